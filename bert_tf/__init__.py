@@ -1,0 +1,49 @@
+"""BERT in TensorFlow and Keras, from raw text to served answers.
+
+The repository's top-level folders ``pipelines/`` (tf.data: strings to model features) and
+``saved_models/`` (exports for TF Serving) are this package's ``bert_tf.pipelines`` and
+``bert_tf.saved_models``.
+"""
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+# Before TensorFlow loads: its C++ side prints start-up notices (level 0: info) that tell a user
+# nothing. Warnings and errors stay, and a level set by the user wins.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
+if TYPE_CHECKING:
+    from bert_tf.config import BertConfig
+    from bert_tf.modeling.encoder import BertEncoder
+    from bert_tf.modeling.pretrainer import BertPretrainer
+    from bert_tf.pipelines.preprocessor import BertPreprocessor
+
+__version__ = "0.1.0"
+
+# Where each public name is defined. Resolved on first use, so that `--help` is quick and
+# `bert_tf.modeling` can be imported under Keras' JAX backend without loading TensorFlow.
+_PUBLIC = {
+    "BertConfig": "bert_tf.config",
+    "BertEncoder": "bert_tf.modeling.encoder",
+    "BertPreprocessor": "bert_tf.pipelines.preprocessor",
+    "BertPretrainer": "bert_tf.modeling.pretrainer",
+}
+_ROOMS = ("config", "features", "modeling", "pipelines", "saved_models", "training")
+
+__all__ = ["BertConfig", "BertEncoder", "BertPreprocessor", "BertPretrainer", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    elif name in _ROOMS:
+        value = importlib.import_module(f"bert_tf.{name}")
+    else:
+        raise AttributeError(f"module 'bert_tf' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC, *_ROOMS})

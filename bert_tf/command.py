@@ -1,0 +1,81 @@
+"""What every command shares: flags parsed, errors told in one sentence, an exit status.
+
+A command's module defines absl flags and a ``main(argv)``, imports nothing heavy at its top (so
+that ``--help`` is quick), and ends with ``command.run(main)``.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+from absl import app, flags
+
+from bert_tf.native_log import filter_native_log
+from bert_tf.versions import check_versions
+
+_DEBUG = flags.DEFINE_bool(
+    "debug", False, "Show the Python traceback of an error instead of its one sentence."
+)
+
+INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    try:
+        rest = flags.FLAGS(argv)
+    except flags.Error as error:
+        program = argv[0]
+        if program.endswith(".py"):
+            program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
+        # absl quotes a value of several lines as it came; the sentence stays on one.
+        sentence = " ".join(str(error).split()).rstrip(".")
+        sys.exit(f"Error: {sentence}; {program} --help lists the flags.")
+    if len(rest) > 1:
+        sys.exit(
+            f"Error: {rest[1]!r} is no flag: every argument has the form --name=value, "
+            "and a list of files is one argument with commas."
+        )
+    return rest
+
+
+def _is_user_error(error: Exception) -> bool:
+    if isinstance(error, ValueError | OSError | ImportError | MemoryError):
+        return True
+    # TensorFlow's file and resource errors, without importing TensorFlow to know them.
+    return any(base.__name__ == "OpError" for base in type(error).__mro__)
+
+
+def _sentence(error: Exception) -> str:
+    # An OpError's text ends in the graph's node names: its message's first line says what it is.
+    message = str(getattr(error, "message", None) or str(error) or type(error).__name__)
+    message = re.sub(r"\{\{[^}]*\}\} ?|\s*\[Op:\w+\].*", "", message)
+    return message.strip().split("\n\n")[0].split("\n[[")[0].split(" [[")[0]
+
+
+def run(main: Callable[[list[str]], None]) -> None:
+    """Parses the flags, runs ``main`` and exits the process.
+
+    Exit status: 0 when ``main`` returns; 1 after an error, which is one sentence on standard
+    error (``--debug`` shows the traceback); 130 after Ctrl-C.
+
+    Args:
+        main: takes the arguments left after the flags, the program's name first. It says what a
+            user did wrong by ``ValueError`` or ``OSError``.
+    """
+
+    def guarded(argv: list[str]) -> None:
+        try:
+            if not _DEBUG.value:
+                filter_native_log()
+            check_versions()
+            main(argv)
+        except KeyboardInterrupt:
+            print("\nInterrupted.", file=sys.stderr)
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            if _DEBUG.value or not _is_user_error(error):
+                raise
+            print(f"Error: {_sentence(error)}", file=sys.stderr)
+            sys.exit(1)
+
+    app.run(guarded, flags_parser=_parse)

@@ -1,0 +1,221 @@
+"""The sizes and rates that define a BERT: ``BertConfig``, its presets, and its JSON files."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+# Names as bert_config.json and Hugging Face's config.json spell them. Released models written by
+# Google say "gelu"; their Hugging Face forms, and the first months of google-research/bert,
+# compute it by the error function. The tanh approximation has names of its own.
+ACTIVATIONS = (
+    "gelu",
+    "gelu_new",
+    "gelu_pytorch_tanh",
+    "gelu_approximate",
+    "relu",
+    "silu",
+    "swish",
+    "tanh",
+    "linear",
+)
+
+# (layers, hidden size). Attention heads are hidden_size / 64, the intermediate size 4 * hidden_size.
+_NAMED_SIZES = {
+    "bert-tiny": (2, 128),
+    "bert-mini": (4, 256),
+    "bert-small": (4, 512),
+    "bert-medium": (8, 512),
+    "bert-base": (12, 768),
+    "bert-large": (24, 1024),
+}
+# Turc et al. 2019, "Well-Read Students Learn Better", table of the 24 miniatures.
+_MINIATURES = {
+    f"bert-L{layers}-H{hidden}": (layers, hidden)
+    for layers in (2, 4, 6, 8, 10, 12)
+    for hidden in (128, 256, 512, 768)
+}
+PRESETS: dict[str, tuple[int, int]] = {**_NAMED_SIZES, **_MINIATURES}
+
+# Settings of Hugging Face's config.json that change the computation: each with the only value
+# that is BERT as published, which is also the value meant where the key is absent.
+_ONLY_AS_PUBLISHED: dict[str, Any] = {
+    "model_type": "bert",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """Sizes and rates of a BERT, with ``bert_config.json``'s names; defaults are BERT-base, uncased.
+
+    Source: Devlin et al. 2019, section 3 and appendix A.2; google-research/bert ``modeling.py``.
+
+    Attributes:
+        vocab_size: number of token ids, V.
+        hidden_size: width of every layer's output, H; a multiple of ``num_attention_heads``.
+        num_hidden_layers: number of Transformer blocks.
+        num_attention_heads: attention heads in a block, N; a head's size D is H / N.
+        intermediate_size: width of the feed-forward layer.
+        hidden_act: activation of the feed-forward layer and of the masked-LM head; ``gelu`` is the
+            exact one (error function), ``gelu_new`` the tanh approximation. One of ``ACTIVATIONS``.
+        hidden_dropout_prob: dropout rate after the embeddings and after each sub-layer.
+        attention_probs_dropout_prob: dropout rate of the attention probabilities.
+        max_position_embeddings: the longest sequence, in tokens.
+        type_vocab_size: number of segment types.
+        initializer_range: standard deviation of the truncated normal that weights start from.
+        layer_norm_eps: added to the variance in layer normalisation.
+
+    Raises:
+        ValueError: a size is not a positive integer, a rate is outside [0, 1), the heads do not
+            divide the hidden size, or the activation is unknown.
+
+    >>> config = BertConfig.from_preset("bert-tiny", vocab_size=8000)
+    >>> config.hidden_size, config.num_hidden_layers, config.num_attention_heads
+    (128, 2, 2)
+    >>> BertConfig(hidden_size=100, num_attention_heads=12)
+    Traceback (most recent call last):
+    ...
+    ValueError: hidden_size 100 is not a multiple of num_attention_heads 12: every head takes an \
+equal share of the hidden size.
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (
+                isinstance(value, bool) or not isinstance(value, int) or value < 1
+            ):
+                raise ValueError(f"{field.name} must be a positive integer, got {value!r}.")
+            if field.type is float and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
+                raise ValueError(f"{field.name} must be a number, got {value!r}.")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(
+                    f"{name} must be at least 0 and less than 1, got {getattr(self, name)}."
+                )
+        for name in ("initializer_range", "layer_norm_eps"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
+                f"{self.num_attention_heads}: every head takes an equal share of the hidden size."
+            )
+        if self.hidden_act not in ACTIVATIONS:
+            raise ValueError(
+                f"hidden_act {self.hidden_act!r} is unknown: expected one of "
+                f"{', '.join(ACTIVATIONS)}."
+            )
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides: Any) -> Self:
+        """The config of a published size, for the released uncased vocabulary unless overridden.
+
+        Args:
+            name: ``bert-tiny``, ``-mini``, ``-small``, ``-medium``, ``-base``, ``-large``, or one
+                of the 24 miniatures, ``bert-L{2,4,6,8,10,12}-H{128,256,512,768}``.
+            **overrides: fields to set otherwise, ``vocab_size`` for example.
+
+        Raises:
+            ValueError: the name is not a preset's.
+
+        >>> BertConfig.from_preset("bert-L8-H512") == BertConfig.from_preset("bert-medium")
+        True
+        """
+        if name not in PRESETS:
+            raise ValueError(
+                f"{name!r} is no preset: expected one of {', '.join(_NAMED_SIZES)}, or a miniature "
+                "bert-L{2,4,6,8,10,12}-H{128,256,512,768}."
+            )
+        layers, hidden = PRESETS[name]
+        sizes: dict[str, Any] = {
+            "num_hidden_layers": layers,
+            "hidden_size": hidden,
+            "num_attention_heads": hidden // 64,
+            "intermediate_size": 4 * hidden,
+        }
+        return cls(**{**sizes, **overrides})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], source: str = "the config") -> Self:
+        """The config that a parsed ``bert_config.json`` or Hugging Face ``config.json`` describes.
+
+        Keys that say nothing about the encoder (``architectures``, ``id2label`` ...) are left
+        alone; keys that change its computation must have the published value.
+
+        Args:
+            values: the parsed JSON object.
+            source: what errors name as the place that the values came from.
+
+        Raises:
+            ValueError: a size is missing or invalid, or the file describes another model.
+
+        >>> BertConfig.from_dict({"vocab_size": 100, "model_type": "roberta"}, "config.json")
+        Traceback (most recent call last):
+        ...
+        ValueError: config.json: model_type is 'roberta', expected 'bert': only BERT as published \
+can be built from it.
+        """
+        for key, published in _ONLY_AS_PUBLISHED.items():
+            if values.get(key, published) != published:
+                raise ValueError(
+                    f"{source}: {key} is {values[key]!r}, expected {published!r}: only BERT as "
+                    "published can be built from it."
+                )
+        if "vocab_size" not in values:
+            raise ValueError(
+                f"{source}: no vocab_size: expected the keys of a bert_config.json, got "
+                f"{', '.join(sorted(values)) or 'none'}."
+            )
+        names = {field.name for field in dataclasses.fields(cls)}
+        try:
+            return cls(**{key: value for key, value in values.items() if key in names})
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from error
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads ``bert_config.json``, or Hugging Face's ``config.json``.
+
+        Raises:
+            ValueError: the file is missing, is not a JSON object, or is no BERT's config.
+        """
+        path = os.fspath(path)
+        try:
+            with open(path, encoding="utf-8") as file:
+                values = json.load(file)
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be read: {error.strerror}.") from error
+        except ValueError as error:  # JSON's and UTF-8's errors alike
+            raise ValueError(f"{path}: expected a JSON object, but {error}.") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{path}: expected a JSON object, got a {type(values).__name__}.")
+        return cls.from_dict(values, source=path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        """The text of a ``bert_config.json``, with a newline at its end."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"

@@ -1,0 +1,107 @@
+"""The batch contract: every key of a batch, its dtype and its shape.
+
+Nothing else in the library spells a key as a string. Dimension letters, here and everywhere:
+B batch, S sequence, P masked-LM predictions, N heads, D head size, H hidden, V vocabulary.
+
+| key                  | shape, dtype   | meaning                                           |
+|----------------------|----------------|---------------------------------------------------|
+| input_word_ids       | (B, S) int32   | token ids                                         |
+| input_mask           | (B, S) int32   | 1 = real, 0 = padding                             |
+| input_type_ids       | (B, S) int32   | 0 for segment A, 1 for segment B, 0 on padding    |
+| masked_lm_positions  | (B, P) int32   | ascending, 0 where padded                         |
+| masked_lm_ids        | (B, P) int32   | the original ids, 0 where padded                  |
+| masked_lm_weights    | (B, P) float32 | 1 = real, 0 = padded                              |
+| next_sentence_labels | (B,) int32     | 0 = B follows A in the text, 1 = B is random      |
+| cursor               | (B, 3) int32   | (epoch, pool, row): where the row stands in the   |
+|                      |                | data's order; a checkpoint keeps the last row's   |
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+INPUT_WORD_IDS = "input_word_ids"
+INPUT_MASK = "input_mask"
+INPUT_TYPE_IDS = "input_type_ids"
+MASKED_LM_POSITIONS = "masked_lm_positions"
+MASKED_LM_IDS = "masked_lm_ids"
+MASKED_LM_WEIGHTS = "masked_lm_weights"
+NEXT_SENTENCE_LABELS = "next_sentence_labels"
+CURSOR = "cursor"
+
+SEQUENCE_OUTPUT = "sequence_output"
+POOLED_OUTPUT = "pooled_output"
+ENCODER_OUTPUTS = "encoder_outputs"
+MASKED_LM_LOGITS = "masked_lm_logits"
+NEXT_SENTENCE_LOGITS = "next_sentence_logits"
+
+
+class Feature(NamedTuple):
+    """One row of the contract: the dtype's name and the dimension letters of the shape."""
+
+    dtype: str
+    dimensions: str
+
+
+ENCODER_FEATURES: dict[str, Feature] = {
+    INPUT_WORD_IDS: Feature("int32", "BS"),
+    INPUT_MASK: Feature("int32", "BS"),
+    INPUT_TYPE_IDS: Feature("int32", "BS"),
+}
+
+PRETRAINING_FEATURES: dict[str, Feature] = {
+    **ENCODER_FEATURES,
+    MASKED_LM_POSITIONS: Feature("int32", "BP"),
+    MASKED_LM_IDS: Feature("int32", "BP"),
+    MASKED_LM_WEIGHTS: Feature("float32", "BP"),
+    NEXT_SENTENCE_LABELS: Feature("int32", "B"),
+}
+
+
+def check_batch(batch: Mapping[str, Any], contract: Mapping[str, Feature]) -> None:
+    """Checks that a batch has the contract's keys, dtypes and ranks, and that its shapes agree.
+
+    Works on anything with ``.shape`` and ``.dtype``: NumPy arrays, tensors, ``KerasTensor``,
+    ``tf.TensorSpec``. Dimensions that are not static (``None``) agree with every size.
+
+    Args:
+        batch: the features of one batch, keyed as the contract's table has them.
+        contract: ``ENCODER_FEATURES`` or ``PRETRAINING_FEATURES``; further keys are left alone.
+
+    Raises:
+        ValueError: a key is missing, or a dtype, a rank or a size is not the contract's.
+
+    >>> import numpy as np
+    >>> ids = np.zeros((2, 12), np.int32)
+    >>> check_batch({"input_word_ids": ids, "input_mask": ids, "input_type_ids": ids},
+    ...             ENCODER_FEATURES)
+    >>> check_batch({"input_word_ids": ids}, ENCODER_FEATURES)
+    Traceback (most recent call last):
+    ...
+    ValueError: The batch has no 'input_mask': expected the keys input_word_ids, input_mask, \
+input_type_ids; got input_word_ids.
+    """
+    sizes: dict[str, tuple[int, str]] = {}
+    for key, (dtype, dimensions) in contract.items():
+        if key not in batch:
+            raise ValueError(
+                f"The batch has no {key!r}: expected the keys {', '.join(contract)}; "
+                f"got {', '.join(batch)}."
+            )
+        value = batch[key]
+        received = getattr(value.dtype, "name", str(value.dtype))
+        shape = tuple(value.shape)
+        if received != dtype or len(shape) != len(dimensions):
+            expected_shape = ", ".join(dimensions)
+            raise ValueError(
+                f"Feature {key!r}: expected dtype {dtype} and shape ({expected_shape}), "
+                f"got dtype {received} and shape {shape}."
+            )
+        for letter, size in zip(dimensions, shape, strict=True):
+            if size is None:
+                continue
+            first_size, first_key = sizes.setdefault(letter, (size, key))
+            if size != first_size:
+                raise ValueError(
+                    f"Feature {key!r} has {letter} = {size}, but {first_key!r} has "
+                    f"{letter} = {first_size}: every feature of a batch shares its dimensions."
+                )

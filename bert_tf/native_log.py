@@ -1,0 +1,87 @@
+"""Keeps TensorFlow's start-up notices off a command's screen, and lets every real warning through.
+
+TensorFlow's C++ side writes to file descriptor 2 before any log level takes effect. The
+descriptor is therefore led through a small child process that drops the lines known to mean
+nothing. A child, not a thread: what the C++ side says last before it aborts still reaches the
+screen. Python's own ``sys.stderr`` keeps writing to the terminal directly.
+"""
+
+import atexit
+import glob
+import os
+import re
+import signal
+import sys
+
+_INFORMATION = re.compile(rb"^(I\d{4} \d\d:\d\d|I0000 |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: I )")
+_KNOWN_NOISE = re.compile(
+    # Printed whenever anything is logged before C++'s own initialisation.
+    rb"^WARNING: All log messages before absl::InitializeLog"
+    # The continuation of the information line about the processor's instructions.
+    rb"|^To enable the following instructions:"
+    # Every dataset that ends says this.
+    rb"|OUT_OF_RANGE: End of sequence"
+    # Written beside an error that is raised in Python too, and told there.
+    rb"|op_kernel\.cc:\d+\] OP_REQUIRES failed|local_rendezvous\.cc:\d+\] Local rendezvous"
+)
+_NO_GPU = re.compile(rb"failed call to cuInit")
+
+
+def _is_noise(line: bytes, has_gpu: bool) -> bool:
+    """Whether a line of the native log tells a user nothing.
+
+    >>> _is_noise(b"I0000 00:00:17.68 5278 port.cc:153] oneDNN custom operations are on.", False)
+    True
+    >>> _is_noise(b"E0000 00:00:17.68 5278 cuda_dnn.cc:52] Could not create cudnn handle", False)
+    False
+    """
+    if _INFORMATION.match(line) or _KNOWN_NOISE.search(line):
+        return True
+    return not has_gpu and bool(_NO_GPU.search(line))
+
+
+def _forward(source: int, target: int, has_gpu: bool) -> None:
+    with os.fdopen(source, "rb", buffering=0) as stream:
+        rest = b""
+        while chunk := stream.read(65536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if not _is_noise(line, has_gpu):
+                    os.write(target, line + b"\n")
+        if rest and not _is_noise(rest, has_gpu):
+            os.write(target, rest)
+
+
+def filter_native_log() -> None:
+    """Leads file descriptor 2 through the filter, for the rest of the process.
+
+    Call it once, before TensorFlow is imported and while the process has a single thread. Does
+    nothing where processes cannot fork.
+    """
+    if not hasattr(os, "fork"):
+        return
+    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*"))
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            # The child outlives an interrupt so that it forwards what the parent still says.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.close(write_end)
+            os.dup2(terminal, 2)
+            _forward(read_end, terminal, has_gpu)
+        finally:
+            os._exit(0)
+    os.close(read_end)
+    os.dup2(write_end, 2)
+    os.close(write_end)
+    sys.stderr = os.fdopen(terminal, "w", buffering=1, encoding="utf-8", errors="replace")
+
+    def finish() -> None:
+        # The pipe's last writer closes, the child forwards what is left and ends.
+        os.dup2(terminal, 2)
+        os.waitpid(child, 0)
+
+    atexit.register(finish)

@@ -1,0 +1,84 @@
+"""What a person sees while a command works: one refreshed line, or a line now and then in a log."""
+
+import sys
+import time
+from collections.abc import Mapping
+
+from tqdm import tqdm
+
+_LOG_INTERVAL_S = 10.0
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people.
+
+    >>> duration(8), duration(133), duration(7384), duration(200000)
+    ('8s', '2m13s', '2h03m', '2d07h')
+    """
+    seconds = max(0, round(seconds))
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m{seconds % 60:02d}s"
+    if seconds < 86400:
+        return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
+    return f"{seconds // 86400}d{seconds % 86400 // 3600:02d}h"
+
+
+class Progress:
+    """Shows how far a long piece of work is, how fast it goes and how long it will take.
+
+    On a terminal one line is refreshed in place; elsewhere (a log file, a pipe) a line is written
+    every ten seconds and at the end.
+
+    Args:
+        label: what is being done, ``Training`` for example.
+        total: how many units the work has.
+        unit: the unit's name, ``steps`` for example.
+        start: the units already done, by an earlier process.
+    """
+
+    def __init__(self, label: str, total: int, unit: str, start: int = 0) -> None:
+        self.label = label
+        self.total = total
+        self.unit = unit
+        self._start = start
+        self._done = start
+        self._began = self._logged = time.monotonic()
+        self._status = ""
+        self._bar: tqdm | None = None
+        if sys.stderr.isatty():
+            self._bar = tqdm(
+                total=total,
+                initial=start,
+                bar_format="{desc} {percentage:3.0f}%|{bar:12}|{postfix}",
+                desc=label,
+                leave=False,
+                dynamic_ncols=True,
+            )
+
+    def update(self, done: int, figures: Mapping[str, str] | None = None) -> None:
+        """Says that ``done`` units are done now, with figures to show behind them."""
+        self._done = done
+        now = time.monotonic()
+        elapsed = now - self._began
+        left = ""
+        if done > self._start and elapsed > 0:
+            seconds = elapsed * (self.total - done) / (done - self._start)
+            left = f", {duration(seconds)} left"
+        shown = "".join(f"  {name} {value}" for name, value in (figures or {}).items())
+        self._status = f"{done:,}/{self.total:,} {self.unit}{left}{shown}"
+        if self._bar is not None:
+            self._bar.n = done
+            # refresh=True redraws once; the postfix property would print a comma before it.
+            self._bar.set_postfix_str(self._status, refresh=True)
+        elif now - self._logged >= _LOG_INTERVAL_S:
+            self._logged = now
+            print(f"{self.label}: {self._status}", flush=True)
+
+    def close(self) -> None:
+        """Ends the display with a line that stays."""
+        if self._bar is not None:
+            self._bar.close()
+        took = duration(time.monotonic() - self._began)
+        print(f"{self.label}: {self._done:,} {self.unit} in {took}.", flush=True)

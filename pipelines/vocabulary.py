@@ -1,0 +1,312 @@
+"""WordPiece vocabularies: load, check, save, learn.
+
+A vocabulary is a list of pieces; a piece's id is its index, and in a file its line number counted
+from 0. A piece that continues a word starts with ``##``. Source: ``load_vocab`` in Google's
+``tokenization.py``; BERT (2018) section 3 for the size of 30,000.
+
+Lines end at ``\\n`` alone: the released Chinese vocabulary holds U+2028, at which
+``str.splitlines`` would end a line and shift every id after it. Google strips all white space of a
+line and so reads that piece as an empty one; here only ASCII white space is stripped, which keeps
+the pieces distinct. No text can produce either spelling, so no id differs.
+"""
+
+import unicodedata
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+import tokenizers
+
+PAD_TOKEN = "[PAD]"
+UNK_TOKEN = "[UNK]"
+CLS_TOKEN = "[CLS]"
+SEP_TOKEN = "[SEP]"
+MASK_TOKEN = "[MASK]"
+SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
+CONTINUATION_PREFIX = "##"
+
+_ASCII_WHITESPACE = " \t\r\n\v\f"
+_CODE_POINTS = 0x110000
+# Lines handed to the learner at a time: enough to keep its threads busy, little memory.
+_LINES_PER_BATCH = 4096
+
+
+def load_vocabulary(path: str) -> list[str]:
+    """Reads a vocabulary file, one piece a line, and checks it.
+
+    Args:
+        path: a UTF-8 file on any TensorFlow file system; blank lines at its end are dropped.
+
+    Returns:
+        The pieces in the order of their ids.
+
+    Raises:
+        ValueError: there is no such file, it is not UTF-8, or ``validate_vocabulary`` refuses it.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "vocab.txt")
+    >>> save_vocabulary(path, [*SPECIAL_TOKENS, "time", "##s"])
+    >>> load_vocabulary(path)
+    ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'time', '##s']
+    """
+    path = str(path)
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        raise ValueError(
+            f"There is no vocabulary file at {path!r}: expected a text file with one piece a line."
+        )
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"Vocabulary {path}: line {line} is not UTF-8 (byte {error.start} of the file); "
+            "save the file as UTF-8."
+        ) from error
+    vocab = [line.strip(_ASCII_WHITESPACE) for line in text.split("\n")]
+    while vocab and not vocab[-1]:
+        vocab.pop()
+    validate_vocabulary(vocab, path)
+    return vocab
+
+
+def validate_vocabulary(vocab: Sequence[str], source: str) -> None:
+    """Checks that a vocabulary has every special token, and no piece empty or twice.
+
+    Args:
+        vocab: the pieces in the order of their ids.
+        source: what to call the vocabulary in an error, most often its path.
+
+    Raises:
+        ValueError: names the first fault, with line numbers counted from 1 as editors do.
+
+    >>> validate_vocabulary([*SPECIAL_TOKENS, "a", "b", "a"], "vocab.txt")
+    Traceback (most recent call last):
+    ...
+    ValueError: Vocabulary vocab.txt: 'a' stands on line 6 and again on line 8; a piece has one \
+id, so remove one of them (ids are line numbers: the later pieces move up).
+    """
+    if not vocab:
+        raise ValueError(f"Vocabulary {source}: it is empty; expected one piece a line.")
+    first_line: dict[str, int] = {}
+    for line, piece in enumerate(vocab, start=1):
+        if not piece:
+            raise ValueError(
+                f"Vocabulary {source}: line {line} is empty; expected one piece on every line, "
+                "since an id is a line number."
+            )
+        earlier = first_line.setdefault(piece, line)
+        if earlier != line:
+            raise ValueError(
+                f"Vocabulary {source}: {piece!r} stands on line {earlier} and again on line "
+                f"{line}; a piece has one id, so remove one of them (ids are line numbers: the "
+                "later pieces move up)."
+            )
+    missing = [token for token in SPECIAL_TOKENS if token not in first_line]
+    if missing:
+        raise ValueError(
+            f"Vocabulary {source}: no line holds {', '.join(missing)}; a BERT vocabulary has "
+            f"{', '.join(SPECIAL_TOKENS)} among its {len(vocab):,} lines."
+        )
+
+
+def check_vocabulary_fits(vocab: Sequence[str], config_vocab_size: int, source: str) -> None:
+    """Checks that every id of a vocabulary has a row in the model's embedding table.
+
+    A vocabulary smaller than the table is fine: tables are padded to round sizes.
+
+    Args:
+        vocab: the pieces in the order of their ids.
+        config_vocab_size: ``BertConfig.vocab_size``.
+        source: what to call the vocabulary in an error, most often its path.
+
+    Raises:
+        ValueError: the vocabulary is larger than the table.
+
+    >>> check_vocabulary_fits(["a", "b", "c"], 2, "vocab.txt")
+    Traceback (most recent call last):
+    ...
+    ValueError: Vocabulary vocab.txt has 3 pieces, but the model's vocab_size is 2: take the \
+vocabulary that belongs to the model, or set vocab_size to at least 3.
+    """
+    if len(vocab) > config_vocab_size:
+        raise ValueError(
+            f"Vocabulary {source} has {len(vocab):,} pieces, but the model's vocab_size is "
+            f"{config_vocab_size:,}: take the vocabulary that belongs to the model, or set "
+            f"vocab_size to at least {len(vocab):,}."
+        )
+
+
+def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
+    """Writes a vocabulary file, whole or not at all.
+
+    Args:
+        path: where; on any TensorFlow file system, missing folders are made, an existing file is
+            replaced.
+        vocab: the pieces in the order of their ids.
+
+    Raises:
+        ValueError: ``validate_vocabulary`` refuses the vocabulary, or a piece would not be read
+            back as it is (it holds a line end, or starts or ends with ASCII white space).
+    """
+    path = str(path)
+    validate_vocabulary(vocab, path)
+    for line, piece in enumerate(vocab, start=1):
+        if "\n" in piece or piece != piece.strip(_ASCII_WHITESPACE):
+            raise ValueError(
+                f"Vocabulary {path}: the piece {piece!r} for line {line} holds white space that "
+                "a file with one piece a line cannot keep; remove it."
+            )
+    folder = path.rpartition("/")[0]
+    if folder:
+        tf.io.gfile.makedirs(folder)
+    temporary = f"{path}.tmp-{uuid.uuid4().hex}"
+    try:
+        with tf.io.gfile.GFile(temporary, "wb") as file:
+            file.write("".join(piece + "\n" for piece in vocab).encode("utf-8"))
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    finally:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+
+
+def learn_vocabulary(
+    lines: Iterable[str],
+    vocab_size: int = 30522,
+    do_lower_case: bool = True,
+    min_frequency: int = 2,
+    character_coverage: float = 0.9999,
+) -> list[str]:
+    """Learns a WordPiece vocabulary from text, with Hugging Face's ``tokenizers``.
+
+    The text is normalised and split into words as BERT's tokenizer does it. The vocabulary holds
+    the special tokens, then the characters that cover the text, each alone and as ``##c``, then
+    the pieces that merging the most frequent neighbour pairs gives, the most frequent first. The
+    same text gives the same vocabulary, in every process.
+
+    Args:
+        lines: the text; read twice, and an iterator (which cannot be read twice) is first
+            copied to memory. Where a line ends means nothing but the end of a word.
+        vocab_size: the most pieces wanted; a small text may give fewer.
+        do_lower_case: whether the tokenizer will lower the case and strip accents.
+        min_frequency: how often a pair must occur to be merged, a character to be kept.
+        character_coverage: the most frequent characters that together make up this part of the
+            text get a piece, as long as there is room; words with others become ``[UNK]``.
+
+    Returns:
+        At most ``vocab_size`` pieces, the special tokens in the order of ``SPECIAL_TOKENS`` first.
+
+    Raises:
+        ValueError: an option is out of its range, or there is no text.
+
+    >>> learn_vocabulary(["To be or not to be, be! Tobe"], vocab_size=20)
+    ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'o', '##o', 't', '##t', 'b', '##b', 'e', \
+'##e', '##be', 'be', 'to']
+    """
+    if vocab_size <= len(SPECIAL_TOKENS):
+        raise ValueError(
+            f"vocab_size is {vocab_size}: expected more than the {len(SPECIAL_TOKENS)} special "
+            "tokens; 30522 is the released models' size."
+        )
+    if min_frequency < 1:
+        raise ValueError(f"min_frequency is {min_frequency}: expected 1 or more.")
+    if not 0 < character_coverage <= 1:
+        raise ValueError(
+            f"character_coverage is {character_coverage}: expected more than 0 and at most 1."
+        )
+    if isinstance(lines, Iterator):
+        lines = list(lines)
+
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNK_TOKEN))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=do_lower_case)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    characters = _count_characters(lines, tokenizer)
+    if not characters:
+        raise ValueError("There is no text to learn a vocabulary from: every line is empty.")
+    alphabet, single_pieces = _choose_alphabet(
+        characters, vocab_size - len(SPECIAL_TOKENS), min_frequency, character_coverage
+    )
+    # The trainer gives ids to the ## characters in the order of a randomly seeded hash map, and
+    # breaks ties between pairs by id. Naming every single-character piece as special fixes both.
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=[*SPECIAL_TOKENS, *single_pieces],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix=CONTINUATION_PREFIX,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_batches(lines), trainer)
+    ids = tokenizer.get_vocab()
+    vocab = sorted(ids, key=ids.__getitem__)[:vocab_size]
+    validate_vocabulary(vocab, "just learned")
+    return vocab
+
+
+def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Groups lines into lists of at most ``_LINES_PER_BATCH``."""
+    batch: list[str] = []
+    for line in lines:
+        batch.append(line)
+        if len(batch) == _LINES_PER_BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _count_characters(lines: Iterable[str], tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
+    """Counts the characters of normalised words, from the code points of the raw text.
+
+    Normalisation is context-free (each code point becomes zero or more characters), so it is
+    enough to normalise each distinct code point once.
+    """
+    totals = np.zeros(_CODE_POINTS, np.int64)
+    for batch in _batches(lines):
+        points = np.frombuffer("".join(batch).encode("utf-32-le", "surrogatepass"), np.uint32)
+        counts = np.bincount(points)
+        totals[: counts.size] += counts
+    characters: dict[str, int] = {}
+    for point in np.flatnonzero(totals):
+        normalised = tokenizer.normalizer.normalize_str(chr(point))
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalised):
+            for character in word:
+                characters[character] = characters.get(character, 0) + int(totals[point])
+    return characters
+
+
+def _choose_alphabet(
+    characters: dict[str, int], room: int, min_frequency: int, coverage: float
+) -> tuple[list[str], list[str]]:
+    """The characters to keep, the most frequent first, and the pieces they need.
+
+    Punctuation and Chinese characters are words of their own and never continue one.
+    """
+    alphabet: list[str] = []
+    pieces: list[str] = []
+    wanted = coverage * sum(characters.values())
+    covered = 0
+    for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
+        forms = [character]
+        if not _stands_alone(character):
+            forms.append(CONTINUATION_PREFIX + character)
+        if len(pieces) + len(forms) > room or count < min_frequency or covered >= wanted:
+            break
+        alphabet.append(character)
+        pieces += forms
+        covered += count
+    return alphabet, pieces
+
+
+def _stands_alone(character: str) -> bool:
+    """Whether BERT's tokenizer makes this character a word of its own."""
+    isolating = tokenizers.normalizers.BertNormalizer(
+        clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
+    )
+    if isolating.normalize_str(character) != character:
+        return True
+    is_ascii_symbol = character.isascii() and not character.isalnum()
+    return is_ascii_symbol or unicodedata.category(character).startswith("P")
