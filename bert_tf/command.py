@@ -39,7 +39,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 
 def _is_user_error(error: Exception) -> bool:
-    if isinstance(error, ValueError | OSError | ImportError | MemoryError):
+    if isinstance(error, ValueError | OSError | ImportError | MemoryError | ArithmeticError):
         return True
     # TensorFlow's file and resource errors, without importing TensorFlow to know them.
     return any(base.__name__ == "OpError" for base in type(error).__mro__)

@@ -6,7 +6,6 @@ nothing. A child, not a thread: what the C++ side says last before it aborts sti
 screen. Python's own ``sys.stderr`` keeps writing to the terminal directly.
 """
 
-import atexit
 import glob
 import os
 import re
@@ -67,7 +66,8 @@ def filter_native_log() -> None:
     child = os.fork()
     if child == 0:
         try:
-            # The child outlives an interrupt so that it forwards what the parent still says.
+            # The child lives until the pipe's last writer closes, an interrupt or not, so that it
+            # forwards what the parent says at its very end.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             os.close(write_end)
             os.dup2(terminal, 2)
@@ -78,10 +78,3 @@ def filter_native_log() -> None:
     os.dup2(write_end, 2)
     os.close(write_end)
     sys.stderr = os.fdopen(terminal, "w", buffering=1, encoding="utf-8", errors="replace")
-
-    def finish() -> None:
-        # The pipe's last writer closes, the child forwards what is left and ends.
-        os.dup2(terminal, 2)
-        os.waitpid(child, 0)
-
-    atexit.register(finish)

@@ -1,10 +1,10 @@
-"""WordPiece vocabularies: load, check, save, learn.
+r"""WordPiece vocabularies: load, check, save, learn.
 
 A vocabulary is a list of pieces; a piece's id is its index, and in a file its line number counted
 from 0. A piece that continues a word starts with ``##``. Source: ``load_vocab`` in Google's
 ``tokenization.py``; BERT (2018) section 3 for the size of 30,000.
 
-Lines end at ``\\n`` alone: the released Chinese vocabulary holds U+2028, at which
+Lines end at ``\n`` alone: the released Chinese vocabulary holds U+2028, at which
 ``str.splitlines`` would end a line and shift every id after it. Google strips all white space of a
 line and so reads that piece as an empty one; here only ASCII white space is stripped, which keeps
 the pieces distinct. No text can produce either spelling, so no id differs.
@@ -202,13 +202,14 @@ def learn_vocabulary(
         ValueError: an option is out of its range, or there is no text.
 
     >>> learn_vocabulary(["To be or not to be, be! Tobe"], vocab_size=20)
-    ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'o', '##o', 't', '##t', 'b', '##b', 'e', \
-'##e', '##be', 'be', 'to']
+    ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'o', '##o', 'b', '##b', 'e', '##e', 't', \
+'##t', 'be', 'to']
     """
-    if vocab_size <= len(SPECIAL_TOKENS):
+    smallest = len(SPECIAL_TOKENS) + 2
+    if vocab_size < smallest:
         raise ValueError(
-            f"vocab_size is {vocab_size}: expected more than the {len(SPECIAL_TOKENS)} special "
-            "tokens; 30522 is the released models' size."
+            f"vocab_size is {vocab_size}: expected at least {smallest}, for the "
+            f"{len(SPECIAL_TOKENS)} special tokens and one letter; the released models have 30522."
         )
     if min_frequency < 1:
         raise ValueError(f"min_frequency is {min_frequency}: expected 1 or more.")

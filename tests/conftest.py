@@ -11,7 +11,9 @@ def data_dir() -> pathlib.Path:
     """The folder of real data that ``BERT_TF_DATA`` names; the test skips, saying so, without it."""
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
-        pytest.skip("real data: set BERT_TF_DATA to the folder that holds vocab/, corpora/, golden/")
+        pytest.skip(
+            "real data: set BERT_TF_DATA to the folder that holds vocab/, corpora/, golden/"
+        )
     path = pathlib.Path(folder)
     if not path.is_dir():
         raise ValueError(f"BERT_TF_DATA names {folder!r}, which is not a folder.")

@@ -64,7 +64,7 @@ def estimate_step(
     >>> step = estimate_step(BertConfig(), batch_size=256, max_seq_length=128,
     ...                      max_predictions_per_seq=20)
     >>> step.tokens, round(step.flops / 1e12, 1)
-    (32768, 18.0)
+    (32768, 17.9)
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     length, layers = max_seq_length, config.num_hidden_layers

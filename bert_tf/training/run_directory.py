@@ -14,7 +14,8 @@ class RunDirectory:
 
     | path             | what                                                              |
     |------------------|-------------------------------------------------------------------|
-    | flags.json       | every resolved setting of the run, and the corpus' fingerprint    |
+    | flags.json       | every resolved setting of the run                                 |
+    | corpus.json      | the fingerprint of the corpus that the run was started with       |
     | vocab.txt        | the vocabulary, one piece a line                                  |
     | bert_config.json | the model's sizes                                                 |
     | corpus/          | the sample corpus, the corpus' index, unpacked copies             |
@@ -51,9 +52,7 @@ class RunDirectory:
         try:
             tf.io.gfile.makedirs(self.path)
         except tf.errors.OpError as error:
-            raise ValueError(
-                f"--model_dir={self.path} cannot be made: {error.message}."
-            ) from error
+            raise ValueError(f"--model_dir={self.path} cannot be made: {error.message}.") from error
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -111,6 +110,21 @@ class RunDirectory:
             raise ValueError(
                 f"{self.path} holds a run with other settings: {', '.join(changed)}. "
                 "Start again with the same flags to go on with it, or name another --model_dir."
+            )
+
+    def check_corpus(self, fingerprint: str) -> None:
+        """Keeps the fingerprint of the first start's corpus, and refuses a later one that differs.
+
+        Raises:
+            ValueError: the files of the corpus are not those that the run was started with.
+        """
+        path = os.path.join(self.path, "corpus.json")
+        if not tf.io.gfile.exists(path):
+            write_json(path, {"fingerprint": fingerprint})
+        elif read_json(path)["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"The corpus is not the one that the run in {self.path} was started with: put its "
+                "files back to go on, or name another --model_dir."
             )
 
 

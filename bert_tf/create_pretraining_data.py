@@ -1,0 +1,84 @@
+r"""Writes pre-training examples as TFRecords in the format of Google's script of the same name.
+
+    python -m bert_tf.create_pretraining_data --input='corpus/*.txt' --vocab_file=vocab.txt \
+        --output_file=examples.tfrecord.gz
+
+``python -m bert_tf.pretrain`` needs no such files: it pairs and masks anew in every epoch, as it
+reads. They are for other programs, and for fixing the examples of an experiment once.
+"""
+
+from absl import flags
+
+from bert_tf import command
+
+_INPUT = flags.DEFINE_list("input", [], "Text files, with globs and commas; gzip allowed.")
+_INPUT_FORMAT = flags.DEFINE_enum(
+    "input_format",
+    None,
+    ["google", "wikiextractor", "prose", "jsonl"],
+    "How documents are told apart; by default told from the suffix and the first lines.",
+)
+_OUTPUT = flags.DEFINE_string("output_file", None, "The TFRecord file to write; .gz compresses.")
+_VOCAB = flags.DEFINE_string("vocab_file", None, "The vocabulary, one piece a line.")
+_LOWER = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens in a row.")
+_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "The most masked in a row.")
+_MASKED = flags.DEFINE_float("masked_lm_prob", 0.15, "The share of a row's tokens to mask.")
+_SHORT = flags.DEFINE_float("short_seq_prob", 0.1, "The share of documents cut shorter.")
+_WHOLE = flags.DEFINE_bool("do_whole_word_mask", False, "Mask whole words.")
+_EPOCHS = flags.DEFINE_integer(
+    "num_epochs", 10, "Passes over the text, each paired and masked anew.", lower_bound=1
+)
+_SEED = flags.DEFINE_integer("seed", 12345, "What all that is random is drawn from.")
+_CACHE = flags.DEFINE_string("cache_dir", None, "Where large gzip files are unpacked.")
+flags.DEFINE_alias("input_file", "input")
+flags.DEFINE_alias("dupe_factor", "num_epochs")
+flags.DEFINE_alias("random_seed", "seed")
+
+_BATCH = 256
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command; ``argv`` holds the program's name alone."""
+    del argv
+    for flag, value in (("input", _INPUT.value), ("vocab_file", _VOCAB.value),
+                        ("output_file", _OUTPUT.value)):
+        if not value:
+            raise ValueError(f"--{flag} is missing: it has to name a file.")
+
+    import tensorflow as tf
+
+    from bert_tf.pipelines import pretraining, sources, tfrecords
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+
+    if tf.io.gfile.exists(_OUTPUT.value):
+        raise ValueError(f"{_OUTPUT.value} is there already: delete it, or name another file.")
+    tokenizer = BertTokenizer(_VOCAB.value, do_lower_case=_LOWER.value)
+    corpus = sources.open_corpus(
+        _INPUT.value, input_format=_INPUT_FORMAT.value, cache_dir=_CACHE.value
+    )
+    print(f"Corpus: {corpus.describe()}.", flush=True)
+    examples = pretraining.pretraining_dataset(
+        corpus,
+        tokenizer,
+        batch_size=_BATCH,
+        max_seq_length=_LENGTH.value,
+        max_predictions_per_seq=_PREDICTIONS.value,
+        masked_lm_prob=_MASKED.value,
+        short_seq_prob=_SHORT.value,
+        masking="whole_word" if _WHOLE.value else "token",
+        seed=_SEED.value,
+        num_epochs=_EPOCHS.value,
+        drop_remainder=False,
+    )
+    count = tfrecords.write_pretraining_examples(examples, _OUTPUT.value)
+    print(
+        f"{count:,} examples in {_OUTPUT.value}. Next:\n"
+        f"  python -m bert_tf.pretrain --input={_OUTPUT.value} --input_format=tfrecord "
+        f"--vocab_file={_VOCAB.value} --max_seq_length={_LENGTH.value} "
+        f"--max_predictions_per_seq={_PREDICTIONS.value}"
+    )
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,113 @@
+"""Bidirectional multi-head self-attention.
+
+Legend: B batch, S sequence, N heads, D head size, H = N * D hidden.
+"""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+
+from .base import BertLayer
+from .dropout import Dropout
+
+# Added to the score of a padded key. Its exponential is exactly 0 beside any real key's, and it
+# leaves a float16 (up to 65,504) room for the score; -1e9 would be -inf there, and a row of
+# nothing but padding NaN.
+MASKED_SCORE = -30000.0
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class AttentionBias(keras.layers.Layer):
+    """Turns a mask of tokens into what is added to attention scores.
+
+    >>> AttentionBias()(ops.array([[1, 1, 0]])).shape == (1, 1, 1, 3)
+    True
+    """
+
+    def call(self, mask: Any) -> Any:
+        """(B, S) int, 1 = real and 0 = padding -> (B, 1, 1, S) of 0 and ``MASKED_SCORE``."""
+        real = ops.cast(mask, self.compute_dtype)[:, None, None, :]
+        return (1.0 - real) * MASKED_SCORE
+
+    def compute_output_spec(self, mask: Any) -> keras.KerasTensor:
+        """(B, 1, 1, S) in the compute dtype."""
+        batch, sequence = mask.shape
+        return keras.KerasTensor((batch, 1, 1, sequence), self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SelfAttention(BertLayer):
+    """Scaled dot-product attention of every token to every real token, in N heads.
+
+    Source: Vaswani et al. 2017, section 3.2; google-research/bert ``modeling.py``,
+    ``attention_layer`` and the dense layer after it.
+
+    One matrix product makes queries, keys and values. Its kernel (H, 3 * H) is the query, key and
+    value kernels of a published checkpoint side by side, in that order, and its bias (3 * H,)
+    their biases: ``numpy.concatenate([query, key, value], axis=-1)``, and ``numpy.split(kernel,
+    3, axis=-1)`` back. Within each of the three, column n * D + d belongs to head n.
+
+    Args:
+        config: sizes and rates.
+        seed_generator: the model's; by default the layer has its own.
+        **kwargs: ``name``, ``dtype``, as for every Keras layer.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        seed_generator: keras.random.SeedGenerator | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        self.query_key_value = self.new_dense(3 * config.hidden_size, "query_key_value")
+        self.dropout = Dropout(
+            config.attention_probs_dropout_prob,
+            seed_generator,
+            name="dropout",
+            dtype=self.dtype_policy,
+        )
+        self.attention_output = self.new_dense(config.hidden_size, "output")
+
+    def build(self, *input_shapes: Any) -> None:
+        """Makes both kernels."""
+        shape = (None, self.config.hidden_size)
+        self.query_key_value.build(shape)
+        self.attention_output.build(shape)
+
+    def call(self, hidden: Any, bias: Any, training: bool | None = False) -> Any:
+        """Attends.
+
+        Args:
+            hidden: (B, S, H).
+            bias: (B, 1, 1, S), added to the scores; ``AttentionBias`` makes it from a mask.
+            training: whether dropout acts.
+
+        Returns:
+            (B, S, H), before dropout, residual and normalisation.
+        """
+        batch, sequence, width = ops.shape(hidden)
+        heads = self.config.num_attention_heads
+        size = width // heads
+        # (B * S, H) -> (B * S, 3 * H) -> (B, S, 3 * N, D) -> (B, 3 * N, S, D)
+        projected = self.query_key_value(ops.reshape(hidden, (-1, width)))
+        projected = ops.reshape(projected, (batch, sequence, 3 * heads, size))
+        projected = ops.transpose(projected, (0, 2, 1, 3))
+        query, key, value = ops.split(projected, 3, axis=1)
+        # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
+        scores = ops.matmul(query * (1.0 / math.sqrt(size)), ops.swapaxes(key, 2, 3))
+        weights = self.dropout(ops.softmax(scores + bias, axis=-1), training=training)
+        # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, N, D) -> (B * S, H)
+        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
+        output = self.attention_output(ops.reshape(context, (-1, width)))
+        return ops.reshape(output, (batch, sequence, width))
+
+    def compute_output_shape(
+        self, hidden_shape: tuple[int | None, ...], bias_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
+        """(B, S, H)."""
+        return hidden_shape

@@ -1,0 +1,102 @@
+"""What layers and models share: a ``BertConfig``, checks of what they are called with, serialisation."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import keras
+
+from bert_tf import features
+from bert_tf.config import BertConfig
+
+
+def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.KerasTensor]:
+    """Symbolic inputs for features: the batch and every other dimension are left open.
+
+    >>> sorted(model_inputs(features.ENCODER_FEATURES))
+    ['input_mask', 'input_type_ids', 'input_word_ids']
+    """
+    return {
+        key: keras.Input(
+            shape=(None,) * (len(feature.dimensions) - 1), dtype=feature.dtype, name=key
+        )
+        for key, feature in contract.items()
+    }
+
+
+class BertModel(keras.Model):
+    """A functional model made from a ``BertConfig``; its inputs are a dict of features."""
+
+    def set_config(self, config: BertConfig, dtype_policy: keras.DTypePolicy) -> None:
+        """Keeps what every such model is made from; called once, when the graph is complete."""
+        self.config = config
+        self.dtype_policy = dtype_policy
+
+    def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs the model on a batch, which may hold further features.
+
+        Raises:
+            ValueError: a feature is missing, or the sequence is longer than the positions.
+        """
+        missing = [key for key in self.input if key not in inputs]
+        if missing:
+            raise ValueError(
+                f"{self.name} has no {', '.join(missing)} to run on: expected the keys "
+                f"{', '.join(self.input)}; got {', '.join(inputs)}."
+            )
+        length = inputs[features.INPUT_WORD_IDS].shape[1]
+        limit = self.config.max_position_embeddings
+        if length is not None and length > limit:
+            raise ValueError(
+                f"The sequence of {length} tokens is longer than the {limit} positions that "
+                f"{self.name} has embeddings for: cut it, or raise max_position_embeddings."
+            )
+        return super().__call__({key: inputs[key] for key in self.input}, *args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, ready for JSON."""
+        return {
+            "config": self.config.to_dict(),
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """The model that ``get_config`` describes, with new weights."""
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
+
+
+class BertLayer(keras.layers.Layer):
+    """A layer whose sizes, rates and initial values come from a ``BertConfig``.
+
+    Args:
+        config: the model's config.
+        **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
+    """
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+
+    def new_initializer(self) -> keras.initializers.Initializer:
+        """A truncated normal of the config's range.
+
+        Each variable takes a new one: one instance would start variables of equal shape equally.
+        """
+        return keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
+
+    def new_dense(self, units: int, name: str) -> keras.layers.Dense:
+        """A dense layer in this layer's dtype that starts as BERT's do; its bias starts at 0."""
+        return keras.layers.Dense(
+            units, kernel_initializer=self.new_initializer(), name=name, dtype=self.dtype_policy
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, ready for JSON; what layers share is the model's to give."""
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The layer that ``get_config`` describes."""
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})

@@ -1,0 +1,90 @@
+"""Dropout that shares one seed generator, at half the usual number of random bits."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+_LEVELS = 1 << 16  # what sixteen random bits distinguish
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Dropout(keras.layers.Layer):
+    """Sets elements to 0 at a given rate and scales the others, in training only.
+
+    Unlike ``keras.layers.Dropout`` it can share its seed generator with other layers, and it
+    draws sixteen random bits an element where Keras draws thirty-two: drawing is most of
+    dropout's cost on a CPU. The rate is therefore rounded to a multiple of 1/65536 (0.1 becomes
+    0.100006) and the scale is that of the rounded rate, so the expectation is exact.
+
+    Args:
+        rate: the share of elements to drop, in [0, 1).
+        seed_generator: where seeds come from; by default a generator of the layer's own.
+        **kwargs: ``name``, ``dtype``, as for every Keras layer.
+
+    Raises:
+        ValueError: the rate is outside [0, 1).
+
+    >>> layer = Dropout(0.5, keras.random.SeedGenerator(1, name="seed"))
+    >>> sorted({float(x) for x in layer(ops.ones(1000), training=True)})
+    [0.0, 2.0]
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        seed_generator: keras.random.SeedGenerator | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not 0.0 <= rate < 1.0:
+            raise ValueError(f"The dropout rate must be at least 0 and less than 1, got {rate}.")
+        self.rate = rate
+        self.seed_generator = seed_generator or keras.random.SeedGenerator(name="dropout_seed")
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = False) -> Any:
+        """Drops elements of a float tensor of any shape if ``training``, else returns it as it is."""
+        dropped = round(self.rate * _LEVELS)
+        if not training or dropped == 0:
+            return inputs
+        shape = ops.shape(inputs)
+        count = 1
+        for size in shape:
+            count = count * size
+        # (ceil(count / 2), 1) words of 32 bits -> (ceil(count / 2), 2) uniform int16
+        words = keras.random.randint(
+            ((count + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=self.seed_generator
+        )
+        draws = ops.reshape(ops.view(words, "int16"), (-1,))
+        if not isinstance(count, int) or count % 2:
+            draws = draws[:count]
+        kept = ops.reshape(draws >= dropped - _LEVELS // 2, shape)
+        scale = _LEVELS / (_LEVELS - dropped)
+        return inputs * ops.cast(kept, inputs.dtype) * ops.cast(scale, inputs.dtype)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The input's shape."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """The rate; the seed generator is the model's to give."""
+        return {**super().get_config(), "rate": self.rate}
+
+
+def seed_variables(model: keras.Model) -> list[Any]:
+    """The state variables of the model's seed generators, in the order of its layers.
+
+    ``BertEncoder`` and ``BertPretrainer`` have exactly one, of shape (2,). Dropout is a pure
+    function of its value, so a training loop needs no random state of its own::
+
+        seeds = [(variable, seed) for variable in seed_variables(model)]
+        with keras.StatelessScope(state_mapping=seeds):
+            outputs = model(batch, training=True)
+
+    Each dropout of a call adds 1 to the second number. Seeds of other steps and replicas must
+    therefore differ in the first number (or be hashed), not merely count up the second one. The
+    value has the variable's dtype: int64 under TensorFlow, uint32 under JAX.
+    """
+    weights = {id(variable) for variable in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]

@@ -1,0 +1,96 @@
+"""``BertEncoder``: token ids to hidden states."""
+
+from typing import Any
+
+import keras
+
+from bert_tf import features
+from bert_tf.config import BertConfig
+
+from .attention import AttentionBias
+from .base import BertModel, model_inputs
+from .embeddings import BertEmbeddings
+from .heads import Pooler
+from .transformer import TransformerBlock
+
+
+# What enters the first block; the paper's table 7 uses it as a feature ("Embeddings").
+EMBEDDING_OUTPUT = "embedding_output"
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertEncoder(BertModel):
+    """BERT without a head: a dict of ``ENCODER_FEATURES`` in, a dict of hidden states out.
+
+    Source: Devlin et al. 2019, section 3; google-research/bert ``modeling.py``, ``BertModel``.
+
+    Inputs, each (B, S) int32: ``input_word_ids``; ``input_mask``, 1 = real and 0 = padding;
+    ``input_type_ids``. S is anything up to ``config.max_position_embeddings``. What the padded
+    ids are has no influence on the outputs of real tokens.
+
+    Outputs, in the compute dtype: ``sequence_output`` (B, S, H), the last block's; ``pooled_output``
+    (B, H), a tanh layer on the first token's; ``encoder_outputs``, a list of every block's (B, S,
+    H), whose last is ``sequence_output``; ``embedding_output`` (B, S, H), what enters the first.
+
+    Variables are named by their place, below the model's own name:
+    ``bert_encoder/layer_0/attention/query_key_value/kernel``.
+
+    Args:
+        config: sizes, rates and activation.
+        name: the model's name, and the first part of its variables' paths.
+        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+
+    Raises:
+        ValueError: called without a feature, or with a sequence longer than the positions.
+
+    >>> encoder = BertEncoder(BertConfig.from_preset("bert-tiny", vocab_size=100))
+    >>> ids = keras.ops.ones((2, 5), "int32")
+    >>> outputs = encoder({"input_word_ids": ids, "input_mask": ids, "input_type_ids": 0 * ids})
+    >>> tuple(outputs["sequence_output"].shape), tuple(outputs["pooled_output"].shape)
+    ((2, 5, 128), (2, 128))
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        name: str = "bert_encoder",
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        # === Layers ===
+        policy = keras.dtype_policies.get(dtype) if dtype else keras.config.dtype_policy()
+        seed_generator = keras.random.SeedGenerator(name="dropout_seed")
+        # Layers are built inside the scope, so that paths do not depend on what calls the model.
+        with keras.name_scope(name):
+            embeddings = BertEmbeddings(config, seed_generator, name="embeddings", dtype=policy)
+            attention_bias = AttentionBias(name="attention_bias", dtype=policy)
+            blocks = [
+                TransformerBlock(config, seed_generator, name=f"layer_{index}", dtype=policy)
+                for index in range(config.num_hidden_layers)
+            ]
+            pooler = Pooler(config, name="pooler", dtype=policy)
+
+            # === Functional model ===
+            inputs = model_inputs(features.ENCODER_FEATURES)
+            embedding_output = embeddings(
+                inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS]
+            )
+            bias = attention_bias(inputs[features.INPUT_MASK])
+            hidden = embedding_output
+            encoder_outputs = []
+            for block in blocks:
+                hidden = block(hidden, bias)
+                encoder_outputs.append(hidden)
+            outputs = {
+                features.SEQUENCE_OUTPUT: hidden,
+                features.POOLED_OUTPUT: pooler(hidden),
+                features.ENCODER_OUTPUTS: encoder_outputs,
+                EMBEDDING_OUTPUT: embedding_output,
+            }
+        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+
+        # === Config ===
+        self.set_config(config, policy)
+        self.embeddings = embeddings
+        self.blocks = blocks
+        self.pooler = pooler

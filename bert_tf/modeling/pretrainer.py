@@ -1,0 +1,85 @@
+"""``BertPretrainer``: the encoder with both pre-training heads."""
+
+from typing import Any
+
+import keras
+
+from bert_tf import features
+from bert_tf.config import BertConfig
+
+from .base import BertModel, model_inputs
+from .encoder import BertEncoder
+from .heads import MaskedLMHead, NextSentenceHead
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPretrainer(BertModel):
+    """Masked-LM logits and, unless ``nsp`` is false, next-sentence logits.
+
+    Source: Devlin et al. 2019, section 3.1; google-research/bert ``run_pretraining.py``.
+
+    Inputs: the encoder's, and ``masked_lm_positions`` (B, P) int32. Outputs, float32:
+    ``masked_lm_logits`` (B, P, V), also at padded positions, where the weights of the loss are 0;
+    ``next_sentence_logits`` (B, 2), index 0 = the second segment follows the first.
+
+    Args:
+        config: sizes, rates and activation.
+        nsp: whether there is a next-sentence head.
+        name: the model's name; its encoder is always called ``bert_encoder``.
+        dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+
+    Attributes:
+        encoder: the ``BertEncoder``, to be used, saved or exported without the heads.
+
+    >>> model = BertPretrainer(BertConfig.from_preset("bert-tiny", vocab_size=100))
+    >>> ids = keras.ops.ones((2, 5), "int32")
+    >>> outputs = model({"input_word_ids": ids, "input_mask": ids, "input_type_ids": 0 * ids,
+    ...                  "masked_lm_positions": ids[:, :3]})
+    >>> {key: tuple(value.shape) for key, value in sorted(outputs.items())}
+    {'masked_lm_logits': (2, 3, 100), 'next_sentence_logits': (2, 2)}
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        nsp: bool = True,
+        name: str = "bert_pretrainer",
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        # === Layers ===
+        encoder = BertEncoder(config, dtype=dtype)
+        policy = encoder.dtype_policy
+        masked_lm = MaskedLMHead(
+            config, encoder.embeddings.word_embeddings, name="masked_lm", dtype=policy
+        )
+        next_sentence = (
+            NextSentenceHead(config, name="next_sentence", dtype=policy) if nsp else None
+        )
+
+        # === Functional model ===
+        keys = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
+        inputs = model_inputs({key: features.PRETRAINING_FEATURES[key] for key in keys})
+        states = encoder({key: inputs[key] for key in features.ENCODER_FEATURES})
+        with keras.name_scope(name):
+            outputs = {
+                features.MASKED_LM_LOGITS: masked_lm(
+                    states[features.SEQUENCE_OUTPUT], inputs[features.MASKED_LM_POSITIONS]
+                )
+            }
+            if next_sentence is not None:
+                outputs[features.NEXT_SENTENCE_LOGITS] = next_sentence(
+                    states[features.POOLED_OUTPUT]
+                )
+        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+
+        # === Config ===
+        self.set_config(config, policy)
+        self.nsp = nsp
+        self.encoder = encoder
+        self.masked_lm = masked_lm
+        self.next_sentence = next_sentence
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, ready for JSON."""
+        return {**super().get_config(), "nsp": self.nsp}

@@ -1,0 +1,88 @@
+"""One block of the encoder: self-attention, then a feed-forward network."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+
+from .activations import get_activation
+from .attention import SelfAttention
+from .base import BertLayer
+from .dropout import Dropout
+from .normalization import LayerNorm
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TransformerBlock(BertLayer):
+    """Post-normalised Transformer block: each sub-layer's output is dropped out, added, normalised.
+
+    Source: Vaswani et al. 2017, section 3.1; google-research/bert ``modeling.py``,
+    ``transformer_model``.
+
+    Args:
+        config: sizes, rates and activation.
+        seed_generator: the model's; by default every dropout of the block has its own.
+        **kwargs: ``name``, ``dtype``, as for every Keras layer.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        seed_generator: keras.random.SeedGenerator | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        policy = self.dtype_policy
+        epsilon = config.layer_norm_eps
+        rate = config.hidden_dropout_prob
+        self.activation = get_activation(config.hidden_act)
+
+        self.attention = SelfAttention(config, seed_generator, name="attention", dtype=policy)
+        self.attention_dropout = Dropout(
+            rate, seed_generator, name="attention_dropout", dtype=policy
+        )
+        self.attention_layer_norm = LayerNorm(epsilon, name="attention_layer_norm", dtype=policy)
+        self.intermediate = self.new_dense(config.intermediate_size, "intermediate")
+        self.feed_forward_output = self.new_dense(config.hidden_size, "output")
+        self.output_dropout = Dropout(rate, seed_generator, name="output_dropout", dtype=policy)
+        self.output_layer_norm = LayerNorm(epsilon, name="output_layer_norm", dtype=policy)
+
+    def build(self, *input_shapes: Any) -> None:
+        """Makes the variables of every sub-layer."""
+        shape = (None, self.config.hidden_size)
+        self.attention.build()
+        self.attention_layer_norm.build(shape)
+        self.intermediate.build(shape)
+        self.feed_forward_output.build((None, self.config.intermediate_size))
+        self.output_layer_norm.build(shape)
+
+    def call(self, hidden: Any, bias: Any, training: bool | None = False) -> Any:
+        """Runs the block.
+
+        Args:
+            hidden: (B, S, H).
+            bias: (B, 1, 1, S), added to the attention scores.
+            training: whether dropout acts.
+
+        Returns:
+            (B, S, H).
+        """
+        shape = ops.shape(hidden)
+        attended = self.attention(hidden, bias, training=training)
+        attended = self.attention_dropout(attended, training=training)
+        attended = self.attention_layer_norm(attended + hidden, training=training)
+        # Matrices from here on, (B * S, ...): a product of matrices is quicker than of batches.
+        attended = ops.reshape(attended, (-1, shape[-1]))
+        output = self.activation(self.intermediate(attended), bool(training))
+        output = self.feed_forward_output(output)
+        output = self.output_dropout(output, training=training)
+        output = self.output_layer_norm(output + attended, training=training)
+        return ops.reshape(output, shape)
+
+    def compute_output_shape(
+        self, hidden_shape: tuple[int | None, ...], bias_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
+        """(B, S, H)."""
+        return hidden_shape

@@ -1,0 +1,35 @@
+r"""Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel.
+
+    python -m bert_tf.pretrain
+    python -m bert_tf.pretrain --input='corpus/*.txt.gz' --model_dir=runs/mine
+    python -m bert_tf.pretrain --input='gs://bucket/wiki/*' --bert_config=bert-base \
+        --vocab_file=vocab.txt --train_batch_size=256 --num_train_steps=1000000 \
+        --learning_rate=1e-4 --num_warmup_steps=10000 --phases=128:0.9,512:0.1 --tpu=NAME
+
+Without flags it trains bert-tiny on a sample corpus for about five minutes. A run that was
+stopped, however it was, goes on when the same command is given again.
+"""
+
+from bert_tf import command
+from bert_tf.pretraining_settings import settings_from_flags
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command; ``argv`` holds the program's name alone."""
+    del argv
+    settings, ignored = settings_from_flags()
+    for sentence in ignored:
+        print(sentence)
+    # Only now: --help and wrong flags answer without loading TensorFlow.
+    if settings.dry_run:
+        from bert_tf.pretraining_cost import report_cost
+
+        report_cost(settings)
+    else:
+        from bert_tf.pretraining_run import run
+
+        run(settings)
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,89 @@
+"""What a finished pre-training shows: its accuracies beside guessing, filled masks, what comes next."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.saved_models import signatures
+from bert_tf.training.run_directory import RunDirectory
+
+MASK = "[MASK]"
+_SHOWN_GUESSES = 5
+
+
+def hide_word(sentence: str) -> tuple[str, str] | None:
+    """Hides the word nearest to the middle of a sentence that has at least four letters.
+
+    Returns:
+        The sentence with ``[MASK]`` in the word's place, and the word; None without such a word.
+
+    >>> hide_word("The court of appeals has jurisdiction over civil cases.")
+    ('The court of appeals has [MASK] over civil cases.', 'jurisdiction')
+    """
+    words = list(re.finditer(r"\b[A-Za-z]{4,}\b", sentence))
+    if not words:
+        return None
+    middle = len(sentence) / 2
+    word = min(words, key=lambda match: abs((match.start() + match.end()) / 2 - middle))
+    return sentence[: word.start()] + MASK + sentence[word.end() :], word.group()
+
+
+def fill_masks(
+    model: BertPretrainer, tokenizer: BertTokenizer, sentences: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Lets the model guess a hidden word of each sentence.
+
+    Returns:
+        For each: ``text`` with its [MASK], the hidden ``word``, and the model's best ``guesses``
+        with their ``probabilities``, best first.
+    """
+    hidden = [pair for pair in map(hide_word, sentences) if pair is not None]
+    if not hidden:
+        return []
+    filled = signatures.fill_mask(
+        model, tokenizer, [text for text, _ in hidden], top_k=_SHOWN_GUESSES
+    )
+    return [
+        {"text": text, "word": word, "guesses": guesses, "probabilities": probabilities}
+        for (text, word), (guesses, probabilities) in zip(hidden, filled, strict=True)
+    ]
+
+
+def _bar(share: float, width: int = 30) -> str:
+    return ("█" * round(share * width)).ljust(width, "·")
+
+
+def show(results: dict[str, Any], directory: RunDirectory) -> None:
+    """Prints the results of a finished run, and the commands that come next."""
+    evaluation = results["evaluation"]
+    if evaluation:
+        rows = [("masked LM", "masked_lm", "the most frequent token")]
+        if evaluation["next_sentence_rows"]:
+            rows.append(("next sentence", "next_sentence", "the majority label"))
+        print(
+            f"Held-out accuracy after {results['step']:,} steps, "
+            f"{evaluation['masked_lm_predictions']:,} predictions:"
+        )
+        for label, key, guess in rows:
+            accuracy = evaluation[f"{key}_accuracy"]
+            baseline = evaluation[f"{key}_baseline"]
+            print(f"  {label:<14}{accuracy:6.1%}  {_bar(accuracy)}")
+            print(f"  {'':<14}{baseline:6.1%}  {_bar(baseline)}  always guessing {guess}")
+    if results["filled_masks"]:
+        print("\nMasks filled in held-out sentences:")
+        for filled in results["filled_masks"]:
+            guesses = ", ".join(
+                f"{guess} {probability:.0%}"
+                for guess, probability in zip(
+                    filled["guesses"], filled["probabilities"], strict=True
+                )
+            )
+            print(f"  {filled['text']}\n    guesses: {guesses}   (was: {filled['word']})")
+    print(
+        f"\nResults: {directory.results}\nSavedModel: {directory.export}\n\nWhat comes next:\n"
+        f"  tensorboard --logdir {directory.logs}\n"
+        f"  saved_model_cli show --dir {directory.export} --tag_set serve --all\n"
+        "  python -m bert_tf.pretrain --help"
+    )

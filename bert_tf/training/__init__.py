@@ -1,0 +1,12 @@
+"""Training: losses, optimizers, schedules, distribution, checkpoints and the pre-training loop.
+
+The modules are imported by name, for example ``from bert_tf.training import loop``:
+
+* ``losses``: the two pre-training losses as sums, to be reduced and then divided.
+* ``schedules``: the paper's learning-rate curve.
+* ``optimizers``: Google's Adam and AdamW, with the paper's weight-decay exclusions.
+* ``distribution``: which devices to run on, and in which precision.
+* ``loop``: the training step and the loop round it, the same for every strategy.
+* ``evaluation``: held-out losses and accuracies beside their trivial baselines.
+* ``checkpoints``: flat, exact, verified checkpoints.
+"""

@@ -1,0 +1,200 @@
+"""Which devices a training runs on, and in which precision."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
+PRECISIONS = ("float32", "bfloat16")
+
+# Together below the 20 seconds after which a missing TPU has to have been reported.
+_CONNECT_SECONDS = 5.0
+_INITIALISE_SECONDS = 12.0
+
+
+class Distribution(NamedTuple):
+    """The devices of a training.
+
+    Attributes:
+        strategy: builds the variables (in its ``scope()``) and runs the steps.
+        device_type: ``"CPU"``, ``"GPU"`` or ``"TPU"``.
+        description: one line to print, for example ``MirroredStrategy on 2 GPUs``.
+    """
+
+    strategy: tf.distribute.Strategy
+    device_type: str
+    description: str
+
+
+def choose_strategy(
+    strategy: str = "auto", *, tpu: str | None = None, logical_cpus: int | None = None
+) -> Distribution:
+    """Chooses the ``tf.distribute`` strategy, before any variable is built.
+
+    ``auto`` takes the TPU if ``tpu`` names one, else every GPU, else the CPU. ``one_device`` takes
+    the first GPU, or the CPU without one. ``mirrored`` takes every GPU; without GPUs it takes
+    logical CPU devices, which make nothing faster but run the code of several devices.
+
+    Args:
+        strategy: one of `STRATEGIES`.
+        tpu: a TPU's name on Google Cloud, ``local`` on a TPU VM, or ``grpc://host:port``. With
+            ``strategy="tpu"`` it defaults to the environment variable ``TPU_NAME``.
+        logical_cpus: for ``mirrored`` without GPUs: how many devices to split the CPU into. It can
+            only be set before TensorFlow has started its devices.
+
+    Returns:
+        The strategy, its type of device and a line that describes it.
+
+    Raises:
+        ValueError: the name is unknown, the options contradict each other, or no TPU answers
+            (told within 20 seconds).
+
+    >>> choose_strategy("one_device").strategy.num_replicas_in_sync
+    1
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"Unknown strategy {strategy!r}: expected one of {', '.join(STRATEGIES)}.")
+    if tpu is not None and strategy not in ("auto", "tpu"):
+        raise ValueError(
+            f"A TPU ({tpu!r}) was given with strategy {strategy!r}: expected 'auto' or 'tpu'."
+        )
+    if strategy == "tpu" or tpu is not None:
+        return _tpu_distribution(tpu or os.environ.get("TPU_NAME", ""))
+    gpus = tf.config.list_physical_devices("GPU")
+    if strategy == "auto":
+        strategy = "mirrored" if len(gpus) > 1 else "one_device"
+    if strategy == "one_device":
+        # The default strategy places operations on the first GPU by itself.
+        return Distribution(
+            tf.distribute.get_strategy(),
+            "GPU" if gpus else "CPU",
+            "one device: " + ("the first GPU" if gpus else f"the CPU ({os.cpu_count()} cores)"),
+        )
+    return _mirrored_distribution(len(gpus), logical_cpus)
+
+
+def _mirrored_distribution(num_gpus: int, logical_cpus: int | None) -> Distribution:
+    if num_gpus:
+        mirrored = tf.distribute.MirroredStrategy()
+        return Distribution(mirrored, "GPU", f"MirroredStrategy on {num_gpus} GPUs")
+    if logical_cpus is not None:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        parts = [tf.config.LogicalDeviceConfiguration()] * logical_cpus
+        try:
+            tf.config.set_logical_device_configuration(cpu, parts)
+        except RuntimeError as error:
+            raise ValueError(
+                f"The CPU cannot be split into {logical_cpus} logical devices once TensorFlow has "
+                "started: choose the strategy before anything else is computed."
+            ) from error
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    mirrored = tf.distribute.MirroredStrategy(devices)
+    return Distribution(mirrored, "CPU", f"MirroredStrategy on {len(devices)} logical CPU devices")
+
+
+def _tpu_distribution(tpu: str) -> Distribution:
+    if not tpu:
+        raise ValueError(
+            "No TPU was named: give its name, 'local' or grpc://host:port, or set TPU_NAME."
+        )
+    address = tpu.removeprefix("grpc://")
+    if ":" in address:
+        _check_address(tpu, address)
+        tpu = "grpc://" + address
+    resolver = _within_time_limit(lambda: _initialise_tpu(tpu), tpu)
+    strategy = tf.distribute.TPUStrategy(resolver)
+    return Distribution(
+        strategy, "TPU", f"TPUStrategy on {strategy.num_replicas_in_sync} cores of TPU {tpu!r}"
+    )
+
+
+def _no_tpu(tpu: str, reason: str) -> ValueError:
+    reason = " ".join(reason.split()).rstrip(".")
+    reason = reason if len(reason) <= 120 else reason[:120] + "..."
+    return ValueError(
+        f"No TPU was found at {tpu!r} ({reason}): check the name, and that tensorflow-tpu is "
+        "installed on a TPU VM, or leave the TPU out to run on the CPU or GPU."
+    )
+
+
+def _check_address(tpu: str, address: str) -> None:
+    """Tries a TCP connection first: TensorFlow's own attempt at a dead address does not end."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or not host:
+        raise ValueError(f"The TPU's address {tpu!r} is not of the form grpc://host:port.")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_tpu(tpu, str(error)) from error
+
+
+def _initialise_tpu(tpu: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return resolver
+
+
+def _within_time_limit(
+    initialise: Callable[[], tf.distribute.cluster_resolver.TPUClusterResolver], tpu: str
+) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+    """Runs the initialisation in a thread that is left behind where it does not return."""
+    outcome: list[tf.distribute.cluster_resolver.TPUClusterResolver | Exception] = []
+
+    def run() -> None:
+        try:
+            outcome.append(initialise())
+        except Exception as error:  # each failure has a type of its own: URLError, NotFoundError...
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_INITIALISE_SECONDS)
+    if not outcome:
+        raise _no_tpu(tpu, f"no answer in {_INITIALISE_SECONDS:.0f} seconds")
+    if isinstance(outcome[0], Exception):
+        raise _no_tpu(tpu, str(outcome[0])) from outcome[0]
+    return outcome[0]
+
+
+def set_precision(precision: str, device_type: str) -> str:
+    """Sets the arithmetic of everything that is built and traced from now on.
+
+    ``float32`` is exact. ``bfloat16`` keeps variables, their updates, LayerNorm, softmax and
+    losses in float32 and multiplies matrices in bfloat16. How depends on the device:
+
+    * On GPUs and TPUs it is Keras' ``mixed_bfloat16`` policy.
+    * On a CPU the model stays float32 and TensorFlow's graph optimiser rewrites the matrix
+      products of every traced function for oneDNN, which measured 1.16 times the speed of the
+      policy at base size. Eager code is not affected, nor is what XLA compiles; a processor
+      without AVX-512 keeps computing in float32.
+
+    Both settings are global to the process, so call it once, before the model is built.
+
+    Args:
+        precision: one of `PRECISIONS`.
+        device_type: ``"CPU"``, ``"GPU"`` or ``"TPU"``, as `Distribution` has it.
+
+    Returns:
+        The name of the Keras dtype policy that is now set.
+
+    Raises:
+        ValueError: the precision is unknown.
+
+    >>> set_precision("float32", "CPU")
+    'float32'
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(
+            f"Unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}."
+        )
+    rewrite = precision == "bfloat16" and device_type == "CPU"
+    tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": rewrite})
+    policy = "mixed_bfloat16" if precision == "bfloat16" and not rewrite else "float32"
+    keras.config.set_dtype_policy(policy)
+    return policy

@@ -1,0 +1,310 @@
+"""The pre-training step, and the loop round it: the same code for every strategy.
+
+One step, on every replica: the weights of the whole batch are summed over the replicas; each
+micro-batch's gradient of (its summed loss / those sums) is added up; the gradients are summed over
+the replicas, clipped by their global norm, and applied. So the number of replicas and of
+micro-batches changes the result by rounding only (and by which dropout masks are drawn).
+
+The dropout masks are a function of (seed, step, replica, micro-batch): the model runs inside a
+``keras.StatelessScope`` that gives each seed generator a value made from these, so nothing about
+them needs saving, and the same step draws the same masks after a restart.
+
+Dimension letters: B batch, S sequence, P masked-LM predictions, K micro-batches.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from bert_tf import features, modeling
+
+from . import batches, dropout, evaluation, losses
+
+Batch = Mapping[str, tf.Tensor]
+
+
+class TrainingResult(NamedTuple):
+    """What `PretrainingLoop.train` returns: Python numbers over the steps it made.
+
+    Attributes:
+        step: the updates made so far, all calls together.
+        loss: ``masked_lm_loss + next_sentence_loss``.
+        masked_lm_loss: the mean over all predictions of these steps, in nats.
+        masked_lm_accuracy: the share of predictions whose arg-max is the original token.
+        next_sentence_loss: the mean over all rows; 0 without a next-sentence head.
+        next_sentence_accuracy: the share of rows; 0 without a next-sentence head.
+        gradient_norm: the mean over the steps of the global norm before clipping.
+        learning_rate: the last step's.
+        tokens: how many tokens that are not padding went through the model.
+        cursor: (epoch, pool, row) of the last row consumed.
+    """
+
+    step: int
+    loss: float
+    masked_lm_loss: float
+    masked_lm_accuracy: float
+    next_sentence_loss: float
+    next_sentence_accuracy: float
+    gradient_norm: float
+    learning_rate: float
+    tokens: int
+    cursor: tuple[int, int, int]
+
+
+class PretrainingLoop:
+    """Trains a `BertPretrainer`.
+
+    Args:
+        model: inputs and outputs as `BertPretrainer` has them, built in the strategy's scope; the
+            next-sentence head may be missing.
+        optimizer: a Keras optimizer built for ``model.trainable_variables`` in the strategy's
+            scope. It is the loop's from then on: its own reduction of gradients over the replicas
+            is switched off, because the loop reduces them before it clips.
+        strategy: any ``tf.distribute`` strategy.
+        seed: seeds the dropout masks.
+        gradient_accumulation_steps: K, the number of micro-batches that a replica cuts its share
+            of the batch into; one update for all of them.
+        clip_norm: the global norm that the summed gradients are clipped to; ``None`` for none.
+        jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
+
+    Raises:
+        ValueError: an argument is out of range, or the optimizer is not built.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        strategy: tf.distribute.Strategy,
+        *,
+        seed: int,
+        gradient_accumulation_steps: int = 1,
+        clip_norm: float | None = 1.0,
+        jit_compile: bool = False,
+    ) -> None:
+        if gradient_accumulation_steps < 1:
+            raise ValueError(
+                "gradient_accumulation_steps must be at least 1, "
+                f"got {gradient_accumulation_steps}."
+            )
+        if clip_norm is not None and not clip_norm > 0.0:
+            raise ValueError(f"clip_norm must be positive or None, got {clip_norm!r}.")
+        if not optimizer.built:
+            raise ValueError(
+                "The optimizer is not built: call optimizer.build(model.trainable_variables) in "
+                "the strategy's scope first."
+            )
+        self.model = model
+        self.optimizer = optimizer
+        self.strategy = strategy
+        self._seed = seed
+        self._micro_batches = gradient_accumulation_steps
+        self._clip_norm = clip_norm
+        self._seed_variables = modeling.seed_variables(model)
+        self._has_next_sentence = features.NEXT_SENTENCE_LOGITS in model.output
+        # Keras' hook under tf.distribute. The loop hands over gradients that are already reduced,
+        # and reducing them again would multiply them by the number of replicas.
+        optimizer._all_reduce_sum_gradients = list
+        # Strategies forbid XLA round their collectives, so it goes round the gradients only.
+        self._gradients = (
+            tf.function(self._sum_gradients, jit_compile=True)
+            if jit_compile
+            else self._sum_gradients
+        )
+        self._train = tf.function(self._train_steps)
+        self._evaluator = evaluation.Evaluator(model, strategy)
+
+    @property
+    def step(self) -> int:
+        """The number of updates made, across restarts."""
+        return int(self.optimizer.iterations.numpy())
+
+    def state(self) -> dict[str, keras.Variable]:
+        """Everything that a checkpoint has to keep, by unique name.
+
+        ``model/PATH`` for the model's variables, ``optimizer/PATH`` for the optimizer's: its
+        moments and the number of updates. The seed generators' states are left out: the loop
+        never reads them.
+
+        Raises:
+            ValueError: two variables have the same path.
+        """
+        generators = {id(variable) for variable in self._seed_variables}
+        state: dict[str, keras.Variable] = {}
+        for owner, variables in (
+            ("model", self.model.variables),
+            ("optimizer", self.optimizer.variables),
+        ):
+            for variable in variables:
+                name = f"{owner}/{variable.path}"
+                if id(variable) in generators:
+                    continue
+                if name in state:
+                    raise ValueError(
+                        f"Two variables are called {name!r}, and a checkpoint could keep only one: "
+                        "give the model's layers different names."
+                    )
+                state[name] = variable
+        return state
+
+    def distribute(self, dataset: tf.data.Dataset) -> Iterator[Any]:
+        """An iterator that hands each replica its share of every batch.
+
+        Args:
+            dataset: batches of ``features.PRETRAINING_FEATURES`` and ``features.CURSOR`` with
+                static shapes; B is the batch of all replicas together.
+
+        Returns:
+            An iterator for `train`.
+
+        Raises:
+            ValueError: a feature is missing, a shape is not static, or B cannot be shared equally.
+        """
+        batches.check_static_batches(
+            dataset, self.strategy.num_replicas_in_sync, self._micro_batches
+        )
+        return iter(self.strategy.experimental_distribute_dataset(dataset))
+
+    def train(self, iterator: Iterator[Any], num_steps: int) -> TrainingResult:
+        """Makes updates, all in one call of one compiled function.
+
+        Args:
+            iterator: from `distribute`.
+            num_steps: how many updates; another number does not compile anew.
+
+        Returns:
+            The measures over these steps.
+
+        Raises:
+            ValueError: the data ended before the last step.
+            FloatingPointError: the loss or the gradients became infinite or not a number; the
+                weights are then unusable, and an earlier checkpoint has to be restored.
+        """
+        if num_steps < 1:
+            raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
+        try:
+            sums, norms, rate, cursor, bad_step = self._train(iterator, tf.constant(num_steps))
+        except tf.errors.OutOfRangeError as error:
+            raise ValueError(
+                f"The data ended after {self.step} updates, before the {num_steps} that were asked "
+                "for: give a dataset that repeats."
+            ) from error
+        if int(bad_step) >= 0:
+            raise FloatingPointError(
+                f"The loss or its gradient became infinite or not a number at step {int(bad_step)}:"
+                " lower the learning rate or lengthen the warm-up, and go on from the checkpoint "
+                "before."
+            )
+        means = losses.means(sums)
+        return TrainingResult(
+            step=self.step,
+            loss=means["masked_lm_loss"] + means["next_sentence_loss"],
+            **means,
+            gradient_norm=float(norms) / num_steps,
+            learning_rate=float(rate),
+            tokens=int(sums.tokens),
+            cursor=tuple(int(number) for number in cursor),
+        )
+
+    def evaluate(
+        self, dataset: tf.data.Dataset, max_steps: int | None = None
+    ) -> evaluation.EvaluationResult:
+        """Losses and accuracies without dropout; see `evaluation.Evaluator.evaluate`."""
+        return self._evaluator.evaluate(dataset, max_steps)
+
+    def _train_steps(self, iterator: Iterator[Any], num_steps: tf.Tensor) -> tuple[Any, ...]:
+        sums, norms, rate = losses.PretrainingSums.zeros(), tf.zeros(()), tf.zeros(())
+        cursor = tf.zeros((3,), tf.int32)
+        bad_step = tf.constant(-1, tf.int64)
+        for _ in tf.range(num_steps):
+            step = tf.identity(self.optimizer.iterations.value)
+            outputs = self.strategy.run(self.replica_step, args=(next(iterator),))
+            by_replica = [self.strategy.experimental_local_results(value) for value in outputs]
+            # The sums are the same on every replica; the last replica holds the batch's last row.
+            flat, norm, rate = (values[0] for values in by_replica[:3])
+            cursor = by_replica[3][-1]
+            step_sums = losses.PretrainingSums(
+                *tf.unstack(flat, num=len(losses.PretrainingSums._fields))
+            )
+            finite = tf.math.is_finite(norm + step_sums.masked_lm_loss)
+            bad_step = tf.where(finite | (bad_step >= 0), bad_step, step)
+            sums, norms = sums.plus(step_sums), norms + norm
+        return sums, norms, rate, cursor, bad_step
+
+    def replica_step(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """One update, as one replica runs it inside ``strategy.run``.
+
+        Args:
+            batch: this replica's share.
+
+        Returns:
+            `losses.PretrainingSums` stacked to (7,), the gradients' global norm before clipping,
+            the learning rate, and the cursor (3,) of the share's last row.
+        """
+        context = tf.distribute.get_replica_context()
+        step = tf.convert_to_tensor(self.optimizer.iterations.value)
+        masked_lm_weight, rows = context.all_reduce(
+            tf.distribute.ReduceOp.SUM,
+            [
+                tf.reduce_sum(batch[features.MASKED_LM_WEIGHTS]),
+                tf.reduce_sum(losses.row_weights(batch[features.INPUT_MASK])),
+            ],
+        )
+        model_batch = {key: batch[key] for key in features.PRETRAINING_FEATURES}
+        replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
+        gradients, sums = self._gradients(model_batch, step, replica, masked_lm_weight, rows)
+        *gradients, sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, sums])
+        norm = tf.linalg.global_norm(gradients)
+        if self._clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
+        rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
+        self.optimizer.apply(gradients, self.model.trainable_variables)
+        return sums, norm, rate, batch[features.CURSOR][-1]
+
+    def _sum_gradients(
+        self, batch: Batch, step: tf.Tensor, replica: tf.Tensor, weight: tf.Tensor, rows: tf.Tensor
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """The share's gradients, dense, and its sums, added up over its micro-batches."""
+        if self._micro_batches == 1:
+            return self._micro_gradients(batch, step, replica, tf.constant(0), weight, rows)
+        # (B, ...) -> (K, B / K, ...)
+        parts = {
+            key: tf.reshape(value, [self._micro_batches, -1, *value.shape[1:]])
+            for key, value in batch.items()
+        }
+        totals = [tf.zeros(v.shape, v.dtype) for v in self.model.trainable_variables]
+        sums = tf.zeros((len(losses.PretrainingSums._fields),))
+        # A loop and not K copies of the graph: one micro-batch's activations live at a time.
+        for index in tf.range(self._micro_batches):
+            micro = {key: value[index] for key, value in parts.items()}
+            gradients, micro_sums = self._micro_gradients(micro, step, replica, index, weight, rows)
+            totals = [total + gradient for total, gradient in zip(totals, gradients, strict=True)]
+            sums = sums + micro_sums
+        return totals, sums
+
+    def _micro_gradients(
+        self,
+        batch: Batch,
+        step: tf.Tensor,
+        replica: tf.Tensor,
+        index: tf.Tensor,
+        weight: tf.Tensor,
+        rows: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        seeds = dropout.dropout_seeds(self._seed, step, replica, index, len(self._seed_variables))
+        mapping = list(zip(self._seed_variables, tf.unstack(seeds), strict=True))
+        variables = [v.value for v in self.model.trainable_variables]
+        with tf.GradientTape() as tape:
+            with keras.StatelessScope(state_mapping=mapping):
+                outputs = self.model(batches.model_inputs(batch), training=True)
+            sums = losses.batch_sums(outputs, batch)
+            loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
+            if self._has_next_sentence:
+                loss += losses.next_sentence_mean(sums.next_sentence_loss, rows)
+        gradients = tape.gradient(
+            loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], tf.stack(sums)

@@ -1,0 +1,198 @@
+"""The two pre-training losses, as sums that are reduced first and divided last.
+
+A mean per replica, or per micro-batch, is not the mean of the batch where rows hold different
+numbers of predictions. So each function returns sums; sums add up exactly across micro-batches,
+replicas and hosts, and `masked_lm_mean` and `next_sentence_mean` divide once, at the end.
+
+Dimension letters: B batch, P masked-LM predictions, V vocabulary.
+Source: the BERT paper, appendix A.2, and ``run_pretraining.py`` (``get_masked_lm_output`` and
+``get_next_sentence_output``) in Google's repository, whose 1e-5 in the denominator is kept.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bert_tf import features
+
+WEIGHT_EPSILON = 1e-5
+
+
+class LossSums(NamedTuple):
+    """Float32 scalars over the weighted positions (or rows) of a batch.
+
+    Attributes:
+        loss: the sum of ``weight * negative log likelihood``, in nats.
+        weight: the sum of the weights.
+        correct: the sum of the weights where the arg-max is the label.
+    """
+
+    loss: tf.Tensor
+    weight: tf.Tensor
+    correct: tf.Tensor
+
+
+def _weighted_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSums:
+    """Softmax cross-entropy over the last axis, summed with weights; computed in float32."""
+    logits = tf.cast(logits, tf.float32)
+    weights = tf.cast(weights, tf.float32)
+    # The fused kernel is stable for any finite logits and keeps one copy of (B, P, V), not three.
+    nll = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    hits = tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels)
+    return LossSums(
+        loss=tf.reduce_sum(weights * nll),
+        weight=tf.reduce_sum(weights),
+        correct=tf.reduce_sum(weights * tf.cast(hits, tf.float32)),
+    )
+
+
+def masked_lm_sums(logits: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> LossSums:
+    """Sums of the masked-LM loss.
+
+    Args:
+        logits: (B, P, V), any float dtype; the arithmetic is float32.
+        ids: (B, P) int32, the original ids of the masked positions, 0 where padded.
+        weights: (B, P) float32, 1 = real, 0 = padded.
+
+    Returns:
+        The sums over the (B, P) positions.
+
+    >>> import tensorflow as tf
+    >>> sums = masked_lm_sums(tf.zeros((1, 2, 4)), tf.constant([[0, 3]]), tf.constant([[1.0, 0.0]]))
+    >>> round(float(sums.loss), 4), float(sums.weight), float(sums.correct)
+    (1.3863, 1.0, 1.0)
+    """
+    return _weighted_sums(logits, ids, weights)
+
+
+def next_sentence_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSums:
+    """Sums of the next-sentence loss.
+
+    Args:
+        logits: (B, 2), any float dtype; index 0 stands for "B follows A".
+        labels: (B,) int32, 0 = next, 1 = random.
+        weights: (B,) float32, 1 = a real row, 0 = a row of padding (see `row_weights`).
+
+    Returns:
+        The sums over the B rows.
+
+    >>> import tensorflow as tf
+    >>> logits = tf.constant([[2.0, 0.0], [2.0, 0.0]])
+    >>> sums = next_sentence_sums(logits, tf.constant([0, 1]), tf.ones(2))
+    >>> round(float(sums.loss), 4), float(sums.weight), float(sums.correct)
+    (2.2539, 2.0, 1.0)
+    """
+    return _weighted_sums(logits, labels, weights)
+
+
+def row_weights(input_mask: tf.Tensor) -> tf.Tensor:
+    """1 for every row with at least one real token, 0 for a row of padding.
+
+    Args:
+        input_mask: (B, S) int32, 1 = real, 0 = padding.
+
+    Returns:
+        (B,) float32.
+
+    >>> import tensorflow as tf
+    >>> row_weights(tf.constant([[1, 1, 0], [0, 0, 0]])).numpy().tolist()
+    [1.0, 0.0]
+    """
+    return tf.cast(tf.reduce_max(input_mask, axis=1), tf.float32)
+
+
+def masked_lm_mean(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """A masked-LM sum divided by the weights of the *whole* batch plus 1e-5, as Google's code does.
+
+    >>> import tensorflow as tf
+    >>> round(float(masked_lm_mean(tf.constant(6.0), tf.constant(3.0))), 4)
+    2.0
+    >>> float(masked_lm_mean(tf.constant(0.0), tf.constant(0.0)))
+    0.0
+    """
+    return total / (weight + WEIGHT_EPSILON)
+
+
+def next_sentence_mean(total: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """A next-sentence sum divided by the number of real rows of the *whole* batch (0 if none).
+
+    >>> import tensorflow as tf
+    >>> float(next_sentence_mean(tf.constant(6.0), tf.constant(4.0)))
+    1.5
+    """
+    return tf.math.divide_no_nan(total, rows)
+
+
+class PretrainingSums(NamedTuple):
+    """Float32 scalars of one batch, or of several, both losses together.
+
+    Attributes:
+        masked_lm_loss: `LossSums.loss` of the masked-LM loss.
+        masked_lm_weight: the number of predictions.
+        masked_lm_correct: how many of them were right.
+        next_sentence_loss: `LossSums.loss` of the next-sentence loss; 0 without that head.
+        next_sentence_rows: the number of rows that are not padding; 0 without that head.
+        next_sentence_correct: how many of them were right; 0 without that head.
+        tokens: the number of tokens that are not padding.
+    """
+
+    masked_lm_loss: Any
+    masked_lm_weight: Any
+    masked_lm_correct: Any
+    next_sentence_loss: Any
+    next_sentence_rows: Any
+    next_sentence_correct: Any
+    tokens: Any
+
+    @classmethod
+    def zeros(cls) -> "PretrainingSums":
+        """All 0, to add to."""
+        return cls(*(tf.zeros(()) for _ in cls._fields))
+
+    def plus(self, other: "PretrainingSums") -> "PretrainingSums":
+        """The sums of both batches."""
+        return PretrainingSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def batch_sums(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> PretrainingSums:
+    """Both losses' sums over one batch.
+
+    Args:
+        outputs: the logits, as `BertPretrainer` returns them; without ``next_sentence_logits``
+            that loss's sums are 0.
+        batch: ``features.PRETRAINING_FEATURES``.
+
+    Returns:
+        The sums, float32 scalars.
+    """
+    masked_lm = masked_lm_sums(
+        outputs[features.MASKED_LM_LOGITS],
+        batch[features.MASKED_LM_IDS],
+        batch[features.MASKED_LM_WEIGHTS],
+    )
+    next_sentence = LossSums(tf.zeros(()), tf.zeros(()), tf.zeros(()))
+    if features.NEXT_SENTENCE_LOGITS in outputs:
+        next_sentence = next_sentence_sums(
+            outputs[features.NEXT_SENTENCE_LOGITS],
+            batch[features.NEXT_SENTENCE_LABELS],
+            row_weights(batch[features.INPUT_MASK]),
+        )
+    tokens = tf.reduce_sum(tf.cast(batch[features.INPUT_MASK], tf.float32))
+    return PretrainingSums(*masked_lm, *next_sentence, tokens)
+
+
+def means(sums: PretrainingSums) -> dict[str, float]:
+    """Losses and accuracies as Python floats, 0 where nothing was counted.
+
+    >>> means(PretrainingSums(4.0, 2.0, 1.0, 0.0, 0.0, 0.0, 9.0))["masked_lm_accuracy"]
+    0.5
+    """
+    masked_lm_weight = max(float(sums.masked_lm_weight), WEIGHT_EPSILON)
+    rows = max(float(sums.next_sentence_rows), 1.0)
+    return {
+        "masked_lm_loss": float(sums.masked_lm_loss) / masked_lm_weight,
+        "masked_lm_accuracy": float(sums.masked_lm_correct) / masked_lm_weight,
+        "next_sentence_loss": float(sums.next_sentence_loss) / rows,
+        "next_sentence_accuracy": float(sums.next_sentence_correct) / rows,
+    }

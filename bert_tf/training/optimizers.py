@@ -1,0 +1,184 @@
+"""Google's Adam with decoupled weight decay, and AdamW, as one fused Keras optimizer."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+# The leaf names of Keras' LayerNormalization variables; biases are told by how their name ends.
+_LAYER_NORM_LEAVES = ("gamma", "beta")
+
+
+def weight_decay_exclusions(variables: Iterable[keras.Variable]) -> list[keras.Variable]:
+    """The variables that the paper does not decay: LayerNorm's scale and shift, and every bias.
+
+    A variable is told by the last part of its path: ``gamma``, ``beta``, or a name that ends in
+    ``bias``. Kernels and embedding tables, the position and type tables included, are decayed.
+
+    Source: ``optimization.py`` in Google's repository, ``exclude_from_weight_decay``.
+
+    >>> import keras
+    >>> layers = [keras.layers.Dense(2, name="dense"), keras.layers.LayerNormalization(name="norm")]
+    >>> for layer in layers:
+    ...     layer.build((None, 2))
+    >>> variables = [v for layer in layers for v in layer.trainable_variables]
+    >>> [v.path for v in weight_decay_exclusions(variables)]
+    ['dense/bias', 'norm/gamma', 'norm/beta']
+    """
+    excluded = []
+    for variable in variables:
+        leaf = variable.path.rsplit("/", 1)[-1]
+        if leaf in _LAYER_NORM_LEAVES or leaf.endswith("bias"):
+            excluded.append(variable)
+    return excluded
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class AdamWeightDecay(keras.optimizers.Optimizer):
+    """Adam with decoupled weight decay, updated by TensorFlow's fused kernel.
+
+    With ``rate`` the scheduled learning rate, for every variable ``w`` with gradient ``g``::
+
+        m = beta_1 * m + (1 - beta_1) * g
+        v = beta_2 * v + (1 - beta_2) * g * g
+        w = w - rate * weight_decay * w - rate * correction * m / (sqrt(v) + epsilon)
+
+    ``correction`` is 1 with ``bias_correction=False``, as in the optimizer that BERT was
+    pre-trained with (``AdamWeightDecayOptimizer`` in Google's ``optimization.py``), and
+    ``sqrt(1 - beta_2^t) / (1 - beta_1^t)``, where t counts updates from 1, with
+    ``bias_correction=True`` (AdamW). Variables passed to `exclude_from_weight_decay` before the
+    optimizer is built are not decayed; `create_optimizer` passes the paper's.
+
+    The kernel makes one pass over w, m, v and g, which on a CPU takes a third of the time of the
+    same arithmetic in single operations. Gradients have to be dense. It needs TensorFlow's backend.
+
+    Args:
+        learning_rate: a float or a ``LearningRateSchedule``.
+        weight_decay: the decay per unit of learning rate; ``None`` for none.
+        beta_1: the decay of the first moment.
+        beta_2: the decay of the second moment.
+        epsilon: added to the root of the second moment.
+        bias_correction: whether the moments are corrected for their start at 0.
+        name: the optimizer's name, the first part of its variables' paths.
+        **kwargs: further arguments of ``keras.optimizers.Optimizer``.
+
+    >>> import keras
+    >>> optimizer = AdamWeightDecay(0.5, weight_decay=0.0, epsilon=0.0)
+    >>> weight = keras.Variable([1.0], name="weight")
+    >>> optimizer.apply([keras.ops.array([2.0])], [weight])
+    >>> round(float(weight[0]), 4)  # 1 - 0.5 * (0.1 * 2) / sqrt(0.001 * 4)
+    -0.5811
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-4,
+        *,
+        weight_decay: float | None = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        bias_correction: bool = False,
+        name: str = "adam_weight_decay",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            learning_rate=learning_rate, weight_decay=weight_decay, name=name, **kwargs
+        )
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.bias_correction = bias_correction
+
+    def build(self, var_list: Sequence[keras.Variable]) -> None:
+        """Creates both moments of every variable, zeros of the variable's shape and dtype."""
+        if self.built:
+            return
+        super().build(var_list)
+        self._momentums, self._velocities = self.add_optimizer_variables(
+            var_list, ["momentum", "velocity"]
+        )
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
+        """Updates one variable and its moments in place; the decay has been applied before."""
+        dtype = variable.dtype
+        index = self._get_variable_index(variable)
+        if self.bias_correction:
+            updates = tf.cast(self.iterations + 1, dtype)
+            beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), updates)
+            beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), updates)
+        else:
+            # The kernel multiplies the rate by sqrt(1 - beta_2_power) / (1 - beta_1_power).
+            beta_1_power = beta_2_power = tf.zeros((), dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=beta_1_power,
+            beta2_power=beta_2_power,
+            lr=tf.cast(learning_rate, dtype),
+            beta1=tf.cast(self.beta_1, dtype),
+            beta2=tf.cast(self.beta_2, dtype),
+            epsilon=tf.cast(self.epsilon, dtype),
+            grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        config: dict[str, Any] = super().get_config()
+        config.update(
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+            bias_correction=self.bias_correction,
+        )
+        return config
+
+
+OPTIMIZERS = ("adam", "adamw")
+
+
+def create_optimizer(
+    name: str,
+    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+    variables: Sequence[keras.Variable],
+    *,
+    weight_decay: float = 0.01,
+) -> AdamWeightDecay:
+    """Creates and builds the optimizer of a pre-training.
+
+    ``adam`` is Google's, without bias correction; ``adamw`` corrects. Both use betas 0.9 and
+    0.999 and epsilon 1e-6, and decay every variable but `weight_decay_exclusions`. Call it inside
+    the strategy's scope. It does not clip: the loop does, after the gradients are reduced.
+
+    Args:
+        name: one of `OPTIMIZERS`.
+        learning_rate: a float or a ``LearningRateSchedule``, for example `WarmupLinearDecay`.
+        variables: the model's trainable variables.
+        weight_decay: the decay per unit of learning rate; 0 for none.
+
+    Returns:
+        An optimizer that is built for the variables. Its name is fixed, so that the paths of its
+        variables, which name them in checkpoints, are the same in every process.
+
+    Raises:
+        ValueError: the name is unknown.
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="dense")])
+    >>> optimizer = create_optimizer("adam", 1e-4, model.trainable_variables)
+    >>> optimizer.bias_correction, len(optimizer.variables)
+    (False, 6)
+    """
+    if name not in OPTIMIZERS:
+        raise ValueError(f"Unknown optimizer {name!r}: expected one of {', '.join(OPTIMIZERS)}.")
+    optimizer = AdamWeightDecay(
+        learning_rate,
+        weight_decay=weight_decay or None,
+        bias_correction=name == "adamw",
+        name=name,
+    )
+    optimizer.exclude_from_weight_decay(var_list=weight_decay_exclusions(variables))
+    optimizer.build(list(variables))
+    return optimizer

@@ -1,0 +1,1 @@
+"""Text to model features with tf.data, in the graph: corpora, tokens, pairs, masks, batches."""

@@ -1,0 +1,206 @@
+"""What a corpus keeps in its cache folder: texts rewritten once in a plain form.
+
+Large gzip files, JSON lines and TensorFlow Datasets cannot be read from the middle; they are
+written once as plain text, of which blocks are ranges. A file's name holds a key of what it was made
+from. It appears under that name only when it is whole.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
+
+import tensorflow as tf
+
+from . import corpus_files, corpus_formats, corpus_scan
+
+_CHUNK = 1 << 22
+# How much longer text is than its gzip file, for asking for space: seldom more.
+_GZIP_RATIO = 4
+
+
+def digest(*parts: object) -> str:
+    """Returns 24 hexadecimal digits that stand for the parts' ``repr``."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def replace_whole(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file for writing that takes its name only after the block has ended well.
+
+    >>> with replace_whole("/tmp/replace_whole.txt") as file:
+    ...     file.write(b"whole")
+    >>> tf.io.gfile.GFile("/tmp/replace_whole.txt").read()
+    'whole'
+    """
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with tf.io.gfile.GFile(temporary, "wb") as file:
+            yield file
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    finally:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+
+
+def check_space(cache_dir: str, needed: int, what: str) -> None:
+    """Checks that the cache's disk has ``needed`` bytes free; remote file systems are not asked.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if "://" in cache_dir or not needed:
+        return
+    tf.io.gfile.makedirs(cache_dir)
+    free = shutil.disk_usage(cache_dir).free
+    if free < needed:
+        raise ValueError(
+            f"The cache folder {cache_dir} needs about {needed / 1e6:,.0f} MB for {what} and has "
+            f"{free / 1e6:,.0f} MB free: free some space or choose another cache folder."
+        )
+
+
+class RewrittenFile:
+    """A source file that has to be rewritten, and where to.
+
+    Attributes:
+        source: the file as the user named it.
+        path: the plain text in the cache folder.
+        text_format: of the plain text.
+    """
+
+    def __init__(
+        self,
+        source: corpus_files.SourceFile,
+        scanned: corpus_scan.ScannedFile,
+        cache_dir: str,
+        text_key: str,
+    ) -> None:
+        self.source = source
+        self._text_key = text_key
+        self._is_jsonl = scanned.text_format == corpus_formats.JSONL
+        self._is_gzip = scanned.is_gzip
+        self.text_format = corpus_formats.PARAGRAPHS if self._is_jsonl else scanned.text_format
+        key = digest(source, text_key if self._is_jsonl else None)
+        name = os.path.basename(source.path).removesuffix(".gz")
+        self.path = os.path.join(cache_dir, f"{name}-{key}.txt")
+
+    def is_written(self) -> bool:
+        """Whether an earlier run has written the plain text."""
+        return bool(tf.io.gfile.exists(self.path))
+
+    def space(self) -> int:
+        """Returns about how many bytes the plain text will have."""
+        return self.source.size * (_GZIP_RATIO if self._is_gzip else 1)
+
+    def write(self) -> None:
+        """Writes the plain text.
+
+        Raises:
+            ValueError: the gzip file is damaged, or a line is not as ``json_texts`` expects it.
+        """
+        with corpus_files.open_text(self.source.path) as stream:
+            if self._is_jsonl:
+                write_paragraphs(self.path, json_texts(stream, self.source.path, self._text_key))
+            else:
+                with replace_whole(self.path) as file:
+                    shutil.copyfileobj(stream, file, _CHUNK)
+
+
+def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
+    """Yields the text of each line of JSON.
+
+    Args:
+        stream: the opened file.
+        path: its name, for messages.
+        text_key: the key of the text in each line's object.
+
+    Raises:
+        ValueError: a line is not UTF-8 or not JSON, or has no string under ``text_key``.
+    """
+    for number, (offset, line) in enumerate(_numbered_lines(stream), 1):
+        corpus_scan.check_utf8(line, path, offset)
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line.decode("utf-8-sig"))
+        except ValueError as error:
+            raise ValueError(
+                f"{path}:{number} is not JSON ({error}): every line must be one object such as "
+                f'{{"{text_key}": "..."}}.'
+            ) from error
+        text = value.get(text_key) if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            found = f"the keys {', '.join(value)}" if isinstance(value, dict) else "no object"
+            raise ValueError(
+                f"{path}:{number} has no string under {text_key!r} but {found}: name the key that "
+                "holds the text."
+            )
+        yield text
+
+
+def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yields the byte offset and the bytes of each line, without its line break."""
+    offset = 0
+    rest = b""
+    while chunk := stream.read(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield offset, line
+            offset += len(line) + 1
+    if rest:
+        yield offset, rest
+
+
+def write_paragraphs(
+    path: str, texts: Iterable[str], progress: Callable[[int], None] | None = None
+) -> None:
+    """Writes texts in the format ``paragraphs``: each a document, its lines the paragraphs.
+
+    Args:
+        path: the file to write, whole or not at all.
+        texts: one per document; those of white space are left out.
+        progress: called now and then with the number of texts done.
+    """
+    with replace_whole(path) as file:
+        pending: list[bytes] = []
+        size = 0
+        for number, text in enumerate(texts, 1):
+            lines = [line.strip() for line in text.splitlines()]
+            document = "\n".join(line for line in lines if line)
+            if document:
+                # JSON can spell halves of surrogate pairs, which UTF-8 cannot.
+                pending.append(document.encode("utf-8", "replace") + b"\n\n")
+                size += len(pending[-1])
+            if size >= _CHUNK:
+                file.write(b"".join(pending))
+                pending, size = [], 0
+                if progress:
+                    progress(number)
+        file.write(b"".join(pending))
+
+
+def tfds_texts(examples: Iterable[dict[str, Any]], text_key: str, name: str) -> Iterator[str]:
+    """Yields the text of each example of a dataset.
+
+    Args:
+        examples: NumPy examples, as ``tfds.as_numpy`` makes them.
+        text_key: the key of the text.
+        name: the dataset's name, for messages.
+
+    Raises:
+        ValueError: a text is not UTF-8.
+    """
+    for index, example in enumerate(examples):
+        try:
+            yield example[text_key].decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"Example {index} of {name} is not UTF-8: invalid byte "
+                f"0x{error.object[error.start]:02x} at byte offset {error.start} of {text_key!r}."
+            ) from error

@@ -1,0 +1,205 @@
+r"""Corpus formats: how a file's bytes become documents of sentences, and how a format is recognised.
+
+| format        | document                        | line               | sentences        |
+|---------------|---------------------------------|--------------------|------------------|
+| google        | up to a blank line              | one sentence       | as they stand    |
+| wikiextractor | ``<doc ...>`` up to ``</doc>``  | one paragraph      | split            |
+| prose         | the file                        | part of a paragraph, which ends at a blank line | split |
+| paragraphs    | up to a blank line              | one paragraph      | split            |
+
+``paragraphs`` is what JSON lines and TensorFlow Datasets are rewritten to. Parsing runs in-graph, on
+a whole block of text at once, with a fixed number of regular expressions.
+"""
+
+import json
+import re
+
+import tensorflow as tf
+
+from . import sentences
+
+GOOGLE = "google"
+WIKIEXTRACTOR = "wikiextractor"
+PROSE = "prose"
+JSONL = "jsonl"
+PARAGRAPHS = "paragraphs"
+
+#: What ``input_format`` may be.
+INPUT_FORMATS: tuple[str, ...] = (GOOGLE, WIKIEXTRACTOR, PROSE, JSONL)
+
+# A document's first and last line, the title that repeats the attribute (BERT's authors "extract
+# only the text passages and ignore lists, tables, and headers": section 3.1), lines of templates,
+# files, categories and citations that the extractor left over, and newer versions' prefixes.
+_WIKI_LINES = (
+    r"(?m:^)(?:(</doc>)|(<doc )[^\n]*\n(?:[^\n]*\n\n)?"
+    r'|[ \t]*(?:[|{}#]|\[\[|title="ctx)[^\n]*|(?:BULLET|Section)::::-?)'
+)
+_WIKI_LINES_KEPT = "\\1\\2\n"
+_WIKI_LINKS = r"\{\{[^{}\n]*\}\}|\[ \[[^\]\n]*\]\]|\[\[(?:[^\[\]|\n]*\|)*([^\[\]|\n]*)\]\]"
+_WIKI_TAGS = (
+    r"(?i)</?(?:abbr|b|blockquote|br|center|cite|code|dd|dfn|div|dl|dt|em|font|gallery|h[1-6]|hr|i|"
+    r"includeonly|li|math|noinclude|nowiki|ol|onlyinclude|p|poem|pre|ref|s|score|section|small|span|"
+    r"strong|sub|sup|table|td|th|tr|tt|u|ul)(?:[ /][^<>\n]*)?>"
+)
+# In this order: the ampersand last, so that "&amp;lt;" becomes "&lt;" and not "<".
+_WIKI_ENTITIES = (
+    (r"&(?:nbsp|#[0-9]+|#[xX][0-9a-fA-F]+);", " "),
+    ("&quot;", '"'),
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    ("&amp;", "&"),
+)
+
+# Headings, rules and underlines of Markdown, and the mark of a quoted line.
+_MARKDOWN_LINES = r"(?m:^)(?:#{1,6}[ \t][^\n]*|[ \t]*(?:[-*_=][ \t]*){3,}(?m:$)|>[> \t]*)"
+_MARKDOWN_WORDS = r"\b_([^_\n]+)_\b|\*{1,3}([^*\s][^*\n]*)\*{1,3}|\[([^\[\]\n]+)\]\([^()\s]+\)"
+# A line break becomes a blank, unless a blank line follows: its break (the group) stays.
+_WRAP = r"\n(?:[ \t]*(\n)\s*)?"
+
+# Nothing in such a line can become a token.
+_BLANK = r"[\s\pZ\pC]*"
+
+#: Everything that decides what a block's documents are; an index of counts is keyed by it.
+PATTERNS: tuple[object, ...] = (
+    sentences.PATTERNS,
+    (_WIKI_LINES, _WIKI_LINES_KEPT, _WIKI_LINKS, _WIKI_TAGS, _WIKI_ENTITIES),
+    (_MARKDOWN_LINES, _MARKDOWN_WORDS, _WRAP, _BLANK),
+)
+
+
+def parse(text: tf.Tensor, text_format: str) -> tf.RaggedTensor:
+    r"""Parses a block of text into documents of sentences.
+
+    Args:
+        text: scalar string, valid UTF-8. A byte order mark is dropped; ``\r\n`` and ``\r`` are
+            line breaks too.
+        text_format: ``google``, ``wikiextractor``, ``prose`` or ``paragraphs``.
+
+    Returns:
+        Ragged (documents, sentences) strings. No sentence is blank, every document has a sentence,
+        all in the order of the text.
+
+    >>> parse(tf.constant("One.\nTwo.\n\nThree.\n"), "google").to_list()
+    [[b'One.', b'Two.'], [b'Three.']]
+    >>> parse(tf.constant("It is\nlate. Go.\n\nNow."), "prose").to_list()
+    [[b'It is late.', b'Go.', b'Now.']]
+    """
+    text = tf.strings.regex_replace(text, r"\A\x{FEFF}", "", replace_global=False)
+    text = sentences.unify_newlines(text)
+    if text_format == PROSE:
+        lines = _lines(sentences.mark_sentences(_unwrap(text)))
+        lines = tf.boolean_mask(lines, ~_is_blank(lines))
+        count = tf.size(lines, tf.int64)
+        # One document, or none where nothing is left.
+        lengths = tf.fill([tf.cast(count > 0, tf.int32)], count)
+        return tf.RaggedTensor.from_row_lengths(lines, lengths, validate=False)
+    if text_format == WIKIEXTRACTOR:
+        lines = _lines(sentences.mark_sentences(_clean_wiki(text)))
+        breaks = tf.equal(lines, "<doc") | tf.equal(lines, "</doc>")
+        return _group(lines, breaks, dropped=breaks | _is_blank(lines))
+    if text_format == PARAGRAPHS:
+        # A paragraph's own breaks are told from those between its sentences before the splitting.
+        text = tf.strings.regex_replace(text, r"\n[ \t]*\n\s*", "\n\x1e\n")
+        lines = _lines(sentences.mark_sentences(text))
+        breaks = tf.equal(lines, "\x1e")
+        return _group(lines, breaks, dropped=_is_blank(lines))
+    if text_format == GOOGLE:
+        lines = _lines(text)
+        blank = _is_blank(lines)
+        return _group(lines, blank, dropped=blank)
+    raise ValueError(
+        f"Unknown corpus format {text_format!r}: expected one of {', '.join(INPUT_FORMATS)}."
+    )
+
+
+def _lines(text: tf.Tensor) -> tf.Tensor:
+    """Splits a scalar into its lines, (L,), without the white space round them."""
+    return tf.strings.strip(tf.strings.split(text[tf.newaxis], "\n").values)
+
+
+def _is_blank(lines: tf.Tensor) -> tf.Tensor:
+    return tf.strings.regex_full_match(lines, _BLANK)
+
+
+def _group(lines: tf.Tensor, breaks: tf.Tensor, dropped: tf.Tensor) -> tf.RaggedTensor:
+    """Puts the lines (L,) that are not dropped into documents, a new one after each break."""
+    document = tf.boolean_mask(tf.cumsum(tf.cast(breaks, tf.int64)), ~dropped)
+    # The numbers ascend, so that equal ones are neighbours; a document without lines has none.
+    lengths = tf.unique_with_counts(document, out_idx=tf.int64).count
+    return tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(lines, ~dropped), lengths, validate=False
+    )
+
+
+def _clean_wiki(text: tf.Tensor) -> tf.Tensor:
+    """Removes what WikiExtractor left of MediaWiki's and HTML's syntax, keeping document lines."""
+    text = tf.strings.regex_replace(text, _WIKI_LINES, _WIKI_LINES_KEPT)
+    text = tf.strings.regex_replace(text, _WIKI_LINKS, r"\1")
+    text = tf.strings.regex_replace(text, _WIKI_TAGS, " ")
+    for entity, character in _WIKI_ENTITIES:
+        text = tf.strings.regex_replace(text, entity, character)
+    return text
+
+
+def _unwrap(text: tf.Tensor) -> tf.Tensor:
+    """Removes Markdown's syntax and puts each paragraph on one line."""
+    text = tf.strings.regex_replace(text, _MARKDOWN_LINES, "")
+    text = tf.strings.regex_replace(text, _WRAP, r"\1 ")
+    return tf.strings.regex_replace(text, _MARKDOWN_WORDS, r"\1\2\3")
+
+
+def detect_format(path: str, head: str) -> str:
+    """Guesses a file's format from its name and its first lines.
+
+    ``{...}`` lines, or a name in ``.jsonl``, ``.ndjson`` or ``.json``: JSON lines. A first line
+    ``<doc ...>``: WikiExtractor. ``.md`` or ``.markdown``: prose. Otherwise, text most of whose
+    lines end as sentences do, few of whose lines hold more than one, and which has paragraphs of
+    more than one line (or no blank line at all) is google's format; all else is prose.
+
+    Args:
+        path: the file's name; ``.gz`` at its end is ignored.
+        head: the first part of its text, a few kilobytes, the last line possibly cut.
+
+    Returns:
+        One of ``INPUT_FORMATS``.
+
+    >>> detect_format("a.txt", "It rains.\\nWe stay in.\\n\\nThe sun shines.\\nWe go out.\\n")
+    'google'
+    >>> detect_format("a.txt", "It rains, and\\nso we stay in. The sun\\nwill shine.\\n")
+    'prose'
+    """
+    name = path.lower().removesuffix(".gz")
+    text = head.lstrip("\ufeff \t\r\n")
+    if name.endswith((".jsonl", ".ndjson", ".json")) or _is_json_object(text):
+        return JSONL
+    if text.startswith("<doc "):
+        return WIKIEXTRACTOR
+    if name.endswith((".md", ".markdown")):
+        return PROSE
+    lines = [line.strip() for line in text.splitlines()]
+    if len(lines) > 2:  # the last one may be cut
+        lines.pop()
+    filled = [line for line in lines if line]
+    if not filled:
+        return PROSE
+    ended = sum(bool(re.search(r"[.!?…。！？:;][\"'”’»)\]]*$", line)) for line in filled)
+    several = sum(bool(re.search(r"\w\w[.!?][\"'”’)]* +[\"'“‘(]*[A-Z]", line)) for line in filled)
+    paragraphs = sum(
+        bool(line) and not before for before, line in zip(["", *lines], lines, strict=False)
+    )
+    lone_lines = len(filled) < 1.5 * paragraphs and len(filled) < len(lines)
+    one_sentence_a_line = 2 * ended >= len(filled) and 4 * several <= len(filled)
+    return GOOGLE if one_sentence_a_line and not lone_lines else PROSE
+
+
+def _is_json_object(text: str) -> bool:
+    """Whether the first line is a JSON object, as far as it can be seen."""
+    if not text.startswith("{"):
+        return False
+    line, newline, _ = text.partition("\n")
+    if not newline:  # a first line longer than the head
+        return bool(re.match(r'\{\s*"', line))
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False

@@ -1,0 +1,207 @@
+"""From text to words by the book: Google's ``BasicTokenizer`` over code points, in-graph.
+
+This is the slow way, a step per sentence of the definition, for the few strings that
+``normalizer_model`` cannot do code point by code point. Core TensorFlow operations only.
+
+Letters: N strings, C characters of all strings together, W words of all strings together.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from .normalizer_model import CAPITAL_SIGMA
+from .unicode_tables import REPLACEMENT_CHARACTER, CodePoints, code_points
+
+FINAL_SIGMA = 0x03C2
+
+# Bits of a code point's properties; bits 8-15 are its combining class.
+_DROPPED, _SPACE, _SOLO, _NONSPACING, _CASED, _CASE_IGNORABLE = (1 << bit for bit in range(6))
+_CLASSES = 1 << 8
+
+
+class Words(NamedTuple):
+    """The words of N strings, and where their characters come from.
+
+    Attributes:
+        words: [N, (words)] string, normalised.
+        num_characters: (W,) int64, the characters of each word.
+        character_starts: (C,) int64, the first byte of each character in the concatenation of all
+            words.
+        source_starts: (C,) int64, the byte of its string that each character comes from.
+        source_ends: (C,) int64, the byte behind that, and behind the characters that were removed
+            after it.
+    """
+
+    words: tf.RaggedTensor
+    num_characters: tf.Tensor
+    character_starts: tf.Tensor
+    source_starts: tf.Tensor
+    source_ends: tf.Tensor
+
+
+class WordSplitter:
+    """Cleans, lowers the case, strips accents, splits at spaces and punctuation.
+
+    Args:
+        do_lower_case: whether to lower the case and strip accents.
+
+    >>> WordSplitter(do_lower_case=True)(tf.constant(["ΟΔΟΣ, Çà!"])).words.numpy().tolist()
+    [[b'\\xce\\xbf\\xce\\xb4\\xce\\xbf\\xcf\\x82', b',', b'ca', b'!']]
+    """
+
+    def __init__(self, do_lower_case: bool):
+        self._do_lower_case = do_lower_case
+        table = code_points()
+        firsts, properties = _property_ranges(table)
+        lowered = sorted(table.lowered.items())
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._range_firsts = tf.constant(firsts)
+            self._range_properties = tf.constant(properties)
+            if do_lower_case:
+                self._lowered_keys = tf.constant([code for code, _ in lowered], tf.int32)
+                self._lowered_lengths = tf.constant([len(new) for _, new in lowered], tf.int32)
+                self._lowered_codes = tf.constant(
+                    [ord(character) for _, new in lowered for character in new], tf.int32
+                )
+
+    def __call__(self, strings: tf.Tensor) -> Words:
+        """Splits a vector of strings, shape (N,), into words."""
+        decoded, offsets = tf.strings.unicode_decode_with_offsets(
+            strings, "UTF-8", errors="replace", replacement_char=REPLACEMENT_CHARACTER
+        )
+        codes, rows, starts = decoded.values, decoded.value_rowids(), offsets.values
+        codes, rows, starts = _keep(~self._has(codes, _DROPPED), codes, rows, starts)
+        if self._do_lower_case:
+            codes, sources = self._expand(self._choose_sigmas(codes, rows))
+            rows, starts = tf.gather(rows, sources), tf.gather(starts, sources)
+            codes = self._order_marks(codes, rows)
+            codes, rows, starts = _keep(~self._has(codes, _NONSPACING), codes, rows, starts)
+        ends = _source_ends(strings, rows, starts)
+
+        is_space, is_solo = self._has(codes, _SPACE), self._has(codes, _SOLO)
+        follows = (rows == _shift(rows, -1)) & ~_shift(is_space | is_solo, True)
+        begins = ~is_space & (is_solo | ~follows)
+        codes, rows, starts, ends, begins = _keep(~is_space, codes, rows, starts, ends, begins)
+        word_of_character = tf.cumsum(tf.cast(begins, tf.int64)) - 1
+        spelled = tf.RaggedTensor.from_value_rowids(
+            codes, word_of_character, nrows=tf.math.count_nonzero(begins), validate=False
+        )
+        return Words(
+            words=tf.RaggedTensor.from_value_rowids(
+                tf.strings.unicode_encode(spelled, "UTF-8"),
+                tf.boolean_mask(rows, begins),
+                nrows=tf.size(strings, tf.int64),
+                validate=False,
+            ),
+            num_characters=spelled.row_lengths(),
+            character_starts=tf.cumsum(_utf8_lengths(codes), exclusive=True),
+            source_starts=starts,
+            source_ends=ends,
+        )
+
+    def _properties(self, codes: tf.Tensor) -> tf.Tensor:
+        """The property bits of each code point."""
+        ranges = tf.searchsorted(self._range_firsts, codes, side="right") - 1
+        return tf.gather(self._range_properties, ranges)
+
+    def _has(self, codes: tf.Tensor, bit: int) -> tf.Tensor:
+        """Whether each code point has a property."""
+        return self._properties(codes) & bit != 0
+
+    def _choose_sigmas(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Makes final the capital sigmas that end a word.
+
+        The Unicode standard, section 3.13, Final_Sigma: a cased letter stands before it and none
+        after it, looking through what is case-ignorable.
+        """
+        seen = tf.where(~self._has(codes, _CASE_IGNORABLE))[:, 0]
+        cased, seen_rows = self._has(tf.gather(codes, seen), _CASED), tf.gather(rows, seen)
+        same_row = seen_rows[1:] == seen_rows[:-1]
+        cased_before = tf.concat([tf.zeros_like(cased[:1]), cased[:-1] & same_row], 0)
+        cased_after = tf.concat([cased[1:] & same_row, tf.zeros_like(cased[:1])], 0)
+        final = (tf.gather(codes, seen) == CAPITAL_SIGMA) & cased_before & ~cased_after
+        places = tf.boolean_mask(seen, final)[:, None]
+        return tf.tensor_scatter_nd_update(
+            codes, places, tf.fill(tf.shape(places)[:1], FINAL_SIGMA)
+        )
+
+    def _expand(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Replaces each code point by its lower case, decomposed.
+
+        Returns:
+            The new code points, and for each the index of the old one that it comes from.
+        """
+        entries = tf.searchsorted(self._lowered_keys, codes)
+        entries = tf.minimum(entries, tf.size(self._lowered_keys) - 1)
+        changes = tf.gather(self._lowered_keys, entries) == codes
+        lengths = tf.where(changes, tf.gather(self._lowered_lengths, entries), 1)
+        sources = tf.repeat(tf.range(tf.size(codes)), lengths)
+        within = tf.range(tf.size(sources)) - tf.gather(tf.cumsum(lengths, exclusive=True), sources)
+        firsts = tf.cumsum(self._lowered_lengths, exclusive=True)
+        places = tf.gather(tf.gather(firsts, entries), sources) + within
+        new = tf.where(
+            tf.gather(changes, sources),
+            tf.gather(self._lowered_codes, tf.minimum(places, tf.size(self._lowered_codes) - 1)),
+            tf.gather(codes, sources),
+        )
+        return new, sources
+
+    def _order_marks(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Sorts each run of marks by combining class (canonical ordering, section 3.11)."""
+        classes = tf.cast(self._properties(codes), tf.int64) // _CLASSES
+        begins_run = (classes == 0) | (rows != _shift(rows, -1))
+        runs = tf.cumsum(tf.cast(begins_run, tf.int64))
+        return tf.gather(codes, tf.argsort(runs * 256 + classes, stable=True))
+
+
+def next_larger(keys: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+    """For each wanted key the first larger one of an ascending vector, int64's largest if none."""
+    keys = tf.concat([keys, [tf.int64.max]], 0)
+    return tf.gather(keys, tf.searchsorted(keys, wanted, side="right"))
+
+
+def row_bases(lengths: tf.Tensor) -> tf.Tensor:
+    """Where each string begins if byte offsets 0 to its length, all strings', stand in a line."""
+    return tf.cumsum(lengths + 1, exclusive=True)
+
+
+def _source_ends(strings: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
+    """The byte offset at which the next character that is left begins, or the string's end."""
+    lengths = tf.cast(tf.strings.length(strings), tf.int64)
+    bases = tf.gather(row_bases(lengths), rows)
+    following = next_larger(bases + starts, bases + starts)
+    return tf.minimum(following - bases, tf.gather(lengths, rows))
+
+
+def _keep(mask: tf.Tensor, *vectors: tf.Tensor) -> list[tf.Tensor]:
+    """The elements of each vector where the mask is true."""
+    places = tf.where(mask)[:, 0]
+    return [tf.gather(vector, places) for vector in vectors]
+
+
+def _shift(vector: tf.Tensor, first: int | bool) -> tf.Tensor:
+    """Each element's predecessor; the first one's is given."""
+    return tf.concat([tf.constant([first], vector.dtype), vector], 0)[: tf.size(vector)]
+
+
+def _utf8_lengths(codes: tf.Tensor) -> tf.Tensor:
+    """How many bytes each code point takes in UTF-8, int64."""
+    return 1 + sum(tf.cast(codes >= first, tf.int64) for first in (0x80, 0x800, 0x10000))
+
+
+def _property_ranges(table: CodePoints) -> tuple[np.ndarray, np.ndarray]:
+    """The properties as runs of equal ones: each run's first code point, and its bits, int32."""
+    bits = table.combining_class.astype(np.int32) * _CLASSES
+    for bit, flags in (
+        (_DROPPED, table.dropped),
+        (_SPACE, table.space),
+        (_SOLO, table.ideograph | table.punctuation),
+        (_NONSPACING, table.nonspacing),
+        (_CASED, table.cased),
+        (_CASE_IGNORABLE, table.case_ignorable),
+    ):
+        bits |= np.where(flags, np.int32(bit), np.int32(0))
+    firsts = np.flatnonzero(np.diff(bits, prepend=-1)).astype(np.int32)
+    return firsts, bits[firsts]

@@ -1,0 +1,186 @@
+"""Google's clean-up as a model for tensorflow-text's ``FastBertNormalize`` op.
+
+The op replaces each code point by what its model says. tensorflow-text's own model approximates
+Google's ``BasicTokenizer`` (it folds case, and turns control characters into spaces); this one is
+Google's, exactly, wherever a code point's replacement does not depend on its neighbours. Where it
+does, the model puts ``DOUBTFUL``, alone between spaces: the tokenizer sees that word's id, and
+takes the whole string to ``normalization.split_words`` instead. So no string is scanned twice to
+find the few that need it.
+
+Punctuation beyond ASCII comes out between spaces, because the op behind this one splits at what
+*its* ICU calls punctuation, and that may be older than Unicode 14. An invalid UTF-8 byte is
+removed, as Google's ``convert_to_unicode`` does (``bytes.decode("utf-8", "ignore")``).
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import flatbuffers
+import numpy as np
+
+from .unicode_tables import NUM_CODE_POINTS, CodePoints, code_points
+
+# Cleaning removes U+0001 from every text, so nothing else can come out as this.
+DOUBTFUL = "\x01"
+CAPITAL_SIGMA = 0x03A3
+
+# The trie's values: bit 30 "is replaced", bits 6-29 where in the pool of strings, bits 0-5 the
+# number of bytes there.
+_IS_REPLACED = 1 << 30
+_POOL_SHIFT = 6
+# The trie's units, see _double_array.
+_BLOCK = 256
+_HAS_VALUE = 1 << 8
+_OFFSET_SHIFT = 10
+_IS_VALUE = 1 << 31
+
+
+def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
+    r"""The op's model: a uint8 vector of about a third of a megabyte.
+
+    Args:
+        do_lower_case: whether to lower the case and strip accents.
+
+    Returns:
+        A flatbuffer, tensorflow-text's ``FastBertNormalizerModel``.
+
+    >>> import tensorflow as tf, tensorflow_text
+    >>> model = tf.constant(build_normalizer_model(do_lower_case=True))
+    >>> normalizer = tensorflow_text.FastBertNormalizer(model_buffer=model)
+    >>> [text.decode() for text in normalizer.normalize(["Ça\tva\0?", "ΑΣ"]).numpy()]
+    ['ca va?', 'α \x01 ']
+    """
+    pool = bytearray()
+    values: dict[bytes, int] = {}
+
+    def value(replacement: bytes) -> int:
+        if replacement not in values:
+            values[replacement] = _IS_REPLACED | len(pool) << _POOL_SHIFT | len(replacement)
+            pool.extend(replacement)
+        return values[replacement]
+
+    replaced = replacements(do_lower_case)
+    # NUL ends a key of the trie, so the model holds its value apart.
+    value_of_nul = value(replaced.pop(0).encode())
+    entries = dict.fromkeys(_ill_formed_sequences(), value(b""))
+    entries |= {chr(code).encode(): value(new.encode()) for code, new in replaced.items()}
+    trie = _double_array(entries)
+
+    builder = flatbuffers.Builder(trie.nbytes + len(pool) + 64)
+    pool_offset = builder.CreateByteVector(bytes(pool))
+    trie_offset = builder.CreateNumpyVector(trie)
+    builder.StartObject(4)
+    builder.PrependBoolSlot(0, do_lower_case, False)
+    builder.PrependUOffsetTRelativeSlot(1, trie_offset, 0)
+    builder.PrependInt32Slot(2, value_of_nul, 0)
+    builder.PrependUOffsetTRelativeSlot(3, pool_offset, 0)
+    builder.Finish(builder.EndObject())
+    return np.frombuffer(bytes(builder.Output()), np.uint8)
+
+
+def replacements(do_lower_case: bool) -> dict[int, str]:
+    r"""What the model puts in the place of each code point that it changes.
+
+    >>> changed = replacements(do_lower_case=True)
+    >>> changed[ord("É")], changed[ord("–")], changed[ord("Σ")], changed[ord("\t")]
+    ('e', ' – ', ' \x01 ', ' ')
+    """
+    table = code_points()
+    changed = {}
+    if do_lower_case:
+        changed = dict.fromkeys(_where(table.nonspacing), "")
+        for code, normal in table.lowered.items():
+            changed[code] = "".join(mark for mark in normal if not table.nonspacing[ord(mark)])
+    for code in _where(table.punctuation):
+        changed.setdefault(code, chr(code))
+    # ASCII's punctuation is written into the op behind this one.
+    changed = {
+        code: "".join(
+            f" {character} "
+            if not character.isascii() and table.punctuation[ord(character)]
+            else character
+            for character in new
+        )
+        for code, new in changed.items()
+        if new != chr(code) or not new.isascii()
+    }
+    if do_lower_case:
+        changed |= dict.fromkeys(_where(doubtful_code_points(table)), f" {DOUBTFUL} ")
+    changed |= dict.fromkeys(_where(table.dropped), "")
+    changed |= dict.fromkeys(_where(table.space), " ")
+    del changed[ord(" ")]
+    return changed
+
+
+def doubtful_code_points(table: CodePoints) -> np.ndarray:
+    """The code points whose lower-case form depends on the context: a bool array over all.
+
+    They are the capital sigma, which becomes another letter at the end of a word than inside it,
+    and what is or contains a mark that canonical ordering moves and stripping keeps: combining
+    class not 0, category Mc. Most of these are viramas of Brahmic scripts or parts of notes.
+    """
+    doubtful = (table.combining_class > 0) & ~table.nonspacing
+    for code, normal in table.lowered.items():
+        doubtful[code] = any(doubtful[ord(character)] for character in normal)
+    doubtful[CAPITAL_SIGMA] = True
+    return doubtful
+
+
+def _where(flags: np.ndarray) -> list[int]:
+    """The code points of which a property is true."""
+    return np.flatnonzero(flags).tolist()
+
+
+def _ill_formed_sequences() -> Iterator[bytes]:
+    """Every byte string that the op takes for one ill-formed character.
+
+    That is a byte that starts no character, or the longest start of a character that its last
+    byte does not end (the Unicode standard, section 3.9, "maximal subpart").
+    """
+    for byte in range(0x80, 0x100):
+        yield bytes([byte])
+    for code in range(0x800, NUM_CODE_POINTS, 0x40):
+        if not 0xD800 <= code < 0xE000:
+            character = chr(code).encode()
+            for length in range(2, len(character)):
+                yield character[:length]
+
+
+def _double_array(entries: dict[bytes, int]) -> np.ndarray:
+    """A trie from UTF-8 bytes to values below 2**31, as a uint32 vector.
+
+    A unit has the form of darts-clone: bits 0-7 the label (the byte that leads here), bit 8 "has
+    a value", bits 10-30 the offset. The child for byte b of the node at n is at n ^ offset ^ b,
+    its value at n ^ offset, where bit 31 tells it from any label. The bytes that continue a
+    character are 0x80-0xBF, so that no search for free places is needed: behind the root's
+    children, a block of 256 units has the children of two nodes in its upper half, and in its
+    lower half values: the two nodes' own, and the leaves', of which equal ones share a place.
+    """
+    nodes = {key[:length] for key in entries for length in range(1, len(key) + 1)}
+    parents = sorted({node[:-1] for node in nodes} - {b""})
+    # base = n ^ offset.
+    base = {b"": _BLOCK}
+    for number, parent in enumerate(parents):
+        base[parent] = (2 + number // 2) * _BLOCK + number % 2 * _BLOCK // 4
+    free_places = (
+        block * _BLOCK + place
+        for block in itertools.count(2)
+        for place in range(1, _BLOCK // 2)
+        if place != _BLOCK // 4
+    )
+    place_of_value: dict[int, int] = {}
+    for leaf in sorted(nodes - base.keys()):
+        value = entries[leaf]
+        if value not in place_of_value:
+            place_of_value[value] = next(free_places)
+        base[leaf] = place_of_value[value]
+
+    units = np.zeros((max(base.values()) // _BLOCK + 1) * _BLOCK, np.uint32)
+    units[0] = base[b""] << _OFFSET_SHIFT
+    for node in nodes:
+        place = base[node[:-1]] ^ node[-1]
+        units[place] |= (place ^ base[node]) << _OFFSET_SHIFT | node[-1]
+        if node in entries:
+            units[place] |= _HAS_VALUE
+            units[base[node]] = entries[node] | _IS_VALUE
+    return units

@@ -1,0 +1,126 @@
+"""Segments to fixed-length rows: [CLS] A [SEP] B [SEP], their mask and their types.
+
+Letters: R rows, S sequence length.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert_tf import features
+
+from .pairing import Segments
+from .randomness import Operation, fold
+
+
+def longest_first(
+    a_lengths: tf.Tensor, b_lengths: tf.Tensor, max_tokens: int | tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Says how much of A and B stays when tokens are dropped, one by one, from the longer.
+
+    Where both are equally long, B loses the token: ``truncate_seq_pair`` and
+    ``_truncate_seq_pair`` of google-research/bert (``create_pretraining_data.py``,
+    ``run_classifier.py``), in closed form.
+
+    Args:
+        a_lengths: (R,) integers.
+        b_lengths: (R,) integers of the same dtype.
+        max_tokens: what A and B may have together.
+
+    Returns:
+        The lengths that stay, (R,) each.
+
+    >>> a, b = longest_first(tf.constant([9, 2, 9]), tf.constant([9, 9, 2]), 9)
+    >>> a.numpy(), b.numpy()
+    (array([5, 2, 7], dtype=int32), array([4, 7, 2], dtype=int32))
+    """
+    most = tf.cast(max_tokens, a_lengths.dtype)
+    kept_a = tf.minimum(a_lengths, tf.maximum((most + 1) // 2, most - b_lengths))
+    return kept_a, tf.minimum(b_lengths, most - kept_a)
+
+
+def cut_pairs(segments: Segments, max_tokens: int, seed: tf.Tensor) -> Segments:
+    """Cuts pairs to length as Google's ``truncate_seq_pair`` does.
+
+    Tokens are dropped from the longer segment, each one at its front or at its back with equal
+    chance; of n dropped tokens, then, a binomial number (n, 1/2) goes at the front.
+
+    Args:
+        segments: pairs of any length.
+        max_tokens: what A and B may have together, at least 2.
+        seed: the pool's, shape (2,).
+
+    Returns:
+        The pairs, of ``max_tokens`` tokens at most.
+    """
+    a_lengths = segments.a_end - segments.a_start
+    b_lengths = segments.b_end - segments.b_start
+    kept_a, kept_b = longest_first(a_lengths, b_lengths, max_tokens)
+    a_start = segments.a_start + _front(a_lengths - kept_a, fold(seed, Operation.CUTS_A))
+    b_start = segments.b_start + _front(b_lengths - kept_b, fold(seed, Operation.CUTS_B))
+    return Segments(a_start, a_start + kept_a, b_start, b_start + kept_b, segments.labels)
+
+
+def pack(
+    ids: tf.Tensor,
+    segments: Sequence[tuple[tf.Tensor, tf.Tensor]],
+    max_seq_length: int,
+    *,
+    cls_id: int,
+    sep_id: int,
+    pad_id: int,
+) -> dict[str, tf.Tensor]:
+    """Packs rows of one or two segments: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+
+    Args:
+        ids: int32 vector of tokens that the segments are ranges of.
+        segments: for A, and for B where there is one, (starts, lengths), each (R,) integers.
+        max_seq_length: S; a row's segments must fit beside [CLS] and one [SEP] each.
+        cls_id: the id of [CLS].
+        sep_id: the id of [SEP].
+        pad_id: the id that fills the row.
+
+    Returns:
+        ``input_word_ids``, ``input_mask`` (1 = real) and ``input_type_ids`` (0 for [CLS] A [SEP]
+        and on padding, 1 for B [SEP]), each (R, S) int32.
+
+    >>> a, b = (tf.constant([0]), tf.constant([2])), (tf.constant([2]), tf.constant([1]))
+    >>> row = pack(tf.constant([11, 12, 13]), [a, b], 8, cls_id=2, sep_id=3, pad_id=0)
+    >>> row["input_word_ids"].numpy()
+    array([[ 2, 11, 12,  3, 13,  3,  0,  0]], dtype=int32)
+    >>> row["input_type_ids"].numpy()
+    array([[0, 0, 0, 0, 1, 1, 0, 0]], dtype=int32)
+    """
+    # Every position is an index into the tokens followed by the three special ids: one gather.
+    table = tf.concat([ids, tf.constant([pad_id, cls_id, sep_id], ids.dtype)], 0)
+    pad, cls, sep = (tf.size(ids) + offset for offset in range(3))
+    position = tf.range(max_seq_length)[None, :]
+    index = tf.where(position == 0, cls, pad)
+    end = tf.ones_like(segments[0][1], tf.int32)[:, None]
+    type_ids = tf.zeros_like(end)
+    for number, (starts, lengths) in enumerate(segments):
+        begin = end
+        end = begin + tf.cast(lengths, tf.int32)[:, None]
+        shift = tf.cast(starts, tf.int32)[:, None] - begin
+        inside = (position >= begin) & (position < end)
+        # (R, S)
+        index = tf.where(inside, position + shift, tf.where(position == end, sep, index))
+        end += 1
+        if number:
+            type_ids = tf.cast((position >= begin) & (position < end), tf.int32)
+    return {
+        features.INPUT_WORD_IDS: tf.gather(table, index),
+        features.INPUT_MASK: tf.cast(position < end, tf.int32),
+        features.INPUT_TYPE_IDS: tf.broadcast_to(type_ids, tf.shape(index)),
+    }
+
+
+def _front(dropped: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """How many of the dropped tokens go at the front: binomial (dropped, 1/2)."""
+    return tf.random.stateless_binomial(
+        tf.shape(dropped),
+        seed,
+        counts=tf.cast(dropped, tf.float64),
+        probs=tf.constant(0.5, tf.float64),
+        output_dtype=tf.int64,
+    )

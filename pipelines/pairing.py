@@ -1,0 +1,272 @@
+"""Documents to segments: Google's next-sentence pairs, for all documents of a pool at once.
+
+The algorithm is that of ``create_instances_from_document`` in google-research/bert,
+``create_pretraining_data.py`` (BERT's paper, appendix A.2). Sentences are gathered into a chunk
+until it holds the document's target number of tokens or the document ends. Segment A is the
+chunk's first k sentences. Segment B is the rest (label 0) or, with probability one half, and
+always where the chunk is a single sentence, a run of sentences of another document (label 1); the
+chunk's sentences that were not used then begin the next chunk.
+
+Here no loop runs over chunks. What is drawn is drawn per *sentence*: the draw that is used if a
+chunk begins at that sentence. The place where the next chunk begins only ever moves forward, so
+that each draw is used at most once, and the result has exactly the loop's distribution. For
+every sentence at once it is then known where a chunk that began there would end, and where the
+next one would begin. Which sentences do begin a chunk follows by pointer doubling, in a number of
+vector operations that is the logarithm of the longest document's number of sentences.
+
+One departure: Google's script tries ten times to draw a document other than the chunk's own and
+then goes on with its own; here the other document is uniform among the others, and only a pool
+of a single document takes the random segment from itself.
+
+Letters: D documents, N sentences, R rows (pairs).
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from .randomness import Operation, below, bits, fold, uniform
+
+
+class Tokens(NamedTuple):
+    """The tokens of a pool of documents. Every sentence has a token, every document a sentence.
+
+    Attributes:
+        ids: int32, all tokens, one sentence after the other.
+        token_splits: (N+1,) int64, strictly ascending: sentence i is
+            ``ids[token_splits[i]:token_splits[i + 1]]``.
+        sentence_splits: (D+1,) int64, strictly ascending: document d is the sentences
+            ``sentence_splits[d]`` to ``sentence_splits[d + 1] - 1``.
+    """
+
+    ids: tf.Tensor
+    token_splits: tf.Tensor
+    sentence_splits: tf.Tensor
+
+
+class PairDraws(NamedTuple):
+    """Everything random about a pool's pairs, before cutting them to length.
+
+    Attributes:
+        targets: (D,) int64, the tokens that a chunk of each document is to hold.
+        segment_ends: (N,) int64, 32 bits: where A ends in a chunk that begins here.
+        random_next: (N,) bool: whether B is to be random in a chunk that begins here.
+        other_documents: (N,) int64, 32 bits: which other document B is from.
+        other_starts: (N,) int64, 32 bits: at which of its sentences B begins.
+    """
+
+    targets: tf.Tensor
+    segment_ends: tf.Tensor
+    random_next: tf.Tensor
+    other_documents: tf.Tensor
+    other_starts: tf.Tensor
+
+
+class Segments(NamedTuple):
+    """Pairs of segments, as ranges of a pool's token ids. In a pair that has no B, B is empty.
+
+    Attributes:
+        a_start, a_end, b_start, b_end: (R,) int64; A is ``ids[a_start:a_end]``.
+        labels: (R,) int32, 0 = B follows A in the text, 1 = B is random.
+    """
+
+    a_start: tf.Tensor
+    a_end: tf.Tensor
+    b_start: tf.Tensor
+    b_end: tf.Tensor
+    labels: tf.Tensor
+
+
+def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: tf.Tensor) -> Tokens:
+    """Drops the sentences that have no token, and the documents that have no sentence left.
+
+    Args:
+        ids: int32, all tokens, one sentence after the other.
+        sentence_lengths: int64, tokens in each sentence.
+        document_sizes: int64, sentences in each document.
+
+    Returns:
+        The pool's ``Tokens``.
+
+    >>> pool = without_empty(tf.range(3), tf.constant([2, 0, 0, 1], tf.int64),
+    ...                      tf.constant([2, 1, 1], tf.int64))
+    >>> pool.token_splits.numpy(), pool.sentence_splits.numpy()
+    (array([0, 2, 3]), array([0, 1, 2]))
+    """
+    filled = sentence_lengths > 0
+    documents = tf.repeat(tf.range(tf.size(document_sizes)), document_sizes)
+    document_sizes = tf.math.unsorted_segment_sum(
+        tf.cast(filled, tf.int64), documents, tf.size(document_sizes)
+    )
+    return Tokens(
+        ids,
+        _splits(tf.boolean_mask(sentence_lengths, filled)),
+        _splits(tf.boolean_mask(document_sizes, document_sizes > 0)),
+    )
+
+
+def draw_targets(
+    num_documents: tf.Tensor, max_tokens: int, short_seq_prob: float, seed: tf.Tensor
+) -> tf.Tensor:
+    """Draws each document's target length.
+
+    Args:
+        num_documents: D, a scalar integer.
+        max_tokens: the tokens that fit into a row beside [CLS] and [SEP].
+        short_seq_prob: the probability that the target is uniform on [2, max_tokens], both
+            included, and not ``max_tokens``.
+        seed: from ``fold``, shape (2,).
+
+    Returns:
+        (D,) int64.
+    """
+    short = uniform([num_documents], fold(seed, 0)) < short_seq_prob
+    lengths = 2 + below(bits([num_documents], fold(seed, 1)), max_tokens - 1)
+    return tf.where(short, lengths, tf.cast(max_tokens, tf.int64))
+
+
+def draw_pairs(
+    num_sentences: tf.Tensor,
+    num_documents: tf.Tensor,
+    max_tokens: int,
+    short_seq_prob: float,
+    seed: tf.Tensor,
+) -> PairDraws:
+    """Draws everything random about a pool's pairs; the arguments are those of ``draw_targets``."""
+    shape = [num_sentences]
+    return PairDraws(
+        targets=draw_targets(
+            num_documents, max_tokens, short_seq_prob, fold(seed, Operation.TARGET_LENGTHS)
+        ),
+        segment_ends=bits(shape, fold(seed, Operation.SEGMENT_ENDS)),
+        random_next=uniform(shape, fold(seed, Operation.RANDOM_NEXT)) < 0.5,
+        other_documents=bits(shape, fold(seed, Operation.OTHER_DOCUMENTS)),
+        other_starts=bits(shape, fold(seed, Operation.OTHER_STARTS)),
+    )
+
+
+def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
+    """Makes the next-sentence pairs of a pool, before they are cut to length.
+
+    Args:
+        tokens: the pool, of at least one document. In a pool of one document the random
+            segments are from that document.
+        draws: from ``draw_pairs``.
+
+    Returns:
+        The pairs, ordered by where A begins.
+    """
+    token_splits, sentence_splits = tokens.token_splits, tokens.sentence_splits
+    sizes = sentence_splits[1:] - sentence_splits[:-1]
+    num_documents = tf.size(sizes, tf.int64)
+    document = tf.repeat(tf.range(num_documents), sizes)
+    target = tf.gather(draws.targets, document)
+
+    # (N,): the chunk that would begin at each sentence, and the A that it would have.
+    begin = tf.range(tf.size(token_splits, tf.int64) - 1)
+    end = _filled_end(token_splits, begin, target, tf.gather(sentence_splits, document + 1))
+    a_end = begin + 1 + below(draws.segment_ends, end - begin - 1)
+    is_random = draws.random_next | (end - begin == 1)
+
+    # (N,): the random B that it would have. The documents after one's own move up by one.
+    other = below(draws.other_documents, num_documents - 1)
+    other += tf.cast(other >= document, tf.int64)
+    other = tf.minimum(other, num_documents - 1)
+    other_begin = tf.gather(sentence_splits, other)
+    other_begin += below(draws.other_starts, tf.gather(sizes, other))
+    a_tokens = tf.gather(token_splits, a_end) - tf.gather(token_splits, begin)
+    # A may alone be longer than the target; B has one sentence all the same.
+    missing = tf.maximum(target - a_tokens, 1)
+    other_end = _filled_end(
+        token_splits, other_begin, missing, tf.gather(sentence_splits, other + 1)
+    )
+
+    begins_chunk = _reached(
+        successor=tf.where(is_random, a_end, end),
+        starts=sentence_splits[:-1],
+        steps=tf.reduce_max(sizes),
+    )
+    row = tf.boolean_mask(begin, begins_chunk)
+    random_rows = tf.gather(is_random, row)
+    a_end_rows = tf.gather(a_end, row)
+    b_begin = tf.where(random_rows, tf.gather(other_begin, row), a_end_rows)
+    b_end = tf.where(random_rows, tf.gather(other_end, row), tf.gather(end, row))
+    return Segments(
+        a_start=tf.gather(token_splits, row),
+        a_end=tf.gather(token_splits, a_end_rows),
+        b_start=tf.gather(token_splits, b_begin),
+        b_end=tf.gather(token_splits, b_end),
+        labels=tf.cast(random_rows, tf.int32),
+    )
+
+
+def chunk_documents(tokens: Tokens, targets: tf.Tensor) -> Segments:
+    """Cuts every document into runs of its target number of tokens, for training without NSP.
+
+    A document's last run is shorter; no token is left out or repeated. Google's script has no
+    such mode (the paper's "No NSP" ablation says only that the task was left out).
+
+    Args:
+        tokens: the pool.
+        targets: (D,) int64, from ``draw_targets``.
+
+    Returns:
+        Segments whose B is empty and whose label is 0, in the text's order.
+
+    >>> pool = Tokens(tf.range(5), tf.constant([0, 2, 5], tf.int64), tf.constant([0, 2], tf.int64))
+    >>> chunks = chunk_documents(pool, tf.constant([3], tf.int64))
+    >>> chunks.a_start.numpy(), chunks.a_end.numpy()
+    (array([0, 3]), array([3, 5]))
+    """
+    bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
+    starts = tf.ragged.range(bounds[:-1], bounds[1:], targets)
+    document = starts.value_rowids()
+    a_start = starts.flat_values
+    a_end = tf.minimum(a_start + tf.gather(targets, document), tf.gather(bounds, document + 1))
+    return Segments(a_start, a_end, a_end, a_end, tf.zeros_like(a_end, tf.int32))
+
+
+def _splits(lengths: tf.Tensor) -> tf.Tensor:
+    """(n,) lengths to (n+1,) splits."""
+    return tf.pad(tf.cumsum(lengths), [[1, 0]])
+
+
+def _filled_end(
+    token_splits: tf.Tensor, begin: tf.Tensor, target: tf.Tensor, limit: tf.Tensor
+) -> tf.Tensor:
+    """The first sentence border at which ``target`` tokens from ``begin`` on are filled."""
+    end = tf.searchsorted(token_splits, tf.gather(token_splits, begin) + target, out_type=tf.int64)
+    return tf.minimum(end, limit)
+
+
+def _reached(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    """Which of N sentences are visited when ``successor`` is followed from ``starts``.
+
+    Following a document's chain past its end arrives at the next document's start, which is
+    visited anyway, or at N, which stays where it is.
+
+    Args:
+        successor: (N,) int64, greater than the sentence itself, N at most.
+        starts: int64, where the chains begin.
+        steps: an upper bound of the steps to follow.
+
+    Returns:
+        (N,) bool.
+    """
+    size = tf.size(successor)
+    jump = tf.concat([successor, [tf.cast(size, tf.int64)]], 0)
+    reached = tf.scatter_nd(starts[:, None], tf.ones_like(starts, tf.int32), [size + 1])
+
+    # After round i, what lies within 2**i - 1 steps is marked and `jump` makes 2**i steps.
+    def double(
+        distance: tf.Tensor, jump: tf.Tensor, reached: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        marked = tf.math.unsorted_segment_max(reached, jump, size + 1)
+        return distance * 2, tf.gather(jump, jump), tf.maximum(reached, marked)
+
+    _, _, reached = tf.while_loop(
+        lambda distance, *_: distance < steps,
+        double,
+        (tf.constant(1, tf.int64), jump, reached),
+    )
+    return reached[:-1] > 0

@@ -1,0 +1,161 @@
+"""Pools of rows to batches: order, sharding, resuming.
+
+An epoch is a fixed number of *pools*; a pool is a set of rows that is made at once, and depends on
+the seed, the epoch and the pool's number only. This module turns "make that pool's rows" into a
+dataset of batches that starts at any row.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from bert_tf import features
+
+from .randomness import Operation, fold, permutation
+
+Cursor = tuple[int, int, int]
+
+# Pools made at once: enough to keep the largest hosts' accelerators busy, and a bound on memory.
+_MAX_PARALLEL_POOLS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """How an epoch's blocks are shared out among its pools: in a fresh order, evenly.
+
+    Attributes:
+        num_blocks: at least 1.
+        num_pools: from 1 to ``num_blocks``.
+    """
+
+    num_blocks: int
+    num_pools: int
+
+    def of_pool(self, seed: tf.Tensor | int, epoch: tf.Tensor, pool: tf.Tensor) -> tf.Tensor:
+        """Lists a pool's blocks.
+
+        Args:
+            seed: the data's seed.
+            epoch: scalar int64.
+            pool: scalar int64.
+
+        Returns:
+            An int64 vector of block numbers, of one length or, in some pools, one more.
+
+        >>> blocks = Blocks(num_blocks=5, num_pools=2)
+        >>> order = [blocks.of_pool(0, 7, pool).numpy().tolist() for pool in range(2)]
+        >>> [len(pool) for pool in order], sorted(order[0] + order[1])
+        ([2, 3], [0, 1, 2, 3, 4])
+        """
+        order = permutation(self.num_blocks, fold(seed, Operation.BLOCK_ORDER, epoch))
+        pool = tf.cast(pool, tf.int64)
+        begin = pool * self.num_blocks // self.num_pools
+        end = (pool + 1) * self.num_blocks // self.num_pools
+        return tf.cast(order[begin:end], tf.int64)
+
+
+def pool_batches(
+    make_rows: Callable[[tf.Tensor, tf.Tensor], Mapping[str, tf.Tensor]],
+    *,
+    num_pools: int,
+    batch_size: int,
+    start: Cursor = (0, 0, 0),
+    num_epochs: int | None = None,
+    shard_index: int = 0,
+    num_shards: int = 1,
+    drop_remainder: bool = True,
+    pad_final_batch: bool = False,
+    num_parallel_calls: int | None = None,
+) -> tf.data.Dataset:
+    """Makes a dataset of batches from a function that makes one pool's rows.
+
+    Pools are numbered through the epochs; shard i has every ``num_shards``-th of them, from the
+    i-th on. The rows of a shard follow each other without regard to pools and epochs, so that only
+    the very last batch of a finite dataset can be smaller.
+
+    Args:
+        make_rows: (epoch, pool), two scalar int64, to features with a common first dimension. Runs
+            in the graph, several pools at a time.
+        num_pools: the pools of an epoch.
+        batch_size: rows in a batch.
+        start: (epoch, pool, row) of the first row wanted. A row beyond its pool's last stands for
+            the first one of the shard's next pool: go on after row r of a pool with r + 1.
+        num_epochs: ``None`` for ever, else where to end.
+        shard_index: which shard, below ``num_shards``.
+        num_shards: among how many hosts the pools are shared.
+        drop_remainder: leave out a last, smaller batch; every batch then has a static size.
+        pad_final_batch: fill a last, smaller batch with rows that are 0 in every feature (so
+            their ``input_mask`` and weights are 0) and -1 in the cursor; every batch then has a
+            static size. Goes with ``drop_remainder=False``.
+        num_parallel_calls: how many pools are made at once, by default the number of processors,
+            four at most. Each takes memory; the rows do not depend on it.
+
+    Returns:
+        A ``tf.data.Dataset`` of ``make_rows``' features and of ``cursor``, (B, 3) int32.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    check_at_least("batch_size", batch_size, 1)
+    check_at_least("num_shards", num_shards, 1)
+    if not 0 <= shard_index < num_shards:
+        raise ValueError(
+            f"shard_index: expected 0 to {num_shards - 1} (num_shards is {num_shards}); "
+            f"got {shard_index}."
+        )
+    if num_epochs is not None:
+        check_at_least("num_epochs", num_epochs, 1)
+    if pad_final_batch and drop_remainder:
+        raise ValueError(
+            "pad_final_batch fills the batch that drop_remainder leaves out: pass "
+            "drop_remainder=False with it."
+        )
+    epoch, pool, row = (int(number) for number in start)
+    if min(epoch, pool, row) < 0 or pool >= num_pools:
+        raise ValueError(
+            f"start: expected (epoch, pool, row), none negative and pool below {num_pools}, the "
+            f"pools of an epoch; got {(epoch, pool, row)}: it is another corpus's or another "
+            "blocks_per_pool's."
+        )
+    first = epoch * num_pools + pool
+    begin = first + (shard_index - first) % num_shards
+    end = tf.int64.max if num_epochs is None else num_epochs * num_pools
+
+    def make_pool(number: tf.Tensor) -> dict[str, tf.Tensor]:
+        epoch, pool = number // num_pools, number % num_pools
+        rows = dict(make_rows(epoch, pool))
+        count = tf.shape(rows[features.INPUT_WORD_IDS])[0]
+        here = tf.fill([count], tf.cast(epoch, tf.int32)), tf.fill([count], tf.cast(pool, tf.int32))
+        rows[features.CURSOR] = tf.stack([*here, tf.range(count)], axis=1)
+        skipped = tf.where(number == first, tf.constant(row, tf.int64), 0)
+        return {key: value[skipped:] for key, value in rows.items()}
+
+    parallel = num_parallel_calls or min(_MAX_PARALLEL_POOLS, os.cpu_count() or 1)
+    dataset = tf.data.Dataset.range(begin, end, num_shards)
+    dataset = dataset.map(make_pool, num_parallel_calls=parallel, deterministic=True)
+    dataset = dataset.rebatch(batch_size, drop_remainder=drop_remainder)
+    if pad_final_batch:
+        dataset = dataset.map(lambda batch: _padded(batch, batch_size))
+    options = tf.data.Options()
+    # The shards are pools; tf.data must not cut a second time.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Raises a ValueError that names the argument where ``value`` is below ``least``."""
+    if value < least:
+        raise ValueError(f"{name}: expected {least} or more; got {value}.")
+
+
+def _padded(batch: dict[str, tf.Tensor], batch_size: int) -> dict[str, tf.Tensor]:
+    """Fills a batch up to its size: 0 in every feature, -1 in the cursor."""
+    padded = {}
+    for key, value in batch.items():
+        missing = batch_size - tf.shape(value)[0]
+        paddings = [[0, missing]] + [[0, 0]] * (value.shape.rank - 1)
+        filled = tf.pad(value, paddings, constant_values=-1 if key == features.CURSOR else 0)
+        padded[key] = tf.ensure_shape(filled, [batch_size, *value.shape[1:]])
+    return padded

@@ -1,0 +1,273 @@
+"""Text to pre-training batches: the dataset that ``python -m bert_tf.pretrain`` trains on."""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
+
+from .masking import Masking, check_masking, default_max_predictions, mask_rows
+from .packing import cut_pairs, pack
+from .pairing import (
+    Segments,
+    Tokens,
+    chunk_documents,
+    draw_pairs,
+    draw_targets,
+    pair_sentences,
+    without_empty,
+)
+from .pools import Blocks, Cursor, check_at_least, pool_batches
+from .randomness import Operation, fold, permutation
+from .sources import Corpus
+from .wordpiece import BertTokenizer
+
+# A pool of about this many sentences is some 8 MB of English: many documents to draw random
+# segments from, and a few hundred megabytes with all that is made of them on the way.
+_SENTENCES_PER_POOL = 65_536
+
+
+def pretraining_dataset(
+    corpus: Corpus,
+    tokenizer: BertTokenizer,
+    *,
+    batch_size: int,
+    max_seq_length: int = 128,
+    max_predictions_per_seq: int | None = None,
+    masked_lm_prob: float = 0.15,
+    short_seq_prob: float = 0.1,
+    masking: Masking = "token",
+    nsp: bool = True,
+    seed: int = 0,
+    blocks_per_pool: int | None = None,
+    start: Cursor = (0, 0, 0),
+    num_epochs: int | None = None,
+    shard_index: int = 0,
+    num_shards: int = 1,
+    drop_remainder: bool = True,
+    pad_final_batch: bool = False,
+    num_parallel_calls: int | None = None,
+) -> tf.data.Dataset:
+    """Makes the batches of BERT's pre-training from a corpus, anew in every epoch.
+
+    The sentence pairs are those of google-research/bert, ``create_pretraining_data.py`` (see
+    ``pairing``), the predictions those of ``masking``. Each epoch reads the corpus' blocks in
+    another order. A *pool* is the rows of some consecutive blocks, in random order; random
+    segments come from another document of the pool. A pool's rows depend on ``seed``, the epoch
+    and the pool's number only: not on ``batch_size``, threads or hosts. Each row carries where it
+    stands, and the dataset can start at any row: after a last row of (epoch, pool, row),
+    ``start=(epoch, pool, row + 1)`` goes on exactly as if nothing had happened.
+
+    Args:
+        corpus: documents of sentences, from ``sources``.
+        tokenizer: the vocabulary's tokenizer.
+        batch_size: B, rows in a batch, on this host.
+        max_seq_length: S, at least 5 (4 without NSP).
+        max_predictions_per_seq: P; by default what a full row needs, 20 for 128 tokens.
+        masked_lm_prob: the share of tokens to predict.
+        short_seq_prob: the probability that a document's rows are shorter than they could be, to
+            a length drawn once for the document.
+        masking: ``"token"``, ``"whole_word"`` or ``"span"``.
+        nsp: next-sentence prediction, [CLS] A [SEP] B [SEP]. Without it a row is one run of a
+            document's tokens, [CLS] A [SEP], and its label 0.
+        seed: any integer of 64 bits.
+        blocks_per_pool: how many blocks make a pool, about; by default as many as hold 65,536
+            sentences. The pools of an epoch are of one size, or one block larger. The rows
+            depend on it, and so does the memory needed.
+        start: (epoch, pool, row) of the first row.
+        num_epochs: the epoch to end before; ``None`` for never.
+        shard_index: this host's number.
+        num_shards: how many hosts share the pools: this one has every ``num_shards``-th.
+        drop_remainder: leave out a last, smaller batch; B is then static.
+        pad_final_batch: with ``drop_remainder=False``, fill the last batch with rows that are all
+            0 (mask and weights too) and whose cursor is -1; B is then static. Such rows must be
+            given no weight.
+        num_parallel_calls: how many pools are made at once, by default one per processor, four at
+            most.
+
+    Returns:
+        A dataset of dicts: ``features.PRETRAINING_FEATURES`` and ``cursor`` (B, 3) int32, the
+        (epoch, pool, row) of each row.
+
+    Raises:
+        ValueError: an argument is out of its range, or the corpus has one document only and
+            ``nsp`` is true.
+
+    >>> from bert_tf.pipelines.sources import from_documents
+    >>> corpus = from_documents([["a b", "b a"], ["c d", "d d", "c"]])
+    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]
+    >>> dataset = pretraining_dataset(
+    ...     corpus, BertTokenizer(vocab), batch_size=2, max_seq_length=12)
+    >>> batch = next(iter(dataset))
+    >>> batch["input_word_ids"].shape, batch["masked_lm_ids"].shape
+    (TensorShape([2, 12]), TensorShape([2, 2]))
+    >>> batch["cursor"].numpy().tolist()
+    [[0, 0, 0], [0, 0, 1]]
+    """
+    options = _RowOptions(
+        max_seq_length=max_seq_length,
+        max_predictions_per_seq=(
+            default_max_predictions(max_seq_length, masked_lm_prob)
+            if max_predictions_per_seq is None
+            else max_predictions_per_seq
+        ),
+        masked_lm_prob=masked_lm_prob,
+        short_seq_prob=short_seq_prob,
+        masking=masking,
+        nsp=nsp,
+        seed=seed,
+    )
+    filled = np.flatnonzero(corpus.documents_per_block)
+    blocks = Blocks(filled.size, _count_pools(corpus, blocks_per_pool, nsp=nsp))
+
+    def make_rows(epoch: tf.Tensor, pool: tf.Tensor) -> dict[str, tf.Tensor]:
+        numbers = tf.gather(tf.constant(filled), blocks.of_pool(seed, epoch, pool))
+        tokens = read_tokens(corpus, tokenizer, numbers)
+        tokens = _not_empty(tokens, epoch, pool)
+        return _rows_of(tokens, tokenizer, options, fold(seed, Operation.POOL, epoch, pool))
+
+    return pool_batches(
+        make_rows,
+        num_pools=blocks.num_pools,
+        batch_size=batch_size,
+        start=start,
+        num_epochs=num_epochs,
+        shard_index=shard_index,
+        num_shards=num_shards,
+        drop_remainder=drop_remainder,
+        pad_final_batch=pad_final_batch,
+        num_parallel_calls=num_parallel_calls,
+    )
+
+
+def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> Tokens:
+    """Reads and tokenises some blocks of a corpus.
+
+    Args:
+        corpus: documents of sentences.
+        tokenizer: the vocabulary's tokenizer.
+        blocks: int64 vector of block numbers.
+
+    Returns:
+        The blocks' ``Tokens``, in the order given, without the sentences that have no token (a
+        control character on its own) and the documents that have no sentence left.
+    """
+    num_blocks = tf.size(blocks)
+    ids, lengths, sizes = (
+        tf.TensorArray(dtype, num_blocks, element_shape=[None], infer_shape=False)
+        for dtype in (tf.int32, tf.int64, tf.int64)
+    )
+
+    def read_one(
+        i: tf.Tensor, ids: tf.TensorArray, lengths: tf.TensorArray, sizes: tf.TensorArray
+    ) -> tuple[tf.Tensor, tf.TensorArray, tf.TensorArray, tf.TensorArray]:
+        documents = corpus.read_documents(blocks[i])
+        pieces = tokenizer.tokenize(documents.flat_values)
+        return (
+            i + 1,
+            ids.write(i, pieces.flat_values),
+            lengths.write(i, tf.cast(pieces.row_lengths(), tf.int64)),
+            sizes.write(i, tf.cast(documents.row_lengths(), tf.int64)),
+        )
+
+    _, ids, lengths, sizes = tf.while_loop(
+        lambda i, *_: i < num_blocks, read_one, (0, ids, lengths, sizes)
+    )
+    return without_empty(ids.concat(), lengths.concat(), sizes.concat())
+
+
+@dataclasses.dataclass(frozen=True)
+class _RowOptions:
+    """What the rows of a pool depend on beside its text and its seed; checked."""
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    masked_lm_prob: float
+    short_seq_prob: float
+    masking: Masking
+    nsp: bool
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name in ("masked_lm_prob", "short_seq_prob"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name}: expected a probability, from 0 to 1; got {value}.")
+        # The shortest target is two tokens: one for A and one for B.
+        check_at_least("max_seq_length", self.max_seq_length, 5 if self.nsp else 4)
+        check_at_least("max_predictions_per_seq", self.max_predictions_per_seq, 1)
+        check_masking(self.masking)
+        if not -(2**63) <= self.seed < 2**63:
+            raise ValueError(f"seed: expected an integer of 64 bits; got {self.seed}.")
+
+    @property
+    def max_tokens(self) -> int:
+        """The tokens that fit beside [CLS] and [SEP]."""
+        return self.max_seq_length - (3 if self.nsp else 2)
+
+
+def _count_pools(corpus: Corpus, blocks_per_pool: int | None, *, nsp: bool) -> int:
+    """The pools of an epoch: every one has a document, or two where random segments are drawn."""
+    if corpus.num_documents == 0:
+        raise ValueError("The corpus has no documents: expected one at least.")
+    if nsp and corpus.num_documents == 1:
+        raise ValueError(
+            "The corpus has one document only, and next-sentence prediction takes its random "
+            "segments from another one: add documents, or train without it (nsp=False, on the "
+            "command line --nsp=false)."
+        )
+    documents = corpus.documents_per_block[corpus.documents_per_block > 0]
+    if blocks_per_pool is None:
+        per_block = max(1.0, corpus.num_sentences / documents.size)
+        blocks_per_pool = max(1, round(_SENTENCES_PER_POOL / per_block))
+    check_at_least("blocks_per_pool", blocks_per_pool, 1)
+    blocks_needed = 2 if nsp and documents.min() == 1 else 1
+    wanted = math.ceil(documents.size / blocks_per_pool)
+    return max(1, min(wanted, documents.size // blocks_needed))
+
+
+def _not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:
+    """Checks that a pool has a token: a corpus without any would be searched for one for ever."""
+    message = "No sentence of this pool (epoch, pool) has a token: is the input text?"
+    check = tf.debugging.Assert(tf.size(tokens.ids) > 0, [message, epoch, pool])
+    with tf.control_dependencies([check] if check is not None else []):
+        return tokens._replace(ids=tf.identity(tokens.ids))
+
+
+def _rows_of(
+    tokens: Tokens, tokenizer: BertTokenizer, options: _RowOptions, seed: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Makes a pool's rows: pairs, cut and in random order, packed, masked."""
+    num_documents = tf.size(tokens.sentence_splits) - 1
+    short = options.max_tokens, options.short_seq_prob
+    if options.nsp:
+        draws = draw_pairs(tf.size(tokens.token_splits) - 1, num_documents, *short, seed)
+        segments = cut_pairs(pair_sentences(tokens, draws), options.max_tokens, seed)
+    else:
+        targets = draw_targets(num_documents, *short, fold(seed, Operation.TARGET_LENGTHS))
+        segments = chunk_documents(tokens, targets)
+    order = permutation(tf.size(segments.labels), fold(seed, Operation.ROW_ORDER))
+    segments = Segments(*(tf.gather(field, order) for field in segments))
+
+    parts = [(segments.a_start, segments.a_end - segments.a_start)]
+    if options.nsp:
+        parts.append((segments.b_start, segments.b_end - segments.b_start))
+    rows = pack(
+        tokens.ids,
+        parts,
+        options.max_seq_length,
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        pad_id=tokenizer.pad_id,
+    )
+    masked = mask_rows(
+        rows[features.INPUT_WORD_IDS],
+        tokenizer,
+        max_predictions_per_seq=options.max_predictions_per_seq,
+        masked_lm_prob=options.masked_lm_prob,
+        masking=options.masking,
+        seed=seed,
+    )
+    return {**rows, **masked, features.NEXT_SENTENCE_LABELS: segments.labels}

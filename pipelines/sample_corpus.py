@@ -1,0 +1,218 @@
+"""The sample corpus: English prose that every Python installation has, so nothing is downloaded.
+
+Its documents are the topics of Python's language reference (``pydoc_data.topics``) and the
+docstrings of the standard library and of the installed packages, one module a document. Sources
+are read with ``ast`` and never imported. Of a docstring only its prose is kept: code, tables,
+headings and markup go, parameter descriptions stay as sentences. A paragraph that was written
+before (a docstring copied from module to module) is left out.
+
+The file is in the ``google`` format of ``bert_tf.pipelines.sources``: one sentence a line, a blank
+line after each document. The same installation gives the same file, byte for byte.
+"""
+
+import ast
+import os
+import re
+import sys
+import sysconfig
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+
+import tensorflow as tf
+
+from .prose import read_prose
+
+DESCRIPTION = (
+    "the documentation of this Python installation: the language reference's topics, and the "
+    "docstrings of the standard library and of installed packages"
+)
+
+# What comes with this library's own requirements comes first: it is long, edited prose, and it
+# is there whatever else is installed. Other packages follow by name where there is room.
+_PACKAGES_FIRST = ("keras", "numpy", "tensorflow", "tensorboard", "tensorflow_datasets", "absl")
+# Tests say little in prose; vendored and compatibility trees repeat other packages' docstrings.
+_FOLDERS_LEFT_OUT = frozenset(
+    [
+        "__pycache__",
+        "site-packages",
+        "dist-packages",
+        "test",
+        "tests",
+        "testing",
+        "testdata",
+        "idlelib",
+        "lib2to3",
+        "_vendor",
+        "vendor",
+        "vendored",
+        "third_party",
+        "external",
+        "_api",
+    ]
+)
+_LARGEST_SOURCE = 2_000_000  # bytes; anything longer is a generated table
+# Parsing is most of the work, and sources with less of their text between triple quotes than this
+# would be half of it for an eighth of the prose.
+_TRIPLE_QUOTED = 0.2
+_SENTENCES_PER_DOCUMENT = 4  # a shorter document has no room for a pair of segments
+
+
+def write_sample_corpus(
+    path: str, max_bytes: int = 6_000_000, progress: Callable[[str], None] | None = None
+) -> int:
+    """Writes the sample corpus, whole or not at all.
+
+    Args:
+        path: the file, on any TensorFlow file system; its folder is made, a file there replaced.
+        max_bytes: the corpus ends before the document that would make it larger than this.
+        progress: called with a line of text when a part (the topics, the standard library, a
+            package) is done: what it was and how many documents it gave.
+
+    Returns:
+        The number of documents.
+
+    Raises:
+        ValueError: the limit leaves room for no document, or this Python has no sources to read.
+    """
+    path = str(path)
+    chunks: list[bytes] = []
+    size = 0
+    for part, documents in _parts():
+        count = 0
+        for sentences in documents:
+            document = ("\n".join(sentences) + "\n\n").encode("utf-8", "replace")
+            if size + len(document) > max_bytes:
+                break
+            chunks.append(document)
+            size += len(document)
+            count += 1
+        else:
+            if progress is not None and count:
+                progress(f"{part}: {count:,} documents")
+            continue
+        if progress is not None:
+            progress(f"{part}: {count:,} documents, up to the limit of {max_bytes:,} bytes")
+        break
+    if not chunks:
+        raise ValueError(
+            f"The sample corpus is empty: no documentation of this Python ({sys.prefix}) fits "
+            f"into {max_bytes:,} bytes; give a text of your own with --input."
+        )
+    folder = path.rpartition("/")[0]
+    if folder:
+        tf.io.gfile.makedirs(folder)
+    temporary = f"{path}.tmp-{uuid.uuid4().hex}"
+    try:
+        with tf.io.gfile.GFile(temporary, "wb") as file:
+            file.write(b"".join(chunks))
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    finally:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+    return len(chunks)
+
+
+def read_documents(folder: str, seen: set[str] | None = None) -> Iterator[list[str]]:
+    """Yields the prose of every module below a folder, in the order of the paths.
+
+    Args:
+        folder: a package, or any folder of Python sources.
+        seen: paragraphs to leave out; those yielded are added.
+
+    Yields:
+        A module's sentences, in the order of the source.
+    """
+    seen = set() if seen is None else seen
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name for name in folders if name not in _FOLDERS_LEFT_OUT and not name.startswith(".")
+        )
+        for name in sorted(files):
+            if name.endswith(".py") and not name.startswith("test_") and "_test." not in name:
+                yield from _document(read_docstrings(os.path.join(parent, name)), seen)
+
+
+def read_docstrings(path: str) -> list[str]:
+    """The docstrings of a Python source, in order; none where it cannot be read or parsed.
+
+    None either from a source that is hardly documented: see ``_TRIPLE_QUOTED``.
+
+    Args:
+        path: a local file.
+
+    Returns:
+        Docstrings of the module, its classes and its functions, indentation removed.
+    """
+    try:
+        if os.path.getsize(path) > _LARGEST_SOURCE:
+            return []
+        with open(path, "rb") as file:
+            source = file.read()
+        quoted = re.split(b"\"\"\"|'''", source)[1::2]
+        if sum(map(len, quoted)) < _TRIPLE_QUOTED * len(source):
+            return []
+        with warnings.catch_warnings():
+            # Invalid escapes in other people's sources are none of the reader's business.
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+        return list(_docstrings(tree))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def _parts() -> Iterator[tuple[str, Iterable[list[str]]]]:
+    """Yields the corpus' parts by name, each with its documents; reading is left to the caller."""
+    seen: set[str] = set()
+    yield "Python's language reference", _topics(seen)
+    standard_library = sysconfig.get_path("stdlib")
+    yield "standard library", read_documents(standard_library, seen)
+    paths = sysconfig.get_paths()
+    folders = {
+        os.path.realpath(path)
+        for path in (paths["purelib"], paths["platlib"], *sys.path)
+        if os.path.basename(path) in ("site-packages", "dist-packages") and os.path.isdir(path)
+    }
+    packages = {
+        name: os.path.join(folder, name)
+        for folder in sorted(folders)
+        for name in os.listdir(folder)
+        if name.isidentifier() and os.path.isdir(os.path.join(folder, name))
+    }
+    order = sorted(packages, key=lambda name: (name not in _PACKAGES_FIRST, name))
+    for name in order:
+        if name not in _FOLDERS_LEFT_OUT:
+            yield name, read_documents(packages[name], seen)
+
+
+def _topics(seen: set[str]) -> Iterator[list[str]]:
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:  # some distributions package it apart
+        return
+    for name in sorted(topics):
+        yield from _document([topics[name]], seen)
+
+
+def _document(docstrings: list[str], seen: set[str]) -> Iterator[list[str]]:
+    """Yields one document with the docstrings' new prose, or nothing where there is too little."""
+    sentences: list[str] = []
+    for docstring in docstrings:
+        for paragraph in read_prose(docstring):
+            key = " ".join(paragraph)
+            if key not in seen:
+                seen.add(key)
+                sentences += paragraph
+    if len(sentences) >= _SENTENCES_PER_DOCUMENT:
+        yield sentences
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Walks definitions in the order of the source (``ast.walk`` goes level by level)."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        docstring = ast.get_docstring(node)
+        if docstring:
+            yield docstring
+    for child in getattr(node, "body", []) + getattr(node, "orelse", []):
+        if isinstance(child, ast.stmt):
+            yield from _docstrings(child)

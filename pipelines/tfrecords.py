@@ -1,0 +1,304 @@
+"""Google's pre-training TFRecords: read with the promises of ``pretraining_dataset``, and written.
+
+A record is a ``tf.train.Example`` as google-research/bert's ``create_pretraining_data.py`` writes
+it: int64 lists ``input_ids``, ``input_mask``, ``segment_ids`` (S values), ``masked_lm_positions``,
+``masked_lm_ids`` (P values), ``next_sentence_labels`` (1 value), and the float list
+``masked_lm_weights`` (P values). The rows of a record are what they were when it was written: an
+epoch changes their order alone.
+"""
+
+import dataclasses
+import itertools
+import os
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
+
+from .pools import Blocks, Cursor, check_at_least, pool_batches
+from .randomness import Operation, fold, permutation
+
+GOOGLE_NAMES = {
+    features.INPUT_WORD_IDS: "input_ids",
+    features.INPUT_MASK: "input_mask",
+    features.INPUT_TYPE_IDS: "segment_ids",
+    features.MASKED_LM_POSITIONS: "masked_lm_positions",
+    features.MASKED_LM_IDS: "masked_lm_ids",
+    features.MASKED_LM_WEIGHTS: "masked_lm_weights",
+    features.NEXT_SENTENCE_LABELS: "next_sentence_labels",
+}
+
+# A block is a run of this many records of one file; a pool is read and shuffled at once.
+_RECORDS_PER_BLOCK = 1024
+_BLOCKS_PER_POOL = 16
+
+# A record is its length (8 bytes), that number's checksum (4), the data, and the data's checksum (4).
+_FRAME_BYTES = 16
+_READ_BYTES = 1 << 24
+
+
+def tfrecord_dataset(
+    files: str | Sequence[str],
+    *,
+    batch_size: int,
+    max_seq_length: int = 128,
+    max_predictions_per_seq: int = 20,
+    seed: int = 0,
+    start: Cursor = (0, 0, 0),
+    num_epochs: int | None = None,
+    shard_index: int = 0,
+    num_shards: int = 1,
+    drop_remainder: bool = True,
+    pad_final_batch: bool = False,
+    num_parallel_calls: int | None = None,
+) -> tf.data.Dataset:
+    """Reads Google's pre-training TFRecords, in another order in every epoch.
+
+    The order depends on ``seed`` and on the files in the order of their names, and the dataset
+    can start at any row, as ``pretraining.pretraining_dataset`` does and says. Blocks of 1,024
+    records are read in random order; a pool is sixteen of them, its rows in random order. Where
+    the records begin is found by reading every file once, when the dataset is made.
+
+    Args:
+        files: globs, in a list or separated by commas, on any file system of TensorFlow.
+        batch_size: B.
+        max_seq_length: S, what the records were written for.
+        max_predictions_per_seq: P, what the records were written for.
+        seed: any integer of 64 bits.
+        start: (epoch, pool, row) of the first row.
+        num_epochs: the epoch to end before; ``None`` for never.
+        shard_index: this host's number.
+        num_shards: how many hosts share the pools.
+        drop_remainder: leave out a last, smaller batch.
+        pad_final_batch: with ``drop_remainder=False``, fill the last batch with rows of zeros.
+        num_parallel_calls: how many pools are made at once.
+
+    Returns:
+        A dataset of ``features.PRETRAINING_FEATURES`` and ``cursor``.
+
+    Raises:
+        ValueError: no file matches, a file is cut short or holds no such records, or an argument
+            is out of its range.
+    """
+    paths = _matching(files)
+    index = [_index(path) for path in paths]
+    for path, file_index in zip(paths, index, strict=True):
+        if file_index.num_records:
+            _check_first_record(path, max_seq_length, max_predictions_per_seq)
+    sizes = np.concatenate([file_index.block_sizes for file_index in index])
+    if not sizes.size:
+        raise ValueError(f"No record in {', '.join(paths)}: expected pre-training examples.")
+    offsets = np.concatenate([file_index.block_offsets for file_index in index])
+    owners = np.repeat(np.arange(len(paths)), [file_index.block_sizes.size for file_index in index])
+    blocks = Blocks(sizes.size, -(-sizes.size // _BLOCKS_PER_POOL))
+
+    def make_rows(epoch: tf.Tensor, pool: tf.Tensor) -> dict[str, tf.Tensor]:
+        numbers = blocks.of_pool(seed, epoch, pool)
+        records = _read_blocks(
+            tf.gather(tf.constant(paths), tf.gather(tf.constant(owners), numbers)),
+            tf.gather(tf.constant(offsets), numbers),
+            tf.gather(tf.constant(sizes), numbers),
+        )
+        order = permutation(
+            tf.size(records), fold(seed, Operation.POOL, epoch, pool, Operation.ROW_ORDER)
+        )
+        return _parse(tf.gather(records, order), max_seq_length, max_predictions_per_seq)
+
+    return pool_batches(
+        make_rows,
+        num_pools=blocks.num_pools,
+        batch_size=batch_size,
+        start=start,
+        num_epochs=num_epochs,
+        shard_index=shard_index,
+        num_shards=num_shards,
+        drop_remainder=drop_remainder,
+        pad_final_batch=pad_final_batch,
+        num_parallel_calls=num_parallel_calls,
+    )
+
+
+def write_tfrecords(
+    batches: Iterable[Mapping[str, Any]], files: str | Sequence[str], num_rows: int | None = None
+) -> int:
+    """Writes pre-training batches as TFRecords that Google's ``run_pretraining.py`` reads.
+
+    Row i goes to file i modulo their number. The files appear under their names when all is
+    written; until then they end in ``.partial``.
+
+    Args:
+        batches: of ``features.PRETRAINING_FEATURES``, such as a finite ``pretraining_dataset``;
+            rows of padding (``input_mask`` all 0) are left out.
+        files: one path, or several.
+        num_rows: stop after so many rows; required of an endless dataset.
+
+    Returns:
+        The number of rows written.
+
+    Raises:
+        ValueError: there is no file, ``num_rows`` is below 1, or a batch breaks the contract.
+    """
+    paths = [files] if isinstance(files, str) else list(files)
+    if not paths:
+        raise ValueError("files: expected one path at least to write to; got none.")
+    if num_rows is not None:
+        check_at_least("num_rows", num_rows, 1)
+    partial = [f"{path}.partial" for path in paths]
+    writers = [tf.io.TFRecordWriter(path) for path in partial]
+    written = 0
+    try:
+        rows = itertools.chain.from_iterable(map(_rows, batches))
+        for row in itertools.islice(rows, num_rows):
+            writers[written % len(writers)].write(_serialize(row))
+            written += 1
+    finally:
+        for writer in writers:
+            writer.close()
+    for path, temporary in zip(paths, partial, strict=True):
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    return written
+
+
+@dataclasses.dataclass(frozen=True)
+class _FileIndex:
+    """Where a file's blocks begin, in bytes, and how many records each has; int64 both."""
+
+    num_records: int
+    block_offsets: np.ndarray
+    block_sizes: np.ndarray
+
+
+def _matching(files: str | Sequence[str]) -> list[str]:
+    """The files that the globs match, sorted, each once."""
+    patterns = files.split(",") if isinstance(files, str) else list(files)
+    paths: set[str] = set()
+    for pattern in patterns:
+        found = tf.io.gfile.glob(os.fspath(pattern))
+        if not found:
+            raise ValueError(f"No file matches {pattern!r}: expected TFRecord files.")
+        paths.update(found)
+    return sorted(paths)
+
+
+def _index(path: str) -> _FileIndex:
+    """Finds a file's blocks by following the records' lengths."""
+    size = tf.io.gfile.stat(path).length
+    offsets, count, offset = [], 0, 0
+    buffer, base = b"", 0
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while offset < size:
+            if offset + 8 > base + len(buffer):
+                file.seek(offset)
+                buffer, base = file.read(_READ_BYTES), offset
+            # A file that ends within the length is cut short too.
+            head = buffer[offset - base : offset - base + 8].ljust(8, b"\0")
+            end = offset + _FRAME_BYTES + struct.unpack("<Q", head)[0]
+            if end > size:
+                raise ValueError(
+                    f"{path}: record {count}, at byte {offset}, would end at byte {end}, but the "
+                    f"file has {size} bytes: it is cut short, or no uncompressed TFRecord file."
+                )
+            if count % _RECORDS_PER_BLOCK == 0:
+                offsets.append(offset)
+            count += 1
+            offset = end
+    sizes = np.diff(np.append(np.arange(0, count, _RECORDS_PER_BLOCK), count))
+    return _FileIndex(count, np.array(offsets, np.int64), sizes.astype(np.int64))
+
+
+def _sizes(max_seq_length: int, max_predictions_per_seq: int) -> dict[str, int]:
+    """How many values each of the contract's features has in a record."""
+    sizes = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
+    return {key: sizes[kind.dimensions] for key, kind in features.PRETRAINING_FEATURES.items()}
+
+
+def _check_first_record(path: str, max_seq_length: int, max_predictions_per_seq: int) -> None:
+    """Checks a file's first record, so that a wrong length is told by name and at once."""
+    try:
+        example = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(path))).numpy())
+    except Exception as error:  # DataLossError, or protobuf's DecodeError
+        raise ValueError(f"{path}: the first record is no tf.train.Example ({error}).") from error
+    found = example.features.feature
+    options = {"BS": "max_seq_length", "BP": "max_predictions_per_seq"}
+    for key, size in _sizes(max_seq_length, max_predictions_per_seq).items():
+        name, kind = GOOGLE_NAMES[key], features.PRETRAINING_FEATURES[key]
+        if name not in found:
+            raise ValueError(
+                f"{path}: the records have no feature {name!r} but "
+                f"{', '.join(sorted(found)) or 'none'}; expected "
+                f"{', '.join(GOOGLE_NAMES.values())}."
+            )
+        values = found[name].float_list if kind.dtype == "float32" else found[name].int64_list
+        if len(values.value) != size:
+            option = options.get(kind.dimensions)
+            advice = f": pass {option}={len(values.value)}" if option else ""
+            raise ValueError(
+                f"{path}: feature {name!r} has {len(values.value)} values of type "
+                f"{'float' if kind.dtype == 'float32' else 'int64'} in the first record; expected "
+                f"{size}{advice}."
+            )
+
+
+def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    """Reads runs of records: for each, its file, where it begins, and how many records it has."""
+    spec = tf.TensorSpec([], tf.string)
+    records = tf.TensorArray(tf.string, tf.size(paths), element_shape=[None], infer_shape=False)
+
+    def read_one(i: tf.Tensor, records: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        # The public TFRecordDataset has no argument for where to begin.
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=paths[i][None],
+            compression_type="",
+            buffer_size=tf.constant(1 << 20, tf.int64),
+            byte_offsets=offsets[i][None],
+        )
+        run = tf.data.experimental.from_variant(variant, spec).take(sizes[i]).batch(sizes[i])
+        return i + 1, records.write(i, run.get_single_element())
+
+    _, records = tf.while_loop(lambda i, _: i < tf.size(paths), read_one, (0, records))
+    return records.concat()
+
+
+def _parse(
+    records: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int
+) -> dict[str, tf.Tensor]:
+    """(R,) serialised records to the contract's features."""
+    stored = {"int32": tf.int64, "float32": tf.float32}
+    sizes = _sizes(max_seq_length, max_predictions_per_seq)
+    parsed = tf.io.parse_example(
+        records,
+        {
+            GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
+                [] if kind.dimensions == "B" else [sizes[key]], stored[kind.dtype]
+            )
+            for key, kind in features.PRETRAINING_FEATURES.items()
+        },
+    )
+    return {
+        key: tf.cast(parsed[GOOGLE_NAMES[key]], kind.dtype)
+        for key, kind in features.PRETRAINING_FEATURES.items()
+    }
+
+
+def _rows(batch: Mapping[str, Any]) -> Iterable[dict[str, np.ndarray]]:
+    """A batch's rows, without those of padding."""
+    features.check_batch(batch, features.PRETRAINING_FEATURES)
+    arrays = {key: np.asarray(batch[key]) for key in features.PRETRAINING_FEATURES}
+    for row in np.flatnonzero(arrays[features.INPUT_MASK].any(axis=1)):
+        yield {key: np.atleast_1d(value[row]) for key, value in arrays.items()}
+
+
+def _serialize(row: Mapping[str, np.ndarray]) -> bytes:
+    """One row as a serialised ``tf.train.Example``."""
+    example = tf.train.Example()
+    for key, values in row.items():
+        feature = example.features.feature[GOOGLE_NAMES[key]]
+        if values.dtype == np.float32:
+            feature.float_list.value.extend(values.tolist())
+        else:
+            feature.int64_list.value.extend(values.tolist())
+    return example.SerializeToString()

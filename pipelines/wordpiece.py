@@ -1,0 +1,327 @@
+"""Text to WordPiece ids, identical to Google's ``FullTokenizer``, in-graph.
+
+Most strings go through two operations of tensorflow-text: ``FastBertNormalize`` with the model of
+``normalizer_model``, and ``FastWordpieceTokenizeWithOffsets`` (Song et al., 2021,
+arXiv:2012.15524). Two things are beyond them: a letter that changes with its neighbours, for which
+the first puts a mark, and a word of more than 200 *bytes*, as Google counts 200 *characters*. Both
+show in what the operations return anyway, and the strings with one are done again, by the
+definition. TensorFlow Serving has both operations since 2.13.
+
+Letters: N strings, W words, V vocabulary.
+
+Source: google-research/bert ``tokenization.py``, ``FullTokenizer``.
+"""
+
+import os
+import string
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+from .normalization import WordSplitter, next_larger, row_bases
+from .normalizer_model import DOUBTFUL, build_normalizer_model, replacements
+from .vocabulary import (
+    CLS_TOKEN,
+    CONTINUATION_PREFIX,
+    MASK_TOKEN,
+    PAD_TOKEN,
+    SEP_TOKEN,
+    UNK_TOKEN,
+    load_vocabulary,
+    validate_vocabulary,
+)
+
+MAX_CHARACTERS_PER_WORD = 200
+MAX_BYTES_PER_PIECE = 256  # tensorflow-text's
+_MAX_BYTES_PER_CHARACTER = 4
+# A word that no piece begins, and so [UNK]: cleaning removes control characters, and those of the
+# vocabulary never reach the trie.
+_UNKNOWN_WORD = "\x02"
+
+
+class BertTokenizer:
+    """Splits text into WordPiece ids.
+
+    Ids equal those of Google's ``FullTokenizer`` for every UTF-8 string, under any locale and
+    Python version. Code points that Unicode 14 does not assign are ordinary letters without case;
+    a byte that is not UTF-8 is passed over, as if it were not there. No special token but [UNK]
+    ever comes out, whatever the text: ``"[MASK]"`` is three words.
+
+    Works eagerly, in ``Dataset.map`` and in a SavedModel. Give it batches: a thousand strings at
+    once are tokenised several times as fast as one by one.
+
+    Args:
+        vocab: the path of a vocabulary file, or the pieces in the order of their ids.
+        do_lower_case: whether to lower the case and strip accents ("uncased").
+
+    Attributes:
+        vocab: list of the pieces.
+        vocab_size: V.
+        do_lower_case: as given.
+        pad_id, unk_id, cls_id, sep_id, mask_id: the ids of [PAD], [UNK], [CLS], [SEP], [MASK].
+        continuation: (V,) bool array; whether the piece continues a word (it begins with ``##``).
+
+    Raises:
+        ValueError: the vocabulary is not one (see ``vocabulary.validate_vocabulary``), or has a
+            piece of more than 256 bytes.
+
+    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "!"]
+    >>> tokenizer = BertTokenizer(vocab)
+    >>> tokenizer.tokenize(["UNAFFABLE!", "", "Ünaff ö"])
+    <tf.RaggedTensor [[5, 6, 7, 8], [], [5, 6, 1]]>
+    """
+
+    def __init__(self, vocab: str | os.PathLike[str] | Sequence[str], do_lower_case: bool = True):
+        if isinstance(vocab, (str, os.PathLike)):
+            self.vocab = load_vocabulary(os.fspath(vocab))
+        else:
+            self.vocab = list(vocab)
+            validate_vocabulary(self.vocab, "given as a list")
+        self.vocab_size = len(self.vocab)
+        self.do_lower_case = bool(do_lower_case)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+            self.vocab.index(token)
+            for token in (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
+        )
+        self.continuation = np.array([piece.startswith(CONTINUATION_PREFIX) for piece in self.vocab])
+
+        pieces = [*_matchable_pieces(self.vocab, self.do_lower_case), DOUBTFUL]
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._normalizer = tensorflow_text.FastBertNormalizer(
+                model_buffer=tf.constant(build_normalizer_model(self.do_lower_case))
+            )
+            self._wordpiece = _wordpiece(pieces, self.unk_id, MAX_CHARACTERS_PER_WORD)
+            self._wordpiece_for_long_words = _wordpiece(
+                pieces, self.unk_id, MAX_CHARACTERS_PER_WORD * _MAX_BYTES_PER_CHARACTER
+            )
+            self._spellings = tf.constant(
+                [
+                    piece.removeprefix(CONTINUATION_PREFIX) if continues else f" {piece}"
+                    for piece, continues in zip(self.vocab, self.continuation, strict=True)
+                ]
+            )
+        self._split_words = WordSplitter(self.do_lower_case)
+
+    def tokenize(self, strings: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
+        """Splits strings into ids.
+
+        Args:
+            strings: (N,) string, UTF-8.
+
+        Returns:
+            [N, (tokens)] int32.
+
+        Raises:
+            ValueError: not a vector of strings.
+        """
+        (ids,) = self._tokenize(strings, with_offsets=False)
+        return ids
+
+    def tokenize_with_offsets(
+        self, strings: tf.Tensor | Sequence[str]
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Splits strings into ids, and says which bytes each token comes from.
+
+        A token covers all of every character that it has a part of (a Hangul syllable is three
+        letters to an uncased tokenizer, and may be three tokens with the same offsets), and the
+        removed characters behind it: accents, control characters, bytes that are not UTF-8.
+        Where canonical ordering swaps two marks, they keep their places.
+
+        Args:
+            strings: (N,) string, UTF-8.
+
+        Returns:
+            ``(ids, starts, ends)``, each [N, (tokens)]: int32 ids; int64 offsets of the first
+            byte and of the byte behind the last, in the string as it was given.
+
+        Raises:
+            ValueError: not a vector of strings.
+
+        >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "e", "##t"])
+        >>> ids, starts, ends = tokenizer.tokenize_with_offsets([" Ét é"])
+        >>> starts.to_list(), ends.to_list()
+        ([[1, 3, 5]], [[3, 4, 7]])
+        """
+        ids, starts, ends = self._tokenize(strings, with_offsets=True)
+        return ids, starts, ends
+
+    def detokenize(self, ids: tf.RaggedTensor | tf.Tensor) -> tf.Tensor:
+        """Joins pieces to text: words by one space, ``##`` pieces to the one before.
+
+        What tokenising removed (case, accents, spacing round punctuation) does not come back.
+        Special tokens are spelled out; drop them first if you do not want them.
+
+        Args:
+            ids: [N, (tokens)] or (N, T) integers from 0 to V - 1.
+
+        Returns:
+            (N,) string.
+
+        Raises:
+            ValueError: ``ids`` has not two dimensions.
+
+        >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##do", "!"]
+        >>> BertTokenizer(vocab).detokenize(tf.ragged.constant([[5, 6, 7], [1]])).numpy().tolist()
+        [b'undo !', b'[UNK]']
+        """
+        if ids.shape.rank != 2:
+            raise ValueError(
+                f"detokenize takes ids of shape [N, (tokens)], but got shape {ids.shape}; put one "
+                "row of ids into a batch of one."
+            )
+        with tf.device("CPU:0"):
+            text = tf.strings.reduce_join(tf.gather(self._spellings, ids), axis=-1)
+            return tf.strings.regex_replace(text, "^ ", "")
+
+    def _tokenize(
+        self, strings: tf.Tensor | Sequence[str], with_offsets: bool
+    ) -> list[tf.RaggedTensor]:
+        """Ids, and offsets if wanted, all with the same row splits."""
+        strings = _as_vector(strings)
+        with tf.device("CPU:0"):
+            outputs, is_doubtful = self._tokenize_fast(strings, with_offsets)
+            row_splits, *values = tf.cond(
+                tf.reduce_any(is_doubtful),
+                lambda: self._replace_doubtful(strings, outputs, is_doubtful),
+                lambda: [outputs[0].row_splits, *(output.values for output in outputs)],
+            )
+            row_splits = tf.ensure_shape(row_splits, outputs[0].row_splits.shape)
+            return [
+                tf.RaggedTensor.from_row_splits(value, row_splits, validate=False)
+                for value in values
+            ]
+
+    def _tokenize_fast(
+        self, strings: tf.Tensor, with_offsets: bool
+    ) -> tuple[list[tf.RaggedTensor], tf.Tensor]:
+        """Ids (and offsets), and for each token whether its string must be done again."""
+        if with_offsets:
+            normalized, offsets = self._normalizer.normalize_with_offsets(strings)
+        else:
+            normalized = self._normalizer.normalize(strings)
+        ids, starts, ends = self._wordpiece.tokenize_with_offsets(normalized)
+        is_doubtful = (ids.values >= self.vocab_size) | (
+            ends.values - starts.values > MAX_CHARACTERS_PER_WORD
+        )
+        if not with_offsets:
+            return [ids], is_doubtful
+        bases = row_bases(tf.cast(tf.strings.length(strings), tf.int64))
+        keys = offsets.values + tf.gather(bases, offsets.value_rowids())
+        rows = ids.value_rowids()
+        first_bytes = tf.gather(offsets.row_splits, rows)
+        token_bases = tf.gather(bases, rows)
+        first = tf.gather(keys, first_bytes + tf.cast(starts.values, tf.int64))
+        last = tf.gather(keys, first_bytes + tf.cast(ends.values, tf.int64) - 1)
+        return [
+            ids,
+            ids.with_values(first - token_bases),
+            ids.with_values(next_larger(keys, last) - token_bases),
+        ], is_doubtful
+
+    def _replace_doubtful(
+        self, strings: tf.Tensor, outputs: list[tf.RaggedTensor], is_doubtful: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Does the strings with a doubtful token again; row splits, then values of each output."""
+        rows, _ = tf.unique(tf.boolean_mask(outputs[0].value_rowids(), is_doubtful))
+        exact = self._tokenize_by_definition(tf.gather(strings, rows))
+        num_strings = outputs[0].nrows()
+        choice = tf.tensor_scatter_nd_update(
+            tf.range(num_strings), rows[:, None], num_strings + tf.range(tf.size(rows, tf.int64))
+        )
+        merged = [
+            tf.gather(tf.concat([fast, slow], axis=0), choice)
+            for fast, slow in zip(outputs, exact, strict=False)
+        ]
+        return [merged[0].row_splits, *(output.values for output in merged)]
+
+    def _tokenize_by_definition(self, strings: tf.Tensor) -> list[tf.RaggedTensor]:
+        """Ids and offsets, through the words that the definition makes of the strings."""
+        split = self._split_words(strings)
+        is_long = split.num_characters > MAX_CHARACTERS_PER_WORD
+        words = tf.where(is_long, _UNKNOWN_WORD, split.words.values)
+        ids, starts, ends = self._wordpiece_for_long_words.tokenize_with_offsets(words)
+        # (W,) bytes; an unknown word's only token ends where the word does.
+        lengths = tf.cast(tf.strings.length(split.words.values), tf.int64)
+        word_starts = tf.gather(tf.cumsum(lengths, exclusive=True), ids.value_rowids())
+        token_lengths = tf.where(
+            tf.gather(is_long, ids.value_rowids()),
+            tf.gather(lengths, ids.value_rowids()),
+            tf.cast(ends.values, tf.int64),
+        )
+        first = tf.searchsorted(
+            split.character_starts, word_starts + tf.cast(starts.values, tf.int64), side="right"
+        )
+        last = tf.searchsorted(
+            split.character_starts, word_starts + token_lengths - 1, side="right"
+        )
+        return [
+            split.words.with_values(output).merge_dims(1, 2)
+            for output in (
+                ids,
+                ids.with_values(tf.gather(split.source_starts, first - 1)),
+                ids.with_values(tf.gather(split.source_ends, last - 1)),
+            )
+        ]
+
+
+def _as_vector(strings: tf.Tensor | Sequence[str]) -> tf.Tensor:
+    """The strings as a tensor of shape (N,), or a ValueError."""
+    try:
+        tensor = tf.convert_to_tensor(strings, tf.string)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The tokenizer takes a vector of strings, shape (N,), but got {strings!r:.80}."
+        ) from error
+    if tensor.shape.rank != 1:
+        raise ValueError(
+            f"The tokenizer takes a vector of strings, shape (N,), but got shape {tensor.shape}; "
+            "reshape what has more dimensions to a vector, put a single string into a list."
+        )
+    return tensor
+
+
+def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
+    """The vocabulary with a stand-in for each piece that no text can produce.
+
+    They are the special tokens and others with ASCII punctuation among other characters, "##"
+    alone, and pieces with a character that normalisation removes or replaces: control characters,
+    spaces, for an uncased tokenizer capitals and accents. The stand-ins, being punctuation among
+    other characters, never enter the trie; and what they stand for could confuse its builder,
+    which is made for sensible vocabularies.
+
+    Raises:
+        ValueError: a piece that text can produce has more than 256 bytes.
+    """
+    replaced = {
+        chr(code)
+        for code, new in replacements(do_lower_case).items()
+        if new.strip() != chr(code) and new.strip() != DOUBTFUL
+    }
+    replaced.add(" ")
+    pieces = []
+    for index, piece in enumerate(vocab):
+        body = piece.removeprefix(CONTINUATION_PREFIX)
+        is_word_part = len(body) == 1 or not (set(string.punctuation) & set(body))
+        matchable = body and is_word_part and replaced.isdisjoint(body)
+        if matchable and len(body.encode()) > MAX_BYTES_PER_PIECE:
+            raise ValueError(
+                f"Piece {index} of the vocabulary, {piece[:20]!r}..., has {len(body.encode())} "
+                f"bytes: expected at most {MAX_BYTES_PER_PIECE}; remove it or shorten it."
+            )
+        pieces.append(piece if matchable else f"[{index}]")
+    return pieces
+
+
+def _wordpiece(
+    pieces: list[str], unk_id: int, max_bytes_per_word: int
+) -> tensorflow_text.FastWordpieceTokenizer:
+    """The operation that splits words into pieces; longer words are [UNK]."""
+    return tensorflow_text.FastWordpieceTokenizer(
+        pieces,
+        suffix_indicator=CONTINUATION_PREFIX,
+        max_bytes_per_word=max_bytes_per_word,
+        token_out_type=tf.int32,
+        unknown_token=pieces[unk_id],
+    )

@@ -1,0 +1,185 @@
+"""The sample corpus: what is kept of a docstring, and what becomes of a tree of sources."""
+
+import os
+import sys
+import time
+import types
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines import sample_corpus
+
+FULL = "This module says what it is for. It has two parts. The first is long. The second is short."
+
+
+def write(folder, files: dict[str, str | bytes]) -> str:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(folder)
+
+
+def test_definitions_in_the_order_of_the_source(tmp_path):
+    source = '''"""The module comes first."""
+class Outer:
+    """The outer class comes second."""
+    def method(self):
+        """Its method comes third."""
+        def inner():
+            """The inner function comes fourth."""
+if True:
+    def last():
+        """A function under a condition comes fifth."""
+else:
+    async def other():
+        """The other branch comes sixth."""
+'''
+    path = os.path.join(write(tmp_path, {"m.py": source}), "m.py")
+    assert [text.split()[-1] for text in sample_corpus.read_docstrings(path)] == [
+        "first.", "second.", "third.", "fourth.", "fifth.", "sixth.",
+    ]  # fmt: skip
+
+
+def test_a_tree_of_sources(tmp_path, recwarn):
+    folder = write(
+        tmp_path / "package",
+        {
+            "b.py": f'"""{FULL}"""',
+            "a.py": '"""An invalid escape \\d is here. It is no harm. It is not told. So be it."""',
+            "latin.py": '# coding: latin-1\n"""It is a café. It is so. It is so too. It is not."""'
+            .encode("latin-1"),
+            "sub/c.py": '"""A copy comes below.\n\n' + FULL + '\n\nOne more sentence here. And one '
+            'more here. And a third one. And here the fourth."""',
+            "copy.py": f'"""{FULL}"""',
+            "short.py": '"""A single sentence is too little."""',
+            "code.py": '"""A docstring here."""\n' + "x = 1\n" * 100,
+            "broken.py": '"""' + FULL + '"""\ndef (',
+            "null.py": b'"""' + FULL.encode() + b'"""\x00',
+            "bytes.py": b'"""' + FULL.encode() + b'\xff"""',
+            "deep.py": '"""' + FULL + '"""\nx = ' + "(" * 500 + ")" * 500,
+            "huge.py": '"""' + "This is a sentence of words. " * 80_000 + '"""',
+            "tests/d.py": '"""This is in the tests. So it goes. It goes all. It is gone."""',
+            "test_e.py": '"""This is a test too. So it goes. It goes all. It is gone."""',
+            "e_test.py": '"""This is the third test. So it goes. It goes all. It is gone."""',
+            "_vendor/f.py": '"""This is a copy of it. So it goes. It goes all. It is gone."""',
+            ".hidden/g.py": '"""This is not to be seen. So it goes. It goes all. It is gone."""',
+            "readme.txt": FULL,
+        },
+    )  # fmt: skip
+    os.symlink("nowhere.py", tmp_path / "package" / "dangling.py")
+    documents = list(sample_corpus.read_documents(folder))
+    # a.py's first sentence has a backslash; copies of b.py's paragraph are left out.
+    assert documents == [
+        [
+            "This module says what it is for.",
+            "It has two parts.",
+            "The first is long.",
+            "The second is short.",
+        ],
+        [
+            "A copy comes below.",
+            "One more sentence here.",
+            "And one more here.",
+            "And a third one.",
+            "And here the fourth.",
+        ],
+    ]
+    assert not recwarn.list
+
+
+@pytest.fixture
+def installation(tmp_path, monkeypatch):
+    """A Python with one topic, a standard library of one module and three packages."""
+
+    def text(name: str) -> str:
+        return " ".join(f"Here is sentence {n} of {name}." for n in ("one", "two", "three", "four"))
+
+    topics = types.SimpleNamespace(topics={"b": text("topic b"), "a": text("topic a"), "c": ""})
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", topics)
+    packages = tmp_path / "lib" / "site-packages"
+    write(tmp_path / "lib", {"library.py": f'"""{text("the library")}"""'})
+    for name in ("aaa", "zzz", "keras", "not-a-package", "numpy.libs"):
+        write(packages / name, {"m.py": f'"""{text(name)}"""'})
+    monkeypatch.setattr(
+        sample_corpus.sysconfig, "get_path", {"stdlib": str(tmp_path / "lib")}.__getitem__
+    )
+    monkeypatch.setattr(
+        sample_corpus.sysconfig,
+        "get_paths",
+        lambda: {"purelib": str(packages), "platlib": str(packages)},
+    )
+    monkeypatch.setattr(sys, "path", [str(packages), str(tmp_path)])
+    return [
+        "\n".join(f"Here is sentence {n} of {name}." for n in ("one", "two", "three", "four"))
+        for name in ("topic a", "topic b", "the library", "keras", "aaa", "zzz")
+    ]
+
+
+def test_the_file_and_its_order(installation, tmp_path):
+    path = tmp_path / "new" / "corpus.txt"
+    said: list[str] = []
+    assert sample_corpus.write_sample_corpus(str(path), progress=said.append) == 6
+    assert path.read_text() == "".join(document + "\n\n" for document in installation)
+    assert os.listdir(tmp_path / "new") == ["corpus.txt"]
+    assert said == [
+        "Python's language reference: 2 documents",
+        "standard library: 1 documents",
+        "keras: 1 documents",
+        "aaa: 1 documents",
+        "zzz: 1 documents",
+    ]
+
+
+def test_size_limit_ends_before_the_document_that_passes_it(installation, tmp_path):
+    path = tmp_path / "corpus.txt"
+    said: list[str] = []
+    exact = sum(len(document) + 2 for document in installation[:3])
+    for limit, count in ((exact, 3), (exact - 1, 2), (exact + 1, 3)):
+        assert sample_corpus.write_sample_corpus(str(path), limit, said.append) == count
+        assert path.stat().st_size <= limit
+    assert said[-1] == f"keras: 0 documents, up to the limit of {exact + 1:,} bytes"
+
+
+def test_nothing_to_write(installation, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"empty: no documentation .* fits into 10 bytes; give"):
+        sample_corpus.write_sample_corpus(str(tmp_path / "corpus.txt"), max_bytes=10)
+    assert not (tmp_path / "corpus.txt").exists()
+
+
+def test_without_topics(installation, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    assert sample_corpus.write_sample_corpus(str(tmp_path / "corpus.txt")) == 4
+
+
+def test_a_failed_write_leaves_the_old_file(installation, tmp_path, monkeypatch):
+    path = tmp_path / "corpus.txt"
+    path.write_text("old")
+
+    def full(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(tf.io.gfile, "rename", full)
+    with pytest.raises(OSError, match="No space"):
+        sample_corpus.write_sample_corpus(str(path))
+    assert path.read_text() == "old"
+    assert sorted(os.listdir(tmp_path)) == ["corpus.txt", "lib"]
+
+
+@pytest.mark.slow
+def test_this_installation(tmp_path):
+    start = time.monotonic()
+    count = sample_corpus.write_sample_corpus(str(tmp_path / "a"))
+    assert time.monotonic() - start < 30
+    sample_corpus.write_sample_corpus(str(tmp_path / "b"))
+    content = (tmp_path / "a").read_bytes()
+    assert content == (tmp_path / "b").read_bytes()
+    assert 3_000_000 < len(content) <= 6_000_000
+    documents = content.decode().removesuffix("\n\n").split("\n\n")
+    assert len(documents) == count > 800
+    assert all(len(document.split("\n")) >= 4 for document in documents)
+    # English prose: its most frequent words are the language's.
+    words = content.decode().lower().split()
+    assert words.count("the") > 0.04 * len(words)
+    assert ">>>" not in content.decode()

@@ -1,0 +1,109 @@
+"""Commands end with one sentence and an exit status, and keep TensorFlow's notices to themselves."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+PROGRAM = textwrap.dedent(
+    """
+    \"\"\"A command for the test.\"\"\"
+    import os, sys, time
+    from absl import flags
+    from bert_tf import command
+
+    KIND = flags.DEFINE_string("kind", "none", "What goes wrong.")
+
+    def main(argv):
+        if KIND.value == "value":
+            raise ValueError("The kind must not be 'value'.")
+        if KIND.value == "op":
+            import tensorflow as tf
+            tf.io.read_file("/no/such/file")
+        if KIND.value == "bug":
+            [][0]
+        if KIND.value == "native":
+            os.write(2, b"I0000 00:00:17.68 5278 port.cc:153] oneDNN custom operations are on.\\n")
+            os.write(2, b"W0000 00:00:17.68 5278 real.cc:1] a real warning\\n")
+            os.write(2, b"E0000 00:00:17.68 5278 real.cc:1] cut off by an abort")
+            os.abort()
+        if KIND.value == "sleep":
+            print("asleep", flush=True)
+            time.sleep(60)
+        print("done")
+
+    command.run(main)
+    """
+)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    path = tmp_path_factory.mktemp("command") / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def _run(program, *arguments):
+    return subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "arguments, status, stdout, stderr",
+    [
+        ([], 0, "done\n", ""),
+        (["--kind=value"], 1, "", "Error: The kind must not be 'value'.\n"),
+        (["--kind=op"], 1, "", "Error: /no/such/file; No such file or directory\n"),
+        (
+            ["stray"],
+            1,
+            "",
+            "Error: 'stray' is no flag: every argument has the form --name=value, "
+            "and a list of files is one argument with commas.\n",
+        ),
+    ],
+)
+def test_one_sentence_and_a_status(program, arguments, status, stdout, stderr):
+    done = _run(program, *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (status, stdout, stderr)
+
+
+def test_an_unknown_flag(program):
+    done = _run(program, "--kinds=value")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Unknown command line flag 'kinds'. Did you mean: kind")
+    assert done.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(program):
+    done = _run(program, "--kind=value", "--debug")
+    assert done.returncode == 1 and "Traceback" in done.stderr
+
+
+def test_a_bug_is_not_dressed_as_a_users_error(program):
+    done = _run(program, "--kind=bug")
+    assert done.returncode == 1 and "IndexError: list index out of range" in done.stderr
+
+
+def test_real_warnings_pass_even_when_the_process_aborts(program):
+    done = _run(program, "--kind=native")
+    assert done.returncode == -signal.SIGABRT
+    assert "a real warning\n" in done.stderr and "cut off by an abort" in done.stderr
+    assert "oneDNN" not in done.stderr
+
+
+def test_interrupt(program):
+    process = subprocess.Popen(
+        [sys.executable, program, "--kind=sleep"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "asleep\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr) == (130, "\nInterrupted.\n")

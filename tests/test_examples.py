@@ -1,0 +1,37 @@
+"""Every example in a docstring runs and prints what it says."""
+
+import doctest
+import importlib
+import pathlib
+import pkgutil
+
+import pytest
+
+import bert_tf
+
+
+def _modules():
+    names = [module.name for module in pkgutil.walk_packages(bert_tf.__path__, "bert_tf.")]
+    # Folders that are installed under the package's name are not below its own path.
+    for room in ("pipelines", "saved_models"):
+        path = pathlib.Path(importlib.import_module(f"bert_tf.{room}").__file__).parent
+        names += [f"bert_tf.{room}.{file.stem}" for file in path.glob("*.py")]
+    return sorted({name for name in names if not name.endswith(("__init__", "__main__"))})
+
+
+@pytest.mark.parametrize("name", _modules())
+def test_examples(name):
+    # By its package name: collected from the file's path it would be loaded a second time.
+    outcome = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert outcome.failed == 0
+
+
+def test_modules_of_every_room_are_found():
+    rooms = {name.rsplit(".", 1)[0] for name in _modules()}
+    assert rooms >= {
+        "bert_tf",
+        "bert_tf.modeling",
+        "bert_tf.training",
+        "bert_tf.pipelines",
+        "bert_tf.saved_models",
+    }

@@ -1,0 +1,97 @@
+"""Imports go one way, every folder of code is packaged, and nothing is loaded twice."""
+
+import ast
+import configparser
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import bert_tf
+
+ROOT = pathlib.Path(bert_tf.__file__).parent.parent
+# What each room may import from the rest of the library. A name stands for the module or the
+# room and all in it; the modules at the top of bert_tf/, the commands, may import everything.
+ALLOWED = {
+    "config": set(),
+    "features": set(),
+    "versions": set(),
+    "native_log": set(),
+    "modeling": {"config", "features"},
+    "training": {"config", "features", "modeling"},
+    "pipelines": {"config", "features", "versions"},
+    "saved_models": {"config", "features", "modeling", "pipelines"},
+}
+FOLDERS = {
+    "bert_tf": ROOT / "bert_tf",
+    "modeling": ROOT / "bert_tf" / "modeling",
+    "training": ROOT / "bert_tf" / "training",
+    "pipelines": ROOT / "pipelines",
+    "saved_models": ROOT / "saved_models",
+}
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "pipelines").is_dir(), reason="reads the checkout's files, not an installed wheel's"
+)
+
+
+def _imported(path):
+    """The rooms and top modules of the library that a file imports by absolute imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level > 1:
+            names = [f"bert_tf.{node.module or ''}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("bert_tf.")}
+        assert not any(name.split(".")[0] in ("pipelines", "saved_models") for name in names), path
+    return found
+
+
+def _files():
+    for folder in FOLDERS.values():
+        yield from sorted(folder.glob("*.py"))
+
+
+def _room(path):
+    return path.stem if path.parent.name == "bert_tf" else path.parent.name
+
+
+@pytest.mark.parametrize("path", list(_files()), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_imports_go_one_way(path):
+    room = _room(path)
+    if room in ALLOWED:
+        assert _imported(path) - {room} <= ALLOWED[room]
+
+
+def test_modeling_is_keras_alone():
+    for path in FOLDERS["modeling"].glob("*.py"):
+        assert "import tensorflow" not in path.read_text(), path
+
+
+def test_every_folder_is_packaged():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    packages = set(setup["options"]["packages"].split())
+    for name, folder in FOLDERS.items():
+        expected = "bert_tf" if name == "bert_tf" else f"bert_tf.{name}"
+        assert expected in packages, folder
+    below = {path.parent for path in (ROOT / "bert_tf").rglob("*.py")}
+    assert below == {FOLDERS["bert_tf"], FOLDERS["modeling"], FOLDERS["training"]}
+
+
+def test_no_module_is_loaded_twice_and_help_is_quick():
+    code = (
+        "import sys, bert_tf.pretrain\n"
+        "assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules\n"
+        "import bert_tf.pretraining_run\n"
+        "assert not {'pipelines', 'saved_models'} & set(sys.modules)\n"
+        "print('as it should be')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "as it should be\n", done.stderr

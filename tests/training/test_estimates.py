@@ -1,0 +1,52 @@
+import pytest
+
+from bert_tf.config import PRESETS, BertConfig
+from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.training import estimates
+
+
+@pytest.mark.parametrize("nsp", [True, False])
+def test_parameters_are_those_of_the_built_model(nsp):
+    config = BertConfig.from_preset("bert-tiny", vocab_size=101)
+    model = BertPretrainer(config, nsp=nsp)
+    built = sum(int(v.value.shape.num_elements()) for v in model.trainable_variables)
+    assert estimates.parameter_count(config, nsp) == built
+
+
+def test_published_sizes():
+    # The released checkpoints' encoders without the two heads: 110M and 340M in the paper.
+    assert estimates.parameter_count(BertConfig.from_preset("bert-base")) == 110_106_428
+    assert estimates.parameter_count(BertConfig.from_preset("bert-large")) == 336_226_108
+    assert len({estimates.parameter_count(BertConfig.from_preset(n)) for n in PRESETS}) == 25
+
+
+def test_flops_against_a_count_written_out():
+    config = BertConfig(
+        vocab_size=10,
+        hidden_size=4,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=8,
+    )
+    step = estimates.estimate_step(
+        config, batch_size=3, max_seq_length=5, max_predictions_per_seq=2
+    )
+    products = []  # (m, k, n) of every matrix product of one row's forward pass
+    for _ in range(2):
+        products += [(5, 4, 4)] * 4  # query, key, value, output
+        products += [(5, 2, 5), (5, 5, 2)] * 2  # scores and context of each head
+        products += [(5, 4, 8), (5, 8, 4)]
+    products += [(1, 4, 4), (2, 4, 4), (2, 4, 10)]  # pooler, masked-LM dense, logits
+    assert step.flops == 3 * 3 * sum(2 * m * k * n for m, k, n in products)
+    assert step.tokens == 15
+
+
+def test_memory_falls_with_replicas_and_accumulation():
+    def memory(**changes):
+        sizes = {"batch_size": 64, "max_seq_length": 128, "max_predictions_per_seq": 20, **changes}
+        return estimates.estimate_step(BertConfig(), **sizes).memory_bytes
+
+    weights = 16 * 110_106_428
+    whole = memory() - weights
+    assert memory(replicas=4) - weights == whole // 4
+    assert memory(gradient_accumulation_steps=8) - weights == whole // 8

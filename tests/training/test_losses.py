@@ -1,0 +1,103 @@
+"""The losses, against literals and a NumPy twin in double precision."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.training import losses
+
+from .conftest import random_batch
+
+
+def _twin(logits, labels, weights):
+    """Loss, weight and correct sums, position by position in float64."""
+    loss = weight = correct = 0.0
+    for row, label, w in zip(
+        logits.reshape(-1, logits.shape[-1]).astype(np.float64),
+        labels.reshape(-1),
+        weights.reshape(-1),
+        strict=True,
+    ):
+        top = row.max()
+        nll = top + np.log(np.exp(row - top).sum()) - row[label]
+        loss, weight, correct = loss + w * nll, weight + w, correct + w * (row.argmax() == label)
+    return loss, weight, correct
+
+
+def test_masked_lm_sums_of_a_hand_made_batch():
+    # Probabilities 3/4 and 1/4; the third position is padding.
+    logits = tf.constant([[[np.log(3.0), 0.0], [np.log(3.0), 0.0], [50.0, -50.0]]], tf.float32)
+    sums = losses.masked_lm_sums(logits, tf.constant([[0, 1, 1]]), tf.constant([[1.0, 1.0, 0.0]]))
+    np.testing.assert_allclose(sums.loss, np.log(4 / 3) + np.log(4.0), rtol=1e-6)
+    assert (float(sums.weight), float(sums.correct)) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_masked_lm_sums_agree_with_the_twin_also_for_large_logits(scale):
+    random = np.random.default_rng(0)
+    logits = (random.normal(size=(4, 5, 7)) * scale).astype(np.float32)
+    ids = random.integers(0, 7, (4, 5), np.int32)
+    weights = random.integers(0, 2, (4, 5)).astype(np.float32)
+    sums = losses.masked_lm_sums(tf.constant(logits), tf.constant(ids), tf.constant(weights))
+    np.testing.assert_allclose([float(s) for s in sums], _twin(logits, ids, weights), rtol=1e-5)
+
+
+def test_bfloat16_logits_are_summed_in_float32():
+    logits = tf.cast(tf.random.stateless_normal((3, 2), (1, 2)), tf.bfloat16)
+    labels = tf.constant([0, 1, 1])
+    sums = losses.next_sentence_sums(logits, labels, tf.ones(3))
+    expected = _twin(tf.cast(logits, tf.float32).numpy(), labels.numpy(), np.ones(3))
+    assert sums.loss.dtype == tf.float32
+    np.testing.assert_allclose([float(s) for s in sums], expected, rtol=1e-5)
+
+
+def test_padding_has_no_gradient():
+    logits = tf.random.stateless_normal((1, 3, 5), (3, 4))
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = losses.masked_lm_sums(
+            logits, tf.constant([[1, 2, 0]]), tf.constant([[1.0, 1.0, 0.0]])
+        ).loss
+    gradient = tape.gradient(loss, logits).numpy()
+    assert not gradient[0, 2].any()
+    assert gradient[0, :2].all()
+
+
+def test_sums_of_the_parts_are_the_sums_of_the_whole():
+    batch = {key: tf.constant(value) for key, value in random_batch(0, rows=6).items()}
+    outputs = {
+        features.MASKED_LM_LOGITS: tf.random.stateless_normal((6, 3, 11), (1, 1)),
+        features.NEXT_SENTENCE_LOGITS: tf.random.stateless_normal((6, 2), (2, 2)),
+    }
+    whole = losses.batch_sums(outputs, batch)
+    parts = losses.PretrainingSums.zeros()
+    for rows in (slice(0, 1), slice(1, 6)):
+        parts = parts.plus(
+            losses.batch_sums(
+                {key: value[rows] for key, value in outputs.items()},
+                {key: value[rows] for key, value in batch.items()},
+            )
+        )
+    np.testing.assert_allclose([float(s) for s in parts], [float(s) for s in whole], rtol=1e-6)
+    assert float(whole.tokens) == batch[features.INPUT_MASK].numpy().sum()
+
+
+def test_a_row_of_padding_does_not_count():
+    mask = tf.constant([[1, 1], [0, 0]])
+    weights = losses.row_weights(mask)
+    sums = losses.next_sentence_sums(tf.constant([[1.0, 0.0], [1.0, 0.0]]), tf.constant([0, 0]), weights)
+    assert float(sums.weight) == 1.0
+    assert float(sums.correct) == 1.0
+
+
+def test_without_a_next_sentence_head_its_sums_are_zero():
+    batch = {key: tf.constant(value) for key, value in random_batch(1, rows=2).items()}
+    sums = losses.batch_sums({features.MASKED_LM_LOGITS: tf.zeros((2, 3, 11))}, batch)
+    assert [float(s) for s in sums[3:6]] == [0.0, 0.0, 0.0]
+    assert losses.means(sums)["next_sentence_accuracy"] == 0.0
+
+
+def test_means_divide_with_googles_epsilon():
+    assert losses.masked_lm_mean(tf.constant(1.0), tf.constant(0.0)).numpy() == np.float32(1e5)
+    assert losses.next_sentence_mean(tf.constant(1.0), tf.constant(0.0)).numpy() == 0.0

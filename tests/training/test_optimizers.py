@@ -1,0 +1,134 @@
+"""Both Adams, against NumPy and Keras, and which variables they decay."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling import BertPretrainer
+from bert_tf.training import optimizers
+from bert_tf.training.schedules import WarmupLinearDecay
+
+SHAPES = {"kernel": (3, 2), "bias": (2,), "gamma": (4,), "embeddings": (5, 3)}
+
+
+def _variables():
+    random = np.random.default_rng(0)
+    return [
+        keras.Variable(random.normal(size=shape).astype(np.float32), name=name)
+        for name, shape in SHAPES.items()
+    ]
+
+
+def _gradients(steps):
+    random = np.random.default_rng(1)
+    return [
+        [random.normal(size=shape).astype(np.float32) for shape in SHAPES.values()]
+        for _ in range(steps)
+    ]
+
+
+def _twin(values, gradients, schedule, *, bias_correction):
+    """The update written out in float64; decays the kernel and the embeddings only.
+
+    The betas are float32's nearest, as in the kernel: 1 - 0.999 differs by 1.3e-5 of itself.
+    """
+    beta_1, beta_2 = float(np.float32(0.9)), float(np.float32(0.999))
+    values = [v.astype(np.float64) for v in values]
+    m, v = [np.zeros_like(x) for x in values], [np.zeros_like(x) for x in values]
+    for step, grads in enumerate(gradients):
+        rate = float(schedule(step))
+        correction = 1.0
+        if bias_correction:
+            correction = np.sqrt(1 - beta_2 ** (step + 1)) / (1 - beta_1 ** (step + 1))
+        for i, name in enumerate(SHAPES):
+            m[i] = beta_1 * m[i] + (1 - beta_1) * grads[i]
+            v[i] = beta_2 * v[i] + (1 - beta_2) * grads[i].astype(np.float64) ** 2
+            update = correction * m[i] / (np.sqrt(v[i]) + 1e-6)
+            if name in ("kernel", "embeddings"):
+                update = update + 0.01 * values[i]
+            values[i] = values[i] - rate * update
+    return values
+
+
+@pytest.mark.parametrize(("name", "bias_correction"), [("adam", False), ("adamw", True)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_updates_equal_the_twin(name, bias_correction, compiled):
+    variables, gradients = _variables(), _gradients(6)
+    schedule = WarmupLinearDecay(0.1, 2, 10)
+    expected = _twin(
+        [v.numpy() for v in variables], gradients, schedule, bias_correction=bias_correction
+    )
+    optimizer = optimizers.create_optimizer(name, schedule, variables)
+    apply = tf.function(optimizer.apply, jit_compile=True) if compiled else optimizer.apply
+    for grads in gradients:
+        apply([tf.constant(g) for g in grads])
+    for variable, value in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, rtol=2e-5, atol=2e-6)
+    assert int(optimizer.iterations.numpy()) == 6
+
+
+def test_adamw_equals_keras_adamw():
+    ours, theirs, gradients = _variables(), _variables(), _gradients(5)
+    optimizer = optimizers.create_optimizer("adamw", 0.1, ours)
+    reference = keras.optimizers.AdamW(0.1, weight_decay=0.01, epsilon=1e-6)
+    reference.exclude_from_weight_decay(var_list=[theirs[1], theirs[2]])
+    for grads in gradients:
+        optimizer.apply([tf.constant(g) for g in grads])
+        reference.apply([tf.constant(g) for g in grads], theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_sparse_gradient_updates_as_its_dense_form():
+    table = keras.Variable(np.ones((3, 2), np.float32), name="embeddings")
+    dense = keras.Variable(np.ones((3, 2), np.float32), name="embeddings")
+    slices = tf.IndexedSlices(tf.ones((2, 2)), tf.constant([1, 1]), tf.constant([3, 2]))
+    optimizers.AdamWeightDecay(0.1).apply([slices], [table])
+    optimizers.AdamWeightDecay(0.1).apply([tf.constant([[0.0, 0], [2, 2], [0, 0]])], [dense])
+    np.testing.assert_array_equal(table.numpy(), dense.numpy())
+
+
+def test_without_decay_nothing_decays():
+    variable = keras.Variable(np.ones((2, 2), np.float32), name="kernel")
+    optimizer = optimizers.create_optimizer("adam", 0.1, [variable], weight_decay=0.0)
+    optimizer.apply([tf.zeros((2, 2))])
+    np.testing.assert_array_equal(variable.numpy(), np.ones((2, 2)))
+
+
+def test_exactly_the_kernels_and_tables_of_bert_are_decayed():
+    config = BertConfig.from_preset("bert-tiny", vocab_size=30)
+    variables = BertPretrainer(config, nsp=True).trainable_variables
+    excluded = {v.path for v in optimizers.weight_decay_exclusions(variables)}
+    decayed = [v.path for v in variables if v.path not in excluded]
+    layer = [
+        "attention/query_key_value/kernel",
+        "attention/output/kernel",
+        "intermediate/kernel",
+        "output/kernel",
+    ]
+    assert decayed == [
+        "bert_encoder/embeddings/word_embeddings",
+        "bert_encoder/embeddings/position_embeddings",
+        "bert_encoder/embeddings/type_embeddings",
+        *[f"bert_encoder/layer_{number}/{name}" for number in range(2) for name in layer],
+        "bert_encoder/pooler/kernel",
+        "bert_pretrainer/masked_lm/transform/kernel",
+        "bert_pretrainer/next_sentence/kernel",
+    ]
+    assert all(v.shape.rank == 1 for v in variables if v.path in excluded)
+
+
+def test_the_optimizer_survives_serialisation():
+    optimizer = optimizers.AdamWeightDecay(
+        WarmupLinearDecay(1e-3, 1, 2), weight_decay=0.1, epsilon=1e-5, bias_correction=True
+    )
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert copy.get_config() == optimizer.get_config()
+    assert copy.bias_correction is True
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match=r"Unknown optimizer 'sgd': expected one of adam, adamw\."):
+        optimizers.create_optimizer("sgd", 1e-3, [])

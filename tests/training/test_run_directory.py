@@ -1,0 +1,87 @@
+import multiprocessing
+import os
+
+import pytest
+
+from bert_tf.training.run_directory import RunDirectory, read_json, write_json
+
+
+@pytest.fixture
+def directory(tmp_path):
+    made = RunDirectory(str(tmp_path / "run"))
+    made.create()
+    return made
+
+
+def test_settings_are_kept_and_may_be_repeated(directory):
+    settings = {"seed": 1, "phases": ("128", 1.0), "tpu": None}
+    directory.check_settings(settings)
+    directory.check_settings(settings)
+    assert read_json(directory.flags) == {"seed": 1, "phases": ["128", 1.0], "tpu": None}
+
+
+def test_changed_settings_are_refused_by_name(directory):
+    directory.check_settings({"seed": 1, "learning_rate": 0.1, "keep": 3})
+    with pytest.raises(
+        ValueError,
+        match=r"other settings: --learning_rate=0.2 \(was 0.1\), "
+        r"--seed=2 \(was 1\)\. Start again with the same flags",
+    ):
+        directory.check_settings({"seed": 2, "learning_rate": 0.2, "keep": 3}, frozenset())
+    assert read_json(directory.flags)["seed"] == 1
+
+
+def test_settings_that_may_differ(directory):
+    directory.check_settings({"seed": 1, "keep": 3}, frozenset({"keep"}))
+    directory.check_settings({"seed": 1, "keep": 9}, frozenset({"keep"}))
+    with pytest.raises(ValueError, match=r"--keep=9 \(was 3\)"):
+        directory.check_settings({"seed": 1, "keep": 9})
+
+
+def test_a_changed_corpus_is_refused(directory):
+    directory.check_corpus("abc")
+    directory.check_corpus("abc")
+    with pytest.raises(
+        ValueError, match="The corpus is not the one that the run in .* was started"
+    ):
+        directory.check_corpus("abd")
+
+
+def _hold(path, ready, done):
+    with RunDirectory(path).locked():
+        ready.set()
+        done.wait(30)
+
+
+def test_one_run_at_a_time_and_a_killed_one_lets_go(directory):
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    process = context.Process(target=_hold, args=(directory.path, ready, done))
+    process.start()
+    assert ready.wait(60)
+    with pytest.raises(ValueError, match=f"in use by a run of process {process.pid}: wait for it"):
+        with directory.locked():
+            pass
+    process.kill()
+    process.join()
+    with directory.locked():
+        assert os.path.exists(os.path.join(directory.path, ".lock"))
+
+
+def test_a_path_that_cannot_be_a_directory(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="file is a file: name a directory"):
+        RunDirectory(str(tmp_path / "file")).create()
+    with pytest.raises(ValueError, match="cannot be made"):
+        RunDirectory(str(tmp_path / "file" / "below")).create()
+
+
+def test_json_appears_whole_or_not_at_all(tmp_path):
+    path = str(tmp_path / "a.json")
+    write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert read_json(path) == {"a": 1}
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(ValueError, match=r"a\.json is not JSON: Expecting"):
+        read_json(path)
