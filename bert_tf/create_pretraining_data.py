@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
         num_epochs=_EPOCHS.value,
         drop_remainder=False,
     )
-    count = tfrecords.write_pretraining_examples(examples, _OUTPUT.value)
+    count = tfrecords.write_tfrecords(examples, _OUTPUT.value)
     print(
         f"{count:,} examples in {_OUTPUT.value}. Next:\n"
         f"  python -m bert_tf.pretrain --input={_OUTPUT.value} --input_format=tfrecord "

@@ -1,9 +1,9 @@
 """From settings to data: the corpora, the vocabulary, the tokenizer, and the batches of a phase."""
 
 import dataclasses
+import itertools
 import math
 import os
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -45,13 +45,16 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
         ValueError: a file is missing, empty or not valid, or nothing can be held out.
     """
     if settings.input_format == "tfrecord":
-        records = tfrecords.match_files(settings.input)
-        eval_records = tfrecords.match_files(settings.eval_input) if settings.eval_input else []
-        print(f"Corpus: {len(records)} TFRecord files.")
-        if not eval_records:
+        if not settings.input:
+            raise ValueError("--input_format=tfrecord needs --input: the files to read.")
+        if not settings.eval_input:
             print("No --eval_input: the evaluation reads the training records.")
         return PretrainingData(
-            None, None, records, eval_records or records, tfrecords.fingerprint(records)
+            None,
+            None,
+            settings.input,
+            settings.eval_input or settings.input,
+            tfrecords.fingerprint(settings.input),
         )
     corpus = _open_corpus(settings, run)
     print(f"Corpus: {corpus.describe()}.", flush=True)
@@ -137,17 +140,12 @@ def load_or_learn_vocabulary(
     else:
         print(f"Learning a vocabulary of {settings.vocab_size:,} pieces.", flush=True)
         vocab = vocabulary.learn_vocabulary(
-            _sentences(data.train),
+            data.train.sentences(_VOCABULARY_BYTES),
             vocab_size=settings.vocab_size,
             do_lower_case=settings.do_lower_case,
         )
     vocabulary.save_vocabulary(run.vocabulary, vocab)
     return vocab
-
-
-def _sentences(corpus: sources.Corpus) -> Iterator[str]:
-    for batch in corpus.sentences(limit_bytes=_VOCABULARY_BYTES):
-        yield from batch
 
 
 def predictions_per_row(settings: PretrainingSettings, max_seq_length: int) -> int:
@@ -237,15 +235,13 @@ def first_sentences(corpus: sources.Corpus, count: int = 3) -> list[str]:
     """The first sentences of a corpus that are neither short nor long, to show a model at work.
 
     Args:
-        corpus: where they are looked for, document by document.
+        corpus: where they are looked for.
         count: how many are wanted; fewer come where the corpus has no more.
     """
-    found: list[str] = []
-    for batch in corpus.sentences(limit_bytes=1_000_000):
-        for sentence in batch:
-            if 8 <= len(sentence.split()) <= 20 and sentence.isascii() and sentence not in found:
-                found.append(sentence)
-                if len(found) == count:
-                    return found
-                break  # one of each batch, so that they come from different places
-    return found
+    fitting = (
+        sentence
+        for sentence in corpus.sentences(limit_bytes=1_000_000)
+        if 8 <= len(sentence.split()) <= 20 and sentence.isascii() and sentence[:1].isupper()
+    )
+    # Every seventh, so that they do not all come from one document.
+    return list(itertools.islice(fitting, 0, 7 * count, 7))

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from . import corpus_formats
+from . import corpus_formats, corpus_scan
 
 
 class Blocks(Protocol):
@@ -30,8 +30,7 @@ class Blocks(Protocol):
 class FileBlocks:
     """Blocks that are byte ranges of plain files, or whole small gzip files.
 
-    F files, N blocks. Offsets and lengths are in bytes; those of a gzip file are 0 and the length of
-    its text.
+    F files, N blocks. Offsets and lengths are in bytes; a gzip file's are 0 and its text's length.
 
     Attributes:
         files: F paths, on any TensorFlow file system.
@@ -101,6 +100,31 @@ class FileBlocks:
         if not self.file_is_gzip.any():
             return read_range()
         return tf.cond(tf.gather(self.file_is_gzip, file), inflate, read_range)
+
+
+def file_blocks(files: Sequence[corpus_scan.ScannedFile]) -> FileBlocks:
+    """Makes blocks of the ranges of scanned files, in their order.
+
+    Raises:
+        ValueError: a file has no ranges: it has to be rewritten first.
+    """
+    block_files: list[int] = []
+    ranges: list[tuple[int, int]] = []
+    for index, file in enumerate(files):
+        if file.ranges is None:
+            raise ValueError(f"{file.path} cannot be read in ranges: it has to be rewritten first.")
+        block_files += [index] * len(file.ranges)
+        ranges += file.ranges
+    offsets_and_lengths = np.array(ranges, np.int64).reshape(-1, 2)
+    return FileBlocks(
+        files=tuple(file.path for file in files),
+        file_sizes=np.array([file.size for file in files], np.int64),
+        file_is_gzip=np.array([file.is_gzip for file in files], bool),
+        file_formats=tuple(file.text_format for file in files),
+        block_files=np.array(block_files, np.int64),
+        offsets=offsets_and_lengths[:, 0],
+        lengths=offsets_and_lengths[:, 1],
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """What a corpus keeps in its cache folder: texts rewritten once in a plain form.
 
 Large gzip files, JSON lines and TensorFlow Datasets cannot be read from the middle; they are
-written once as plain text, of which blocks are ranges. A file's name holds a key of what it was made
-from. It appears under that name only when it is whole.
+written once as plain text, of which blocks are ranges. A file's name holds a key of what it was
+made from. It appears under that name only when it is whole.
 """
 
 import contextlib

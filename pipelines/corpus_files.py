@@ -6,7 +6,7 @@ import dataclasses
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import tensorflow as tf
 
@@ -61,8 +61,8 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
     filled = [file for file in files if file.size]
     if not filled:
         raise ValueError(
-            f"The input {', '.join(patterns)} is empty: all {len(files)} of its files have 0 bytes; "
-            "give files with text."
+            f"The input {', '.join(patterns)} is empty: every file it names has 0 bytes; give files "
+            "with text."
         )
     return filled
 
@@ -90,9 +90,7 @@ def _files_below(path: str) -> list[str]:
         inside = folder[len(path) :].strip("/").split("/")
         if not any(name.startswith((".", "_")) for name in inside):
             found += [
-                tf.io.gfile.join(folder, name)
-                for name in names
-                if not name.startswith((".", "_"))
+                tf.io.gfile.join(folder, name) for name in names if not name.startswith((".", "_"))
             ]
     return sorted(found)
 
@@ -119,7 +117,7 @@ def open_text(path: str) -> Iterator[IO[bytes]]:
     with tf.io.gfile.GFile(path, "rb") as file:
         if starts_as_gzip(file):
             with _gzip_errors(path), gzip.GzipFile(fileobj=file) as stream:
-                yield stream
+                yield cast(IO[bytes], stream)
         else:
             yield file
 

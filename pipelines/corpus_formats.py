@@ -1,14 +1,14 @@
-r"""Corpus formats: how a file's bytes become documents of sentences, and how a format is recognised.
+"""Corpus formats: how text becomes documents of sentences, and how a format is recognised.
 
-| format        | document                        | line               | sentences        |
-|---------------|---------------------------------|--------------------|------------------|
-| google        | up to a blank line              | one sentence       | as they stand    |
-| wikiextractor | ``<doc ...>`` up to ``</doc>``  | one paragraph      | split            |
-| prose         | the file                        | part of a paragraph, which ends at a blank line | split |
-| paragraphs    | up to a blank line              | one paragraph      | split            |
+| format        | a document is                  | a paragraph is     | a sentence is   |
+|---------------|--------------------------------|--------------------|-----------------|
+| google        | up to a blank line             |                    | a line          |
+| wikiextractor | ``<doc ...>`` to ``</doc>``    | a line             | split from it   |
+| prose         | the file                       | up to a blank line | split from it   |
+| paragraphs    | up to a blank line             | a line             | split from it   |
 
-``paragraphs`` is what JSON lines and TensorFlow Datasets are rewritten to. Parsing runs in-graph, on
-a whole block of text at once, with a fixed number of regular expressions.
+``paragraphs`` is what JSON lines and TensorFlow Datasets are rewritten to. Parsing runs in-graph,
+on a whole block of text at once, with a fixed number of regular expressions.
 """
 
 import json
@@ -149,7 +149,7 @@ def _unwrap(text: tf.Tensor) -> tf.Tensor:
 
 
 def detect_format(path: str, head: str) -> str:
-    """Guesses a file's format from its name and its first lines.
+    r"""Guesses a file's format from its name and its first lines.
 
     ``{...}`` lines, or a name in ``.jsonl``, ``.ndjson`` or ``.json``: JSON lines. A first line
     ``<doc ...>``: WikiExtractor. ``.md`` or ``.markdown``: prose. Otherwise, text most of whose
@@ -163,9 +163,9 @@ def detect_format(path: str, head: str) -> str:
     Returns:
         One of ``INPUT_FORMATS``.
 
-    >>> detect_format("a.txt", "It rains.\\nWe stay in.\\n\\nThe sun shines.\\nWe go out.\\n")
+    >>> detect_format("a.txt", "It rains.\nWe stay in.\n\nThe sun shines.\nWe go out.\n")
     'google'
-    >>> detect_format("a.txt", "It rains, and\\nso we stay in. The sun\\nwill shine.\\n")
+    >>> detect_format("a.txt", "It rains, and\nso we stay in. The sun\nwill shine.\n")
     'prose'
     """
     name = path.lower().removesuffix(".gz")

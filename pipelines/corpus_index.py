@@ -1,7 +1,7 @@
 """The index of a corpus: its blocks, and what each document in them is.
 
-Counting reads and parses the whole corpus once, by the code that training reads it with, so that the
-counts are exactly what training sees. The index is kept in the cache folder under a key of the
+Counting reads and parses the whole corpus once, by the code that training reads it with, so that
+the counts are exactly what training sees. The index is kept in the cache folder under a key of the
 files' names, sizes and times and of everything that decides how they are parsed.
 """
 
@@ -10,6 +10,7 @@ import io
 import os
 import zipfile
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -97,9 +98,12 @@ def index_path(cache_dir: str, *parts: object) -> str:
     return os.path.join(cache_dir, f"index-{key}.npz")
 
 
-def save_index(path: str, blocks: corpus_blocks.FileBlocks, table: DocumentTable) -> None:
-    """Writes an index, whole or not at all."""
+def save_index(
+    path: str, formats: str, blocks: corpus_blocks.FileBlocks, table: DocumentTable
+) -> None:
+    """Writes an index, whole or not at all; ``formats`` is what the files' formats were."""
     arrays = {
+        "formats": np.asarray(formats),
         **{f"blocks/{name}": np.asarray(value) for name, value in vars(blocks).items()},
         **{f"table/{name}": value for name, value in vars(table).items()},
     }
@@ -109,11 +113,11 @@ def save_index(path: str, blocks: corpus_blocks.FileBlocks, table: DocumentTable
         file.write(buffer.getvalue())
 
 
-def load_index(path: str) -> tuple[corpus_blocks.FileBlocks, DocumentTable] | None:
+def load_index(path: str) -> tuple[str, corpus_blocks.FileBlocks, DocumentTable] | None:
     """Reads an index.
 
     Returns:
-        The blocks and their documents; None if there is no index at ``path``, if it is damaged, or
+        What ``save_index`` was given; None if there is no index at ``path``, if it is damaged, or
         if a file that it refers to is gone or has another size.
     """
     if not tf.io.gfile.exists(path):
@@ -123,18 +127,19 @@ def load_index(path: str) -> tuple[corpus_blocks.FileBlocks, DocumentTable] | No
     try:
         with np.load(data, allow_pickle=False) as arrays:
             values = {name: arrays[name] for name in arrays.files}
+        formats = str(values.pop("formats"))
         parts: dict[str, dict[str, np.ndarray]] = {"blocks": {}, "table": {}}
         for name, value in values.items():
             part, field = name.split("/")
             parts[part][field] = value
-        files = {
-            field: tuple(parts["blocks"].pop(field).tolist()) for field in ("files", "file_formats")
-        }
-        blocks = corpus_blocks.FileBlocks(**files, **parts["blocks"])
+        fields: dict[str, Any] = dict(parts["blocks"])
+        for field in ("files", "file_formats"):
+            fields[field] = tuple(fields[field].tolist())
+        blocks = corpus_blocks.FileBlocks(**fields)
         table = DocumentTable(**parts["table"])
     except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile):
         return None  # cut short, or another version's: it is made anew
     for file_path, size in zip(blocks.files, blocks.file_sizes, strict=True):
         if not tf.io.gfile.exists(file_path) or tf.io.gfile.stat(file_path).length != size:
             return None
-    return blocks, table
+    return formats, blocks, table

@@ -59,7 +59,9 @@ def check_utf8(text: bytes, path: str, offset: int) -> None:
         ) from error
 
 
-def scan_file(file: corpus_files.SourceFile, input_format: str | None, block_bytes: int) -> ScannedFile:
+def scan_file(
+    file: corpus_files.SourceFile, input_format: str | None, block_bytes: int
+) -> ScannedFile:
     """Finds a file's format and blocks, and checks that its text is UTF-8.
 
     Args:

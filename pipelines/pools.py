@@ -22,7 +22,7 @@ _MAX_PARALLEL_POOLS = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Blocks:
+class PoolPlan:
     """How an epoch's blocks are shared out among its pools: in a fresh order, evenly.
 
     Attributes:
@@ -33,7 +33,7 @@ class Blocks:
     num_blocks: int
     num_pools: int
 
-    def of_pool(self, seed: tf.Tensor | int, epoch: tf.Tensor, pool: tf.Tensor) -> tf.Tensor:
+    def blocks_of(self, seed: tf.Tensor | int, epoch: tf.Tensor, pool: tf.Tensor) -> tf.Tensor:
         """Lists a pool's blocks.
 
         Args:
@@ -44,8 +44,8 @@ class Blocks:
         Returns:
             An int64 vector of block numbers, of one length or, in some pools, one more.
 
-        >>> blocks = Blocks(num_blocks=5, num_pools=2)
-        >>> order = [blocks.of_pool(0, 7, pool).numpy().tolist() for pool in range(2)]
+        >>> plan = PoolPlan(num_blocks=5, num_pools=2)
+        >>> order = [plan.blocks_of(0, 7, pool).numpy().tolist() for pool in range(2)]
         >>> [len(pool) for pool in order], sorted(order[0] + order[1])
         ([2, 3], [0, 1, 2, 3, 4])
         """
@@ -88,7 +88,7 @@ def pool_batches(
         drop_remainder: leave out a last, smaller batch; every batch then has a static size.
         pad_final_batch: fill a last, smaller batch with rows that are 0 in every feature (so
             their ``input_mask`` and weights are 0) and -1 in the cursor; every batch then has a
-            static size. Goes with ``drop_remainder=False``.
+            static size, and nothing is left out.
         num_parallel_calls: how many pools are made at once, by default the number of processors,
             four at most. Each takes memory; the rows do not depend on it.
 
@@ -107,11 +107,6 @@ def pool_batches(
         )
     if num_epochs is not None:
         check_at_least("num_epochs", num_epochs, 1)
-    if pad_final_batch and drop_remainder:
-        raise ValueError(
-            "pad_final_batch fills the batch that drop_remainder leaves out: pass "
-            "drop_remainder=False with it."
-        )
     epoch, pool, row = (int(number) for number in start)
     if min(epoch, pool, row) < 0 or pool >= num_pools:
         raise ValueError(
@@ -135,7 +130,7 @@ def pool_batches(
     parallel = num_parallel_calls or min(_MAX_PARALLEL_POOLS, os.cpu_count() or 1)
     dataset = tf.data.Dataset.range(begin, end, num_shards)
     dataset = dataset.map(make_pool, num_parallel_calls=parallel, deterministic=True)
-    dataset = dataset.rebatch(batch_size, drop_remainder=drop_remainder)
+    dataset = dataset.rebatch(batch_size, drop_remainder=drop_remainder and not pad_final_batch)
     if pad_final_batch:
         dataset = dataset.map(lambda batch: _padded(batch, batch_size))
     options = tf.data.Options()

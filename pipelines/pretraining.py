@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
@@ -19,7 +18,7 @@ from .pairing import (
     pair_sentences,
     without_empty,
 )
-from .pools import Blocks, Cursor, check_at_least, pool_batches
+from .pools import Cursor, PoolPlan, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
 from .sources import Corpus
 from .wordpiece import BertTokenizer
@@ -81,9 +80,9 @@ def pretraining_dataset(
         shard_index: this host's number.
         num_shards: how many hosts share the pools: this one has every ``num_shards``-th.
         drop_remainder: leave out a last, smaller batch; B is then static.
-        pad_final_batch: with ``drop_remainder=False``, fill the last batch with rows that are all
-            0 (mask and weights too) and whose cursor is -1; B is then static. Such rows must be
-            given no weight.
+        pad_final_batch: fill a last, smaller batch with rows that are all 0 (mask and weights
+            too) and whose cursor is -1; B is then static and nothing is left out. Such rows must
+            be given no weight.
         num_parallel_calls: how many pools are made at once, by default one per processor, four at
             most.
 
@@ -119,18 +118,16 @@ def pretraining_dataset(
         nsp=nsp,
         seed=seed,
     )
-    filled = np.flatnonzero(corpus.documents_per_block)
-    blocks = Blocks(filled.size, _count_pools(corpus, blocks_per_pool, nsp=nsp))
+    plan = PoolPlan(corpus.num_blocks, _count_pools(corpus, blocks_per_pool, nsp=nsp))
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor) -> dict[str, tf.Tensor]:
-        numbers = tf.gather(tf.constant(filled), blocks.of_pool(seed, epoch, pool))
-        tokens = read_tokens(corpus, tokenizer, numbers)
+        tokens = read_tokens(corpus, tokenizer, plan.blocks_of(seed, epoch, pool))
         tokens = _not_empty(tokens, epoch, pool)
         return _rows_of(tokens, tokenizer, options, fold(seed, Operation.POOL, epoch, pool))
 
     return pool_batches(
         make_rows,
-        num_pools=blocks.num_pools,
+        num_pools=plan.num_pools,
         batch_size=batch_size,
         start=start,
         num_epochs=num_epochs,
@@ -218,14 +215,13 @@ def _count_pools(corpus: Corpus, blocks_per_pool: int | None, *, nsp: bool) -> i
             "segments from another one: add documents, or train without it (nsp=False, on the "
             "command line --nsp=false)."
         )
-    documents = corpus.documents_per_block[corpus.documents_per_block > 0]
     if blocks_per_pool is None:
-        per_block = max(1.0, corpus.num_sentences / documents.size)
-        blocks_per_pool = max(1, round(_SENTENCES_PER_POOL / per_block))
+        share = _SENTENCES_PER_POOL / max(1, corpus.num_sentences)
+        blocks_per_pool = max(1, round(corpus.num_blocks * share))
     check_at_least("blocks_per_pool", blocks_per_pool, 1)
-    blocks_needed = 2 if nsp and documents.min() == 1 else 1
-    wanted = math.ceil(documents.size / blocks_per_pool)
-    return max(1, min(wanted, documents.size // blocks_needed))
+    # With two blocks a pool has two documents, whatever the order: no block is without one.
+    least = 2 if nsp and corpus.documents_per_block.min() == 1 else 1
+    return max(1, min(math.ceil(corpus.num_blocks / blocks_per_pool), corpus.num_blocks // least))
 
 
 def _not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:

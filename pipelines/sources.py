@@ -1,17 +1,15 @@
 """Corpora: text on any TensorFlow file system, as documents of sentences.
 
-A corpus is a list of blocks of about a megabyte. ``read_documents`` reads one of them in-graph, so
-that a pipeline can take blocks in any order, by any number of threads, and start anywhere. Opening a
-corpus reads it once, to check it and to count its documents; with a cache folder the counts are kept,
-and opening it again is quick.
+A corpus is a list of blocks of about a megabyte. ``Corpus.read_documents`` reads one of them
+in-graph, so that a pipeline can take blocks in any order, by any number of threads, and start
+anywhere. Opening a corpus reads it once, to check it and to count its documents; with a cache
+folder the counts are kept, and opening it again is quick.
 """
 
 import concurrent.futures
-import dataclasses
 import functools
-import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -24,207 +22,275 @@ from . import (
     corpus_index,
     corpus_scan,
 )
+from .corpus import Corpus
 
-#: Called with the bytes done and the bytes in all.
+__all__ = ["BLOCK_BYTES", "Corpus", "Progress", "from_documents", "open_corpus", "open_tfds"]
+
+#: Called now and then with the bytes done and the bytes in all.
 Progress = Callable[[int, int], None]
 
+#: How large a block is where the text does not decide it.
 BLOCK_BYTES = 1 << 20
 
+# Scanning waits for file systems and for zlib, neither of which holds Python's lock.
+_NUM_THREADS = 16
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Corpus:
-    """Documents of sentences, in blocks; or a part of another corpus' documents.
 
-    Made by ``open_corpus``, ``open_tfds`` and ``from_documents``. It holds no open file and no
-    tensor, and can be read from any graph.
+def open_corpus(
+    input: str | Sequence[str],
+    *,
+    input_format: str | None = None,
+    text_key: str = "text",
+    cache_dir: str | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    progress: Progress | None = None,
+) -> Corpus:
+    r"""Opens text files as a corpus.
 
-    Attributes:
-        input_format: the format of the files, or their formats, joined by ", ".
-        num_files: 0 for a corpus in memory.
-        blocks: what is read.
-        table: what the documents of ``blocks`` are.
-        kept: (documents of ``blocks``,) bool, which of them belong to this corpus. Blocks without
-            such a document do not count as blocks of this corpus, and are not read.
+    Plain files are read where they lie, in ranges of about ``block_bytes``; so are gzip files of up
+    to two megabytes of text. Larger gzip files and JSON lines are rewritten once as plain text in
+    ``cache_dir``. A document of more than a megabyte becomes several.
+
+    Args:
+        input: paths or globs of plain or gzip files, in a list or separated by commas, on any
+            TensorFlow file system. A folder stands for all files in it and below whose names do
+            not begin with ``.`` or ``_``.
+        input_format: one of ``corpus_formats.INPUT_FORMATS``, for all files; None to detect each
+            file's from its suffix and first lines (see ``corpus_formats.detect_format``). JSON
+            lines hold a document each, under ``text_key``; its lines are paragraphs.
+        text_key: the key of the text in JSON lines.
+        cache_dir: a folder for rewritten files and for the index; None for none.
+        block_bytes: the size of block to aim at.
+        progress: called now and then.
+
+    Returns:
+        The corpus, whose ``input_format`` says what was detected.
+
+    Raises:
+        ValueError: nothing matches ``input``; the format is unknown; a file is not UTF-8 (with the
+            offset of the first invalid byte), a damaged gzip file, or not of its format; no
+            document is in it; rewriting is needed and ``cache_dir`` is None or has no space.
+
+    >>> with tf.io.gfile.GFile("/tmp/sample.txt", "w") as file:
+    ...     file.write("It rained.\nWe stayed in.\n\nThe sun shone.\nWe went out.\n")
+    >>> open_corpus("/tmp/sample.txt").describe()
+    '1 file, google, 2 documents, 4 sentences, 1 block'
     """
-
-    input_format: str
-    num_files: int
-    blocks: corpus_blocks.Blocks
-    table: corpus_index.DocumentTable
-    kept: np.ndarray
-
-    @functools.cached_property
-    def _kept_per_block(self) -> np.ndarray:
-        """(blocks,) int64, over all blocks, also those without a document of this corpus."""
-        counts = np.concatenate([[0], np.cumsum(self.kept, dtype=np.int64)])
-        return np.diff(counts[self.table.block_splits])
-
-    @functools.cached_property
-    def _blocks_read(self) -> np.ndarray:
-        """(num_blocks,) int64, the numbers in ``blocks`` of this corpus' blocks."""
-        return np.flatnonzero(self._kept_per_block)
-
-    @property
-    def num_blocks(self) -> int:
-        """The number of blocks with at least one document of this corpus."""
-        return len(self._blocks_read)
-
-    @functools.cached_property
-    def documents_per_block(self) -> np.ndarray:
-        """(num_blocks,) int64: the number of documents that ``read_documents`` yields for each."""
-        return self._kept_per_block[self._blocks_read]
-
-    @property
-    def num_documents(self) -> int:
-        """The number of documents."""
-        return int(self.documents_per_block.sum())
-
-    @functools.cached_property
-    def num_sentences(self) -> int:
-        """The number of sentences."""
-        return int(self.table.num_sentences[self.kept].sum())
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Hexadecimal digits that stand for the documents, their order and their blocks.
-
-        Equal for equal text in equal files, wherever these lie.
-        """
-        content = hashlib.sha256()
-        for array in (
-            self.documents_per_block,
-            self.table.num_sentences[self.kept],
-            self.table.fingerprints[self.kept],
-        ):
-            content.update(array.astype("<i8").tobytes())
-        return content.hexdigest()[:32]
-
-    def describe(self) -> str:
-        """Returns one line: files, format, documents, sentences, blocks.
-
-        >>> from_documents([["One.", "Two."], ["Three."]]).describe()
-        'in memory, 2 documents, 3 sentences, 1 block'
-        """
-        first = (
-            [_count(self.num_files, "file"), self.input_format] if self.num_files else ["in memory"]
+    if input_format is not None and input_format not in corpus_formats.INPUT_FORMATS:
+        raise ValueError(
+            f"Unknown corpus format {input_format!r}: expected one of "
+            f"{', '.join(corpus_formats.INPUT_FORMATS)}."
         )
-        return ", ".join(
-            [
-                *first,
-                _count(self.num_documents, "document"),
-                _count(self.num_sentences, "sentence"),
-                _count(self.num_blocks, "block"),
-            ]
+    if block_bytes < 1:
+        raise ValueError(f"A block has at least one byte: got block_bytes {block_bytes}.")
+    return _open_files(
+        corpus_files.find_files(input), input_format, text_key, cache_dir, block_bytes, progress
+    )
+
+
+def open_tfds(
+    name: str,
+    *,
+    split: str = "train",
+    text_key: str = "text",
+    data_dir: str | None = None,
+    cache_dir: str,
+    block_bytes: int = BLOCK_BYTES,
+    progress: Progress | None = None,
+) -> Corpus:
+    """Opens a text dataset of TensorFlow Datasets as a corpus: an example is a document.
+
+    Its text is written once to ``cache_dir``. The dataset is downloaded if it has not been.
+
+    Args:
+        name: ``dataset``, ``dataset/config`` or ``dataset/config:version``.
+        split: which examples, also a slice such as ``train[:10%]``.
+        text_key: the feature that holds the text; its lines are paragraphs.
+        data_dir: where datasets are kept; None for TensorFlow Datasets' default.
+        cache_dir: a folder for the text and the index.
+        block_bytes: the size of block to aim at.
+        progress: called now and then, once the text is written.
+
+    Returns:
+        The corpus; its ``input_format`` is ``tfds``.
+
+    Raises:
+        ValueError: there is no such dataset, split or text feature, or as ``open_corpus``.
+    """
+    import tensorflow_datasets as tfds  # takes seconds to import
+
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+        builder.download_and_prepare()
+        info = builder.info.splits[split]
+    except (KeyError, ValueError, tfds.core.DatasetNotFoundError) as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise ValueError(
+            f"TensorFlow Datasets cannot read split {split!r} of {name!r} ({reason}): check the "
+            "name, the split and the data folder."
+        ) from error
+    if text_key not in builder.info.features:
+        raise ValueError(
+            f"The dataset {name!r} has no feature {text_key!r} but "
+            f"{', '.join(builder.info.features)}: name the one that holds the text."
         )
-
-    def read_documents(self, block: tf.Tensor) -> tf.RaggedTensor:
-        """Reads one block, in-graph.
-
-        Args:
-            block: scalar int64, from 0 to ``num_blocks - 1``.
-
-        Returns:
-            Ragged (documents, sentences) strings, ``documents_per_block[block]`` documents in the
-            order of the text. Every document has a sentence; none is blank.
-
-        Raises:
-            tf.errors.InvalidArgumentError: while it runs, the block has not the documents that it
-                had when the corpus was opened: a file has been changed.
-
-        >>> corpus = from_documents([["One.", "Two."], ["Three."]])
-        >>> corpus.read_documents(tf.constant(0, tf.int64)).to_list()
-        [[b'One.', b'Two.'], [b'Three.']]
-        """
-        block = tf.gather(self._blocks_read, block)
-        documents = self.blocks.read(block)
-        first = tf.gather(self.table.block_splits, block)
-        last = tf.gather(self.table.block_splits, block + 1)
-        unchanged = tf.debugging.assert_equal(
-            documents.nrows(),
-            last - first,
-            "The corpus has been changed since it was opened: a block has another number of "
-            "documents; start again.",
+    full_name = builder.info.full_name
+    key = corpus_cache.digest(full_name, split, text_key, info.num_examples, info.num_bytes)
+    path = os.path.join(cache_dir, f"{full_name.replace('/', '-')}-{key}.txt")
+    if not tf.io.gfile.exists(path):
+        corpus_cache.check_space(cache_dir, info.num_bytes, f"the text of {full_name}")
+        # One file after another: the documents' order must not depend on timing.
+        examples = builder.as_dataset(
+            split=split,
+            decoders=tfds.decode.PartialDecoding({text_key: True}),
+            read_config=tfds.ReadConfig(interleave_cycle_length=1),
         )
-        with tf.control_dependencies([] if unchanged is None else [unchanged]):
-            documents = documents.with_flat_values(tf.identity(documents.flat_values))
-        if self.kept.all():
-            return documents
-        return tf.ragged.boolean_mask(documents, tf.constant(self.kept)[first:last])
+        corpus_cache.write_paragraphs(
+            path, corpus_cache.tfds_texts(tfds.as_numpy(examples), text_key, full_name)
+        )
+    return _open_files(
+        [corpus_files.describe_file(path)],
+        corpus_formats.PARAGRAPHS,
+        text_key,
+        cache_dir,
+        block_bytes,
+        progress,
+        label="tfds",
+    )
 
-    def split_held_out(
-        self, fraction: float = 0.01, max_documents: int = 1000
-    ) -> tuple["Corpus", "Corpus | None"]:
-        """Divides the documents into those to train on and those to evaluate on.
 
-        By the fingerprint of their text: the documents with the smallest are held out. So copies
-        of a document stay together, and the division depends neither on the order of the files
-        nor on any seed.
+def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLOCK_BYTES) -> Corpus:
+    """Makes a corpus of documents in memory.
 
-        Args:
-            fraction: the share of documents to hold out, between 0 and 1. At least one is, and two
-                of four or more, as a random next segment comes from another document.
-            max_documents: hold out at most so many.
+    Args:
+        documents: each a list of sentences; blank sentences, and documents of none but such, are
+            left out.
+        block_bytes: the size of block to aim at.
 
-        Returns:
-            The rest, and the held-out documents; together all, each in their order. Where not both
-            would have a document (there is only one, or all are copies of one): this corpus and
-            None.
+    Returns:
+        The corpus. A graph that reads it holds all of its text (2 GB at most).
 
-        Raises:
-            ValueError: ``fraction`` is not between 0 and 1, or ``max_documents`` not positive.
+    Raises:
+        ValueError: a document is a string and not a list of them, or no document has a sentence.
 
-        >>> corpus = from_documents([[f"This is document {i}."] for i in range(300)])
-        >>> train, held_out = corpus.split_held_out()
-        >>> train.num_documents, held_out.num_documents
-        (297, 3)
-        """
-        if not 0 < fraction < 1 or max_documents < 1:
+    >>> from_documents([["One.", "Two."], ["Three."]]).documents_per_block
+    array([2])
+    """
+    cleaned = []
+    for index, document in enumerate(documents):
+        if isinstance(document, str | bytes):
             raise ValueError(
-                "To hold out documents takes a fraction between 0 and 1 and at least one document; "
-                f"got fraction {fraction} and max_documents {max_documents}."
+                f"Document {index} is a string: expected a list of sentences, each a string."
             )
-        size = self.num_documents
-        wanted = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents)
-        prints, copies = np.unique(self.table.fingerprints[self.kept], return_counts=True)
-        if len(prints) < 2:
-            return self, None
-        # A text with more copies than documents are wanted is passed over.
-        few = copies <= wanted
-        chosen = prints[few][np.cumsum(copies[few]) <= wanted]
-        if not len(chosen):
-            chosen = prints[[np.argmin(copies)]]
-        held_out = self.kept & np.isin(self.table.fingerprints, chosen)
-        return (
-            dataclasses.replace(self, kept=self.kept & ~held_out),
-            dataclasses.replace(self, kept=held_out),
+        sentences = [sentence.strip().encode() for sentence in document]
+        cleaned.append([sentence for sentence in sentences if sentence])
+    cleaned = [document for document in cleaned if document]
+    if not cleaned:
+        raise ValueError(
+            f"None of the {len(documents)} documents has a sentence: expected lists of strings."
         )
-
-    def sentences(self, limit_bytes: int | None = None) -> Iterator[str]:
-        """Yields sentences, for learning a vocabulary.
-
-        Args:
-            limit_bytes: stop after so many bytes of text; None for all. The blocks are taken in an
-                order that spreads any number of them evenly over the corpus.
-
-        Yields:
-            The sentences of one block after another.
-
-        >>> list(from_documents([["One.", "Two."], ["Three."]]).sentences())
-        ['One.', 'Two.', 'Three.']
-        """
-        # Multiples of the golden ratio modulo 1 never cluster.
-        order = np.argsort(np.arange(self.num_blocks) * ((5**0.5 - 1) / 2) % 1, kind="stable")
-        blocks = tf.data.Dataset.from_tensor_slices(order.astype(np.int64))
-        read = blocks.map(lambda block: self.read_documents(block).flat_values, tf.data.AUTOTUNE)
-        left = limit_bytes
-        for block in read.as_numpy_iterator():
-            for sentence in block:
-                if left is not None:
-                    if left <= 0:
-                        return
-                    left -= len(sentence)
-                yield sentence.decode("utf-8")
+    blocks = corpus_blocks.memory_blocks(cleaned, block_bytes)
+    return _corpus("memory", 0, blocks, corpus_index.count_documents(blocks))
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def _corpus(
+    input_format: str,
+    num_files: int,
+    blocks: corpus_blocks.Blocks,
+    table: corpus_index.DocumentTable,
+) -> Corpus:
+    kept = np.ones(len(table.num_sentences), bool)
+    return Corpus(input_format, num_files, blocks, table, kept)
+
+
+def _open_files(
+    sources: Sequence[corpus_files.SourceFile],
+    input_format: str | None,
+    text_key: str,
+    cache_dir: str | None,
+    block_bytes: int,
+    progress: Progress | None,
+    label: str | None = None,
+) -> Corpus:
+    """Opens found files: see ``open_corpus``. ``label`` is shown in place of their format."""
+    index_path = None
+    if cache_dir is not None:
+        parts = (sources, input_format, text_key, block_bytes, corpus_scan.MAX_DOCUMENT_BYTES)
+        index_path = corpus_index.index_path(cache_dir, *parts)
+        if known := corpus_index.load_index(index_path):
+            known_formats, blocks, table = known
+            return _corpus(label or known_formats, len(sources), blocks, table)
+    # Every byte is gone through twice: scanned, then counted.
+    total = sum(file.size for file in sources)
+
+    def report(share: float) -> None:
+        if progress:
+            progress(int(share * total), total)
+
+    scan = functools.partial(_scan, input_format=input_format, block_bytes=block_bytes)
+    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+        scanned = []
+        done = 0
+        for source, file in zip(sources, pool.map(scan, sources), strict=True):
+            done += source.size
+            report(done / total / 2)
+            scanned.append(file)
+        formats = ", ".join(sorted({file.text_format for file in scanned}))
+        scanned = _rewrite(pool, sources, scanned, text_key, cache_dir, block_bytes)
+    blocks = corpus_blocks.file_blocks(scanned)
+    table = corpus_index.count_documents(blocks, lambda share: report((1 + share) / 2))
+    if not len(table.num_sentences):
+        names = sources[0].path + (f" and {len(sources) - 1} more" if len(sources) > 1 else "")
+        raise ValueError(
+            f"There is no document in {names}, read as {label or formats}: nothing is left but "
+            "white space and markup; give other files or another format."
+        )
+    if index_path is not None:
+        corpus_index.save_index(index_path, formats, blocks, table)
+    return _corpus(label or formats, len(sources), blocks, table)
+
+
+def _scan(
+    source: corpus_files.SourceFile, input_format: str | None, block_bytes: int
+) -> corpus_scan.ScannedFile:
+    """Scans a file as the user named it; one that was written to the cache is scanned likewise."""
+    if input_format == corpus_formats.PARAGRAPHS:
+        return corpus_scan.scan_plain_file(source.path, source.path, input_format, block_bytes)
+    return corpus_scan.scan_file(source, input_format, block_bytes)
+
+
+def _rewrite(
+    pool: concurrent.futures.Executor,
+    sources: Sequence[corpus_files.SourceFile],
+    scanned: Sequence[corpus_scan.ScannedFile],
+    text_key: str,
+    cache_dir: str | None,
+    block_bytes: int,
+) -> list[corpus_scan.ScannedFile]:
+    """Puts plain files in the cache in place of those that cannot be read from the middle."""
+    waiting = [file for file in scanned if file.ranges is None]
+    if not waiting:
+        return list(scanned)
+    if cache_dir is None:
+        raise ValueError(
+            f"{waiting[0].path} has to be rewritten as plain text once, as JSON lines and large "
+            "gzip files have: give a cache folder."
+        )
+    rewritten = {
+        source.path: corpus_cache.RewrittenFile(source, file, cache_dir, text_key)
+        for source, file in zip(sources, scanned, strict=True)
+        if file.ranges is None
+    }
+    missing = [file for file in rewritten.values() if not file.is_written()]
+    corpus_cache.check_space(
+        cache_dir, sum(file.space() for file in missing), "the corpus as plain text"
+    )
+    list(pool.map(corpus_cache.RewrittenFile.write, missing))
+
+    def scan(file: corpus_scan.ScannedFile) -> corpus_scan.ScannedFile:
+        if file.ranges is not None:
+            return file
+        plain = rewritten[file.path]
+        return corpus_scan.scan_plain_file(plain.path, file.path, plain.text_format, block_bytes)
+
+    return list(pool.map(scan, scanned))

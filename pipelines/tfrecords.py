@@ -1,14 +1,12 @@
 """Google's pre-training TFRecords: read with the promises of ``pretraining_dataset``, and written.
 
-A record is a ``tf.train.Example`` as google-research/bert's ``create_pretraining_data.py`` writes
-it: int64 lists ``input_ids``, ``input_mask``, ``segment_ids`` (S values), ``masked_lm_positions``,
-``masked_lm_ids`` (P values), ``next_sentence_labels`` (1 value), and the float list
-``masked_lm_weights`` (P values). The rows of a record are what they were when it was written: an
-epoch changes their order alone.
+The rows of a record are what they were when it was written: an epoch changes their order alone.
 """
 
 import dataclasses
+import hashlib
 import itertools
+import math
 import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,24 +17,15 @@ import tensorflow as tf
 
 from bert_tf import features
 
-from .pools import Blocks, Cursor, check_at_least, pool_batches
+from .pools import Cursor, PoolPlan, check_at_least, pool_batches
+from .pretraining_records import check_first_record, parse_records, serialize_row
 from .randomness import Operation, fold, permutation
-
-GOOGLE_NAMES = {
-    features.INPUT_WORD_IDS: "input_ids",
-    features.INPUT_MASK: "input_mask",
-    features.INPUT_TYPE_IDS: "segment_ids",
-    features.MASKED_LM_POSITIONS: "masked_lm_positions",
-    features.MASKED_LM_IDS: "masked_lm_ids",
-    features.MASKED_LM_WEIGHTS: "masked_lm_weights",
-    features.NEXT_SENTENCE_LABELS: "next_sentence_labels",
-}
 
 # A block is a run of this many records of one file; a pool is read and shuffled at once.
 _RECORDS_PER_BLOCK = 1024
 _BLOCKS_PER_POOL = 16
 
-# A record is its length (8 bytes), that number's checksum (4), the data, and the data's checksum (4).
+# A record is its length (8 bytes), a checksum of that (4), the data, and a checksum of those (4).
 _FRAME_BYTES = 16
 _READ_BYTES = 1 << 24
 
@@ -74,7 +63,7 @@ def tfrecord_dataset(
         shard_index: this host's number.
         num_shards: how many hosts share the pools.
         drop_remainder: leave out a last, smaller batch.
-        pad_final_batch: with ``drop_remainder=False``, fill the last batch with rows of zeros.
+        pad_final_batch: fill a last, smaller batch with rows of zeros.
         num_parallel_calls: how many pools are made at once.
 
     Returns:
@@ -84,20 +73,20 @@ def tfrecord_dataset(
         ValueError: no file matches, a file is cut short or holds no such records, or an argument
             is out of its range.
     """
-    paths = _matching(files)
+    paths = match_files(files)
     index = [_index(path) for path in paths]
     for path, file_index in zip(paths, index, strict=True):
         if file_index.num_records:
-            _check_first_record(path, max_seq_length, max_predictions_per_seq)
+            check_first_record(path, max_seq_length, max_predictions_per_seq)
     sizes = np.concatenate([file_index.block_sizes for file_index in index])
     if not sizes.size:
         raise ValueError(f"No record in {', '.join(paths)}: expected pre-training examples.")
     offsets = np.concatenate([file_index.block_offsets for file_index in index])
     owners = np.repeat(np.arange(len(paths)), [file_index.block_sizes.size for file_index in index])
-    blocks = Blocks(sizes.size, -(-sizes.size // _BLOCKS_PER_POOL))
+    plan = PoolPlan(sizes.size, math.ceil(sizes.size / _BLOCKS_PER_POOL))
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor) -> dict[str, tf.Tensor]:
-        numbers = blocks.of_pool(seed, epoch, pool)
+        numbers = plan.blocks_of(seed, epoch, pool)
         records = _read_blocks(
             tf.gather(tf.constant(paths), tf.gather(tf.constant(owners), numbers)),
             tf.gather(tf.constant(offsets), numbers),
@@ -106,11 +95,11 @@ def tfrecord_dataset(
         order = permutation(
             tf.size(records), fold(seed, Operation.POOL, epoch, pool, Operation.ROW_ORDER)
         )
-        return _parse(tf.gather(records, order), max_seq_length, max_predictions_per_seq)
+        return parse_records(tf.gather(records, order), max_seq_length, max_predictions_per_seq)
 
     return pool_batches(
         make_rows,
-        num_pools=blocks.num_pools,
+        num_pools=plan.num_pools,
         batch_size=batch_size,
         start=start,
         num_epochs=num_epochs,
@@ -153,7 +142,7 @@ def write_tfrecords(
     try:
         rows = itertools.chain.from_iterable(map(_rows, batches))
         for row in itertools.islice(rows, num_rows):
-            writers[written % len(writers)].write(_serialize(row))
+            writers[written % len(writers)].write(serialize_row(row))
             written += 1
     finally:
         for writer in writers:
@@ -163,6 +152,40 @@ def write_tfrecords(
     return written
 
 
+def match_files(files: str | Sequence[str]) -> list[str]:
+    """Lists the files that some globs match, sorted, each once.
+
+    Args:
+        files: globs, in a list or separated by commas, on any file system of TensorFlow.
+
+    Raises:
+        ValueError: a glob matches no file.
+    """
+    patterns = files.split(",") if isinstance(files, str) else list(files)
+    paths: set[str] = set()
+    for pattern in patterns:
+        found = tf.io.gfile.glob(pattern)
+        if not found:
+            raise ValueError(f"No file matches {pattern!r}: expected TFRecord files.")
+        paths.update(found)
+    return sorted(paths)
+
+
+def fingerprint(paths: Sequence[str]) -> str:
+    """Says in a few characters which files these are: it changes with their names and sizes.
+
+    Args:
+        paths: files; their folders do not matter.
+
+    Returns:
+        32 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{os.path.basename(path)}\n{tf.io.gfile.stat(path).length}\n".encode())
+    return digest.hexdigest()[:32]
+
+
 @dataclasses.dataclass(frozen=True)
 class _FileIndex:
     """Where a file's blocks begin, in bytes, and how many records each has; int64 both."""
@@ -170,18 +193,6 @@ class _FileIndex:
     num_records: int
     block_offsets: np.ndarray
     block_sizes: np.ndarray
-
-
-def _matching(files: str | Sequence[str]) -> list[str]:
-    """The files that the globs match, sorted, each once."""
-    patterns = files.split(",") if isinstance(files, str) else list(files)
-    paths: set[str] = set()
-    for pattern in patterns:
-        found = tf.io.gfile.glob(os.fspath(pattern))
-        if not found:
-            raise ValueError(f"No file matches {pattern!r}: expected TFRecord files.")
-        paths.update(found)
-    return sorted(paths)
 
 
 def _index(path: str) -> _FileIndex:
@@ -210,39 +221,6 @@ def _index(path: str) -> _FileIndex:
     return _FileIndex(count, np.array(offsets, np.int64), sizes.astype(np.int64))
 
 
-def _sizes(max_seq_length: int, max_predictions_per_seq: int) -> dict[str, int]:
-    """How many values each of the contract's features has in a record."""
-    sizes = {"BS": max_seq_length, "BP": max_predictions_per_seq, "B": 1}
-    return {key: sizes[kind.dimensions] for key, kind in features.PRETRAINING_FEATURES.items()}
-
-
-def _check_first_record(path: str, max_seq_length: int, max_predictions_per_seq: int) -> None:
-    """Checks a file's first record, so that a wrong length is told by name and at once."""
-    try:
-        example = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(path))).numpy())
-    except Exception as error:  # DataLossError, or protobuf's DecodeError
-        raise ValueError(f"{path}: the first record is no tf.train.Example ({error}).") from error
-    found = example.features.feature
-    options = {"BS": "max_seq_length", "BP": "max_predictions_per_seq"}
-    for key, size in _sizes(max_seq_length, max_predictions_per_seq).items():
-        name, kind = GOOGLE_NAMES[key], features.PRETRAINING_FEATURES[key]
-        if name not in found:
-            raise ValueError(
-                f"{path}: the records have no feature {name!r} but "
-                f"{', '.join(sorted(found)) or 'none'}; expected "
-                f"{', '.join(GOOGLE_NAMES.values())}."
-            )
-        values = found[name].float_list if kind.dtype == "float32" else found[name].int64_list
-        if len(values.value) != size:
-            option = options.get(kind.dimensions)
-            advice = f": pass {option}={len(values.value)}" if option else ""
-            raise ValueError(
-                f"{path}: feature {name!r} has {len(values.value)} values of type "
-                f"{'float' if kind.dtype == 'float32' else 'int64'} in the first record; expected "
-                f"{size}{advice}."
-            )
-
-
 def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
     """Reads runs of records: for each, its file, where it begins, and how many records it has."""
     spec = tf.TensorSpec([], tf.string)
@@ -263,42 +241,9 @@ def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.T
     return records.concat()
 
 
-def _parse(
-    records: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int
-) -> dict[str, tf.Tensor]:
-    """(R,) serialised records to the contract's features."""
-    stored = {"int32": tf.int64, "float32": tf.float32}
-    sizes = _sizes(max_seq_length, max_predictions_per_seq)
-    parsed = tf.io.parse_example(
-        records,
-        {
-            GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
-                [] if kind.dimensions == "B" else [sizes[key]], stored[kind.dtype]
-            )
-            for key, kind in features.PRETRAINING_FEATURES.items()
-        },
-    )
-    return {
-        key: tf.cast(parsed[GOOGLE_NAMES[key]], kind.dtype)
-        for key, kind in features.PRETRAINING_FEATURES.items()
-    }
-
-
 def _rows(batch: Mapping[str, Any]) -> Iterable[dict[str, np.ndarray]]:
     """A batch's rows, without those of padding."""
     features.check_batch(batch, features.PRETRAINING_FEATURES)
     arrays = {key: np.asarray(batch[key]) for key in features.PRETRAINING_FEATURES}
     for row in np.flatnonzero(arrays[features.INPUT_MASK].any(axis=1)):
         yield {key: np.atleast_1d(value[row]) for key, value in arrays.items()}
-
-
-def _serialize(row: Mapping[str, np.ndarray]) -> bytes:
-    """One row as a serialised ``tf.train.Example``."""
-    example = tf.train.Example()
-    for key, values in row.items():
-        feature = example.features.feature[GOOGLE_NAMES[key]]
-        if values.dtype == np.float32:
-            feature.float_list.value.extend(values.tolist())
-        else:
-            feature.int64_list.value.extend(values.tolist())
-    return example.SerializeToString()

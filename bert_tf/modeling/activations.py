@@ -20,7 +20,7 @@ Activation = Callable[[Any, bool], Any]
 
 
 def _exact_gelu(x: Any) -> tuple[Any, Any]:
-    """x * Phi(x), Phi the normal distribution function; and the gradient."""
+    """GELU(x) = x * Phi(x), Phi the normal distribution function; and its gradient."""
     phi = ops.erf(x * _SQRT_HALF) * 0.5 + 0.5
 
     def gradient(upstream: Any) -> Any:
@@ -31,8 +31,9 @@ def _exact_gelu(x: Any) -> tuple[Any, Any]:
 
 
 def _tanh_gelu(x: Any) -> tuple[Any, Any]:
-    """Hendrycks and Gimpel's approximation of GELU by tanh; and the gradient."""
-    square = ops.square(x)
+    """Hendrycks and Gimpel's approximation of GELU by tanh; and its gradient."""
+    # tanh is 1 from far below 20 on; without a limit the square would be infinite in float16.
+    square = ops.minimum(ops.square(x), 400.0)
     tanh = ops.tanh(x * (square * (_SQRT_2_OVER_PI * _CUBIC) + _SQRT_2_OVER_PI))
     phi = tanh * 0.5 + 0.5
 

@@ -1,4 +1,4 @@
-"""What layers and models share: a ``BertConfig``, checks of what they are called with, serialisation."""
+"""What the layers and the models share: a ``BertConfig``, checks of inputs, serialisation."""
 
 from collections.abc import Mapping
 from typing import Any, Self

@@ -44,7 +44,7 @@ class Dropout(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
-        """Drops elements of a float tensor of any shape if ``training``, else returns it as it is."""
+        """Drops elements of a float tensor of any shape; outside training, returns it as it is."""
         dropped = round(self.rate * _LEVELS)
         if not training or dropped == 0:
             return inputs

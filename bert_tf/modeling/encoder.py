@@ -13,7 +13,6 @@ from .embeddings import BertEmbeddings
 from .heads import Pooler
 from .transformer import TransformerBlock
 
-
 # What enters the first block; the paper's table 7 uses it as a feature ("Embeddings").
 EMBEDDING_OUTPUT = "embedding_output"
 
@@ -28,9 +27,10 @@ class BertEncoder(BertModel):
     ``input_type_ids``. S is anything up to ``config.max_position_embeddings``. What the padded
     ids are has no influence on the outputs of real tokens.
 
-    Outputs, in the compute dtype: ``sequence_output`` (B, S, H), the last block's; ``pooled_output``
-    (B, H), a tanh layer on the first token's; ``encoder_outputs``, a list of every block's (B, S,
-    H), whose last is ``sequence_output``; ``embedding_output`` (B, S, H), what enters the first.
+    Outputs, in the compute dtype: ``sequence_output`` (B, S, H), the last block's;
+    ``pooled_output`` (B, H), a tanh layer on the first token's; ``encoder_outputs``, a list of
+    every block's (B, S, H), whose last is ``sequence_output``; ``embedding_output`` (B, S, H),
+    what enters the first block.
 
     Variables are named by their place, below the model's own name:
     ``bert_encoder/layer_0/attention/query_key_value/kernel``.

@@ -83,7 +83,7 @@ def batches_dataset(num_batches: int, rows: int = 8, first: int = 0) -> tf.data.
     return tf.data.Dataset.from_tensor_slices(stacked)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def fresh_names():
     """Keras numbers equal names within a session; a restarted process starts over."""
     keras.utils.clear_session()

@@ -78,7 +78,7 @@ def test_adamw_equals_keras_adamw():
         optimizer.apply([tf.constant(g) for g in grads])
         reference.apply([tf.constant(g) for g in grads], theirs)
     for mine, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_sparse_gradient_updates_as_its_dense_form():
@@ -111,10 +111,10 @@ def test_exactly_the_kernels_and_tables_of_bert_are_decayed():
     assert decayed == [
         "bert_encoder/embeddings/word_embeddings",
         "bert_encoder/embeddings/position_embeddings",
-        "bert_encoder/embeddings/type_embeddings",
+        "bert_encoder/embeddings/token_type_embeddings",
         *[f"bert_encoder/layer_{number}/{name}" for number in range(2) for name in layer],
-        "bert_encoder/pooler/kernel",
-        "bert_pretrainer/masked_lm/transform/kernel",
+        "bert_encoder/pooler/dense/kernel",
+        "bert_pretrainer/masked_lm/dense/kernel",
         "bert_pretrainer/next_sentence/kernel",
     ]
     assert all(v.shape.rank == 1 for v in variables if v.path in excluded)

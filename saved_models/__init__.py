@@ -1,0 +1,1 @@
+"""SavedModel export for TensorFlow Serving: strings in, answers out, the tokenizer inside."""

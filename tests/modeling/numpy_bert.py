@@ -1,0 +1,125 @@
+"""BERT's forward pass as plain NumPy loops in float64, one token and one head at a time.
+
+An oracle that shares nothing with the library but the names of the variables: no fused
+projection, no batched product, no broadcasting over batch or heads.
+"""
+
+import math
+
+import numpy as np
+
+
+def layer_norm(vector, gamma, beta, epsilon):
+    mean = sum(vector) / len(vector)
+    variance = sum((x - mean) ** 2 for x in vector) / len(vector)
+    return [
+        (x - mean) / math.sqrt(variance + epsilon) * g + b
+        for x, g, b in zip(vector, gamma, beta, strict=True)
+    ]
+
+
+def gelu(x):
+    return x * 0.5 * (1.0 + math.erf(x / math.sqrt(2.0)))
+
+
+def dense(vector, kernel, bias):
+    return [
+        sum(x * w for x, w in zip(vector, column, strict=True)) + b
+        for column, b in zip(kernel.T, bias, strict=True)
+    ]
+
+
+def attend(vectors, mask, weights, prefix, heads):
+    """Self-attention of one sequence: a list of vectors in and out."""
+    hidden = len(vectors[0])
+    size = hidden // heads
+    # The documented layout: query, key and value kernels side by side.
+    kernels = np.split(weights[prefix + "query_key_value/kernel"], 3, axis=1)
+    biases = np.split(weights[prefix + "query_key_value/bias"], 3)
+    queries, keys, values = (
+        [dense(vector, kernel, bias) for vector in vectors]
+        for kernel, bias in zip(kernels, biases, strict=True)
+    )
+    outputs = []
+    for query in queries:
+        context = []
+        for head in range(heads):
+            part = slice(head * size, (head + 1) * size)
+            exponentials = [
+                math.exp(np.dot(query[part], key[part]) / math.sqrt(size)) if real else 0.0
+                for key, real in zip(keys, mask, strict=True)
+            ]
+            for d in range(part.start, part.stop):
+                context.append(
+                    sum(e * value[d] for e, value in zip(exponentials, values, strict=True))
+                    / sum(exponentials)
+                )
+        outputs.append(
+            dense(context, weights[prefix + "output/kernel"], weights[prefix + "output/bias"])
+        )
+    return outputs
+
+
+def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
+    """One sequence's embeddings, every block's outputs and the pooled output.
+
+    Args:
+        weights: the variables' values by path.
+        config: anything with the sizes as attributes; the activation is exact GELU.
+        word_ids: (S,), mask: (S,), type_ids: (S,) integers.
+    """
+
+    def normalise(vector, name):
+        gamma, beta = weights[name + "/gamma"], weights[name + "/beta"]
+        return layer_norm(vector, gamma, beta, config.layer_norm_eps)
+
+    embeddings = prefix + "embeddings/"
+    states = [
+        normalise(
+            weights[embeddings + "word_embeddings"][word]
+            + weights[embeddings + "position_embeddings"][position]
+            + weights[embeddings + "token_type_embeddings"][kind],
+            embeddings + "layer_norm",
+        )
+        for position, (word, kind) in enumerate(zip(word_ids, type_ids, strict=True))
+    ]
+    all_states = [states]
+    for layer in range(config.num_hidden_layers):
+        block = f"{prefix}layer_{layer}/"
+        attended = attend(states, mask, weights, block + "attention/", config.num_attention_heads)
+        attended = [
+            normalise(np.add(a, s), block + "attention_layer_norm")
+            for a, s in zip(attended, states, strict=True)
+        ]
+        states = []
+        for vector in attended:
+            inner = dense(
+                vector, weights[block + "intermediate/kernel"], weights[block + "intermediate/bias"]
+            )
+            outer = dense(
+                [gelu(x) for x in inner],
+                weights[block + "output/kernel"],
+                weights[block + "output/bias"],
+            )
+            states.append(normalise(np.add(outer, vector), block + "output_layer_norm"))
+        all_states.append(states)
+    pooled = dense(
+        states[0], weights[prefix + "pooler/dense/kernel"], weights[prefix + "pooler/dense/bias"]
+    )
+    return np.array(all_states), np.tanh(pooled)
+
+
+def masked_lm_logits(weights, config, state, prefix="bert_pretrainer/masked_lm/"):
+    """The logits over the vocabulary for one hidden state."""
+    inner = dense(state, weights[prefix + "dense/kernel"], weights[prefix + "dense/bias"])
+    normal = layer_norm(
+        [gelu(x) for x in inner],
+        weights[prefix + "layer_norm/gamma"],
+        weights[prefix + "layer_norm/beta"],
+        config.layer_norm_eps,
+    )
+    table = weights["bert_encoder/embeddings/word_embeddings"]
+    return [
+        np.dot(normal, row) + bias
+        for row, bias in zip(table, weights[prefix + "output_bias"], strict=True)
+    ]

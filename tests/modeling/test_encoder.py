@@ -1,0 +1,195 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.config import BertConfig
+from bert_tf.modeling import BertEncoder
+from tests.modeling.conftest import TINY, make_batch, randomise, weights_by_path
+from tests.modeling.numpy_bert import encode
+
+
+def encoder_batch(**kwargs):
+    batch = make_batch(**kwargs)
+    return {key: batch[key] for key in features.ENCODER_FEATURES}
+
+
+def test_equals_plain_loops():
+    encoder = randomise(BertEncoder(TINY, dtype="float64"))
+    batch = encoder_batch()
+    outputs = encoder(batch)
+    weights = weights_by_path(encoder)
+    for b in range(2):
+        states, pooled = encode(weights, TINY, *(batch[key][b] for key in features.ENCODER_FEATURES))
+        np.testing.assert_allclose(outputs["embedding_output"][b], states[0], atol=1e-10)
+        for layer in range(2):
+            np.testing.assert_allclose(
+                outputs["encoder_outputs"][layer][b], states[1 + layer], atol=1e-10
+            )
+        np.testing.assert_allclose(outputs["sequence_output"][b], states[-1], atol=1e-10)
+        np.testing.assert_allclose(outputs["pooled_output"][b], pooled, atol=1e-10)
+
+
+def test_padding_has_no_influence():
+    encoder = randomise(BertEncoder(TINY))
+    batch = encoder_batch()
+    outputs = encoder(batch)
+    changed = {key: value.copy() for key, value in batch.items()}
+    changed["input_word_ids"][1, 4:] = [1, 2]
+    changed["input_type_ids"][1, 4:] = 1
+    others = encoder(changed)
+    np.testing.assert_array_equal(
+        outputs["sequence_output"][1, :4], others["sequence_output"][1, :4]
+    )
+    np.testing.assert_array_equal(outputs["pooled_output"], others["pooled_output"])
+    assert np.abs(outputs["sequence_output"] - others["sequence_output"])[1, 4:].max() > 0.1
+    cut = encoder({key: value[1:, :4] for key, value in batch.items()})
+    np.testing.assert_allclose(
+        outputs["sequence_output"][1:, :4], cut["sequence_output"], atol=1e-5
+    )
+
+
+def test_variables_do_not_depend_on_what_was_built_before():
+    first, second = ([v.path for v in BertEncoder(TINY).weights] for _ in range(2))
+    assert first == second
+    block = [
+        "attention/query_key_value/kernel",
+        "attention/query_key_value/bias",
+        "attention/output/kernel",
+        "attention/output/bias",
+        "attention_layer_norm/gamma",
+        "attention_layer_norm/beta",
+        "intermediate/kernel",
+        "intermediate/bias",
+        "output/kernel",
+        "output/bias",
+        "output_layer_norm/gamma",
+        "output_layer_norm/beta",
+    ]
+    assert first == [
+        "bert_encoder/embeddings/word_embeddings",
+        "bert_encoder/embeddings/position_embeddings",
+        "bert_encoder/embeddings/token_type_embeddings",
+        "bert_encoder/embeddings/layer_norm/gamma",
+        "bert_encoder/embeddings/layer_norm/beta",
+        *(f"bert_encoder/layer_0/{name}" for name in block),
+        *(f"bert_encoder/layer_1/{name}" for name in block),
+        "bert_encoder/pooler/dense/kernel",
+        "bert_encoder/pooler/dense/bias",
+    ]
+    assert BertEncoder(TINY, name="query").weights[0].path == "query/embeddings/word_embeddings"
+
+
+@pytest.mark.parametrize(
+    ("preset", "count"),
+    [
+        # Turc et al. 2019, table 1, in millions: 4.4, 11.3 (mini), 29.1 (small), 41.7 (medium)
+        ("bert-tiny", 4_385_920),
+        ("bert-mini", 11_170_560),
+        ("bert-L2-H768", 38_603_520),
+        pytest.param("bert-base", 109_482_240, marks=pytest.mark.slow),
+        pytest.param("bert-large", 335_141_888, marks=pytest.mark.slow),
+    ],
+)
+def test_parameter_count(preset, count):
+    assert BertEncoder(BertConfig.from_preset(preset)).count_params() == count
+
+
+def test_too_long_a_sequence():
+    encoder = BertEncoder(TINY)
+    with pytest.raises(ValueError) as error:
+        encoder(encoder_batch(sequence=13))
+    assert str(error.value) == (
+        "The sequence of 13 tokens is longer than the 12 positions that bert_encoder has "
+        "embeddings for: cut it, or raise max_position_embeddings."
+    )
+    assert encoder(encoder_batch(sequence=12))["sequence_output"].shape == (2, 12, 8)
+
+
+def test_missing_feature():
+    batch = encoder_batch()
+    del batch["input_mask"]
+    with pytest.raises(ValueError) as error:
+        BertEncoder(TINY)(batch)
+    assert str(error.value) == (
+        "bert_encoder has no input_mask to run on: expected the keys input_word_ids, "
+        "input_mask, input_type_ids; got input_word_ids, input_type_ids."
+    )
+
+
+def test_shapes_are_open_and_flow_when_given():
+    encoder = BertEncoder(TINY)
+    assert encoder.output["sequence_output"].shape == (None, None, 8)
+    spec = {
+        key: tf.TensorSpec((4, 6), feature.dtype, key)
+        for key, feature in features.ENCODER_FEATURES.items()
+    }
+    outputs = tf.function(encoder).get_concrete_function(spec).structured_outputs
+    assert outputs["sequence_output"].shape == (4, 6, 8)
+    assert outputs["pooled_output"].shape == (4, 8)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graph_equals_eager(jit_compile):
+    encoder = randomise(BertEncoder(TINY))
+    batch = {key: tf.constant(value) for key, value in encoder_batch().items()}
+    eager, graph = encoder(batch), tf.function(encoder, jit_compile=jit_compile)(batch)
+    for key in ("sequence_output", "pooled_output"):
+        np.testing.assert_allclose(graph[key], eager[key], atol=1e-5)
+
+
+def test_open_shapes_in_a_graph():
+    encoder = randomise(BertEncoder(TINY))
+    spec = {
+        key: tf.TensorSpec((None, None), feature.dtype)
+        for key, feature in features.ENCODER_FEATURES.items()
+    }
+    run = tf.function(lambda batch: encoder(batch, training=True), input_signature=[spec])
+    assert run(encoder_batch(sequence=5))["sequence_output"].shape == (2, 5, 8)
+    assert run(encoder_batch(sequence=8, batch=3))["sequence_output"].shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
+def test_mixed_precision_is_close(dtype, bound):
+    exact = randomise(BertEncoder(TINY))
+    mixed = BertEncoder(TINY, dtype=dtype)
+    mixed.set_weights(exact.get_weights())
+    assert {str(w.dtype) for w in mixed.weights} == {"float32"}
+    assert keras.backend.standardize_dtype(mixed(encoder_batch())["pooled_output"].dtype) in dtype
+    # Outputs are layer-normalised, of order 1.
+    difference = exact(encoder_batch())["sequence_output"] - tf.cast(
+        mixed(encoder_batch())["sequence_output"], "float32"
+    )
+    assert 0.0 < np.abs(difference).max() < bound
+
+
+@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16"])
+def test_config_round_trip(dtype):
+    encoder = BertEncoder(TINY, name="reader", dtype=dtype)
+    encoder.trainable = False
+    again = BertEncoder.from_config(json.loads(json.dumps(encoder.get_config())))
+    assert (again.config, again.name, again.trainable) == (TINY, "reader", False)
+    assert again.dtype_policy == encoder.dtype_policy
+    assert again.blocks[0].compute_dtype == encoder.compute_dtype
+
+
+def test_saved_and_loaded(tmp_path):
+    encoder = randomise(BertEncoder(TINY))
+    encoder.save(tmp_path / "encoder.keras")
+    loaded = keras.saving.load_model(tmp_path / "encoder.keras", safe_mode=True)
+    assert isinstance(loaded, BertEncoder)
+    np.testing.assert_array_equal(
+        loaded(encoder_batch())["pooled_output"], encoder(encoder_batch())["pooled_output"]
+    )
+
+
+def test_inside_another_functional_model_that_is_saved(tmp_path):
+    encoder = randomise(BertEncoder(TINY))
+    score = keras.layers.Dense(3, name="score")(encoder.output["pooled_output"])
+    model = keras.Model(encoder.input, score)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(loaded(encoder_batch()), model(encoder_batch()))

@@ -1,0 +1,153 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling import BertPretrainer, seed_variables
+from tests.modeling.conftest import TINY, make_batch, randomise, weights_by_path
+from tests.modeling.numpy_bert import dense, encode, masked_lm_logits
+
+
+def test_equals_plain_loops():
+    model = randomise(BertPretrainer(TINY, dtype="float64"))
+    batch = make_batch()
+    outputs = model(batch)
+    weights = weights_by_path(model)
+    for b in range(2):
+        states, pooled = encode(
+            weights,
+            TINY,
+            *(batch[key][b] for key in ("input_word_ids", "input_mask", "input_type_ids")),
+        )
+        for p, position in enumerate(batch["masked_lm_positions"][b]):
+            np.testing.assert_allclose(
+                outputs["masked_lm_logits"][b, p],
+                masked_lm_logits(weights, TINY, states[-1][position]),
+                atol=1e-10,
+            )
+        scope = "bert_pretrainer/next_sentence/dense/"
+        np.testing.assert_allclose(
+            outputs["next_sentence_logits"][b],
+            dense(pooled, weights[scope + "kernel"], weights[scope + "bias"]),
+            atol=1e-10,
+        )
+
+
+def test_without_next_sentence_prediction():
+    model = BertPretrainer(TINY, nsp=False)
+    assert list(model(make_batch())) == ["masked_lm_logits"]
+    assert not any("next_sentence" in v.path for v in model.weights)
+
+
+def test_heads_variables():
+    model = BertPretrainer(TINY)
+    scope = "bert_pretrainer/"
+    assert [v.path for v in model.weights[len(model.encoder.weights) :]] == [
+        scope + "masked_lm/output_bias",
+        scope + "masked_lm/dense/kernel",
+        scope + "masked_lm/dense/bias",
+        scope + "masked_lm/layer_norm/gamma",
+        scope + "masked_lm/layer_norm/beta",
+        scope + "next_sentence/dense/kernel",
+        scope + "next_sentence/dense/bias",
+    ]
+    paths = [v.path for v in model.variables]
+    assert len(set(paths)) == len(paths)
+
+
+@pytest.mark.parametrize(
+    ("preset", "nsp", "count"),
+    [
+        ("bert-tiny", True, 4_433_468),
+        pytest.param("bert-base", True, 110_106_428, marks=pytest.mark.slow),
+        pytest.param("bert-base", False, 110_104_890, marks=pytest.mark.slow),
+    ],
+)
+def test_parameter_count(preset, nsp, count):
+    assert BertPretrainer(BertConfig.from_preset(preset), nsp=nsp).count_params() == count
+
+
+def test_embeddings_are_tied():
+    model = randomise(BertPretrainer(TINY, dtype="float64"))
+    batch = make_batch()
+    table = model.encoder.embeddings.word_embeddings
+    used = np.unique(batch["input_word_ids"])
+    unused = sorted(set(range(15)) - set(used))
+    assert unused and sum(v is table for v in model.weights) == 1
+
+    def gradient(loss):
+        with tf.GradientTape() as tape:
+            value = loss(model(batch))
+        return tf.convert_to_tensor(tape.gradient(value, table.value)).numpy()
+
+    # Through the head every word has a gradient, through the look-up those of the input only.
+    head = gradient(lambda outputs: tf.reduce_sum(outputs["masked_lm_logits"] ** 2))
+    look_up = gradient(lambda outputs: tf.reduce_sum(outputs["next_sentence_logits"] ** 2))
+    assert np.abs(head[unused]).max() > 1e-3
+    assert not look_up[unused].any() and np.abs(look_up[used]).max() > 1e-3
+
+    before = model(batch)["masked_lm_logits"].numpy()
+    table.assign(table.numpy() + np.eye(15, 8))
+    assert np.abs(model(batch)["masked_lm_logits"] - before).max() > 1e-2
+
+
+def test_further_features_are_left_alone(recwarn):
+    model = BertPretrainer(TINY)
+    batch = make_batch()
+    outputs = model({**batch, "cursor": np.zeros((2, 3), "int32")})
+    np.testing.assert_array_equal(outputs["masked_lm_logits"], model(batch)["masked_lm_logits"])
+    assert not [w for w in recwarn if "structure" in str(w.message)]
+
+
+def test_saved_and_loaded(tmp_path):
+    model = randomise(BertPretrainer(TINY, nsp=True))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert isinstance(loaded, BertPretrainer)
+    for key, value in model(make_batch()).items():
+        np.testing.assert_array_equal(loaded(make_batch())[key], value)
+    assert sum(v is loaded.encoder.embeddings.word_embeddings for v in loaded.weights) == 1
+
+
+def test_config_round_trip():
+    model = BertPretrainer(TINY, nsp=False, name="learner", dtype="mixed_bfloat16")
+    again = BertPretrainer.from_config(json.loads(json.dumps(model.get_config())))
+    assert (again.config, again.nsp, again.name) == (TINY, False, "learner")
+    assert again.encoder.compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_training_step_compiles(jit_compile):
+    model = randomise(BertPretrainer(TINY))
+    (seed,) = seed_variables(model)
+    batch = {key: tf.constant(value) for key, value in make_batch().items()}
+
+    @tf.function(jit_compile=jit_compile)
+    def gradients(value):
+        scope = keras.StatelessScope(state_mapping=[(seed, value)])
+        with scope, tf.GradientTape() as tape:
+            outputs = model(batch, training=True)
+            loss = sum(tf.reduce_sum(v**2) for v in outputs.values())
+        values = [v.value for v in model.trainable_variables]
+        return [tf.convert_to_tensor(g) for g in tape.gradient(loss, values)]
+
+    value = tf.constant([5, 0], tf.int64)
+    first, second = gradients(value), gradients(value)
+    assert len(first) == len(model.trainable_variables) == 38
+    for a, b in zip(first, second, strict=True):
+        assert np.isfinite(a).all() and np.any(a)
+        np.testing.assert_array_equal(a, b)
+
+
+def test_forward_under_a_mirrored_strategy():
+    devices = tf.config.list_logical_devices("CPU")[:1]
+    strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    with strategy.scope():
+        model = randomise(BertPretrainer(TINY))
+    outputs = tf.function(lambda batch: strategy.run(model, args=(batch,)))(make_batch())
+    np.testing.assert_allclose(
+        outputs["masked_lm_logits"], model(make_batch())["masked_lm_logits"], atol=1e-5
+    )

@@ -1,0 +1,125 @@
+"""The pipeline's vector operations once more, as plain loops over Python lists.
+
+Each twin takes the same random draws as the operation and must give the same result.
+``GooglePairs`` draws for itself, from Python's generator, as Google's script does: what it gives
+must have the same distribution.
+"""
+
+import random
+
+
+def below(bits, bound):
+    return bits * bound >> 32
+
+
+def pairs(lengths, draws):
+    """Google's loop, from ``PairDraws``; ``lengths``: one list of sentence lengths a document.
+
+    Returns (a_start, a_end, b_start, b_end, label) in tokens of the pool, in the text's order.
+    """
+    targets, segment_ends, random_next, other_documents, other_starts = draws
+    token_starts, first_sentences = _layout(lengths)
+    rows = []
+    for d, sentences in enumerate(lengths):
+        chunk, filled, i = [], 0, 0
+        while i < len(sentences):
+            chunk.append(i)
+            filled += sentences[i]
+            if i == len(sentences) - 1 or filled >= targets[d]:
+                draw = first_sentences[d] + chunk[0]
+                k = 1 + below(segment_ends[draw], len(chunk) - 1) if len(chunk) > 1 else 1
+                a_start = token_starts[d][chunk[0]]
+                a_end = token_starts[d][chunk[0] + k]
+                if len(chunk) == 1 or random_next[draw]:
+                    others = [other for other in range(len(lengths)) if other != d] or [d]
+                    other = others[below(other_documents[draw], len(others))]
+                    start = end = below(other_starts[draw], len(lengths[other]))
+                    missing = targets[d] - (a_end - a_start)
+                    while end < len(lengths[other]):
+                        missing -= lengths[other][end]
+                        end += 1
+                        if missing <= 0:
+                            break
+                    b = token_starts[other][start], token_starts[other][end]
+                    rows.append((a_start, a_end, *b, 1))
+                    i -= len(chunk) - k
+                else:
+                    rows.append((a_start, a_end, a_end, token_starts[d][chunk[-1] + 1], 0))
+                chunk, filled = [], 0
+            i += 1
+    return rows
+
+
+def draw_like_google(lengths, max_tokens, short_seq_prob, generator):
+    """Draws for ``pairs`` from Python's generator: a loop that draws as it goes, in advance."""
+    sentences = sum(map(len, lengths))
+    targets = [
+        generator.randint(2, max_tokens) if generator.random() < short_seq_prob else max_tokens
+        for _ in lengths
+    ]
+    bits = [[generator.getrandbits(32) for _ in range(sentences)] for _ in range(3)]
+    coins = [generator.random() < 0.5 for _ in range(sentences)]
+    return targets, bits[0], coins, bits[1], bits[2]
+
+
+def truncate(a, b, max_tokens, generator: random.Random):
+    """Google's ``truncate_seq_pair``."""
+    a, b = list(a), list(b)
+    while len(a) + len(b) > max_tokens:
+        longer = a if len(a) > len(b) else b
+        if generator.random() < 0.5:
+            del longer[0]
+        else:
+            longer.pop()
+    return a, b
+
+
+def words(starts, candidates):
+    """A row's words: lists of positions."""
+    found = []
+    for position, (start, candidate) in enumerate(zip(starts, candidates, strict=True)):
+        if start:
+            found.append([position])
+        elif candidate:
+            found[-1].append(position)
+    return found
+
+
+def choose_words(row_words, keys, count):
+    """Google's whole-word loop; the greatest key comes first. Returns the chosen positions."""
+    chosen = []
+    for index in sorted(range(len(row_words)), key=lambda w: -keys[w]):
+        if len(chosen) + len(row_words[index]) <= count:
+            chosen += row_words[index]
+    return sorted(chosen)
+
+
+def choose_spans(row_words, keys, lengths, count):
+    """Spans of whole words; ``keys`` and ``lengths`` are by position. Returns position: anchor."""
+    anchors = {}
+    while True:
+        left = count - len(anchors)
+        free = [w for w in row_words if w[0] not in anchors and len(w) <= left]
+        if not free:
+            return anchors
+        first = row_words.index(max(free, key=lambda w: keys[w[0]]))
+        anchor = row_words[first][0]
+        previous = None
+        for word in row_words[first : first + lengths[anchor]]:
+            apart = previous is not None and word[0] != previous + 1
+            if word[0] in anchors or apart or len(anchors) + len(word) > count:
+                break
+            anchors |= dict.fromkeys(word, anchor)
+            previous = word[-1]
+
+
+def _layout(lengths):
+    token_starts, first_sentences, tokens, sentences = [], [], 0, 0
+    for document in lengths:
+        first_sentences.append(sentences)
+        token_starts.append([tokens])
+        for length in document:
+            tokens += length
+            token_starts[-1].append(tokens)
+        sentences += len(document)
+    return token_starts, first_sentences

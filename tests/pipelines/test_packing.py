@@ -1,0 +1,104 @@
+import collections
+import itertools
+import random
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.pipelines.packing import cut_pairs, longest_first, pack
+from bert_tf.pipelines.pairing import Segments
+from bert_tf.pipelines.randomness import fold
+from tests.pipelines import pretraining_twins as twins
+
+IDS = tf.constant([10, 11, 12, 13, 14], tf.int32)
+SPECIAL = {"cls_id": 2, "sep_id": 3, "pad_id": 0}
+
+
+def _pack(a, b):
+    return pack(IDS, [a, b], 12, **SPECIAL)
+
+
+A = tf.constant([0, 3], tf.int64), tf.constant([4, 2], tf.int64)
+B = tf.constant([1, 0], tf.int64), tf.constant([1, 5], tf.int64)
+PAIRS = {
+    "input_word_ids": [
+        [2, 10, 11, 12, 13, 3, 11, 3, 0, 0, 0, 0],
+        [2, 13, 14, 3, 10, 11, 12, 13, 14, 3, 0, 0],
+    ],
+    "input_mask": [[1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0]],
+    "input_type_ids": [[0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]],
+}
+
+
+def _assert_equal(rows, expected):
+    assert rows.keys() == expected.keys()
+    for key, values in expected.items():
+        assert rows[key].dtype == tf.int32
+        np.testing.assert_array_equal(rows[key], values)
+
+
+def test_pairs():
+    _assert_equal(_pack(A, B), PAIRS)
+
+
+def test_pairs_in_a_dataset():
+    dataset = tf.data.Dataset.from_tensors((A, B)).map(_pack)
+    assert dataset.element_spec["input_type_ids"].shape.as_list() == [2, 12]
+    _assert_equal(next(iter(dataset)), PAIRS)
+
+
+def test_one_segment_that_fills_the_row():
+    whole = tf.constant([0]), tf.constant([5])
+    _assert_equal(
+        pack(IDS, [whole], 7, **SPECIAL),
+        {
+            "input_word_ids": [[2, 10, 11, 12, 13, 14, 3]],
+            "input_mask": [[1] * 7],
+            "input_type_ids": [[0] * 7],
+        },
+    )
+
+
+def test_pad_id_need_not_be_zero():
+    row = pack(IDS, [(tf.constant([1]), tf.constant([1]))], 5, cls_id=7, sep_id=8, pad_id=9)
+    assert row["input_word_ids"].numpy().tolist() == [[7, 11, 8, 9, 9]]
+
+
+def test_no_rows():
+    nothing = tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)
+    assert pack(IDS, [nothing, nothing], 12, **SPECIAL)["input_mask"].shape == (0, 12)
+
+
+def test_longest_first_equals_googles_loop():
+    generator = random.Random(0)
+    for most in (2, 3, 7, 8):
+        lengths = list(itertools.product(range(1, 12), repeat=2))
+        kept = longest_first(*map(tf.constant, zip(*lengths, strict=True)), most)
+        for (a, b), kept_a, kept_b in zip(lengths, *kept, strict=True):
+            twin = twins.truncate(range(a), range(b), most, generator)
+            assert (kept_a, kept_b) == tuple(map(len, twin)), (a, b, most)
+
+
+def _segments(n, a, b):
+    bounds = [tf.fill([n], tf.constant(at, tf.int64)) for at in (100, 100 + a, 200, 200 + b)]
+    return Segments(*bounds, labels=tf.zeros([n], tf.int32))
+
+
+def test_cuts_are_distributed_as_googles_loop_cuts():
+    n, generator = 4000, random.Random(1)
+    cut = cut_pairs(_segments(n, 9, 8), 12, fold(3))
+    ours = collections.Counter(map(tuple, np.stack(cut[:4], 1).tolist()))
+    theirs = collections.Counter()
+    for _ in range(n):
+        a, b = twins.truncate(range(100, 109), range(200, 208), 12, generator)
+        theirs[a[0], a[-1] + 1, b[0], b[-1] + 1] += 1
+    # A loses three and B two: binomials, each alone, 1 3 3 1 and 1 2 1 parts.
+    assert len(ours) == len(theirs) == 12
+    for outcome, count in theirs.items():
+        assert abs(ours[outcome] - count) < 4 * (2 * count) ** 0.5, outcome
+
+
+def test_pairs_that_fit_are_not_cut():
+    pairs = _segments(50, 5, 7)
+    for before, after in zip(pairs, cut_pairs(pairs, 12, fold(0)), strict=True):
+        np.testing.assert_array_equal(before, after)

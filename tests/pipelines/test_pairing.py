@@ -1,0 +1,185 @@
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines.pairing import (
+    PairDraws,
+    Tokens,
+    chunk_documents,
+    draw_pairs,
+    draw_targets,
+    pair_sentences,
+    without_empty,
+)
+from bert_tf.pipelines.randomness import fold
+from tests.pipelines import pretraining_twins as twins
+
+
+def _tokens(lengths):
+    flat = [length for document in lengths for length in document]
+    return without_empty(
+        tf.range(sum(flat)),
+        tf.constant(flat, tf.int64),
+        tf.constant(list(map(len, lengths)), tf.int64),
+    )
+
+
+def _tensors(targets, segment_ends, random_next, other_documents, other_starts):
+    return PairDraws(
+        tf.constant(targets, tf.int64),
+        tf.constant(segment_ends, tf.int64),
+        tf.constant(random_next),
+        tf.constant(other_documents, tf.int64),
+        tf.constant(other_starts, tf.int64),
+    )
+
+
+def _random_lengths(generator, longest=12):
+    return [
+        [generator.randint(1, longest) for _ in range(generator.choice([1, 1, 2, 5, 30]))]
+        for _ in range(generator.randint(1, 7))
+    ]
+
+
+LAST = 2**32 - 1  # The draw for the last of the things to choose from; 0 is that for the first.
+
+
+def test_literal_pairs():
+    # Tokens 0-1, 2-4, 5-5 and 6-7 are document 0; 8-11 and 12-13 document 1; 14 document 2.
+    tokens = _tokens([[2, 3, 1, 2], [4, 2], [1]])
+    draws = _tensors(
+        targets=[6, 6, 6],
+        #                document 0    document 1  document 2
+        segment_ends=   [LAST, 0, 0, 0, LAST, 0, 0],
+        random_next=    [False, True, False, True, True, False, False],
+        other_documents=[0, 0, 0, LAST, LAST, 0, LAST],
+        other_starts=   [0, 0, 0, 0, 0, LAST, LAST],
+    )  # fmt: skip
+    pairs = pair_sentences(tokens, draws)
+    np.testing.assert_array_equal(
+        np.stack(pairs, 1),
+        [
+            (0, 5, 5, 6, 0),  # Three sentences fill 6: A is the first two, as drawn; B follows.
+            (6, 8, 14, 15, 1),  # One is left: B is random though 4 are missing and 1 is found.
+            (8, 12, 14, 15, 1),  # The two of document 1; B is drawn random: its last is put back,
+            (12, 14, 6, 8, 1),  # and makes a chunk; the first other document, its last sentence.
+            (14, 15, 12, 14, 1),
+        ],
+    )
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_equals_the_plain_loop(number):
+    generator = random.Random(number)
+    lengths = _random_lengths(generator)
+    draws = twins.draw_like_google(lengths, generator.choice([2, 9, 40]), 0.3, generator)
+    pairs = pair_sentences(_tokens(lengths), _tensors(*draws))
+    assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(lengths, draws)]
+
+
+def test_equals_the_plain_loop_on_a_long_document_in_a_dataset():
+    generator = random.Random(0)
+    lengths = [[generator.randint(1, 30) for _ in range(3000)], [3], [2, 2]]
+    draws = twins.draw_like_google(lengths, 60, 0.5, generator)
+    dataset = tf.data.Dataset.from_tensors((_tokens(lengths), _tensors(*draws)))
+    (pairs,) = dataset.map(lambda tokens, draws: pair_sentences(Tokens(*tokens), PairDraws(*draws)))
+    assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(lengths, draws)]
+
+
+def test_every_sentence_is_covered_and_labels_say_what_is_so():
+    generator = random.Random(4)
+    lengths = [[generator.randint(1, 9) for _ in range(200)] for _ in range(5)]
+    tokens = _tokens(lengths)
+    bounds = tf.gather(tokens.token_splits, tokens.sentence_splits).numpy()
+    draws = draw_pairs(1000, 5, 30, 0.2, fold(8))
+    a_start, a_end, b_start, b_end, labels = np.stack(pair_sentences(tokens, draws), 1).T
+    owner_a, owner_b = (np.searchsorted(bounds, at, "right") for at in (a_start, b_start))
+    follows = labels == 0
+    np.testing.assert_array_equal(b_start[follows], a_end[follows])
+    assert (owner_a[follows] == owner_b[follows]).all()
+    assert (owner_a[~follows] != owner_b[~follows]).all()
+    assert follows.any() and not follows.all()
+    assert (a_start < a_end).all() and (b_start < b_end).all()
+    # What a random B displaced comes back: A and the true Bs are the text, once and in order.
+    ends = np.where(follows, b_end, a_end)
+    assert a_start[0] == 0 and ends[-1] == bounds[-1]
+    np.testing.assert_array_equal(a_start[1:], ends[:-1])
+
+
+def test_the_only_document_gives_its_own_random_segments():
+    draws = _tensors([4], [0, 0], [True, True], [LAST, 0], [LAST, 0])
+    pairs = pair_sentences(_tokens([[3, 3]]), draws)
+    np.testing.assert_array_equal(np.stack(pairs, 1), [(0, 3, 3, 6, 1), (3, 6, 0, 3, 1)])
+
+
+def test_distribution_equals_that_of_the_plain_loop():
+    """Other generator, same statistics: label, length of A and B, A's share of its chunk."""
+    generator = random.Random(11)
+    lengths = [[generator.randint(2, 20) for _ in range(60)] for _ in range(40)]
+    tokens = _tokens(lengths)
+
+    def features(rows):
+        a_start, a_end, b_start, b_end, label = np.asarray(rows, np.float64).T
+        return np.stack([label, a_end - a_start, b_end - b_start, (b_end - b_start) ** 2], 1)
+
+    pair = tf.function(lambda i: pair_sentences(tokens, draw_pairs(2400, 40, 50, 0.3, fold(1, i))))
+    ours = np.concatenate([features(np.stack(pair(tf.constant(i)), 1)) for i in range(20)])
+    theirs = np.concatenate(
+        [
+            features(twins.pairs(lengths, twins.draw_like_google(lengths, 50, 0.3, generator)))
+            for _ in range(20)
+        ]
+    )
+    # Rows of one document share their target; the tolerance counts a document as one draw.
+    error = (ours.std(0) ** 2 * 2 / 800) ** 0.5
+    np.testing.assert_array_less(np.abs(ours.mean(0) - theirs.mean(0)), 4 * error)
+    np.testing.assert_allclose(len(ours), len(theirs), rtol=0.05)
+
+
+def test_draws():
+    draws = draw_pairs(20_000, 3, 10, 0.0, fold(2))
+    assert draws.targets.numpy().tolist() == [10, 10, 10]
+    np.testing.assert_allclose(np.mean(draws.random_next), 0.5, atol=4 * 0.5 / 20_000**0.5)
+    drawn = [draws.segment_ends, draws.other_documents, draws.other_starts]
+    correlation = np.corrcoef(np.stack([*drawn, draws.random_next]).astype(np.float64))
+    np.testing.assert_allclose(correlation, np.eye(4), atol=4 / 20_000**0.5)
+
+
+def test_short_targets():
+    n = 20_000
+    always = draw_targets(n, 6, 1.0, fold(2)).numpy()
+    shares = np.bincount(always, minlength=7) / n
+    np.testing.assert_allclose(shares, [0, 0, *[0.2] * 5], atol=4 * (0.16 / n) ** 0.5)
+    sometimes = draw_targets(n, 1000, 0.1, fold(2)).numpy()
+    expected = 0.1 * 998 / 999
+    np.testing.assert_allclose(
+        np.mean(sometimes < 1000), expected, atol=4 * (expected * 0.9 / n) ** 0.5
+    )
+
+
+def test_sentences_and_documents_without_tokens_are_dropped():
+    tokens = without_empty(
+        tf.constant([7, 8, 9]),
+        tf.constant([0, 2, 0, 0, 0, 1], tf.int64),
+        tf.constant([3, 1, 2], tf.int64),
+    )
+    assert tokens.ids.numpy().tolist() == [7, 8, 9]
+    assert tokens.token_splits.numpy().tolist() == [0, 2, 3]
+    assert tokens.sentence_splits.numpy().tolist() == [0, 1, 2]
+
+
+def test_chunks_hold_every_token_once():
+    tokens = _tokens([[3, 4, 2], [1], [5]])
+    chunks = chunk_documents(tokens, tf.constant([4, 4, 5], tf.int64))
+    np.testing.assert_array_equal(
+        np.stack(chunks, 1),
+        [
+            (0, 4, 4, 4, 0),
+            (4, 8, 8, 8, 0),
+            (8, 9, 9, 9, 0),
+            (9, 10, 10, 10, 0),
+            (10, 15, 15, 15, 0),
+        ],
+    )

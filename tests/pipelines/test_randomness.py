@@ -1,0 +1,68 @@
+import collections
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.pipelines import randomness
+from bert_tf.pipelines.randomness import Operation, below, bits, fold, permutation, uniform
+
+
+def test_draws_are_the_same_in_every_version():
+    """A resumed run must go on with the numbers that it began with."""
+    seed = fold(7, 1, Operation.ROW_ORDER)
+    assert bits([3], seed).numpy().tolist() == [1386894878, 3584523963, 1270026929]
+    assert permutation(6, seed).numpy().tolist() == [5, 2, 0, 3, 4, 1]
+    assert list(map(int, Operation)) == list(range(14))
+
+
+def test_fold_tells_order_and_number_of_data_apart():
+    data = [(), (0,), (0, 0), (1,), (1, 2), (2, 1), (12,), (1, 2, 0)]
+    seeds = {tuple(fold(5, *values).numpy()) for values in data}
+    seeds |= {tuple(fold(6, *values).numpy()) for values in data}
+    assert len(seeds) == 2 * len(data)
+
+
+def test_fold_takes_tensors_in_a_graph():
+    folded = tf.function(lambda epoch: fold(3, epoch, 2))(tf.constant(9, tf.int64))
+    np.testing.assert_array_equal(folded, fold(3, 9, 2))
+
+
+def test_bits_fill_32_bits():
+    drawn = bits([10_000], fold(0)).numpy()
+    assert drawn.dtype == np.int64
+    assert drawn.min() >= 0
+    assert drawn.max() < 2**32
+    # Each bit is set in half of the draws: four standard deviations are 0.02.
+    shares = [np.mean(drawn >> bit & 1) for bit in range(32)]
+    np.testing.assert_allclose(shares, 0.5, atol=0.02)
+
+
+def test_uniform():
+    drawn = uniform([10_000], fold(0)).numpy()
+    assert drawn.dtype == np.float32
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
+    np.testing.assert_allclose(np.mean(drawn < 0.15), 0.15, atol=4 * (0.15 * 0.85 / 1e4) ** 0.5)
+
+
+def test_below_is_uniform_and_never_reaches_the_bound():
+    extremes = tf.constant([0, 2**32 - 1], tf.int64)
+    for bound, last in [(1, 0), (0, 0), (3, 2), (2**31 - 1, 2**31 - 2)]:
+        assert below(extremes, bound).numpy().tolist() == [0, last]
+    counts = np.bincount(below(bits([30_000], fold(1)), 3).numpy())
+    np.testing.assert_allclose(counts / 30_000, 1 / 3, atol=4 * (2 / 9 / 3e4) ** 0.5)
+
+
+def test_permutations_are_equally_likely():
+    draw = tf.function(lambda i: permutation(3, fold(2, i)))
+    n = 1200
+    counts = collections.Counter(tuple(draw(tf.constant(i)).numpy()) for i in range(n))
+    assert len(counts) == 6
+    assert all(sorted(order) == [0, 1, 2] for order in counts)
+    np.testing.assert_allclose(
+        [count / n for count in counts.values()], 1 / 6, atol=4 * (5 / 36 / n) ** 0.5
+    )
+
+
+def test_permutation_of_nothing():
+    assert randomness.permutation(0, fold(0)).shape == (0,)

@@ -1,0 +1,300 @@
+"""The pretrain command, run as a user runs it: results, resumption, refusals, bad input."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+TINY = {
+    "vocab_size": 200,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+}
+
+
+def _corpus(path, documents=40, seed=0):
+    rng = random.Random(seed)
+    words = [
+        "".join(rng.choices("abcdefghij", k=rng.randint(2, 6))) for _ in range(120)
+    ]
+    with path.open("w") as file:
+        for _ in range(documents):
+            for _ in range(rng.randint(3, 9)):
+                file.write(" ".join(rng.choices(words, k=rng.randint(4, 12))).capitalize() + ".\n")
+            file.write("\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    _corpus(folder / "corpus.txt")
+    (folder / "config.json").write_text(json.dumps(TINY))
+    return folder
+
+
+def _arguments(inputs, model_dir, **changes):
+    flags = {
+        "input": inputs / "corpus.txt",
+        "bert_config": inputs / "config.json",
+        "vocab_size": 150,
+        "max_seq_length": 32,
+        "train_batch_size": 8,
+        "eval_batch_size": 8,
+        "num_train_steps": 12,
+        "save_checkpoints_steps": 4,
+        "learning_rate": 1e-2,
+        "model_dir": model_dir,
+        **changes,
+    }
+    given = [f"--{name}={value}" for name, value in flags.items() if value is not None]
+    return [sys.executable, "-m", "bert_tf.pretrain", *given]
+
+
+def _run(inputs, model_dir, **changes):
+    return subprocess.run(
+        _arguments(inputs, model_dir, **changes), capture_output=True, text=True
+    )
+
+
+def _weights(model_dir, step):
+    reader = tf.train.load_checkpoint(f"{model_dir}/checkpoints/step-{step:08d}/variables")
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def _assert_bit_equal(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def finished(inputs, tmp_path_factory):
+    """A run of 12 steps that nothing interrupted: its directory and what it printed."""
+    model_dir = tmp_path_factory.mktemp("finished") / "run"
+    done = _run(inputs, model_dir)
+    assert done.returncode == 0, done.stderr
+    return model_dir, done.stdout
+
+
+def test_what_a_run_leaves(finished):
+    model_dir, printed = finished
+    for name in ("flags.json", "vocab.txt", "bert_config.json", "export/1/saved_model.pb"):
+        assert (model_dir / name).is_file(), name
+    assert sorted(os.listdir(model_dir / "checkpoints")) == [
+        "step-00000004",
+        "step-00000008",
+        "step-00000012",
+    ]
+    results = json.loads((model_dir / "results.json").read_text())
+    evaluation = results["evaluation"]
+    assert results["step"] == 12
+    assert 0 < evaluation["masked_lm_baseline"] < 1
+    assert f"{evaluation['masked_lm_accuracy']:6.1%}" in printed
+    assert f"{evaluation['next_sentence_baseline']:6.1%}" in printed
+    assert "Corpus: 1 file, google, 40 documents," in printed
+    events = list((model_dir / "logs").rglob("*tfevents*"))
+    assert {path.parent.name for path in events} == {"train", "eval"}
+
+
+def test_a_finished_command_prints_its_results_again(finished, inputs):
+    model_dir, printed = finished
+    again = _run(inputs, model_dir)
+    assert again.returncode == 0
+    assert again.stdout.startswith(f"{model_dir} holds this run, finished.")
+    assert again.stdout.split("finished.")[1].strip() == printed[printed.index("Held-out") :].strip()
+
+
+def test_changed_flags_are_refused_by_name(finished, inputs):
+    model_dir, _ = finished
+    refused = _run(inputs, model_dir, learning_rate=1e-3, masking="span", keep_checkpoints=9)
+    assert refused.returncode == 1
+    assert "--learning_rate=0.001 (was 0.01), --masking=span (was token)." in refused.stderr
+    assert "keep_checkpoints" not in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [0.3, 0.6, 0.9])
+def test_killed_at_any_instant_and_started_again(finished, inputs, tmp_path, moment):
+    """Killed by SIGKILL at fractions of its life, some in the middle of a save, again and again."""
+    model_dir = tmp_path / "run"
+    arguments = _arguments(inputs, model_dir)
+    began = time.monotonic()
+    whole = _run(inputs, tmp_path / "timed")
+    lasted = time.monotonic() - began
+    assert whole.returncode == 0
+    for _ in range(3):
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(lasted * moment)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = _run(inputs, model_dir)
+    assert done.returncode == 0, done.stderr
+    _assert_bit_equal(_weights(model_dir, 12), _weights(finished[0], 12))
+    one, other = (
+        json.loads(pathlib.Path(path, "results.json").read_text())
+        for path in (model_dir, finished[0])
+    )
+    assert one["evaluation"] == other["evaluation"]
+
+
+@pytest.mark.slow
+def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
+    """Ctrl-C keeps a checkpoint of the very step, from which the end is the same bit for bit."""
+    steps = {"num_train_steps": 400, "save_checkpoints_steps": 1000, "steps_per_loop": 1}
+    assert _run(inputs, tmp_path / "whole", **steps).returncode == 0
+    model_dir = tmp_path / "run"
+    process = subprocess.Popen(
+        _arguments(inputs, model_dir, **steps),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stdout:
+        if line.startswith("Model:"):
+            break
+    logs = model_dir / "logs" / "train"
+    while not (logs.is_dir() and any(path.stat().st_size > 2000 for path in logs.iterdir())):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "The same command goes on from there." in stdout
+    (kept,) = os.listdir(model_dir / "checkpoints")
+    assert 0 < int(kept.removeprefix("step-")) < 400
+    done = _run(inputs, model_dir, **steps)
+    assert done.returncode == 0, done.stderr
+    assert f"Going on from the checkpoint at step {int(kept.removeprefix('step-'))}." in done.stdout
+    _assert_bit_equal(_weights(model_dir, 400), _weights(tmp_path / "whole", 400))
+
+
+@pytest.mark.slow
+def test_a_truncated_newest_checkpoint_is_passed_over(finished, inputs, tmp_path):
+    model_dir = tmp_path / "run"
+    first = _run(inputs, model_dir)
+    assert first.returncode == 0
+    (model_dir / "results.json").unlink()
+    data = model_dir / "checkpoints/step-00000012/variables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-100])
+    done = _run(inputs, model_dir)
+    assert done.returncode == 0, done.stderr
+    assert "Passed over the checkpoint" in done.stdout
+    assert "Going on from the checkpoint at step 8." in done.stdout
+    _assert_bit_equal(_weights(model_dir, 12), _weights(finished[0], 12))
+
+
+@pytest.mark.slow
+def test_phases_resume_in_the_second(inputs, tmp_path):
+    flags = {"max_seq_length": None, "phases": "16:0.5,48:0.5", "save_checkpoints_steps": 3}
+    assert _run(inputs, tmp_path / "whole", **flags).returncode == 0
+    model_dir = tmp_path / "run"
+    assert _run(inputs, model_dir, **flags).returncode == 0
+    for gone in ("results.json", "checkpoints/step-00000012/manifest.json"):
+        (model_dir / gone).unlink()
+    done = _run(inputs, model_dir, **flags)
+    assert "Going on from the checkpoint at step 9." in done.stdout, done.stderr
+    assert "Training at length 48" in done.stdout and "Training at length 16" not in done.stdout
+    _assert_bit_equal(_weights(model_dir, 12), _weights(tmp_path / "whole", 12))
+
+
+def _error(inputs, tmp_path, **changes):
+    done = _run(inputs, tmp_path / "run", **changes)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 1 and lines[0].startswith("Error: "), done.stderr
+    return lines[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("empty.txt", b"", "empty.txt"),
+        ("bytes.txt", b"A good line.\nA bad \xff one.\n\nMore.\n", "byte 19"),
+        ("one.txt", b"One sentence.\nAnother one.\nA third.\n", "--nsp=false"),
+    ],
+)
+def test_bad_corpora(inputs, tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert message in _error(inputs, tmp_path, input=path)
+
+
+@pytest.mark.slow
+def test_bad_files_and_flags(inputs, tmp_path):
+    assert "nothing*.txt" in _error(inputs, tmp_path, input=tmp_path / "nothing*.txt")
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\n")
+    assert "[MASK]" in _error(inputs, tmp_path, vocab_file=vocabulary)
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\nword\n")
+    assert "word" in _error(inputs, tmp_path / "b", vocab_file=vocabulary)
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + "".join(
+        f"w{number}\n" for number in range(300)))
+    assert "200" in _error(inputs, tmp_path / "c", vocab_file=vocabulary)
+    assert "64 positions" in _error(inputs, tmp_path / "d", max_seq_length=65)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**TINY, "num_attention_heads": 3}))
+    assert "not a multiple of num_attention_heads 3" in _error(
+        inputs, tmp_path / "e", bert_config=config
+    )
+
+
+@pytest.mark.slow
+def test_a_single_document_trains_without_next_sentence_prediction(inputs, tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_text("".join(f"Sentence number {number} of one document.\n" for number in range(60)))
+    done = _run(inputs, tmp_path / "run", input=path, nsp="false", num_train_steps=3)
+    assert done.returncode == 0, done.stderr
+    assert "nothing is held out" in done.stdout
+
+
+@pytest.mark.slow
+def test_no_tpu_is_told_in_time(inputs, tmp_path):
+    began = time.monotonic()
+    assert "TPU" in _error(inputs, tmp_path, tpu="grpc://127.0.0.1:9")
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.slow
+def test_a_dry_run_writes_nothing(inputs, tmp_path):
+    done = _run(inputs, tmp_path / "run", dry_run="true")
+    assert done.returncode == 0, done.stderr
+    assert "Parameters: 9," in done.stdout and "Nothing was written." in done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_googles_flags_are_understood(inputs, tmp_path):
+    arguments = [
+        sys.executable,
+        "-m",
+        "bert_tf.pretrain",
+        f"--input_file={tmp_path}/none.txt",
+        f"--output_dir={tmp_path}/run",
+        f"--bert_config_file={inputs}/config.json",
+        "--iterations_per_loop=10",
+        "--dupe_factor=5",
+        "--use_tpu=False",
+        "--do_train",
+    ]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == 1 and "none.txt" in done.stderr
+    assert done.stdout.splitlines()[:3] == [
+        "--dupe_factor is ignored: every epoch pairs and masks the text anew.",
+        "--use_tpu is ignored: --tpu=NAME alone chooses a TPU.",
+        "--do_train is ignored: a run trains and then evaluates.",
+    ]
+    assert json.loads((tmp_path / "run" / "flags.json").read_text())["steps_per_loop"] == 10

@@ -1,0 +1,251 @@
+"""Checkpoints survive what can happen to a process and to a disk."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.training import checkpoints
+
+
+class Killed(BaseException):
+    """Ends the process for all that `except Exception` can tell."""
+
+
+def _variables(value):
+    return {
+        "model/kernel": keras.Variable(np.full((3, 2), value, np.float32), name="kernel"),
+        "optimizer/iteration": keras.Variable(value, dtype="int64", name="iteration"),
+    }
+
+
+def _values(variables):
+    return [float(np.max(v.numpy())) for v in variables.values()]
+
+
+def _save(directory, step, keep=3):
+    return checkpoints.save(str(directory), step, _variables(step), {"pool": step}, keep=keep)
+
+
+def _restored_step(directory):
+    """The newest intact checkpoint's step; its variables are checked to be that step's."""
+    variables = _variables(0)
+    restored = checkpoints.restore_latest(str(directory), variables)
+    if restored is None:
+        return None
+    assert _values(variables) == [restored.step, restored.step]
+    assert restored.extra == {"pool": restored.step}
+    return restored.step
+
+
+def test_every_bit_comes_back(tmp_path):
+    values = np.array([0.1, -0.0, np.inf, np.nan, 1e-45], np.float32)
+    path = checkpoints.save(
+        str(tmp_path), 12, {"model/a b:0": keras.Variable(values)}, {"cursor": [1, 2, 3]}
+    )
+    fresh = {"model/a b:0": keras.Variable(np.zeros(5, np.float32))}
+    restored = checkpoints.restore_latest(str(tmp_path), fresh)
+    assert restored == (12, {"cursor": [1, 2, 3]}, path, [])
+    assert path == str(tmp_path / "step-00000012")
+    assert fresh["model/a b:0"].numpy().tobytes() == values.tobytes()
+
+
+def test_the_manifest_lists_every_file_with_size_and_hash(tmp_path):
+    path = pathlib.Path(_save(tmp_path, 5))
+    manifest = json.loads((path / "manifest.json").read_text())
+    files = {file.name for file in path.iterdir()} - {"manifest.json"}
+    assert set(manifest["files"]) == files
+    assert files == {"variables.index", "variables.data-00000-of-00001"}
+    for name, entry in manifest["files"].items():
+        assert entry["bytes"] == (path / name).stat().st_size
+        assert len(entry["sha256"]) == 64
+
+
+def test_no_directory_and_an_empty_one_hold_nothing(tmp_path):
+    assert _restored_step(tmp_path / "missing") is None
+    assert _restored_step(tmp_path) is None
+
+
+def test_the_last_ones_are_kept(tmp_path):
+    for step in (10, 20, 30, 100_000_000):
+        _save(tmp_path, step, keep=2)
+    assert sorted(os.listdir(tmp_path)) == ["step-00000030", "step-100000000"]
+    assert _restored_step(tmp_path) == 100_000_000
+
+
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "reason"),
+    [
+        ("variables.data-00000-of-00001", _truncate, r"has 31 bytes instead of 32\."),
+        ("variables.data-00000-of-00001", _flip_a_bit, "right size but other contents than were saved"),
+        ("variables.index", pathlib.Path.unlink, "variables.index is missing or cannot be read"),
+        ("manifest.json", _truncate, None),
+        ("manifest.json", lambda path: path.write_text("{}"), "its manifest.json is damaged"),
+        ("manifest.json", lambda path: path.write_text("[1"), "its manifest.json is damaged"),
+        ("manifest.json", pathlib.Path.unlink, "its save did not end"),
+    ],
+)
+def test_a_damaged_newest_one_is_passed_over(tmp_path, name, damage, reason):
+    _save(tmp_path, 1)
+    damage(pathlib.Path(_save(tmp_path, 2)) / name)
+    variables = _variables(0)
+    restored = checkpoints.restore_latest(str(tmp_path), variables)
+    if reason is None:  # the newline after the JSON text: nothing is lost
+        assert restored.step == 2
+        return
+    assert (restored.step, _values(variables)) == (1, [1, 1])
+    (warning,) = restored.warnings
+    assert warning.startswith(f"Passed over the checkpoint {tmp_path}/step-00000002: ")
+    assert re.search(reason, warning)
+    # Training goes on from 1 and saves 2 again.
+    _save(tmp_path, 2)
+    assert _restored_step(tmp_path) == 2
+
+
+def test_if_none_is_intact_training_does_not_start_anew_in_silence(tmp_path):
+    _truncate(pathlib.Path(_save(tmp_path, 1)) / "variables.index")
+    message = r"No checkpoint in .* is intact: bring one back from a copy, or delete them to start"
+    with pytest.raises(ValueError, match=message):
+        checkpoints.restore_latest(str(tmp_path), _variables(0))
+
+
+def test_an_intact_step_is_not_written_again(tmp_path):
+    path = pathlib.Path(_save(tmp_path, 4))
+    before = (path / "manifest.json").stat().st_mtime_ns
+    _save(tmp_path, 4)
+    assert (path / "manifest.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("write", ["SaveV2", "_fingerprint", "_force_to_disk", "rename"])
+def test_killed_at_any_stage_of_a_save_the_one_before_is_restored(tmp_path, monkeypatch, write):
+    owner = {"SaveV2": tf.raw_ops, "rename": tf.io.gfile}.get(write, checkpoints)
+    _save(tmp_path, 1)
+    original = getattr(owner, write)
+    for calls_before in range(20):
+        remaining = [calls_before]
+
+        def stage(*args, remaining=remaining, **kwargs):
+            if not remaining[0]:
+                raise Killed
+            remaining[0] -= 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, write, stage)
+        killed = False
+        try:
+            _save(tmp_path, 2)
+        except Killed:
+            killed = True
+        monkeypatch.setattr(owner, write, original)
+        # Once the manifest is in place the new one counts, and not before.
+        finished = (tmp_path / "step-00000002" / "manifest.json").exists()
+        assert _restored_step(tmp_path) == (2 if finished else 1)
+        if not killed:
+            assert finished
+            assert calls_before > 0
+            return
+        if finished:
+            tf.io.gfile.rmtree(str(tmp_path / "step-00000002"))
+    pytest.fail("the stage was never passed")
+
+
+def test_killed_while_an_old_one_is_deleted(tmp_path, monkeypatch):
+    _save(tmp_path, 1)
+    _save(tmp_path, 2)
+
+    def killed(path):
+        raise Killed
+
+    monkeypatch.setattr(tf.io.gfile, "rmtree", killed)
+    with pytest.raises(Killed):
+        _save(tmp_path, 3, keep=1)
+    assert _restored_step(tmp_path) == 3
+    monkeypatch.undo()
+    _save(tmp_path, 4, keep=1)
+    assert os.listdir(tmp_path) == ["step-00000004"]
+
+
+_FULL_DISK = """
+import resource, sys
+import keras, numpy as np
+from bert_tf.training import checkpoints
+directory = sys.argv[1]
+variables = lambda size: {"model/kernel": keras.Variable(np.ones(size, np.float32))}
+checkpoints.save(directory, 1, variables(10), {})
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    checkpoints.save(directory, 2, variables(1_000_000), {})
+except OSError as error:
+    print("MESSAGE", error)
+"""
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
+    """A limit on the size of files fails a write half-way, as a full disk does."""
+    done = subprocess.run(
+        [sys.executable, "-c", _FULL_DISK, str(tmp_path)], capture_output=True, text=True
+    )
+    (message,) = [line for line in done.stdout.splitlines() if line.startswith("MESSAGE")]
+    assert message.startswith(f"MESSAGE The checkpoint of step 2 could not be saved in {tmp_path} (")
+    assert message.endswith(
+        "): make room there or mend it, and start again; the checkpoints before it are intact."
+    )
+    assert os.listdir(tmp_path) == ["step-00000001"]
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="The checkpoint of step 3 could not be saved in .*/file"):
+        _save(tmp_path / "file", 3)
+
+
+def test_differences_are_named_and_nothing_is_assigned(tmp_path):
+    path = _save(tmp_path, 1)
+    variables = {
+        "model/kernel": keras.Variable(np.zeros((2, 2), np.float32)),
+        "model/bias": keras.Variable(np.zeros(2, np.float32)),
+    }
+    with pytest.raises(ValueError) as caught:
+        checkpoints.restore_latest(str(tmp_path), variables)
+    assert str(caught.value) == (
+        f"The checkpoint {path} is of another model or optimizer: model/bias is not in it; "
+        "optimizer/iteration is in it alone; "
+        "model/kernel is float32 (3, 2) in it and float32 (2, 2) here."
+    )
+    assert not variables["model/kernel"].numpy().any()
+
+
+def test_a_long_list_of_differences_is_cut(tmp_path):
+    _save(tmp_path, 1)
+    variables = {f"model/{i}": keras.Variable(0.0) for i in range(9)}
+    with pytest.raises(ValueError, match="model/4 is not in it, and 6 more"):
+        checkpoints.restore_latest(str(tmp_path), variables)
+
+
+def test_a_prefix_restores_a_part(tmp_path):
+    _save(tmp_path, 6)
+    part = {"model/kernel": keras.Variable(np.zeros((3, 2), np.float32))}
+    restored = checkpoints.restore_latest(str(tmp_path), part, prefix="model/")
+    assert (restored.step, _values(part)) == (6, [6])
+
+
+def test_at_least_one_is_kept(tmp_path):
+    with pytest.raises(ValueError, match="At least one checkpoint has to be kept, got keep=0"):
+        _save(tmp_path, 1, keep=0)

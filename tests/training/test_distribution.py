@@ -1,0 +1,123 @@
+"""The choice of devices and precision, and what is said where a TPU is not there."""
+
+import contextlib
+import re
+import socket
+import time
+
+import keras
+import pytest
+import tensorflow as tf
+
+from bert_tf.training import distribution
+
+NO_TPU = (
+    r"^No TPU was found at '{}' \({}.*\): check the name, and that tensorflow-tpu is installed on "
+    r"a TPU VM, or leave the TPU out to run on the CPU or GPU\.$"
+)
+
+
+@pytest.fixture
+def restore_precision():
+    yield
+    distribution.set_precision("float32", "CPU")
+
+
+def test_without_a_gpu_auto_is_the_cpu():
+    chosen = distribution.choose_strategy()
+    assert chosen.device_type == "CPU"
+    assert re.fullmatch(r"one device: the CPU \(\d+ cores\)", chosen.description)
+    assert chosen.strategy.num_replicas_in_sync == 1
+
+
+def test_mirrored_takes_every_logical_cpu():
+    chosen = distribution.choose_strategy("mirrored")
+    count = len(tf.config.list_logical_devices("CPU"))
+    assert chosen.strategy.num_replicas_in_sync == count
+    assert chosen.description == f"MirroredStrategy on {count} logical CPU devices"
+
+
+def test_a_running_cpu_cannot_be_split():
+    tf.zeros(())
+    message = "The CPU cannot be split into 7 logical devices once TensorFlow has started"
+    with pytest.raises(ValueError, match=message):
+        distribution.choose_strategy("mirrored", logical_cpus=7)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "tpu", "message"),
+    [
+        ("horovod", None, "Unknown strategy 'horovod': expected one of auto, one_device, mirrored"),
+        ("mirrored", "local", "A TPU .'local'. was given with strategy 'mirrored'"),
+        ("auto", "", "No TPU was named: give its name, 'local' or grpc://host:port, or set TPU_NA"),
+        ("tpu", None, "No TPU was named"),
+        ("auto", "http://there", "The TPU's address 'http://there' is not of the form grpc://host"),
+        ("auto", "grpc://:8470", "The TPU's address 'grpc://:8470' is not of the form grpc://host"),
+        ("auto", "grpc://a:b", "The TPU's address 'grpc://a:b' is not of the form grpc://host:por"),
+        ("auto", "grpc://localhost:99999", NO_TPU.format("grpc://localhost:99999", "")),
+    ],
+)
+def test_contradictions_are_refused(strategy, tpu, message, monkeypatch):
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with pytest.raises(ValueError, match=message):
+        distribution.choose_strategy(strategy, tpu=tpu)
+
+
+def test_a_closed_port_is_told_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    address = f"grpc://127.0.0.1:{port}"
+    with pytest.raises(ValueError, match=NO_TPU.format(address, r"\[Errno 111\] Connection refus")):
+        distribution.choose_strategy(tpu=address)
+
+
+def test_no_tpu_on_this_machine():
+    with pytest.raises(ValueError, match=NO_TPU.format("local", "TPUs not found in the cluster")):
+        distribution.choose_strategy(tpu="local")
+
+
+def test_the_environment_names_the_tpu(monkeypatch):
+    monkeypatch.setenv("TPU_NAME", "local")
+    with pytest.raises(ValueError, match="No TPU was found at 'local'"):
+        distribution.choose_strategy("tpu")
+
+
+def test_an_unanswered_initialisation_is_left_behind(monkeypatch):
+    monkeypatch.setattr(distribution, "_INITIALISE_SECONDS", 0.05)
+    monkeypatch.setattr(distribution, "_initialise_tpu", lambda tpu: time.sleep(1))
+    with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "no answer in 0 seconds")):
+        distribution.choose_strategy(tpu="my-tpu")
+
+
+@pytest.mark.slow
+def test_an_address_that_accepts_and_never_answers_is_told_within_twenty_seconds():
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
+        address = f"grpc://127.0.0.1:{server.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(ValueError, match=NO_TPU.format(address, "no answer in 12 seconds")):
+            distribution.choose_strategy(tpu=address)
+        assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "policy", "rewrite"),
+    [
+        ("float32", "GPU", "float32", False),
+        ("bfloat16", "GPU", "mixed_bfloat16", False),
+        ("bfloat16", "TPU", "mixed_bfloat16", False),
+        ("bfloat16", "CPU", "float32", True),
+    ],
+)
+def test_precision_is_a_policy_or_a_graph_rewrite(
+    precision, device, policy, rewrite, restore_precision
+):
+    assert distribution.set_precision(precision, device) == policy
+    assert keras.config.dtype_policy().name == policy
+    options = tf.config.optimizer.get_experimental_options()
+    assert options["auto_mixed_precision_onednn_bfloat16"] is rewrite
+
+
+def test_an_unknown_precision_is_refused():
+    message = r"Unknown precision 'float16': expected one of float32, bfloat16\."
+    with pytest.raises(ValueError, match=message):
+        distribution.set_precision("float16", "GPU")

@@ -1,0 +1,321 @@
+"""The training loop on one device: against a plain step, across restarts, and what a TPU needs."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.config import BertConfig
+from bert_tf.modeling import BertPretrainer
+from bert_tf.training import checkpoints, losses, optimizers
+from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.schedules import WarmupLinearDecay
+
+from .conftest import PREDICTIONS, SEQUENCE, batches_dataset, random_batch, small_model
+
+CLIP_NORM = 0.5  # well below the small model's gradient norms, so clipping always acts
+
+
+def _loop(model, *, seed=1, **options):
+    schedule = WarmupLinearDecay(1e-2, warmup_steps=2, total_steps=20)
+    optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
+    strategy = tf.distribute.get_strategy()
+    return PretrainingLoop(
+        model, optimizer, strategy, seed=seed, clip_norm=CLIP_NORM, **options
+    )
+
+
+def _weights(model):
+    return [v.numpy() for v in model.trainable_variables]
+
+
+def _assert_close(ours, theirs, atol=1e-6):
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=atol)
+
+
+def _assert_equal(ours, theirs):
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def _plain_training(model, batches):
+    """The same updates without the loop: one tape, the paper's means, clip, Adam."""
+    schedule = WarmupLinearDecay(1e-2, warmup_steps=2, total_steps=20)
+    optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
+    rows = []
+    for batch in batches:
+        with tf.GradientTape() as tape:
+            outputs = model({k.name: batch[k.name] for k in model.inputs}, training=True)
+            sums = losses.batch_sums(
+                outputs, {key: tf.constant(value) for key, value in batch.items()}
+            )
+            masked_lm = sums.masked_lm_loss / (batch["masked_lm_weights"].sum() + 1e-5)
+            next_sentence = sums.next_sentence_loss / len(batch["input_mask"])
+            loss = masked_lm + next_sentence
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        gradients = [tf.convert_to_tensor(g) for g in gradients]
+        norm = np.sqrt(sum((g.numpy().astype(np.float64) ** 2).sum() for g in gradients))
+        scale = min(1.0, CLIP_NORM / norm)
+        optimizer.apply([g * scale for g in gradients])
+        rows.append((sums, norm))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def plain():
+    model = small_model()
+    rows = _plain_training(model, [random_batch(i) for i in range(4)])
+    return _weights(model), rows
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"jit_compile": True}, {"gradient_accumulation_steps": 4}],
+    ids=["plain", "xla", "accumulated"],
+)
+def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
+    weights, rows = plain
+    model = small_model()
+    loop = _loop(model, **options)
+    iterator = loop.distribute(batches_dataset(4))
+    result = loop.train(iterator, 1), loop.train(iterator, 3)
+    _assert_close(_weights(model), weights)
+    last = [sums for sums, _ in rows[1:]]
+    weight = sum(float(sums.masked_lm_weight) for sums in last)
+    expected = {
+        "step": 4,
+        "masked_lm_loss": sum(float(sums.masked_lm_loss) for sums in last) / weight,
+        "masked_lm_accuracy": sum(float(sums.masked_lm_correct) for sums in last) / weight,
+        "next_sentence_loss": sum(float(sums.next_sentence_loss) for sums in last) / 24,
+        "next_sentence_accuracy": sum(float(sums.next_sentence_correct) for sums in last) / 24,
+        "gradient_norm": np.mean([norm for _, norm in rows[1:]]),
+        "learning_rate": 1e-2 * (1 - 3 / 20),
+        "tokens": sum(float(sums.tokens) for sums in last),
+        "cursor": (0, 3, 7),
+    }
+    expected["loss"] = expected["masked_lm_loss"] + expected["next_sentence_loss"]
+    received = result[1]._asdict()
+    assert received.pop("cursor") == expected.pop("cursor")
+    assert received == pytest.approx(expected, rel=1e-5)
+    assert min(norm for _, norm in rows) > CLIP_NORM
+
+
+def test_the_first_update_has_rate_zero():
+    model = small_model()
+    before = _weights(model)
+    loop = _loop(model)
+    assert loop.train(loop.distribute(batches_dataset(1)), 1).learning_rate == 0.0
+    _assert_equal(_weights(model), before)
+
+
+def test_without_clipping_the_gradients_are_applied_as_they_are():
+    models = [small_model(), small_model()]
+    for model, clip_norm in zip(models, (None, 1e9), strict=True):
+        optimizer = keras.optimizers.SGD(0.1)
+        optimizer.build(model.trainable_variables)
+        loop = PretrainingLoop(
+            model, optimizer, tf.distribute.get_strategy(), seed=0, clip_norm=clip_norm
+        )
+        loop.train(loop.distribute(batches_dataset(2)), 2)
+    _assert_close(_weights(models[0]), _weights(models[1]))
+
+
+def test_without_a_next_sentence_head_its_measures_are_zero():
+    loop = _loop(small_model(nsp=False))
+    result = loop.train(loop.distribute(batches_dataset(2)), 2)
+    assert result.next_sentence_loss == result.next_sentence_accuracy == 0.0
+    assert result.loss == result.masked_lm_loss > 0.0
+
+
+# === Dropout ===
+
+
+def _trained_with_dropout(seed=1, calls=(3,), **options):
+    model = small_model(dropout=0.5)
+    loop = _loop(model, seed=seed, **options)
+    iterator = loop.distribute(batches_dataset(sum(calls)))
+    for steps in calls:
+        loop.train(iterator, steps)
+    return _weights(model)
+
+
+def test_masks_follow_the_seed_and_the_step_alone():
+    weights = _trained_with_dropout()
+    _assert_equal(_trained_with_dropout(calls=(1, 2)), weights)
+    other = _trained_with_dropout(seed=2)
+    assert any((mine != theirs).any() for mine, theirs in zip(weights, other, strict=True))
+
+
+def test_masks_differ_between_micro_batches_and_steps():
+    """Equal rows in every micro-batch have equal gradients, unless their masks differ."""
+    loop = _loop(small_model(dropout=0.5), gradient_accumulation_steps=2)
+    batch = {
+        key: tf.constant(np.repeat(value[:1], 4, axis=0))
+        for key, value in random_batch(0).items()
+        if key != features.CURSOR
+    }
+
+    def loss(step, index):
+        ones = tf.constant(1.0)
+        _, sums = loop._micro_gradients(batch, step, tf.constant(0), index, ones, ones)
+        return float(sums[0])
+
+    drawn = {(step, index): loss(step, index) for step in (0, 1) for index in (0, 1)}
+    assert len(set(drawn.values())) == 4
+    assert loss(1, 1) == drawn[1, 1]
+
+
+# === Restarts ===
+
+
+def test_a_restored_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path, fresh_names):
+    whole = _trained_with_dropout(calls=(4,))
+
+    keras.utils.clear_session()
+    loop = _loop(small_model(dropout=0.5))
+    result = loop.train(loop.distribute(batches_dataset(2)), 2)
+    checkpoints.save(str(tmp_path), loop.step, loop.state(), {"cursor": result.cursor})
+
+    keras.utils.clear_session()
+    model = small_model(dropout=0.5, seed=99)  # other initial weights, which must not survive
+    loop = _loop(model)
+    restored = checkpoints.restore_latest(str(tmp_path), loop.state())
+    assert restored.extra == {"cursor": [0, 1, 7]}
+    assert loop.step == restored.step == 2
+    loop.train(loop.distribute(batches_dataset(2, first=2)), 2)
+    _assert_equal(_weights(model), whole)
+
+
+def test_the_state_names_weights_moments_and_the_step(fresh_names):
+    loop = _loop(small_model(dropout=0.1))
+    names = list(loop.state())
+    weights = [
+        "word/embeddings", "type/embeddings", "dense/kernel", "dense/bias", "norm/gamma",
+        "norm/beta", "masked_lm/kernel", "masked_lm/bias", "next_sentence/kernel",
+        "next_sentence/bias",
+    ]  # fmt: skip
+    moments = [
+        f"optimizer/adam/{path.replace('/', '_')}_{moment}"
+        for path in weights
+        for moment in ("momentum", "velocity")
+    ]
+    expected = [f"model/{path}" for path in weights] + ["optimizer/adam/iteration", *moments]
+    assert sorted(names) == sorted(expected)
+
+
+def test_two_variables_of_one_name_are_refused():
+    inputs = small_model().inputs
+    model = keras.Model(
+        {i.name: i for i in inputs},
+        {"masked_lm_logits": keras.layers.Embedding(3, 3, name="same")(inputs[0])},
+    )
+    model.layers[-1].add_weight(shape=(), name="embeddings")
+    loop = _loop(model)
+    message = "Two variables are called 'model/same/embeddings', and a checkpoint could keep only"
+    with pytest.raises(ValueError, match=message):
+        loop.state()
+
+
+# === What goes wrong ===
+
+
+def test_a_loss_that_is_not_finite_names_the_step():
+    model = small_model()
+    loop = _loop(model)
+    iterator = loop.distribute(batches_dataset(6))
+    loop.train(iterator, 1)
+    model.get_layer("masked_lm").bias.assign(np.full(11, np.nan, np.float32))
+    message = "The loss or its gradient became infinite or not a number at step 1: lower the learn"
+    with pytest.raises(FloatingPointError, match=message):
+        loop.train(iterator, 3)
+
+
+def test_data_that_ends_early_is_told():
+    loop = _loop(small_model())
+    message = "The data ended after 2 updates, before the 3 that were asked for: give a dataset"
+    with pytest.raises(ValueError, match=message):
+        loop.train(loop.distribute(batches_dataset(2)), 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps must be at least 1, got"),
+        ({"clip_norm": 0.0}, "clip_norm must be positive or None, got 0.0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options, message):
+    optimizer = keras.optimizers.SGD(0.1)
+    with pytest.raises(ValueError, match=message):
+        PretrainingLoop(
+            small_model(), optimizer, tf.distribute.get_strategy(), seed=0, **options
+        )
+
+
+def test_an_optimizer_without_variables_is_refused():
+    with pytest.raises(ValueError, match="The optimizer is not built: call optimizer.build"):
+        PretrainingLoop(
+            small_model(), keras.optimizers.SGD(0.1), tf.distribute.get_strategy(), seed=0
+        )
+
+
+def test_a_call_without_steps_is_refused():
+    loop = _loop(small_model())
+    with pytest.raises(ValueError, match="num_steps must be at least 1, got 0"):
+        loop.train(loop.distribute(batches_dataset(1)), 0)
+
+
+# === What a TPU needs ===
+
+
+@pytest.fixture(scope="module")
+def bert_loop():
+    config = BertConfig(
+        vocab_size=11, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=SEQUENCE,
+    )  # fmt: skip
+    return _loop(BertPretrainer(config), gradient_accumulation_steps=2)
+
+
+def test_the_step_compiles_with_xla(bert_loop):
+    step = tf.function(bert_loop.replica_step, jit_compile=True)
+    sums, norm, rate, cursor = step(
+        {key: tf.constant(value) for key, value in random_batch(0).items()}
+    )
+    assert np.isfinite(sums.numpy()).all()
+    assert float(norm) > 0.0
+    assert float(rate) >= 0.0
+    assert cursor.numpy().tolist() == [0, 0, 7]
+
+
+def _all_nodes(graph_def):
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
+
+
+def test_the_step_has_static_shapes_and_neither_strings_nor_python(bert_loop):
+    spec = batches_dataset(1).element_spec
+    traced = tf.function(bert_loop.replica_step).get_concrete_function(spec)
+    graph_def = traced.graph.as_graph_def(add_shapes=True)
+    nodes = list(_all_nodes(graph_def))
+    kinds = {node.op for node in nodes}
+    assert "ResourceApplyAdam" in kinds
+    assert not [op for op in kinds if "String" in op or "PyFunc" in op]
+    assert not kinds & {"NonZero", "Where", "Unique", "UniqueV2", "BooleanMask"}
+    assert all(
+        attribute.type != tf.string.as_datatype_enum
+        for node in nodes
+        if node.op != "Assert"
+        for attribute in node.attr.values()
+    )
+    unknown = [
+        (node.name, node.op)
+        for node in graph_def.node
+        for shape in node.attr["_output_shapes"].list.shape
+        if shape.unknown_rank or any(dimension.size < 0 for dimension in shape.dim)
+    ]
+    assert unknown == []
+    assert spec[features.MASKED_LM_IDS].shape == (8, PREDICTIONS)
