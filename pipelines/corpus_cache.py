@@ -32,9 +32,11 @@ def digest(*parts: object) -> str:
 def replace_whole(path: str) -> Iterator[IO[bytes]]:
     """Opens a file for writing that takes its name only after the block has ended well.
 
-    >>> with replace_whole("/tmp/replace_whole.txt") as file:
+    >>> import tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "folder", "text.txt")
+    >>> with replace_whole(path) as file:
     ...     file.write(b"whole")
-    >>> tf.io.gfile.GFile("/tmp/replace_whole.txt").read()
+    >>> tf.io.gfile.GFile(path).read()
     'whole'
     """
     tf.io.gfile.makedirs(os.path.dirname(path))

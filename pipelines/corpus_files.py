@@ -61,8 +61,8 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
     filled = [file for file in files if file.size]
     if not filled:
         raise ValueError(
-            f"The input {', '.join(patterns)} is empty: every file it names has 0 bytes; give files "
-            "with text."
+            f"The input {', '.join(patterns)} is empty: every file that it names has 0 bytes; "
+            "give files with text."
         )
     return filled
 

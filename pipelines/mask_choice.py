@@ -119,7 +119,8 @@ def choose_spans(
     begins, sizes, number = _words(starts, candidates)
     number = tf.reshape(number, [rows, length])
     # (R, S): one past the end of each token's word, and of a span that begins at it.
-    word_end = tf.gather(begins + sizes, tf.maximum(number, 0)) - tf.range(rows)[:, None] * length
+    ends = tf.concat([begins + sizes, [0]], 0)  # The 0 is for rows none of which has a word.
+    word_end = tf.gather(ends, tf.maximum(number, 0)) - tf.range(rows)[:, None] * length
     keys = tf.where(starts, _keys([rows, length], seed), -1)
 
     def take_one(anchors: tf.Tensor, left: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, ...]:

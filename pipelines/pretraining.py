@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf import features
 
+from .corpus import Corpus
 from .masking import Masking, check_masking, default_max_predictions, mask_rows
 from .packing import cut_pairs, pack
 from .pairing import (
@@ -20,7 +21,6 @@ from .pairing import (
 )
 from .pools import Cursor, PoolPlan, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
-from .sources import Corpus
 from .wordpiece import BertTokenizer
 
 # A pool of about this many sentences is some 8 MB of English: many documents to draw random

@@ -71,9 +71,11 @@ def open_corpus(
             offset of the first invalid byte), a damaged gzip file, or not of its format; no
             document is in it; rewriting is needed and ``cache_dir`` is None or has no space.
 
-    >>> with tf.io.gfile.GFile("/tmp/sample.txt", "w") as file:
+    >>> import tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "sample.txt")
+    >>> with tf.io.gfile.GFile(path, "w") as file:
     ...     file.write("It rained.\nWe stayed in.\n\nThe sun shone.\nWe went out.\n")
-    >>> open_corpus("/tmp/sample.txt").describe()
+    >>> open_corpus(path).describe()
     '1 file, google, 2 documents, 4 sentences, 1 block'
     """
     if input_format is not None and input_format not in corpus_formats.INPUT_FORMATS:

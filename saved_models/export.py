@@ -169,7 +169,8 @@ def _model_card(
     sections = []
     for name, function in traced.items():
         lines = [f"### `{name}`\n"]
-        inputs = function.structured_input_signature[1]
+        positional, named = function.structured_input_signature
+        inputs = {spec.name: spec for spec in positional} | named
         for title, specs in (("Inputs", inputs), ("Outputs", function.structured_outputs)):
             described = ", ".join(
                 f"`{key}` {_shape(spec.shape)} {spec.dtype.name}" for key, spec in specs.items()

@@ -20,23 +20,20 @@ from .dropout import Dropout
 MASKED_SCORE = -30000.0
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-class AttentionBias(keras.layers.Layer):
+def attention_bias(mask: Any, dtype: str) -> Any:
     """Turns a mask of tokens into what is added to attention scores.
 
-    >>> AttentionBias()(ops.array([[1, 1, 0]])).shape == (1, 1, 1, 3)
+    Args:
+        mask: (B, S), 1 = real and 0 = padding.
+        dtype: the scores'.
+
+    Returns:
+        (B, 1, 1, S): 0 at real keys and ``MASKED_SCORE`` at padded ones, for every query and head.
+
+    >>> attention_bias(ops.array([[1, 0]]), "float32").shape == (1, 1, 1, 2)
     True
     """
-
-    def call(self, mask: Any) -> Any:
-        """(B, S) int, 1 = real and 0 = padding -> (B, 1, 1, S) of 0 and ``MASKED_SCORE``."""
-        real = ops.cast(mask, self.compute_dtype)[:, None, None, :]
-        return (1.0 - real) * MASKED_SCORE
-
-    def compute_output_spec(self, mask: Any) -> keras.KerasTensor:
-        """(B, 1, 1, S) in the compute dtype."""
-        batch, sequence = mask.shape
-        return keras.KerasTensor((batch, 1, 1, sequence), self.compute_dtype)
+    return (1.0 - ops.cast(mask, dtype)[:, None, None, :]) * MASKED_SCORE
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -79,12 +76,12 @@ class SelfAttention(BertLayer):
         self.query_key_value.build(shape)
         self.attention_output.build(shape)
 
-    def call(self, hidden: Any, bias: Any, training: bool | None = False) -> Any:
+    def call(self, hidden: Any, real_tokens: Any, training: bool | None = False) -> Any:
         """Attends.
 
         Args:
             hidden: (B, S, H).
-            bias: (B, 1, 1, S), added to the scores; ``AttentionBias`` makes it from a mask.
+            real_tokens: (B, S) int32, 1 = real and 0 = padding.
             training: whether dropout acts.
 
         Returns:
@@ -100,14 +97,15 @@ class SelfAttention(BertLayer):
         query, key, value = ops.split(projected, 3, axis=1)
         # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
         scores = ops.matmul(query * (1.0 / math.sqrt(size)), ops.swapaxes(key, 2, 3))
-        weights = self.dropout(ops.softmax(scores + bias, axis=-1), training=training)
+        scores = scores + attention_bias(real_tokens, self.compute_dtype)
+        weights = self.dropout(ops.softmax(scores, axis=-1), training=training)
         # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, N, D) -> (B * S, H)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
         output = self.attention_output(ops.reshape(context, (-1, width)))
         return ops.reshape(output, (batch, sequence, width))
 
     def compute_output_shape(
-        self, hidden_shape: tuple[int | None, ...], bias_shape: tuple[int | None, ...]
+        self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]
     ) -> tuple[int | None, ...]:
         """(B, S, H)."""
         return hidden_shape

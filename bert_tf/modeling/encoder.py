@@ -7,7 +7,6 @@ import keras
 from bert_tf import features
 from bert_tf.config import BertConfig
 
-from .attention import AttentionBias
 from .base import BertModel, model_inputs
 from .embeddings import BertEmbeddings
 from .heads import Pooler
@@ -63,7 +62,6 @@ class BertEncoder(BertModel):
         # Layers are built inside the scope, so that paths do not depend on what calls the model.
         with keras.name_scope(name):
             embeddings = BertEmbeddings(config, seed_generator, name="embeddings", dtype=policy)
-            attention_bias = AttentionBias(name="attention_bias", dtype=policy)
             blocks = [
                 TransformerBlock(config, seed_generator, name=f"layer_{index}", dtype=policy)
                 for index in range(config.num_hidden_layers)
@@ -75,11 +73,10 @@ class BertEncoder(BertModel):
             embedding_output = embeddings(
                 inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS]
             )
-            bias = attention_bias(inputs[features.INPUT_MASK])
             hidden = embedding_output
             encoder_outputs = []
             for block in blocks:
-                hidden = block(hidden, bias)
+                hidden = block(hidden, inputs[features.INPUT_MASK])
                 encoder_outputs.append(hidden)
             outputs = {
                 features.SEQUENCE_OUTPUT: hidden,

@@ -58,19 +58,19 @@ class TransformerBlock(BertLayer):
         self.feed_forward_output.build((None, self.config.intermediate_size))
         self.output_layer_norm.build(shape)
 
-    def call(self, hidden: Any, bias: Any, training: bool | None = False) -> Any:
+    def call(self, hidden: Any, real_tokens: Any, training: bool | None = False) -> Any:
         """Runs the block.
 
         Args:
             hidden: (B, S, H).
-            bias: (B, 1, 1, S), added to the attention scores.
+            real_tokens: (B, S) int32, 1 = real and 0 = padding.
             training: whether dropout acts.
 
         Returns:
             (B, S, H).
         """
         shape = ops.shape(hidden)
-        attended = self.attention(hidden, bias, training=training)
+        attended = self.attention(hidden, real_tokens, training=training)
         attended = self.attention_dropout(attended, training=training)
         attended = self.attention_layer_norm(attended + hidden, training=training)
         # Matrices from here on, (B * S, ...): a product of matrices is quicker than of batches.
@@ -82,7 +82,7 @@ class TransformerBlock(BertLayer):
         return ops.reshape(output, shape)
 
     def compute_output_shape(
-        self, hidden_shape: tuple[int | None, ...], bias_shape: tuple[int | None, ...]
+        self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]
     ) -> tuple[int | None, ...]:
         """(B, S, H)."""
         return hidden_shape

@@ -38,7 +38,7 @@ def check_static_batches(
         if not feature.shape.is_fully_defined():
             raise ValueError(
                 f"Feature {key!r} has the shape {tuple(feature.shape)}: training needs static "
-                "shapes, so batch with drop_remainder=True, or pad with pad_batches."
+                "shapes, so batch with drop_remainder=True, or fill the last batch with padding."
             )
     batch_size = spec[features.INPUT_WORD_IDS].shape[0]
     if batch_size % (num_replicas * micro_batches):
@@ -47,34 +47,3 @@ def check_static_batches(
             f"with {micro_batches} micro-batches each: choose a multiple of "
             f"{num_replicas * micro_batches}."
         )
-
-
-def pad_batches(dataset: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-    """Fills a short last batch with rows of padding that weigh nothing, for evaluation.
-
-    A row of padding is 0 everywhere (so ``input_mask`` and ``masked_lm_weights`` are 0) and its
-    cursor is -1.
-
-    Args:
-        dataset: batches of ``features.PRETRAINING_FEATURES``, at most ``batch_size`` rows each.
-        batch_size: the number of rows of every batch that comes out.
-
-    Returns:
-        The dataset with static shapes.
-
-    >>> import tensorflow as tf
-    >>> short = tf.data.Dataset.from_tensors({"cursor": tf.constant([[0, 0, 7]])})
-    >>> next(iter(pad_batches(short, 2)))["cursor"].numpy().tolist()
-    [[0, 0, 7], [-1, -1, -1]]
-    """
-
-    def pad(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        padded = {}
-        for key, value in batch.items():
-            missing = batch_size - tf.shape(value)[0]
-            paddings = [[0, missing]] + [[0, 0]] * (value.shape.rank - 1)
-            filled = tf.pad(value, paddings, constant_values=-1 if key == features.CURSOR else 0)
-            padded[key] = tf.ensure_shape(filled, [batch_size, *value.shape[1:]])
-        return padded
-
-    return dataset.map(pad, num_parallel_calls=1, deterministic=True)

@@ -57,7 +57,7 @@ class Evaluator:
 
         Args:
             dataset: finite batches as `batches.check_static_batches` wants them; rows of padding
-                (see `batches.pad_batches`) weigh nothing.
+                (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
             max_steps: stop after this many batches; ``None`` for all.
 
         Returns:

@@ -184,12 +184,13 @@ class PretrainingLoop:
         """
         if num_steps < 1:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
+        first_step = self.step
         try:
             sums, norms, rate, cursor, bad_step = self._train(iterator, tf.constant(num_steps))
         except tf.errors.OutOfRangeError as error:
             raise ValueError(
-                f"The data ended after {self.step} updates, before the {num_steps} that were asked "
-                "for: give a dataset that repeats."
+                f"The data ended before the {num_steps} updates that were asked for at step "
+                f"{first_step}: give a dataset that repeats."
             ) from error
         if int(bad_step) >= 0:
             raise FloatingPointError(

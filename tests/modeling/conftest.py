@@ -27,7 +27,7 @@ def randomise(model, seed=0):
 
 
 def make_batch(seed=0, batch=2, sequence=6, predictions=3, vocab_size=15):
-    """A batch of ``ENCODER_FEATURES`` and ``MASKED_LM_POSITIONS``; every row but the first is padded."""
+    """A batch of ``ENCODER_FEATURES`` and ``MASKED_LM_POSITIONS``; all but row 0 are padded."""
     rng = np.random.default_rng(seed)
     mask = np.ones((batch, sequence), "int32")
     mask[1:, sequence - 2 :] = 0

@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -103,7 +105,7 @@ def test_every_dropout_of_a_model_draws_its_own_seed():
 
 
 def test_a_model_without_dropout_still_has_its_seed():
-    config = type(TINY)(**{**TINY.to_dict(), "hidden_dropout_prob": 0.0})
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0)
     assert len(seed_variables(BertPretrainer(config))) == 1
 
 

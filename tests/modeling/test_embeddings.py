@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -69,7 +71,7 @@ def test_dropout_acts_in_training_only(training):
 
 
 def test_starts_as_a_truncated_normal():
-    config = type(TINY)(**{**TINY.to_dict(), "vocab_size": 20_000, "initializer_range": 0.05})
+    config = dataclasses.replace(TINY, vocab_size=20_000, initializer_range=0.05)
     layer = BertEmbeddings(config)
     layer(IDS, TYPES)
     values = layer.word_embeddings.numpy()

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import keras
@@ -121,7 +122,8 @@ def test_config_round_trip():
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_training_step_compiles(jit_compile):
-    model = randomise(BertPretrainer(TINY))
+    config = dataclasses.replace(TINY, num_hidden_layers=1)
+    model = randomise(BertPretrainer(config))
     (seed,) = seed_variables(model)
     batch = {key: tf.constant(value) for key, value in make_batch().items()}
 
@@ -136,7 +138,7 @@ def test_training_step_compiles(jit_compile):
 
     value = tf.constant([5, 0], tf.int64)
     first, second = gradients(value), gradients(value)
-    assert len(first) == len(model.trainable_variables) == 38
+    assert len(first) == len(model.trainable_variables) == 26
     for a, b in zip(first, second, strict=True):
         assert np.isfinite(a).all() and np.any(a)
         np.testing.assert_array_equal(a, b)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,32 +9,32 @@ from tests.modeling.conftest import TINY, randomise
 
 
 def make(**changes):
-    config = type(TINY)(**{**TINY.to_dict(), **changes})
+    config = dataclasses.replace(TINY, **changes)
     block = TransformerBlock(config, dtype="float64")
     hidden = tf.constant(np.random.default_rng(4).normal(size=(2, 5, 8)))
-    bias = tf.zeros((2, 1, 1, 5), "float64")
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "int32")
     block.build()
-    return randomise(block), hidden, bias
+    return randomise(block), hidden, mask
 
 
 def test_without_sublayers_it_is_two_normalisations():
-    block, hidden, bias = make()
+    block, hidden, mask = make()
     for dense in (block.attention.attention_output, block.feed_forward_output):
         dense.kernel.assign(np.zeros(dense.kernel.shape))
         dense.bias.assign(np.zeros(dense.bias.shape))
     expected = block.output_layer_norm(block.attention_layer_norm(hidden))
-    np.testing.assert_allclose(block(hidden, bias), expected, atol=1e-12)
+    np.testing.assert_allclose(block(hidden, mask), expected, atol=1e-12)
 
 
 def test_written_gradients_equal_derived_ones():
     # Training takes the written gradients of GELU and layer normalisation, inference does not;
     # at rate 0 the two compute the same function.
-    block, hidden, bias = make(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    block, hidden, mask = make(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     gradients = []
     for training in (False, True):
         with tf.GradientTape() as tape:
             tape.watch(hidden)
-            outputs = block(hidden, bias, training=training)
+            outputs = block(hidden, mask, training=training)
             total = tf.reduce_sum(outputs * tf.range(8, dtype="float64"))
         sources = [hidden, *(v.value for v in block.trainable_variables)]
         gradients.append(tape.gradient(total, sources))
@@ -43,9 +45,9 @@ def test_written_gradients_equal_derived_ones():
 
 @pytest.mark.parametrize("activation", ["gelu_new", "relu"])
 def test_activation_is_the_config_s(activation):
-    block, hidden, bias = make()
+    block, hidden, mask = make()
     other, _, _ = make(hidden_act=activation)
-    assert np.abs(block(hidden, bias) - other(hidden, bias)).max() > 1e-5
+    assert np.abs(block(hidden, mask) - other(hidden, mask)).max() > 1e-5
 
 
 def test_config_round_trip():

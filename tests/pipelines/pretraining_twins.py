@@ -1,7 +1,7 @@
 """The pipeline's vector operations once more, as plain loops over Python lists.
 
-Each twin takes the same random draws as the operation and must give the same result.
-``GooglePairs`` draws for itself, from Python's generator, as Google's script does: what it gives
+Each twin takes the same random draws as the operation and must give the same result. With
+``draw_on_the_way`` the pairs' loop draws as it goes, as Google's script does: what it then gives
 must have the same distribution.
 """
 
@@ -50,16 +50,37 @@ def pairs(lengths, draws):
     return rows
 
 
-def draw_like_google(lengths, max_tokens, short_seq_prob, generator):
-    """Draws for ``pairs`` from Python's generator: a loop that draws as it goes, in advance."""
-    sentences = sum(map(len, lengths))
-    targets = [
+def draw_targets(lengths, max_tokens, short_seq_prob, generator):
+    return [
         generator.randint(2, max_tokens) if generator.random() < short_seq_prob else max_tokens
         for _ in lengths
     ]
+
+
+def draw_in_advance(lengths, max_tokens, short_seq_prob, generator):
+    """Draws for ``pairs`` as lists."""
+    sentences = sum(map(len, lengths))
     bits = [[generator.getrandbits(32) for _ in range(sentences)] for _ in range(3)]
     coins = [generator.random() < 0.5 for _ in range(sentences)]
+    targets = draw_targets(lengths, max_tokens, short_seq_prob, generator)
     return targets, bits[0], coins, bits[1], bits[2]
+
+
+class FreshDraws:
+    """A list that has a new draw at every reading."""
+
+    def __init__(self, draw):
+        self.draw = draw
+
+    def __getitem__(self, index):
+        return self.draw()
+
+
+def draw_on_the_way(lengths, max_tokens, short_seq_prob, generator):
+    """Draws for ``pairs`` that are made when they are used."""
+    bits = FreshDraws(lambda: generator.getrandbits(32))
+    coins = FreshDraws(lambda: generator.random() < 0.5)
+    return draw_targets(lengths, max_tokens, short_seq_prob, generator), bits, coins, bits, bits
 
 
 def truncate(a, b, max_tokens, generator: random.Random):

@@ -1,8 +1,6 @@
-"""What a training dataset has to look like, and padding to it."""
+"""What a training dataset has to look like."""
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.training import batches
@@ -28,7 +26,7 @@ def test_a_missing_cursor_is_named():
 
 def test_an_unknown_number_of_rows_is_refused():
     dataset = batches_dataset(1).unbatch().batch(8)
-    message = r"Feature '\w+' has the shape \(None, .*drop_remainder=True, or pad with pad_batches"
+    message = r"Feature '\w+' has the shape \(None, .*drop_remainder=True, or fill the last"
     with pytest.raises(ValueError, match=message):
         batches.check_static_batches(dataset)
 
@@ -40,15 +38,3 @@ def test_rows_that_cannot_be_shared_equally_are_refused():
     )
     with pytest.raises(ValueError, match=message):
         batches.check_static_batches(batches_dataset(1, rows=8), 2, 3)
-
-
-def test_padding_keeps_the_rows_and_adds_empty_ones():
-    batch = random_batch(3, rows=3)
-    dataset = tf.data.Dataset.from_tensor_slices(batch).batch(5)
-    padded = batches.pad_batches(dataset, 5)
-    batches.check_static_batches(padded)
-    (received,) = list(padded.as_numpy_iterator())
-    for key, value in batch.items():
-        np.testing.assert_array_equal(received[key][:3], value)
-        assert (received[key][3:] == (-1 if key == "cursor" else 0)).all()
-        assert received[key].dtype == value.dtype

@@ -94,7 +94,11 @@ def _flip_a_bit(path):
     ("name", "damage", "reason"),
     [
         ("variables.data-00000-of-00001", _truncate, r"has 31 bytes instead of 32\."),
-        ("variables.data-00000-of-00001", _flip_a_bit, "right size but other contents than were saved"),
+        (
+            "variables.data-00000-of-00001",
+            _flip_a_bit,
+            "right size but other contents than",
+        ),
         ("variables.index", pathlib.Path.unlink, "variables.index is missing or cannot be read"),
         ("manifest.json", _truncate, None),
         ("manifest.json", lambda path: path.write_text("{}"), "its manifest.json is damaged"),
@@ -203,7 +207,9 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
         [sys.executable, "-c", _FULL_DISK, str(tmp_path)], capture_output=True, text=True
     )
     (message,) = [line for line in done.stdout.splitlines() if line.startswith("MESSAGE")]
-    assert message.startswith(f"MESSAGE The checkpoint of step 2 could not be saved in {tmp_path} (")
+    assert message.startswith(
+        f"MESSAGE The checkpoint of step 2 could not be saved in {tmp_path} ("
+    )
     assert message.endswith(
         "): make room there or mend it, and start again; the checkpoints before it are intact."
     )

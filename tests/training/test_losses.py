@@ -86,7 +86,9 @@ def test_sums_of_the_parts_are_the_sums_of_the_whole():
 def test_a_row_of_padding_does_not_count():
     mask = tf.constant([[1, 1], [0, 0]])
     weights = losses.row_weights(mask)
-    sums = losses.next_sentence_sums(tf.constant([[1.0, 0.0], [1.0, 0.0]]), tf.constant([0, 0]), weights)
+    sums = losses.next_sentence_sums(
+        tf.constant([[1.0, 0.0], [1.0, 0.0]]), tf.constant([0, 0]), weights
+    )
     assert float(sums.weight) == 1.0
     assert float(sums.correct) == 1.0
 

@@ -1,0 +1,262 @@
+"""The whole pre-training step against transformers/torch, on real text, in one run.
+
+    python -m benchmarks.train_step [--sizes=base,tiny] [--precisions=float32,bfloat16] [--rounds=7]
+
+A step is forward, backward with dropout, clipping by the global norm and the optimizer's update.
+Both sides train the same sizes on the same batches of WikiExtractor text (BERT_TF_DATA), sequences
+of 128 with both losses and at most 20 predictions. The peer is ``BertForPreTraining`` with
+``torch.optim.AdamW(fused=True)`` and ``clip_grad_norm_``, eager and compiled; its bfloat16 is
+``torch.autocast``. Each contender is a process of its own; their rounds alternate, one runs at a
+time, and the median of the rounds counts.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+# preset, batch size, steps in a round
+SIZES = {"base": ("bert-base", 8, 1), "tiny": ("bert-tiny", 32, 5)}
+CONTENDERS = ("bert_tf", "torch eager", "torch compile")
+BARS = {"base": 1.15, "tiny": 2.5}
+SEQUENCE, PREDICTIONS = 128, 20
+NUM_BATCHES = 4
+LEARNING_RATE = 1e-4
+
+
+@dataclasses.dataclass
+class Contender:
+    """A process that makes steps when it is told to, and what it has measured."""
+
+    name: str
+    process: subprocess.Popen[str]
+    seconds: list[float] = dataclasses.field(default_factory=list)
+
+    def ask(self, steps: int) -> float:
+        """Lets the process make steps; returns its seconds per step."""
+        assert self.process.stdin
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        return self.answer() / steps
+
+    def answer(self) -> float:
+        """The next number that the process prints."""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if line.startswith("SECONDS "):
+                return float(line.split()[1])
+        raise ValueError(f"The process of {self.name} ended: see its messages above.")
+
+
+def make_batches(folder: str, path: str, batch_size: int) -> None:
+    """Writes batches of real text to a file, every feature with the shape (NUM_BATCHES, B, ...)."""
+    from bert_tf.pipelines.pretraining import pretraining_dataset
+    from bert_tf.pipelines.sources import open_corpus
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+
+    corpus = open_corpus(os.path.join(folder, "corpora", "enwiki", "wiki_00.gz"))
+    tokenizer = BertTokenizer(os.path.join(folder, "vocab", "bert-base-uncased.txt"))
+    dataset = pretraining_dataset(
+        corpus,
+        tokenizer,
+        batch_size=batch_size,
+        max_seq_length=SEQUENCE,
+        max_predictions_per_seq=PREDICTIONS,
+    )
+    batches = list(dataset.take(NUM_BATCHES).as_numpy_iterator())
+    np.savez(path, **{key: np.stack([batch[key] for batch in batches]) for key in batches[0]})
+
+
+# === The contenders' processes ===
+
+
+def our_stepper(size: str, precision: str, arrays: dict[str, np.ndarray]) -> Callable[[int], None]:
+    """A function that makes steps with this library."""
+    import tensorflow as tf
+
+    from bert_tf.config import BertConfig
+    from bert_tf.modeling import BertPretrainer
+    from bert_tf.training import distribution, loop, optimizers, schedules
+
+    devices = distribution.choose_strategy("one_device")
+    distribution.set_precision(precision, devices.device_type)
+    model = BertPretrainer(BertConfig.from_preset(SIZES[size][0]))
+    schedule = schedules.WarmupLinearDecay(LEARNING_RATE, warmup_steps=100, total_steps=10_000)
+    optimizer = optimizers.create_optimizer("adamw", schedule, model.trainable_variables)
+    training = loop.PretrainingLoop(model, optimizer, devices.strategy, seed=0)
+    iterator = training.distribute(tf.data.Dataset.from_tensor_slices(arrays).repeat())
+
+    def step(steps: int) -> None:
+        training.train(iterator, steps)
+
+    return step
+
+
+def peer_stepper(
+    size: str, precision: str, arrays: dict[str, np.ndarray], compiled: bool
+) -> Callable[[int], None]:
+    """A function that makes steps with transformers and torch."""
+    import torch
+    from transformers import BertConfig, BertForPreTraining
+
+    from bert_tf import config, features
+
+    sizes = config.BertConfig.from_preset(SIZES[size][0]).to_dict()
+    torch.manual_seed(0)
+    model = BertForPreTraining(BertConfig(**sizes)).train()
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}],
+        lr=LEARNING_RATE,
+        eps=1e-6,
+        fused=True,
+    )
+    forward = torch.compile(model) if compiled else model
+
+    def endless() -> Iterator[dict[str, torch.Tensor]]:
+        while True:
+            for index in range(NUM_BATCHES):
+                batch = {key: value[index] for key, value in arrays.items()}
+                rows = np.arange(len(batch[features.INPUT_WORD_IDS]))[:, None]
+                # The peer's labels are a row of the sequence's length, -100 where nothing is asked.
+                labels = np.full(batch[features.INPUT_WORD_IDS].shape, -100, np.int64)
+                real = batch[features.MASKED_LM_WEIGHTS] > 0
+                where = np.broadcast_to(rows, real.shape)[real]
+                labels[where, batch[features.MASKED_LM_POSITIONS][real]] = batch[
+                    features.MASKED_LM_IDS
+                ][real]
+                inputs = {
+                    "input_ids": batch[features.INPUT_WORD_IDS],
+                    "attention_mask": batch[features.INPUT_MASK],
+                    "token_type_ids": batch[features.INPUT_TYPE_IDS],
+                    "labels": labels,
+                    "next_sentence_label": batch[features.NEXT_SENTENCE_LABELS],
+                }
+                yield {
+                    key: torch.from_numpy(value.astype(np.int64)) for key, value in inputs.items()
+                }
+
+    batches = endless()
+
+    def step(steps: int) -> None:
+        for _ in range(steps):
+            inputs = next(batches)
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+                loss = forward(**inputs).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        float(loss)
+
+    return step
+
+
+def serve(name: str, size: str, precision: str, path: str) -> None:
+    """Warms up, then reads numbers of steps from the input and prints their seconds."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    if name == "bert_tf":
+        step = our_stepper(size, precision, arrays)
+    else:
+        step = peer_stepper(size, precision, arrays, compiled=name == "torch compile")
+    step(3)
+    print("SECONDS 0", flush=True)
+    for line in sys.stdin:
+        began = time.perf_counter()
+        step(int(line))
+        print(f"SECONDS {time.perf_counter() - began}", flush=True)
+
+
+# === The comparison ===
+
+
+def compare(size: str, precision: str, path: str, rounds: int) -> dict[str, float]:
+    """Tokens per second of each contender; one size and precision."""
+    _, batch_size, steps = SIZES[size]
+    contenders = []
+    for name in CONTENDERS:
+        command = [sys.executable, "-m", "benchmarks.train_step", "--serve", name]
+        process = subprocess.Popen(
+            [*command, f"--sizes={size}", f"--precisions={precision}", f"--batches={path}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+        contender = Contender(name, process)
+        contender.answer()  # one warms up at a time
+        contenders.append(contender)
+    for _ in range(rounds):
+        for contender in contenders:
+            contender.seconds.append(contender.ask(steps))
+    speeds = {}
+    for contender in contenders:
+        contender.process.stdin.close()  # type: ignore[union-attr]
+        contender.process.wait()
+        median = statistics.median(contender.seconds)
+        speeds[contender.name] = batch_size * SEQUENCE / median
+        spread = f"{min(contender.seconds):.3f}-{max(contender.seconds):.3f}"
+        print(
+            f"{size:5} {batch_size:3}x{SEQUENCE} {precision:9} {contender.name:14} "
+            f"{median:7.3f} s/step ({spread:>13}) {speeds[contender.name]:9,.0f} tokens/s",
+            flush=True,
+        )
+    return speeds
+
+
+def main() -> None:
+    """Compares, prints every figure, and writes them to ``--json`` if given."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", default="base,tiny")
+    parser.add_argument("--precisions", default="float32,bfloat16")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", default="")
+    parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--batches", default="", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve, arguments.sizes, arguments.precisions, arguments.batches)
+        return
+    folder = os.environ.get("BERT_TF_DATA")
+    if not folder:
+        sys.exit("Set BERT_TF_DATA to the folder that holds corpora/ and vocab/.")
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores", flush=True)
+    figures = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for size in arguments.sizes.split(","):
+            path = os.path.join(temporary, f"{size}.npz")
+            make_batches(folder, path, SIZES[size][1])
+            ours, theirs = [], []
+            for precision in arguments.precisions.split(","):
+                speeds = compare(size, precision, path, arguments.rounds)
+                figures += [
+                    {"size": size, "precision": precision, "name": name, "tokens_per_second": speed}
+                    for name, speed in speeds.items()
+                ]
+                mine = speeds.pop("bert_tf")
+                ours.append(mine)
+                theirs.append(max(speeds.values()))
+                print(f"{size:5} {precision}: {mine / theirs[-1]:.2f} times the peer's best")
+            print(
+                f"{size:5} best against best: {max(ours) / max(theirs):.2f} times "
+                f"(wanted: {BARS[size]})",
+                flush=True,
+            )
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(figures, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

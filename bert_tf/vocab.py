@@ -1,0 +1,187 @@
+r"""Learns a WordPiece vocabulary from text.
+
+    python -m bert_tf.vocab --input='corpus/*.txt.gz' --output=vocab.txt
+    python -m bert_tf.vocab --input=gs://bucket/wiki --input_format=wikiextractor \
+        --vocab_size=28996 --do_lower_case=false --output=gs://bucket/vocab.txt
+
+The same text and flags give the same vocabulary on every machine. A hundred megabytes take less
+than a minute on two cores.
+"""
+
+import contextlib
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from bert_tf import command
+
+if TYPE_CHECKING:
+    from bert_tf.pipelines.corpus import Corpus
+
+_SHOWN_PIECES = 20
+# Enough words for a rate of unknown ones; tokenised in a second.
+_COVERAGE_BYTES = 2_000_000
+
+
+def define_flags() -> None:
+    """Defines the command's flags; not on import, as other commands define some of the same."""
+    flags.DEFINE_list(
+        "input",
+        [],
+        "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
+    )
+    flags.DEFINE_enum(
+        "input_format",
+        None,
+        ["google", "wikiextractor", "prose", "jsonl"],
+        "google: one sentence a line. wikiextractor: <doc> elements. prose: paragraphs. jsonl: a "
+        "document a line, in its 'text'. Told from the suffix and the first lines by default.",
+    )
+    flags.DEFINE_string("output", None, "The vocabulary to write, one piece a line.")
+    flags.DEFINE_bool("overwrite", False, "Replace --output where it exists.")
+    flags.DEFINE_integer("vocab_size", 30522, "How many pieces to learn.")
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents (uncased).")
+    flags.DEFINE_integer(
+        "min_frequency", 2, "How often a pair of pieces must occur to become a piece."
+    )
+    flags.DEFINE_float(
+        "character_coverage", 0.9999, "The share of the text whose characters get pieces."
+    )
+    flags.DEFINE_integer(
+        "max_bytes",
+        500_000_000,
+        "Learn from so much text at most, taken evenly from the whole; 0 for all of it.",
+        lower_bound=0,
+    )
+    flags.DEFINE_string(
+        "cache_dir", None, "Where unpacked copies of large gzip files are kept; by default nowhere."
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command; ``argv`` holds the program's name alone."""
+    del argv
+    values = flags.FLAGS
+    if not values.input or not values.output:
+        raise ValueError(
+            "--input=FILES --output=FILE say what text to learn from and what file to write; got "
+            f"--input={','.join(values.input)} --output={values.output or ''}."
+        )
+    learn(
+        values.input,
+        values.output,
+        input_format=values.input_format,
+        overwrite=values.overwrite,
+        vocab_size=values.vocab_size,
+        do_lower_case=values.do_lower_case,
+        min_frequency=values.min_frequency,
+        character_coverage=values.character_coverage,
+        max_bytes=values.max_bytes,
+        cache_dir=values.cache_dir,
+    )
+
+
+def learn(
+    input: Sequence[str],
+    output: str,
+    *,
+    input_format: str | None = None,
+    overwrite: bool = False,
+    vocab_size: int = 30522,
+    do_lower_case: bool = True,
+    min_frequency: int = 2,
+    character_coverage: float = 0.9999,
+    max_bytes: int = 500_000_000,
+    cache_dir: str | None = None,
+) -> None:
+    """Learns a vocabulary from files, writes it and prints what it is like.
+
+    Args:
+        input: paths and globs, as ``sources.open_corpus`` takes them.
+        output: the file to write.
+        input_format: as ``sources.open_corpus`` takes it.
+        overwrite: whether an existing ``output`` is replaced.
+        vocab_size: as ``vocabulary.learn_vocabulary`` takes it, and the next three.
+        do_lower_case: see there.
+        min_frequency: see there.
+        character_coverage: see there.
+        max_bytes: the most text to learn from; 0 for all of it.
+        cache_dir: for unpacked copies of large gzip files, which are otherwise removed again.
+
+    Raises:
+        ValueError: ``output`` exists, or the input or an option is not valid.
+    """
+    # Only now: --help and wrong flags answer without loading TensorFlow.
+    import tensorflow as tf
+
+    from bert_tf.pipelines import sources, vocabulary
+
+    if tf.io.gfile.exists(output) and not overwrite:
+        raise ValueError(
+            f"{output} exists: name another --output, or pass --overwrite to replace it."
+        )
+    with contextlib.ExitStack() as stack:
+        cache = cache_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf-"))
+        corpus = sources.open_corpus(input, input_format=input_format, cache_dir=cache)
+        print(f"Corpus: {corpus.describe()}.", flush=True)
+        print(f"Learning {vocab_size:,} pieces.", flush=True)
+        began = time.monotonic()
+        text = _Sentences(corpus, max_bytes or None)
+        vocab = vocabulary.learn_vocabulary(
+            text, vocab_size, do_lower_case, min_frequency, character_coverage
+        )
+        vocabulary.save_vocabulary(output, vocab)
+        print(
+            f"Learned {len(vocab):,} pieces from {text.num_characters / 1e6:,.1f} million "
+            f"characters in {time.monotonic() - began:,.0f} s: {output}"
+        )
+        step = max(1, len(vocab) // _SHOWN_PIECES)
+        print("Some of them:", " ".join(vocab[step // 2 :: step][:_SHOWN_PIECES]))
+        print(_coverage(corpus, vocab, do_lower_case))
+    format_flag = f" --input_format={input_format}" if input_format else ""
+    case_flag = "" if do_lower_case else " --do_lower_case=false"
+    print(
+        f"\nWhat comes next:\n  python -m bert_tf.pretrain --input={shlex.quote(','.join(input))}"
+        f"{format_flag} --vocab_file={shlex.quote(output)}{case_flag}"
+    )
+
+
+class _Sentences:
+    """A corpus' sentences, as often as they are asked for; counts their characters."""
+
+    def __init__(self, corpus: "Corpus", limit_bytes: int | None) -> None:
+        self._corpus = corpus
+        self._limit_bytes = limit_bytes
+        self.num_characters = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.num_characters = 0
+        for sentence in self._corpus.sentences(self._limit_bytes):
+            self.num_characters += len(sentence)
+            yield sentence
+
+
+def _coverage(corpus: "Corpus", vocab: list[str], do_lower_case: bool) -> str:
+    """How well a vocabulary fits a sample of its corpus, in a sentence."""
+    import tensorflow as tf
+
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+
+    tokenizer = BertTokenizer(vocab, do_lower_case)
+    ids = tokenizer.tokenize(list(corpus.sentences(_COVERAGE_BYTES))).flat_values
+    num_tokens = int(tf.size(ids))
+    num_words = num_tokens - int(tf.reduce_sum(tf.gather(tokenizer.continuation.astype(int), ids)))
+    num_unknown = int(tf.math.count_nonzero(ids == tokenizer.unk_id))
+    return (
+        f"In a sample of {num_words:,} words: {num_tokens / num_words:.2f} pieces a word, "
+        f"{num_unknown:,} unknown words ({num_unknown / num_words:.3%})."
+    )
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.run(main)

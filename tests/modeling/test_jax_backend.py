@@ -1,0 +1,81 @@
+"""The same encoder, with the same weights, under Keras' JAX backend and without TensorFlow."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling import BertPretrainer
+from tests.modeling.conftest import make_batch
+
+PROGRAM = """
+import sys
+import numpy as np
+import keras
+from bert_tf.config import BertConfig
+from bert_tf.modeling import BertPretrainer, seed_variables
+
+assert keras.backend.backend() == "jax"
+with np.load(sys.argv[1]) as file:
+    saved = dict(file)
+batch = {key[6:]: value for key, value in saved.items() if key.startswith("batch/")}
+model = BertPretrainer(BertConfig.from_json(sys.argv[2]))
+for variable in model.weights:
+    variable.assign(saved["weight/" + variable.path])
+outputs = {**model(batch), **model.encoder(batch)}
+del outputs["encoder_outputs"]
+
+# A gradient through dropout, the written gradients and the shared table, as JAX trains.
+import jax
+
+seeds = [v.value for v in model.non_trainable_variables]
+assert len(seeds) == len(seed_variables(model)) == 1
+
+
+@jax.jit
+def loss(weights):
+    results, states = model.stateless_call(weights, seeds, batch, training=True)
+    return sum((value**2).sum() for value in results.values())
+
+
+gradients = jax.grad(loss)([v.value for v in model.trainable_variables])
+assert all(bool((abs(g) > 0).any()) and bool(np.isfinite(g).all()) for g in gradients)
+loaded = sorted(name for name in sys.modules if name.split(".")[0] == "tensorflow")
+assert not loaded, loaded[:5]
+np.savez(sys.argv[3], **{key: np.asarray(value) for key, value in outputs.items()})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parity
+def test_equals_tensorflow(tmp_path):
+    pytest.importorskip("jax")
+    config = BertConfig.from_preset("bert-mini", vocab_size=200)
+    model = BertPretrainer(config)
+    for variable in model.weights:
+        if variable.path.endswith(("bias", "beta")):
+            variable.assign(np.random.default_rng(0).normal(size=variable.shape) * 0.1)
+    batch = make_batch(sequence=32, predictions=5, vocab_size=200)
+    saved, config_file, results = (tmp_path / n for n in ("in.npz", "config.json", "out.npz"))
+    config_file.write_text(config.to_json())
+    np.savez(
+        saved,
+        **{"weight/" + v.path: v.numpy() for v in model.weights},
+        **{"batch/" + key: value for key, value in batch.items()},
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(saved), str(config_file), str(results)],
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    expected = {**model(batch), **model.encoder(batch)}
+    with np.load(results) as outputs:
+        assert len(outputs.files) == 5
+        for key in outputs.files:
+            np.testing.assert_allclose(outputs[key], expected[key], atol=1e-5, err_msg=key)

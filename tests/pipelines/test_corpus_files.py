@@ -1,0 +1,79 @@
+import gzip
+import re
+
+import pytest
+
+from bert_tf.pipelines import corpus_files
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("b.txt", "a.txt", "c.md", "sub/d.txt", ".hidden", "_SUCCESS", "sub/_x/e.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "empty.txt").write_text("")
+    return tmp_path
+
+
+def names(folder, inputs):
+    return [file.path.removeprefix(f"{folder}/") for file in corpus_files.find_files(inputs)]
+
+
+def test_finds_files_in_order_each_once(folder):
+    assert names(folder, f"{folder}/c.md, {folder}/*.txt,{folder}/a.txt") == [
+        "c.md",
+        "a.txt",
+        "b.txt",
+    ]
+    assert names(folder, [f"{folder}/sub", f"{folder}/?.md"]) == ["sub/d.txt", "c.md"]
+    assert names(folder, str(folder)) == ["a.txt", "b.txt", "c.md", "sub/d.txt"]
+    assert names(folder, f"{folder}/") == ["a.txt", "b.txt", "c.md", "sub/d.txt"]
+
+
+def test_a_path_with_a_globs_characters_is_a_path(folder):
+    (folder / "x[1].txt").write_text("x")
+    assert names(folder, f"{folder}/x[1].txt") == ["x[1].txt"]
+
+
+def test_says_what_matches_nothing(folder):
+    message = f"No file matches '{folder}/*.tex': give paths or globs of text files"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        corpus_files.find_files(f"{folder}/a.txt,{folder}/*.tex")
+    with pytest.raises(ValueError, match=r"No file matches '/no/such/folder/\*'"):
+        corpus_files.find_files("/no/such/folder/*")
+    with pytest.raises(ValueError, match="The input names no file: give paths or globs"):
+        corpus_files.find_files(" , ")
+
+
+def test_says_that_all_files_are_empty(folder):
+    message = f"The input {folder}/empty.txt is empty: every file that it names has 0 bytes"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        corpus_files.find_files(f"{folder}/empty.txt")
+
+
+def test_opens_gzip_by_its_first_bytes(tmp_path):
+    for name in ("text.txt", "text.gz"):
+        plain, packed = tmp_path / name, tmp_path / f"packed_{name}"
+        plain.write_bytes(b"plain")
+        packed.write_bytes(gzip.compress(b"packed"))
+        with corpus_files.open_text(str(plain)) as file:
+            assert file.read() == b"plain"
+        with corpus_files.open_text(str(packed)) as file:
+            assert file.read() == b"packed"
+
+
+def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
+    def inflate(data, limit=100):
+        path = tmp_path / "text.gz"
+        path.write_bytes(data)
+        return corpus_files.inflate_small(corpus_files.describe_file(str(path)), limit)
+
+    packed = gzip.compress(b"x" * 100)
+    assert inflate(packed) == b"x" * 100
+    assert inflate(packed, limit=99) is None
+    assert inflate(packed + packed, limit=300) is None
+    assert inflate(packed + b"\0\0") is None
+    for damaged in (packed[:-1], packed[:-8] + b"\0" * 8):
+        with pytest.raises(ValueError, match="is not a whole gzip file"):
+            inflate(damaged)

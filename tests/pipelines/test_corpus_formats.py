@@ -1,0 +1,158 @@
+import re
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines import corpus_formats
+
+GOOGLE_TEXT = "\n\nOne.\nTwo. Not split.\n \n\t\n  Three.  \n\u00a0\u3000\nFour.\nFive."
+GOOGLE = [["One.", "Two. Not split."], ["Three."], ["Four.", "Five."]]
+
+WIKI_TEXT = """\
+<doc id="1" url="http://x/?curid=1" title="Cats">
+Cats
+
+Cats sleep. They <b>purr</b>.<br>
+History.
+As of 2011[ [update]], Mr. Cat &amp; co. slept{{citation needed}}. He had 2 &lt; 3 [[mouse|mice]].
+</dl>
+ |{{Citation/make link
+ #if: x
+[[Category:Cats]]
+<ref name="a">Book</ref>
+
+</doc>
+<doc id="2" url="http://x/?curid=2" title="Only a title">
+Only a title
+
+
+
+</doc>
+<doc id="3" url="http://x/?curid=3" title="Dogs">
+Dogs
+
+Dogs bark at a <n and b>.
+Section::::Notes.
+BULLET::::- Loud ones.
+
+</doc>
+"""
+WIKI = [
+    [
+        "Cats sleep.",
+        "They  purr .",
+        "History.",
+        "As of 2011, Mr. Cat & co. slept.",
+        "He had 2 < 3 mice.",
+        "Book",
+    ],
+    ["Dogs bark at a <n and b>.", "Notes.", "Loud ones."],
+]
+
+PROSE_TEXT = """\
+# Title: A Book
+
+-------
+### I. THE FIRST
+
+It was _very_ late. Mr.
+Smith, a **bold** man,
+slept. He [dreamt](http://dreams.org/x).
+
+Nobody came
+* * *
+> "Wake up!" he
+> heard. snake_case_word and 2 * 3 * 4.
+"""
+PROSE = [
+    [
+        "It was very late.",
+        "Mr. Smith, a bold man, slept.",
+        "He dreamt.",
+        "Nobody came",
+        '"Wake up!" he heard. snake_case_word and 2 * 3 * 4.',
+    ]
+]
+
+PARAGRAPHS_TEXT = "One. Two.\nThree.\n\nFour。Five。\nSix\n\n\n\u200b\n\n"
+PARAGRAPHS = [["One.", "Two.", "Three."], ["Four。", "Five。", "Six"]]
+
+CASES = {
+    "google": (GOOGLE_TEXT, GOOGLE),
+    "wikiextractor": (WIKI_TEXT, WIKI),
+    "prose": (PROSE_TEXT, PROSE),
+    "paragraphs": (PARAGRAPHS_TEXT, PARAGRAPHS),
+}
+
+
+def decoded(documents):
+    return [[line.decode() for line in document] for document in documents.to_list()]
+
+
+@pytest.mark.parametrize("text_format", CASES)
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+def test_parses(text_format, newline, start):
+    text, expected = CASES[text_format]
+    text = start + text.replace("\n", newline)
+    assert decoded(corpus_formats.parse(tf.constant(text), text_format)) == expected
+    mapped = tf.data.Dataset.from_tensors(text).map(
+        lambda block: corpus_formats.parse(block, text_format)
+    )
+    assert decoded(next(iter(mapped))) == expected
+
+
+@pytest.mark.parametrize("text_format", CASES)
+@pytest.mark.parametrize("text", ["", "\n \n\r\n", "\ufeff", " \u3000\u200b\n"])
+def test_text_of_white_space_has_no_documents(text_format, text):
+    documents = corpus_formats.parse(tf.constant(text), text_format)
+    assert documents.to_list() == []
+    assert documents.row_splits.numpy().tolist() == [0]
+
+
+def test_wiki_text_before_the_first_line_of_a_document_is_one():
+    text = 'rest of one.\n</doc>\n<doc id="2">\nDogs\n\nThey bark.\n</doc>\n'
+    documents = corpus_formats.parse(tf.constant(text), "wikiextractor")
+    assert decoded(documents) == [["rest of one."], ["They bark."]]
+
+
+def test_google_format_equals_a_plain_loop():
+    documents: list[list[str]] = [[]]
+    for line in GOOGLE_TEXT.split("\n"):
+        if not line.strip():
+            documents.append([])
+        else:
+            documents[-1].append(line.strip())
+    assert [document for document in documents if document] == GOOGLE
+
+
+def test_unknown_format_is_refused():
+    message = "Unknown corpus format 'xml': expected one of google, wikiextractor, prose, jsonl."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        corpus_formats.parse(tf.constant("x"), "xml")
+
+
+WRAPPED = "The rain had stopped, and\nthe town awoke. It was\nlate in the year of our\nlord.\n\n"
+ONE_LINE_PARAGRAPHS = "It rained. We stayed in.\n\nThe sun shone.\n\nWe went. He slept.\n"
+
+DETECTED = [
+    ("a.txt", "One.\nTwo.\n\nThree.\nFour.\n", "google"),
+    ("a", "One.\nTwo!\nThree?\n", "google"),
+    ("a.txt", WRAPPED, "prose"),
+    ("a.txt", ONE_LINE_PARAGRAPHS, "prose"),
+    ("a.txt", "It rains. We go. He came.\nIt is late. She slept.\n", "prose"),
+    ("a.md", "One.\nTwo.\n\nThree.\nFour.\n", "prose"),
+    ("a.MD.gz", "One.\nTwo.\n\nThree.\nFour.\n", "prose"),
+    ("a.txt", '\ufeff\n<doc id="1" url="u" title="t">\nt\n', "wikiextractor"),
+    ("a.txt", '{"text": "x"}\n{"text": "y"}\n', "jsonl"),
+    ("a.txt", '{"text": "a long first li', "jsonl"),
+    ("a.jsonl.gz", "", "jsonl"),
+    ("a.txt", "{not json}\nat all, it\nis not\n", "prose"),
+    ("a.txt", "{", "prose"),
+    ("a.txt", "", "prose"),
+]
+
+
+@pytest.mark.parametrize(("path", "head", "expected"), DETECTED)
+def test_detects(path, head, expected):
+    assert corpus_formats.detect_format(path, head) == expected

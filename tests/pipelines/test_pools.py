@@ -1,0 +1,136 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from bert_tf.pipelines.pools import PoolPlan, pool_batches
+
+SIZES = [3, 0, 5, 1]  # Rows of the pools of an epoch.
+
+
+def _make_rows(epoch, pool):
+    """Rows that say where they are from: 1000 epochs + 100 pools + rows."""
+    rows = 1000 * epoch + 100 * pool + tf.range(tf.gather(SIZES, pool), dtype=tf.int64)
+    return {"input_word_ids": tf.ensure_shape(rows[:, None], [None, 1])}
+
+
+def _expected(epochs):
+    return [
+        (epoch, pool, row)
+        for epoch in epochs
+        for pool, size in enumerate(SIZES)
+        for row in range(size)
+    ]
+
+
+def _batches(batch_size, **options):
+    options.setdefault("drop_remainder", False)
+    return pool_batches(_make_rows, num_pools=4, batch_size=batch_size, **options)
+
+
+def _cursors(dataset):
+    """The rows' cursors, after checking that the rows are what their cursors say."""
+    batches = list(dataset.as_numpy_iterator())
+    cursors = np.concatenate([np.zeros((0, 3), int), *(batch["cursor"] for batch in batches)])
+    rows = [batch["input_word_ids"][:, 0] for batch in batches]
+    np.testing.assert_array_equal(np.concatenate([np.zeros(0), *rows]), cursors @ [1000, 100, 1])
+    return list(map(tuple, cursors.tolist()))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 9, 100])
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_rows_in_order_whatever_the_batch_size_and_the_threads(batch_size, parallel):
+    dataset = _batches(batch_size, num_epochs=3, num_parallel_calls=parallel)
+    assert _cursors(dataset) == _expected(range(3))
+    sizes = [len(batch["cursor"]) for batch in dataset.as_numpy_iterator()]
+    assert sizes[:-1] == [batch_size] * (len(sizes) - 1)
+
+
+def test_resumes_at_every_row():
+    expected = _expected(range(2))
+    for done, (epoch, pool, row) in enumerate(expected):
+        assert _cursors(_batches(2, start=(epoch, pool, row), num_epochs=2)) == expected[done:]
+    # After a pool's last row comes the next pool's first.
+    assert _cursors(_batches(2, start=(0, 0, 3), num_epochs=2)) == expected[3:]
+
+
+def test_never_ends():
+    first = _cursors(_batches(4, drop_remainder=True).take(20))
+    assert first == _expected(range(9))[:80]
+
+
+def test_drop_remainder_makes_the_batch_static():
+    dataset = _batches(4, num_epochs=1, drop_remainder=True)
+    assert dataset.element_spec["cursor"] == tf.TensorSpec([4, 3], tf.int32)
+    assert _cursors(dataset) == _expected(range(1))[:8]
+    assert _batches(4).element_spec["cursor"].shape.as_list() == [None, 3]
+
+
+def test_padded_final_batch():
+    dataset = _batches(4, num_epochs=1, pad_final_batch=True, drop_remainder=True)
+    assert dataset.element_spec["cursor"] == tf.TensorSpec([4, 3], tf.int32)
+    *_, last = dataset.as_numpy_iterator()
+    assert last["cursor"].tolist() == [[0, 3, 0], [-1] * 3, [-1] * 3, [-1] * 3]
+    assert last["input_word_ids"].tolist() == [[300], [0], [0], [0]]
+
+
+@pytest.mark.parametrize("num_shards", [2, 3, 5])
+def test_shards_share_every_epoch(num_shards):
+    shards = [
+        _cursors(_batches(2, num_epochs=5, shard_index=i, num_shards=num_shards))
+        for i in range(num_shards)
+    ]
+    assert sorted([*itertools.chain(*shards)]) == _expected(range(5))
+    for i, shard in enumerate(shards):
+        assert {(4 * epoch + pool) % num_shards for epoch, pool, _ in shard} == {i}
+        # From any of its rows on, too.
+        for done, (epoch, pool, row) in enumerate(shard):
+            if done % 7 == 0:
+                rest = _batches(
+                    3,
+                    start=(epoch, pool, row),
+                    num_epochs=5,
+                    shard_index=i,
+                    num_shards=num_shards,
+                )
+                assert _cursors(rest) == shard[done:]
+
+
+def test_every_epoch_has_every_block_once_in_another_order():
+    plan = PoolPlan(num_blocks=23, num_pools=5)
+    epochs = []
+    for epoch in range(3):
+        pools = [plan.blocks_of(1, epoch, pool).numpy().tolist() for pool in range(5)]
+        assert [len(pool) for pool in pools] == [4, 5, 4, 5, 5]
+        epochs.append([*itertools.chain(*pools)])
+        assert sorted(epochs[-1]) == list(range(23))
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert plan.blocks_of(2, 0, 0).numpy().tolist() != epochs[0][:4]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size: expected 1 or more; got 0."),
+        ({"num_shards": 0}, "num_shards: expected 1 or more; got 0."),
+        (
+            {"num_shards": 2, "shard_index": 2},
+            "shard_index: expected 0 to 1 (num_shards is 2); got 2.",
+        ),
+        ({"num_epochs": 0}, "num_epochs: expected 1 or more; got 0."),
+        (
+            {"start": (0, 4, 0)},
+            "start: expected (epoch, pool, row), none negative and pool below 4, the pools of an "
+            "epoch; got (0, 4, 0): it is another corpus's or another blocks_per_pool's.",
+        ),
+        (
+            {"start": (0, 0, -1)},
+            "start: expected (epoch, pool, row), none negative and pool below 4, the pools of an "
+            "epoch; got (0, 0, -1): it is another corpus's or another blocks_per_pool's.",
+        ),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError) as error:
+        _batches(**{"batch_size": 2, **options})
+    assert str(error.value) == message

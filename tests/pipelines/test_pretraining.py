@@ -1,0 +1,247 @@
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from bert_tf.pipelines.pretraining import pretraining_dataset, read_tokens
+from bert_tf.pipelines.sources import from_documents
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+from bert_tf import features
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [f"w{i}" for i in range(400)]
+
+
+def _documents(sizes=(6, 1, 9, 3, 14, 2), seed=0):
+    """Documents in which no word comes twice: an id says where in the corpus it is from."""
+    generator, words, documents = random.Random(seed), iter(WORDS), []
+    for size in sizes:
+        lengths = [generator.randint(1, 6) for _ in range(size)]
+        documents.append([" ".join(next(words) for _ in range(n)) for n in lengths])
+    return documents
+
+
+DOCUMENTS = _documents()
+TOKENIZER = BertTokenizer([*SPECIAL, *WORDS])
+# One block for each document.
+CORPUS = from_documents(DOCUMENTS, block_bytes=1)
+
+
+def _dataset(corpus=CORPUS, **options):
+    defaults = {
+        "batch_size": 4, "max_seq_length": 16, "num_epochs": 1, "drop_remainder": False,
+        "blocks_per_pool": 3, "seed": 5,
+    }  # fmt: skip
+    return pretraining_dataset(corpus, TOKENIZER, **{**defaults, **options})
+
+
+def _rows(dataset):
+    """All batches of a dataset as one, in NumPy."""
+    batches = list(dataset.as_numpy_iterator())
+    return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+
+
+def _assert_same(rows, expected):
+    assert rows.keys() == expected.keys()
+    for key, values in expected.items():
+        np.testing.assert_array_equal(rows[key], values, err_msg=key)
+
+
+def _unmasked(rows):
+    """The ids as they were before masking."""
+    ids = rows["input_word_ids"].copy()
+    row, column = np.nonzero(rows["masked_lm_weights"])
+    ids[row, rows["masked_lm_positions"][row, column]] = rows["masked_lm_ids"][row, column]
+    return ids
+
+
+@pytest.fixture(scope="module")
+def two_epochs():
+    return _rows(_dataset(num_epochs=2))
+
+
+def test_contract():
+    dataset = _dataset(drop_remainder=True, max_predictions_per_seq=5)
+    features.check_batch(dataset.element_spec, features.PRETRAINING_FEATURES)
+    assert dataset.element_spec["masked_lm_ids"].shape == (4, 5)
+    assert dataset.element_spec["input_mask"].shape == (4, 16)
+    assert dataset.element_spec[features.CURSOR] == tf.TensorSpec([4, 3], tf.int32)
+
+
+def test_rows_are_what_the_documents_say(two_epochs):
+    rows = two_epochs
+    ids = _unmasked(rows)
+    position = {word: i for i, word in enumerate(" ".join(sum(DOCUMENTS, [])).split())}
+    owner = np.repeat(
+        range(len(DOCUMENTS)), [len(" ".join(document).split()) for document in DOCUMENTS]
+    )
+    labels = rows["next_sentence_labels"]
+    for row, mask, types, label in zip(
+        ids, rows["input_mask"], rows["input_type_ids"], labels, strict=True
+    ):
+        size = mask.sum()
+        assert mask.tolist() == [1] * size + [0] * (16 - size)
+        assert not row[size:].any()
+        first, second = np.flatnonzero(row == TOKENIZER.sep_id)
+        assert (row[0], second) == (TOKENIZER.cls_id, size - 1)
+        assert types.tolist() == [0] * (first + 1) + [1] * (second - first) + [0] * (16 - size)
+        a, b = (
+            np.array([position[TOKENIZER.vocab[token]] for token in segment])
+            for segment in (row[1:first], row[first + 1 : second])
+        )
+        assert (np.diff(a) == 1).all() and (np.diff(b) == 1).all()
+        assert len(set(owner[a])) == len(set(owner[b])) == 1
+        if label == 0:
+            assert owner[a[0]] == owner[b[0]]
+            assert b[0] > a[-1]
+        else:
+            assert owner[a[0]] != owner[b[0]]
+    # A document of one sentence has nothing but random segments to follow.
+    alone = np.isin(ids, TOKENIZER.tokenize([DOCUMENTS[1][0]]).flat_values)
+    assert (labels[alone[:, 1]] == 1).all()
+    assert set(labels) == {0, 1}
+
+
+def test_every_word_comes_in_every_epoch():
+    # 30 tokens hold any two segments of this corpus' sentences: nothing is cut.
+    rows = _rows(_dataset(max_seq_length=64, short_seq_prob=0.0))
+    expected = TOKENIZER.tokenize(sum(DOCUMENTS, [])).flat_values.numpy()
+    assert np.isin(expected, _unmasked(rows)).all()
+
+
+def test_epochs_and_seeds_differ(two_epochs):
+    rows, epoch = two_epochs, two_epochs["cursor"][:, 0]
+    first, second = (list(map(bytes, rows["input_word_ids"][epoch == i])) for i in (0, 1))
+    assert set(first) != set(second)
+    other = _rows(_dataset(seed=6))["input_word_ids"]
+    assert set(first) != set(map(bytes, other))
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 1}, {"batch_size": 7}, {"num_parallel_calls": 1}, {"num_epochs": 3}]
+)
+def test_rows_depend_on_neither_batch_size_nor_threads_nor_the_end(two_epochs, options):
+    rows = _rows(_dataset(**{"num_epochs": 2, "num_parallel_calls": 4, **options}))
+    size = len(two_epochs["cursor"])
+    _assert_same({key: value[:size] for key, value in rows.items()}, two_epochs)
+
+
+def test_shards_are_the_whole(two_epochs):
+    shards = [_rows(_dataset(num_epochs=2, num_shards=3, shard_index=i)) for i in range(3)]
+    together = {key: np.concatenate([rows[key] for rows in shards]) for key in shards[0]}
+    order = np.lexsort(together["cursor"].T[::-1])
+    _assert_same({key: value[order] for key, value in together.items()}, two_epochs)
+
+
+def test_resumes(two_epochs):
+    cursors = two_epochs["cursor"]
+    for last in (0, len(cursors) // 3, len(cursors) - 2):
+        epoch, pool, row = cursors[last].tolist()
+        rest = _rows(_dataset(num_epochs=2, start=(epoch, pool, row + 1)))
+        _assert_same(rest, {key: value[last + 1 :] for key, value in two_epochs.items()})
+
+
+@pytest.mark.parametrize("masking", ["token", "whole_word", "span"])
+def test_maskings(masking):
+    rows = _rows(_dataset(masking=masking, masked_lm_prob=0.5))
+    counts = rows["masked_lm_weights"].sum(1)
+    expected = [min(8, max(1, round(0.5 * int(n)))) for n in rows["input_mask"].sum(1)]
+    # No word of this vocabulary has two pieces; a row has three tokens that cannot be chosen.
+    np.testing.assert_array_equal(counts, np.minimum(expected, rows["input_mask"].sum(1) - 3))
+
+
+def test_without_nsp_every_token_comes_once():
+    rows = _rows(_dataset(nsp=False, short_seq_prob=0.0))
+    assert not rows["next_sentence_labels"].any()
+    assert not rows["input_type_ids"].any()
+    ids = _unmasked(rows)
+    expected = TOKENIZER.tokenize(sum(DOCUMENTS, [])).flat_values.numpy()
+    assert sorted(ids[ids > 4]) == sorted(expected)
+    np.testing.assert_array_equal((ids == TOKENIZER.sep_id).sum(1), 1)
+    np.testing.assert_array_equal(ids[:, 0], TOKENIZER.cls_id)
+    full = sum(len(" ".join(document).split()) // 14 for document in DOCUMENTS)
+    assert (rows["input_mask"].sum(1) == 16).sum() == full
+
+
+def test_every_pool_has_two_documents():
+    # Six blocks of a document each: not six pools of one block, but three.
+    rows = _rows(_dataset(blocks_per_pool=1))
+    assert set(rows["cursor"][:, 1]) == {0, 1, 2}
+    blocks_of_two = from_documents(DOCUMENTS, block_bytes=60)
+    assert blocks_of_two.documents_per_block.min() == 1
+    rows = _rows(_dataset(blocks_per_pool=1, nsp=False))
+    assert set(rows["cursor"][:, 1]) == set(range(6))
+
+
+def test_small_corpora_make_one_pool_by_default():
+    assert set(_rows(_dataset(blocks_per_pool=None))["cursor"][:, 1]) == {0}
+
+
+def test_a_long_document():
+    generator = random.Random(3)
+    long = [" ".join(generator.choices(WORDS, k=generator.randint(1, 30))) for _ in range(4000)]
+    rows = _rows(_dataset(from_documents([long, ["w1 w2"]]), batch_size=64))
+    assert (rows["cursor"][:, 2] == np.arange(len(rows["cursor"]))).all()
+    assert len(rows["cursor"]) > 3000
+
+
+def test_sentences_without_tokens_are_dropped():
+    corpus = from_documents([["\x01", "w1 w2"], ["\x02"], ["w3", "\x01", "w4"]])
+    tokens = read_tokens(corpus, TOKENIZER, tf.constant([0], tf.int64))
+    assert tokens.ids.numpy().tolist() == [6, 7, 8, 9]
+    assert tokens.token_splits.numpy().tolist() == [0, 2, 3, 4]
+    assert tokens.sentence_splits.numpy().tolist() == [0, 1, 3]
+
+
+def test_text_without_tokens():
+    dataset = _dataset(from_documents([["\x01"], ["\x02"]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="No sentence of this pool"):
+        next(iter(dataset))
+
+
+def test_one_document():
+    corpus = from_documents([DOCUMENTS[0]])
+    with pytest.raises(ValueError) as error:
+        _dataset(corpus)
+    assert str(error.value) == (
+        "The corpus has one document only, and next-sentence prediction takes its random segments "
+        "from another one: add documents, or train without it (nsp=False, on the command line "
+        "--nsp=false)."
+    )
+    assert len(_rows(_dataset(corpus, nsp=False))["cursor"])
+
+
+class _NoDocuments:
+    num_documents = 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"masked_lm_prob": 1.5}, "masked_lm_prob: expected a probability, from 0 to 1; got 1.5."),
+        ({"short_seq_prob": -1}, "short_seq_prob: expected a probability, from 0 to 1; got -1."),
+        ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4."),
+        ({"max_seq_length": 3, "nsp": False}, "max_seq_length: expected 4 or more; got 3."),
+        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq: expected 1 or more; got 0."),
+        (
+            {"masking": "words"},
+            "masking: expected one of token, whole_word, span; got 'words'.",
+        ),
+        ({"seed": 2**63}, f"seed: expected an integer of 64 bits; got {2**63}."),
+        ({"blocks_per_pool": 0}, "blocks_per_pool: expected 1 or more; got 0."),
+        ({"batch_size": 0}, "batch_size: expected 1 or more; got 0."),
+        ({"corpus": _NoDocuments()}, "The corpus has no documents: expected one at least."),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError) as error:
+        _dataset(**options)
+    assert str(error.value) == message
+
+
+def test_shortest_rows():
+    rows = _rows(_dataset(max_seq_length=5))
+    assert (rows["input_mask"] == 1).all()
+    rows = _rows(_dataset(max_seq_length=4, nsp=False))
+    assert rows["input_mask"].sum(1).min() >= 3

@@ -1,0 +1,251 @@
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines import corpus_scan, sources
+
+BOOK = "# A Book\n\nIt was late. He\nslept.\n\nNobody came.\n"
+WIKI = "".join(
+    f'<doc id="{i}" url="u" title="T{i}">\nT{i}\n\nThis is {i}. It is so.\nMore.\n\n</doc>\n'
+    for i in range(40)
+)
+GOOGLE = "".join(f"This is {i}.\nIt is so.\nMore.\n\n" for i in range(40))
+DOCUMENTS = [[f"This is {i}.", "It is so.", "More."] for i in range(40)]
+
+
+def documents_of(corpus):
+    mapped = tf.data.Dataset.range(corpus.num_blocks).map(corpus.read_documents, 2)
+    read = [block.to_list() for block in mapped]
+    assert [len(block) for block in read] == corpus.documents_per_block.tolist()
+    return [[line.decode() for line in document] for block in read for document in block]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("google", GOOGLE, DOCUMENTS),
+        ("wikiextractor", WIKI, DOCUMENTS),
+        ("prose", BOOK, [["It was late.", "He slept.", "Nobody came."]]),
+    ],
+)
+def test_opens_every_format_plain_and_gzip(tmp_path, name, text, expected, pack):
+    (tmp_path / "text").write_bytes(pack(text.encode()))
+    corpus = sources.open_corpus(str(tmp_path / "text"))
+    assert corpus.input_format == name
+    assert documents_of(corpus) == expected
+    assert corpus.num_documents == len(expected)
+    assert corpus.num_sentences == sum(map(len, expected))
+    assert corpus.describe().startswith(f"1 file, {name}, {len(expected)} document")
+    assert documents_of(sources.open_corpus([str(tmp_path / "text")], input_format=name)) == expected
+
+
+def test_json_lines(tmp_path):
+    texts = [" ".join(document) for document in DOCUMENTS]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": t}) + "\n" for t in texts[:20]))
+    lines = "".join(json.dumps({"body": t}) + "\n" for t in texts[20:])
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    corpus = sources.open_corpus(
+        f"{tmp_path}/*.jsonl*", text_key="body", cache_dir=str(tmp_path / "cache")
+    )
+    assert corpus.describe() == "2 files, jsonl, 40 documents, 120 sentences, 2 blocks"
+    assert documents_of(corpus) == DOCUMENTS
+
+
+def test_formats_may_differ_from_file_to_file(tmp_path):
+    (tmp_path / "1.txt").write_text(GOOGLE)
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress(WIKI.encode()))
+    (tmp_path / "3.md").write_text(BOOK)
+    corpus = sources.open_corpus(str(tmp_path))
+    assert corpus.describe() == (
+        "3 files, google, prose, wikiextractor, 81 documents, 243 sentences, 3 blocks"
+    )
+    assert documents_of(corpus) == [
+        *DOCUMENTS,
+        *DOCUMENTS,
+        ["It was late.", "He slept.", "Nobody came."],
+    ]
+
+
+@pytest.mark.parametrize("text", [GOOGLE, WIKI], ids=["google", "wikiextractor"])
+@pytest.mark.parametrize("block_bytes", [1, 100, 333, 5000])
+def test_ranges_hold_what_the_whole_file_holds(tmp_path, text, block_bytes):
+    path = str(tmp_path / "text.txt")
+    (tmp_path / "text.txt").write_text(text)
+    corpus = sources.open_corpus(path, block_bytes=block_bytes)
+    assert corpus.num_blocks == (40 if block_bytes == 1 else corpus.num_blocks)
+    assert (corpus.num_blocks > 1) == (block_bytes < len(text))
+    assert documents_of(corpus) == DOCUMENTS
+    assert documents_of(corpus) == DOCUMENTS
+
+
+def test_long_documents_become_several(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_scan, "MAX_DOCUMENT_BYTES", 200)
+    paragraphs = [f"This is {i}. It\nis so.\n\n" for i in range(50)]
+    (tmp_path / "a.txt").write_text("".join(paragraphs))
+    corpus = sources.open_corpus(f"{tmp_path}/a.txt", input_format="prose", block_bytes=10)
+    documents = documents_of(corpus)
+    assert len(documents) == corpus.num_blocks > 4
+    assert [line for document in documents for line in document] == [
+        line for i in range(50) for line in (f"This is {i}.", "It is so.")
+    ]
+
+
+def test_large_gzip_is_unpacked_into_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_scan, "MAX_DOCUMENT_BYTES", 300)
+    path, cache = tmp_path / "a.gz", tmp_path / "cache"
+    path.write_bytes(gzip.compress(WIKI.encode()))
+    with pytest.raises(ValueError, match=r"a\.gz has to be rewritten as plain text once, as JSON"):
+        sources.open_corpus(str(path), block_bytes=300)
+    corpus = sources.open_corpus(str(path), block_bytes=300, cache_dir=str(cache))
+    assert corpus.num_blocks > 10
+    assert documents_of(corpus) == DOCUMENTS
+    assert [file.suffix for file in sorted(cache.iterdir())] == [".txt", ".npz"]
+    (unpacked,) = cache.glob("*.txt")
+    written = unpacked.stat().st_mtime_ns
+    again = sources.open_corpus(str(path), block_bytes=400, cache_dir=str(cache))
+    assert documents_of(again) == DOCUMENTS
+    assert unpacked.stat().st_mtime_ns == written
+    # Without the unpacked text the index does not hold.
+    unpacked.unlink()
+    again = sources.open_corpus(str(path), block_bytes=300, cache_dir=str(cache))
+    assert again.fingerprint == corpus.fingerprint
+    assert documents_of(again) == DOCUMENTS
+
+
+def test_the_index_is_used_until_a_file_changes(tmp_path, monkeypatch):
+    path, cache = tmp_path / "a.txt", str(tmp_path / "cache")
+    path.write_text(GOOGLE)
+    first = sources.open_corpus(str(path), cache_dir=cache)
+    count = sources.corpus_index.count_documents
+    monkeypatch.setattr(sources.corpus_index, "count_documents", None)
+    second = sources.open_corpus(str(path), cache_dir=cache)
+    assert second.describe() == first.describe()
+    assert second.fingerprint == first.fingerprint
+    assert documents_of(second) == DOCUMENTS
+    monkeypatch.setattr(sources.corpus_index, "count_documents", count)
+    path.write_text(GOOGLE + "Another.\n")
+    assert sources.open_corpus(str(path), cache_dir=cache).num_documents == 41
+
+
+def test_reports_progress(tmp_path):
+    (tmp_path / "a.txt").write_text(GOOGLE)
+    (tmp_path / "b.txt").write_text(GOOGLE)
+    calls = []
+    sources.open_corpus(
+        f"{tmp_path}/*", block_bytes=200, progress=lambda done, total: calls.append((done, total))
+    )
+    done = [call[0] for call in calls]
+    assert done == sorted(done)
+    assert {call[1] for call in calls} == {2 * len(GOOGLE)}
+    assert done[0] == len(GOOGLE) // 2
+    assert done[-1] == 2 * len(GOOGLE)
+    assert len(done) > 8
+
+
+def test_says_what_is_wrong_with_the_input(tmp_path):
+    def fails(message, *args, **kwargs):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            sources.open_corpus(*args, **kwargs)
+
+    (tmp_path / "white.txt").write_text(" \n\n \n")
+    (tmp_path / "bad.txt").write_bytes(b"One.\nTw\xe9.\n")
+    (tmp_path / "bad.gz").write_bytes(gzip.compress(b"One.\nTw\xe9.\n"))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(GOOGLE.encode())[:-20])
+    (tmp_path / "list.jsonl").write_text('{"title": "x"}\n')
+    fails(f"No file matches '{tmp_path}/*.tex'", f"{tmp_path}/*.tex")
+    fails(f"There is no document in {tmp_path}/white.txt, read as prose", f"{tmp_path}/white.txt")
+    for name in ("bad.txt", "bad.gz"):
+        fails(f"{name} is not UTF-8: invalid byte 0xe9 at byte offset 7", f"{tmp_path}/{name}")
+    fails("cut.gz is not a whole gzip file", f"{tmp_path}/cut.gz")
+    fails(
+        "list.jsonl:1 has no string under 'text' but the keys title",
+        f"{tmp_path}/list.jsonl",
+        cache_dir=f"{tmp_path}/cache",
+    )
+    fails("list.jsonl has to be rewritten", f"{tmp_path}/list.jsonl")
+    fails("Unknown corpus format 'xml': expected one of google", "x", input_format="xml")
+    fails("A block has at least one byte: got block_bytes 0.", "x", block_bytes=0)
+
+
+def test_from_documents_checks_and_cleans():
+    corpus = sources.from_documents([[" One. ", ""], [], ["\n"], ("Two.",)])
+    assert documents_of(corpus) == [["One."], ["Two."]]
+    with pytest.raises(ValueError, match="Document 1 is a string: expected a list of sentences"):
+        sources.from_documents([["One."], "Two."])
+    with pytest.raises(ValueError, match="None of the 2 documents has a sentence"):
+        sources.from_documents([[], [" "]])
+
+
+def test_tensorflow_datasets(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    texts = [f"This is {i}. It is so.\nMore." for i in range(40)]
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="toy",
+        version="1.0.0",
+        data_dir=str(tmp_path / "data"),
+        features=tfds.features.FeaturesDict({"text": tfds.features.Text(), "id": np.int64}),
+        split_datasets={
+            "train": tf.data.Dataset.from_tensor_slices({"text": texts, "id": np.arange(40)})
+        },
+        disable_shuffling=True,
+    )
+    folders = {"data_dir": str(tmp_path / "data"), "cache_dir": str(tmp_path / "cache")}
+    corpus = sources.open_tfds("toy:1.0.0", **folders)
+    assert corpus.describe() == "1 file, tfds, 40 documents, 120 sentences, 1 block"
+    assert documents_of(corpus) == DOCUMENTS
+    assert documents_of(sources.open_tfds("toy", split="train[:25%]", **folders)) == DOCUMENTS[:10]
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").iterdir()}
+    assert sources.open_tfds("toy", **folders).fingerprint == corpus.fingerprint
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").iterdir()} == written
+    with pytest.raises(ValueError, match="cannot read split 'test' of 'toy'"):
+        sources.open_tfds("toy", split="test", **folders)
+    with pytest.raises(ValueError, match="The dataset 'toy' has no feature 'body' but id, text:"):
+        sources.open_tfds("toy", text_key="body", **folders)
+    with pytest.raises(ValueError, match="cannot read split 'train' of 'no_such_toy'"):
+        sources.open_tfds("no_such_toy", **folders)
+
+
+def test_real_wikipedia(data_dir):
+    """Blocks, and documents as a plain count of their lines has them."""
+    paths = sorted((data_dir / "corpora/enwiki").glob("wiki_0[0-3].gz"))
+    corpus = sources.open_corpus([str(path) for path in paths])
+    assert corpus.num_blocks == 4
+    expected = []
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            bodies = re.findall(r"(?ms)^<doc [^\n]*\n[^\n]*\n\n(.*?)^</doc>", file.read())
+        expected.append(sum(bool(body.strip()) for body in bodies))
+    assert corpus.documents_per_block.tolist() == expected
+    assert 7000 < corpus.num_sentences / 4 < 9000
+
+
+def test_real_books_and_others(data_dir):
+    corpus = sources.open_corpus(f"{data_dir}/corpora/books/the-d*,{data_dir}/corpora/other")
+    assert corpus.input_format == "google, prose, wikiextractor"
+    # One book, google's three documents, a novel, Chinese articles that are more than a title.
+    assert corpus.documents_per_block.tolist() == [1, 1, 3, 722]
+
+
+@pytest.mark.slow
+def test_all_of_the_wikipedia_sample(data_dir, tmp_path):
+    corpus = sources.open_corpus(f"{data_dir}/corpora/enwiki", cache_dir=str(tmp_path))
+    assert corpus.num_blocks == 60
+    count = 0
+    for path in (data_dir / "corpora/enwiki").iterdir():
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            count += sum(line.startswith("<doc ") for line in file)
+    assert corpus.num_documents == count - 1  # one is only a title
+    # The same text in one large gzip file is unpacked and cut, to the same documents.
+    with gzip.open(tmp_path / "all.gz", "wb", compresslevel=1) as whole:
+        for path in sorted((data_dir / "corpora/enwiki").iterdir()):
+            with gzip.open(path) as part:
+                whole.write(part.read())
+    joined = sources.open_corpus(f"{tmp_path}/all.gz", cache_dir=f"{tmp_path}/cache")
+    assert joined.num_blocks >= 60
+    np.testing.assert_array_equal(joined.table.fingerprints, corpus.table.fingerprints)
+    np.testing.assert_array_equal(joined.table.num_sentences, corpus.table.num_sentences)

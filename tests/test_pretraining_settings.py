@@ -1,0 +1,84 @@
+import pytest
+from absl import flags
+
+from bert_tf import pretraining_settings
+from bert_tf.pretraining_settings import settings_from_flags
+
+
+@pytest.fixture
+def settings():
+    """Parses flags as the command does, and forgets them afterwards."""
+
+    def parse(*arguments):
+        flags.FLAGS.unparse_flags()
+        for name in flags.FLAGS:
+            flags.FLAGS[name].unparse()
+        flags.FLAGS(["pretrain", *arguments])
+        return settings_from_flags()
+
+    yield parse
+    for name in flags.FLAGS:
+        flags.FLAGS[name].unparse()
+
+
+def test_defaults(settings):
+    resolved, ignored = settings()
+    assert ignored == []
+    assert (resolved.phases, resolved.bert_config, resolved.model_dir) == (
+        "128:1",
+        "bert-tiny",
+        "runs/pretrain",
+    )
+    assert resolved.num_warmup_steps == resolved.num_train_steps // 10
+
+
+def test_googles_names(settings):
+    resolved, _ = settings(
+        "--input_file=a.txt,b.txt",
+        "--output_dir=out",
+        "--bert_config_file=c.json",
+        "--tpu_name=mine",
+        "--iterations_per_loop=7",
+        "--do_whole_word_mask",
+    )
+    assert resolved.input == ["a.txt", "b.txt"]
+    assert (resolved.model_dir, resolved.bert_config, resolved.tpu) == ("out", "c.json", "mine")
+    assert (resolved.steps_per_loop, resolved.masking) == (7, "whole_word")
+
+
+def test_every_setting_that_matters_is_compared(settings):
+    resolved, _ = settings()
+    assert pretraining_settings.MAY_DIFFER < set(resolved.to_dict())
+    assert set(resolved.to_dict()) - pretraining_settings.MAY_DIFFER >= {
+        "input",
+        "seed",
+        "masking",
+        "nsp",
+        "precision",
+        "phases",
+        "optimizer",
+        "learning_rate",
+        "train_batch_size",
+        "gradient_accumulation_steps",
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--input=a", "--tfds=b"], "--input and --tfds both name a corpus"),
+        (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set"),
+        (
+            ["--do_whole_word_mask", "--masking=span"],
+            "--do_whole_word_mask contradicts --masking=span",
+        ),
+        (
+            ["--train_batch_size=10", "--gradient_accumulation_steps=4"],
+            "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4",
+        ),
+        (["--bert_config=bert-huge"], "--bert_config=bert-huge is neither a preset"),
+    ],
+)
+def test_errors(arguments, message, settings):
+    with pytest.raises(ValueError, match=message):
+        settings(*arguments)

@@ -1,0 +1,125 @@
+"""``python -m bert_tf.vocab``: what it writes, prints and refuses."""
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf import vocab
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, learn_vocabulary, load_vocabulary
+
+SENTENCES = [f"The {a} sees {b} {c}." for a in ("cat", "dog") for b in "two six".split()
+             for c in ("birds", "Mäuse")]  # fmt: skip
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join("\n".join(SENTENCES[i : i + 2]) for i in range(0, 8, 2)) + "\n")
+    return str(path)
+
+
+def test_learns_writes_and_reports(text, tmp_path, capsys):
+    output = str(tmp_path / "new" / "vocab.txt")
+    vocab.learn([text], output, input_format="google", vocab_size=80)
+    learned = load_vocabulary(output)
+    assert learned == learn_vocabulary(SENTENCES, 80)
+    assert learned[:5] == list(SPECIAL_TOKENS) and "cat" in learned and "mause" in learned
+    corpus, learning, size, sample, coverage, *rest = capsys.readouterr().out.splitlines()
+    assert corpus == "Corpus: 1 file, google, 4 documents, 8 sentences, 1 block."
+    assert learning == "Learning 80 pieces."
+    seconds = r"\d+"
+    expected = (
+        rf"Learned {len(learned)} pieces from 0\.0 million characters in {seconds} s: {output}"
+    )
+    assert re.fullmatch(expected, size)
+    shown = sample.removeprefix("Some of them: ").split(" ")
+    assert len(shown) == 20 and set(shown) <= set(learned)
+    # Six words and a full stop in each of eight sentences; all in one piece.
+    assert coverage == (
+        "In a sample of 48 words: 1.00 pieces a word, 0 unknown words (0.000%)."
+    )  # fmt: skip
+    assert rest == [
+        "",
+        "What comes next:",
+        f"  python -m bert_tf.pretrain --input={text} --input_format=google --vocab_file={output}",
+    ]
+
+
+def test_unknown_words_are_counted(text, tmp_path, capsys):
+    output = str(tmp_path / "vocab.txt")
+    vocab.learn(
+        [text], output, input_format="google", vocab_size=60, do_lower_case=False,
+        min_frequency=5,
+    )  # fmt: skip
+    lines = capsys.readouterr().out.splitlines()
+    # Of four times each, the letters c, g, w, x, b and M have no piece, nor so "cat" to "Mäuse".
+    assert "24 unknown words (50.000%)" in lines[4]
+    assert lines[-1].endswith(" --do_lower_case=false")
+
+
+def test_existing_output_is_kept_unless_told(text, tmp_path, capsys):
+    output = tmp_path / "vocab.txt"
+    output.write_text("old")
+    with pytest.raises(ValueError, match=r"vocab.txt exists: name another --output, or pass --ov"):
+        vocab.learn([text], str(output))
+    assert output.read_text() == "old"
+    vocab.learn([text], str(output), overwrite=True, vocab_size=40)
+    assert len(load_vocabulary(str(output))) == 40
+
+
+def test_a_limit_reads_less(tmp_path, capsys):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(8):
+        (folder / f"{number}.txt").write_text(f"Here is the number {number}.\n" * 400)
+    output = str(tmp_path / "vocab.txt")
+    vocab.learn([str(folder)], output, input_format="google", vocab_size=99, max_bytes=10_000)
+    assert "from 0.0 million characters" in capsys.readouterr().out
+    digits = [piece for piece in load_vocabulary(output) if piece.isdigit()]
+    assert len(digits) == 2
+
+
+def test_unpacked_copies_are_removed(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "large.txt.gz"
+    with gzip.open(path, "wt") as file:
+        for number in range(60_000):
+            file.write(f"This is the sentence number {number} of it.\n")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    vocab.learn([str(path)], str(tmp_path / "vocab.txt"), input_format="google", vocab_size=50)
+    assert not os.listdir(temporary)
+
+
+def run(*arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *options, "-m", "bert_tf.vocab", *arguments],
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_help_does_not_load_tensorflow():
+    done = run("--help", options=("-X", "importtime"))
+    assert "--vocab_size: How many pieces to learn." in done.stdout
+    assert "absl.flags" in done.stderr and "tensorflow" not in done.stderr
+
+
+def test_missing_flags_are_told_in_a_sentence():
+    done = run("--output=x.txt")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error: --input=FILES --output=FILE say what text to learn from and what file to write; "
+        "got --input= --output=x.txt.\n"
+    )
+
+
+def test_the_command(text, tmp_path):
+    output = str(tmp_path / "vocab.txt")
+    done = run(f"--input={text}", f"--output={output}", "--vocab_size=80", "--input_format=google")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert load_vocabulary(output) == learn_vocabulary(SENTENCES, 80)
