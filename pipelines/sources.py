@@ -134,7 +134,7 @@ def open_tfds(
     if text_key not in builder.info.features:
         raise ValueError(
             f"The dataset {name!r} has no feature {text_key!r} but "
-            f"{', '.join(builder.info.features)}: name the one that holds the text."
+            f"{', '.join(sorted(builder.info.features))}: name the one that holds the text."
         )
     full_name = builder.info.full_name
     key = corpus_cache.digest(full_name, split, text_key, info.num_examples, info.num_bytes)

@@ -36,6 +36,11 @@ def model_inputs(
 
     Returns:
         The encoder's inputs, each (B, S) int32, and ``truncated`` (B,) bool.
+
+    >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat"])
+    >>> rows, truncated = model_inputs(tokenizer, [tokenizer.tokenize(["the cat", "cat"])], 3)
+    >>> rows["input_word_ids"].numpy().tolist(), truncated.numpy().tolist()
+    ([[2, 5, 3], [2, 6, 3]], [True, False])
     """
     # (B,) each
     lengths = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
@@ -53,8 +58,8 @@ def model_inputs(
     rows = pack(
         tf.concat([segment.flat_values for segment in segments], 0),
         list(zip(starts, kept, strict=True)),
-        # An empty batch has no longest row; one column keeps every shape valid.
-        tf.maximum(tf.reduce_max(total), 1),
+        # An empty batch has no longest row; it gets the columns of an empty text.
+        tf.maximum(tf.reduce_max(total), 1 + len(segments)),
         cls_id=tokenizer.cls_id,
         sep_id=tokenizer.sep_id,
         pad_id=tokenizer.pad_id,

@@ -1,4 +1,4 @@
-"""The signatures of an export: the heads' functions, traced for strings or ids of any batch size."""
+"""The signatures of an export: the heads' functions, traced for batches of any size."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ def signature(function: Callable[..., heads.Outputs], inputs: Mapping[str, tf.Te
         inputs: shape and dtype of each input.
 
     Returns:
-        A concrete function that takes the inputs by name, for ``tf.saved_model.save``'s ``signatures``.
+        A concrete function that takes the inputs by name, for ``tf.saved_model.save``.
     """
     specs = {
         name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()
@@ -63,8 +63,8 @@ def pretraining_signatures(
         top_k: the guesses for each mask.
 
     Returns:
-        ``serving_default`` (``heads.fill_masks``), ``embed``, ``tokens``, and ``next_sentence`` where
-        the model has that head: concrete functions.
+        Concrete functions: ``serving_default`` (``heads.fill_masks``), ``embed``, ``tokens``, and
+        ``next_sentence`` where the model has that head.
 
     Raises:
         ValueError: the vocabulary is larger than the model's, or ``max_seq_length`` or ``top_k``
@@ -119,6 +119,13 @@ def fill_mask(
 
     Raises:
         ValueError: a text has not one mask, or ``top_k`` is less than 1.
+
+    >>> from bert_tf.config import BertConfig
+    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat"]
+    >>> model = BertPretrainer(BertConfig.from_preset("bert-tiny", vocab_size=8))
+    >>> ((pieces, scores),) = fill_mask(model, BertTokenizer(vocab), ["the [MASK] sat"], top_k=8)
+    >>> sorted(pieces) == sorted(vocab), round(sum(scores), 3)
+    (True, 1.0)
     """
     if top_k < 1:
         raise ValueError(f"top_k is {top_k}: expected 1 or more guesses for each mask.")

@@ -125,7 +125,7 @@ def test_streams_sentences():
 def test_a_changed_file_is_noticed(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("One.\n\nTwo.\n\n")
-    corpus = sources.open_corpus(str(path))
+    corpus = sources.open_corpus(str(path), input_format="google")
     path.write_text("One.\nTwo.\n\n\n")
     with pytest.raises(tf.errors.InvalidArgumentError, match="has been changed since it was open"):
         list(tf.data.Dataset.range(1).map(corpus.read_documents))

@@ -54,7 +54,9 @@ def test_reads_ranges_gzip_and_several_formats(mixed):
 @pytest.mark.parametrize("num_parallel_calls", [None, 1, 4])
 def test_reads_in_a_dataset_in_any_order(mixed, num_parallel_calls):
     order = [3, 0, 4, 2, 1, 0, 3] * 5
-    dataset = tf.data.Dataset.from_tensor_slices(np.array(order)).map(mixed.read, num_parallel_calls)
+    dataset = tf.data.Dataset.from_tensor_slices(np.array(order)).map(
+        mixed.read, num_parallel_calls
+    )
     assert [as_lists(documents) for documents in dataset] == [MIXED[i] for i in order]
 
 

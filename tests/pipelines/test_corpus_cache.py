@@ -75,7 +75,11 @@ def test_bad_lines_are_named_and_leave_nothing(tmp_path, data, message):
 def test_lines_longer_than_a_chunk(monkeypatch):
     monkeypatch.setattr(corpus_cache, "_CHUNK", 5)
     lines = b'{"text": "A long line."}\n{"text": "B"}\n\n{"text": "C"}'
-    assert list(corpus_cache.json_texts(io.BytesIO(lines), "a", "text")) == ["A long line.", "B", "C"]
+    assert list(corpus_cache.json_texts(io.BytesIO(lines), "a", "text")) == [
+        "A long line.",
+        "B",
+        "C",
+    ]
 
 
 def test_interrupted_writing_leaves_what_was_there(tmp_path):

@@ -93,7 +93,9 @@ def test_is_the_same_in_a_graph_and_for_the_whole_table_at_once():
     assert [list(case) for case in mapped.as_numpy_iterator()] == expected
     # A block of text is marked in one go.
     block = sentences.mark_sentences(tf.constant("\n".join(texts))).numpy().decode()
-    assert [line for line in block.splitlines() if line] == [line for case in TABLE for line in case]
+    assert [line for line in block.splitlines() if line] == [
+        line for case in TABLE for line in case
+    ]
 
 
 def test_real_text_loses_nothing_but_white_space(data_dir):

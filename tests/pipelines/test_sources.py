@@ -41,7 +41,6 @@ def test_opens_every_format_plain_and_gzip(tmp_path, name, text, expected, pack)
     assert corpus.num_documents == len(expected)
     assert corpus.num_sentences == sum(map(len, expected))
     assert corpus.describe().startswith(f"1 file, {name}, {len(expected)} document")
-    assert documents_of(sources.open_corpus([str(tmp_path / "text")], input_format=name)) == expected
 
 
 def test_json_lines(tmp_path):
@@ -72,14 +71,13 @@ def test_formats_may_differ_from_file_to_file(tmp_path):
 
 
 @pytest.mark.parametrize("text", [GOOGLE, WIKI], ids=["google", "wikiextractor"])
-@pytest.mark.parametrize("block_bytes", [1, 100, 333, 5000])
+@pytest.mark.parametrize("block_bytes", [1, 333, 5000])
 def test_ranges_hold_what_the_whole_file_holds(tmp_path, text, block_bytes):
     path = str(tmp_path / "text.txt")
     (tmp_path / "text.txt").write_text(text)
     corpus = sources.open_corpus(path, block_bytes=block_bytes)
     assert corpus.num_blocks == (40 if block_bytes == 1 else corpus.num_blocks)
     assert (corpus.num_blocks > 1) == (block_bytes < len(text))
-    assert documents_of(corpus) == DOCUMENTS
     assert documents_of(corpus) == DOCUMENTS
 
 
@@ -115,6 +113,24 @@ def test_large_gzip_is_unpacked_into_the_cache(tmp_path, monkeypatch):
     again = sources.open_corpus(str(path), block_bytes=300, cache_dir=str(cache))
     assert again.fingerprint == corpus.fingerprint
     assert documents_of(again) == DOCUMENTS
+
+
+def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_scan, "MAX_DOCUMENT_BYTES", 30)
+    cache = tmp_path / "cache"
+    (tmp_path / "bad.gz").write_bytes(gzip.compress(GOOGLE.encode() + b"One \xff."))
+    message = f"{tmp_path}/bad.gz is not UTF-8: invalid byte 0xff at byte offset {len(GOOGLE) + 4} "
+    with pytest.raises(ValueError, match=re.escape(message)):
+        sources.open_corpus(f"{tmp_path}/bad.gz", block_bytes=30, cache_dir=str(cache))
+    (tmp_path / "cut.gz").write_bytes(
+        gzip.compress(GOOGLE.encode() * 500)[:-9]
+    )  # more than the head
+    cache = tmp_path / "other_cache"
+    with pytest.raises(
+        ValueError, match=r"cut\.gz is not a whole gzip file \(Compressed file ended"
+    ):
+        sources.open_corpus(f"{tmp_path}/cut.gz", block_bytes=30, cache_dir=str(cache))
+    assert list(cache.iterdir()) == []
 
 
 def test_the_index_is_used_until_a_file_changes(tmp_path, monkeypatch):
@@ -182,18 +198,23 @@ def test_from_documents_checks_and_cleans():
 
 
 def test_tensorflow_datasets(tmp_path):
-    tfds = pytest.importorskip("tensorflow_datasets")
-    texts = [f"This is {i}. It is so.\nMore." for i in range(40)]
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="toy",
-        version="1.0.0",
-        data_dir=str(tmp_path / "data"),
-        features=tfds.features.FeaturesDict({"text": tfds.features.Text(), "id": np.int64}),
-        split_datasets={
-            "train": tf.data.Dataset.from_tensor_slices({"text": texts, "id": np.arange(40)})
-        },
-        disable_shuffling=True,
+    import tensorflow_datasets as tfds
+
+    folder = tmp_path / "data/toy/1.0.0"
+    folder.mkdir(parents=True)
+    identity = tfds.core.DatasetIdentity(
+        name="toy", version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name="toy"
     )
+    features = tfds.features.FeaturesDict({"text": tfds.features.Text(), "id": np.int64})
+    # More shards than one, so that reading them in turns would mix the examples.
+    writer = tfds.core.SequentialWriter(
+        tfds.core.DatasetInfo(builder=identity, features=features), max_examples_per_shard=15
+    )
+    writer.initialize_splits(["train"])
+    writer.add_examples(
+        {"train": [{"text": f"This is {i}. It is so.\nMore.", "id": i} for i in range(40)]}
+    )
+    writer.close_all()
     folders = {"data_dir": str(tmp_path / "data"), "cache_dir": str(tmp_path / "cache")}
     corpus = sources.open_tfds("toy:1.0.0", **folders)
     assert corpus.describe() == "1 file, tfds, 40 documents, 120 sentences, 1 block"

@@ -5,6 +5,8 @@ Its words are ours; its steps are those of google-research/bert ``tokenization.p
 Python runs this (on Python 3.11 that changes nothing).
 """
 
+import functools
+import random
 import unicodedata
 from collections.abc import Mapping
 
@@ -22,17 +24,19 @@ IDEOGRAPH_BLOCKS = (
 )
 
 
-def is_assigned(character: str) -> bool:
-    """Whether Unicode 14 assigns the code point a character (private use is none)."""
+@functools.cache
+def category(character: str) -> str:
     code = ord(character)
     later = any(first <= code <= last for first, last in ASSIGNED_AFTER_14)
-    return not later and unicodedata.category(character) not in ("Cn", "Co", "Cs")
+    return "Cn" if later else unicodedata.category(character)
 
 
-def category(character: str) -> str:
-    return unicodedata.category(character) if is_assigned(character) else "Cn"
+def is_assigned(character: str) -> bool:
+    """Whether Unicode 14 assigns the code point a character (private use is none)."""
+    return category(character) not in ("Cn", "Co", "Cs")
 
 
+@functools.cache
 def is_ideograph(character: str) -> bool:
     return any(first <= ord(character) <= last for first, last in IDEOGRAPH_BLOCKS)
 
@@ -102,3 +106,62 @@ def tokenize(text: str, ids: Mapping[str, int], do_lower_case: bool) -> list[int
     """``FullTokenizer.tokenize``, as ids."""
     words = split_into_words(text, do_lower_case)
     return [piece for word in words for piece in split_into_pieces(word, ids)]
+
+
+# Below U+40000 and in U+E0000-E0FFF lies all that Unicode 14 assigns but private use.
+CODE_POINTS = [
+    code for code in (*range(0x40000), *range(0xE0000, 0xE1000)) if not 0xD800 <= code < 0xE000
+]
+# The same with every 97th of the ideographs, Hangul syllables and unassigned planes' code points,
+# which are alike: a fifth of them.
+TYPICAL_CODE_POINTS = [
+    code
+    for code in CODE_POINTS
+    if code % 97 == 0
+    or not (
+        is_ideograph(chr(code)) or 0xAC00 <= code < 0xD7A4 or code >= 0x30000 and code < 0xE0000
+    )
+]
+
+# Ranges whose characters bear on each other when they meet.
+_POOLS = (
+    range(0x20, 0x7F),
+    range(0xA0, 0x250),
+    range(0x2B0, 0x370),  # modifier letters, combining marks
+    range(0x370, 0x400),
+    (0x3A3, 0x3C3, 0x3C2, 0x391, 0x27, 0x2E, 0xAD, 0x301, 0x345, 0x2B0, 0x20, 0x31),  # sigmas
+    (0x1B44, 0x302E, 0x302F, 0x16FF0, 0x1D165, 0x1D16D, 0x1D15E, 0x1D160, 0x301, 0x327, 0x34F),
+    range(0x400, 0x600),
+    range(0x600, 0x700),
+    range(0x900, 0xE00),
+    range(0xF00, 0xFDA),
+    range(0x1100, 0x1200),
+    range(0x1AB0, 0x1C00),
+    range(0x1E00, 0x2100),
+    range(0x2100, 0x2200),
+    range(0x3000, 0x3100),
+    range(0x4E00, 0x4E40),
+    range(0xAC00, 0xAC80),
+    range(0xF900, 0xFB50),
+    range(0xFE00, 0x10000),
+    range(0x1D100, 0x1D200),
+    range(0x1F600, 0x1F650),
+    range(0x20),
+    range(0x7F, 0xA0),
+    (0x20, 0x2028, 0x2029, 0x85, 0x3000, 0xFFFD, 0xFEFF, 0x200B, 0x200D),
+    CODE_POINTS,
+)
+
+
+def random_texts(count: int, seed: int) -> list[str]:
+    """Strings that mix characters of one to three pools, and now and then a very long word."""
+    rng = random.Random(seed)
+    texts = []
+    for _ in range(count):
+        pools = rng.choices(_POOLS, k=rng.randint(1, 3))
+        drawn = (chr(rng.choice(rng.choice(pools))) for _ in range(rng.randint(0, 24)))
+        text = "".join(character for character in drawn if is_assigned(character))
+        if rng.random() < 0.02:
+            text += text[-1:] * rng.choice((66, 67, 199, 200, 201, 400, 801)) + text
+        texts.append(text)
+    return texts

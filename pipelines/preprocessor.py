@@ -1,0 +1,148 @@
+"""A Keras layer from strings to a BERT encoder's inputs.
+
+Letters: B batch, S sequence length.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf import features
+
+from .packing import longest_first, pack
+from .wordpiece import BertTokenizer
+
+_MIN_SEQ_LENGTH = 5  # a pair of one token each: [CLS] a [SEP] b [SEP]
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPreprocessor(keras.layers.Layer):
+    """Turns strings, or pairs of strings, into ``features.ENCODER_FEATURES``.
+
+    One string becomes ``[CLS] A [SEP]``, a pair ``[CLS] A [SEP] B [SEP]``. What is longer than S
+    is cut at its end; of a pair, token by token the longer segment, and B where both are equally
+    long. Runs eagerly, in ``Dataset.map``, in a Keras model and in a SavedModel. The vocabulary
+    travels in the layer's config, so a saved model needs no file.
+
+    Args:
+        vocab: the path of a vocabulary file, or the pieces in the order of their ids.
+        do_lower_case: whether to lower the case and strip accents ("uncased").
+        max_seq_length: S, at least 5.
+        **kwargs: ``name`` and what else ``keras.layers.Layer`` takes.
+
+    Attributes:
+        tokenizer: the ``BertTokenizer``.
+
+    Raises:
+        ValueError: ``max_seq_length`` is too short, or the vocabulary is not one.
+
+    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "!"]
+    >>> preprocessor = BertPreprocessor(vocab, max_seq_length=8)
+    >>> batch = preprocessor((["Hello!", "hello"], ["world", "World!"]))
+    >>> batch["input_word_ids"].numpy()
+    array([[2, 5, 7, 3, 6, 3, 0, 0],
+           [2, 5, 3, 6, 7, 3, 0, 0]], dtype=int32)
+    >>> batch["input_type_ids"].numpy()[0]
+    array([0, 0, 0, 0, 1, 1, 0, 0], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        vocab: str | os.PathLike[str] | Sequence[str],
+        do_lower_case: bool = True,
+        max_seq_length: int = 128,
+        **kwargs: Any,
+    ):
+        super().__init__(**{"autocast": False, "trainable": False, **kwargs})
+        if max_seq_length < _MIN_SEQ_LENGTH:
+            raise ValueError(
+                f"max_seq_length is {max_seq_length}: expected at least {_MIN_SEQ_LENGTH}, so that "
+                "a pair has a token of each beside [CLS] and two [SEP]."
+            )
+        self.max_seq_length = max_seq_length
+        self.tokenizer = BertTokenizer(vocab, do_lower_case)
+        # Keras would make numbers of the strings.
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self.built = True
+
+    def call(self, inputs: Any) -> dict[str, tf.Tensor]:
+        """Tokenises and packs.
+
+        Args:
+            inputs: (B,) string, or a tuple or list of two such tensors. A list of Python strings
+                is one vector of strings.
+
+        Returns:
+            ``input_word_ids``, ``input_mask``, ``input_type_ids``, each (B, S) int32.
+
+        Raises:
+            ValueError: neither a vector of strings nor two.
+        """
+        packed, _ = self._pack(inputs)
+        return packed
+
+    def is_truncated(self, inputs: Any) -> tf.Tensor:
+        """Says of each row whether the layer cuts tokens off: (B,) bool; inputs as for a call.
+
+        >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+        >>> BertPreprocessor(vocab, max_seq_length=5).is_truncated(["a a a", "a a a a"]).numpy()
+        array([False,  True])
+        """
+        _, truncated = self._pack(inputs)
+        return truncated
+
+    def _pack(self, inputs: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """The features, and whether each row lost tokens."""
+        segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
+        lengths = [segment.row_lengths() for segment in segments]
+        room = self.max_seq_length - 1 - len(segments)
+        if len(segments) == 2:
+            kept = longest_first(lengths[0], lengths[1], room)
+        else:
+            kept = (tf.minimum(lengths[0], room),)
+        # Segment B's tokens lie behind all of A's.
+        starts = [segment.row_starts() for segment in segments]
+        if len(segments) == 2:
+            starts[1] += tf.size(segments[0].values, tf.int64)
+        packed = pack(
+            tf.concat([segment.values for segment in segments], 0),
+            list(zip(starts, kept, strict=True)),
+            self.max_seq_length,
+            cls_id=self.tokenizer.cls_id,
+            sep_id=self.tokenizer.sep_id,
+            pad_id=self.tokenizer.pad_id,
+        )
+        return packed, tf.add_n(lengths) > room
+
+    def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
+        """The features' shapes and dtypes, without running the layer."""
+        batch_size = _segments(inputs)[0].shape[0]
+        return {
+            key: keras.KerasTensor((batch_size, self.max_seq_length), feature.dtype)
+            for key, feature in features.ENCODER_FEATURES.items()
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor, the vocabulary as a list."""
+        return {
+            **super().get_config(),
+            "vocab": list(self.tokenizer.vocab),
+            "do_lower_case": self.tokenizer.do_lower_case,
+            "max_seq_length": self.max_seq_length,
+        }
+
+
+def _segments(inputs: Any) -> list[Any]:
+    """One or two vectors of strings."""
+    if not isinstance(inputs, (tuple, list)) or all(isinstance(item, str) for item in inputs):
+        return [inputs]
+    if len(inputs) != 2:
+        raise ValueError(
+            "BertPreprocessor takes a vector of strings, or a pair of them as a tuple or list of "
+            f"two, but got {len(inputs)}."
+        )
+    return list(inputs)

@@ -1,0 +1,88 @@
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines.normalization import WordSplitter
+from tests.pipelines import wordpiece_definition as definition
+
+
+@pytest.fixture(scope="module")
+def splitters():
+    return {lower: WordSplitter(lower) for lower in (True, False)}
+
+
+def split(splitter, texts):
+    words = splitter(tf.constant(texts)).words.to_list()
+    return [[word.decode() for word in row] for row in words]
+
+
+# Text, words of the uncased tokenizer, words of the cased one.
+EXAMPLES = [
+    ("Hello, World", "hello , world", "Hello , World"),
+    ("naïve Ångström", "naive angstrom", "naïve Ångström"),
+    ("a\tb\u00a0c\u2028d\u3000e\rf", "a b c d e f", "a b c d e f"),
+    ("a\x00b\u200bc\ufffdd\u0085e\x1cf", "abcdef", "abcdef"),
+    ("ab中文c", "ab 中 文 c", "ab 中 文 c"),
+    ("[MASK]", "[ mask ]", "[ MASK ]"),
+    ("ΟΔΟΣ ΟΔΟΣ.", "οδος οδος .", "ΟΔΟΣ ΟΔΟΣ ."),
+    ("Σ ΣΑ ΑΣΑ ΑΣ'Α 1Σ", "σ σα ασα ας ' α 1σ", "Σ ΣΑ ΑΣΑ ΑΣ ' Α 1Σ"),
+    ("ΑΣ\u0301 ΑΣ\u00adΑ \u0301Σ", "ας ασα σ", "ΑΣ\u0301 ΑΣΑ \u0301Σ"),
+    ("ΑΣ中Α", "ας 中 α", "ΑΣ 中 Α"),
+    ("İstanbul ẞ ﬁ Ⅷ", "istanbul ß ﬁ ⅷ", "İstanbul ẞ ﬁ Ⅷ"),
+    ("각", "\u1100\u1161\u11a8", "각"),
+    ("\uf900 \u037e \u1fef", "\u8c48 ; `", "\uf900 \u037e \u1fef"),
+    # A tone mark (class 224) before a virama (class 9): canonical ordering swaps them.
+    ("ka\u302e\u0301\u1b44", "ka\u1b44\u302e", "ka\u302e\u0301\u1b44"),
+    # A grapheme joiner is a starter: marks do not pass it, even where it is stripped.
+    ("ka\u302e\u034f\u1b44", "ka\u302e\u1b44", "ka\u302e\u034f\u1b44"),
+    # A decomposed note's stem (216) is sorted with the dot (226) behind it and the next stem.
+    (
+        "\U0001d15e\U0001d16d\U0001d165",
+        "\U0001d157\U0001d165\U0001d165\U0001d16d",
+        "\U0001d15e\U0001d16d\U0001d165",
+    ),
+    ("\u302e中\u1b44", "\u302e 中 \u1b44", "\u302e 中 \u1b44"),
+    ("", "", ""),
+    (" \u0301 ", "", "\u0301"),
+    ("50%+$3", "50 % + $ 3", "50 % + $ 3"),
+    ("a–b…\u2e53", "a – b … \u2e53", "a – b … \u2e53"),
+]
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_examples(splitters, do_lower_case):
+    texts = [text for text, _, _ in EXAMPLES]
+    expected = [(uncased if do_lower_case else cased).split(" ") for _, uncased, cased in EXAMPLES]
+    expected = [[word for word in words if word] for words in expected]
+    assert [definition.split_into_words(text, do_lower_case) for text in texts] == expected
+    assert split(splitters[do_lower_case], texts) == expected
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_random_texts_equal_the_definition(splitters, do_lower_case):
+    texts = definition.random_texts(4000, seed=1)
+    words = split(splitters[do_lower_case], texts)
+    for text, got in zip(texts, words, strict=True):
+        assert got == definition.split_into_words(text, do_lower_case), ascii(text)
+
+
+def test_characters_know_their_sources(splitters):
+    found = splitters[True](tf.constant(["", "É\u0301\x00b", "각 \u00ad"]))
+    assert found.words.to_list() == [[], [b"eb"], ["\u1100\u1161\u11a8".encode()]]
+    assert found.num_characters.numpy().tolist() == [2, 3]
+    assert found.character_starts.numpy().tolist() == [0, 1, 2, 5, 8]
+    assert found.source_starts.numpy().tolist() == [0, 5, 0, 0, 0]
+    assert found.source_ends.numpy().tolist() == [5, 6, 3, 3, 3]
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", " \x00"]])
+def test_no_words(splitters, texts):
+    found = splitters[True](tf.constant(texts, tf.string))
+    assert found.words.to_list() == [[]] * len(texts)
+    assert found.source_ends.shape == (0,)
+
+
+def test_ill_formed_bytes_are_passed_over(splitters):
+    found = splitters[True](tf.constant([b"\xc3a\xff\xe4\xb8b \xed\xa0\x80c"]))
+    assert found.words.to_list() == [[b"ab", b"c"]]
+    assert found.source_starts.numpy().tolist() == [1, 5, 10]
+    assert found.source_ends.numpy().tolist() == [5, 6, 11]

@@ -1,0 +1,126 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
+
+VOCAB = [*SPECIAL_TOKENS, *"abcdefgh", "##b", "!"]
+A, B = ["a b c", "Ab!", "a b c d e f g h"], ["d e f g", "", "h"]
+SINGLE = {
+    "input_word_ids": [
+        [2, 5, 6, 7, 3, 0, 0, 0, 0, 0],
+        [2, 5, 13, 14, 3, 0, 0, 0, 0, 0],
+        [2, 5, 6, 7, 8, 9, 10, 11, 12, 3],
+    ],
+    "input_mask": [[1] * 5 + [0] * 5, [1] * 5 + [0] * 5, [1] * 10],
+    "input_type_ids": [[0] * 10] * 3,
+}
+PAIR = {
+    "input_word_ids": [
+        [2, 5, 6, 7, 3, 8, 9, 10, 11, 3],
+        [2, 5, 13, 14, 3, 3, 0, 0, 0, 0],
+        [2, 5, 6, 7, 8, 9, 10, 3, 12, 3],
+    ],
+    "input_mask": [[1] * 10, [1] * 6 + [0] * 4, [1] * 10],
+    "input_type_ids": [[0] * 5 + [1] * 5, [0] * 5 + [1] + [0] * 4, [0] * 8 + [1] * 2],
+}
+
+
+@pytest.fixture
+def preprocessor():
+    return BertPreprocessor(VOCAB, max_seq_length=10)
+
+
+def assert_features(batch, expected):
+    assert batch.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_array_equal(batch[key], value, err_msg=key)
+
+
+def test_single_and_pair(preprocessor):
+    single = preprocessor(tf.constant(A))
+    assert_features(single, SINGLE)
+    features.check_batch(single, features.ENCODER_FEATURES)
+    assert_features(preprocessor((tf.constant(A), tf.constant(B))), PAIR)
+    assert_features(preprocessor([tf.constant(A), tf.constant(B)]), PAIR)
+
+
+def test_python_strings_and_arrays(preprocessor):
+    assert_features(preprocessor(A), SINGLE)
+    assert_features(preprocessor(A[:2]), {key: value[:2] for key, value in SINGLE.items()})
+    assert_features(preprocessor((A, B)), PAIR)
+    assert_features(preprocessor(np.array(A, object)), SINGLE)
+
+
+def test_pairs_are_cut_longest_first():
+    """Against Google's loop: drop a token from the longer, from B where both are equal."""
+    preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)
+    sizes = [(a, b) for a in range(8) for b in range(8)]
+    texts = ["a " * a for a, _ in sizes], ["b " * b for _, b in sizes]
+    ids = preprocessor(texts)["input_word_ids"].numpy()
+    for row, (a, b) in zip(ids, sizes, strict=True):
+        while a + b > 5:
+            a, b = (a - 1, b) if a > b else (a, b - 1)
+        assert row.tolist() == [2, *[5] * a, 3, *[6] * b, 3, *[0] * (5 - a - b)]
+
+
+def test_is_truncated(preprocessor):
+    assert preprocessor.is_truncated(["a " * 8, "a " * 9, ""]).numpy().tolist() == [False, True, False]
+    pairs = ["a " * 3, "a " * 3], ["b " * 4, "b " * 5]
+    assert preprocessor.is_truncated(pairs).numpy().tolist() == [False, True]
+
+
+def test_in_a_dataset(preprocessor):
+    dataset = tf.data.Dataset.from_tensor_slices((A, B)).batch(3)
+    (batch,) = dataset.map(lambda a, b: preprocessor((a, b)))
+    assert_features(batch, PAIR)
+    (batch,) = dataset.map(lambda a, b: preprocessor(a))
+    assert_features(batch, SINGLE)
+
+
+def test_no_rows(preprocessor):
+    batch = preprocessor((tf.constant([], tf.string), tf.constant([], tf.string)))
+    assert [value.shape for value in batch.values()] == [(0, 10)] * 3
+
+
+def test_cased():
+    batch = BertPreprocessor([*VOCAB, "A"], do_lower_case=False, max_seq_length=5)(["A a"])
+    assert batch["input_word_ids"].numpy().tolist() == [[2, 15, 5, 3, 0]]
+
+
+def test_config_round_trip(preprocessor):
+    config = preprocessor.get_config()
+    assert config["vocab"] == VOCAB and type(config["vocab"]) is list
+    assert (config["do_lower_case"], config["max_seq_length"]) == (True, 10)
+    again = BertPreprocessor.from_config(config)
+    assert again.get_config() == config
+    assert_features(again((A, B)), PAIR)
+
+
+def test_in_keras_models(preprocessor, tmp_path):
+    a, b = (keras.Input((), dtype="string") for _ in range(2))
+    symbolic = preprocessor([a, b])
+    features.check_batch(symbolic, features.ENCODER_FEATURES)
+    assert {value.shape for value in symbolic.values()} == {(None, 10)}
+    model = keras.Model([a, b], symbolic)
+    assert_features(model([tf.constant(A), tf.constant(B)]), PAIR)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert_features(loaded([tf.constant(A), tf.constant(B)]), PAIR)
+
+    model.export(tmp_path / "export", verbose=False)
+    serve = tf.saved_model.load(str(tmp_path / "export")).serve
+    assert_features(serve([tf.constant(A), tf.constant(B)]), PAIR)
+
+
+def test_refuses_bad_arguments(preprocessor):
+    with pytest.raises(ValueError, match="max_seq_length is 4: expected at least 5, so that a pair"):
+        BertPreprocessor(VOCAB, max_seq_length=4)
+    with pytest.raises(ValueError, match="or a pair of them as a tuple or list of two, but got 3"):
+        preprocessor((A, B, A))
+    with pytest.raises(ValueError, match=r"got shape \(\)"):
+        preprocessor("a b")

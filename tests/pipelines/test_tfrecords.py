@@ -1,0 +1,180 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from bert_tf.pipelines import tfrecords
+from bert_tf.pipelines.pretraining_records import GOOGLE_NAMES
+from bert_tf.pipelines.tfrecords import fingerprint, match_files, tfrecord_dataset, write_tfrecords
+
+S, P = 6, 2
+
+
+def _batch(first, size, padding=0):
+    """Rows whose first id is a number of their own, then ``padding`` rows of zeros."""
+    number = np.arange(first, first + size, dtype=np.int32)[:, None]
+    rows = {
+        "input_word_ids": number + np.arange(S, dtype=np.int32),
+        "input_mask": np.ones((size, S), np.int32),
+        "input_type_ids": np.tile(np.int32([0, 0, 0, 1, 1, 1]), (size, 1)),
+        "masked_lm_positions": np.tile(np.int32([1, 4]), (size, 1)),
+        "masked_lm_ids": number * 2 + np.int32([5, 6]),
+        "masked_lm_weights": np.tile(np.float32([1, 0]), (size, 1)),
+        "next_sentence_labels": number[:, 0] % 2,
+    }
+    return {
+        key: np.concatenate([value, np.zeros((padding, *value.shape[1:]), value.dtype)])
+        for key, value in rows.items()
+    }
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """23 rows in two files of 12 and 11, in blocks of three and pools of two blocks."""
+    monkeypatch.setattr(tfrecords, "_RECORDS_PER_BLOCK", 3)
+    monkeypatch.setattr(tfrecords, "_BLOCKS_PER_POOL", 2)
+    paths = [str(tmp_path / "a.tfrecord"), str(tmp_path / "b.tfrecord")]
+    assert write_tfrecords([_batch(0, 20), _batch(20, 3, padding=5)], paths) == 23
+    return paths
+
+
+def _rows(paths, **options):
+    defaults = {"batch_size": 4, "max_seq_length": S, "max_predictions_per_seq": P, "num_epochs": 1}
+    dataset = tfrecord_dataset(paths, **{**defaults, "drop_remainder": False, **options})
+    batches = list(dataset.as_numpy_iterator())
+    return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+
+
+def test_records_are_googles(files):
+    record = next(iter(tf.data.TFRecordDataset(files[1]))).numpy()
+    written = tf.train.Example.FromString(record).features.feature
+    values = {
+        "input_ids": [1, 2, 3, 4, 5, 6],
+        "input_mask": [1] * 6,
+        "segment_ids": [0, 0, 0, 1, 1, 1],
+        "masked_lm_positions": [1, 4],
+        "masked_lm_ids": [7, 8],
+        "next_sentence_labels": [1],
+    }
+    assert set(written) == {*values, "masked_lm_weights"}
+    for name, expected in values.items():
+        assert list(written[name].int64_list.value) == expected
+    assert list(written["masked_lm_weights"].float_list.value) == [1.0, 0.0]
+
+
+def test_every_epoch_has_every_row_once_in_another_order(files):
+    rows = _rows(files, num_epochs=2)
+    numbers = rows["input_word_ids"][:, 0]
+    expected = _batch(0, 23)
+    for epoch in (0, 1):
+        order = np.argsort(numbers[rows["cursor"][:, 0] == epoch])
+        for key, values in expected.items():
+            got = rows[key][rows["cursor"][:, 0] == epoch][order]
+            assert got.dtype == values.dtype
+            np.testing.assert_array_equal(got, values, err_msg=key)
+    assert numbers[:23].tolist() != numbers[23:].tolist()
+    assert set(rows["cursor"][:, 1]) == {0, 1, 2, 3}
+
+
+def test_rows_depend_on_the_seed_only_and_resume(files):
+    rows = _rows(files, num_epochs=2)
+    again = _rows(",".join(files), num_epochs=2, batch_size=5, num_parallel_calls=1)
+    rest = _rows(files, num_epochs=2, start=tuple(rows["cursor"][30].tolist()))
+    for key, values in rows.items():
+        np.testing.assert_array_equal(again[key], values)
+        np.testing.assert_array_equal(rest[key], values[30:])
+    assert (_rows(files, seed=1)["input_word_ids"] != rows["input_word_ids"][:23]).any()
+
+
+def test_padded_final_batch(files):
+    rows = _rows(files, pad_final_batch=True)
+    assert rows["input_mask"].any(1).tolist() == [True] * 23 + [False]
+    assert rows["cursor"][-1].tolist() == [-1, -1, -1]
+
+
+def test_a_single_file_and_a_number_of_rows(tmp_path):
+    path = str(tmp_path / "one.tfrecord")
+    endless = (_batch(10 * i, 10) for i in range(10**9))
+    assert write_tfrecords(endless, path, num_rows=14) == 14
+    assert sorted(_rows(path)["input_word_ids"][:, 0]) == list(range(14))
+    assert [file.name for file in tmp_path.iterdir()] == ["one.tfrecord"]
+
+
+def test_large_records_across_read_borders(files, monkeypatch):
+    expected = _rows(files)
+    monkeypatch.setattr(tfrecords, "_READ_BYTES", 11)
+    for key, values in _rows(files).items():
+        np.testing.assert_array_equal(values, expected[key])
+
+
+def test_fingerprint_and_matching(files, tmp_path):
+    assert match_files(str(tmp_path / "*.tfrecord")) == files
+    assert match_files([files[1], files[0], files[1]]) == files
+    assert fingerprint(files) == fingerprint(list(files))
+    assert fingerprint(files) != fingerprint(files[:1])
+
+
+def _error(paths, **options):
+    with pytest.raises(ValueError) as error:
+        _rows(paths, **options)
+    return str(error.value)
+
+
+def test_wrong_lengths(files):
+    assert _error(files, max_seq_length=8) == (
+        f"{files[0]}: feature 'input_ids' has 6 values of type int64 in the first record; "
+        "expected 8: pass max_seq_length=6."
+    )
+    assert _error(files, max_predictions_per_seq=20) == (
+        f"{files[0]}: feature 'masked_lm_positions' has 2 values of type int64 in the first "
+        "record; expected 20: pass max_predictions_per_seq=2."
+    )
+
+
+def _write(path, *records):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    return str(path)
+
+
+def test_records_of_something_else(tmp_path):
+    example = tf.train.Example()
+    example.features.feature["image"].bytes_list.value.append(b"")
+    other = _write(tmp_path / "other", example.SerializeToString())
+    assert _error(other) == (
+        f"{other}: the records have no feature 'input_ids' but image; expected "
+        f"{', '.join(GOOGLE_NAMES.values())}."
+    )
+    no_example = _write(tmp_path / "no_example", b"\xff\xff")
+    assert _error(no_example).startswith(f"{no_example}: the first record is no tf.train.Example (")
+
+
+def test_a_file_cut_short(files):
+    with open(files[1], "rb") as file:
+        content = file.read()
+    size = len(content) // 11
+    for cut in (len(content) - 1, 10 * size + 3):
+        with open(files[1], "wb") as file:
+            file.write(content[:cut])
+        message = _error(files)
+        assert message.startswith(f"{files[1]}: record 10, at byte {10 * size}, would end at byte ")
+        assert message.endswith(
+            f", but the file has {cut} bytes: it is cut short, or no uncompressed TFRecord file."
+        )
+
+
+def test_no_file_and_no_record(tmp_path):
+    assert _error(str(tmp_path / "*.x")) == (
+        f"No file matches '{tmp_path}/*.x': expected TFRecord files."
+    )
+    empty = _write(tmp_path / "empty")
+    assert _error(empty) == f"No record in {empty}: expected pre-training examples."
+
+
+def test_writing_to_nothing_and_nothing_written(tmp_path):
+    with pytest.raises(ValueError, match="files: expected one path at least to write to; got none"):
+        write_tfrecords([], [])
+    with pytest.raises(ValueError, match="num_rows: expected 1 or more; got 0"):
+        write_tfrecords([], str(tmp_path / "x"), num_rows=0)
+    with pytest.raises(ValueError, match="The batch has no 'input_mask'"):
+        write_tfrecords([{"input_word_ids": np.zeros((1, S), np.int32)}], str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,287 @@
+import gzip
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines.unicode_tables import code_points
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from tests.pipelines import wordpiece_definition as definition
+
+WORDS = ["un", "##aff", "##able", "hello", "world", ",", "!", "##s", "中", "ας", "σ", "x", "##x"]
+VOCAB = [*SPECIAL_TOKENS, *WORDS]
+UNK, CLS, MASK = 1, 2, 4
+
+
+def make_telling_vocabulary():
+    """Pieces for every character that normalisation leaves, so that no difference hides in [UNK].
+
+    Ideographs and Hangul syllables are many and alike: some of them do.
+    """
+    table = code_points()
+    kept = [
+        chr(code)
+        for code in definition.TYPICAL_CODE_POINTS
+        if not table.dropped[code] and not table.space[code] and definition.is_assigned(chr(code))
+    ]
+    pairs = ["ab", "##ab", "##é", "##xx", "##x\u0301"]
+    return list(
+        dict.fromkeys([*SPECIAL_TOKENS, *kept, *(f"##{character}" for character in kept), *pairs])
+    )
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return BertTokenizer(VOCAB)
+
+
+@pytest.fixture(scope="module")
+def telling():
+    """A tokenizer of each kind with the telling vocabulary, and the definition's ids."""
+    vocab = make_telling_vocabulary()
+    ids = {piece: index for index, piece in enumerate(vocab)}
+    return {lower: BertTokenizer(vocab, lower) for lower in (True, False)}, ids
+
+
+def assert_equal_to_definition(tokenizer, ids, texts):
+    tokens = tokenizer.tokenize(texts)
+    assert tokens.dtype == tf.int32
+    for text, row in zip(texts, tokens.to_list(), strict=True):
+        assert row == definition.tokenize(text, ids, tokenizer.do_lower_case), ascii(text)
+
+
+def test_examples(tokenizer):
+    texts = ["UNAFFABLE, hello!", "", "  ", "unaffables", "Helloworld", "中hello中", "ÜN ΑΣ, ΣΑ Σ"]
+    assert tokenizer.tokenize(texts).to_list() == [
+        [5, 6, 7, 10, 8, 11],
+        [],
+        [],
+        [5, 6, 7, 12],
+        [UNK],
+        [13, 8, 13],
+        [5, 14, 10, UNK, 15],
+    ]
+
+
+def test_attributes(tokenizer):
+    assert tokenizer.vocab == VOCAB and tokenizer.vocab_size == len(VOCAB) == 18
+    special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
+    assert [*special, tokenizer.mask_id] == [0, 1, 2, 3, 4]
+    assert tokenizer.continuation.dtype == bool
+    assert np.flatnonzero(tokenizer.continuation).tolist() == [6, 7, 12, 17]
+
+
+def test_reads_a_vocabulary_file(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(VOCAB), encoding="utf-8")
+    assert BertTokenizer(str(path)).vocab == BertTokenizer(path).vocab == VOCAB
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_random_texts_equal_the_definition(telling, do_lower_case):
+    tokenizers, ids = telling
+    texts = definition.random_texts(6000, seed=2)
+    assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_typical_code_points_equal_the_definition(telling, do_lower_case):
+    tokenizers, ids = telling
+    characters = [chr(code) for code in definition.TYPICAL_CODE_POINTS]
+    texts = [f"a{c}b {c} x{c}" for c in characters if definition.is_assigned(c)]
+    assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["a?b ? x?", "??", "Σ?Σ ?Σ? Α?Σ", "é?\u0301\u302e?!"])
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_every_code_point_equals_the_definition(telling, do_lower_case, context):
+    tokenizers, ids = telling
+    characters = [chr(code) for code in definition.CODE_POINTS]
+    texts = [context.replace("?", c) for c in characters if definition.is_assigned(c)]
+    assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_many_random_texts_equal_the_definition(telling, do_lower_case):
+    tokenizers, ids = telling
+    for seed in range(10, 20):
+        texts = definition.random_texts(20000, seed)
+        assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_both_ways_give_the_same_ids_and_offsets(telling, do_lower_case):
+    tokenizer = telling[0][do_lower_case]
+    texts = [*definition.random_texts(4000, seed=3), "a–b", "é\u0301\x00 \u0301x", "각각"]
+    exact = tokenizer._tokenize_by_definition(tf.constant(texts))
+    outputs = tokenizer.tokenize_with_offsets(texts)
+    for expected, got in zip(exact, outputs, strict=True):
+        assert got.to_list() == expected.to_list()
+    assert tokenizer.tokenize(texts).to_list() == exact[0].to_list()
+
+
+def test_private_characters_are_letters(telling):
+    tokenizers, ids = telling
+    assert_equal_to_definition(tokenizers[True], ids, ["a\ue000b \ue000", "\U00100000,a"])
+
+
+def test_words_are_limited_by_characters_not_bytes():
+    vocab = [*SPECIAL_TOKENS, "x", "##x", "ж", "##ж", "ก", "##ก", "😀", "##😀", "##e"]
+    ids = {piece: index for index, piece in enumerate(vocab)}
+    texts = [
+        f"x {letter * length},{letter * length}e x"
+        for letter in "xжก😀é"
+        for length in (1, 50, 51, 66, 67, 100, 101, 199, 200, 201, 202, 800, 801)
+    ]
+    tokenizer = BertTokenizer(vocab)
+    assert_equal_to_definition(tokenizer, ids, texts)
+    assert tokenizer.tokenize(["ж" * 200, "ж" * 201]).row_lengths().numpy().tolist() == [200, 1]
+
+
+def test_special_tokens_never_come_from_text(tokenizer):
+    texts = ["[CLS]", "[MASK] [SEP]", "[PAD]", "##[MASK]", "[ MASK ]", "##x [unk]", "cls"]
+    found = set(tokenizer.tokenize(texts).flat_values.numpy().tolist())
+    assert not found & {0, 2, 3, 4}
+    cased = BertTokenizer([*VOCAB, "[", "]", "MASK", "CLS"], do_lower_case=False)
+    assert cased.tokenize(["[MASK]"]).to_list() == [[18, 20, 19]]
+
+
+def test_vocabulary_with_pieces_that_no_text_can_produce():
+    odd = ["##", "#", "a b", "É", "\x11", "\x01", "\x02", "[7]", "e.g.", "##.", "z\x00", "\u2028"]
+    vocab = [*SPECIAL_TOKENS, *odd, "a", "é", "##,", "x" * 201, "..."]
+    ids = {piece: index for index, piece in enumerate(vocab)}
+    texts = ["## # ##a", "É\x11a\x01 \x02", "[7] e.g. a.", "a b", "z\x00", "a\x02", "x" * 201, "..."]
+    for do_lower_case in (True, False):
+        assert_equal_to_definition(BertTokenizer(vocab, do_lower_case), ids, texts)
+
+
+def test_offsets(tokenizer):
+    texts = ["  Ünaffable, hello", "hello\u0301 \x00中\ufeff!", "ΑΣ, " + "é" * 201 + "\u0301 Σ"]
+    ids, starts, ends = tokenizer.tokenize_with_offsets(texts)
+    assert ids.to_list() == [[5, 6, 7, 10, 8], [8, 13, 11], [14, 10, UNK, 15]]
+    assert starts.dtype == ends.dtype == tf.int64
+    covered = [
+        [text.encode()[start:end].decode() for start, end in zip(*offsets, strict=True)]
+        for text, *offsets in zip(texts, starts.to_list(), ends.to_list(), strict=True)
+    ]
+    assert covered == [
+        ["Ün", "aff", "able", ",", "hello"],
+        ["hello\u0301", "中\ufeff", "!"],
+        ["ΑΣ", ",", "é" * 201 + "\u0301", "Σ"],
+    ]
+
+
+def test_offsets_into_ill_formed_text(tokenizer):
+    ids, starts, ends = tokenizer.tokenize_with_offsets([b"\xffhel\xe4\xb8lo \x80", "ΑΣ".encode()])
+    assert ids.to_list() == [[8], [14]]
+    assert starts.to_list() == [[1], [0]] and ends.to_list() == [[8], [4]]
+
+
+def test_ill_formed_bytes_are_passed_over_both_ways(telling):
+    tokenizers, ids = telling
+    texts = [b"a\xffb", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98x", b"\xed\xa0\x80y", b"\xc0\xafz"]
+    texts += [text + "Σ".encode() for text in texts]  # the second way
+    expected = [definition.tokenize(text.decode("utf-8", "ignore"), ids, True) for text in texts]
+    assert tokenizers[True].tokenize(texts).to_list() == expected
+
+
+def test_detokenize(tokenizer):
+    ids = tf.ragged.constant([[5, 6, 7, 10, 8], [], [CLS, 8, 12, 3], [12, 8]])
+    expected = [b"unaffable , hello", b"", b"[CLS] hellos [SEP]", b"s hello"]
+    assert tokenizer.detokenize(ids).numpy().tolist() == expected
+    dense = tf.constant([[8, 9], [8, 12]], tf.int64)
+    assert tokenizer.detokenize(dense).numpy().tolist() == [b"hello world", b"hellos"]
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", "", ""]])
+def test_no_text(tokenizer, texts):
+    outputs = tokenizer.tokenize_with_offsets(texts)
+    assert [output.to_list() for output in outputs] == [[[]] * len(texts)] * 3
+    assert tokenizer.tokenize(texts).shape == (len(texts), None)
+    assert tokenizer.detokenize(outputs[0]).numpy().tolist() == [b""] * len(texts)
+
+
+def test_in_a_dataset_as_eagerly(tokenizer):
+    texts = ["hello world", "ΑΣ", "", "unaffable", "x" * 201, "Σ hello"]
+    expected = tokenizer.tokenize(texts).to_list()
+    dataset = tf.data.Dataset.from_tensor_slices(texts)
+    for size, drop_remainder in ((1, False), (4, False), (3, True)):
+        batches = dataset.batch(size, drop_remainder).map(tokenizer.tokenize, num_parallel_calls=2)
+        assert [row for batch in batches for row in batch.to_list()] == expected
+
+
+def test_constructed_inside_a_graph():
+    dataset = tf.data.Dataset.from_tensors(["hello", "ΑΣ"])
+    (tokens,) = dataset.map(lambda texts: BertTokenizer(VOCAB).tokenize(texts))
+    assert tokens.to_list() == [[8], [14]]
+
+
+LOAD_AND_RUN = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+module = tf.saved_model.load(sys.argv[1])
+ids, starts, ends = module.tokenize(tf.constant(json.loads(sys.argv[2])))
+assert not any(name.split(".")[0] == "bert_tf" for name in sys.modules)
+print(json.dumps([ids.to_list(), starts.to_list(), ends.to_list()]))
+"""
+
+
+def test_in_a_saved_model_without_this_library(tokenizer, tmp_path):
+    module = tf.Module()
+    module.tokenize = tf.function(
+        tokenizer.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    texts = ["Hello, ΑΣ", "", "unaffable " + "é" * 201, "中\u0301x"]
+    command = [sys.executable, "-c", LOAD_AND_RUN, str(tmp_path), json.dumps(texts)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
+    outputs = tokenizer.tokenize_with_offsets(texts)
+    assert json.loads(answer.splitlines()[-1]) == [output.to_list() for output in outputs]
+
+
+def test_refuses_what_is_no_vector_of_strings(tokenizer):
+    with pytest.raises(ValueError, match=r"got shape \(\); reshape .* a single string into a list"):
+        tokenizer.tokenize("hello")
+    with pytest.raises(ValueError, match=r"got shape \(1, 2\); reshape"):
+        tokenizer.tokenize_with_offsets(tf.constant([["a", "b"]]))
+    with pytest.raises(ValueError, match=r"takes a vector of strings, shape \(N,\), but got \[1"):
+        tokenizer.tokenize([1, 2])
+    with pytest.raises(ValueError, match=r"ids of shape \[N, \(tokens\)\], but got shape \(2,\)"):
+        tokenizer.detokenize(tf.constant([5, 6]))
+
+
+def test_refuses_pieces_that_the_operation_cannot_hold():
+    with pytest.raises(ValueError, match=r"Piece 5 of the vocabulary, 'กก.*has 300 bytes: expect"):
+        BertTokenizer([*SPECIAL_TOKENS, "ก" * 100])
+    with pytest.raises(ValueError, match="given as a list"):
+        BertTokenizer(["a", "b"])
+
+
+def test_golden_tokens(data_dir):
+    tokenizer = BertTokenizer(str(data_dir / "vocab" / "bert-base-uncased.txt"))
+    stem = data_dir / "golden" / "tokens" / "ggml-vocab-bert-bge.gguf"
+    texts = stem.with_suffix(".gguf.inp").read_bytes().split(b"\n__ggml_vocab_test__\n")
+    lines = stem.with_suffix(".gguf.out").read_text().splitlines()
+    expected = [[int(token) for token in line.split()] for line in lines]
+    assert len(expected) == 47
+    assert tokenizer.tokenize(texts[:47]).to_list() == expected
+
+
+def read_wikipedia(data_dir, blocks):
+    for path in sorted((data_dir / "corpora" / "enwiki").glob("*.gz"))[:blocks]:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            yield from (line.rstrip("\n") for line in file)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["uncased", "cased"])
+def test_wikipedia_equals_the_definition(data_dir, case):
+    tokenizer = BertTokenizer(str(data_dir / "vocab" / f"bert-base-{case}.txt"), case == "uncased")
+    ids = {piece: index for index, piece in enumerate(tokenizer.vocab)}
+    assert_equal_to_definition(tokenizer, ids, list(read_wikipedia(data_dir, blocks=4)))

@@ -1,0 +1,94 @@
+"""Signatures: which there are, what they refuse, and the question to a model at hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.saved_models import heads, signatures
+
+from .conftest import CONFIG, VOCAB
+
+
+def test_names_inputs_and_one_tokenizer_graph(model, tokenizer):
+    found = signatures.pretraining_signatures(model, tokenizer, max_seq_length=16, top_k=2)
+    assert {name: set(function.structured_outputs) for name, function in found.items()} == {
+        "serving_default": {"tokens", "token_ids", "scores", "counts", "filled", "truncated"},
+        "embed": {"pooled_output", "mean_output", "truncated"},
+        "tokens": {"sequence_output", "pooled_output"},
+        "next_sentence": {"probability", "truncated"},
+    }
+    for function in found.values():
+        for output in function.structured_outputs.values():
+            assert output.shape[0] is None
+            assert output.dtype in (tf.string, tf.int32, tf.float32, tf.bool)
+    text = tf.constant(["the [MASK]", "[MASK] cat"])
+    eager = heads.fill_masks(model, tokenizer, text, max_seq_length=16, top_k=2)
+    traced = found["serving_default"](text)
+    assert traced["filled"].numpy().tolist() == eager["filled"].numpy().tolist()
+    np.testing.assert_allclose(traced["scores"], eager["scores"], atol=1e-6)
+    # The tokenizer is a function that the signatures call, not a part of each.
+    operations = {op.type for op in found["embed"].graph.get_operations()}
+    assert "StatefulPartitionedCall" in operations or "PartitionedCall" in operations
+    assert not any("Wordpiece" in operation for operation in operations)
+    assert "tokenize" not in tokenizer.__dict__
+
+
+def test_without_the_next_sentence_head(tokenizer, monkeypatch):
+    # Untraced: what they compute is the same as with the head.
+    monkeypatch.setattr(signatures, "signature", lambda function, inputs: function)
+    found = signatures.pretraining_signatures(
+        BertPretrainer(CONFIG, nsp=False), tokenizer, max_seq_length=16
+    )
+    assert set(found) == {"serving_default", "embed", "tokens"}
+    answer = found["serving_default"](tf.constant(["the [MASK]"]))
+    assert answer["counts"].numpy().tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_seq_length": 25}, "max_seq_length is 25: expected 5 to 24, the model's max_pos"),
+        ({"max_seq_length": 4}, "max_seq_length is 4: expected 5 to 24"),
+        ({"max_seq_length": 16, "top_k": 0}, "top_k is 0: expected 1 or more guesses"),
+    ],
+)
+def test_refuses(model, tokenizer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        signatures.pretraining_signatures(model, tokenizer, **arguments)
+
+
+def test_refuses_a_vocabulary_larger_than_the_model(model):
+    larger = BertTokenizer([*VOCAB, *"bcdef"])
+    with pytest.raises(ValueError, match="of the tokenizer has 26 pieces, but .* vocab_size is 25"):
+        signatures.pretraining_signatures(model, larger, max_seq_length=16)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_fill_mask_of_a_model_at_hand(model, tokenizer, dtype):
+    other = BertPretrainer(CONFIG, dtype=dtype)
+    other.set_weights(model.get_weights())
+    texts = ["the [MASK] sat", "[MASK]"]
+    answers = signatures.fill_mask(other, tokenizer, texts, top_k=3)
+    expected = heads.fill_masks(model, tokenizer, tf.constant(texts), max_seq_length=24, top_k=3)
+    assert len(answers) == 2
+    for (pieces, scores), tokens, probabilities in zip(
+        answers, expected["tokens"].numpy(), expected["scores"].numpy(), strict=True
+    ):
+        assert scores == sorted(scores, reverse=True)
+        np.testing.assert_allclose(
+            scores, probabilities[0], rtol=1e-5 if dtype == "float32" else 0.2
+        )
+        assert pieces[0] == tokens[0, 0].decode()
+    assert signatures.fill_mask(other, tokenizer, []) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("no mask", 0), ("[MASK] [MASK]", 2), ("cat " * 30 + "[MASK]", 0)]
+)
+def test_fill_mask_wants_one_mask(model, tokenizer, text, count):
+    with pytest.raises(ValueError, match=rf"has {count} \[MASK\] among its first 24 tokens"):
+        signatures.fill_mask(model, tokenizer, ["the [MASK]", text])
+    with pytest.raises(ValueError, match="top_k is 0: expected 1 or more"):
+        signatures.fill_mask(model, tokenizer, ["the [MASK]"], top_k=0)
