@@ -128,7 +128,7 @@ def peer_stepper(
             for index in range(NUM_BATCHES):
                 batch = {key: value[index] for key, value in arrays.items()}
                 rows = np.arange(len(batch[features.INPUT_WORD_IDS]))[:, None]
-                # The peer's labels are a row of the sequence's length, -100 where nothing is asked.
+                # The peer's labels are as long as the sequence, -100 where nothing is asked.
                 labels = np.full(batch[features.INPUT_WORD_IDS].shape, -100, np.int64)
                 real = batch[features.MASKED_LM_WEIGHTS] > 0
                 where = np.broadcast_to(rows, real.shape)[real]

@@ -31,6 +31,7 @@ CURSOR = "cursor"
 SEQUENCE_OUTPUT = "sequence_output"
 POOLED_OUTPUT = "pooled_output"
 ENCODER_OUTPUTS = "encoder_outputs"
+EMBEDDING_OUTPUT = "embedding_output"
 MASKED_LM_LOGITS = "masked_lm_logits"
 NEXT_SENTENCE_LOGITS = "next_sentence_logits"
 

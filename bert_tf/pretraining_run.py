@@ -104,7 +104,13 @@ class _PretrainingRun:
                     self._train(number, phase)
         results = self._results()
         if not tf.io.gfile.exists(self.directory.export):
-            export.export_pretrainer(self.loop.model, self.tokenizer, self.directory.export)
+            export.export_pretrainer(
+                self.loop.model,
+                self.tokenizer,
+                self.directory.export,
+                # Positions beyond were never trained.
+                max_seq_length=max(phase.max_seq_length for phase in self.phases),
+            )
         # Last: that it is there says that everything before is.
         write_json(self.directory.results, results)
         print()

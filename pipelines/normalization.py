@@ -16,7 +16,7 @@ from .unicode_tables import REPLACEMENT_CHARACTER, CodePoints, code_points
 
 FINAL_SIGMA = 0x03C2
 
-# Bits of a code point's properties; bits 8-15 are its combining class.
+# A code point's traits are bits; from bit 8 on stands its combining class.
 _DROPPED, _SPACE, _SOLO, _NONSPACING, _CASED, _CASE_IGNORABLE = (1 << bit for bit in range(6))
 _CLASSES = 1 << 8
 
@@ -47,18 +47,19 @@ class WordSplitter:
     Args:
         do_lower_case: whether to lower the case and strip accents.
 
-    >>> WordSplitter(do_lower_case=True)(tf.constant(["ΟΔΟΣ, Çà!"])).words.numpy().tolist()
-    [[b'\\xce\\xbf\\xce\\xb4\\xce\\xbf\\xcf\\x82', b',', b'ca', b'!']]
+    >>> words = WordSplitter(do_lower_case=True)(tf.constant(["ΟΔΟΣ, Çà!"])).words
+    >>> [word.decode() for word in words.values.numpy()]
+    ['οδος', ',', 'ca', '!']
     """
 
     def __init__(self, do_lower_case: bool):
         self._do_lower_case = do_lower_case
         table = code_points()
-        firsts, properties = _property_ranges(table)
+        firsts, traits = _trait_ranges(table)
         lowered = sorted(table.lowered.items())
         with tf.init_scope(), tf.device("CPU:0"):
             self._range_firsts = tf.constant(firsts)
-            self._range_properties = tf.constant(properties)
+            self._range_traits = tf.constant(traits)
             if do_lower_case:
                 self._lowered_keys = tf.constant([code for code, _ in lowered], tf.int32)
                 self._lowered_lengths = tf.constant([len(new) for _, new in lowered], tf.int32)
@@ -72,16 +73,21 @@ class WordSplitter:
             strings, "UTF-8", errors="replace", replacement_char=REPLACEMENT_CHARACTER
         )
         codes, rows, starts = decoded.values, decoded.value_rowids(), offsets.values
-        codes, rows, starts = _keep(~self._has(codes, _DROPPED), codes, rows, starts)
+        traits = self._traits(codes)
+        codes, traits, rows, starts = _keep(traits & _DROPPED == 0, codes, traits, rows, starts)
         if self._do_lower_case:
-            codes, sources = self._expand(self._choose_sigmas(codes, rows))
+            codes, sources = self._expand(_choose_sigmas(codes, traits, rows))
             rows, starts = tf.gather(rows, sources), tf.gather(starts, sources)
-            codes = self._order_marks(codes, rows)
-            codes, rows, starts = _keep(~self._has(codes, _NONSPACING), codes, rows, starts)
+            traits = self._traits(codes)
+            order = _canonical_order(traits, rows)
+            codes, traits = tf.gather(codes, order), tf.gather(traits, order)
+            codes, traits, rows, starts = _keep(
+                traits & _NONSPACING == 0, codes, traits, rows, starts
+            )
         ends = _source_ends(strings, rows, starts)
 
-        is_space, is_solo = self._has(codes, _SPACE), self._has(codes, _SOLO)
-        follows = (rows == _shift(rows, -1)) & ~_shift(is_space | is_solo, True)
+        is_space, is_solo = traits & _SPACE != 0, traits & _SOLO != 0
+        follows = (rows == _shift(rows, -1)) & (_shift(traits, _SPACE) & (_SPACE | _SOLO) == 0)
         begins = ~is_space & (is_solo | ~follows)
         codes, rows, starts, ends, begins = _keep(~is_space, codes, rows, starts, ends, begins)
         word_of_character = tf.cumsum(tf.cast(begins, tf.int64)) - 1
@@ -101,31 +107,10 @@ class WordSplitter:
             source_ends=ends,
         )
 
-    def _properties(self, codes: tf.Tensor) -> tf.Tensor:
-        """The property bits of each code point."""
+    def _traits(self, codes: tf.Tensor) -> tf.Tensor:
+        """The trait bits of each code point."""
         ranges = tf.searchsorted(self._range_firsts, codes, side="right") - 1
-        return tf.gather(self._range_properties, ranges)
-
-    def _has(self, codes: tf.Tensor, bit: int) -> tf.Tensor:
-        """Whether each code point has a property."""
-        return self._properties(codes) & bit != 0
-
-    def _choose_sigmas(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Makes final the capital sigmas that end a word.
-
-        The Unicode standard, section 3.13, Final_Sigma: a cased letter stands before it and none
-        after it, looking through what is case-ignorable.
-        """
-        seen = tf.where(~self._has(codes, _CASE_IGNORABLE))[:, 0]
-        cased, seen_rows = self._has(tf.gather(codes, seen), _CASED), tf.gather(rows, seen)
-        same_row = seen_rows[1:] == seen_rows[:-1]
-        cased_before = tf.concat([tf.zeros_like(cased[:1]), cased[:-1] & same_row], 0)
-        cased_after = tf.concat([cased[1:] & same_row, tf.zeros_like(cased[:1])], 0)
-        final = (tf.gather(codes, seen) == CAPITAL_SIGMA) & cased_before & ~cased_after
-        places = tf.boolean_mask(seen, final)[:, None]
-        return tf.tensor_scatter_nd_update(
-            codes, places, tf.fill(tf.shape(places)[:1], FINAL_SIGMA)
-        )
+        return tf.gather(self._range_traits, ranges)
 
     def _expand(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Replaces each code point by its lower case, decomposed.
@@ -148,13 +133,6 @@ class WordSplitter:
         )
         return new, sources
 
-    def _order_marks(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Sorts each run of marks by combining class (canonical ordering, section 3.11)."""
-        classes = tf.cast(self._properties(codes), tf.int64) // _CLASSES
-        begins_run = (classes == 0) | (rows != _shift(rows, -1))
-        runs = tf.cumsum(tf.cast(begins_run, tf.int64))
-        return tf.gather(codes, tf.argsort(runs * 256 + classes, stable=True))
-
 
 def next_larger(keys: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
     """For each wanted key the first larger one of an ascending vector, int64's largest if none."""
@@ -165,6 +143,32 @@ def next_larger(keys: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
 def row_bases(lengths: tf.Tensor) -> tf.Tensor:
     """Where each string begins if byte offsets 0 to its length, all strings', stand in a line."""
     return tf.cumsum(lengths + 1, exclusive=True)
+
+
+def _choose_sigmas(codes: tf.Tensor, traits: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Makes final the capital sigmas that end a word.
+
+    The Unicode standard, section 3.13, Final_Sigma: a cased letter stands before it and none
+    after it, looking through what is case-ignorable.
+    """
+    seen = tf.where(traits & _CASE_IGNORABLE == 0)[:, 0]
+    seen_codes, seen_rows = tf.gather(codes, seen), tf.gather(rows, seen)
+    cased = tf.gather(traits, seen) & _CASED != 0
+    same_row = seen_rows[1:] == seen_rows[:-1]
+    cased_before = tf.concat([tf.zeros_like(cased[:1]), cased[:-1] & same_row], 0)
+    cased_after = tf.concat([cased[1:] & same_row, tf.zeros_like(cased[:1])], 0)
+    is_final = (seen_codes == CAPITAL_SIGMA) & cased_before & ~cased_after
+    return tf.tensor_scatter_nd_update(
+        codes, seen[:, None], tf.where(is_final, FINAL_SIGMA, seen_codes)
+    )
+
+
+def _canonical_order(traits: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """The permutation that sorts each run of marks by combining class (section 3.11)."""
+    classes = tf.cast(traits // _CLASSES, tf.int64)
+    begins_run = (classes == 0) | (rows != _shift(rows, -1))
+    runs = tf.cumsum(tf.cast(begins_run, tf.int64))
+    return tf.argsort(runs * 256 + classes, stable=True)
 
 
 def _source_ends(strings: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
@@ -191,8 +195,8 @@ def _utf8_lengths(codes: tf.Tensor) -> tf.Tensor:
     return 1 + sum(tf.cast(codes >= first, tf.int64) for first in (0x80, 0x800, 0x10000))
 
 
-def _property_ranges(table: CodePoints) -> tuple[np.ndarray, np.ndarray]:
-    """The properties as runs of equal ones: each run's first code point, and its bits, int32."""
+def _trait_ranges(table: CodePoints) -> tuple[np.ndarray, np.ndarray]:
+    """The table as runs of equal traits: each run's first code point, and its traits, int32."""
     bits = table.combining_class.astype(np.int32) * _CLASSES
     for bit, flags in (
         (_DROPPED, table.dropped),

@@ -23,9 +23,9 @@ from .pools import Cursor, PoolPlan, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
 from .wordpiece import BertTokenizer
 
-# A pool of about this many sentences is some 8 MB of English: many documents to draw random
-# segments from, and a few hundred megabytes with all that is made of them on the way.
-_SENTENCES_PER_POOL = 65_536
+# A pool of about this many sentences is some 4 MB of English: many documents to draw random
+# segments from, and a hundred megabytes or two with all that is made of them.
+_SENTENCES_PER_POOL = 32_768
 
 
 def pretraining_dataset(
@@ -72,7 +72,7 @@ def pretraining_dataset(
         nsp: next-sentence prediction, [CLS] A [SEP] B [SEP]. Without it a row is one run of a
             document's tokens, [CLS] A [SEP], and its label 0.
         seed: any integer of 64 bits.
-        blocks_per_pool: how many blocks make a pool, about; by default as many as hold 65,536
+        blocks_per_pool: how many blocks make a pool, about; by default as many as hold 32,768
             sentences. The pools of an epoch are of one size, or one block larger. The rows
             depend on it, and so does the memory needed.
         start: (epoch, pool, row) of the first row.

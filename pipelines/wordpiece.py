@@ -44,10 +44,12 @@ _UNKNOWN_WORD = "\x02"
 class BertTokenizer:
     """Splits text into WordPiece ids.
 
-    Ids equal those of Google's ``FullTokenizer`` for every UTF-8 string, under any locale and
-    Python version. Code points that Unicode 14 does not assign are ordinary letters without case;
-    a byte that is not UTF-8 is passed over, as if it were not there. No special token but [UNK]
-    ever comes out, whatever the text: ``"[MASK]"`` is three words.
+    Ids equal those of Google's ``FullTokenizer`` for every UTF-8 string of characters that
+    Unicode 14 assigns, under any locale and
+    Python version. What Unicode 14 does not assign is an ordinary letter without case (but words
+    are also split at the few such code points that tensorflow-text, which knows a later Unicode,
+    calls punctuation); a byte that is not UTF-8 is passed over, as if it were not there. No
+    special token but [UNK] ever comes out, whatever the text: ``"[MASK]"`` is three words.
 
     Works eagerly, in ``Dataset.map`` and in a SavedModel. Give it batches: a thousand strings at
     once are tokenised several times as fast as one by one.
@@ -85,7 +87,9 @@ class BertTokenizer:
             self.vocab.index(token)
             for token in (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
         )
-        self.continuation = np.array([piece.startswith(CONTINUATION_PREFIX) for piece in self.vocab])
+        self.continuation = np.array(
+            [piece.startswith(CONTINUATION_PREFIX) for piece in self.vocab]
+        )
 
         pieces = [*_matchable_pieces(self.vocab, self.do_lower_case), DOUBTFUL]
         with tf.init_scope(), tf.device("CPU:0"):
@@ -188,10 +192,7 @@ class BertTokenizer:
                 lambda: [outputs[0].row_splits, *(output.values for output in outputs)],
             )
             row_splits = tf.ensure_shape(row_splits, outputs[0].row_splits.shape)
-            return [
-                tf.RaggedTensor.from_row_splits(value, row_splits, validate=False)
-                for value in values
-            ]
+            return [_ragged(value, row_splits) for value in values]
 
     def _tokenize_fast(
         self, strings: tf.Tensor, with_offsets: bool
@@ -214,10 +215,11 @@ class BertTokenizer:
         token_bases = tf.gather(bases, rows)
         first = tf.gather(keys, first_bytes + tf.cast(starts.values, tf.int64))
         last = tf.gather(keys, first_bytes + tf.cast(ends.values, tf.int64) - 1)
+        ends_at = next_larger(keys, last)
         return [
             ids,
-            ids.with_values(first - token_bases),
-            ids.with_values(next_larger(keys, last) - token_bases),
+            _ragged(first - token_bases, ids.row_splits),
+            _ragged(ends_at - token_bases, ids.row_splits),
         ], is_doubtful
 
     def _replace_doubtful(
@@ -245,25 +247,28 @@ class BertTokenizer:
         # (W,) bytes; an unknown word's only token ends where the word does.
         lengths = tf.cast(tf.strings.length(split.words.values), tf.int64)
         word_starts = tf.gather(tf.cumsum(lengths, exclusive=True), ids.value_rowids())
-        token_lengths = tf.where(
+        token_ends = tf.where(
             tf.gather(is_long, ids.value_rowids()),
             tf.gather(lengths, ids.value_rowids()),
             tf.cast(ends.values, tf.int64),
         )
-        first = tf.searchsorted(
-            split.character_starts, word_starts + tf.cast(starts.values, tf.int64), side="right"
-        )
-        last = tf.searchsorted(
-            split.character_starts, word_starts + token_lengths - 1, side="right"
-        )
-        return [
-            split.words.with_values(output).merge_dims(1, 2)
-            for output in (
-                ids,
-                ids.with_values(tf.gather(split.source_starts, first - 1)),
-                ids.with_values(tf.gather(split.source_ends, last - 1)),
-            )
+        first_bytes = word_starts + tf.cast(starts.values, tf.int64)
+        last_bytes = word_starts + token_ends - 1
+        first = tf.searchsorted(split.character_starts, first_bytes, side="right")
+        last = tf.searchsorted(split.character_starts, last_bytes, side="right")
+        # Tokens of words of strings to tokens of strings.
+        row_splits = tf.gather(ids.row_splits, split.words.row_splits)
+        values = [
+            ids.values,
+            tf.gather(split.source_starts, first - 1),
+            tf.gather(split.source_ends, last - 1),
         ]
+        return [_ragged(value, row_splits) for value in values]
+
+
+def _ragged(values: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
+    """A ragged tensor without the checks, which splits that an operation made do not need."""
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def _as_vector(strings: tf.Tensor | Sequence[str]) -> tf.Tensor:

@@ -45,7 +45,7 @@ class Dropout(keras.layers.Layer):
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
         """Drops elements of a float tensor of any shape; outside training, returns it as it is."""
-        dropped = round(self.rate * _LEVELS)
+        dropped = min(round(self.rate * _LEVELS), _LEVELS - 1)
         if not training or dropped == 0:
             return inputs
         shape = ops.shape(inputs)

@@ -1,5 +1,6 @@
 """The layers on top of the encoder: pooler, masked-LM head, next-sentence head."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -81,7 +82,7 @@ class MaskedLMHead(BertLayer):
     def __init__(self, config: BertConfig, embedding_table: Any, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         # In a closure, or Keras would count and save the encoder's variable as the head's.
-        self.embedding_table = lambda: embedding_table
+        self.embedding_table: Callable[[], Any] = lambda: embedding_table
         self.activation = get_activation(config.hidden_act)
         self.dense = self.new_dense(config.hidden_size, "dense")
         self.layer_norm = LayerNorm(
@@ -134,7 +135,7 @@ class MaskedLMHead(BertLayer):
 
 
 def _logits_dtype(dtype: str) -> str:
-    return keras.backend.result_type(dtype, "float32")
+    return str(keras.backend.result_type(dtype, "float32"))
 
 
 def _at_least_float32(x: Any) -> Any:

@@ -199,6 +199,7 @@ class PretrainingLoop:
                 "before."
             )
         means = losses.means(sums)
+        epoch, pool, row = (int(number) for number in cursor.numpy())
         return TrainingResult(
             step=self.step,
             loss=means["masked_lm_loss"] + means["next_sentence_loss"],
@@ -206,7 +207,7 @@ class PretrainingLoop:
             gradient_norm=float(norms) / num_steps,
             learning_rate=float(rate),
             tokens=int(sums.tokens),
-            cursor=tuple(int(number) for number in cursor),
+            cursor=(epoch, pool, row),
         )
 
     def evaluate(

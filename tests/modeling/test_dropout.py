@@ -47,6 +47,11 @@ def test_outside_training_and_at_rate_0_nothing_changes():
     np.testing.assert_array_equal(Dropout(0.0)(x, training=True), x)
 
 
+def test_a_rate_that_rounds_to_1_keeps_a_few():
+    y = Dropout(1.0 - 1e-9, generator())(np.ones(1_000_000, "float32"), training=True).numpy()
+    np.testing.assert_array_equal(np.unique(y), [0.0, 65536.0])
+
+
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
 def test_rate_out_of_range(rate):
     with pytest.raises(ValueError, match=f"must be at least 0 and less than 1, got {rate}"):

@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import tensorflow as tf
+
 from bert_tf.pipelines.mask_choice import (
     choose_spans,
     choose_tokens,
@@ -10,7 +11,6 @@ from bert_tf.pipelines.mask_choice import (
     word_starts,
 )
 from bert_tf.pipelines.randomness import bits, fold
-
 from tests.pipelines import pretraining_twins as twins
 
 SEED = fold(5)

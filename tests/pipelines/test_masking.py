@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_tf.pipelines.masking import PAPER_REPLACEMENT, Replacement, mask_rows, prediction_counts
-from bert_tf.pipelines.randomness import fold
 
 from bert_tf import features
+from bert_tf.pipelines.masking import PAPER_REPLACEMENT, Replacement, mask_rows, prediction_counts
+from bert_tf.pipelines.randomness import fold
 
 
 class Vocabulary:

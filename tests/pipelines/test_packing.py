@@ -4,10 +4,10 @@ import random
 
 import numpy as np
 import tensorflow as tf
+
 from bert_tf.pipelines.packing import cut_pairs, longest_first, pack
 from bert_tf.pipelines.pairing import Segments
 from bert_tf.pipelines.randomness import fold
-
 from tests.pipelines import pretraining_twins as twins
 
 IDS = tf.constant([10, 11, 12, 13, 14], tf.int32)

@@ -3,6 +3,7 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from bert_tf.pipelines.pairing import (
     PairDraws,
     Tokens,
@@ -13,7 +14,6 @@ from bert_tf.pipelines.pairing import (
     without_empty,
 )
 from bert_tf.pipelines.randomness import fold
-
 from tests.pipelines import pretraining_twins as twins
 
 

@@ -3,6 +3,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from bert_tf.pipelines.pools import PoolPlan, pool_batches
 
 SIZES = [3, 0, 5, 1]  # Rows of the pools of an epoch.

@@ -68,7 +68,8 @@ def test_pairs_are_cut_longest_first():
 
 
 def test_is_truncated(preprocessor):
-    assert preprocessor.is_truncated(["a " * 8, "a " * 9, ""]).numpy().tolist() == [False, True, False]
+    texts = ["a " * 8, "a " * 9, ""]
+    assert preprocessor.is_truncated(texts).numpy().tolist() == [False, True, False]
     pairs = ["a " * 3, "a " * 3], ["b " * 4, "b " * 5]
     assert preprocessor.is_truncated(pairs).numpy().tolist() == [False, True]
 
@@ -118,7 +119,7 @@ def test_in_keras_models(preprocessor, tmp_path):
 
 
 def test_refuses_bad_arguments(preprocessor):
-    with pytest.raises(ValueError, match="max_seq_length is 4: expected at least 5, so that a pair"):
+    with pytest.raises(ValueError, match="is 4: expected at least 5, so that a pair"):
         BertPreprocessor(VOCAB, max_seq_length=4)
     with pytest.raises(ValueError, match="or a pair of them as a tuple or list of two, but got 3"):
         preprocessor((A, B, A))

@@ -3,11 +3,11 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+
+from bert_tf import features
 from bert_tf.pipelines.pretraining import pretraining_dataset, read_tokens
 from bert_tf.pipelines.sources import from_documents
 from bert_tf.pipelines.wordpiece import BertTokenizer
-
-from bert_tf import features
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [f"w{i}" for i in range(400)]

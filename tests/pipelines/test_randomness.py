@@ -2,6 +2,7 @@ import collections
 
 import numpy as np
 import tensorflow as tf
+
 from bert_tf.pipelines import randomness
 from bert_tf.pipelines.randomness import Operation, below, bits, fold, permutation, uniform
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from bert_tf.pipelines import tfrecords
 from bert_tf.pipelines.pretraining_records import GOOGLE_NAMES
 from bert_tf.pipelines.tfrecords import fingerprint, match_files, tfrecord_dataset, write_tfrecords

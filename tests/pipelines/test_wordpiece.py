@@ -156,7 +156,7 @@ def test_vocabulary_with_pieces_that_no_text_can_produce():
     odd = ["##", "#", "a b", "É", "\x11", "\x01", "\x02", "[7]", "e.g.", "##.", "z\x00", "\u2028"]
     vocab = [*SPECIAL_TOKENS, *odd, "a", "é", "##,", "x" * 201, "..."]
     ids = {piece: index for index, piece in enumerate(vocab)}
-    texts = ["## # ##a", "É\x11a\x01 \x02", "[7] e.g. a.", "a b", "z\x00", "a\x02", "x" * 201, "..."]
+    texts = ["## # ##a", "É\x11a\x01 \x02", "[7] e.g. a. ...", "a b", "z\x00 a\x02", "x" * 201]
     for do_lower_case in (True, False):
         assert_equal_to_definition(BertTokenizer(vocab, do_lower_case), ids, texts)
 
@@ -267,7 +267,7 @@ def test_golden_tokens(data_dir):
     tokenizer = BertTokenizer(str(data_dir / "vocab" / "bert-base-uncased.txt"))
     stem = data_dir / "golden" / "tokens" / "ggml-vocab-bert-bge.gguf"
     texts = stem.with_suffix(".gguf.inp").read_bytes().split(b"\n__ggml_vocab_test__\n")
-    lines = stem.with_suffix(".gguf.out").read_text().splitlines()
+    lines = stem.with_suffix(".gguf.out").read_text().split("\n")
     expected = [[int(token) for token in line.split()] for line in lines]
     assert len(expected) == 47
     assert tokenizer.tokenize(texts[:47]).to_list() == expected

@@ -118,9 +118,7 @@ TYPICAL_CODE_POINTS = [
     code
     for code in CODE_POINTS
     if code % 97 == 0
-    or not (
-        is_ideograph(chr(code)) or 0xAC00 <= code < 0xD7A4 or code >= 0x30000 and code < 0xE0000
-    )
+    or not (is_ideograph(chr(code)) or 0xAC00 <= code < 0xD7A4 or 0x30000 <= code < 0xE0000)
 ]
 
 # Ranges whose characters bear on each other when they meet.

@@ -1,0 +1,1 @@
+"""Measurements against the peers, each side by side in one run."""

@@ -1,0 +1,181 @@
+"""Text to pre-training batches against transformers and datasets, on real text, in one run.
+
+    python -m benchmarks.pipeline [--corpora=enwiki,books] [--files=40] [--rounds=3] [--json=FILE]
+
+From gzip files to batches of 256 rows of 128 tokens. Ours makes sentences, next-sentence pairs and
+masks; the time counts from the first file's opening to the last batch of one epoch, after the
+corpus has once been opened (that time is printed too). The peer's way is that of its own
+``run_mlm.py``: tokenise lines with the Rust tokenizer, join them and cut blocks of 128, mask with
+``DataCollatorForLanguageModeling``; no sentences and no pairs; once in one process with the
+tokenizer's threads, once with ``num_proc`` and ``num_workers`` of every core, and the better one
+counts. A round is a process of its own, without the time of its imports; the contenders' rounds
+alternate, and the median counts. Tokens are those that are not padding.
+"""
+
+import argparse
+import glob
+import gzip
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+BATCH_SIZE, SEQUENCE = 256, 128
+BAR = 10.0
+CORES = os.cpu_count() or 1
+CONTENDERS = {"bert_tf": 0, "transformers, 1 process": 1, f"transformers, {CORES} processes": CORES}
+
+
+def corpus_files(folder: str, corpus: str, count: int) -> list[str]:
+    files = sorted(glob.glob(os.path.join(folder, "corpora", corpus, "*.gz")))[:count]
+    if not files:
+        sys.exit(f"No .gz file in {folder}/corpora/{corpus}.")
+    return files
+
+
+def vocabulary_file(folder: str) -> str:
+    return os.path.join(folder, "vocab", "bert-base-uncased.txt")
+
+
+# === One round of each ===
+
+
+def run_bert_tf(folder: str, files: list[str]) -> tuple[float, int, float]:
+    from bert_tf import features
+    from bert_tf.pipelines.pretraining import pretraining_dataset
+    from bert_tf.pipelines.sources import open_corpus
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+
+    begin = time.perf_counter()
+    corpus = open_corpus(files)
+    opening = time.perf_counter() - begin
+    dataset = pretraining_dataset(
+        corpus,
+        BertTokenizer(vocabulary_file(folder)),
+        batch_size=BATCH_SIZE,
+        max_seq_length=SEQUENCE,
+        num_epochs=1,
+        drop_remainder=False,
+    )
+    begin = time.perf_counter()
+    tokens = sum(int(batch[features.INPUT_MASK].numpy().sum()) for batch in dataset)
+    return time.perf_counter() - begin, tokens, opening
+
+
+def run_transformers(folder: str, files: list[str], processes: int) -> tuple[float, int, float]:
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if processes == 1 else "false"
+    import datasets
+    import torch
+    import transformers
+
+    datasets.disable_progress_bars()
+    datasets.disable_caching()
+    with open(vocabulary_file(folder), encoding="utf-8") as file:
+        vocabulary = {line.rstrip("\n"): number for number, line in enumerate(file)}
+    tokenizer = transformers.BertTokenizerFast(vocab=vocabulary, do_lower_case=True)
+    if tokenizer("Hello, world!")["input_ids"] != [101, 7592, 1010, 2088, 999, 102]:
+        raise ValueError("The peer's tokenizer does not use the vocabulary that it was given.")
+    collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+
+    def tokenize(examples: dict[str, list[str]]) -> transformers.BatchEncoding:
+        return tokenizer(examples["text"], return_special_tokens_mask=True)
+
+    def group(examples: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
+        joined = {key: [one for row in rows for one in row] for key, rows in examples.items()}
+        whole = len(joined["input_ids"]) // SEQUENCE * SEQUENCE
+        return {
+            key: [values[at : at + SEQUENCE] for at in range(0, whole, SEQUENCE)]
+            for key, values in joined.items()
+        }
+
+    workers = processes if processes > 1 else None
+    begin = time.perf_counter()
+    lines = []
+    for path in files:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            lines += [
+                line for line in file if line.strip() and not line.startswith(("<doc ", "</doc>"))
+            ]
+    text = datasets.Dataset.from_dict({"text": lines})
+    rows = text.map(tokenize, batched=True, num_proc=workers, remove_columns=["text"])
+    rows = rows.map(group, batched=True, num_proc=workers)
+    loader = torch.utils.data.DataLoader(
+        rows, batch_size=BATCH_SIZE, shuffle=True, collate_fn=collate, num_workers=workers or 0
+    )
+    tokens = sum(int(batch["attention_mask"].sum()) for batch in loader)
+    return time.perf_counter() - begin, tokens, 0.0
+
+
+# === Rounds in turn ===
+
+
+def run_round(contender: str, corpus: str, files: int) -> dict[str, float]:
+    """One round in a process of its own: seconds, tokens, and seconds for opening the corpus."""
+    command = [sys.executable, "-m", "benchmarks.pipeline", f"--round={contender}"]
+    command += [f"--corpora={corpus}", f"--files={files}"]
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "HF_DATASETS_CACHE": cache, "TF_CPP_MIN_LOG_LEVEL": "2"}
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(corpus: str, files: int, rounds: int) -> dict[str, float]:
+    """The contenders' median tokens per second."""
+    speeds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    opening = []
+    for _ in range(rounds):
+        for name in CONTENDERS:
+            measured = run_round(name, corpus, files)
+            speeds[name].append(measured["tokens"] / measured["seconds"])
+            if name == "bert_tf":
+                opening.append(measured["opening"])
+    for name, values in speeds.items():
+        spread = f"{min(values) / 1e6:.2f} to {max(values) / 1e6:.2f}"
+        print(f"{corpus:7} {name:26} {statistics.median(values) / 1e6:6.2f} M tokens/s ({spread})")
+    print(f"{corpus:7} opening the corpus, once: {statistics.median(opening):.1f} s", flush=True)
+    return {name: statistics.median(values) for name, values in speeds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--corpora", default="enwiki,books")
+    parser.add_argument("--files", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", default="")
+    parser.add_argument("--round", default="", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    folder = os.environ.get("BERT_TF_DATA")
+    if not folder:
+        sys.exit("Set BERT_TF_DATA to the folder that holds corpora/ and vocab/.")
+    if arguments.round:
+        files = corpus_files(folder, arguments.corpora, arguments.files)
+        processes = CONTENDERS[arguments.round]
+        seconds, tokens, opening = (
+            run_transformers(folder, files, processes) if processes else run_bert_tf(folder, files)
+        )
+        print(json.dumps({"seconds": seconds, "tokens": tokens, "opening": opening}))
+        return
+    print(f"{platform.processor() or platform.machine()}, {CORES} cores", flush=True)
+    figures = []
+    for corpus in arguments.corpora.split(","):
+        speeds = compare(corpus, arguments.files, arguments.rounds)
+        figures += [
+            {"corpus": corpus, "name": name, "tokens_per_second": speed}
+            for name, speed in speeds.items()
+        ]
+        mine = speeds.pop("bert_tf")
+        times = mine / max(speeds.values())
+        print(f"{corpus:7} {times:.1f} times the peer's best (wanted: {BAR:.0f})", flush=True)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(figures, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""Text to WordPiece ids against Hugging Face's Rust ``tokenizers``, on real text, in one run.
+
+    python -m benchmarks.tokenizer [--threads=1,2] [--rounds=7] [--files=6] [--json=FILE]
+
+Lines of Wikipedia (BERT_TF_DATA) in batches of 1,024, bert-base-uncased's vocabulary. Ours is
+``BertTokenizer.tokenize`` in ``Dataset.map``; the peer's is ``encode_batch_fast``, which computes
+no offsets, and the time does not count taking the ids out of its results. Each contender is a
+process of its own, held to as many cores as it has threads; their rounds alternate, one runs at a
+time, and the median of the rounds counts. First every line's ids are compared.
+"""
+
+import argparse
+import glob
+import gzip
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+BATCH_SIZE = 1024
+BAR = 5.0
+OURS, PEER = "bert_tf", "tokenizers"
+
+
+def read_batches(folder: str, num_files: int) -> list[list[str]]:
+    """The paragraphs of the first files, in batches."""
+    paths = sorted(glob.glob(os.path.join(folder, "corpora", "enwiki", "*.gz")))[:num_files]
+    if not paths:
+        sys.exit(f"No .gz file in {folder}/corpora/enwiki.")
+    lines = []
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            stripped = (line.strip() for line in file)
+            lines += [line for line in stripped if line and not line.startswith(("<doc", "</doc"))]
+    return [lines[start : start + BATCH_SIZE] for start in range(0, len(lines), BATCH_SIZE)]
+
+
+# === The contenders' processes ===
+
+# Tokenises every batch once and yields each batch's ids as (flat ids, row lengths) when called.
+Result = Callable[[], tuple[np.ndarray, np.ndarray]]
+
+
+def our_runner(
+    folder: str, batches: list[list[str]], threads: int
+) -> Callable[[], Iterator[Result]]:
+    """A function that tokenises the batches with this library."""
+    import tensorflow as tf
+
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    tokenizer = BertTokenizer(os.path.join(folder, "vocab", "bert-base-uncased.txt"))
+    lines = tf.ragged.constant(batches, tf.string)
+    dataset = tf.data.Dataset.range(len(batches)).map(lambda index: lines[index])
+    dataset = dataset.cache().map(tokenizer.tokenize, num_parallel_calls=threads)
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    options.threading.max_intra_op_parallelism = 1
+    dataset = dataset.with_options(options)
+
+    def run() -> Iterator[Result]:
+        for ids in dataset:
+            yield lambda ids=ids: (ids.flat_values.numpy(), ids.row_lengths().numpy())
+
+    return run
+
+
+def peer_runner(
+    folder: str, batches: list[list[str]], threads: int
+) -> Callable[[], Iterator[Result]]:
+    """A function that tokenises the batches with ``tokenizers``."""
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
+    import tokenizers
+
+    with open(os.path.join(folder, "vocab", "bert-base-uncased.txt"), encoding="utf-8") as file:
+        vocab = {line.rstrip("\n"): index for index, line in enumerate(file)}
+    model = tokenizers.models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=200)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+
+    def run() -> Iterator[Result]:
+        for batch in batches:
+            rows = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            yield lambda rows=rows: (
+                np.array([token for row in rows for token in row.ids]),
+                np.array([len(row.ids) for row in rows]),
+            )
+
+    return run
+
+
+def serve(name: str, folder: str, num_files: int, threads: int, path: str) -> None:
+    """Writes a checksum of each line's ids to a file; then runs and prints when it is told to."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    batches = read_batches(folder, num_files)
+    runner = our_runner if name == OURS else peer_runner
+    run = runner(folder, batches, threads)
+    checksums, num_tokens = [], 0
+    for result in run():
+        flat, lengths = result()
+        num_tokens += flat.size
+        rows = np.split(flat.astype(np.int32), np.cumsum(lengths)[:-1])
+        checksums += [zlib.crc32(row.tobytes()) for row in rows]
+    np.save(path, np.array(checksums))
+    print(f"ANSWER {num_tokens}", flush=True)
+    for line in sys.stdin:
+        began = time.perf_counter()
+        for _ in range(int(line)):
+            for _ in run():
+                pass
+        print(f"ANSWER {time.perf_counter() - began}", flush=True)
+
+
+# === The comparison ===
+
+
+class Contender:
+    """A process that tokenises the text when it is told to, and what it has measured."""
+
+    def __init__(self, name: str, threads: int, arguments: argparse.Namespace, path: str):
+        self.name = name
+        # About a second in a round.
+        self.passes = 6 * threads if name == OURS else 1
+        self.seconds: list[float] = []
+        command = [sys.executable, "-m", "benchmarks.tokenizer", "--serve", name, "--path", path]
+        self.process = subprocess.Popen(
+            [*command, f"--threads={threads}", f"--files={arguments.files}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+        self.num_tokens = int(self.answer())
+        self.checksums = np.load(path)
+
+    def answer(self) -> float:
+        """The next number that the process prints."""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if line.startswith("ANSWER "):
+                return float(line.split()[1])
+        raise ValueError(f"The process of {self.name} ended: see its messages above.")
+
+    def run_round(self) -> None:
+        """Measures one round."""
+        assert self.process.stdin
+        self.process.stdin.write(f"{self.passes}\n")
+        self.process.stdin.flush()
+        self.seconds.append(self.answer() / self.passes)
+
+    def speed(self) -> float:
+        """Tokens per second, the median of the rounds."""
+        return self.num_tokens / statistics.median(self.seconds)
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def compare(threads: int, arguments: argparse.Namespace, path: str) -> dict[str, float]:
+    """Tokens per second of each contender at a number of threads."""
+    contenders = [Contender(name, threads, arguments, path) for name in (OURS, PEER)]
+    ours, peer = contenders
+    if threads == min(arguments.thread_counts):
+        equal = ours.checksums == peer.checksums
+        print(
+            f"{equal.size:,} lines, {ours.num_tokens:,} tokens; the same ids on "
+            f"{equal.mean():.3%} of the lines ({np.count_nonzero(~equal)} differ)",
+            flush=True,
+        )
+    for _ in range(arguments.rounds):
+        for contender in contenders:
+            contender.run_round()
+    for contender in contenders:
+        contender.close()
+    return {contender.name: contender.speed() for contender in contenders}
+
+
+def main() -> None:
+    """Compares, prints a table, and writes it to ``--json`` if given."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--files", type=int, default=6)
+    parser.add_argument("--json", default="")
+    parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--path", default="", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    folder = os.environ.get("BERT_TF_DATA")
+    if not folder:
+        sys.exit("Set BERT_TF_DATA to the folder that holds corpora/ and vocab/.")
+    if arguments.serve:
+        serve(arguments.serve, folder, arguments.files, int(arguments.threads), path=arguments.path)
+        return
+    arguments.thread_counts = [int(threads) for threads in arguments.threads.split(",")]
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores", flush=True)
+    figures = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for threads in arguments.thread_counts:
+            speeds = compare(threads, arguments, os.path.join(temporary, "checksums.npy"))
+            ratio = speeds[OURS] / speeds[PEER]
+            figures.append({"threads": threads, **speeds, "ratio": ratio})
+    print(f"{'threads':>7} {OURS + ' tokens/s':>18} {PEER + ' tokens/s':>20} {'ratio':>6}")
+    for row in figures:
+        print(f"{row['threads']:7} {row[OURS]:18,.0f} {row[PEER]:20,.0f} {row['ratio']:6.2f}")
+    print(f"wanted: {BAR:g} times, at every number of threads")
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(figures, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
