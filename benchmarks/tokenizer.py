@@ -10,8 +10,10 @@ time, and the median of the rounds counts. First every line's ids are compared.
 """
 
 import argparse
+import functools
 import glob
 import gzip
+import itertools
 import json
 import os
 import platform
@@ -22,6 +24,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -45,14 +48,14 @@ def read_batches(folder: str, num_files: int) -> list[list[str]]:
 
 # === The contenders' processes ===
 
-# Tokenises every batch once and yields each batch's ids as (flat ids, row lengths) when called.
+# Called, gives the flat ids and the row lengths of one batch.
 Result = Callable[[], tuple[np.ndarray, np.ndarray]]
+# Tokenises all batches as many times as told.
+Runner = Callable[[int], Iterator[Result]]
 
 
-def our_runner(
-    folder: str, batches: list[list[str]], threads: int
-) -> Callable[[], Iterator[Result]]:
-    """A function that tokenises the batches with this library."""
+def our_runner(folder: str, batches: list[list[str]], threads: int) -> Runner:
+    """Tokenises with this library."""
     import tensorflow as tf
 
     from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -62,23 +65,22 @@ def our_runner(
     tokenizer = BertTokenizer(os.path.join(folder, "vocab", "bert-base-uncased.txt"))
     lines = tf.ragged.constant(batches, tf.string)
     dataset = tf.data.Dataset.range(len(batches)).map(lambda index: lines[index])
-    dataset = dataset.cache().map(tokenizer.tokenize, num_parallel_calls=threads)
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
     options.threading.max_intra_op_parallelism = 1
-    dataset = dataset.with_options(options)
+    dataset = dataset.cache().with_options(options).repeat()
+    # One iterator for all rounds, as one feeds a whole training.
+    iterator = iter(dataset.map(tokenizer.tokenize, num_parallel_calls=threads))
 
-    def run() -> Iterator[Result]:
-        for ids in dataset:
-            yield lambda ids=ids: (ids.flat_values.numpy(), ids.row_lengths().numpy())
+    def run(passes: int) -> Iterator[Result]:
+        for ids in itertools.islice(iterator, passes * len(batches)):
+            yield functools.partial(_unpack_ours, ids)
 
     return run
 
 
-def peer_runner(
-    folder: str, batches: list[list[str]], threads: int
-) -> Callable[[], Iterator[Result]]:
-    """A function that tokenises the batches with ``tokenizers``."""
+def peer_runner(folder: str, batches: list[list[str]], threads: int) -> Runner:
+    """Tokenises with ``tokenizers``."""
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     import tokenizers
@@ -90,15 +92,20 @@ def peer_runner(
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
 
-    def run() -> Iterator[Result]:
-        for batch in batches:
+    def run(passes: int) -> Iterator[Result]:
+        for batch in itertools.chain.from_iterable(itertools.repeat(batches, passes)):
             rows = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
-            yield lambda rows=rows: (
-                np.array([token for row in rows for token in row.ids]),
-                np.array([len(row.ids) for row in rows]),
-            )
+            yield functools.partial(_unpack_peers, rows)
 
     return run
+
+
+def _unpack_ours(ids: Any) -> tuple[np.ndarray, np.ndarray]:
+    return ids.flat_values.numpy(), ids.row_lengths().numpy()
+
+
+def _unpack_peers(rows: Any) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate([row.ids for row in rows]), np.array([len(row.ids) for row in rows])
 
 
 def serve(name: str, folder: str, num_files: int, threads: int, path: str) -> None:
@@ -108,7 +115,7 @@ def serve(name: str, folder: str, num_files: int, threads: int, path: str) -> No
     runner = our_runner if name == OURS else peer_runner
     run = runner(folder, batches, threads)
     checksums, num_tokens = [], 0
-    for result in run():
+    for result in run(1):
         flat, lengths = result()
         num_tokens += flat.size
         rows = np.split(flat.astype(np.int32), np.cumsum(lengths)[:-1])
@@ -117,9 +124,8 @@ def serve(name: str, folder: str, num_files: int, threads: int, path: str) -> No
     print(f"ANSWER {num_tokens}", flush=True)
     for line in sys.stdin:
         began = time.perf_counter()
-        for _ in range(int(line)):
-            for _ in run():
-                pass
+        for _ in run(int(line)):
+            pass
         print(f"ANSWER {time.perf_counter() - began}", flush=True)
 
 

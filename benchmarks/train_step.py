@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from bert_tf.native_log import filter_native_log
+
 # preset, batch size, steps in a round
 SIZES = {"base": ("bert-base", 8, 1), "tiny": ("bert-tiny", 32, 5)}
 CONTENDERS = ("bert_tf", "torch eager", "torch compile")
@@ -157,7 +159,7 @@ def peer_stepper(
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        float(loss)
+        loss.item()
 
     return step
 
@@ -192,7 +194,6 @@ def compare(size: str, precision: str, path: str, rounds: int) -> dict[str, floa
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
         contender = Contender(name, process)
         contender.answer()  # one warms up at a time
@@ -231,6 +232,7 @@ def main() -> None:
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
         sys.exit("Set BERT_TF_DATA to the folder that holds corpora/ and vocab/.")
+    filter_native_log()  # the contenders inherit it
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores", flush=True)
     figures = []
     with tempfile.TemporaryDirectory() as temporary:

@@ -5,16 +5,16 @@ written once as plain text, of which blocks are ranges. A file's name holds a ke
 made from. It appears under that name only when it is whole.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
 import tensorflow as tf
+
+from bert_tf.files import replace_whole
 
 from . import corpus_files, corpus_formats, corpus_scan
 
@@ -26,28 +26,6 @@ _GZIP_RATIO = 4
 def digest(*parts: object) -> str:
     """Returns 24 hexadecimal digits that stand for the parts' ``repr``."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-
-
-@contextlib.contextmanager
-def replace_whole(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that takes its name only after the block has ended well.
-
-    >>> import tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "folder", "text.txt")
-    >>> with replace_whole(path) as file:
-    ...     file.write(b"whole")
-    >>> tf.io.gfile.GFile(path).read()
-    'whole'
-    """
-    tf.io.gfile.makedirs(os.path.dirname(path))
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    try:
-        with tf.io.gfile.GFile(temporary, "wb") as file:
-            yield file
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-    finally:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
 
 
 def check_space(cache_dir: str, needed: int, what: str) -> None:

@@ -56,13 +56,16 @@ class WordSplitter:
         self._do_lower_case = do_lower_case
         table = code_points()
         firsts, traits = _trait_ranges(table)
-        lowered = sorted(table.lowered.items())
+        # An entry for U+0000, which cleaning removes, so that no code point stands before all.
+        lowered = sorted({0: "\0", **table.lowered}.items())
         with tf.init_scope(), tf.device("CPU:0"):
             self._range_firsts = tf.constant(firsts)
             self._range_traits = tf.constant(traits)
             if do_lower_case:
                 self._lowered_keys = tf.constant([code for code, _ in lowered], tf.int32)
-                self._lowered_lengths = tf.constant([len(new) for _, new in lowered], tf.int32)
+                self._lowered_splits = tf.constant(
+                    np.cumsum([0, *(len(new) for _, new in lowered)]), tf.int32
+                )
                 self._lowered_codes = tf.constant(
                     [ord(character) for _, new in lowered for character in new], tf.int32
                 )
@@ -109,8 +112,7 @@ class WordSplitter:
 
     def _traits(self, codes: tf.Tensor) -> tf.Tensor:
         """The trait bits of each code point."""
-        ranges = tf.searchsorted(self._range_firsts, codes, side="right") - 1
-        return tf.gather(self._range_traits, ranges)
+        return tf.gather(self._range_traits, upper_bound(self._range_firsts, codes) - 1)
 
     def _expand(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Replaces each code point by its lower case, decomposed.
@@ -118,26 +120,37 @@ class WordSplitter:
         Returns:
             The new code points, and for each the index of the old one that it comes from.
         """
-        entries = tf.searchsorted(self._lowered_keys, codes)
-        entries = tf.minimum(entries, tf.size(self._lowered_keys) - 1)
+        # The entry of the table with the largest key that is not above the code point.
+        entries = upper_bound(self._lowered_keys, codes) - 1
         changes = tf.gather(self._lowered_keys, entries) == codes
-        lengths = tf.where(changes, tf.gather(self._lowered_lengths, entries), 1)
-        sources = tf.repeat(tf.range(tf.size(codes)), lengths)
-        within = tf.range(tf.size(sources)) - tf.gather(tf.cumsum(lengths, exclusive=True), sources)
-        firsts = tf.cumsum(self._lowered_lengths, exclusive=True)
-        places = tf.gather(tf.gather(firsts, entries), sources) + within
-        new = tf.where(
-            tf.gather(changes, sources),
-            tf.gather(self._lowered_codes, tf.minimum(places, tf.size(self._lowered_codes) - 1)),
-            tf.gather(codes, sources),
-        )
+        begins = tf.gather(self._lowered_splits, entries)
+        lengths = tf.where(changes, tf.gather(self._lowered_splits, entries + 1) - begins, 1)
+        ends = tf.cumsum(lengths)
+        places = tf.range(tf.reduce_sum(lengths))
+        sources = upper_bound(ends, places)
+        within = places - tf.gather(ends - lengths, sources)
+        # A code point that stays itself has an entry too, if not its own: what is read there for
+        # it is not used, nor could it lie outside the table.
+        lowered = tf.gather(self._lowered_codes, tf.gather(begins, sources) + within)
+        new = tf.where(tf.gather(changes, sources), lowered, tf.gather(codes, sources))
         return new, sources
+
+
+def upper_bound(keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """For each value how many of an ascending vector's keys are not above it, int32.
+
+    ``tf.searchsorted(..., side="right")`` of vectors with a quarter of its nodes: they are most
+    of what makes this graph slow to start.
+    """
+    bound = tf.raw_ops.UpperBound(
+        sorted_inputs=tf.expand_dims(keys, 0), values=tf.expand_dims(values, 0)
+    )
+    return tf.squeeze(bound, 0)
 
 
 def next_larger(keys: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
     """For each wanted key the first larger one of an ascending vector, int64's largest if none."""
-    keys = tf.concat([keys, [tf.int64.max]], 0)
-    return tf.gather(keys, tf.searchsorted(keys, wanted, side="right"))
+    return tf.gather(tf.concat([keys, [tf.int64.max]], 0), upper_bound(keys, wanted))
 
 
 def row_bases(lengths: tf.Tensor) -> tf.Tensor:

@@ -86,24 +86,16 @@ def replacements(do_lower_case: bool) -> dict[int, str]:
     ('e', ' – ', ' \x01 ', ' ')
     """
     table = code_points()
-    changed = {}
+    # Punctuation between spaces, but ASCII's, which is written into the op behind this one.
+    spaced = {code: f" {chr(code)} " for code in _where(table.punctuation) if code >= 0x80}
+    changed = dict(spaced)
     if do_lower_case:
-        changed = dict.fromkeys(_where(table.nonspacing), "")
-        for code, normal in table.lowered.items():
-            changed[code] = "".join(mark for mark in normal if not table.nonspacing[ord(mark)])
-    for code in _where(table.punctuation):
-        changed.setdefault(code, chr(code))
-    # ASCII's punctuation is written into the op behind this one.
-    changed = {
-        code: "".join(
-            f" {character} "
-            if not character.isascii() and table.punctuation[ord(character)]
-            else character
-            for character in new
-        )
-        for code, new in changed.items()
-        if new != chr(code) or not new.isascii()
-    }
+        stripped = dict.fromkeys(_where(table.nonspacing), "")
+        changed |= stripped
+        changed |= {
+            code: normal.translate(stripped).translate(spaced)
+            for code, normal in table.lowered.items()
+        }
     if do_lower_case:
         changed |= dict.fromkeys(_where(doubtful_code_points(table)), f" {DOUBTFUL} ")
     changed |= dict.fromkeys(_where(table.dropped), "")

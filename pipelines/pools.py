@@ -77,7 +77,7 @@ def pool_batches(
 
     Args:
         make_rows: (epoch, pool), two scalar int64, to features with a common first dimension. Runs
-            in the graph, several pools at a time.
+            in the graph, several pools at a time, and is not converted by AutoGraph.
         num_pools: the pools of an epoch.
         batch_size: rows in a batch.
         start: (epoch, pool, row) of the first row wanted. A row beyond its pool's last stands for
@@ -118,6 +118,8 @@ def pool_batches(
     begin = first + (shard_index - first) % num_shards
     end = tf.int64.max if num_epochs is None else num_epochs * num_pools
 
+    # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
+    @tf.autograph.experimental.do_not_convert
     def make_pool(number: tf.Tensor) -> dict[str, tf.Tensor]:
         epoch, pool = number // num_pools, number % num_pools
         rows = dict(make_rows(epoch, pool))

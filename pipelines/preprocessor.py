@@ -100,14 +100,13 @@ class BertPreprocessor(keras.layers.Layer):
         segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
         lengths = [segment.row_lengths() for segment in segments]
         room = self.max_seq_length - 1 - len(segments)
-        if len(segments) == 2:
-            kept = longest_first(lengths[0], lengths[1], room)
-        else:
-            kept = (tf.minimum(lengths[0], room),)
-        # Segment B's tokens lie behind all of A's.
         starts = [segment.row_starts() for segment in segments]
         if len(segments) == 2:
+            kept = list(longest_first(lengths[0], lengths[1], room))
+            # Segment B's tokens lie behind all of A's.
             starts[1] += tf.size(segments[0].values, tf.int64)
+        else:
+            kept = [tf.minimum(lengths[0], room)]
         packed = pack(
             tf.concat([segment.values for segment in segments], 0),
             list(zip(starts, kept, strict=True)),

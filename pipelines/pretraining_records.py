@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from bert_tf import features
 
@@ -45,7 +45,8 @@ def serialize_row(row: Mapping[str, np.ndarray]) -> bytes:
             feature.float_list.value.extend(values.tolist())
         else:
             feature.int64_list.value.extend(values.tolist())
-    return example.SerializeToString()
+    record: bytes = example.SerializeToString()
+    return record
 
 
 def parse_records(

@@ -15,11 +15,11 @@ import os
 import re
 import sys
 import sysconfig
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 
-import tensorflow as tf
+
+from bert_tf.files import replace_whole
 
 from .prose import read_prose
 
@@ -99,17 +99,8 @@ def write_sample_corpus(
             f"The sample corpus is empty: no documentation of this Python ({sys.prefix}) fits "
             f"into {max_bytes:,} bytes; give a text of your own with --input."
         )
-    folder = path.rpartition("/")[0]
-    if folder:
-        tf.io.gfile.makedirs(folder)
-    temporary = f"{path}.tmp-{uuid.uuid4().hex}"
-    try:
-        with tf.io.gfile.GFile(temporary, "wb") as file:
-            file.write(b"".join(chunks))
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-    finally:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
+    with replace_whole(path) as file:
+        file.write(b"".join(chunks))
     return len(chunks)
 
 

@@ -11,12 +11,13 @@ the pieces distinct. No text can produce either spelling, so no id differs.
 """
 
 import unicodedata
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tokenizers
+
+from bert_tf.files import replace_whole
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"
@@ -159,17 +160,8 @@ def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
                 f"Vocabulary {path}: the piece {piece!r} for line {line} holds white space that "
                 "a file with one piece a line cannot keep; remove it."
             )
-    folder = path.rpartition("/")[0]
-    if folder:
-        tf.io.gfile.makedirs(folder)
-    temporary = f"{path}.tmp-{uuid.uuid4().hex}"
-    try:
-        with tf.io.gfile.GFile(temporary, "wb") as file:
-            file.write("".join(piece + "\n" for piece in vocab).encode("utf-8"))
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-    finally:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
+    with replace_whole(path) as file:
+        file.write("".join(piece + "\n" for piece in vocab).encode("utf-8"))
 
 
 def learn_vocabulary(

@@ -13,15 +13,14 @@ Source: google-research/bert ``tokenization.py``, ``FullTokenizer``.
 """
 
 import os
-import string
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
-from .normalization import WordSplitter, next_larger, row_bases
-from .normalizer_model import DOUBTFUL, build_normalizer_model, replacements
+from .normalization import WordSplitter, next_larger, row_bases, upper_bound
+from .normalizer_model import DOUBTFUL, build_normalizer_model
 from .vocabulary import (
     CLS_TOKEN,
     CONTINUATION_PREFIX,
@@ -32,9 +31,9 @@ from .vocabulary import (
     load_vocabulary,
     validate_vocabulary,
 )
+from .wordpiece_model import build_wordpiece_operation, matchable_pieces
 
 MAX_CHARACTERS_PER_WORD = 200
-MAX_BYTES_PER_PIECE = 256  # tensorflow-text's
 _MAX_BYTES_PER_CHARACTER = 4
 # A word that no piece begins, and so [UNK]: cleaning removes control characters, and those of the
 # vocabulary never reach the trie.
@@ -45,11 +44,11 @@ class BertTokenizer:
     """Splits text into WordPiece ids.
 
     Ids equal those of Google's ``FullTokenizer`` for every UTF-8 string of characters that
-    Unicode 14 assigns, under any locale and
-    Python version. What Unicode 14 does not assign is an ordinary letter without case (but words
-    are also split at the few such code points that tensorflow-text, which knows a later Unicode,
-    calls punctuation); a byte that is not UTF-8 is passed over, as if it were not there. No
-    special token but [UNK] ever comes out, whatever the text: ``"[MASK]"`` is three words.
+    Unicode 14 assigns, under any locale and Python version. What it does not assign is an
+    ordinary letter without case (but words are split, too, at the few such code points that
+    tensorflow-text, which knows a later Unicode, calls punctuation); a byte that is not UTF-8 is
+    passed over, as if it were not there. No special token but [UNK] ever comes out, whatever the
+    text: ``"[MASK]"`` is three words.
 
     Works eagerly, in ``Dataset.map`` and in a SavedModel. Give it batches: a thousand strings at
     once are tokenised several times as fast as one by one.
@@ -91,13 +90,15 @@ class BertTokenizer:
             [piece.startswith(CONTINUATION_PREFIX) for piece in self.vocab]
         )
 
-        pieces = [*_matchable_pieces(self.vocab, self.do_lower_case), DOUBTFUL]
+        pieces = [*matchable_pieces(self.vocab, self.do_lower_case), DOUBTFUL]
         with tf.init_scope(), tf.device("CPU:0"):
             self._normalizer = tensorflow_text.FastBertNormalizer(
                 model_buffer=tf.constant(build_normalizer_model(self.do_lower_case))
             )
-            self._wordpiece = _wordpiece(pieces, self.unk_id, MAX_CHARACTERS_PER_WORD)
-            self._wordpiece_for_long_words = _wordpiece(
+            self._wordpiece = build_wordpiece_operation(
+                pieces, self.unk_id, MAX_CHARACTERS_PER_WORD
+            )
+            self._wordpiece_for_long_words = build_wordpiece_operation(
                 pieces, self.unk_id, MAX_CHARACTERS_PER_WORD * _MAX_BYTES_PER_CHARACTER
             )
             self._spellings = tf.constant(
@@ -254,8 +255,8 @@ class BertTokenizer:
         )
         first_bytes = word_starts + tf.cast(starts.values, tf.int64)
         last_bytes = word_starts + token_ends - 1
-        first = tf.searchsorted(split.character_starts, first_bytes, side="right")
-        last = tf.searchsorted(split.character_starts, last_bytes, side="right")
+        first = upper_bound(split.character_starts, first_bytes)
+        last = upper_bound(split.character_starts, last_bytes)
         # Tokens of words of strings to tokens of strings.
         row_splits = tf.gather(ids.row_splits, split.words.row_splits)
         values = [
@@ -285,48 +286,3 @@ def _as_vector(strings: tf.Tensor | Sequence[str]) -> tf.Tensor:
             "reshape what has more dimensions to a vector, put a single string into a list."
         )
     return tensor
-
-
-def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
-    """The vocabulary with a stand-in for each piece that no text can produce.
-
-    They are the special tokens and others with ASCII punctuation among other characters, "##"
-    alone, and pieces with a character that normalisation removes or replaces: control characters,
-    spaces, for an uncased tokenizer capitals and accents. The stand-ins, being punctuation among
-    other characters, never enter the trie; and what they stand for could confuse its builder,
-    which is made for sensible vocabularies.
-
-    Raises:
-        ValueError: a piece that text can produce has more than 256 bytes.
-    """
-    replaced = {
-        chr(code)
-        for code, new in replacements(do_lower_case).items()
-        if new.strip() != chr(code) and new.strip() != DOUBTFUL
-    }
-    replaced.add(" ")
-    pieces = []
-    for index, piece in enumerate(vocab):
-        body = piece.removeprefix(CONTINUATION_PREFIX)
-        is_word_part = len(body) == 1 or not (set(string.punctuation) & set(body))
-        matchable = body and is_word_part and replaced.isdisjoint(body)
-        if matchable and len(body.encode()) > MAX_BYTES_PER_PIECE:
-            raise ValueError(
-                f"Piece {index} of the vocabulary, {piece[:20]!r}..., has {len(body.encode())} "
-                f"bytes: expected at most {MAX_BYTES_PER_PIECE}; remove it or shorten it."
-            )
-        pieces.append(piece if matchable else f"[{index}]")
-    return pieces
-
-
-def _wordpiece(
-    pieces: list[str], unk_id: int, max_bytes_per_word: int
-) -> tensorflow_text.FastWordpieceTokenizer:
-    """The operation that splits words into pieces; longer words are [UNK]."""
-    return tensorflow_text.FastWordpieceTokenizer(
-        pieces,
-        suffix_indicator=CONTINUATION_PREFIX,
-        max_bytes_per_word=max_bytes_per_word,
-        token_out_type=tf.int32,
-        unknown_token=pieces[unk_id],
-    )

@@ -17,10 +17,11 @@ ALLOWED = {
     "config": set(),
     "features": set(),
     "versions": set(),
+    "files": set(),
     "native_log": set(),
     "modeling": {"config", "features"},
-    "training": {"config", "features", "modeling"},
-    "pipelines": {"config", "features", "versions"},
+    "training": {"config", "features", "files", "modeling"},
+    "pipelines": {"config", "features", "files", "versions"},
     "saved_models": {"config", "features", "modeling", "pipelines"},
 }
 FOLDERS = {

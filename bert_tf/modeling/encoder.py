@@ -13,7 +13,6 @@ from .heads import Pooler
 from .transformer import TransformerBlock
 
 # What enters the first block; the paper's table 7 uses it as a feature ("Embeddings").
-EMBEDDING_OUTPUT = "embedding_output"
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -82,7 +81,7 @@ class BertEncoder(BertModel):
                 features.SEQUENCE_OUTPUT: hidden,
                 features.POOLED_OUTPUT: pooler(hidden),
                 features.ENCODER_OUTPUTS: encoder_outputs,
-                EMBEDDING_OUTPUT: embedding_output,
+                features.EMBEDDING_OUTPUT: embedding_output,
             }
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
 

@@ -11,7 +11,12 @@ _MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
 
 
 def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The part of a pre-training batch that `BertPretrainer` takes."""
+    """The part of a pre-training batch that `BertPretrainer` takes.
+
+    >>> batch = dict.fromkeys([*features.PRETRAINING_FEATURES, features.CURSOR], 0)
+    >>> sorted(model_inputs(batch))
+    ['input_mask', 'input_type_ids', 'input_word_ids', 'masked_lm_positions']
+    """
     return {key: batch[key] for key in _MODEL_INPUTS}
 
 

@@ -79,6 +79,15 @@ def save(
         ValueError: ``keep`` is below 1.
         OSError: the checkpoint could not be written, for want of space for example. What was
             written of it is deleted; the checkpoints before it are intact.
+
+    >>> import tempfile
+    >>> directory, weight = tempfile.mkdtemp(), keras.Variable([1.0, 2.0])
+    >>> path = save(directory, 3, {"model/weight": weight}, {"pool": 7})
+    >>> weight.assign([0.0, 0.0]).numpy().tolist()
+    [0.0, 0.0]
+    >>> restored = restore_latest(directory, {"model/weight": weight})
+    >>> restored.step, restored.extra, weight.numpy().tolist()
+    (3, {'pool': 7}, [1.0, 2.0])
     """
     if keep < 1:
         raise ValueError(f"At least one checkpoint has to be kept, got keep={keep}.")

@@ -165,8 +165,8 @@ def _within_time_limit(
 def set_precision(precision: str, device_type: str) -> str:
     """Sets the arithmetic of everything that is built and traced from now on.
 
-    ``float32`` is exact. ``bfloat16`` keeps variables, their updates, LayerNorm, softmax and
-    losses in float32 and multiplies matrices in bfloat16. How depends on the device:
+    ``bfloat16`` keeps variables, gradients' sums, updates and losses in float32, and runs matrix
+    products and most elementwise operations between them in bfloat16. How depends on the device:
 
     * On GPUs and TPUs it is Keras' ``mixed_bfloat16`` policy.
     * On a CPU the model stays float32 and TensorFlow's graph optimiser rewrites the matrix

@@ -71,6 +71,23 @@ class PretrainingLoop:
 
     Raises:
         ValueError: an argument is out of range, or the optimizer is not built.
+
+    >>> from bert_tf.config import BertConfig
+    >>> from bert_tf.training.optimizers import create_optimizer
+    >>> sizes = {"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1}
+    >>> sizes |= {"num_attention_heads": 2, "intermediate_size": 4, "max_position_embeddings": 6}
+    >>> model = modeling.BertPretrainer(BertConfig(**sizes))
+    >>> optimizer = create_optimizer("adam", 1e-4, model.trainable_variables)
+    >>> training = PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=0)
+    >>> ids, predicted = tf.ones((2, 6), tf.int32), tf.ones((2, 1), tf.int32)
+    >>> batch = {"input_word_ids": ids, "input_mask": ids, "input_type_ids": 0 * ids,
+    ...          "masked_lm_positions": predicted, "masked_lm_ids": predicted,
+    ...          "masked_lm_weights": tf.ones((2, 1)), "next_sentence_labels": ids[:, 0],
+    ...          "cursor": tf.constant([[0, 0, 0], [0, 0, 1]])}
+    >>> iterator = training.distribute(tf.data.Dataset.from_tensors(batch).repeat())
+    >>> result = training.train(iterator, 3)
+    >>> result.step, result.tokens, result.cursor
+    (3, 36, (0, 0, 1))
     """
 
     def __init__(

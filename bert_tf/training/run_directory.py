@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.files import replace_whole
+
 
 class RunDirectory:
     """The paths of a model directory, and the promises that hold across restarts.
@@ -130,10 +132,8 @@ class RunDirectory:
 
 def write_json(path: str, value: Any) -> None:
     """Writes JSON so that the file appears whole or not at all."""
-    temporary = f"{path}.tmp"
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(value, indent=2) + "\n")
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    with replace_whole(path) as file:
+        file.write((json.dumps(value, indent=2) + "\n").encode())
 
 
 def read_json(path: str) -> Any:

@@ -134,10 +134,16 @@ def test_epochs_and_seeds_differ(two_epochs):
     assert set(first) != set(map(bytes, other))
 
 
-def test_rows_depend_on_neither_batch_size_nor_threads_nor_the_end(two_epochs):
-    rows = _rows(_dataset(batch_size=7, num_epochs=3, num_parallel_calls=1))
-    size = len(two_epochs["cursor"])
-    _assert_same({key: value[:size] for key, value in rows.items()}, two_epochs)
+def test_resumes_with_another_batch_size_and_other_threads(two_epochs):
+    last = len(two_epochs["cursor"]) // 3
+    epoch, pool, row = two_epochs["cursor"][last].tolist()
+    options = {"batch_size": 7, "num_epochs": 3, "num_parallel_calls": 1}
+    rest = _rows(_dataset(start=(epoch, pool, row + 1), **options))
+    size = len(two_epochs["cursor"]) - last - 1
+    _assert_same(
+        {key: value[:size] for key, value in rest.items()},
+        {key: value[last + 1 :] for key, value in two_epochs.items()},
+    )
 
 
 def test_a_shard_has_its_pools_and_resumes(two_epochs):
@@ -147,13 +153,6 @@ def test_a_shard_has_its_pools_and_resumes(two_epochs):
     epoch, pool, row = cursors[of_shard][4].tolist()
     rest = _rows(_dataset(num_epochs=2, num_shards=2, shard_index=1, start=(epoch, pool, row + 1)))
     _assert_same(rest, {key: value[of_shard][5:] for key, value in two_epochs.items()})
-
-
-def test_resumes(two_epochs):
-    last = len(two_epochs["cursor"]) // 3
-    epoch, pool, row = two_epochs["cursor"][last].tolist()
-    rest = _rows(_dataset(num_epochs=2, start=(epoch, pool, row + 1)))
-    _assert_same(rest, {key: value[last + 1 :] for key, value in two_epochs.items()})
 
 
 def test_spans():
