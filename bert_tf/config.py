@@ -21,7 +21,7 @@ ACTIVATIONS = (
     "linear",
 )
 
-# (layers, hidden size). Attention heads are hidden_size / 64, the intermediate size 4 * hidden_size.
+# (layers, hidden size). A head has 64 units; the intermediate size is 4 times the hidden size.
 _NAMED_SIZES = {
     "bert-tiny": (2, 128),
     "bert-mini": (4, 256),
@@ -50,7 +50,7 @@ _ONLY_AS_PUBLISHED: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """Sizes and rates of a BERT, with ``bert_config.json``'s names; defaults are BERT-base, uncased.
+    """Sizes and rates of a BERT, with ``bert_config.json``'s names; BERT-base uncased by default.
 
     Source: Devlin et al. 2019, section 3 and appendix A.2; google-research/bert ``modeling.py``.
 

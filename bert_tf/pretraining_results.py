@@ -1,4 +1,4 @@
-"""What a finished pre-training shows: its accuracies beside guessing, filled masks, what comes next."""
+"""What a finished pre-training shows: accuracies beside guessing, filled masks, what comes next."""
 
 import re
 from collections.abc import Sequence

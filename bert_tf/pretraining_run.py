@@ -1,4 +1,4 @@
-"""A pre-training run from its model directory to its results: what follows what, what is resumed."""
+"""A pre-training run, from its model directory to its results: its stages, and how it resumes."""
 
 import dataclasses
 import time

@@ -1,7 +1,7 @@
 """The flags of ``python -m bert_tf.pretrain``, and the settings that they resolve to."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 from absl import flags
 
@@ -168,7 +168,7 @@ class PretrainingSettings:
     max_predictions_per_seq: int | None
     masked_lm_prob: float
     short_seq_prob: float
-    masking: str
+    masking: Literal["token", "whole_word", "span"]
     nsp: bool
     bert_config: str
     precision: str

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.files import replace_whole
+
 from . import corpus_blocks, corpus_cache, corpus_formats
 
 # To be raised when blocks or counts come out differently for another reason than the patterns.
@@ -109,7 +111,7 @@ def save_index(
     }
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    with corpus_cache.replace_whole(path) as file:
+    with replace_whole(path) as file:
         file.write(buffer.getvalue())
 
 

@@ -18,7 +18,6 @@ import sysconfig
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 
-
 from bert_tf.files import replace_whole
 
 from .prose import read_prose

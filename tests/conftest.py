@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def data_dir() -> pathlib.Path:
-    """The folder of real data that ``BERT_TF_DATA`` names; the test skips, saying so, without it."""
+    """The folder of real data that ``BERT_TF_DATA`` names; without it the test skips, saying so."""
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
         pytest.skip(

@@ -1,4 +1,4 @@
-"""Commands end with one sentence and an exit status, and keep TensorFlow's notices to themselves."""
+"""Commands end with one sentence and a status, and keep TensorFlow's notices off the screen."""
 
 import signal
 import subprocess

@@ -113,7 +113,8 @@ def test_a_finished_command_prints_its_results_again(finished, inputs):
     again = _run(inputs, model_dir)
     assert again.returncode == 0
     assert again.stdout.startswith(f"{model_dir} holds this run, finished.")
-    assert again.stdout.split("finished.")[1].strip() == printed[printed.index("Held-out") :].strip()
+    shown = printed[printed.index("Held-out") :]
+    assert again.stdout.split("finished.")[1].strip() == shown.strip()
 
 
 def test_changed_flags_are_refused_by_name(finished, inputs):

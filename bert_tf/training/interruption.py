@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a run: the loop in progress ends, a checkpoint is kept, then it stops."""
+"""Ctrl-C and SIGTERM during a run: the steps in progress end, a checkpoint is kept, it stops."""
 
 import signal
 import sys

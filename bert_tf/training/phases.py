@@ -67,10 +67,10 @@ def parse_phases(text: str, num_steps: int) -> list[Phase]:
         raise ValueError(f"--phases={text}: the shares add up to {total:g}, expected 1.")
     phases = []
     first, passed = 0, 0.0
-    for length, share in zip(lengths, shares, strict=True):
-        passed += share
+    for max_seq_length, phase_share in zip(lengths, shares, strict=True):
+        passed += phase_share
         last = round(passed * num_steps)
         if last > first:
-            phases.append(Phase(length, first, last))
+            phases.append(Phase(max_seq_length, first, last))
         first = last
     return phases

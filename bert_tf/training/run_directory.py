@@ -1,4 +1,4 @@
-"""The model directory of a run: where each thing lies, what the run was started with, one run at once."""
+"""The model directory of a run: where things lie, what it was started with, one run at once."""
 
 import contextlib
 import json

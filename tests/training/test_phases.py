@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from bert_tf.training.phases import Phase, parse_phases
@@ -14,7 +16,7 @@ def test_phases_have_no_gap_and_no_overlap_whatever_the_rounding():
     for steps in range(1, 40):
         phases = parse_phases("32:0.3,64:0.3,128:0.4", steps)
         assert phases[0].first_step == 0 and phases[-1].last_step == steps
-        for before, after in zip(phases, phases[1:], strict=False):
+        for before, after in itertools.pairwise(phases):
             assert before.last_step == after.first_step
         assert all(phase.first_step < phase.last_step for phase in phases)
 
