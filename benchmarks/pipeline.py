@@ -9,7 +9,8 @@ corpus has once been opened (that time is printed too). The peer's way is that o
 ``DataCollatorForLanguageModeling``; no sentences and no pairs; once in one process with the
 tokenizer's threads, once with ``num_proc`` and ``num_workers`` of every core, and the better one
 counts. A round is a process of its own, without the time of its imports; the contenders' rounds
-alternate, and the median counts. Tokens are those that are not padding.
+alternate, and the median counts. Tokens are those that are not padding. Tokens per second of
+processor time are printed too: they tell little about idle cores, and hold on a busy machine.
 """
 
 import argparse
@@ -44,15 +45,28 @@ def vocabulary_file(folder: str) -> str:
 # === One round of each ===
 
 
-def run_bert_tf(folder: str, files: list[str]) -> tuple[float, int, float]:
+class Clock:
+    """Seconds, and seconds of processor time of this process and of its children, since it began."""
+
+    def __init__(self) -> None:
+        self.begin, self.cpu_begin = time.perf_counter(), sum(os.times()[:4])
+
+    def read(self) -> dict[str, float]:
+        return {
+            "seconds": time.perf_counter() - self.begin,
+            "cpu_seconds": sum(os.times()[:4]) - self.cpu_begin,
+        }
+
+
+def run_bert_tf(folder: str, files: list[str]) -> dict[str, float]:
     from bert_tf import features
     from bert_tf.pipelines.pretraining import pretraining_dataset
     from bert_tf.pipelines.sources import open_corpus
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
-    begin = time.perf_counter()
+    clock = Clock()
     corpus = open_corpus(files)
-    opening = time.perf_counter() - begin
+    opening = clock.read()["seconds"]
     dataset = pretraining_dataset(
         corpus,
         BertTokenizer(vocabulary_file(folder)),
@@ -61,12 +75,12 @@ def run_bert_tf(folder: str, files: list[str]) -> tuple[float, int, float]:
         num_epochs=1,
         drop_remainder=False,
     )
-    begin = time.perf_counter()
+    clock = Clock()
     tokens = sum(int(batch[features.INPUT_MASK].numpy().sum()) for batch in dataset)
-    return time.perf_counter() - begin, tokens, opening
+    return {**clock.read(), "tokens": tokens, "opening": opening}
 
 
-def run_transformers(folder: str, files: list[str], processes: int) -> tuple[float, int, float]:
+def run_transformers(folder: str, files: list[str], processes: int) -> dict[str, float]:
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if processes == 1 else "false"
     import datasets
     import torch
@@ -93,7 +107,7 @@ def run_transformers(folder: str, files: list[str], processes: int) -> tuple[flo
         }
 
     workers = processes if processes > 1 else None
-    begin = time.perf_counter()
+    clock = Clock()
     lines = []
     for path in files:
         with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -107,14 +121,15 @@ def run_transformers(folder: str, files: list[str], processes: int) -> tuple[flo
         rows, batch_size=BATCH_SIZE, shuffle=True, collate_fn=collate, num_workers=workers or 0
     )
     tokens = sum(int(batch["attention_mask"].sum()) for batch in loader)
-    return time.perf_counter() - begin, tokens, 0.0
+    del loader  # Waits for its workers, whose processor time then counts.
+    return {**clock.read(), "tokens": tokens}
 
 
 # === Rounds in turn ===
 
 
 def run_round(contender: str, corpus: str, files: int) -> dict[str, float]:
-    """One round in a process of its own: seconds, tokens, and seconds for opening the corpus."""
+    """One round in a process of its own: what ``run_bert_tf`` or ``run_transformers`` returns."""
     command = [sys.executable, "-m", "benchmarks.pipeline", f"--round={contender}"]
     command += [f"--corpora={corpus}", f"--files={files}"]
     with tempfile.TemporaryDirectory() as cache:
@@ -127,19 +142,23 @@ def run_round(contender: str, corpus: str, files: int) -> dict[str, float]:
 
 def compare(corpus: str, files: int, rounds: int) -> dict[str, float]:
     """The contenders' median tokens per second."""
-    speeds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    opening = []
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for _ in range(rounds):
         for name in CONTENDERS:
-            measured = run_round(name, corpus, files)
-            speeds[name].append(measured["tokens"] / measured["seconds"])
-            if name == "bert_tf":
-                opening.append(measured["opening"])
-    for name, values in speeds.items():
-        spread = f"{min(values) / 1e6:.2f} to {max(values) / 1e6:.2f}"
-        print(f"{corpus:7} {name:26} {statistics.median(values) / 1e6:6.2f} M tokens/s ({spread})")
-    print(f"{corpus:7} opening the corpus, once: {statistics.median(opening):.1f} s", flush=True)
-    return {name: statistics.median(values) for name, values in speeds.items()}
+            measured[name].append(run_round(name, corpus, files))
+    medians = {}
+    for name, results in measured.items():
+        speeds = [result["tokens"] / result["seconds"] / 1e6 for result in results]
+        per_cpu = [result["tokens"] / result["cpu_seconds"] / 1e6 for result in results]
+        print(
+            f"{corpus:7} {name:26} {statistics.median(speeds):6.2f} M tokens/s "
+            f"({min(speeds):.2f} to {max(speeds):.2f}), "
+            f"{statistics.median(per_cpu):.2f} M per second of processor time"
+        )
+        medians[name] = statistics.median(speeds) * 1e6
+    opening = statistics.median(result["opening"] for result in measured["bert_tf"])
+    print(f"{corpus:7} opening the corpus, once: {opening:.1f} s", flush=True)
+    return medians
 
 
 def main() -> None:
@@ -156,10 +175,13 @@ def main() -> None:
     if arguments.round:
         files = corpus_files(folder, arguments.corpora, arguments.files)
         processes = CONTENDERS[arguments.round]
-        seconds, tokens, opening = (
-            run_transformers(folder, files, processes) if processes else run_bert_tf(folder, files)
+        print(
+            json.dumps(
+                run_transformers(folder, files, processes)
+                if processes
+                else run_bert_tf(folder, files)
+            )
         )
-        print(json.dumps({"seconds": seconds, "tokens": tokens, "opening": opening}))
         return
     print(f"{platform.processor() or platform.machine()}, {CORES} cores", flush=True)
     figures = []

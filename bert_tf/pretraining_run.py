@@ -19,7 +19,7 @@ from bert_tf.pretraining_data import (
 from bert_tf.pretraining_model import build_loop, resolve_config
 from bert_tf.pretraining_settings import MAY_DIFFER, PretrainingSettings
 from bert_tf.saved_models import export
-from bert_tf.training import checkpoints, distribution, evaluation, loop
+from bert_tf.training import checkpoints, distribution, loop
 from bert_tf.training.estimates import parameter_count
 from bert_tf.training.interruption import Interruption
 from bert_tf.training.phases import Phase, parse_phases
@@ -226,5 +226,4 @@ class _PretrainingRun:
         batches = evaluation_batches(self.settings, self.data, self.tokenizer, max_seq_length)
         if batches is None:
             return {}
-        evaluator = evaluation.Evaluator(self.loop.model, self.devices.strategy)
-        return evaluator.evaluate(batches, max_steps)._asdict()
+        return self.loop.evaluate(batches, max_steps)._asdict()

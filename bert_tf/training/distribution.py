@@ -14,7 +14,12 @@ PRECISIONS = ("float32", "bfloat16")
 
 # Together below the 20 seconds after which a missing TPU has to have been reported.
 _CONNECT_SECONDS = 5.0
-_INITIALISE_SECONDS = 12.0
+_INITIALISE_SECONDS = 10.0
+
+# What an HTTP/2 client says first (RFC 9113, 3.4), with an empty SETTINGS frame of its own, and the
+# type of the frame that the server says first.
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+_HTTP2_SETTINGS = b"\4"
 
 
 class Distribution(NamedTuple):
@@ -123,14 +128,23 @@ def _no_tpu(tpu: str, reason: str) -> ValueError:
 
 
 def _check_address(tpu: str, address: str) -> None:
-    """Tries a TCP connection first: TensorFlow's own attempt at a dead address does not end."""
+    """Tries the address first: TensorFlow's own attempt at a dead one does not end.
+
+    Nor does its attempt at a server that accepts and never answers, and it locks TensorFlow
+    meanwhile. A gRPC server greets with HTTP/2's SETTINGS frame, so that is waited for.
+    """
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or not host:
         raise ValueError(f"The TPU's address {tpu!r} is not of the form grpc://host:port.")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+        where = (host.strip("[]"), int(port))
+        with socket.create_connection(where, _CONNECT_SECONDS) as connection:
+            connection.sendall(_HTTP2_PREFACE)
+            frame_header = connection.recv(9)
     except (OSError, OverflowError) as error:
         raise _no_tpu(tpu, str(error)) from error
+    if frame_header[3:4] != _HTTP2_SETTINGS:
+        raise _no_tpu(tpu, "what answers there does not speak gRPC")
 
 
 def _initialise_tpu(tpu: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
@@ -143,7 +157,10 @@ def _initialise_tpu(tpu: str) -> tf.distribute.cluster_resolver.TPUClusterResolv
 def _within_time_limit(
     initialise: Callable[[], tf.distribute.cluster_resolver.TPUClusterResolver], tpu: str
 ) -> tf.distribute.cluster_resolver.TPUClusterResolver:
-    """Runs the initialisation in a thread that is left behind where it does not return."""
+    """Runs the initialisation in a thread that is left behind where it does not return.
+
+    The thread may hold TensorFlow's locks, so the process can do little after that but end.
+    """
     outcome: list[tf.distribute.cluster_resolver.TPUClusterResolver | Exception] = []
 
     def run() -> None:

@@ -195,9 +195,9 @@ class PretrainingLoop:
             The measures over these steps.
 
         Raises:
-            ValueError: the data ended before the last step.
-            FloatingPointError: the loss or the gradients became infinite or not a number; the
-                weights are then unusable, and an earlier checkpoint has to be restored.
+            ValueError: the data ended before the last step, or the loss or the gradients became
+                infinite or not a number; the weights are unusable then, and an earlier checkpoint
+                has to be restored.
         """
         if num_steps < 1:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
@@ -210,7 +210,7 @@ class PretrainingLoop:
                 f"{first_step}: give a dataset that repeats."
             ) from error
         if int(bad_step) >= 0:
-            raise FloatingPointError(
+            raise ValueError(
                 f"The loss or its gradient became infinite or not a number at step {int(bad_step)}:"
                 " lower the learning rate or lengthen the warm-up, and go on from the checkpoint "
                 "before."

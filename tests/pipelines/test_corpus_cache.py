@@ -82,20 +82,6 @@ def test_lines_longer_than_a_chunk(monkeypatch):
     ]
 
 
-def test_interrupted_writing_leaves_what_was_there(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"before")
-    with pytest.raises(KeyboardInterrupt), corpus_cache.replace_whole(str(path)) as file:
-        file.write(b"half")
-        raise KeyboardInterrupt
-    assert path.read_bytes() == b"before"
-    assert list(tmp_path.iterdir()) == [path]
-    with corpus_cache.replace_whole(str(path)) as file:
-        file.write(b"after")
-    assert path.read_bytes() == b"after"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_space_is_asked_for_first(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=3_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
