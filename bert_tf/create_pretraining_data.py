@@ -1,11 +1,14 @@
 r"""Writes pre-training examples as TFRecords in the format of Google's script of the same name.
 
     python -m bert_tf.create_pretraining_data --input='corpus/*.txt' --vocab_file=vocab.txt \
-        --output_file=examples.tfrecord.gz
+        --output_file=examples.tfrecord
 
 ``python -m bert_tf.pretrain`` needs no such files: it pairs and masks anew in every epoch, as it
 reads. They are for other programs, and for fixing the examples of an experiment once.
 """
+
+import shlex
+import tempfile
 
 from absl import flags
 
@@ -18,7 +21,7 @@ _INPUT_FORMAT = flags.DEFINE_enum(
     ["google", "wikiextractor", "prose", "jsonl"],
     "How documents are told apart; by default told from the suffix and the first lines.",
 )
-_OUTPUT = flags.DEFINE_string("output_file", None, "The TFRecord file to write; .gz compresses.")
+_OUTPUT = flags.DEFINE_string("output_file", None, "The TFRecord file to write.")
 _VOCAB = flags.DEFINE_string("vocab_file", None, "The vocabulary, one piece a line.")
 _LOWER = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens in a row.")
@@ -30,7 +33,10 @@ _EPOCHS = flags.DEFINE_integer(
     "num_epochs", 10, "Passes over the text, each paired and masked anew.", lower_bound=1
 )
 _SEED = flags.DEFINE_integer("seed", 12345, "What all that is random is drawn from.")
-_CACHE = flags.DEFINE_string("cache_dir", None, "Where large gzip files are unpacked.")
+_CACHE = flags.DEFINE_string(
+    "cache_dir", None, "Where large gzip files are unpacked; by default a temporary folder."
+)
+flags.adopt_module_key_flags(command)
 flags.DEFINE_alias("input_file", "input")
 flags.DEFINE_alias("dupe_factor", "num_epochs")
 flags.DEFINE_alias("random_seed", "seed")
@@ -41,8 +47,11 @@ _BATCH = 256
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    for flag, value in (("input", _INPUT.value), ("vocab_file", _VOCAB.value),
-                        ("output_file", _OUTPUT.value)):
+    for flag, value in (
+        ("input", _INPUT.value),
+        ("vocab_file", _VOCAB.value),
+        ("output_file", _OUTPUT.value),
+    ):
         if not value:
             raise ValueError(f"--{flag} is missing: it has to name a file.")
 
@@ -54,29 +63,38 @@ def main(argv: list[str]) -> None:
     if tf.io.gfile.exists(_OUTPUT.value):
         raise ValueError(f"{_OUTPUT.value} is there already: delete it, or name another file.")
     tokenizer = BertTokenizer(_VOCAB.value, do_lower_case=_LOWER.value)
-    corpus = sources.open_corpus(
-        _INPUT.value, input_format=_INPUT_FORMAT.value, cache_dir=_CACHE.value
+    with tempfile.TemporaryDirectory() as temporary:
+        corpus = sources.open_corpus(
+            _INPUT.value, input_format=_INPUT_FORMAT.value, cache_dir=_CACHE.value or temporary
+        )
+        print(f"Corpus: {corpus.describe()}.", flush=True)
+        examples = pretraining.pretraining_dataset(
+            corpus,
+            tokenizer,
+            batch_size=_BATCH,
+            max_seq_length=_LENGTH.value,
+            max_predictions_per_seq=_PREDICTIONS.value,
+            masked_lm_prob=_MASKED.value,
+            short_seq_prob=_SHORT.value,
+            masking="whole_word" if _WHOLE.value else "token",
+            seed=_SEED.value,
+            num_epochs=_EPOCHS.value,
+            drop_remainder=False,
+        )
+        count = tfrecords.write_tfrecords(examples, _OUTPUT.value)
+    flags_of_next = {
+        "input": _OUTPUT.value,
+        "input_format": "tfrecord",
+        "vocab_file": _VOCAB.value,
+        "do_lower_case": str(_LOWER.value).lower(),
+        "max_seq_length": _LENGTH.value,
+        "max_predictions_per_seq": _PREDICTIONS.value,
+    }
+    next_command = " ".join(
+        shlex.quote(f"--{name}={value}") for name, value in flags_of_next.items()
     )
-    print(f"Corpus: {corpus.describe()}.", flush=True)
-    examples = pretraining.pretraining_dataset(
-        corpus,
-        tokenizer,
-        batch_size=_BATCH,
-        max_seq_length=_LENGTH.value,
-        max_predictions_per_seq=_PREDICTIONS.value,
-        masked_lm_prob=_MASKED.value,
-        short_seq_prob=_SHORT.value,
-        masking="whole_word" if _WHOLE.value else "token",
-        seed=_SEED.value,
-        num_epochs=_EPOCHS.value,
-        drop_remainder=False,
-    )
-    count = tfrecords.write_tfrecords(examples, _OUTPUT.value)
     print(
-        f"{count:,} examples in {_OUTPUT.value}. Next:\n"
-        f"  python -m bert_tf.pretrain --input={_OUTPUT.value} --input_format=tfrecord "
-        f"--vocab_file={_VOCAB.value} --max_seq_length={_LENGTH.value} "
-        f"--max_predictions_per_seq={_PREDICTIONS.value}"
+        f"{count:,} examples in {_OUTPUT.value}. Next:\n  python -m bert_tf.pretrain {next_command}"
     )
 
 

@@ -10,8 +10,14 @@ Without flags it trains bert-tiny on a sample corpus for about five minutes. A r
 stopped, however it was, goes on when the same command is given again.
 """
 
-from bert_tf import command
+from absl import flags
+
+from bert_tf import command, pretraining_settings
 from bert_tf.pretraining_settings import settings_from_flags
+
+# --help lists the flags of the module that is run, and these besides.
+flags.adopt_module_key_flags(pretraining_settings)
+flags.adopt_module_key_flags(command)
 
 
 def main(argv: list[str]) -> None:

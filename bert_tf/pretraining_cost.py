@@ -12,7 +12,7 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.pipelines import vocabulary
 from bert_tf.pretraining_data import predictions_per_row
-from bert_tf.pretraining_model import build_loop, resolve_config
+from bert_tf.pretraining_model import build_loop, fit_vocabulary, read_config
 from bert_tf.pretraining_settings import PretrainingSettings
 from bert_tf.training import distribution
 from bert_tf.training.estimates import StepEstimate, estimate_step
@@ -33,14 +33,14 @@ def report_cost(settings: PretrainingSettings) -> None:
         ValueError: a flag, the vocabulary or the config does not fit.
     """
     devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
+    config = read_config(settings)
     if settings.vocab_file:
         vocab = vocabulary.load_vocabulary(settings.vocab_file)
-    else:
-        vocab = [str(number) for number in range(settings.vocab_size)]
-    config = resolve_config(settings, vocab)
+        config = fit_vocabulary(settings, config, vocab)
     phases = parse_phases(settings.phases, settings.num_train_steps)
     replicas = devices.strategy.num_replicas_in_sync
     print(f"Devices: {devices.description}.")
+    low_precision = settings.precision == "bfloat16" and devices.device_type != "CPU"
     total = 0.0
     for number, phase in enumerate(phases):
         estimate = estimate_step(
@@ -50,6 +50,9 @@ def report_cost(settings: PretrainingSettings) -> None:
             max_predictions_per_seq=predictions_per_row(settings, phase.max_seq_length),
             replicas=replicas,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
+            nsp=settings.nsp,
+            # On a CPU only the products are bfloat16, and what is kept between them is not.
+            bytes_per_activation=2 if low_precision else 4,
         )
         if number == 0:
             print(f"Parameters: {estimate.parameters:,}.")
@@ -89,8 +92,8 @@ def _step_seconds(
         )
         return None
     replicas = devices.strategy.num_replicas_in_sync
-    rows = min(settings.train_batch_size, _TIMED_ROWS * replicas)
-    timed = dataclasses.replace(settings, gradient_accumulation_steps=1)
+    rows = replicas * min(settings.train_batch_size // replicas, _TIMED_ROWS)
+    timed = dataclasses.replace(settings, gradient_accumulation_steps=1, train_batch_size=rows)
     loop = build_loop(timed, config, devices)
     batch = _random_batch(
         config, rows, phase.max_seq_length, predictions_per_row(settings, phase.max_seq_length)
@@ -110,7 +113,9 @@ def _random_batch(
 ) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     ids = rng.integers(0, config.vocab_size, (rows, length), np.int32)
-    positions = np.tile(np.arange(1, predictions + 1, dtype=np.int32), (rows, 1))
+    # Round and round, where there are more predictions than places.
+    places = np.arange(predictions, dtype=np.int32) % (length - 1) + 1
+    positions = np.tile(places, (rows, 1))
     return {
         features.INPUT_WORD_IDS: ids,
         features.INPUT_MASK: np.ones_like(ids),

@@ -1,6 +1,10 @@
 """From settings to what is trained: the config, and the model in its loop."""
 
+import dataclasses
+from collections.abc import Sequence
+
 import keras
+import tensorflow as tf
 
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.modeling.pretrainer import BertPretrainer
@@ -8,20 +12,33 @@ from bert_tf.pipelines import vocabulary
 from bert_tf.pretraining_settings import PretrainingSettings
 from bert_tf.training import distribution, loop, optimizers, schedules
 from bert_tf.training.phases import parse_phases
+from bert_tf.training.run_directory import read_json
+
+_LEARNED_VOCABULARY = 8000
 
 
-def resolve_config(settings: PretrainingSettings, vocab: list[str]) -> BertConfig:
-    """The model's config: the preset with the vocabulary's size, or the file's as it stands.
+def read_config(settings: PretrainingSettings) -> BertConfig:
+    """The config that ``--bert_config`` names, checked against the phases.
+
+    Its ``vocab_size`` is how many pieces to learn where no vocabulary is given: the flag's, else
+    what a JSON file has room for, else 8,000 for a preset.
 
     Raises:
-        ValueError: the vocabulary is larger than the file's ``vocab_size``, or a phase is longer
-            than the positions.
+        ValueError: the file is no BERT's config, or a phase is longer than its positions.
     """
     if settings.bert_config in PRESETS:
-        config = BertConfig.from_preset(settings.bert_config, vocab_size=len(vocab))
+        size = settings.vocab_size or _LEARNED_VOCABULARY
+        config = BertConfig.from_preset(settings.bert_config, vocab_size=size)
     else:
-        config = BertConfig.from_json(settings.bert_config)
-        vocabulary.check_vocabulary_fits(vocab, config.vocab_size, settings.bert_config)
+        try:
+            values = read_json(settings.bert_config)
+        except tf.errors.OpError as error:
+            raise ValueError(
+                f"--bert_config={settings.bert_config} cannot be read: {error.message}."
+            ) from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{settings.bert_config}: expected a JSON object.")
+        config = BertConfig.from_dict(values, settings.bert_config)
     for phase in parse_phases(settings.phases, settings.num_train_steps):
         if phase.max_seq_length > config.max_position_embeddings:
             raise ValueError(
@@ -31,10 +48,35 @@ def resolve_config(settings: PretrainingSettings, vocab: list[str]) -> BertConfi
     return config
 
 
+def fit_vocabulary(
+    settings: PretrainingSettings, config: BertConfig, vocab: Sequence[str]
+) -> BertConfig:
+    """The config for a vocabulary: a preset takes its size, a JSON file keeps its own.
+
+    Raises:
+        ValueError: the vocabulary is larger than the file's ``vocab_size``.
+    """
+    if settings.bert_config in PRESETS:
+        return dataclasses.replace(config, vocab_size=len(vocab))
+    source = settings.vocab_file or "learned from the input"
+    vocabulary.check_vocabulary_fits(vocab, config.vocab_size, source)
+    return config
+
+
 def build_loop(
     settings: PretrainingSettings, config: BertConfig, devices: distribution.Distribution
 ) -> loop.PretrainingLoop:
-    """Builds the model, its optimizer and the loop round them, on the devices."""
+    """Builds the model, its optimizer and the loop round them, on the devices.
+
+    Raises:
+        ValueError: the batch cannot be shared equally by the replicas and their micro-batches.
+    """
+    parts = devices.strategy.num_replicas_in_sync * settings.gradient_accumulation_steps
+    if settings.train_batch_size % parts:
+        raise ValueError(
+            f"--train_batch_size={settings.train_batch_size} is not a multiple of {parts}, the "
+            "replicas times --gradient_accumulation_steps."
+        )
     distribution.set_precision(settings.precision, devices.device_type)
     # Keras draws initial weights from process-wide state: the only use of it in a run.
     keras.utils.set_random_seed(settings.seed)

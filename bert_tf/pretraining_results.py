@@ -4,12 +4,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.pipelines.vocabulary import MASK_TOKEN
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import signatures
+from bert_tf.saved_models import heads
 from bert_tf.training.run_directory import RunDirectory
 
-MASK = "[MASK]"
 _SHOWN_GUESSES = 5
 
 
@@ -22,12 +24,14 @@ def hide_word(sentence: str) -> tuple[str, str] | None:
     >>> hide_word("The court of appeals has jurisdiction over civil cases.")
     ('The court of appeals has [MASK] over civil cases.', 'jurisdiction')
     """
+    if MASK_TOKEN in sentence:  # a text about BERT
+        return None
     words = list(re.finditer(r"\b[A-Za-z]{4,}\b", sentence))
     if not words:
         return None
     middle = len(sentence) / 2
     word = min(words, key=lambda match: abs((match.start() + match.end()) / 2 - middle))
-    return sentence[: word.start()] + MASK + sentence[word.end() :], word.group()
+    return sentence[: word.start()] + MASK_TOKEN + sentence[word.end() :], word.group()
 
 
 def fill_masks(
@@ -42,12 +46,23 @@ def fill_masks(
     hidden = [pair for pair in map(hide_word, sentences) if pair is not None]
     if not hidden:
         return []
-    filled = signatures.fill_mask(
-        model, tokenizer, [text for text, _ in hidden], top_k=_SHOWN_GUESSES
+    filled = heads.fill_masks(
+        model,
+        tokenizer,
+        tf.constant([text for text, _ in hidden]),
+        max_seq_length=model.config.max_position_embeddings,
+        top_k=_SHOWN_GUESSES,
     )
+    # (B, M, K): the first mask's guesses; a text too long for the positions may have lost its mask.
     return [
-        {"text": text, "word": word, "guesses": guesses, "probabilities": probabilities}
-        for (text, word), (guesses, probabilities) in zip(hidden, filled, strict=True)
+        {
+            "text": text,
+            "word": word,
+            "guesses": [guess.decode() for guess in filled["tokens"][row, 0].numpy()],
+            "probabilities": filled["scores"][row, 0].numpy().tolist(),
+        }
+        for row, (text, word) in enumerate(hidden)
+        if filled["counts"][row] == 1
     ]
 
 
@@ -62,8 +77,9 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
         rows = [("masked LM", "masked_lm", "the most frequent token")]
         if evaluation["next_sentence_rows"]:
             rows.append(("next sentence", "next_sentence", "the majority label"))
+        where = "Held-out accuracy" if results["held_out"] else "Accuracy on the training records"
         print(
-            f"Held-out accuracy after {results['step']:,} steps, "
+            f"{where} after {results['step']:,} steps, "
             f"{evaluation['masked_lm_predictions']:,} predictions:"
         )
         for label, key, guess in rows:

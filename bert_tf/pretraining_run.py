@@ -7,16 +7,19 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import pretraining_results
+from bert_tf.files import replace_whole
+from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.pretraining_data import (
     PretrainingData,
+    check_records,
     evaluation_batches,
     first_sentences,
     load_or_learn_vocabulary,
     open_data,
     training_batches,
 )
-from bert_tf.pretraining_model import build_loop, resolve_config
+from bert_tf.pretraining_model import build_loop, fit_vocabulary, read_config
 from bert_tf.pretraining_settings import MAY_DIFFER, PretrainingSettings
 from bert_tf.saved_models import export
 from bert_tf.training import checkpoints, distribution, loop
@@ -24,7 +27,12 @@ from bert_tf.training.estimates import parameter_count
 from bert_tf.training.interruption import Interruption
 from bert_tf.training.phases import Phase, parse_phases
 from bert_tf.training.progress import Progress
-from bert_tf.training.run_directory import RunDirectory, read_json, write_json
+from bert_tf.training.run_directory import (
+    RunDirectory,
+    fingerprint,
+    read_json,
+    write_json,
+)
 from bert_tf.training.summaries import Summaries
 
 _REPORT_SECONDS = 2.0
@@ -71,12 +79,22 @@ class _PretrainingRun:
         print(f"Devices: {self.devices.description}.", flush=True)
         if settings.deterministic:
             tf.config.experimental.enable_op_determinism()
+        config = read_config(settings)
         self.data: PretrainingData = open_data(settings, directory)
-        directory.check_corpus(self.data.fingerprint)
-        vocab = load_or_learn_vocabulary(settings, self.data, directory)
-        self.config = resolve_config(settings, vocab)
-        with tf.io.gfile.GFile(directory.config, "w") as file:
-            file.write(self.config.to_json())
+        vocab = load_or_learn_vocabulary(settings, self.data, config.vocab_size, directory)
+        self.config = fit_vocabulary(settings, config, vocab)
+        directory.check_inputs(
+            {
+                **self.data.fingerprints,
+                "--vocab_file": fingerprint(vocab),
+                "--bert_config": fingerprint(self.config.to_dict()),
+            }
+        )
+        vocabulary.save_vocabulary(directory.vocabulary, vocab)
+        with replace_whole(directory.config) as file:
+            file.write(self.config.to_json().encode())
+        if self.data.records:
+            check_records(settings, self.data, len(vocab), self.phases[0].max_seq_length)
         self.tokenizer = BertTokenizer(vocab, do_lower_case=settings.do_lower_case)
         self.loop = build_loop(settings, self.config, self.devices)
         print(
@@ -90,7 +108,7 @@ class _PretrainingRun:
         self.saved_at = time.monotonic()
 
     def finish(self) -> None:
-        """Trains what is left, evaluates, fills masks, exports and writes the results.
+        """Trains what is left, evaluates, exports, fills masks and writes the results.
 
         Raises:
             KeyboardInterrupt: a signal asked to stop; the checkpoint is kept.
@@ -102,31 +120,34 @@ class _PretrainingRun:
                     if self.position.phase != number:
                         self.position = _Position(number)
                     self._train(number, phase)
-        results = self._results()
-        if not tf.io.gfile.exists(self.directory.export):
-            export.export_pretrainer(
-                self.loop.model,
-                self.tokenizer,
-                self.directory.export,
-                # Positions beyond were never trained.
-                max_seq_length=max(phase.max_seq_length for phase in self.phases),
-            )
-        # Last: that it is there says that everything before is.
-        write_json(self.directory.results, results)
-        print()
-        pretraining_results.show(results, self.directory)
-
-    def _results(self) -> dict[str, Any]:
         figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
+        self._export()
         sentences = [] if self.data.held_out is None else first_sentences(self.data.held_out)
-        return {
+        results = {
             "step": self.loop.step,
             "parameters": parameter_count(self.config, self.settings.nsp),
+            "held_out": self.data.is_held_out,
             "evaluation": figures,
             "filled_masks": pretraining_results.fill_masks(
                 self.loop.model, self.tokenizer, sentences
             ),
         }
+        # Last: that it is there says that everything before is.
+        write_json(self.directory.results, results)
+        print()
+        pretraining_results.show(results, self.directory)
+
+    def _export(self) -> None:
+        # One without results is a killed run's, and on an object store perhaps half of one.
+        if tf.io.gfile.exists(self.directory.export):
+            tf.io.gfile.rmtree(self.directory.export)
+        export.export_pretrainer(
+            self.loop.model,
+            self.tokenizer,
+            self.directory.export,
+            # Positions beyond were never trained.
+            max_seq_length=max(phase.max_seq_length for phase in self.phases),
+        )
 
     # --- Training --------------------------------------------------------------------------
 
@@ -204,7 +225,8 @@ class _PretrainingRun:
         )
         self.saved_step = self.loop.step
         self.saved_at = time.monotonic()
-        if self.loop.step < self.settings.num_train_steps:
+        # Who asked to stop is not kept waiting.
+        if self.loop.step < self.settings.num_train_steps and not self.interruption.requested:
             phase = self.phases[self.position.phase]
             figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
             if figures:
@@ -223,7 +245,16 @@ class _PretrainingRun:
         print(f"Going on from the checkpoint at step {self.loop.step:,}.", flush=True)
 
     def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
-        batches = evaluation_batches(self.settings, self.data, self.tokenizer, max_seq_length)
+        batches = evaluation_batches(
+            self.settings,
+            self.data,
+            self.tokenizer,
+            max_seq_length,
+            self.devices.strategy.num_replicas_in_sync,
+        )
         if batches is None:
             return {}
-        return self.loop.evaluate(batches, max_steps)._asdict()
+        figures = self.loop.evaluate(batches, max_steps)._asdict()
+        if not self.data.evaluates_next_sentence:
+            figures.update((name, 0) for name in figures if name.startswith("next_sentence"))
+        return figures

@@ -30,12 +30,22 @@ flags.DEFINE_list(
     "eval_input", [], "Files to evaluate on, instead of documents held out of the input."
 )
 flags.DEFINE_float(
-    "held_out_fraction", 0.01, "The share of documents held out for evaluation; at least one."
+    "held_out_fraction",
+    0.01,
+    "The share of documents held out for evaluation; at least one.",
+    lower_bound=0.0,
+    upper_bound=1.0,
 )
 flags.DEFINE_string(
     "vocab_file", None, "A vocabulary, one piece a line. Without it one is learned from the input."
 )
-flags.DEFINE_integer("vocab_size", 8000, "How many pieces to learn, without --vocab_file.")
+flags.DEFINE_integer(
+    "vocab_size",
+    None,
+    "How many pieces to learn, without --vocab_file; by default 8,000, or what a JSON "
+    "--bert_config has room for.",
+    lower_bound=6,
+)
 flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents (uncased).")
 flags.DEFINE_integer(
     "max_seq_length", 128, "Tokens in a row, [CLS] and [SEP] included. See also --phases."
@@ -44,9 +54,22 @@ flags.DEFINE_integer(
     "max_predictions_per_seq",
     None,
     "The most masked tokens in a row; by default what --masked_lm_prob of a full row comes to.",
+    lower_bound=1,
 )
-flags.DEFINE_float("masked_lm_prob", 0.15, "The share of a row's tokens to mask.")
-flags.DEFINE_float("short_seq_prob", 0.1, "The share of documents cut to a random shorter length.")
+flags.DEFINE_float(
+    "masked_lm_prob",
+    0.15,
+    "The share of a row's tokens to mask.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+flags.DEFINE_float(
+    "short_seq_prob",
+    0.1,
+    "The share of documents cut to a random shorter length.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
 flags.DEFINE_enum(
     "masking",
     "token",
@@ -71,15 +94,23 @@ flags.DEFINE_enum(
 )
 
 # --- Schedule -------------------------------------------------------------------------------
-flags.DEFINE_integer("num_train_steps", 1800, "Steps of the whole run.", lower_bound=1)
+flags.DEFINE_integer("num_train_steps", 3600, "Steps of the whole run.", lower_bound=1)
 flags.DEFINE_integer(
-    "num_warmup_steps", None, "Steps until the full rate; a tenth of all by default."
+    "num_warmup_steps",
+    None,
+    "Steps until the full rate; a tenth of all by default.",
+    lower_bound=0,
 )
-flags.DEFINE_integer("train_batch_size", 64, "Rows in a step, over all replicas.", lower_bound=1)
+flags.DEFINE_integer("train_batch_size", 16, "Rows in a step, over all replicas.", lower_bound=1)
 flags.DEFINE_integer(
     "gradient_accumulation_steps", 1, "Parts a batch is cut into, to save memory.", lower_bound=1
 )
-flags.DEFINE_float("learning_rate", 2e-3, "The highest rate. The paper's, for bert-base: 1e-4.")
+flags.DEFINE_float(
+    "learning_rate",
+    1e-3,
+    "The highest rate. The paper's, for bert-base: 1e-4.",
+    lower_bound=0.0,
+)
 flags.DEFINE_enum(
     "optimizer", "adam", ["adam", "adamw"], "adam: Google's, without bias correction."
 )
@@ -88,7 +119,13 @@ flags.DEFINE_string(
     None,
     "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule.",
 )
-flags.DEFINE_integer("seed", 12345, "What all that is random is drawn from.")
+flags.DEFINE_integer(
+    "seed",
+    12345,
+    "What all that is random is drawn from.",
+    lower_bound=0,
+    upper_bound=2**32 - 1,
+)
 
 # --- Hardware, saving, logging: free to differ when a run is started again -------------------
 flags.DEFINE_string("model_dir", "runs/pretrain", "Where everything of the run is kept.")
@@ -100,12 +137,18 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_string("tpu", None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
 flags.DEFINE_bool("deterministic", False, "On a GPU: ops that repeat bit for bit, and are slower.")
-flags.DEFINE_integer("steps_per_loop", 0, "Steps between two reports; 0: a few seconds' worth.")
-flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.")
+flags.DEFINE_integer(
+    "steps_per_loop", 0, "Steps between two reports; 0: a few seconds' worth.", lower_bound=0
+)
+flags.DEFINE_integer(
+    "save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1
+)
 flags.DEFINE_float("save_checkpoints_minutes", 10.0, "Minutes after which one is due anyway.")
 flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest are kept.", lower_bound=1)
 flags.DEFINE_integer("eval_batch_size", 64, "Rows in an evaluation batch.", lower_bound=1)
-flags.DEFINE_integer("max_eval_steps", 200, "The most batches of the last evaluation.")
+flags.DEFINE_integer(
+    "max_eval_steps", 200, "The most batches of the last evaluation.", lower_bound=1
+)
 flags.DEFINE_string("cache_dir", None, "Where unpacked copies of large gzip files are kept.")
 flags.DEFINE_bool("dry_run", False, "Say what the run would cost; write nothing.")
 
@@ -163,7 +206,7 @@ class PretrainingSettings:
     eval_input: list[str]
     held_out_fraction: float
     vocab_file: str | None
-    vocab_size: int
+    vocab_size: int | None
     do_lower_case: bool
     max_predictions_per_seq: int | None
     masked_lm_prob: float
@@ -221,8 +264,13 @@ def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:
         values["masking"] = "whole_word"
     if values["num_warmup_steps"] is None:
         values["num_warmup_steps"] = values["num_train_steps"] // 10
-    if values["vocab_file"]:
-        values["vocab_size"] = 0  # the file's own size holds
+    if values["num_warmup_steps"] > values["num_train_steps"]:
+        raise ValueError(
+            f"--num_warmup_steps={values['num_warmup_steps']} is more than "
+            f"--num_train_steps={values['num_train_steps']}."
+        )
+    if values["vocab_file"] and values["vocab_size"] is not None:
+        raise ValueError("--vocab_file has a size of its own: leave --vocab_size out.")
     if values["train_batch_size"] % values["gradient_accumulation_steps"]:
         raise ValueError(
             f"--train_batch_size={values['train_batch_size']} is not a multiple of "

@@ -167,7 +167,7 @@ class Corpus:
                 f"got fraction {fraction} and max_documents {max_documents}."
             )
         size = self.num_documents
-        wanted = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents)
+        wanted = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents, size - 1)
         prints, copies = np.unique(self.table.fingerprints[self.kept], return_counts=True)
         if len(prints) < 2:
             return self, None

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_tf.files import replace_whole
 
-from .prose import read_prose
+from .documentation_prose import read_prose
 
 DESCRIPTION = (
     "the documentation of this Python installation: the language reference's topics, and the "

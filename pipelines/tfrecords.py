@@ -4,6 +4,7 @@ The rows of a record are what they were when it was written: an epoch changes th
 """
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import math
@@ -196,8 +197,15 @@ class _FileIndex:
 
 
 def _index(path: str) -> _FileIndex:
+    """Finds a file's blocks; a file that has not changed is gone through once in a process."""
+    status = tf.io.gfile.stat(path)
+    return _scan(path, status.length, status.mtime_nsec)
+
+
+@functools.lru_cache(maxsize=4096)
+def _scan(path: str, size: int, mtime_nsec: int) -> _FileIndex:
     """Finds a file's blocks by following the records' lengths."""
-    size = tf.io.gfile.stat(path).length
+    del mtime_nsec  # part of the cache's key alone
     offsets, count, offset = [], 0, 0
     buffer, base = b"", 0
     with tf.io.gfile.GFile(path, "rb") as file:

@@ -1,14 +1,14 @@
 """The signatures of an export: the heads' functions, traced for batches of any size."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling.pretrainer import BertPretrainer
-from bert_tf.pipelines.vocabulary import MASK_TOKEN, check_vocabulary_fits
+from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from . import heads
@@ -101,55 +101,6 @@ def pretraining_signatures(
             {"first": strings, "second": strings},
         )
     return found
-
-
-def fill_mask(
-    model: BertPretrainer, tokenizer: BertTokenizer, texts: Sequence[str], top_k: int = 5
-) -> list[tuple[list[str], list[float]]]:
-    """Asks a model at hand, without an export, for the one ``[MASK]`` of each text.
-
-    Args:
-        model: a pre-trained model, of any dtype policy and under any strategy.
-        tokenizer: the one it was trained with.
-        texts: each with one ``[MASK]`` within the model's positions.
-        top_k: how many guesses.
-
-    Returns:
-        For each text its most probable pieces, best first, and their probabilities.
-
-    Raises:
-        ValueError: a text has not one mask, or ``top_k`` is less than 1.
-
-    >>> from bert_tf.config import BertConfig
-    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat"]
-    >>> model = BertPretrainer(BertConfig.from_preset("bert-tiny", vocab_size=8))
-    >>> ((pieces, scores),) = fill_mask(model, BertTokenizer(vocab), ["the [MASK] sat"], top_k=8)
-    >>> sorted(pieces) == sorted(vocab), round(sum(scores), 3)
-    (True, 1.0)
-    """
-    if top_k < 1:
-        raise ValueError(f"top_k is {top_k}: expected 1 or more guesses for each mask.")
-    outputs = heads.fill_masks(
-        model,
-        tokenizer,
-        tf.constant(list(texts), tf.string),
-        max_seq_length=model.config.max_position_embeddings,
-        top_k=top_k,
-    )
-    for text, count in zip(texts, outputs["counts"].numpy().tolist(), strict=True):
-        if count != 1:
-            raise ValueError(
-                f"{text[:80]!r} has {count} {MASK_TOKEN} among its first "
-                f"{model.config.max_position_embeddings} tokens: expected one."
-            )
-    return [
-        ([token.decode() for token in tokens], scores)
-        for tokens, scores in zip(
-            outputs["tokens"][:, 0].numpy().tolist(),
-            outputs["scores"][:, 0].numpy().tolist(),
-            strict=True,
-        )
-    ]
 
 
 def _traced_once(tokenizer: BertTokenizer) -> BertTokenizer:

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -25,9 +26,7 @@ TINY = {
 
 def _corpus(path, documents=40, seed=0):
     rng = random.Random(seed)
-    words = [
-        "".join(rng.choices("abcdefghij", k=rng.randint(2, 6))) for _ in range(120)
-    ]
+    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 6))) for _ in range(120)]
     with path.open("w") as file:
         for _ in range(documents):
             for _ in range(rng.randint(3, 9)):
@@ -63,9 +62,7 @@ def _arguments(inputs, model_dir, **changes):
 
 
 def _run(inputs, model_dir, **changes):
-    return subprocess.run(
-        _arguments(inputs, model_dir, **changes), capture_output=True, text=True
-    )
+    return subprocess.run(_arguments(inputs, model_dir, **changes), capture_output=True, text=True)
 
 
 def _weights(model_dir, step):
@@ -151,6 +148,47 @@ def test_killed_at_any_instant_and_started_again(finished, inputs, tmp_path, mom
     assert one["evaluation"] == other["evaluation"]
 
 
+KILLED_AT_A_WRITE = """
+import os, signal, sys
+import tensorflow as tf
+from absl import flags
+
+calls, last = 0, int(sys.argv.pop(1))
+rename = tf.io.gfile.rename
+
+def counted(*arguments, **named):
+    global calls
+    calls += 1
+    # Odd ones before the file gets its name, even ones after.
+    if calls == last and last % 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(*arguments, **named)
+    if calls == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+tf.io.gfile.rename = counted
+from bert_tf import pretraining_run, pretraining_settings
+flags.FLAGS(sys.argv)
+pretraining_run.run(pretraining_settings.settings_from_flags()[0])
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_each_write(finished, inputs, tmp_path):
+    """The n-th start is killed by SIGKILL at its n-th write; the one that gets through is whole."""
+    flags = _arguments(inputs, tmp_path / "run")[3:]
+    for last in range(1, 30):
+        started = subprocess.run(
+            [sys.executable, "-c", KILLED_AT_A_WRITE, str(last), *flags], capture_output=True
+        )
+        if started.returncode != -signal.SIGKILL:
+            break
+    assert started.returncode == 0, started.stderr
+    assert last > 8, "too few writes were counted for a kill to hit a checkpoint"
+    _assert_bit_equal(_weights(tmp_path / "run", 12), _weights(finished[0], 12))
+    assert (tmp_path / "run/export/1/saved_model.pb").is_file()
+
+
 @pytest.mark.slow
 def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     """Ctrl-C keeps a checkpoint of the very step, from which the end is the same bit for bit."""
@@ -224,33 +262,86 @@ def _error(inputs, tmp_path, **changes):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("empty.txt", b"", "empty.txt"),
-        ("bytes.txt", b"A good line.\nA bad \xff one.\n\nMore.\n", "byte 19"),
-        ("one.txt", b"One sentence.\nAnother one.\nA third.\n", "--nsp=false"),
+        ("empty.txt", b"", r"empty.txt.* empty|no document"),
+        ("bytes.txt", b"A good line.\nA bad \xff one.\n\nMore.\n", r"bytes.txt.*\b19\b"),
+        ("one.txt", b"One sentence.\nAnother one.\nA third.\n", "leaves 1 document .*--nsp=false"),
     ],
 )
 def test_bad_corpora(inputs, tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content)
-    assert message in _error(inputs, tmp_path, input=path)
+    assert re.search(message, _error(inputs, tmp_path, input=path))
 
 
 @pytest.mark.slow
-def test_bad_files_and_flags(inputs, tmp_path):
+def test_bad_files_and_flags_leave_the_directory_free_for_the_right_ones(inputs, tmp_path):
     assert "nothing*.txt" in _error(inputs, tmp_path, input=tmp_path / "nothing*.txt")
-    vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\n")
-    assert "[MASK]" in _error(inputs, tmp_path, vocab_file=vocabulary)
-    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\nword\n")
-    assert "word" in _error(inputs, tmp_path / "b", vocab_file=vocabulary)
-    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + "".join(
-        f"w{number}\n" for number in range(300)))
-    assert "200" in _error(inputs, tmp_path / "c", vocab_file=vocabulary)
-    assert "64 positions" in _error(inputs, tmp_path / "d", max_seq_length=65)
+    vocabulary = {"vocab_file": tmp_path / "vocab.txt", "vocab_size": None}
+    vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\n")
+    assert re.search(r"vocab.txt.*\[MASK\]", _error(inputs, tmp_path, **vocabulary))
+    vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\nword\n")
+    assert re.search("lines 6 and 7|line 6.*line 7", _error(inputs, tmp_path, **vocabulary))
+    pieces = "".join(f"w{number}\n" for number in range(300))
+    vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + pieces)
+    assert "has 305 pieces, but the model's vocab_size is 200" in _error(
+        inputs, tmp_path, **vocabulary
+    )
+    assert "Rows of 65 tokens are longer than the model's 64 positions" in _error(
+        inputs, tmp_path, max_seq_length=65
+    )
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**TINY, "num_attention_heads": 3}))
-    assert "not a multiple of num_attention_heads 3" in _error(
-        inputs, tmp_path / "e", bert_config=config
+    assert "hidden_size 16 is not a multiple of num_attention_heads 3" in _error(
+        inputs, tmp_path, bert_config=config
+    )
+    done = _run(inputs, tmp_path / "run", num_train_steps=2)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_file_that_changed_behind_its_flag_is_refused(inputs, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(TINY))
+    assert _run(inputs, tmp_path / "run", bert_config=config).returncode == 0
+    (tmp_path / "run" / "results.json").unlink()
+    config.write_text(json.dumps({**TINY, "hidden_act": "relu"}))
+    assert "What --bert_config read is not what the run" in _error(
+        inputs, tmp_path, bert_config=config
+    )
+    kept = json.loads((tmp_path / "run" / "bert_config.json").read_text())
+    assert kept["hidden_act"] == "gelu"
+
+
+@pytest.mark.slow
+def test_tfrecords_written_and_read(finished, inputs, tmp_path):
+    model_dir, _ = finished
+    written = subprocess.run(
+        [
+            *(sys.executable, "-m", "bert_tf.create_pretraining_data"),
+            *(f"--input={inputs}/corpus.txt", f"--output_file={tmp_path}/ex-1.tfrecord"),
+            *(f"--vocab_file={model_dir}/vocab.txt", "--max_seq_length=32", "--num_epochs=2"),
+            "--max_predictions_per_seq=5",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert written.returncode == 0, written.stderr
+    records = {
+        "input": tmp_path / "ex-*.tfrecord",
+        "input_format": "tfrecord",
+        "vocab_size": None,
+        "vocab_file": model_dir / "vocab.txt",
+        "max_predictions_per_seq": 5,
+    }
+    assert "--max_predictions_per_seq=5" in written.stdout
+    done = _run(inputs, tmp_path / "run", **records)
+    assert done.returncode == 0, done.stderr
+    assert "Accuracy on the training records after 12 steps" in done.stdout
+    short = tmp_path / "short.txt"
+    short.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
+    assert re.search(
+        "holds token id .*, and the vocabulary has 6 pieces",
+        _error(inputs, tmp_path / "b", **{**records, "vocab_file": short}),
     )
 
 
@@ -276,6 +367,14 @@ def test_a_dry_run_writes_nothing(inputs, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Parameters: 9," in done.stdout and "Nothing was written." in done.stdout
     assert not (tmp_path / "run").exists()
+
+
+def test_help_lists_the_flags():
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_tf.pretrain", "--help"], capture_output=True, text=True
+    )
+    for flag in ("--input:", "--[no]dry_run:", "--phases:", "--tpu:", "--[no]debug:"):
+        assert flag in done.stdout
 
 
 def test_googles_flags_are_understood(inputs, tmp_path):

@@ -49,17 +49,12 @@ def test_googles_names(settings):
 def test_every_setting_that_matters_is_compared(settings):
     resolved, _ = settings()
     assert set(resolved.to_dict()) > pretraining_settings.MAY_DIFFER
-    assert set(resolved.to_dict()) - pretraining_settings.MAY_DIFFER >= {
-        "input",
-        "seed",
-        "masking",
-        "nsp",
-        "precision",
-        "phases",
-        "optimizer",
-        "learning_rate",
-        "train_batch_size",
-        "gradient_accumulation_steps",
+    assert set(resolved.to_dict()) - pretraining_settings.MAY_DIFFER == {
+        *("input", "input_format", "tfds", "eval_input", "held_out_fraction"),
+        *("vocab_file", "vocab_size", "do_lower_case", "bert_config", "precision", "nsp"),
+        *("max_predictions_per_seq", "masked_lm_prob", "short_seq_prob", "masking", "phases"),
+        *("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"),
+        *("gradient_accumulation_steps", "optimizer", "seed"),
     }
 
 
@@ -76,6 +71,11 @@ def test_every_setting_that_matters_is_compared(settings):
             ["--train_batch_size=10", "--gradient_accumulation_steps=4"],
             "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4",
         ),
+        (
+            ["--num_train_steps=10", "--num_warmup_steps=11"],
+            "--num_warmup_steps=11 is more than --num_train_steps=10",
+        ),
+        (["--vocab_file=v", "--vocab_size=9"], "--vocab_file has a size of its own"),
         (["--bert_config=bert-huge"], "--bert_config=bert-huge is neither a preset"),
     ],
 )

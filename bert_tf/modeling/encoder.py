@@ -12,8 +12,6 @@ from .embeddings import BertEmbeddings
 from .heads import Pooler
 from .transformer import TransformerBlock
 
-# What enters the first block; the paper's table 7 uses it as a feature ("Embeddings").
-
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertEncoder(BertModel):

@@ -113,6 +113,12 @@ def _tpu_distribution(tpu: str) -> Distribution:
         tpu = "grpc://" + address
     resolver = _within_time_limit(lambda: _initialise_tpu(tpu), tpu)
     strategy = tf.distribute.TPUStrategy(resolver)
+    hosts = getattr(strategy.extended, "num_hosts", 1)
+    if hosts > 1:
+        raise ValueError(
+            f"TPU {tpu!r} has {hosts} hosts, and each would read the same rows: name a TPU of one "
+            "host (up to 8 cores)."
+        )
     return Distribution(
         strategy, "TPU", f"TPUStrategy on {strategy.num_replicas_in_sync} cores of TPU {tpu!r}"
     )

@@ -55,11 +55,22 @@ def estimate_step(
     max_predictions_per_seq: int,
     replicas: int = 1,
     gradient_accumulation_steps: int = 1,
+    nsp: bool = True,
     bytes_per_activation: int = 4,
 ) -> StepEstimate:
     """Estimates a step of ``batch_size`` rows over all replicas.
 
     Matrix products alone are counted, three times over: once forward, twice backward.
+
+    Args:
+        config: the model's sizes.
+        batch_size: B, over all replicas.
+        max_seq_length: S.
+        max_predictions_per_seq: P.
+        replicas: how many share the batch.
+        gradient_accumulation_steps: how many parts each replica's share is cut into.
+        nsp: whether there is a next-sentence head.
+        bytes_per_activation: 4 for float32, 2 for bfloat16.
 
     >>> step = estimate_step(BertConfig(), batch_size=256, max_seq_length=128,
     ...                      max_predictions_per_seq=20)
@@ -79,7 +90,7 @@ def estimate_step(
     rows = -(-batch_size // (replicas * gradient_accumulation_steps))
     kept = layers * length * (12 * hidden + 3 * inner + 3 * config.num_attention_heads * length)
     kept += 3 * max_predictions_per_seq * config.vocab_size
-    parameters = parameter_count(config)
+    parameters = parameter_count(config, nsp)
     return StepEstimate(
         parameters=parameters,
         tokens=batch_size * max_seq_length,

@@ -1,6 +1,7 @@
 """The model directory of a run: where things lie, what it was started with, one run at once."""
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ class RunDirectory:
     | path             | what                                                              |
     |------------------|-------------------------------------------------------------------|
     | flags.json       | every resolved setting of the run                                 |
-    | corpus.json      | the fingerprint of the corpus that the run was started with       |
+    | inputs.json      | fingerprints of the files that the run was started with           |
     | vocab.txt        | the vocabulary, one piece a line                                  |
     | bert_config.json | the model's sizes                                                 |
     | corpus/          | the sample corpus, the corpus' index, unpacked copies             |
@@ -35,6 +36,7 @@ class RunDirectory:
         self.flags = os.path.join(path, "flags.json")
         self.vocabulary = os.path.join(path, "vocab.txt")
         self.config = os.path.join(path, "bert_config.json")
+        self.inputs = os.path.join(path, "inputs.json")
         self.corpus = os.path.join(path, "corpus")
         self.checkpoints = os.path.join(path, "checkpoints")
         self.logs = os.path.join(path, "logs")
@@ -84,10 +86,19 @@ class RunDirectory:
             file.flush()
             yield
 
+    def has_progress(self) -> bool:
+        """Whether there is anything that other settings would spoil: a checkpoint, or results."""
+        if tf.io.gfile.exists(self.results):
+            return True
+        return bool(tf.io.gfile.glob(os.path.join(self.checkpoints, "step-*")))
+
     def check_settings(
         self, settings: Mapping[str, Any], may_differ: frozenset[str] = frozenset()
     ) -> None:
-        """Keeps the settings of the first start, and refuses a later one with others.
+        """Keeps the settings of a start, and refuses others once the run has got anywhere.
+
+        A start that ended before its first checkpoint is forgotten: its vocabulary, its config and
+        what it said of its inputs go. The corpus' copies and its index stay.
 
         Args:
             settings: JSON values by flag name.
@@ -97,37 +108,61 @@ class RunDirectory:
             ValueError: a setting outside ``may_differ`` is not the first start's; the message
                 names each with both values.
         """
-        if not tf.io.gfile.exists(self.flags):
-            write_json(self.flags, dict(settings))
-            return
-        kept = read_json(self.flags)
-        # Through JSON, so that a tuple equals the list that it was written as.
-        current = json.loads(json.dumps(dict(settings)))
-        changed = [
-            f"--{name}={current.get(name)} (was {kept.get(name)})"
-            for name in sorted({*kept, *current} - may_differ)
-            if kept.get(name) != current.get(name)
-        ]
-        if changed:
+        kept, current = self._kept(self.flags), _through_json(settings)
+        changed = sorted(
+            name for name in {*kept, *current} - may_differ if kept.get(name) != current.get(name)
+        )
+        if not kept or (changed and not self.has_progress()):
+            for path in (self.inputs, self.vocabulary, self.config):
+                if tf.io.gfile.exists(path):
+                    tf.io.gfile.remove(path)
+            write_json(self.flags, current)
+        elif changed:
+            differences = ", ".join(
+                f"--{name}={current.get(name)} (was {kept.get(name)})" for name in changed
+            )
             raise ValueError(
-                f"{self.path} holds a run with other settings: {', '.join(changed)}. "
+                f"{self.path} holds a run with other settings: {differences}. "
                 "Start again with the same flags to go on with it, or name another --model_dir."
             )
 
-    def check_corpus(self, fingerprint: str) -> None:
-        """Keeps the fingerprint of the first start's corpus, and refuses a later one that differs.
+    def check_inputs(self, fingerprints: Mapping[str, str]) -> None:
+        """Keeps what the files behind the flags held, and refuses others once the run got anywhere.
+
+        Args:
+            fingerprints: by flag, ``--vocab_file`` for example.
 
         Raises:
-            ValueError: the files of the corpus are not those that the run was started with.
+            ValueError: a file's contents are not those that the run was started with.
         """
-        path = os.path.join(self.path, "corpus.json")
-        if not tf.io.gfile.exists(path):
-            write_json(path, {"fingerprint": fingerprint})
-        elif read_json(path)["fingerprint"] != fingerprint:
+        kept = self._kept(self.inputs)
+        changed = sorted(
+            name for name, value in fingerprints.items() if kept.get(name, value) != value
+        )
+        if changed and self.has_progress():
             raise ValueError(
-                f"The corpus is not the one that the run in {self.path} was started with: put its "
-                "files back to go on, or name another --model_dir."
+                f"What {' and '.join(changed)} read is not what the run in {self.path} was started "
+                "with: bring the files back to go on, or name another --model_dir."
             )
+        write_json(self.inputs, dict(fingerprints))
+
+    @staticmethod
+    def _kept(path: str) -> dict[str, Any]:
+        return read_json(path) if tf.io.gfile.exists(path) else {}
+
+
+def fingerprint(value: Any) -> str:
+    """A short hash of a JSON value, for ``RunDirectory.check_inputs``.
+
+    >>> fingerprint({"a": 1}) == fingerprint({"a": 2})
+    False
+    """
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+def _through_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    # A tuple is read back as a list.
+    return json.loads(json.dumps(dict(settings)))
 
 
 def write_json(path: str, value: Any) -> None:

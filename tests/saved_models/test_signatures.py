@@ -63,32 +63,3 @@ def test_refuses_a_vocabulary_larger_than_the_model(model):
     larger = BertTokenizer([*VOCAB, *"bcdef"])
     with pytest.raises(ValueError, match="of the tokenizer has 26 pieces, but .* vocab_size is 25"):
         signatures.pretraining_signatures(model, larger, max_seq_length=16)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_fill_mask_of_a_model_at_hand(model, tokenizer, dtype):
-    other = BertPretrainer(CONFIG, dtype=dtype)
-    other.set_weights(model.get_weights())
-    texts = ["the [MASK] sat", "[MASK]"]
-    answers = signatures.fill_mask(other, tokenizer, texts, top_k=3)
-    expected = heads.fill_masks(model, tokenizer, tf.constant(texts), max_seq_length=24, top_k=3)
-    assert len(answers) == 2
-    for (pieces, scores), tokens, probabilities in zip(
-        answers, expected["tokens"].numpy(), expected["scores"].numpy(), strict=True
-    ):
-        assert scores == sorted(scores, reverse=True)
-        np.testing.assert_allclose(
-            scores, probabilities[0], rtol=1e-5 if dtype == "float32" else 0.2
-        )
-        assert pieces[0] == tokens[0, 0].decode()
-    assert signatures.fill_mask(other, tokenizer, []) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "count"), [("no mask", 0), ("[MASK] [MASK]", 2), ("cat " * 30 + "[MASK]", 0)]
-)
-def test_fill_mask_wants_one_mask(model, tokenizer, text, count):
-    with pytest.raises(ValueError, match=rf"has {count} \[MASK\] among its first 24 tokens"):
-        signatures.fill_mask(model, tokenizer, ["the [MASK]", text])
-    with pytest.raises(ValueError, match="top_k is 0: expected 1 or more"):
-        signatures.fill_mask(model, tokenizer, ["the [MASK]"], top_k=0)

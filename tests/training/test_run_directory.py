@@ -20,31 +20,56 @@ def test_settings_are_kept_and_may_be_repeated(directory):
     assert read_json(directory.flags) == {"seed": 1, "phases": ["128", 1.0], "tpu": None}
 
 
-def test_changed_settings_are_refused_by_name(directory):
-    directory.check_settings({"seed": 1, "learning_rate": 0.1, "keep": 3})
+@pytest.fixture
+def under_way(directory):
+    """A directory whose run has a checkpoint."""
+    os.makedirs(os.path.join(directory.checkpoints, "step-00000004"))
+    return directory
+
+
+def test_changed_settings_are_refused_by_name(under_way):
+    under_way.check_settings({"seed": 1, "learning_rate": 0.1, "keep": 3})
     with pytest.raises(
         ValueError,
-        match=r"other settings: --learning_rate=0.2 \(was 0.1\), "
-        r"--seed=2 \(was 1\)\. Start again with the same flags",
+        match=r"other settings: --learning_rate=0.2 \(was 0.1\), --seed=2 \(was 1\)\. Start again",
     ):
-        directory.check_settings({"seed": 2, "learning_rate": 0.2, "keep": 3}, frozenset())
-    assert read_json(directory.flags)["seed"] == 1
+        under_way.check_settings({"seed": 2, "learning_rate": 0.2, "keep": 3})
+    assert read_json(under_way.flags)["seed"] == 1
 
 
-def test_settings_that_may_differ(directory):
-    directory.check_settings({"seed": 1, "keep": 3}, frozenset({"keep"}))
-    directory.check_settings({"seed": 1, "keep": 9}, frozenset({"keep"}))
+def test_settings_that_may_differ(under_way):
+    under_way.check_settings({"seed": 1, "keep": 3}, frozenset({"keep"}))
+    under_way.check_settings({"seed": 1, "keep": 9}, frozenset({"keep"}))
     with pytest.raises(ValueError, match=r"--keep=9 \(was 3\)"):
-        directory.check_settings({"seed": 1, "keep": 9})
+        under_way.check_settings({"seed": 1, "keep": 9})
 
 
-def test_a_changed_corpus_is_refused(directory):
-    directory.check_corpus("abc")
-    directory.check_corpus("abc")
+def test_a_start_that_came_to_nothing_is_forgotten(directory):
+    directory.check_settings({"seed": 1})
+    directory.check_inputs({"--vocab_file": "abc"})
+    for path in (directory.vocabulary, directory.config):
+        write_json(path, {})
+    directory.check_settings({"seed": 1})
+    assert os.path.exists(directory.vocabulary)
+    directory.check_settings({"seed": 2})
+    assert read_json(directory.flags) == {"seed": 2}
+    for path in (directory.vocabulary, directory.config, directory.inputs):
+        assert not os.path.exists(path)
+
+
+def test_changed_inputs_are_refused(under_way):
+    under_way.check_inputs({"--input": "abc", "--vocab_file": "d"})
+    under_way.check_inputs({"--input": "abc", "--vocab_file": "d"})
     with pytest.raises(
-        ValueError, match="The corpus is not the one that the run in .* was started"
+        ValueError, match="What --vocab_file read is not what the run in .* was started with"
     ):
-        directory.check_corpus("abd")
+        under_way.check_inputs({"--input": "abc", "--vocab_file": "e"})
+
+
+def test_results_alone_are_progress_too(directory):
+    assert not directory.has_progress()
+    write_json(directory.results, {})
+    assert directory.has_progress()
 
 
 def _hold(path, ready, done):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.pipelines.prose import read_prose, split_sentences
+from bert_tf.pipelines.documentation_prose import read_prose, split_sentences
 
 
 def prose(text: str) -> list[list[str]]:
