@@ -386,6 +386,7 @@ def test_googles_flags_are_understood(inputs, tmp_path):
         f"--output_dir={tmp_path}/run",
         f"--bert_config_file={inputs}/config.json",
         "--iterations_per_loop=10",
+        "--max_seq_length=32",
         "--dupe_factor=5",
         "--use_tpu=False",
         "--do_train",
