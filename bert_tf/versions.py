@@ -42,10 +42,12 @@ def check_versions() -> None:
         )
     ((name, version),) = installed.items()
     minor = ".".join(version.split(".")[:2])
+    # TensorFlow for TPUs ends at 2.20; tensorflow-text would bring the other one along.
+    wanted = SUPPORTED_MINORS[0] if name == "tensorflow-tpu" else SUPPORTED_MINORS[-1]
     if minor not in SUPPORTED_MINORS:
         raise ImportError(
             f"{name} {version} is installed, and bert_tf runs with {' and '.join(SUPPORTED_MINORS)}"
-            ": run pip install 'tensorflow==2.21.*' 'tensorflow-text==2.21.*'."
+            f": run pip install --no-deps '{name}=={wanted}.*' 'tensorflow-text=={wanted}.*'."
         )
     text = _installed("tensorflow-text")
     if text is None or ".".join(text.split(".")[:2]) != minor:

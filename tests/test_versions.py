@@ -15,6 +15,10 @@ from bert_tf import versions
             {"tensorflow": "2.19.1", "tensorflow-text": "2.19.0"},
             r"tensorflow 2.19.1 is installed, and bert_tf runs with 2.20 and 2.21",
         ),
+        (
+            {"tensorflow-tpu": "2.19.1", "tensorflow-text": "2.19.0"},
+            r"run pip install --no-deps 'tensorflow-tpu==2.20.\*' 'tensorflow-text==2.20.\*'",
+        ),
         ({"tensorflow": "2.21.0"}, "needs tensorflow-text 2.21, and none is installed"),
         (
             {"tensorflow": "2.20.0", "tensorflow-text": "2.21.1"},
