@@ -11,6 +11,7 @@ from bert_tf import native_log
         (b"WARNING: All log messages before absl::InitializeLog() is called are", True, True),
         (b"W0000 00:00:1 2 local_rendezvous.cc:412] ... OUT_OF_RANGE: End of sequence", True, True),
         (b"E0000 00:00:1 2 cuda_platform.cc:52] failed call to cuInit: INTERNAL", False, True),
+        (b"E0000 00:00:1 2 util.cc:131] oneDNN supports DT_INT64 only on platforms", True, True),
         # Where there is a GPU, that it cannot be used is news.
         (b"E0000 00:00:1 2 cuda_platform.cc:52] failed call to cuInit: INTERNAL", True, False),
         (b"W0000 00:00:1 2 gpu_device.cc:9] Cannot dlopen some GPU libraries.", True, False),
