@@ -60,8 +60,13 @@ def report_cost(settings: PretrainingSettings) -> None:
             f"Length {phase.max_seq_length}, steps {phase.first_step:,} to {phase.last_step:,}: "
             f"{settings.train_batch_size} rows, {estimate.tokens:,} tokens and "
             f"{estimate.flops / 1e12:,.2f} TFLOP a step; about "
-            f"{estimate.memory_bytes / 2**30:,.1f} GiB of memory on each of {replicas} replicas."
+            f"{estimate.memory_bytes / 2**30:,.1f} GiB of memory on each device."
         )
+        if devices.device_type == "CPU" and estimate.memory_bytes > _machine_memory():
+            print(
+                f"  that is more than this machine's {_machine_memory() / 2**30:.0f} GiB: raise "
+                "--gradient_accumulation_steps."
+            )
         seconds = _step_seconds(settings, config, devices, phase, estimate)
         if seconds is None:
             return
@@ -84,11 +89,10 @@ def _step_seconds(
     estimate: StepEstimate,
 ) -> float | None:
     """Times some steps on few rows; None, saying so, where the memory would not hold them."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if devices.device_type == "CPU" and estimate.parameters * 20 > memory:
+    if devices.device_type == "CPU" and estimate.parameters * 20 > _machine_memory():
         print(
-            f"  not timed: this machine's {memory / 2**30:.0f} GiB do not hold the model while it "
-            "trains."
+            f"  not timed: this machine's {_machine_memory() / 2**30:.0f} GiB do not hold the "
+            "model while it trains."
         )
         return None
     replicas = devices.strategy.num_replicas_in_sync
@@ -106,6 +110,10 @@ def _step_seconds(
         loop.train(iterator, 1)
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds) * settings.train_batch_size / rows
+
+
+def _machine_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _random_batch(

@@ -51,7 +51,7 @@ class Progress:
             self._bar = tqdm(
                 total=total,
                 initial=start,
-                bar_format="{desc} {percentage:3.0f}%|{bar:12}|{postfix}",
+                bar_format="{percentage:3.0f}%|{bar:12}| {desc}",
                 desc=label,
                 leave=False,
                 dynamic_ncols=True,
@@ -70,8 +70,7 @@ class Progress:
         self._status = f"{done:,}/{self.total:,} {self.unit}{left}{shown}"
         if self._bar is not None:
             self._bar.n = done
-            # refresh=True redraws once; the postfix property would print a comma before it.
-            self._bar.set_postfix_str(self._status, refresh=True)
+            self._bar.set_description_str(f"{self.label}: {self._status}")
         elif now - self._logged >= _LOG_INTERVAL_S:
             self._logged = now
             print(f"{self.label}: {self._status}", flush=True)
