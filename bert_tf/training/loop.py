@@ -20,7 +20,8 @@ import tensorflow as tf
 
 from bert_tf import features, modeling
 
-from . import batches, dropout, evaluation, losses
+from . import batches, evaluation, losses
+from .dropout_seeds import dropout_seeds
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -312,7 +313,7 @@ class PretrainingLoop:
         weight: tf.Tensor,
         rows: tf.Tensor,
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        seeds = dropout.dropout_seeds(self._seed, step, replica, index, len(self._seed_variables))
+        seeds = dropout_seeds(self._seed, step, replica, index, len(self._seed_variables))
         mapping = list(zip(self._seed_variables, tf.unstack(seeds), strict=True))
         variables = [v.value for v in self.model.trainable_variables]
         with tf.GradientTape() as tape:

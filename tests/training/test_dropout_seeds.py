@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.training.dropout import dropout_seeds
+from bert_tf.training.dropout_seeds import dropout_seeds
 
 
 def test_every_argument_changes_every_seed():
