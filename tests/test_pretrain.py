@@ -85,6 +85,14 @@ def finished(inputs, tmp_path_factory):
     return model_dir, done.stdout
 
 
+@pytest.fixture(scope="module")
+def finished_in(inputs, tmp_path_factory):
+    """The seconds that such a run takes."""
+    began = time.monotonic()
+    assert _run(inputs, tmp_path_factory.mktemp("timed") / "run").returncode == 0
+    return time.monotonic() - began
+
+
 def test_what_a_run_leaves(finished):
     model_dir, printed = finished
     for name in ("flags.json", "vocab.txt", "bert_config.json", "export/1/saved_model.pb"):
@@ -125,17 +133,13 @@ def test_changed_flags_are_refused_by_name(finished, inputs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", [0.3, 0.6, 0.9])
-def test_killed_at_any_instant_and_started_again(finished, inputs, tmp_path, moment):
+def test_killed_at_any_instant_and_started_again(finished, finished_in, inputs, tmp_path, moment):
     """Killed by SIGKILL at fractions of its life, some in the middle of a save, again and again."""
     model_dir = tmp_path / "run"
     arguments = _arguments(inputs, model_dir)
-    began = time.monotonic()
-    whole = _run(inputs, tmp_path / "timed")
-    lasted = time.monotonic() - began
-    assert whole.returncode == 0
-    for _ in range(3):
+    for _ in range(2):
         process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(lasted * moment)
+        time.sleep(finished_in * moment)
         process.send_signal(signal.SIGKILL)
         process.wait()
     done = _run(inputs, model_dir)
@@ -153,20 +157,18 @@ import os, signal, sys
 import tensorflow as tf
 from absl import flags
 
-calls, last = 0, int(sys.argv.pop(1))
+moment, target = sys.argv.pop(1), sys.argv.pop(1)
 rename = tf.io.gfile.rename
 
-def counted(*arguments, **named):
-    global calls
-    calls += 1
-    # Odd ones before the file gets its name, even ones after.
-    if calls == last and last % 2:
+def killing(source, destination, overwrite=False):
+    hit = destination.endswith(target)
+    if hit and moment == "before":
         os.kill(os.getpid(), signal.SIGKILL)
-    rename(*arguments, **named)
-    if calls == last:
+    rename(source, destination, overwrite=overwrite)
+    if hit:
         os.kill(os.getpid(), signal.SIGKILL)
 
-tf.io.gfile.rename = counted
+tf.io.gfile.rename = killing
 from bert_tf import pretraining_run, pretraining_settings
 flags.FLAGS(sys.argv)
 pretraining_run.run(pretraining_settings.settings_from_flags()[0])
@@ -175,16 +177,24 @@ pretraining_run.run(pretraining_settings.settings_from_flags()[0])
 
 @pytest.mark.slow
 def test_killed_at_each_write(finished, inputs, tmp_path):
-    """The n-th start is killed by SIGKILL at its n-th write; the one that gets through is whole."""
+    """Each start is killed by SIGKILL as a file gets its name, the last is let through."""
     flags = _arguments(inputs, tmp_path / "run")[3:]
-    for last in range(1, 30):
+    checkpoints = [f"step-{step:08d}/manifest.json" for step in (4, 8, 12)]
+    for target in ("flags.json", "vocab.txt", "bert_config.json", *checkpoints, "export/1"):
+        for moment in ("before", "after") if target == checkpoints[1] else ("before",):
+            started = subprocess.run(
+                [sys.executable, "-c", KILLED_AT_A_WRITE, moment, target, *flags],
+                capture_output=True,
+            )
+            assert started.returncode == -signal.SIGKILL, (target, started.stderr)
+    for moment in ("after", "before"):  # of the export, which is made again, and of the results
+        target = "export/1" if moment == "after" else "results.json"
         started = subprocess.run(
-            [sys.executable, "-c", KILLED_AT_A_WRITE, str(last), *flags], capture_output=True
+            [sys.executable, "-c", KILLED_AT_A_WRITE, moment, target, *flags], capture_output=True
         )
-        if started.returncode != -signal.SIGKILL:
-            break
-    assert started.returncode == 0, started.stderr
-    assert last > 8, "too few writes were counted for a kill to hit a checkpoint"
+        assert started.returncode == -signal.SIGKILL, (target, started.stderr)
+    done = _run(inputs, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
     _assert_bit_equal(_weights(tmp_path / "run", 12), _weights(finished[0], 12))
     assert (tmp_path / "run/export/1/saved_model.pb").is_file()
 
@@ -365,7 +375,7 @@ def test_no_tpu_is_told_in_time(inputs, tmp_path):
 def test_a_dry_run_writes_nothing(inputs, tmp_path):
     done = _run(inputs, tmp_path / "run", dry_run="true")
     assert done.returncode == 0, done.stderr
-    assert "Parameters: 9," in done.stdout and "Nothing was written." in done.stdout
+    assert "Parameters: 7,322." in done.stdout and "Nothing was written." in done.stdout
     assert not (tmp_path / "run").exists()
 
 
