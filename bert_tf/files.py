@@ -1,10 +1,11 @@
-"""Files that appear whole or not at all, on any file system that TensorFlow writes."""
+"""Files that appear whole or not at all, on any file system that TensorFlow writes; JSON."""
 
 import contextlib
+import json
 import os
 import uuid
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 import tensorflow as tf
 
@@ -37,3 +38,38 @@ def replace_whole(path: str) -> Iterator[IO[bytes]]:
     finally:
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.remove(temporary)
+
+
+def write_json(path: str, value: Any) -> None:
+    """Writes JSON so that the file appears whole or not at all."""
+    with replace_whole(path) as file:
+        file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: str) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+        ValueError: the file cannot be read, or is not JSON.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
+    except tf.errors.OpError as error:
+        raise ValueError(f"{path} cannot be read: {error.message}.") from error
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:  # UTF-8's errors are ValueErrors, too
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+
+
+def read_json_object(path: str) -> dict[str, Any]:
+    """Reads a JSON file that holds an object.
+
+    Raises:
+        ValueError: the file cannot be read, is not JSON, or holds something else.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got a {type(value).__name__}.")
+    return value

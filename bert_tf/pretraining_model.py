@@ -4,15 +4,14 @@ import dataclasses
 from collections.abc import Sequence
 
 import keras
-import tensorflow as tf
 
 from bert_tf.config import PRESETS, BertConfig
+from bert_tf.files import read_json_object
 from bert_tf.modeling.pretrainer import BertPretrainer
 from bert_tf.pipelines import vocabulary
 from bert_tf.pretraining_settings import PretrainingSettings
 from bert_tf.training import distribution, loop, optimizers, schedules
 from bert_tf.training.phases import parse_phases
-from bert_tf.training.run_directory import read_json
 
 _LEARNED_VOCABULARY = 8000
 
@@ -30,14 +29,7 @@ def read_config(settings: PretrainingSettings) -> BertConfig:
         size = settings.vocab_size or _LEARNED_VOCABULARY
         config = BertConfig.from_preset(settings.bert_config, vocab_size=size)
     else:
-        try:
-            values = read_json(settings.bert_config)
-        except tf.errors.OpError as error:
-            raise ValueError(
-                f"--bert_config={settings.bert_config} cannot be read: {error.message}."
-            ) from error
-        if not isinstance(values, dict):
-            raise ValueError(f"{settings.bert_config}: expected a JSON object.")
+        values = read_json_object(settings.bert_config)
         config = BertConfig.from_dict(values, settings.bert_config)
     for phase in parse_phases(settings.phases, settings.num_train_steps):
         if phase.max_seq_length > config.max_position_embeddings:

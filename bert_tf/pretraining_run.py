@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import pretraining_results
-from bert_tf.files import replace_whole
+from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.pretraining_data import (
@@ -27,12 +27,7 @@ from bert_tf.training.estimates import parameter_count
 from bert_tf.training.interruption import Interruption
 from bert_tf.training.phases import Phase, parse_phases
 from bert_tf.training.progress import Progress
-from bert_tf.training.run_directory import (
-    RunDirectory,
-    fingerprint,
-    read_json,
-    write_json,
-)
+from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.summaries import Summaries
 
 _REPORT_SECONDS = 2.0

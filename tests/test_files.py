@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.files import replace_whole
+from bert_tf.files import read_json, read_json_object, replace_whole, write_json
 
 
 def test_interrupted_writing_leaves_what_was_there(tmp_path):
@@ -17,3 +17,28 @@ def test_interrupted_writing_leaves_what_was_there(tmp_path):
         file.write(b"after")
     assert path.read_bytes() == b"after"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_appears_whole_or_not_at_all(tmp_path):
+    path = str(tmp_path / "a.json")
+    write_json(path, {"a": "ä"})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert read_json(path) == {"a": "ä"}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{", r"a\.json is not JSON: Expecting"),
+        (b"\xff\xfe\xfa", r"a\.json is not JSON: "),
+        (b"[" * 100_000, r"a\.json is not JSON: "),
+        (b"[1]", r"a\.json: expected a JSON object, got a list\."),
+        (None, r"a\.json cannot be read: .*No such file"),
+    ],
+)
+def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):
+    if content is not None:
+        (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(ValueError, match=sentence):
+        read_json_object(str(tmp_path / "a.json"))

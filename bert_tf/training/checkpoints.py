@@ -1,20 +1,9 @@
 """Flat, exact, verified checkpoints.
 
-A checkpoint is a directory, ``step-00001000`` for example, that holds
-
-* ``variables.index`` and ``variables.data-00000-of-00001``: every variable under the name that
-  the caller gives it, in TensorFlow's tensor-bundle format (``tf.train.load_checkpoint`` reads it);
-* ``manifest.json``: the step, the caller's extra state, and every file's size and SHA-256. It is
-  written last, and moved into place in one operation.
-
-So a directory without a manifest is a save that never ended, and one whose files are not what its
-manifest says is damaged; neither is ever restored, whatever the moment the process was killed.
-Everything goes through TensorFlow's file systems, so ``gs://`` works; local files are also forced
-to the disk before the manifest says that they are there.
+Each is a directory, ``step-00001000`` for example, whose files ``checkpoint_files`` describes. One
+that is unfinished or damaged is never restored, whatever the moment the process was killed.
 """
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -23,14 +12,13 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-MANIFEST = "manifest.json"
-_BUNDLE = "variables"
+from . import checkpoint_files
+
 _DIRECTORY = re.compile(r"step-(\d{8,})/?")
-_CHUNK_BYTES = 16 << 20
 
 
 class Restored(NamedTuple):
-    """What `restore_latest` found.
+    """A checkpoint that was found, or restored.
 
     Attributes:
         step: the step of the checkpoint.
@@ -43,14 +31,6 @@ class Restored(NamedTuple):
     extra: dict[str, Any]
     path: str
     warnings: list[str]
-
-
-class _UnusableError(Exception):
-    """A checkpoint that cannot be restored; the message says why."""
-
-
-class _UnfinishedError(_UnusableError):
-    """A checkpoint without a manifest."""
 
 
 def save(
@@ -91,16 +71,18 @@ def save(
     """
     if keep < 1:
         raise ValueError(f"At least one checkpoint has to be kept, got keep={keep}.")
-    path = os.path.join(directory, f"step-{step:08d}")
+    path = os.path.join(directory, directory_name(step))
     try:
         if _is_intact(path):
             return path
-        _delete(path)
-        tf.io.gfile.makedirs(path)
-        _write(path, step, variables, extra)
+        checkpoint_files.delete(path)
+        with tf.device("CPU:0"):
+            # A mirrored variable gives its first copy; on a CPU reading copies nothing.
+            values = {name: tf.identity(variable.value) for name, variable in variables.items()}
+        checkpoint_files.write(path, step, values, extra)
     except (OSError, tf.errors.OpError) as error:
         reason = " ".join(str(getattr(error, "message", None) or error).split())[:300]
-        _delete(path)
+        checkpoint_files.delete(path)
         raise OSError(
             f"The checkpoint of step {step} could not be saved in {directory} ({reason}): make "
             "room there or mend it, and start again; the checkpoints before it are intact."
@@ -127,19 +109,37 @@ def restore_latest(
         ValueError: checkpoints are there but none is intact, or the checkpoint's names, shapes or
             dtypes are not the variables' (nothing is assigned then).
     """
+    found = find_latest(directory)
+    if found is None:
+        return None
+    reader = tf.train.load_checkpoint(os.path.join(found.path, checkpoint_files.BUNDLE))
+    _check_agreement(found.path, reader, variables, prefix)
+    for name, variable in variables.items():
+        variable.assign(reader.get_tensor(name))
+    return found
+
+
+def find_latest(directory: str) -> Restored | None:
+    """Finds the newest intact checkpoint.
+
+    Args:
+        directory: where the checkpoints lie; it need not exist.
+
+    Returns:
+        What ``restore_latest`` would restore; ``None`` where no save ever ended.
+
+    Raises:
+        ValueError: checkpoints are there but none is intact.
+    """
     warnings: list[str] = []
     damaged = False
     for path in reversed(_checkpoint_paths(directory)):
         try:
-            manifest = _read_verified_manifest(path)
-        except _UnusableError as error:
-            damaged = damaged or not isinstance(error, _UnfinishedError)
+            manifest = checkpoint_files.read_manifest(path)
+        except checkpoint_files.UnusableError as error:
+            damaged = damaged or not isinstance(error, checkpoint_files.UnfinishedError)
             warnings.append(f"Passed over the checkpoint {path}: {error}.")
             continue
-        reader = tf.train.load_checkpoint(os.path.join(path, _BUNDLE))
-        _check_agreement(path, reader, variables, prefix)
-        for name, variable in variables.items():
-            variable.assign(reader.get_tensor(name))
         return Restored(manifest["step"], manifest["extra"], path, warnings)
     if damaged:
         raise ValueError(
@@ -149,53 +149,13 @@ def restore_latest(
     return None
 
 
-# === Writing ===
+def directory_name(step: int) -> str:
+    """The name of a step's checkpoint.
 
-
-def _write(
-    path: str, step: int, variables: Mapping[str, keras.Variable], extra: Mapping[str, Any]
-) -> None:
-    with tf.device("CPU:0"):
-        # A mirrored variable gives its first copy; on a CPU reading copies nothing.
-        values = [tf.identity(variable.value) for variable in variables.values()]
-        tf.raw_ops.SaveV2(
-            prefix=os.path.join(path, _BUNDLE),
-            tensor_names=list(variables),
-            shape_and_slices=[""] * len(values),
-            tensors=values,
-        )
-    files = {}
-    for name in sorted(tf.io.gfile.listdir(path)):
-        _force_to_disk(os.path.join(path, name))
-        files[name] = _fingerprint(os.path.join(path, name))
-    _force_to_disk(path)
-    manifest = {"step": step, "extra": dict(extra), "files": files}
-    temporary = os.path.join(path, MANIFEST + ".tmp")
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(manifest, indent=1) + "\n")
-    _force_to_disk(temporary)
-    tf.io.gfile.rename(temporary, os.path.join(path, MANIFEST), overwrite=True)
-    _force_to_disk(path)
-    _force_to_disk(os.path.dirname(path))
-
-
-def _force_to_disk(path: str) -> None:
-    if "://" in path:
-        return  # remote file systems commit a file when it is closed
-    descriptor = os.open(path or ".", os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _fingerprint(path: str) -> dict[str, Any]:
-    digest, size = hashlib.sha256(), 0
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
-    return {"bytes": size, "sha256": digest.hexdigest()}
+    >>> directory_name(1000)
+    'step-00001000'
+    """
+    return f"step-{step:08d}"
 
 
 # === Reading ===
@@ -213,42 +173,10 @@ def _checkpoint_paths(directory: str) -> list[str]:
     return [path for _, path in sorted(found)]
 
 
-def _read_verified_manifest(path: str) -> dict[str, Any]:
-    """The manifest, after every file was found to be what it says.
-
-    Raises:
-        _UnfinishedError: there is no manifest.
-        _UnusableError: the manifest cannot be read, or a file is missing or differs.
-    """
-    manifest_path = os.path.join(path, MANIFEST)
-    if not tf.io.gfile.exists(manifest_path):
-        raise _UnfinishedError("its save did not end")
-    try:
-        with tf.io.gfile.GFile(manifest_path) as file:
-            manifest: dict[str, Any] = json.loads(file.read())
-        expected = {name: dict(entry) for name, entry in manifest["files"].items()}
-        manifest["step"], manifest["extra"]
-    except (ValueError, KeyError, AttributeError, TypeError, tf.errors.OpError) as error:
-        raise _UnusableError(f"its {MANIFEST} is damaged") from error
-    for name, entry in expected.items():
-        file_path = os.path.join(path, name)
-        try:
-            size = tf.io.gfile.stat(file_path).length
-            if size != entry["bytes"]:
-                raise _UnusableError(f"{name} has {size} bytes instead of {entry['bytes']}")
-            if _fingerprint(file_path) != entry:
-                raise _UnusableError(
-                    f"{name} has the right size but other contents than were saved"
-                )
-        except tf.errors.OpError as error:
-            raise _UnusableError(f"{name} is missing or cannot be read") from error
-    return manifest
-
-
 def _is_intact(path: str) -> bool:
     try:
-        _read_verified_manifest(path)
-    except _UnusableError:
+        checkpoint_files.read_manifest(path)
+    except checkpoint_files.UnusableError:
         return False
     return True
 
@@ -288,20 +216,11 @@ def _check_agreement(
 def _delete_old(directory: str, newest_step: int, keep: int) -> None:
     """Deletes unfinished saves before the newest, and all but the last ``keep`` finished ones."""
     paths = [p for p in _checkpoint_paths(directory) if _step_of(p) <= newest_step]
-    finished = [p for p in paths if tf.io.gfile.exists(os.path.join(p, MANIFEST))]
+    finished = [p for p in paths if tf.io.gfile.exists(os.path.join(p, checkpoint_files.MANIFEST))]
     for path in paths:
         if path not in finished[-keep:]:
-            _delete(path)
+            checkpoint_files.delete(path)
 
 
 def _step_of(path: str) -> int:
     return int(path.rsplit("-", 1)[1])
-
-
-def _delete(path: str) -> None:
-    """Deletes a checkpoint, its manifest first: half deleted, it counts as unfinished."""
-    manifest = os.path.join(path, MANIFEST)
-    if tf.io.gfile.exists(manifest):
-        tf.io.gfile.remove(manifest)
-    if tf.io.gfile.exists(path):
-        tf.io.gfile.rmtree(path)

@@ -27,9 +27,9 @@ class StepEstimate:
 
 
 def parameter_count(config: BertConfig, nsp: bool = True) -> int:
-    """Trainable weights of a ``BertPretrainer``: encoder, pooler, masked-LM head, NSP head.
+    """Trainable weights of a ``BertPretrainer``: encoder, masked-LM head, NSP head.
 
-    Without NSP neither its head nor the pooler is counted out: the pooler stays in the encoder.
+    The pooler is there for NSP's head alone: without NSP neither is counted.
 
     >>> parameter_count(BertConfig())  # BERT-base, as released with both heads
     110106428
@@ -40,11 +40,10 @@ def parameter_count(config: BertConfig, nsp: bool = True) -> int:
     embeddings = positions * hidden + norm
     attention = 4 * (hidden * hidden + hidden) + norm
     feed_forward = hidden * inner + inner + inner * hidden + hidden + norm
-    pooler = hidden * hidden + hidden
     masked_lm = hidden * hidden + hidden + norm + config.vocab_size
-    next_sentence = 2 * hidden + 2 if nsp else 0
+    pooler_and_next_sentence = hidden * hidden + hidden + 2 * hidden + 2 if nsp else 0
     blocks = config.num_hidden_layers * (attention + feed_forward)
-    return embeddings + blocks + pooler + masked_lm + next_sentence
+    return embeddings + blocks + masked_lm + pooler_and_next_sentence
 
 
 def estimate_step(
@@ -69,7 +68,7 @@ def estimate_step(
         max_predictions_per_seq: P.
         replicas: how many share the batch.
         gradient_accumulation_steps: how many parts each replica's share is cut into.
-        nsp: whether there is a next-sentence head.
+        nsp: whether there are a pooler and a next-sentence head.
         bytes_per_activation: 4 for float32, 2 for bfloat16.
 
     >>> step = estimate_step(BertConfig(), batch_size=256, max_seq_length=128,
@@ -82,7 +81,8 @@ def estimate_step(
     per_token_layer = 2 * (4 * hidden * hidden + 2 * hidden * inner) + 2 * (2 * length * hidden)
     per_prediction = 2 * (hidden * hidden + hidden * config.vocab_size)
     per_row = layers * length * per_token_layer + max_predictions_per_seq * per_prediction
-    per_row += 2 * hidden * hidden  # the pooler
+    if nsp:
+        per_row += 2 * hidden * hidden  # the pooler
 
     # Kept for the backward pass in each layer: about 12 arrays as wide as the hidden size (inputs
     # of products, of normalisations, dropout's masks), 3 as wide as the feed-forward layer and 3

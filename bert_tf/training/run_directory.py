@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import replace_whole
+from bert_tf.files import read_json, write_json
 
 
 class RunDirectory:
@@ -163,23 +163,3 @@ def fingerprint(value: Any) -> str:
 def _through_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     # A tuple is read back as a list.
     return json.loads(json.dumps(dict(settings)))
-
-
-def write_json(path: str, value: Any) -> None:
-    """Writes JSON so that the file appears whole or not at all."""
-    with replace_whole(path) as file:
-        file.write((json.dumps(value, indent=2) + "\n").encode())
-
-
-def read_json(path: str) -> Any:
-    """Reads a JSON file.
-
-    Raises:
-        ValueError: the file is not JSON.
-    """
-    with tf.io.gfile.GFile(path, "r") as file:
-        text = file.read()
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}.") from error

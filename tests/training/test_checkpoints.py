@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.training import checkpoints
+from bert_tf.training import checkpoint_files, checkpoints
 
 
 class Killed(BaseException):
@@ -139,7 +139,7 @@ def test_an_intact_step_is_not_written_again(tmp_path):
 
 @pytest.mark.parametrize("write", ["SaveV2", "_fingerprint", "_force_to_disk", "rename"])
 def test_killed_at_any_stage_of_a_save_the_one_before_is_restored(tmp_path, monkeypatch, write):
-    owner = {"SaveV2": tf.raw_ops, "rename": tf.io.gfile}.get(write, checkpoints)
+    owner = {"SaveV2": tf.raw_ops, "rename": tf.io.gfile}.get(write, checkpoint_files)
     _save(tmp_path, 1)
     original = getattr(owner, write)
     for calls_before in range(20):
@@ -189,7 +189,7 @@ def test_killed_while_an_old_one_is_deleted(tmp_path, monkeypatch):
 _FULL_DISK = """
 import resource, sys
 import keras, numpy as np
-from bert_tf.training import checkpoints
+from bert_tf.training import checkpoint_files, checkpoints
 directory = sys.argv[1]
 variables = lambda size: {"model/kernel": keras.Variable(np.ones(size, np.float32))}
 checkpoints.save(directory, 1, variables(10), {})

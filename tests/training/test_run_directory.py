@@ -3,7 +3,8 @@ import os
 
 import pytest
 
-from bert_tf.training.run_directory import RunDirectory, read_json, write_json
+from bert_tf.files import read_json, write_json
+from bert_tf.training.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -99,14 +100,3 @@ def test_a_path_that_cannot_be_a_directory(tmp_path):
         RunDirectory(str(tmp_path / "file")).create()
     with pytest.raises(ValueError, match="cannot be made"):
         RunDirectory(str(tmp_path / "file" / "below")).create()
-
-
-def test_json_appears_whole_or_not_at_all(tmp_path):
-    path = str(tmp_path / "a.json")
-    write_json(path, {"a": 1})
-    with pytest.raises(TypeError):
-        write_json(path, {"a": object()})
-    assert read_json(path) == {"a": 1}
-    (tmp_path / "a.json").write_text("{")
-    with pytest.raises(ValueError, match=r"a\.json is not JSON: Expecting"):
-        read_json(path)

@@ -1,0 +1,127 @@
+"""One verified checkpoint: a tensor bundle and the manifest that says what its files are.
+
+A checkpoint is a directory that holds
+
+* ``variables.index`` and ``variables.data-00000-of-00001``: every tensor under the name that the
+  caller gives it, in TensorFlow's tensor-bundle format (``tf.train.load_checkpoint`` reads it);
+* ``manifest.json``: the step, the caller's extra state, and every file's size and SHA-256. It is
+  written last, and moved into place in one operation.
+
+So a directory without a manifest is a save that never ended, and one whose files are not what its
+manifest says is damaged.
+Everything goes through TensorFlow's file systems, so ``gs://`` works; local files are also forced
+to the disk before the manifest says that they are there.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+MANIFEST = "manifest.json"
+BUNDLE = "variables"
+_CHUNK_BYTES = 16 << 20
+
+
+class UnusableError(Exception):
+    """A checkpoint that cannot be restored; the message says why."""
+
+
+class UnfinishedError(UnusableError):
+    """A checkpoint without a manifest."""
+
+
+def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping[str, Any]) -> None:
+    """Writes a checkpoint into a new directory.
+
+    Args:
+        path: the directory; made where it is missing.
+        step: the number of updates made.
+        tensors: what to save, by unique name.
+        extra: small state that JSON can hold.
+
+    Raises:
+        OSError, tf.errors.OpError: a file could not be written.
+    """
+    tf.io.gfile.makedirs(path)
+    with tf.device("CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=os.path.join(path, BUNDLE),
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=list(tensors.values()),
+        )
+    files = {}
+    for name in sorted(tf.io.gfile.listdir(path)):
+        _force_to_disk(os.path.join(path, name))
+        files[name] = _fingerprint(os.path.join(path, name))
+    _force_to_disk(path)
+    manifest = {"step": step, "extra": dict(extra), "files": files}
+    temporary = os.path.join(path, MANIFEST + ".tmp")
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(json.dumps(manifest, indent=1) + "\n")
+    _force_to_disk(temporary)
+    tf.io.gfile.rename(temporary, os.path.join(path, MANIFEST), overwrite=True)
+    _force_to_disk(path)
+    _force_to_disk(os.path.dirname(path))
+
+
+def _force_to_disk(path: str) -> None:
+    if "://" in path:
+        return  # remote file systems commit a file when it is closed
+    descriptor = os.open(path or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fingerprint(path: str) -> dict[str, Any]:
+    digest, size = hashlib.sha256(), 0
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def read_manifest(path: str) -> dict[str, Any]:
+    """The manifest, after every file was found to be what it says.
+
+    Raises:
+        UnfinishedError: there is no manifest.
+        UnusableError: the manifest cannot be read, or a file is missing or differs.
+    """
+    manifest_path = os.path.join(path, MANIFEST)
+    if not tf.io.gfile.exists(manifest_path):
+        raise UnfinishedError("its save did not end")
+    try:
+        with tf.io.gfile.GFile(manifest_path) as file:
+            manifest: dict[str, Any] = json.loads(file.read())
+        expected = {name: dict(entry) for name, entry in manifest["files"].items()}
+        manifest["step"], manifest["extra"]
+    except (ValueError, KeyError, AttributeError, TypeError, tf.errors.OpError) as error:
+        raise UnusableError(f"its {MANIFEST} is damaged") from error
+    for name, entry in expected.items():
+        file_path = os.path.join(path, name)
+        try:
+            size = tf.io.gfile.stat(file_path).length
+            if size != entry["bytes"]:
+                raise UnusableError(f"{name} has {size} bytes instead of {entry['bytes']}")
+            if _fingerprint(file_path) != entry:
+                raise UnusableError(f"{name} has the right size but other contents than were saved")
+        except tf.errors.OpError as error:
+            raise UnusableError(f"{name} is missing or cannot be read") from error
+    return manifest
+
+
+def delete(path: str) -> None:
+    """Deletes a checkpoint, its manifest first: half deleted, it counts as unfinished."""
+    manifest = os.path.join(path, MANIFEST)
+    if tf.io.gfile.exists(manifest):
+        tf.io.gfile.remove(manifest)
+    if tf.io.gfile.exists(path):
+        tf.io.gfile.rmtree(path)
