@@ -9,29 +9,65 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from bert_tf.keras_registration import register_with_keras
+
 # Before TensorFlow loads: its C++ side prints start-up notices (level 0: info) that tell a user
 # nothing. Warnings and errors stay, and a level set by the user wins.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig
+    from bert_tf.interchange.load import load
+    from bert_tf.modeling.classifier import BertClassifier, BertRegressor
     from bert_tf.modeling.encoder import BertEncoder
+    from bert_tf.modeling.multiple_choice import BertMultipleChoice
     from bert_tf.modeling.pretrainer import BertPretrainer
+    from bert_tf.modeling.span_predictor import BertSpanPredictor
+    from bert_tf.modeling.token_classifier import BertTokenClassifier
     from bert_tf.pipelines.preprocessor import BertPreprocessor
 
 __version__ = "0.1.0"
 
+register_with_keras()
+
 # Where each public name is defined. Resolved on first use, so that `--help` is quick and
 # `bert_tf.modeling` can be imported under Keras' JAX backend without loading TensorFlow.
 _PUBLIC = {
+    "BertClassifier": "bert_tf.modeling.classifier",
     "BertConfig": "bert_tf.config",
     "BertEncoder": "bert_tf.modeling.encoder",
+    "BertMultipleChoice": "bert_tf.modeling.multiple_choice",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
     "BertPretrainer": "bert_tf.modeling.pretrainer",
+    "BertRegressor": "bert_tf.modeling.classifier",
+    "BertSpanPredictor": "bert_tf.modeling.span_predictor",
+    "BertTokenClassifier": "bert_tf.modeling.token_classifier",
+    "load": "bert_tf.interchange.load",
 }
-_ROOMS = ("config", "features", "modeling", "pipelines", "saved_models", "training")
+_ROOMS = (
+    "config",
+    "features",
+    "interchange",
+    "modeling",
+    "pipelines",
+    "saved_models",
+    "tasks",
+    "training",
+)
 
-__all__ = ["BertConfig", "BertEncoder", "BertPreprocessor", "BertPretrainer", "__version__"]
+__all__ = [
+    "BertClassifier",
+    "BertConfig",
+    "BertEncoder",
+    "BertMultipleChoice",
+    "BertPreprocessor",
+    "BertPretrainer",
+    "BertRegressor",
+    "BertSpanPredictor",
+    "BertTokenClassifier",
+    "__version__",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

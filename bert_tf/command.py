@@ -4,6 +4,7 @@ A command's module defines absl flags and a ``main(argv)``, imports nothing heav
 that ``--help`` is quick), and ends with ``command.run(main)``.
 """
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -20,20 +21,26 @@ _DEBUG = flags.DEFINE_bool(
 INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
 
 
-def _parse(argv: Sequence[str]) -> list[str]:
+def _parse(argv: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    program = argv[0]
+    if program.endswith(".py"):
+        program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
     try:
         rest = flags.FLAGS(argv)
     except flags.Error as error:
-        program = argv[0]
-        if program.endswith(".py"):
-            program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
         # absl quotes a value of several lines as it came; the sentence stays on one.
         sentence = " ".join(str(error).split()).rstrip(".")
         sys.exit(f"Error: {sentence}; {program} --help lists the flags.")
-    if len(rest) > 1:
+    given = rest[1:]
+    if given and not arguments:
         sys.exit(
-            f"Error: {rest[1]!r} is no flag: every argument has the form --name=value, "
+            f"Error: {given[0]!r} is no flag: every argument has the form --name=value, "
             "and a list of files is one argument with commas."
+        )
+    if len(given) != len(arguments):
+        sys.exit(
+            f"Error: expected {' '.join(arguments)}, got {' '.join(given) or 'none'}: "
+            f"{program} {' '.join(arguments)} [--name=value ...] is the whole command."
         )
     return rest
 
@@ -52,7 +59,7 @@ def _sentence(error: Exception) -> str:
     return message.strip().split("\n\n")[0].split("\n[[")[0].split(" [[")[0]
 
 
-def run(main: Callable[[list[str]], None]) -> None:
+def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> None:
     """Parses the flags, runs ``main`` and exits the process.
 
     Exit status: 0 when ``main`` returns; 1 after an error, which is one sentence on standard
@@ -61,6 +68,8 @@ def run(main: Callable[[list[str]], None]) -> None:
     Args:
         main: takes the arguments left after the flags, the program's name first. It says what a
             user did wrong by ``ValueError`` or ``OSError``.
+        arguments: the names of what the command takes besides flags, such as ``("DATA",)``; all
+            of them must be given. Its module's docstring, which is its ``--help``, shows them.
     """
 
     def guarded(argv: list[str]) -> None:
@@ -78,4 +87,4 @@ def run(main: Callable[[list[str]], None]) -> None:
             print(f"Error: {_sentence(error)}", file=sys.stderr)
             sys.exit(1)
 
-    app.run(guarded, flags_parser=_parse)
+    app.run(guarded, flags_parser=functools.partial(_parse, arguments=arguments))

@@ -1,7 +1,8 @@
 """The batch contract: every key of a batch, its dtype and its shape.
 
 Nothing else in the library spells a key as a string. Dimension letters, here and everywhere:
-B batch, S sequence, P masked-LM predictions, N heads, D head size, H hidden, V vocabulary.
+B batch, S sequence, P masked-LM predictions, N heads, D head size, H hidden, V vocabulary,
+C classes, K choices.
 
 | key                  | shape, dtype   | meaning                                           |
 |----------------------|----------------|---------------------------------------------------|
@@ -14,6 +15,12 @@ B batch, S sequence, P masked-LM predictions, N heads, D head size, H hidden, V 
 | next_sentence_labels | (B,) int32     | 0 = B follows A in the text, 1 = B is random      |
 | cursor               | (B, 3) int32   | (epoch, pool, row): where the row stands in the   |
 |                      |                | data's order; a checkpoint keeps the last row's   |
+| example_index        | (B,) int32     | which example of its data set the row is of       |
+| word_index           | (B, S) int32   | which word of its sentence is tagged here (at the |
+|                      |                | word's first piece); -1 where none is             |
+
+For multiple choice the first three are (B, K, S): a row for each of K answers. Where a label is one
+for each position, (B, S), ``NO_LABEL`` stands where none is, and counts in no loss and no metric.
 """
 
 from collections.abc import Mapping
@@ -27,6 +34,8 @@ MASKED_LM_IDS = "masked_lm_ids"
 MASKED_LM_WEIGHTS = "masked_lm_weights"
 NEXT_SENTENCE_LABELS = "next_sentence_labels"
 CURSOR = "cursor"
+EXAMPLE_INDEX = "example_index"
+WORD_INDEX = "word_index"
 
 SEQUENCE_OUTPUT = "sequence_output"
 POOLED_OUTPUT = "pooled_output"
@@ -34,6 +43,10 @@ ENCODER_OUTPUTS = "encoder_outputs"
 EMBEDDING_OUTPUT = "embedding_output"
 MASKED_LM_LOGITS = "masked_lm_logits"
 NEXT_SENTENCE_LOGITS = "next_sentence_logits"
+START_LOGITS = "start_logits"
+END_LOGITS = "end_logits"
+
+NO_LABEL = -1
 
 
 class Feature(NamedTuple):
@@ -47,6 +60,10 @@ ENCODER_FEATURES: dict[str, Feature] = {
     INPUT_WORD_IDS: Feature("int32", "BS"),
     INPUT_MASK: Feature("int32", "BS"),
     INPUT_TYPE_IDS: Feature("int32", "BS"),
+}
+
+CHOICE_FEATURES: dict[str, Feature] = {
+    key: Feature(feature.dtype, "BKS") for key, feature in ENCODER_FEATURES.items()
 }
 
 PRETRAINING_FEATURES: dict[str, Feature] = {
@@ -66,7 +83,8 @@ def check_batch(batch: Mapping[str, Any], contract: Mapping[str, Feature]) -> No
 
     Args:
         batch: the features of one batch, keyed as the contract's table has them.
-        contract: ``ENCODER_FEATURES`` or ``PRETRAINING_FEATURES``; further keys are left alone.
+        contract: ``ENCODER_FEATURES``, ``CHOICE_FEATURES`` or ``PRETRAINING_FEATURES``; further
+            keys are left alone.
 
     Raises:
         ValueError: a key is missing, or a dtype, a rank or a size is not the contract's.

@@ -12,8 +12,9 @@ stopped, however it was, goes on when the same command is given again.
 
 from absl import flags
 
-from bert_tf import command, pretraining_settings
-from bert_tf.pretraining_settings import settings_from_flags
+from bert_tf import command
+from bert_tf.pretraining import settings as pretraining_settings
+from bert_tf.pretraining.settings import settings_from_flags
 
 # --help lists the flags of the module that is run, and these besides.
 flags.adopt_module_key_flags(pretraining_settings)
@@ -28,11 +29,11 @@ def main(argv: list[str]) -> None:
         print(sentence)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     if settings.dry_run:
-        from bert_tf.pretraining_cost import report_cost
+        from bert_tf.pretraining.cost import report_cost
 
         report_cost(settings)
     else:
-        from bert_tf.pretraining_run import run
+        from bert_tf.pretraining.run import run
 
         run(settings)
 

@@ -4,6 +4,7 @@ Letters: R rows, S sequence length.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -61,10 +62,79 @@ def cut_pairs(segments: Segments, max_tokens: int, seed: tf.Tensor) -> Segments:
     return Segments(a_start, a_start + kept_a, b_start, b_start + kept_b, segments.labels)
 
 
+# Of each row, where a segment starts among all tokens and how many it has: (R,) integers each.
+Range = tuple[tf.Tensor, tf.Tensor]
+
+
+class FittedSegments(NamedTuple):
+    """What of a row's segments stays, so that it fits.
+
+    Attributes:
+        ranges: the segments as they stay, for ``pack``.
+        lengths: (R,) int32, the row's tokens, [CLS] and [SEP] among them.
+        truncated: (R,) bool, whether the row lost tokens.
+    """
+
+    ranges: list[Range]
+    lengths: tf.Tensor
+    truncated: tf.Tensor
+
+
+def join_segments(segments: Sequence[tf.RaggedTensor]) -> tuple[tf.Tensor, list[Range]]:
+    """Lays ragged ids one behind the other.
+
+    Args:
+        segments: A, and B where there is one: each [R, (tokens)] int32.
+
+    Returns:
+        All tokens, an int32 vector, and each segment's ranges of it, int32.
+
+    >>> ids, ranges = join_segments([tf.ragged.constant([[7, 8], [9]]), tf.ragged.constant([[5]])])
+    >>> ids.numpy(), [starts.numpy().tolist() for starts, _ in ranges]
+    (array([7, 8, 9, 5], dtype=int32), [[0, 2], [3]])
+    """
+    ranges = []
+    offset = tf.constant(0)
+    for segment in segments:
+        starts, lengths = segment.row_starts(), segment.row_lengths()
+        ranges.append((tf.cast(starts, tf.int32) + offset, tf.cast(lengths, tf.int32)))
+        offset += tf.size(segment.flat_values)
+    return tf.concat([segment.flat_values for segment in segments], 0), ranges
+
+
+def fit_segments(segments: Sequence[Range], max_seq_length: int) -> FittedSegments:
+    """Cuts rows of one or two segments, at their ends, so that they fit beside [CLS] and [SEP].
+
+    A pair loses tokens of its longer segment, as ``longest_first`` says.
+
+    Args:
+        segments: the ranges of A, and of B where there is one; any shape, the same for both.
+        max_seq_length: the most tokens of a row, at least one more than there are segments.
+
+    Returns:
+        The ranges that stay.
+
+    >>> a, b = (tf.constant([0]), tf.constant([5])), (tf.constant([5]), tf.constant([2]))
+    >>> fitted = fit_segments([a, b], 8)
+    >>> [lengths.numpy().tolist() for _, lengths in fitted.ranges], fitted.lengths.numpy()
+    ([[3], [2]], array([8], dtype=int32))
+    """
+    lengths = [lengths for _, lengths in segments]
+    special = 1 + len(segments)
+    room = max_seq_length - special
+    if len(segments) == 1:
+        kept = [tf.minimum(lengths[0], room)]
+    else:
+        kept = list(longest_first(lengths[0], lengths[1], room))
+    ranges = [(starts, stay) for (starts, _), stay in zip(segments, kept, strict=True)]
+    tokens = tf.add_n(kept)
+    return FittedSegments(ranges, tf.cast(tokens, tf.int32) + special, tokens < tf.add_n(lengths))
+
+
 def pack(
     ids: tf.Tensor,
-    segments: Sequence[tuple[tf.Tensor, tf.Tensor]],
-    max_seq_length: int,
+    segments: Sequence[Range],
+    max_seq_length: int | tf.Tensor,
     *,
     cls_id: int,
     sep_id: int,
@@ -91,9 +161,30 @@ def pack(
     >>> row["input_type_ids"].numpy()
     array([[0, 0, 0, 0, 1, 1, 0, 0]], dtype=int32)
     """
-    # Every position is an index into the tokens followed by the three special ids: one gather.
-    table = tf.concat([ids, tf.constant([pad_id, cls_id, sep_id], ids.dtype)], 0)
-    pad, cls, sep = (tf.size(ids) + offset for offset in range(3))
+    table = token_table(ids, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id)
+    return pack_from_table(table, segments, max_seq_length)
+
+
+def token_table(ids: tf.Tensor, *, cls_id: int, sep_id: int, pad_id: int) -> tf.Tensor:
+    """Puts the ids of [PAD], [CLS] and [SEP] behind all tokens, for ``pack_from_table``."""
+    return tf.concat([ids, tf.constant([pad_id, cls_id, sep_id], ids.dtype)], 0)
+
+
+def pack_from_table(
+    table: tf.Tensor, segments: Sequence[Range], max_seq_length: int | tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Packs rows as ``pack`` does, at a cost that does not depend on how many tokens there are.
+
+    Args:
+        table: from ``token_table``.
+        segments: as for ``pack``.
+        max_seq_length: S.
+
+    Returns:
+        As ``pack``.
+    """
+    # Every position is an index into the table: one gather.
+    pad, cls, sep = (tf.size(table) - 3 + offset for offset in range(3))
     position = tf.range(max_seq_length)[None, :]
     index = tf.where(position == 0, cls, pad)
     end = tf.ones_like(segments[0][1], tf.int32)[:, None]

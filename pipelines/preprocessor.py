@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf import features
 
-from .packing import longest_first, pack
+from .packing import fit_segments, join_segments, pack
 from .wordpiece import BertTokenizer
 
 _MIN_SEQ_LENGTH = 5  # a pair of one token each: [CLS] a [SEP] b [SEP]
@@ -98,24 +98,17 @@ class BertPreprocessor(keras.layers.Layer):
     def _pack(self, inputs: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The features, and whether each row lost tokens."""
         segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
-        lengths = [segment.row_lengths() for segment in segments]
-        room = self.max_seq_length - 1 - len(segments)
-        starts = [segment.row_starts() for segment in segments]
-        if len(segments) == 2:
-            kept = list(longest_first(lengths[0], lengths[1], room))
-            # Segment B's tokens lie behind all of A's.
-            starts[1] += tf.size(segments[0].values, tf.int64)
-        else:
-            kept = [tf.minimum(lengths[0], room)]
+        ids, ranges = join_segments(segments)
+        fitted = fit_segments(ranges, self.max_seq_length)
         packed = pack(
-            tf.concat([segment.values for segment in segments], 0),
-            list(zip(starts, kept, strict=True)),
+            ids,
+            fitted.ranges,
             self.max_seq_length,
             cls_id=self.tokenizer.cls_id,
             sep_id=self.tokenizer.sep_id,
             pad_id=self.tokenizer.pad_id,
         )
-        return packed, tf.add_n(lengths) > room
+        return packed, fitted.truncated
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
         """The features' shapes and dtypes, without running the layer."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
 from bert_tf import features
 

@@ -32,6 +32,8 @@ class Operation(enum.IntEnum):
     MASK_REPLACEMENT = 11
     MASK_RANDOM_IDS = 12
     SPAN_LENGTHS = 13
+    EXAMPLE_ORDER = 14
+    BATCH_ORDER = 15
 
 
 def fold(seed: int | tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:

@@ -71,7 +71,7 @@ def float32_copy(model: BertPretrainer) -> BertPretrainer:
     Returns:
         A model with variables of its own.
     """
-    copied = BertPretrainer(model.config, nsp=model.nsp, dtype="float32")
+    copied = BertPretrainer.from_config({**model.get_config(), "dtype": "float32"})
     copied.set_weights(model.get_weights())
     return copied
 

@@ -10,14 +10,14 @@ Letters: B batch, S sequence, H hidden, V vocabulary, M masks (the most in a tex
 guesses for each mask.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.pretrainer import BertPretrainer
-from bert_tf.pipelines.packing import longest_first, pack
+from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -42,29 +42,18 @@ def model_inputs(
     >>> rows["input_word_ids"].numpy().tolist(), truncated.numpy().tolist()
     ([[2, 5, 3], [2, 6, 3]], [True, False])
     """
-    # (B,) each
-    lengths = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
-    room = max_seq_length - 1 - len(segments)
-    if len(segments) == 1:
-        kept = [tf.minimum(lengths[0], room)]
-    else:
-        kept = list(longest_first(lengths[0], lengths[1], room))
-    starts = []
-    offset = tf.constant(0)
-    for segment in segments:
-        starts.append(tf.cast(segment.row_starts(), tf.int32) + offset)
-        offset += tf.size(segment.flat_values)
-    total = tf.add_n(kept) + 1 + len(segments)
+    ids, ranges = join_segments(segments)
+    fitted = fit_segments(ranges, max_seq_length)
     rows = pack(
-        tf.concat([segment.flat_values for segment in segments], 0),
-        list(zip(starts, kept, strict=True)),
+        ids,
+        fitted.ranges,
         # An empty batch has no longest row; it gets the columns of an empty text.
-        tf.maximum(tf.reduce_max(total), 1 + len(segments)),
+        tf.maximum(tf.reduce_max(fitted.lengths), 1 + len(segments)),
         cls_id=tokenizer.cls_id,
         sep_id=tokenizer.sep_id,
         pad_id=tokenizer.pad_id,
     )
-    return rows, tf.add_n(kept) < tf.add_n(lengths)
+    return rows, fitted.truncated
 
 
 def fill_masks(
@@ -156,9 +145,9 @@ def embed(
         max_seq_length: the most tokens of a row.
 
     Returns:
-        ``pooled_output`` (B, H) float32, the tanh layer on [CLS]; ``mean_output`` (B, H) float32,
-        the mean of the last layer over the real tokens, [CLS] and [SEP] among them;
-        ``truncated`` (B,) bool.
+        ``mean_output`` (B, H) float32, the mean of the last layer over the real tokens, [CLS] and
+        [SEP] among them; ``pooled_output`` (B, H) float32, the tanh layer on [CLS], where the
+        encoder has a pooler; ``truncated`` (B,) bool.
     """
     rows, truncated = model_inputs(tokenizer, [tokenizer.tokenize(text)], max_seq_length)
     outputs = encoder(rows, training=False)
@@ -166,8 +155,8 @@ def embed(
     # (B, S, 1)
     weights = tf.cast(rows[features.INPUT_MASK], tf.float32)[:, :, None]
     return {
-        features.POOLED_OUTPUT: tf.cast(outputs[features.POOLED_OUTPUT], tf.float32),
         "mean_output": tf.reduce_sum(states * weights, 1) / tf.reduce_sum(weights, 1),
+        **_in_float32(outputs, features.POOLED_OUTPUT),
         "truncated": truncated,
     }
 
@@ -216,7 +205,8 @@ def encode_tokens(
         input_type_ids: (B, S) int32, 0 for segment A and 1 for B.
 
     Returns:
-        ``sequence_output`` (B, S, H) and ``pooled_output`` (B, H), float32.
+        ``sequence_output`` (B, S, H) float32, and where the encoder has a pooler
+        ``pooled_output`` (B, H) float32.
     """
     outputs = encoder(
         {
@@ -226,10 +216,12 @@ def encode_tokens(
         },
         training=False,
     )
-    return {
-        key: tf.cast(outputs[key], tf.float32)
-        for key in (features.SEQUENCE_OUTPUT, features.POOLED_OUTPUT)
-    }
+    return _in_float32(outputs, features.SEQUENCE_OUTPUT, features.POOLED_OUTPUT)
+
+
+def _in_float32(outputs: Mapping[str, tf.Tensor], *keys: str) -> Outputs:
+    """Those of the keys that are there."""
+    return {key: tf.cast(outputs[key], tf.float32) for key in keys if key in outputs}
 
 
 def _widen(values: tf.Tensor, width: int) -> tf.Tensor:

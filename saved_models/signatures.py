@@ -67,9 +67,14 @@ def pretraining_signatures(
         ``next_sentence`` where the model has that head.
 
     Raises:
-        ValueError: the vocabulary is larger than the model's, or ``max_seq_length`` or ``top_k``
-            is out of its range.
+        ValueError: the model has no masked-LM head, the vocabulary is larger than the model's, or
+            ``max_seq_length`` or ``top_k`` is out of its range.
     """
+    if not model.mlm:
+        raise ValueError(
+            f"{model.name} has no masked-LM head to fill masks with: expected a BertPretrainer "
+            "that was made with mlm=True."
+        )
     check_vocabulary_fits(tokenizer.vocab, model.config.vocab_size, "of the tokenizer")
     check_max_seq_length(max_seq_length, model.config.max_position_embeddings)
     if top_k < 1:

@@ -1,5 +1,6 @@
 """Commands end with one sentence and a status, and keep TensorFlow's notices off the screen."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -33,9 +34,9 @@ PROGRAM = textwrap.dedent(
         if KIND.value == "sleep":
             print("asleep", flush=True)
             time.sleep(60)
-        print("done")
+        print("done", *argv[1:])
 
-    command.run(main)
+    command.run(main, arguments=os.environ.get("TEST_ARGUMENTS", "").split())
     """
 )
 
@@ -47,8 +48,13 @@ def program(tmp_path_factory):
     return path
 
 
-def _run(program, *arguments):
-    return subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True)
+def _run(program, *arguments, declared=""):
+    return subprocess.run(
+        [sys.executable, program, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TEST_ARGUMENTS": declared},
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,6 +75,30 @@ def _run(program, *arguments):
 def test_one_sentence_and_a_status(program, arguments, status, stdout, stderr):
     done = _run(program, *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (status, stdout, stderr)
+
+
+@pytest.mark.parametrize(
+    "arguments, got",
+    [
+        ([], "none"),
+        (["one"], "one"),
+        (["one", "--kind=value", "two", "three"], "one two three"),
+    ],
+)
+def test_too_few_and_too_many_arguments(program, arguments, got):
+    done = _run(program, *arguments, declared="DATA PREDICTIONS")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"Error: expected DATA PREDICTIONS, got {got}: python -m bert_tf.program DATA PREDICTIONS "
+        "[--name=value ...] is the whole command.\n"
+    )
+
+
+def test_arguments_go_to_the_command_among_flags(program):
+    done = _run(program, "one", "--kind=none", "two", declared="DATA PREDICTIONS")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done one two\n", "")
+    done = _run(program, "one", "--", "--kind=value", declared="DATA PREDICTIONS")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done one --kind=value\n", "")
 
 
 def test_an_unknown_flag(program):

@@ -1,7 +1,20 @@
-"""The Keras model: layers, ``BertEncoder``, ``BertPretrainer``; keras and keras.ops only."""
+"""The Keras model: layers, encoder, pre-training and task models; keras and keras.ops only."""
 
+from .classifier import BertClassifier, BertRegressor
 from .dropout import seed_variables
 from .encoder import BertEncoder
+from .multiple_choice import BertMultipleChoice
 from .pretrainer import BertPretrainer
+from .span_predictor import BertSpanPredictor
+from .token_classifier import BertTokenClassifier
 
-__all__ = ["BertEncoder", "BertPretrainer", "seed_variables"]
+__all__ = [
+    "BertClassifier",
+    "BertEncoder",
+    "BertMultipleChoice",
+    "BertPretrainer",
+    "BertRegressor",
+    "BertSpanPredictor",
+    "BertTokenClassifier",
+    "seed_variables",
+]

@@ -23,8 +23,55 @@ def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.Ke
     }
 
 
+def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
+    """A truncated normal of the config's range.
+
+    Each variable takes a new one: one instance would start variables of equal shape equally.
+    """
+    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
 class BertModel(keras.Model):
-    """A functional model made from a ``BertConfig``; its inputs are a dict of features."""
+    """A functional model made from a ``BertConfig``; its inputs are a dict of features.
+
+    Attributes:
+        config: what the model is made from.
+        preprocessor: strings to the model's inputs, where ``bert_tf.load`` found a vocabulary;
+            ``None`` elsewhere. It is no layer of the model, and is not saved with it.
+        labels: the names of the classes in the order of their ids, where ``bert_tf.load`` found
+            them; () elsewhere. Not saved with the model either.
+    """
+
+    preprocessor: Any = None
+    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def from_checkpoint(cls, path: str, **arguments: Any) -> Self:
+        """Makes this model from a checkpoint of any format; a head that it lacks starts anew.
+
+        Args:
+            path: what ``bert_tf.load`` takes.
+            **arguments: the constructor's, beside the config: ``num_classes=3``; and ``load``'s.
+
+        Raises:
+            ValueError: as ``bert_tf.load``.
+        """
+        # Reading checkpoints is above this room, and loads TensorFlow; nobody else shall have to.
+        import bert_tf
+
+        return bert_tf.load(path, model_class=cls, **arguments)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Keras takes every layer that is set as an attribute for a layer of the model, and wraps
+        # containers.
+        if name in ("preprocessor", "labels"):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        """All but the preprocessor: Keras saves every layer that it finds here."""
+        return [name for name in super().__dir__() if name != "preprocessor"]
 
     def set_config(self, config: BertConfig, dtype_policy: keras.DTypePolicy) -> None:
         """Keeps what every such model is made from; called once, when the graph is complete."""
@@ -43,7 +90,7 @@ class BertModel(keras.Model):
                 f"{self.name} has no {', '.join(missing)} to run on: expected the keys "
                 f"{', '.join(self.input)}; got {', '.join(inputs)}."
             )
-        length = inputs[features.INPUT_WORD_IDS].shape[1]
+        length = inputs[features.INPUT_WORD_IDS].shape[-1]
         limit = self.config.max_position_embeddings
         if length is not None and length > limit:
             raise ValueError(
@@ -79,17 +126,13 @@ class BertLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config
 
-    def new_initializer(self) -> keras.initializers.Initializer:
-        """A truncated normal of the config's range.
-
-        Each variable takes a new one: one instance would start variables of equal shape equally.
-        """
-        return keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
-
     def new_dense(self, units: int, name: str) -> keras.layers.Dense:
         """A dense layer in this layer's dtype that starts as BERT's do; its bias starts at 0."""
         return keras.layers.Dense(
-            units, kernel_initializer=self.new_initializer(), name=name, dtype=self.dtype_policy
+            units,
+            kernel_initializer=new_initializer(self.config),
+            name=name,
+            dtype=self.dtype_policy,
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -75,8 +75,8 @@ class Dropout(keras.layers.Layer):
 def seed_variables(model: keras.Model) -> list[Any]:
     """The state variables of the model's seed generators, in the order of its layers.
 
-    ``BertEncoder`` and ``BertPretrainer`` have exactly one, of shape (2,). Dropout is a pure
-    function of its value, so a training loop needs no random state of its own::
+    Each of the library's models has exactly one, of shape (2,). Dropout is a pure function of its
+    value, so a training loop needs no random state of its own::
 
         seeds = [(variable, seed) for variable in seed_variables(model)]
         with keras.StatelessScope(state_mapping=seeds):

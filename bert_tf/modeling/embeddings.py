@@ -7,7 +7,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 
-from .base import BertLayer
+from .base import BertLayer, new_initializer
 from .dropout import Dropout
 from .normalization import LayerNorm
 
@@ -60,7 +60,7 @@ class BertEmbeddings(BertLayer):
             table = self.add_weight(
                 name=name,
                 shape=(rows, config.hidden_size),
-                initializer=self.new_initializer(),
+                initializer=new_initializer(config),
                 autocast=False,  # rows are looked up and added in float32; only the sum is rounded
             )
             setattr(self, name, table)

@@ -24,17 +24,24 @@ class BertEncoder(BertModel):
     ids are has no influence on the outputs of real tokens.
 
     Outputs, in the compute dtype: ``sequence_output`` (B, S, H), the last block's;
-    ``pooled_output`` (B, H), a tanh layer on the first token's; ``encoder_outputs``, a list of
-    every block's (B, S, H), whose last is ``sequence_output``; ``embedding_output`` (B, S, H),
-    what enters the first block.
+    ``pooled_output`` (B, H), a tanh layer on the first token's, where there is a pooler;
+    ``encoder_outputs``, a list of every block's (B, S, H), whose last is ``sequence_output``;
+    ``embedding_output`` (B, S, H), what enters the first block.
 
     Variables are named by their place, below the model's own name:
     ``bert_encoder/layer_0/attention/query_key_value/kernel``.
 
     Args:
         config: sizes, rates and activation.
+        pooler: whether there is a pooler; nothing but next-sentence prediction trains it before
+            fine-tuning.
         name: the model's name, and the first part of its variables' paths.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+
+    Attributes:
+        embeddings: the layer below the blocks.
+        blocks: the Transformer blocks, the lowest first.
+        pooler: the layer on the first token's state, or ``None``.
 
     Raises:
         ValueError: called without a feature, or with a sequence longer than the positions.
@@ -49,6 +56,7 @@ class BertEncoder(BertModel):
     def __init__(
         self,
         config: BertConfig,
+        pooler: bool = True,
         name: str = "bert_encoder",
         dtype: Any = None,
         **kwargs: Any,
@@ -63,7 +71,7 @@ class BertEncoder(BertModel):
                 TransformerBlock(config, seed_generator, name=f"layer_{index}", dtype=policy)
                 for index in range(config.num_hidden_layers)
             ]
-            pooler = Pooler(config, name="pooler", dtype=policy)
+            pooling = Pooler(config, name="pooler", dtype=policy) if pooler else None
 
             # === Functional model ===
             inputs = model_inputs(features.ENCODER_FEATURES)
@@ -77,14 +85,24 @@ class BertEncoder(BertModel):
                 encoder_outputs.append(hidden)
             outputs = {
                 features.SEQUENCE_OUTPUT: hidden,
-                features.POOLED_OUTPUT: pooler(hidden),
                 features.ENCODER_OUTPUTS: encoder_outputs,
                 features.EMBEDDING_OUTPUT: embedding_output,
             }
+            if pooling is not None:
+                outputs[features.POOLED_OUTPUT] = pooling(hidden)
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
 
         # === Config ===
         self.set_config(config, policy)
         self.embeddings = embeddings
         self.blocks = blocks
-        self.pooler = pooler
+        self.pooler = pooling
+
+    @property
+    def seed_generator(self) -> keras.random.SeedGenerator:
+        """Where every dropout of the model, and of a model that is built on it, gets its seeds."""
+        return self.embeddings.dropout.seed_generator
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, ready for JSON."""
+        return {**super().get_config(), "pooler": self.pooler is not None}

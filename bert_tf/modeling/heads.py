@@ -1,4 +1,4 @@
-"""The layers on top of the encoder: pooler, masked-LM head, next-sentence head."""
+"""The layers on top of the encoder: pooler, heads of pre-training, a task's dense layer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 
 from .activations import get_activation
-from .base import BertLayer
+from .base import BertLayer, new_initializer
 from .normalization import LayerNorm
 
 
@@ -132,6 +132,30 @@ class MaskedLMHead(BertLayer):
         """(B, P, V)."""
         shape = (*positions.shape, self.config.vocab_size)
         return keras.KerasTensor(shape, _logits_dtype(self.compute_dtype))
+
+
+def new_logits(
+    config: BertConfig, units: int, name: str, policy: keras.DTypePolicy
+) -> keras.layers.Dense:
+    """A task's output layer: dense, its kernel drawn as BERT's are, its bias 0.
+
+    It computes in float32 at least, so that no logit is rounded to a lower compute dtype.
+
+    Args:
+        config: the range of the initial values.
+        units: how many logits.
+        name: the layer's.
+        policy: the model's dtype policy.
+
+    >>> new_logits(BertConfig(), 3, "classifier", keras.DTypePolicy("mixed_bfloat16")).compute_dtype
+    'float32'
+    """
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=new_initializer(config),
+        name=name,
+        dtype=_logits_dtype(policy.compute_dtype),
+    )
 
 
 def _logits_dtype(dtype: str) -> str:

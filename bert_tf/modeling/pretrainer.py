@@ -1,4 +1,4 @@
-"""``BertPretrainer``: the encoder with both pre-training heads."""
+"""``BertPretrainer``: the encoder with the pre-training heads."""
 
 from typing import Any
 
@@ -14,22 +14,31 @@ from .heads import MaskedLMHead, NextSentenceHead
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertPretrainer(BertModel):
-    """Masked-LM logits and, unless ``nsp`` is false, next-sentence logits.
+    """Masked-LM logits, next-sentence logits, or both.
 
     Source: Devlin et al. 2019, section 3.1; google-research/bert ``run_pretraining.py``.
 
-    Inputs: the encoder's, and ``masked_lm_positions`` (B, P) int32. Outputs, float32:
-    ``masked_lm_logits`` (B, P, V), also at padded positions, where the weights of the loss are 0;
-    ``next_sentence_logits`` (B, 2), index 0 = the second segment follows the first.
+    Inputs: the encoder's, and for the masked-LM head ``masked_lm_positions`` (B, P) int32.
+    Outputs, float32: ``masked_lm_logits`` (B, P, V), also at padded positions, where the weights
+    of the loss are 0; ``next_sentence_logits`` (B, 2), index 0 = the second segment follows the
+    first.
 
     Args:
         config: sizes, rates and activation.
+        mlm: whether there is a masked-LM head.
         nsp: whether there is a next-sentence head.
+        pooler: whether the encoder has a pooler; by default where the next-sentence head needs it,
+            because nothing else trains it.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
 
     Attributes:
         encoder: the ``BertEncoder``, to be used, saved or exported without the heads.
+        masked_lm: the masked-LM head, or ``None``.
+        next_sentence: the next-sentence head, or ``None``.
+
+    Raises:
+        ValueError: neither head is wanted, or a next-sentence head without the pooler it reads.
 
     >>> model = BertPretrainer(BertConfig.from_preset("bert-tiny", vocab_size=100))
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -42,31 +51,43 @@ class BertPretrainer(BertModel):
     def __init__(
         self,
         config: BertConfig,
+        mlm: bool = True,
         nsp: bool = True,
+        pooler: bool | None = None,
         name: str = "bert_pretrainer",
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
+        if not (mlm or nsp):
+            raise ValueError(
+                "BertPretrainer was given mlm=False and nsp=False: expected at least one head; "
+                "for none, use BertEncoder."
+            )
+        if nsp and pooler is False:
+            raise ValueError(
+                "BertPretrainer was given nsp=True and pooler=False, but next-sentence prediction "
+                "reads the pooler's output: leave pooler out, or give nsp=False."
+            )
+
         # === Layers ===
-        encoder = BertEncoder(config, dtype=dtype)
+        encoder = BertEncoder(config, pooler=nsp if pooler is None else pooler, dtype=dtype)
         policy = encoder.dtype_policy
-        masked_lm = MaskedLMHead(
-            config, encoder.embeddings.word_embeddings, name="masked_lm", dtype=policy
-        )
+        table = encoder.embeddings.word_embeddings
+        masked_lm = MaskedLMHead(config, table, name="masked_lm", dtype=policy) if mlm else None
         next_sentence = (
             NextSentenceHead(config, name="next_sentence", dtype=policy) if nsp else None
         )
 
         # === Functional model ===
-        keys = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
+        keys = [*features.ENCODER_FEATURES, *([features.MASKED_LM_POSITIONS] if mlm else [])]
         inputs = model_inputs({key: features.PRETRAINING_FEATURES[key] for key in keys})
         states = encoder({key: inputs[key] for key in features.ENCODER_FEATURES})
         with keras.name_scope(name):
-            outputs = {
-                features.MASKED_LM_LOGITS: masked_lm(
+            outputs = {}
+            if masked_lm is not None:
+                outputs[features.MASKED_LM_LOGITS] = masked_lm(
                     states[features.SEQUENCE_OUTPUT], inputs[features.MASKED_LM_POSITIONS]
                 )
-            }
             if next_sentence is not None:
                 outputs[features.NEXT_SENTENCE_LOGITS] = next_sentence(
                     states[features.POOLED_OUTPUT]
@@ -75,6 +96,7 @@ class BertPretrainer(BertModel):
 
         # === Config ===
         self.set_config(config, policy)
+        self.mlm = mlm
         self.nsp = nsp
         self.encoder = encoder
         self.masked_lm = masked_lm
@@ -82,4 +104,5 @@ class BertPretrainer(BertModel):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""
-        return {**super().get_config(), "nsp": self.nsp}
+        pooler = self.encoder.pooler is not None
+        return {**super().get_config(), "mlm": self.mlm, "nsp": self.nsp, "pooler": pooler}

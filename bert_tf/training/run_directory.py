@@ -21,6 +21,7 @@ class RunDirectory:
     | inputs.json      | fingerprints of the files that the run was started with           |
     | vocab.txt        | the vocabulary, one piece a line                                  |
     | bert_config.json | the model's sizes                                                 |
+    | model.json       | the model's class and its casing, for ``bert_tf.load``            |
     | corpus/          | the sample corpus, the corpus' index, unpacked copies             |
     | checkpoints/     | the newest checkpoints, each with its manifest                    |
     | logs/            | TensorBoard's event files                                         |
@@ -36,6 +37,7 @@ class RunDirectory:
         self.flags = os.path.join(path, "flags.json")
         self.vocabulary = os.path.join(path, "vocab.txt")
         self.config = os.path.join(path, "bert_config.json")
+        self.description = os.path.join(path, "model.json")
         self.inputs = os.path.join(path, "inputs.json")
         self.corpus = os.path.join(path, "corpus")
         self.checkpoints = os.path.join(path, "checkpoints")
@@ -88,8 +90,10 @@ class RunDirectory:
 
     def has_progress(self) -> bool:
         """Whether there is anything that other settings would spoil: a checkpoint, or results."""
-        if tf.io.gfile.exists(self.results):
-            return True
+        return tf.io.gfile.exists(self.results) or self.has_checkpoint()
+
+    def has_checkpoint(self) -> bool:
+        """Whether a checkpoint was begun."""
         return bool(tf.io.gfile.glob(os.path.join(self.checkpoints, "step-*")))
 
     def check_settings(
@@ -113,7 +117,7 @@ class RunDirectory:
             name for name in {*kept, *current} - may_differ if kept.get(name) != current.get(name)
         )
         if not kept or (changed and not self.has_progress()):
-            for path in (self.inputs, self.vocabulary, self.config):
+            for path in (self.inputs, self.vocabulary, self.config, self.description):
                 if tf.io.gfile.exists(path):
                     tf.io.gfile.remove(path)
             write_json(self.flags, current)

@@ -43,6 +43,11 @@ def make_batch(seed=0, batch=2, sequence=6, predictions=3, vocab_size=15):
     }
 
 
+def encoder_batch(**kwargs):
+    batch = make_batch(**kwargs)
+    return {key: batch[key] for key in features.ENCODER_FEATURES}
+
+
 def weights_by_path(model):
     return {v.path: keras.ops.convert_to_numpy(v).astype("float64") for v in model.weights}
 

@@ -61,7 +61,7 @@ def attend(vectors, mask, weights, prefix, heads):
 
 
 def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
-    """One sequence's embeddings, every block's outputs and the pooled output.
+    """One sequence's embeddings, every block's outputs and the pooled output, if it has a pooler.
 
     Args:
         weights: the variables' values by path.
@@ -103,10 +103,14 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
             )
             states.append(normalise(np.add(outer, vector), block + "output_layer_norm"))
         all_states.append(states)
-    pooled = dense(
-        states[0], weights[prefix + "pooler/dense/kernel"], weights[prefix + "pooler/dense/bias"]
-    )
-    return np.array(all_states), np.tanh(pooled)
+    pooler = prefix + "pooler/dense"
+    pooled = np.tanh(head(weights, pooler, states[0])) if pooler + "/kernel" in weights else None
+    return np.array(all_states), pooled
+
+
+def head(weights, path, state):
+    """The dense layer of a path, on one pooled or hidden state."""
+    return dense(state, weights[path + "/kernel"], weights[path + "/bias"])
 
 
 def masked_lm_logits(weights, config, state, prefix="bert_pretrainer/masked_lm/"):

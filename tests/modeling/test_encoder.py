@@ -8,13 +8,8 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertEncoder
-from tests.modeling.conftest import TINY, make_batch, randomise, weights_by_path
+from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
 from tests.modeling.numpy_bert import encode
-
-
-def encoder_batch(**kwargs):
-    batch = make_batch(**kwargs)
-    return {key: batch[key] for key in features.ENCODER_FEATURES}
 
 
 def test_equals_plain_loops():
@@ -33,6 +28,17 @@ def test_equals_plain_loops():
             )
         np.testing.assert_allclose(outputs["sequence_output"][b], states[-1], atol=1e-10)
         np.testing.assert_allclose(outputs["pooled_output"][b], pooled, atol=1e-10)
+
+
+def test_without_a_pooler():
+    whole = randomise(BertEncoder(TINY))
+    encoder = BertEncoder(TINY, pooler=False)
+    assert encoder.pooler is None
+    assert [v.path for v in encoder.weights] == [v.path for v in whole.weights[:-2]]
+    encoder.set_weights(whole.get_weights()[:-2])
+    outputs, expected = encoder(encoder_batch()), whole(encoder_batch())
+    assert set(expected) - set(outputs) == {"pooled_output"}
+    np.testing.assert_array_equal(outputs["sequence_output"], expected["sequence_output"])
 
 
 def test_padding_has_no_influence():
@@ -167,14 +173,15 @@ def test_mixed_precision_is_close(dtype, bound):
     assert 0.0 < np.abs(difference).max() < bound
 
 
-@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16"])
-def test_config_round_trip(dtype):
-    encoder = BertEncoder(TINY, name="reader", dtype=dtype)
+@pytest.mark.parametrize(("dtype", "pooler"), [(None, True), ("mixed_bfloat16", False)])
+def test_config_round_trip(dtype, pooler):
+    encoder = BertEncoder(TINY, pooler=pooler, name="reader", dtype=dtype)
     encoder.trainable = False
     again = BertEncoder.from_config(json.loads(json.dumps(encoder.get_config())))
     assert (again.config, again.name, again.trainable) == (TINY, "reader", False)
     assert again.dtype_policy == encoder.dtype_policy
     assert again.blocks[0].compute_dtype == encoder.compute_dtype
+    assert (again.pooler is not None) is pooler
 
 
 def test_saved_and_loaded(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling import BertPretrainer
+from bert_tf.modeling import BertMultipleChoice, BertPretrainer
 from tests.modeling.conftest import make_batch
 
 PROGRAM = """
@@ -16,16 +16,18 @@ import sys
 import numpy as np
 import keras
 from bert_tf.config import BertConfig
-from bert_tf.modeling import BertPretrainer, seed_variables
+from bert_tf.modeling import BertMultipleChoice, BertPretrainer, seed_variables
 
 assert keras.backend.backend() == "jax"
 with np.load(sys.argv[1]) as file:
     saved = dict(file)
 batch = {key[6:]: value for key, value in saved.items() if key.startswith("batch/")}
 model = BertPretrainer(BertConfig.from_json(sys.argv[2]))
-for variable in model.weights:
+chooser = BertMultipleChoice(BertConfig.from_json(sys.argv[2]))
+for variable in [*model.weights, *chooser.weights]:
     variable.assign(saved["weight/" + variable.path])
 outputs = {**model(batch), **model.encoder(batch)}
+outputs["choices"] = chooser({key: value[None] for key, value in batch.items()})
 del outputs["encoder_outputs"]
 
 # A gradient through dropout, the written gradients and the shared table, as JAX trains.
@@ -58,12 +60,14 @@ def test_equals_tensorflow(tmp_path):
     for variable in model.weights:
         if variable.path.endswith(("bias", "beta")):
             variable.assign(np.random.default_rng(0).normal(size=variable.shape) * 0.1)
+    chooser = BertMultipleChoice(config)
+    chooser.encoder.set_weights(model.encoder.get_weights())
     batch = make_batch(sequence=32, predictions=5, vocab_size=200)
     saved, config_file, results = (tmp_path / n for n in ("in.npz", "config.json", "out.npz"))
     config_file.write_text(config.to_json())
     np.savez(
         saved,
-        **{"weight/" + v.path: v.numpy() for v in model.weights},
+        **{"weight/" + v.path: v.numpy() for v in [*model.weights, *chooser.weights]},
         **{"batch/" + key: value for key, value in batch.items()},
     )
     run = subprocess.run(
@@ -74,8 +78,9 @@ def test_equals_tensorflow(tmp_path):
         timeout=300,
     )
     assert run.returncode == 0, run.stderr[-2000:]
-    expected = {**model(batch), **model.encoder(batch)}
+    choices = chooser({key: value[None] for key, value in batch.items()})
+    expected = {**model(batch), **model.encoder(batch), "choices": choices}
     with np.load(results) as outputs:
-        assert len(outputs.files) == 5
+        assert len(outputs.files) == 6
         for key in outputs.files:
             np.testing.assert_allclose(outputs[key], expected[key], atol=1e-5, err_msg=key)

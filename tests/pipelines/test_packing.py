@@ -5,7 +5,15 @@ import random
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.pipelines.packing import cut_pairs, longest_first, pack
+from bert_tf.pipelines.packing import (
+    cut_pairs,
+    fit_segments,
+    join_segments,
+    longest_first,
+    pack,
+    pack_from_table,
+    token_table,
+)
 from bert_tf.pipelines.pairing import Segments
 from bert_tf.pipelines.randomness import fold
 from tests.pipelines import pretraining_twins as twins
@@ -102,3 +110,43 @@ def test_pairs_that_fit_are_not_cut():
     pairs = _segments(50, 5, 7)
     for before, after in zip(pairs, cut_pairs(pairs, 12, fold(0)), strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_joined_segments_are_ranges_of_one_vector():
+    a, b = (
+        tf.ragged.constant(rows, dtype=tf.int32)
+        for rows in ([[7, 8], [], [9]], [[], [5, 6, 7], [4]])
+    )
+    ids, ranges = join_segments([a, b])
+    assert ids.numpy().tolist() == [7, 8, 9, 5, 6, 7, 4]
+    for segment, (starts, lengths) in zip((a, b), ranges, strict=True):
+        rows = [ids.numpy()[s : s + n].tolist() for s, n in zip(starts, lengths, strict=True)]
+        assert rows == segment.to_list()
+
+
+def test_fitted_segments():
+    a = tf.constant([0, 5]), tf.constant([5, 6])
+    b = tf.constant([11, 12]), tf.constant([1, 7])
+    single = fit_segments([a], 7)
+    assert single.ranges[0][0].numpy().tolist() == [0, 5]
+    assert single.ranges[0][1].numpy().tolist() == [5, 5]
+    assert single.lengths.numpy().tolist() == [7, 7]
+    assert single.truncated.numpy().tolist() == [False, True]
+    pair = fit_segments([a, b], 10)
+    assert [lengths.numpy().tolist() for _, lengths in pair.ranges] == [[5, 4], [1, 3]]
+    assert pair.lengths.numpy().tolist() == [9, 10]
+    assert pair.truncated.numpy().tolist() == [False, True]
+
+
+def test_fitted_segments_of_more_dimensions():
+    a = tf.constant([[0, 0]]), tf.constant([[4, 4]])
+    b = tf.constant([[4, 5]]), tf.constant([[1, 9]])
+    fitted = fit_segments([a, b], 9)
+    assert [lengths.numpy().tolist() for _, lengths in fitted.ranges] == [[[4, 3]], [[1, 3]]]
+    assert fitted.lengths.numpy().tolist() == [[8, 9]]
+    assert fitted.truncated.numpy().tolist() == [[False, True]]
+
+
+def test_rows_from_a_table():
+    rows = pack_from_table(token_table(IDS, **SPECIAL), [A, B], tf.constant(12))
+    _assert_equal(rows, PAIRS)

@@ -12,7 +12,7 @@ def test_draws_are_the_same_in_every_version():
     seed = fold(7, 1, Operation.ROW_ORDER)
     assert bits([3], seed).numpy().tolist() == [1386894878, 3584523963, 1270026929]
     assert permutation(6, seed).numpy().tolist() == [5, 2, 0, 3, 4, 1]
-    assert list(map(int, Operation)) == list(range(14))
+    assert list(map(int, Operation)) == list(range(16))
 
 
 def test_fold_tells_order_and_number_of_data_apart():

@@ -220,6 +220,13 @@ def test_the_copy_is_under_no_strategy(trained):
         np.testing.assert_array_equal(new.numpy(), old.numpy())
 
 
+def test_the_copy_has_the_same_parts():
+    model = BertPretrainer(CONFIG, nsp=False, pooler=True)
+    copied = export.float32_copy(model)
+    assert [v.path for v in copied.weights] == [v.path for v in model.weights]
+    assert copied.next_sentence is None and copied.encoder.pooler is not None
+
+
 def test_an_existing_directory_is_never_overwritten(model, tokenizer, tmp_path):
     folder = tmp_path / "1"
     folder.mkdir()

@@ -42,8 +42,13 @@ def test_without_the_next_sentence_head(tokenizer, monkeypatch):
         BertPretrainer(CONFIG, nsp=False), tokenizer, max_seq_length=16
     )
     assert set(found) == {"serving_default", "embed", "tokens"}
-    answer = found["serving_default"](tf.constant(["the [MASK]"]))
-    assert answer["counts"].numpy().tolist() == [1]
+    text = tf.constant(["the [MASK]"])
+    assert found["serving_default"](text)["counts"].numpy().tolist() == [1]
+    # Nothing has trained a pooler, so there is none.
+    assert set(found["embed"](text)) == {"mean_output", "truncated"}
+    ids = tf.ones([1, 4], tf.int32)
+    inputs = {"input_word_ids": ids, "input_mask": ids, "input_type_ids": 0 * ids}
+    assert set(found["tokens"](**inputs)) == {"sequence_output"}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +62,13 @@ def test_without_the_next_sentence_head(tokenizer, monkeypatch):
 def test_refuses(model, tokenizer, arguments, message):
     with pytest.raises(ValueError, match=message):
         signatures.pretraining_signatures(model, tokenizer, **arguments)
+
+
+def test_refuses_a_model_that_fills_no_masks(tokenizer):
+    with pytest.raises(ValueError, match="bert_pretrainer has no masked-LM head to fill masks"):
+        signatures.pretraining_signatures(
+            BertPretrainer(CONFIG, mlm=False), tokenizer, max_seq_length=16
+        )
 
 
 def test_refuses_a_vocabulary_larger_than_the_model(model):

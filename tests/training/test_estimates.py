@@ -38,6 +38,10 @@ def test_flops_against_a_count_written_out():
         products += [(5, 4, 8), (5, 8, 4)]
     products += [(1, 4, 4), (2, 4, 4), (2, 4, 10)]  # pooler, masked-LM dense, logits
     assert step.flops == 3 * 3 * sum(2 * m * k * n for m, k, n in products)
+    without_pooler = estimates.estimate_step(
+        config, batch_size=3, max_seq_length=5, max_predictions_per_seq=2, nsp=False
+    )
+    assert step.flops - without_pooler.flops == 3 * 3 * 2 * 4 * 4
     assert step.tokens == 15
 
 

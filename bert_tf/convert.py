@@ -1,0 +1,115 @@
+r"""Converts a BERT checkpoint from one format to another, and checks that both compute the same.
+
+    python -m bert_tf.convert --input=uncased_L-12_H-768_A-12 --output=bert-base \
+        --format=huggingface
+
+--input is a directory of this library, of Hugging Face (config.json, model.safetensors), of
+google-research/bert (bert_config.json, bert_model.ckpt.*), of TensorFlow Model Garden, a KerasHub
+preset, or a .keras file; its format is recognised. --output must not be there yet; it appears
+whole, and only after a model made from it gave the outputs of the input's on random tokens.
+"""
+
+import collections
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from bert_tf import command
+
+if TYPE_CHECKING:
+    from bert_tf.interchange.conversion import Conversion
+
+_FORMATS = ("bert_tf", "huggingface", "google_tf1", "keras")
+_LAYER = re.compile(r"layer_(\d+)/")
+
+
+def define_flags() -> None:
+    """Defines the command's flags; done when it runs, so that it can be imported beside others."""
+    flags.DEFINE_string("input", None, "What to read: a directory, prefix or .keras file.")
+    flags.DEFINE_string("output", None, "The directory to write, or the .keras file.")
+    flags.DEFINE_enum(
+        "format",
+        None,
+        _FORMATS,
+        "What to write. bert_tf: this library's directory; huggingface: config.json and "
+        "model.safetensors; google_tf1: bert_model.ckpt; keras: one .keras file.",
+    )
+    flags.DEFINE_bool(
+        "allow_pickle",
+        False,
+        "Read pytorch_model.bin. A pickle can run any code: only from someone you trust.",
+    )
+
+
+def main(argv: Sequence[str]) -> None:
+    """Converts, and prints what went where."""
+    values = flags.FLAGS
+    for name in ("input", "output", "format"):
+        if not values[name].value:
+            raise ValueError(f"--{name} is missing: convert needs --input, --output and --format.")
+    # TensorFlow loads here, after the flags were found good.
+    from bert_tf.interchange import conversion
+    from bert_tf.interchange.load import first_names
+
+    print(f"Reading {values.input}.", flush=True)
+    done = conversion.convert(
+        values.input, values.output, values.format, allow_pickle=values.allow_pickle
+    )
+    _print_table(done)
+    checkpoint = done.checkpoint
+    if done.left_out:
+        print(f"Left out, {values.format} has no place for them: {', '.join(done.left_out)}.")
+    if checkpoint.unused:
+        print(f"In {values.input} and no weight of the model: {first_names(checkpoint.unused)}.")
+    for note in done.notes:
+        print(note)
+    for key, difference in done.differences.items():
+        print(f"Largest difference of {key}: {difference:.2g}")
+    size = _size(values.output)
+    print(
+        f"{values.output}: {checkpoint.model.class_name}, {size / 1e6:,.1f} MB, verified against "
+        f"{values.input}."
+    )
+
+
+def _print_table(done: "Conversion") -> None:
+    """One row for each kind of weight; the layers' share their rows."""
+    numbers: collections.Counter[tuple[str, str, str]] = collections.Counter()
+    names = {}
+    for name, target in done.went.items():
+        tensor = done.checkpoint.tensors[name]
+        kind = (_LAYER.sub("", name), "x".join(map(str, tensor.shape)), tensor.dtype)
+        numbers[kind] += 1
+        # The last layer's are shown: in Keras' names the first has no number.
+        names[kind] = (" + ".join(tensor.names), target)
+        layer = _LAYER.match(name)
+        if layer:
+            number = re.compile(rf"(?<=[._/]){layer[1]}(?=[./])")
+            names[kind] = (number.sub("*", names[kind][0]), number.sub("*", names[kind][1]))
+    table = [("from", "to", "shape", "dtype", "")]
+    table += [(*names[kind], *kind[1:], f"x{count}") for kind, count in numbers.items()]
+    widths = [max(len(line[column]) for line in table) for column in range(5)]
+    for line in table:
+        cells = (text.ljust(width) for text, width in zip(line, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def _size(path: str) -> int:
+    """Bytes of a file, or of all files below a directory."""
+    import tensorflow as tf
+
+    if not tf.io.gfile.isdir(path):
+        return tf.io.gfile.stat(path).length
+    return sum(
+        tf.io.gfile.stat(os.path.join(folder, name)).length
+        for folder, _, names in tf.io.gfile.walk(path)
+        for name in names
+    )
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.run(main)

@@ -1,0 +1,114 @@
+"""Scores predicted answers on SQuAD 1.1 or 2.0 by the official definition.
+
+    python -m bert_tf.evaluate_squad DATA PREDICTIONS [--output=metrics.json]
+    python -m bert_tf.evaluate_squad dev-v2.0.json predictions.json --null_odds=null_odds.json
+
+DATA is a SQuAD file; PREDICTIONS a JSON object from question ids to answers, "" for no answer. They
+may be plain, gzipped or zipped. Which version it is, the data says.
+"""
+
+import os
+
+from absl import flags
+
+from bert_tf import command
+from bert_tf.tasks.squad_metrics import SquadScores, score_predictions
+from bert_tf.tasks.squad_references import read_null_odds, read_predictions, read_references
+
+
+def define_flags() -> None:
+    """Defines the command's flags; not on import, as other commands define some of the same."""
+    flags.DEFINE_string(
+        "null_odds",
+        None,
+        "SQuAD 2.0: a JSON object from question ids to numbers, the higher the likelier that there "
+        "is no answer. The thresholds that score best are searched.",
+    )
+    flags.DEFINE_float(
+        "null_threshold",
+        None,
+        "Count an answer as none where its --null_odds are above this. Without it the predictions "
+        "stand as they are.",
+    )
+    flags.DEFINE_string("output", None, "Write the numbers as JSON to this file, replacing it.")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command; ``argv`` holds the program's name, the data and the predictions."""
+    _, data, predictions = argv
+    values = flags.FLAGS
+    evaluate(data, predictions, values.null_odds, values.null_threshold, values.output)
+
+
+def evaluate(
+    data: str,
+    predictions: str,
+    null_odds: str | None = None,
+    null_threshold: float | None = None,
+    output: str | None = None,
+) -> SquadScores:
+    """Scores a file of predictions, prints a table and writes the numbers where told.
+
+    Args:
+        data: the SQuAD file, as ``read_json_document`` takes it; the next two likewise.
+        predictions: a JSON object from question ids to answers.
+        null_odds: a JSON object from question ids to numbers.
+        null_threshold: as ``score_predictions`` takes it.
+        output: the JSON file to write, with ``SquadScores.to_dict``'s keys.
+
+    Raises:
+        ValueError: a file is not what it should be, ``output`` is one of the files read, or an
+            option does not fit the data's version.
+        OSError: a file cannot be read or written.
+    """
+    inputs = [data, predictions, *([null_odds] if null_odds else [])]
+    if output and os.path.realpath(output) in map(os.path.realpath, inputs):
+        raise ValueError(f"--output={output} is one of the files to read: name another.")
+    references = read_references(data)
+    answers = read_predictions(predictions, references)
+    predicted = [name for name in references.answers if name in answers]
+    odds = read_null_odds(null_odds, predicted) if null_odds else None
+    scores = score_predictions(references, answers, odds, null_threshold)
+    _print_table(scores)
+    unknown = len(answers.keys() - references.answers.keys())
+    if unknown:
+        are_for = (
+            "prediction is for a question" if unknown == 1 else "predictions are for questions"
+        )
+        print(f"{unknown:,} {are_for} that {data} does not hold.")
+    if output:
+        # Only now: a table alone needs no TensorFlow.
+        from bert_tf.files import write_json
+
+        write_json(output, scores.to_dict())
+        print(f"Written: {output}")
+    return scores
+
+
+def _print_table(scores: SquadScores) -> None:
+    print(f"{'SQuAD ' + scores.version:<20} {'questions':>9} {'exact':>7} {'F1':>7}")
+    rows = {
+        "all": scores.overall,
+        "with an answer": scores.has_answer,
+        "without an answer": scores.no_answer,
+    }
+    for name, row in rows.items():
+        if row:
+            print(f"{name:<20} {row.total:>9,} {row.exact:>7.2f} {row.f1:>7.2f}")
+    if best := scores.thresholds:
+        for name, score, threshold in (
+            ("exact", best.best_exact, best.best_exact_threshold),
+            ("F1", best.best_f1, best.best_f1_threshold),
+        ):
+            print(f"Best {name} {score:.2f}, with --null_threshold={threshold!r}.")
+    if scores.missing:
+        shown = ", ".join([*scores.missing[:3], *(["..."] if len(scores.missing) > 3 else [])])
+        score_0 = "questions without a prediction score 0"
+        if len(scores.missing) == 1:
+            score_0 = "question without a prediction scores 0"
+        print(f"{len(scores.missing):,} {score_0}: {shown}")
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.run(main, arguments=("DATA", "PREDICTIONS"))

@@ -1,0 +1,1 @@
+"""Checkpoints of other libraries, and of this one: in and out."""

@@ -1,0 +1,126 @@
+"""Which model a checkpoint is, as JSON, for formats that have no word for it."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .checkpoint import Checkpoint, ModelSpec, Tokenization
+from .tensor_files import quote
+
+_FORMAT_VERSION = 1
+_ARGUMENTS = {
+    "BertEncoder": ("pooler",),
+    "BertPretrainer": ("mlm", "nsp", "pooler"),
+    "BertClassifier": ("num_classes", "dropout"),
+    "BertRegressor": ("dropout",),
+    "BertTokenClassifier": ("num_classes", "dropout", "pooler"),
+    "BertSpanPredictor": ("pooler",),
+    "BertMultipleChoice": ("dropout",),
+}
+
+
+class Description(NamedTuple):
+    """What the JSON says.
+
+    Attributes:
+        model: the class and its constructor's arguments.
+        labels: the classes' names; () where they have none.
+        multi_label: whether several classes may hold at once.
+        do_lower_case: how the tokenizer treats case; ``None`` where there is no tokenizer.
+    """
+
+    model: ModelSpec
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
+    do_lower_case: bool | None = None
+
+
+def describe(
+    model: ModelSpec,
+    labels: tuple[str, ...] = (),
+    multi_label: bool = False,
+    tokenization: Tokenization | None = None,
+) -> dict[str, Any]:
+    """The JSON object of a model.
+
+    >>> describe(ModelSpec("BertRegressor", {}))["class_name"]
+    'BertRegressor'
+    """
+    return {
+        "format_version": _FORMAT_VERSION,
+        "class_name": model.class_name,
+        "arguments": dict(model.arguments),
+        "labels": list(labels),
+        "multi_label": multi_label,
+        "do_lower_case": None if tokenization is None else tokenization.do_lower_case,
+    }
+
+
+def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The JSON object of a checkpoint's model."""
+    return describe(
+        checkpoint.model, checkpoint.labels, checkpoint.multi_label, checkpoint.tokenization
+    )
+
+
+def parse(values: Any, source: str) -> Description:
+    """Reads the JSON object, every value checked.
+
+    Args:
+        values: the parsed JSON.
+        source: what errors name as the place that the values came from.
+
+    Raises:
+        ValueError: a value is missing or is not what it has to be.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(
+            f"{source}: expected an object that describes a model, got {quote(values)}."
+        )
+    if values.get("format_version") != _FORMAT_VERSION:
+        raise ValueError(
+            f"{source}: format_version is {quote(values.get('format_version'))}, expected "
+            f"{_FORMAT_VERSION}: it was written by another version of this library."
+        )
+    model = check_model(values.get("class_name"), values.get("arguments"), source)
+    labels = values.get("labels", [])
+    classes = model.arguments.get("num_classes")
+    if not isinstance(labels, list) or (labels and len(labels) != classes):
+        raise ValueError(
+            f"{source}: labels is {quote(labels)}, expected a list of {classes or 'no'} names."
+        )
+    lower = values.get("do_lower_case")
+    return Description(
+        model,
+        tuple(str(label) for label in labels),
+        bool(values.get("multi_label", False)),
+        None if lower is None else bool(lower),
+    )
+
+
+def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
+    """A model's class and arguments, as a stranger's file gives them, checked.
+
+    Raises:
+        ValueError: there is no such class, or it cannot be made with the arguments.
+    """
+    if not isinstance(name, str) or name not in _ARGUMENTS:
+        raise ValueError(
+            f"{source}: class_name is {quote(name)}, expected one of {', '.join(_ARGUMENTS)}."
+        )
+    if not isinstance(arguments, Mapping):
+        raise ValueError(f"{source}: arguments is {quote(arguments)}, expected an object.")
+    for key, value in arguments.items():
+        if key not in _ARGUMENTS[name] or not _is_argument(key, value):
+            raise ValueError(f"{source}: {name} cannot be made with {key}={quote(value)}.")
+    if "num_classes" in _ARGUMENTS[name] and "num_classes" not in arguments:
+        raise ValueError(f"{source}: {name} needs num_classes among its arguments.")
+    return ModelSpec(name, dict(arguments))
+
+
+def _is_argument(key: str, value: Any) -> bool:
+    if key == "num_classes":
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if key == "dropout":
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value is None or (number and 0 <= value < 1)
+    return isinstance(value, bool) or (key == "pooler" and value is None)

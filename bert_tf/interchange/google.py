@@ -1,0 +1,188 @@
+"""google-research/bert's directories: ``bert_config.json``, ``bert_model.ckpt.*``, ``vocab.txt``.
+
+Kernels lie there as they do here, (inputs, outputs); the ``output_weights`` of the heads are
+(outputs, inputs). Source: google-research/bert ``modeling.py``, ``run_pretraining.py``,
+``run_classifier.py``, ``run_squad.py``.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.files import read_json_object, write_json
+from bert_tf.pipelines.vocabulary import save_vocabulary
+
+from . import bundles, description
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor
+from .spelling import Names, Spelling, transpose
+from .tokenizer_files import VOCABULARY, read_tokenization
+from .weights import expected_shapes
+
+CONFIG = "bert_config.json"
+BUNDLE = "bert_model.ckpt"
+# The key of bert_config.json under which this library keeps what Google's format has no word for.
+# Google's BertConfig takes any key.
+_DESCRIPTION = "bert_tf"
+
+_ENCODER_ROOMS = ("embeddings", "layer_", "pooler", "masked_lm")
+_ENCODER_NAMES = Names(
+    {
+        "embeddings/word_embeddings": "bert/embeddings/word_embeddings",
+        "embeddings/position_embeddings": "bert/embeddings/position_embeddings",
+        "embeddings/token_type_embeddings": "bert/embeddings/token_type_embeddings",
+        "embeddings/layer_norm": "bert/embeddings/LayerNorm",
+        "layer_{}/attention/query": "bert/encoder/layer_{}/attention/self/query",
+        "layer_{}/attention/key": "bert/encoder/layer_{}/attention/self/key",
+        "layer_{}/attention/value": "bert/encoder/layer_{}/attention/self/value",
+        "layer_{}/attention/output": "bert/encoder/layer_{}/attention/output/dense",
+        "layer_{}/attention_layer_norm": "bert/encoder/layer_{}/attention/output/LayerNorm",
+        "layer_{}/intermediate": "bert/encoder/layer_{}/intermediate/dense",
+        "layer_{}/output": "bert/encoder/layer_{}/output/dense",
+        "layer_{}/output_layer_norm": "bert/encoder/layer_{}/output/LayerNorm",
+        "pooler/dense": "bert/pooler/dense",
+        "masked_lm/dense": "cls/predictions/transform/dense",
+        "masked_lm/layer_norm": "cls/predictions/transform/LayerNorm",
+        "masked_lm/output_bias": "cls/predictions/output_bias",
+    },
+    {"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"},
+    transposed=False,
+)
+_HEAD_NAMES = Names(
+    {
+        "next_sentence/dense": "cls/seq_relationship/",
+        "classifier": "",
+        "regressor": "",
+        "token_classifier": "",
+        "choice": "",
+        "span": "cls/squad/",
+    },
+    {"kernel": "output_weights", "bias": "output_bias"},
+    transposed=True,
+)
+_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+
+
+def spell(name: str) -> Spelling:
+    """Google's name and layout of a weight."""
+    names = _ENCODER_NAMES if name.startswith(_ENCODER_ROOMS) else _HEAD_NAMES
+    return names.spell(name)
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether a path is a directory with a TensorFlow 1 checkpoint of BERT, or its prefix."""
+    prefix = bundles.find_prefix(path, BUNDLE)
+    return prefix is not None and _WORD_EMBEDDINGS in bundles.Bundle(prefix).shapes
+
+
+# === Reading ===
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """Opens a released model, or what ``run_pretraining.py`` and its kin saved.
+
+    Args:
+        path: the directory, or the checkpoint's prefix in it.
+
+    Raises:
+        ValueError: there is no config beside it, or it is no BERT's; or a file is damaged.
+    """
+    prefix = bundles.find_prefix(path, BUNDLE)
+    if prefix is None:
+        raise ValueError(f"{path} holds no TensorFlow checkpoint (NAME.index, NAME.data-...).")
+    folder = os.path.dirname(prefix)
+    config_path = os.path.join(folder, CONFIG)
+    values = read_json_object(config_path)
+    config = BertConfig.from_dict(values, config_path)
+    bundle = bundles.Bundle(prefix)
+    if _DESCRIPTION in values:
+        described = description.parse(values[_DESCRIPTION], f"{config_path}, {_DESCRIPTION}")
+    else:
+        described = description.Description(_model_spec(bundle.shapes))
+    tensors = {}
+    for name in expected_shapes(config, described.model):
+        spelling = spell(name)
+        if spelling.name in bundle.shapes:
+            tensor = bundle.tensor(spelling.name)
+            tensors[name] = transpose(tensor) if spelling.transposed else tensor
+    used = {tensor.names[0] for tensor in tensors.values()}
+    lower = described.do_lower_case
+    tokenization, notes = read_tokenization(folder, _casing(folder) if lower is None else lower)
+    return Checkpoint(
+        path=path,
+        format="google_tf1",
+        config=config,
+        model=described.model,
+        tensors=tensors,
+        unused=tuple(sorted(set(bundle.shapes) - used)),
+        tokenization=tokenization,
+        labels=described.labels,
+        multi_label=described.multi_label,
+        notes=notes,
+    )
+
+
+def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
+    """Which of Google's scripts saved the checkpoint."""
+    if spell("span/kernel").name in shapes:
+        return ModelSpec("BertSpanPredictor", {"pooler": True})
+    if spell("classifier/kernel").name in shapes:
+        classes = shapes[spell("classifier/kernel").name][0]
+        return ModelSpec("BertClassifier", {"num_classes": classes})
+    pooler = spell("pooler/dense/kernel").name in shapes
+    masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
+    next_sentence = any(name.startswith("cls/seq_relationship/") for name in shapes)
+    if masked_lm or next_sentence:
+        heads = {"mlm": masked_lm, "nsp": next_sentence, "pooler": pooler or next_sentence}
+        return ModelSpec("BertPretrainer", heads)
+    return ModelSpec("BertEncoder", {"pooler": pooler})
+
+
+def _casing(folder: str) -> bool | None:
+    """What a released model's directory is called says its casing, as in Google's scripts."""
+    name = os.path.basename(os.path.abspath(folder)).lower()
+    if "uncased" in name or re.match(r"(chinese|multilingual)_l-12", name):
+        return True
+    return False if "cased" in name else None
+
+
+# === Writing ===
+
+
+def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
+    """Writes a directory with the names and shapes of the released files.
+
+    Args:
+        checkpoint: what to write; complete.
+        path: an existing directory.
+
+    Returns:
+        Where each weight went, by its name here.
+    """
+    values = {
+        **checkpoint.config.to_dict(),
+        _DESCRIPTION: description.describe_checkpoint(checkpoint),
+    }
+    write_json(os.path.join(path, CONFIG), values)
+    if checkpoint.tokenization is not None:
+        save_vocabulary(os.path.join(path, VOCABULARY), checkpoint.tokenization.vocabulary)
+    spellings = {name: spell(name) for name in checkpoint.tensors}
+    bundles.write(
+        os.path.join(path, BUNDLE),
+        (
+            (spelling.name, _stored(checkpoint.tensors[name], spelling.transposed))
+            for name, spelling in spellings.items()
+        ),
+    )
+    return {name: spelling.name for name, spelling in spellings.items()}
+
+
+def _stored(tensor: StoredTensor, transposed: bool) -> StoredTensor:
+    """The tensor as it will lie there: TensorFlow 1 restores a float32 from a float32 alone."""
+    there = transpose(tensor) if transposed else tensor
+    return dataclasses.replace(
+        there, dtype="float32", read=lambda: there.read().astype(np.float32, copy=False)
+    )

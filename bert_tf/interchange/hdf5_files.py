@@ -1,0 +1,124 @@
+"""HDF5 files as Keras writes them, ``NAME.weights.h5``, read as data from a stranger.
+
+HDF5 can do more than hold arrays: a link may lead into another file, a dataset may be kept in
+another file or be put together from several, an element may be of any length. Keras uses none of
+it, and nothing of it is followed here.
+"""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+import h5py
+import ml_dtypes
+import numpy as np
+import tensorflow as tf
+
+from .tensor_files import Entry, check_unchanged, file_state, quote, readable
+
+_NUMBERS = "fiub"  # NumPy's kinds: floats, integers, unsigned integers, booleans
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def open_file(path: str) -> dict[str, Entry]:
+    """Opens a file no further than the names, types and shapes of its datasets.
+
+    Args:
+        path: on any file system of TensorFlow.
+
+    Returns:
+        Every dataset by its path in the file, without the first slash, in the order of the paths.
+
+    Raises:
+        ValueError: the file is damaged or cut off; or it has a link that is not a plain one, or a
+            dataset that is not a whole array of numbers kept in this file.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.weights.h5")
+    >>> with h5py.File(path, "w") as file:
+    ...     file["layers/dense/vars/0"] = np.ones((2, 3), "float32")
+    >>> entries = open_file(path)
+    >>> {name: (entry.dtype, entry.shape) for name, entry in entries.items()}
+    {'layers/dense/vars/0': ('float32', (2, 3))}
+    """
+    state = file_state(path)
+    entries = {}
+    with _opened(path) as file:
+        for name, dataset in _datasets(file, path):
+            dtype = _checked_dtype(dataset, state[0], f"{path}: {quote(name)}")
+            read = functools.partial(_read, path, state, name, dtype)
+            entries[name] = Entry(name, dtype.name, tuple(dataset.shape), read)
+    return dict(sorted(entries.items()))
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[h5py.File]:
+    """The open file; the errors of HDF5 become sentences."""
+    with contextlib.ExitStack() as stack:
+        try:
+            source = path
+            if "://" in path:  # HDF5 itself opens local files alone
+                source = stack.enter_context(tf.io.gfile.GFile(path, "rb"))
+            with readable(path), h5py.File(source, "r") as file:
+                yield file
+        except (OSError, RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
+            raise ValueError(
+                f"{path} is not an HDF5 file that can be read, it is damaged or cut off: "
+                f"{' '.join(str(error).split()) or type(error).__name__}."
+            ) from error
+
+
+def _datasets(file: h5py.File, path: str) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Every dataset, and its path from the file's root."""
+    # A list and no recursion: how deep the groups lie is the stranger's choice.
+    waiting = [("", file["/"])]
+    seen = {h5py.h5o.get_info(file["/"].id).addr}
+    while waiting:
+        prefix, group = waiting.pop()
+        for key in group:
+            name = prefix + key
+            kind = type(group.get(key, getlink=True))
+            if kind is not h5py.HardLink:
+                raise ValueError(
+                    f"{path}: {quote(name)} is a link of the kind {kind.__name__}, which may lead "
+                    "anywhere: Keras writes none, and none is followed."
+                )
+            found = group[key]
+            if isinstance(found, h5py.Dataset):
+                yield name, found
+            elif isinstance(found, h5py.Group):
+                address = h5py.h5o.get_info(found.id).addr
+                if address in seen:
+                    raise ValueError(
+                        f"{path}: the group {quote(name)} stands in the file twice, or within "
+                        "itself: Keras writes no such file."
+                    )
+                seen.add(address)
+                waiting.append((f"{name}/", found))
+
+
+def _checked_dtype(dataset: h5py.Dataset, file_size: int, where: str) -> np.dtype:
+    """A dataset's type, once it is seen to be a whole array of numbers kept in this file."""
+    if dataset.is_virtual or dataset.external:
+        raise ValueError(f"{where} is kept in other files: Keras writes none such; refused.")
+    dtype = dataset.dtype
+    if dtype.kind == "V" and dtype.itemsize == 2 and str(dataset.attrs.get("dtype")) == "bfloat16":
+        dtype = _BFLOAT16
+    elif dtype.kind not in _NUMBERS or dataset.shape is None:
+        raise ValueError(
+            f"{where} is of the type {quote(dataset.dtype)}: expected an array of numbers."
+        )
+    size = dataset.size * dtype.itemsize
+    if not size <= dataset.id.get_storage_size() <= file_size:
+        raise ValueError(
+            f"{where} is {size:,} bytes large, of which the file of {file_size:,} bytes holds "
+            f"{dataset.id.get_storage_size():,}: it is compressed, never written or cut off."
+        )
+    return dtype
+
+
+def _read(path: str, state: tuple[int, int], name: str, dtype: np.dtype) -> np.ndarray:
+    check_unchanged(path, state)
+    with _opened(path) as file:
+        value: np.ndarray = file[name][()]
+    return np.asarray(value).view(dtype) if dtype == _BFLOAT16 else np.asarray(value)

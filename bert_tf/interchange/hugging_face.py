@@ -1,0 +1,215 @@
+"""Hugging Face directories: config, safetensors or pickled weights, tokenizer.
+
+Old files say ``gamma`` and ``beta`` for ``weight`` and ``bias`` of a normalisation, some names
+begin with ``bert.`` and some do not; both are read. Matrices are (outputs, inputs) there.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.files import read_json_object, write_json
+
+from . import safetensors, torch_files
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor
+from .hugging_face_config import architecture_of, config_values, model_spec, read_labels
+from .spelling import Names, transpose
+from .tensor_files import Entry, quote
+from .tokenizer_files import read_tokenization, write_tokenization
+from .weights import expected_shapes, heads
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+_SHARDED = "model.safetensors.index.json"
+_PICKLED = "pytorch_model.bin"
+_PICKLED_SHARDED = "pytorch_model.bin.index.json"
+
+_PREFIX = "bert."
+_OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+# The masked-LM head's matrix and bias, stored twice in old files.
+_DECODER_WEIGHT = "cls.predictions.decoder.weight"
+_DECODER_BIAS = "cls.predictions.decoder.bias"
+_WORD_EMBEDDINGS = "embeddings/word_embeddings"
+_OUTPUT_BIAS = "masked_lm/output_bias"
+
+NAMES = Names(
+    {
+        "embeddings/word_embeddings": "embeddings.word_embeddings.weight",
+        "embeddings/position_embeddings": "embeddings.position_embeddings.weight",
+        "embeddings/token_type_embeddings": "embeddings.token_type_embeddings.weight",
+        "embeddings/layer_norm": "embeddings.LayerNorm",
+        "layer_{}/attention/query": "encoder.layer.{}.attention.self.query",
+        "layer_{}/attention/key": "encoder.layer.{}.attention.self.key",
+        "layer_{}/attention/value": "encoder.layer.{}.attention.self.value",
+        "layer_{}/attention/output": "encoder.layer.{}.attention.output.dense",
+        "layer_{}/attention_layer_norm": "encoder.layer.{}.attention.output.LayerNorm",
+        "layer_{}/intermediate": "encoder.layer.{}.intermediate.dense",
+        "layer_{}/output": "encoder.layer.{}.output.dense",
+        "layer_{}/output_layer_norm": "encoder.layer.{}.output.LayerNorm",
+        "pooler/dense": "pooler.dense",
+        "masked_lm/dense": "cls.predictions.transform.dense",
+        "masked_lm/layer_norm": "cls.predictions.transform.LayerNorm",
+        "masked_lm/output_bias": "cls.predictions.bias",
+        "next_sentence/dense": "cls.seq_relationship",
+        "classifier": "classifier",
+        "regressor": "classifier",
+        "token_classifier": "classifier",
+        "choice": "classifier",
+        "span": "qa_outputs",
+    },
+    {"kernel": ".weight", "bias": ".bias", "gamma": ".weight", "beta": ".bias"},
+    transposed=True,
+)
+_ENCODER_ROOMS = ("embeddings", "layer_", "pooler")
+
+_WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether a directory looks like Hugging Face's."""
+    return tf.io.gfile.exists(os.path.join(path, CONFIG)) and any(
+        tf.io.gfile.exists(os.path.join(path, name))
+        for name in (WEIGHTS, _SHARDED, _PICKLED, _PICKLED_SHARDED)
+    )
+
+
+# === Reading ===
+
+
+def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
+    """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub.
+
+    Args:
+        path: the directory.
+        allow_pickle: whether ``pytorch_model.bin`` may be unpickled where there is no safetensors
+            file.
+
+    Raises:
+        ValueError: the config is no BERT's, a file is damaged, only a pickle is there and
+            ``allow_pickle`` is false, or the decoder is not tied to the embeddings.
+    """
+    values = read_json_object(os.path.join(path, CONFIG))
+    config = BertConfig.from_dict(values, os.path.join(path, CONFIG))
+    stored = _normalised(_open_tensors(path, allow_pickle), path)
+    shapes = {name: tuple(entry.shape) for name, entry in stored.items()}
+    spec, notes = model_spec(values, shapes, os.path.join(path, CONFIG))
+    tensors = {}
+    for name in expected_shapes(config, spec):
+        spelling = NAMES.spell(name)
+        if spelling.name in stored:
+            tensors[name] = _stored(stored.pop(spelling.name), spelling.transposed)
+    _take_decoder(path, spec, stored, tensors)
+    tokenization, tokenizer_notes = read_tokenization(path)
+    return Checkpoint(
+        path=path,
+        format="huggingface",
+        config=config,
+        model=spec,
+        tensors=tensors,
+        unused=tuple(sorted(entry.name for entry in stored.values())),
+        tokenization=tokenization,
+        labels=read_labels(values, spec),
+        multi_label=values.get("problem_type") == "multi_label_classification",
+        notes=(*notes, *tokenizer_notes),
+    )
+
+
+def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, Entry]:
+    for name in (WEIGHTS, _SHARDED, _PICKLED, _PICKLED_SHARDED):
+        file = os.path.join(path, name)
+        if not tf.io.gfile.exists(file):
+            continue
+        if name == WEIGHTS:
+            return safetensors.open_file(file).tensors
+        if name == _SHARDED:
+            return safetensors.open_sharded(file)
+        return torch_files.open_pytorch_bin(file, allow_pickle)
+    raise ValueError(f"{path} has neither {WEIGHTS} nor {_PICKLED}, whole or in shards.")
+
+
+def _normalised(entries: Mapping[str, Entry], path: str) -> dict[str, Entry]:
+    """The tensors by their names of today, without ``bert.``."""
+    stored: dict[str, Entry] = {}
+    for entry in entries.values():
+        name = entry.name.removeprefix(_PREFIX)
+        for old, new in _OLD_LEAVES.items():
+            name = name.replace(old, new)
+        if name in stored:
+            raise ValueError(
+                f"{path} has both {quote(stored[name].name)} and {quote(entry.name)}, which mean "
+                "the same weight: remove one of them."
+            )
+        stored[name] = entry
+    return stored
+
+
+def _stored(entry: Entry, transposed: bool) -> StoredTensor:
+    tensor = StoredTensor((entry.name,), tuple(entry.shape), entry.dtype, entry.read)
+    return transpose(tensor) if transposed else tensor
+
+
+def _take_decoder(
+    path: str, spec: ModelSpec, stored: dict[str, Entry], tensors: dict[str, StoredTensor]
+) -> None:
+    """Takes the decoder's copies of the embeddings and of the bias, if copies they are."""
+    for decoder, name in ((_DECODER_WEIGHT, _WORD_EMBEDDINGS), (_DECODER_BIAS, _OUTPUT_BIAS)):
+        if decoder not in stored or "masked_lm" not in heads(spec):
+            continue
+        entry = stored.pop(decoder)
+        tensor = tensors.get(name)
+        if tensor is None:
+            tensors[name] = _stored(entry, transposed=False)
+        elif tensor.shape != tuple(entry.shape) or not np.array_equal(tensor.read(), entry.read()):
+            raise ValueError(
+                f"{path}: {decoder} differs from {tensor.names[0]}: in BERT as published the "
+                "masked-LM head multiplies by the word embeddings, and no other can be built."
+            )
+        else:
+            tensors[name] = dataclasses.replace(tensor, names=(*tensor.names, entry.name))
+
+
+# === Writing ===
+
+
+def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
+    """Writes a directory that ``from_pretrained`` loads with nothing missing or unexpected.
+
+    Args:
+        checkpoint: what to write; complete.
+        path: an existing directory.
+
+    Returns:
+        Where each weight went, by its name here. What Hugging Face's class has no place for (the
+        pooler of a token classifier) is not among them.
+    """
+    spec = checkpoint.model
+    architecture = architecture_of(spec)
+    write_json(os.path.join(path, CONFIG), config_values(checkpoint))
+    if checkpoint.tokenization is not None:
+        write_tokenization(path, checkpoint.tokenization, checkpoint.config.max_position_embeddings)
+    went = {
+        name: _spell(name, architecture)
+        for name in checkpoint.tensors
+        if not (name.startswith("pooler/") and architecture in _WITHOUT_POOLER)
+    }
+    safetensors.write_file(
+        os.path.join(path, WEIGHTS), _entries(checkpoint, went), {"format": "pt"}
+    )
+    return went
+
+
+def _spell(name: str, architecture: str) -> str:
+    prefix = _PREFIX if name.startswith(_ENCODER_ROOMS) and architecture != "BertModel" else ""
+    return prefix + NAMES.spell(name).name
+
+
+def _entries(checkpoint: Checkpoint, went: Mapping[str, str]) -> Iterable[Entry]:
+    for name, there in went.items():
+        tensor = checkpoint.tensors[name]
+        if NAMES.spell(name).transposed:
+            tensor = transpose(tensor)
+        yield Entry(there, tensor.dtype, tensor.shape, tensor.read)

@@ -1,0 +1,136 @@
+"""Which model a Hugging Face ``config.json`` describes, and the ``config.json`` of a model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.pipelines.vocabulary import PAD_TOKEN
+
+from .checkpoint import Checkpoint, ModelSpec
+from .description import check_model
+from .tensor_files import quote
+
+_ARCHITECTURES = {
+    "BertEncoder": "BertModel",
+    "BertClassifier": "BertForSequenceClassification",
+    "BertRegressor": "BertForSequenceClassification",
+    "BertTokenClassifier": "BertForTokenClassification",
+    "BertSpanPredictor": "BertForQuestionAnswering",
+    "BertMultipleChoice": "BertForMultipleChoice",
+}
+# Names of activations that Hugging Face spells in another way.
+_ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
+
+
+def model_spec(
+    values: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], source: str
+) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Which model it is: the tensors say, and the architecture's name where they leave it open.
+
+    Args:
+        values: the parsed ``config.json``.
+        shapes: the tensors' shapes by their names, without ``bert.``.
+        source: the path of the config, for notes.
+
+    Returns:
+        The model, and sentences on what was assumed.
+
+    Raises:
+        ValueError: the classifier has no classes, or its dropout is no rate.
+    """
+    pooler = "pooler.dense.weight" in shapes
+    if "qa_outputs.weight" in shapes:
+        return ModelSpec("BertSpanPredictor", {"pooler": pooler}), ()
+    if "classifier.weight" in shapes:
+        classes = next(iter(shapes["classifier.weight"]), 0)
+        spec, notes = _classifier_spec(values, classes, pooler, source)
+        return check_model(spec.class_name, spec.arguments, source), notes
+    masked_lm = any(name.startswith("cls.predictions.") for name in shapes)
+    next_sentence = any(name.startswith("cls.seq_relationship.") for name in shapes)
+    if masked_lm or next_sentence:
+        heads = {"mlm": masked_lm, "nsp": next_sentence, "pooler": pooler or next_sentence}
+        return ModelSpec("BertPretrainer", heads), ()
+    return ModelSpec("BertEncoder", {"pooler": pooler}), ()
+
+
+def _classifier_spec(
+    values: Mapping[str, Any], classes: int, pooler: bool, source: str
+) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Whose ``classifier`` it is: of sequences, tokens or choices."""
+    dropout = values.get("classifier_dropout")
+    arguments: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
+    notes: tuple[str, ...] = ()
+    named = values.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named else None
+    if architecture not in _ARCHITECTURES.values():
+        kind = "BertForSequenceClassification" if pooler else "BertForTokenClassification"
+        notes = (
+            f"{source} names the architecture {quote(architecture)}, which does not say what the "
+            f"classifier classifies: it is taken as {kind}'s.",
+        )
+        architecture = kind
+    if architecture == "BertForTokenClassification":
+        arguments |= {"num_classes": classes, "pooler": pooler}
+        return ModelSpec("BertTokenClassifier", arguments), notes
+    if architecture == "BertForMultipleChoice":
+        return ModelSpec("BertMultipleChoice", arguments), notes
+    if classes == 1 and values.get("problem_type") in (None, "regression"):
+        return ModelSpec("BertRegressor", arguments), notes
+    return ModelSpec("BertClassifier", {"num_classes": classes, **arguments}), notes
+
+
+def read_labels(values: Mapping[str, Any], spec: ModelSpec) -> tuple[str, ...]:
+    """The names of the classes; () where they are the ones made up by default."""
+    names = values.get("id2label")
+    classes = spec.arguments.get("num_classes")
+    if not isinstance(names, Mapping) or classes is None:
+        return ()
+    defaults = _default_labels(classes)
+    labels = tuple(str(names.get(str(index), defaults[index])) for index in range(classes))
+    return () if labels == defaults else labels
+
+
+def _default_labels(classes: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{index}" for index in range(classes))
+
+
+def architecture_of(spec: ModelSpec) -> str:
+    """Hugging Face's class for a model."""
+    if spec.class_name != "BertPretrainer":
+        return _ARCHITECTURES[spec.class_name]
+    if not spec.arguments.get("mlm", True):
+        return "BertForNextSentencePrediction"
+    return "BertForPreTraining" if spec.arguments.get("nsp", True) else "BertForMaskedLM"
+
+
+def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The ``config.json`` of a checkpoint."""
+    config, spec = checkpoint.config, checkpoint.model
+    values = {
+        "architectures": [architecture_of(spec)],
+        "model_type": "bert",
+        **config.to_dict(),
+        "hidden_act": _ACTIVATIONS.get(config.hidden_act, config.hidden_act),
+        "position_embedding_type": "absolute",
+        "pad_token_id": 0,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        "dtype": checkpoint.tensors["embeddings/word_embeddings"].dtype,
+    }
+    tokenization = checkpoint.tokenization
+    if tokenization is not None:
+        values["pad_token_id"] = tokenization.vocabulary.index(PAD_TOKEN)
+    if "dropout" in spec.arguments:
+        values["classifier_dropout"] = spec.arguments["dropout"]
+    classes = spec.arguments.get("num_classes")
+    if spec.class_name == "BertRegressor":
+        classes = 1
+        values["problem_type"] = "regression"
+    elif checkpoint.multi_label:
+        values["problem_type"] = "multi_label_classification"
+    elif spec.class_name == "BertClassifier":
+        values["problem_type"] = "single_label_classification"
+    if classes is not None:
+        labels = checkpoint.labels or _default_labels(classes)
+        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        values["label2id"] = {label: index for index, label in enumerate(labels)}
+    return values

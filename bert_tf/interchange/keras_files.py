@@ -1,0 +1,254 @@
+"""``.keras`` files of this library's models.
+
+They are Keras' own, made by Keras' own saving. What Keras has no place for, the vocabulary, the
+casing and the labels, stands under a key of this library in ``metadata.json``, which Keras does
+not read when it loads.
+"""
+
+import json
+import lzma
+import os
+import re
+import tempfile
+import zipfile
+import zlib
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.files import read_json_object, write_json
+from bert_tf.pipelines.vocabulary import validate_vocabulary
+
+from . import description, hdf5_files
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
+from .tensor_files import Entry, quote
+from .weights import (
+    MODEL_CLASSES,
+    assign,
+    build_model,
+    check_fused,
+    expected_shapes,
+    split_columns,
+)
+
+SUFFIX = ".keras"
+_CONFIG = "config.json"
+_METADATA = "metadata.json"
+_WEIGHTS = "model.weights.h5"
+_PACKAGE = "bert_tf"
+_DESCRIPTION = "bert_tf"
+# Keras does not compress, and numbers hardly can be: what grows more when it is unpacked is a bomb.
+_MAX_GROWTH = 2
+_SPARE_BYTES = 1 << 20
+_MAX_TEXT_BYTES = 64 << 20
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+)
+
+# Where Keras puts the variables of a model's attributes, for the names of ``checkpoint``.
+_BLOCK = re.compile(r"layer_(\d+)/")
+_PLACES = {
+    "embeddings/word_embeddings": "bert_embeddings/vars/0",
+    "embeddings/position_embeddings": "bert_embeddings/vars/1",
+    "embeddings/token_type_embeddings": "bert_embeddings/vars/2",
+    "embeddings/layer_norm": "bert_embeddings/layer_norm",
+    "attention/query_key_value": "attention/query_key_value",
+    "attention/output": "attention/attention_output",
+    "attention_layer_norm": "attention_layer_norm",
+    "intermediate": "intermediate",
+    "output": "feed_forward_output",
+    "output_layer_norm": "output_layer_norm",
+    "pooler/dense": "pooler/dense",
+    "masked_lm/output_bias": "masked_lm_head/vars/0",
+    "masked_lm/dense": "masked_lm_head/dense",
+    "masked_lm/layer_norm": "masked_lm_head/layer_norm",
+    "next_sentence/dense": "next_sentence_head/dense",
+    "classifier": "dense",
+    "regressor": "dense",
+    "token_classifier": "dense",
+    "choice": "dense",
+    "span": "dense",
+}
+_LEAVES = {"kernel": "vars/0", "bias": "vars/1", "gamma": "vars/0", "beta": "vars/1"}
+_ENCODER_ROOMS = ("embeddings", "layer_", "pooler")
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether a path is a ``.keras`` file."""
+    return path.endswith(SUFFIX) and os.path.isfile(path)
+
+
+# === Reading ===
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """Opens a ``.keras`` file of one of this library's models; nothing in it is deserialised.
+
+    Raises:
+        ValueError: the file is damaged, or is of another model.
+    """
+    # The weights are read from a copy outside the archive, which goes when no tensor needs it.
+    folder = tempfile.TemporaryDirectory(prefix="bert_tf-")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            config, spec = _read_model(archive, path)
+            described, tokenization = _read_description(archive, path)
+            limit = _MAX_GROWTH * os.path.getsize(path) + _SPARE_BYTES
+            _check_size(archive, _WEIGHTS, limit, path)
+            unpacked = archive.extract(_WEIGHTS, folder.name)
+    except _UNREADABLE as error:
+        raise ValueError(f"{path} is not a .keras file that can be read: {error}.") from error
+    try:
+        stored = hdf5_files.open_file(unpacked)
+    except ValueError as error:
+        raise ValueError(str(error).replace(unpacked, f"{path}, {_WEIGHTS}")) from error
+    tensors, used = {}, set()
+    for name in expected_shapes(config, spec):
+        whole, columns = split_columns(name, config.hidden_size)
+        place = _place(whole, spec)
+        if place not in stored:
+            continue
+        entry = stored[place]
+        if columns:
+            check_fused(entry.shape, config.hidden_size, f"{path}: {place}")
+        tensors[name] = _tensor(entry, columns, folder)
+        used.add(place)
+    notes = () if tokenization else (f"No preprocessor is made: {path} has no vocabulary.",)
+    return Checkpoint(
+        path=path,
+        format="keras",
+        config=config,
+        model=spec,
+        tensors=tensors,
+        unused=tuple(sorted(set(stored) - used)),
+        tokenization=tokenization,
+        labels=described.labels if described else (),
+        multi_label=described.multi_label if described else False,
+        notes=notes,
+    )
+
+
+def _read_model(archive: zipfile.ZipFile, path: str) -> tuple[BertConfig, ModelSpec]:
+    """The config and the class, checked: nothing else of ``config.json`` is used."""
+    values = _read_json(archive, _CONFIG, path)
+    # By the name that Keras goes by.
+    registered = values.get("registered_name")
+    if registered not in [f"{_PACKAGE}>{name}" for name in MODEL_CLASSES]:
+        raise ValueError(
+            f"{path} holds a {quote(registered or values.get('class_name'))}, expected a model of "
+            f"this library: {', '.join(MODEL_CLASSES)}."
+        )
+    name = registered.removeprefix(f"{_PACKAGE}>")
+    given = values.get("config")
+    if not isinstance(given, dict) or not isinstance(given.get("config"), dict):
+        raise ValueError(f"{path}: {_CONFIG} has no sizes of a BERT under config.")
+    known = ("config", "name", "dtype", "trainable")
+    arguments = {key: value for key, value in given.items() if key not in known}
+    spec = description.check_model(name, arguments, f"{path}, {_CONFIG}")
+    return BertConfig.from_dict(given["config"], f"{path}, {_CONFIG}"), spec
+
+
+def _read_description(
+    archive: zipfile.ZipFile, path: str
+) -> tuple[description.Description | None, Tokenization | None]:
+    values = _read_json(archive, _METADATA, path).get(_DESCRIPTION)
+    if values is None:
+        return None, None
+    described = description.parse(values, f"{path}, {_METADATA}")
+    vocabulary = values.get("vocabulary")
+    if described.do_lower_case is None or not isinstance(vocabulary, list):
+        return described, None
+    pieces = tuple(str(piece) for piece in vocabulary)
+    validate_vocabulary(pieces, path)
+    return described, Tokenization(pieces, described.do_lower_case)
+
+
+def _read_json(archive: zipfile.ZipFile, name: str, path: str) -> dict[str, Any]:
+    _check_size(archive, name, _MAX_TEXT_BYTES, path)
+    try:
+        values = json.loads(archive.read(name))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {name} in it is not JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: {name} in it is a {type(values).__name__}, not an object.")
+    return values
+
+
+def _check_size(archive: zipfile.ZipFile, name: str, limit: int, path: str) -> None:
+    size = archive.getinfo(name).file_size
+    if size > limit:
+        raise ValueError(
+            f"{path}: {name} in it would unpack to {size:,} bytes, expected at most {limit:,}."
+        )
+
+
+def _place(whole: str, spec: ModelSpec) -> str:
+    """The path of a variable in ``model.weights.h5``."""
+    block = _BLOCK.match(whole)
+    module = _BLOCK.sub("", whole, count=1)
+    leaf = ""
+    if module not in _PLACES:
+        module, leaf = module.rsplit("/", 1)
+    place = _PLACES[module] + (f"/{_LEAVES[leaf]}" if leaf else "")
+    if block:
+        number = int(block[1])
+        place = f"transformer_block{f'_{number}' if number else ''}/{place}"
+    inside = whole.startswith(_ENCODER_ROOMS) and spec.class_name != "BertEncoder"
+    return f"layers/bert_encoder/layers/{place}" if inside else f"layers/{place}"
+
+
+def _tensor(
+    entry: Entry, columns: tuple[int, int] | None, folder: tempfile.TemporaryDirectory[str]
+) -> StoredTensor:
+    shape = (*entry.shape[:-1], columns[1]) if columns else entry.shape
+
+    def read() -> np.ndarray:
+        # Held by the closure: the folder lives as long as a tensor that lies in it.
+        if not os.path.isdir(folder.name):
+            raise ValueError(f"{folder.name}, where the weights were unpacked, is gone.")
+        value = entry.read()
+        return value[..., columns[0] : sum(columns)] if columns else value
+
+    return StoredTensor((entry.name,), shape, entry.dtype, read)
+
+
+# === Writing ===
+
+
+def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
+    """Writes a file for ``keras.saving.load_model(safe_mode=True)`` after ``import bert_tf``.
+
+    Args:
+        checkpoint: what to write; complete.
+        path: the file, ending in ``.keras``.
+
+    Returns:
+        Where each weight went, by its name in ``checkpoint``.
+    """
+    model = build_model(checkpoint.config, checkpoint.model, dtype="float32")
+    assign(model, checkpoint.tensors)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
+        # As a folder: Keras makes a .keras file in memory, which takes the model's size again.
+        saved = os.path.join(folder, "model")
+        keras.saving.save_model(model, saved, zipped=False)
+        del model
+        metadata = read_json_object(os.path.join(saved, _METADATA))
+        metadata[_DESCRIPTION] = description.describe_checkpoint(checkpoint)
+        if checkpoint.tokenization is not None:
+            metadata[_DESCRIPTION]["vocabulary"] = checkpoint.tokenization.vocabulary
+        write_json(os.path.join(saved, _METADATA), metadata)
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in (_METADATA, _CONFIG, _WEIGHTS):
+                archive.write(os.path.join(saved, name), name)
+    return {
+        name: _place(split_columns(name, checkpoint.config.hidden_size)[0], checkpoint.model)
+        for name in checkpoint.tensors
+    }

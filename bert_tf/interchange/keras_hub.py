@@ -1,0 +1,292 @@
+"""KerasHub presets: ``config.json``, ``task.json``, ``*.weights.h5``, ``assets/tokenizer``.
+
+A preset says nothing of activation and epsilon, which KerasHub's classes fix: tanh GELU and 1e-12
+in ``BertBackbone``, the GELU by the error function and 1e-5 in its masked-LM head. Kernels are
+(inputs, outputs) as here, those of attention divided into heads. Source: keras-hub
+``models/bert/bert_backbone.py``, ``layers/modeling/masked_lm_head.py``, ``utils/preset_utils.py``.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.files import read_json_object
+from bert_tf.pipelines.vocabulary import load_vocabulary
+
+from . import hdf5_files
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
+from .multi_head import merge_heads
+from .tensor_files import Entry, quote
+
+CONFIG = "config.json"
+TASK = "task.json"
+_TOKENIZER = "tokenizer.json"
+_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
+_WEIGHTS = "model.weights.h5"
+_SHARDED = "model.weights.json"
+_TASK_WEIGHTS = "task.weights.h5"
+
+_LIBRARIES = ("keras_hub", "keras_nlp")  # its name, and its name until 2024
+_SIZES = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
+_MASKED_LM = "BertMaskedLM"
+_MASKED_LM_ARGUMENTS = {
+    "mlm": True,
+    "nsp": False,
+    "pooler": True,
+    "mlm_activation": "gelu",
+    "mlm_layer_norm_eps": 1e-5,
+}
+_CLASSIFIERS = ("BertTextClassifier", "BertClassifier")  # the second is its older name
+
+# A layer's place in the file, by class and number; Keras 2 called the first folder otherwise.
+_PLACE = re.compile(r"(?:layers|_layer_checkpoint_dependencies)/(.+)/vars/([01])")
+_BLOCK = re.compile(r"transformer_encoder(?:_([1-9][0-9]*))?/(.+)")
+_BLOCK_MODULES = {
+    "self_attention_layer/query_dense": "attention/query",
+    "self_attention_layer/key_dense": "attention/key",
+    "self_attention_layer/value_dense": "attention/value",
+    "self_attention_layer/output_dense": "attention/output",
+    "self_attention_layer_norm": "attention_layer_norm",
+    "feedforward_intermediate_dense": "intermediate",
+    "feedforward_output_dense": "output",
+    "feedforward_layer_norm": "output_layer_norm",
+}
+_BACKBONE_MODULES = {
+    "reversible_embedding": "embeddings/word_embeddings",
+    "position_embedding": "embeddings/position_embeddings",
+    "embedding": "embeddings/token_type_embeddings",
+    "layer_normalization": "embeddings/layer_norm",
+    "dense": "pooler/dense",
+}
+_MASKED_LM_MODULES = {
+    "masked_lm_head": "masked_lm/output_bias",
+    "masked_lm_head/intermediate_dense": "masked_lm/dense",
+    "masked_lm_head/intermediate_layer_norm": "masked_lm/layer_norm",
+}
+_CLASSIFIER_MODULES = {"dense": "classifier"}
+# In the order of a layer's variables.
+_LEAVES = {"layer_norm": ("/gamma", "/beta"), "embeddings": ("",), "output_bias": ("",)}
+_DENSE_LEAVES = ("/kernel", "/bias")
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether a path is a directory with a preset of KerasHub, of BERT or of another model."""
+    file = os.path.join(path, CONFIG)
+    if not tf.io.gfile.exists(file):
+        return False
+    try:
+        values = read_json_object(file)
+    except ValueError:
+        return False
+    module, registered = str(values.get("module")), str(values.get("registered_name"))
+    return "class_name" in values and (
+        module.split(".")[0] in _LIBRARIES or registered.split(">")[0] in _LIBRARIES
+    )
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """Opens a directory that ``save_to_preset`` made, of a backbone or of a task.
+
+    ``BertMaskedLM`` becomes a ``BertPretrainer`` without next-sentence head, ``BertTextClassifier``
+    a ``BertClassifier``, anything else the encoder. Nothing is deserialised: the JSON files are
+    read as JSON, the weights as arrays. A tensor's name is its file's and its path in the file.
+
+    Args:
+        path: the directory, on any file system of TensorFlow.
+
+    Raises:
+        ValueError: the preset is no BERT's, a file is missing or damaged, or a size is.
+    """
+    source = os.path.join(path, CONFIG)
+    config = _read_config(source)
+    model, head_modules, notes = _read_task(path, config)
+    tensors: dict[str, StoredTensor] = {}
+    unused = []
+    for stored_name, entry in _entries(path):
+        in_task = stored_name.startswith(_TASK_WEIGHTS)
+        name = _name(entry.name, head_modules if in_task else _BACKBONE_MODULES)
+        if name is None:
+            unused.append(stored_name)
+            continue
+        if name in tensors:
+            raise ValueError(
+                f"{path}: {tensors[name].names[0]} and {stored_name} are both {name}: expected one."
+            )
+        if "float" not in entry.dtype:
+            raise ValueError(
+                f"{path}: {stored_name} is {entry.dtype}, expected a floating-point type: "
+                "quantised presets are not read."
+            )
+        tensor = StoredTensor((stored_name,), entry.shape, entry.dtype, entry.read)
+        tensors[name] = merge_heads(name, tensor, config.num_attention_heads, source)
+    tokenization, tokenizer_notes = _read_tokenization(path)
+    return Checkpoint(
+        path=path,
+        format="keras_hub",
+        config=config,
+        model=model,
+        tensors=tensors,
+        unused=tuple(sorted(unused)),
+        tokenization=tokenization,
+        notes=(*notes, *tokenizer_notes),
+    )
+
+
+# === Configuration ===
+
+
+def _read_config(source: str) -> BertConfig:
+    """The sizes; what KerasHub's class fixes is filled in."""
+    values = _serialized(source, "BertBackbone")
+    missing = [key for key in (*_SIZES, "dropout") if key not in values]
+    if missing:
+        raise ValueError(f"{source} has no {', '.join(missing)} in its config.")
+    sizes = {ours: values[theirs] for theirs, ours in _SIZES.items()}
+    rest = {
+        "hidden_act": "gelu_new",
+        "layer_norm_eps": 1e-12,
+        "hidden_dropout_prob": values["dropout"],
+        "attention_probs_dropout_prob": values["dropout"],
+    }
+    return BertConfig.from_dict({**sizes, **rest}, source)
+
+
+def _read_task(
+    path: str, config: BertConfig
+) -> tuple[ModelSpec, Mapping[str, str], tuple[str, ...]]:
+    """The model, where its head lies in the task's weights, and notes."""
+    source = os.path.join(path, TASK)
+    encoder = ModelSpec("BertEncoder", {"pooler": True})
+    if not tf.io.gfile.exists(source):
+        return encoder, {}, ()
+    task = read_json_object(source).get("class_name")
+    if task == _MASKED_LM:
+        return ModelSpec("BertPretrainer", _MASKED_LM_ARGUMENTS), _MASKED_LM_MODULES, ()
+    if task not in _CLASSIFIERS:
+        return encoder, {}, (f"{source} describes a {quote(task)}; its encoder alone is taken.",)
+    values = _serialized(source, task)
+    classes = values.get("num_classes")
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
+        raise ValueError(f"{source}: num_classes is {quote(classes)}, expected a positive integer.")
+    dropout = values.get("dropout", config.hidden_dropout_prob)
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise ValueError(f"{source}: dropout is {quote(dropout)}, expected a number in [0, 1).")
+    activation = values.get("activation", "linear")
+    notes: tuple[str, ...] = ()
+    if activation != "linear":
+        notes = (f"{source} applies {quote(activation)} to the logits; BertClassifier does not.",)
+    arguments = {"num_classes": classes, "dropout": float(dropout)}
+    return ModelSpec("BertClassifier", arguments), _CLASSIFIER_MODULES, notes
+
+
+def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
+    """The configuration of the object that a JSON file describes; no object is made."""
+    values = read_json_object(source)
+    if values.get("class_name") != class_name:
+        raise ValueError(
+            f"{source}: class_name is {quote(values.get('class_name'))}, expected {class_name!r}."
+        )
+    config = values.get("config")
+    if not isinstance(config, Mapping):
+        raise ValueError(f"{source}: expected config to be an object, got {quote(config)}.")
+    return config
+
+
+# === Weights ===
+
+
+def _entries(path: str) -> Iterator[tuple[str, Entry]]:
+    """Every dataset of the preset by its file and its place in it."""
+    index = os.path.join(path, _SHARDED)
+    if tf.io.gfile.exists(os.path.join(path, _WEIGHTS)):
+        files = [_WEIGHTS]
+    elif tf.io.gfile.exists(index):
+        files = _shards(index)
+    else:
+        raise ValueError(f"{path} has no {_WEIGHTS}, and no {_SHARDED} that names its parts.")
+    if tf.io.gfile.exists(os.path.join(path, _TASK_WEIGHTS)):
+        files.append(_TASK_WEIGHTS)
+    for file in files:
+        for name, entry in hdf5_files.open_file(os.path.join(path, file)).items():
+            yield f"{file}/{name}", entry
+
+
+def _shards(index: str) -> list[str]:
+    """The files that an index names; only such names as Keras gives, none of another directory."""
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, Mapping):
+        raise ValueError(f"{index}: expected weight_map to be an object, got {quote(weight_map)}.")
+    shards = set()
+    for value in weight_map.values():
+        for shard in value if isinstance(value, list) else [value]:
+            if not isinstance(shard, str) or not re.fullmatch(r"model_\d+\.weights\.h5", shard):
+                raise ValueError(
+                    f"{index} names the file {quote(shard)}: expected names like "
+                    "model_00000.weights.h5."
+                )
+            shards.add(shard)
+    return sorted(shards)
+
+
+def _name(stored: str, modules: Mapping[str, str]) -> str | None:
+    """This library's name of a dataset; ``None`` where it is no weight."""
+    place = _PLACE.fullmatch(stored)
+    if not place:
+        return None
+    # Keras has called the same layer by an attribute and by a property: _query_dense, query_dense.
+    module = "/".join(part.removeprefix("_") for part in place[1].split("/"))
+    block = _BLOCK.fullmatch(module)
+    if block and modules is _BACKBONE_MODULES:
+        found = _BLOCK_MODULES.get(block[2])
+        name = None if found is None else f"layer_{block[1] or 0}/{found}"
+    else:
+        name = modules.get(module)
+    if name is None:
+        return None
+    leaves = next(
+        (leaves for ending, leaves in _LEAVES.items() if name.endswith(ending)), _DENSE_LEAVES
+    )
+    number = int(place[2])
+    return name + leaves[number] if number < len(leaves) else None
+
+
+# === Tokenizer ===
+
+
+def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]:
+    """The tokenizer; ``None`` and the reason where there is none that this library has, too."""
+    source = os.path.join(path, _TOKENIZER)
+    if not tf.io.gfile.exists(source):
+        return None, (f"{path} has no {_TOKENIZER}: no preprocessor is made.",)
+    values = _serialized(source, "BertTokenizer")
+    lowercase, strip = values.get("lowercase", False), values.get("strip_accents", False)
+    settings = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
+    different = [
+        f"{key}={quote(values[key])}"
+        for key, published in settings.items()
+        if values.get(key, published) != published
+    ]
+    if strip and not lowercase:
+        different.append("strip_accents=True without lowercase")
+    if different:
+        return None, (f"No preprocessor is made: {source} has {', '.join(different)}.",)
+    vocabulary = load_vocabulary(os.path.join(path, _VOCABULARY))
+    notes: tuple[str, ...] = ()
+    if lowercase and not strip:
+        notes = (
+            f"{source} lower-cases text and keeps its accents; here they are stripped, too, as "
+            "when Google's uncased models were trained.",
+        )
+    return Tokenization(tuple(vocabulary), bool(lowercase)), notes

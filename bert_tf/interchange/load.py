@@ -1,0 +1,288 @@
+"""``bert_tf.load``: a checkpoint of any format to a model."""
+
+import collections
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bert_tf.modeling.base import BertModel
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.pipelines.vocabulary import check_vocabulary_fits
+
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor
+from .recognition import open_checkpoint
+from .weights import MODEL_CLASSES, assign, build_model, expected_shapes, has_pooler, heads
+
+_LOGGER = logging.getLogger("bert_tf")
+_MAX_SEQ_LENGTH = 128
+_SHOWN = 8
+_DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+class LoadReport(NamedTuple):
+    """What became of a checkpoint's tensors.
+
+    Attributes:
+        format: the checkpoint's format.
+        loaded: the model's weights that came from it, by the names of ``checkpoint``.
+        new: the model's weights that it lacks, which start anew.
+        unused: what it has and the model does not use, by its own names.
+        notes: sentences on what it does not say and was assumed.
+    """
+
+    format: str
+    loaded: tuple[str, ...]
+    new: tuple[str, ...]
+    unused: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def sentences(self, path: str) -> list[str]:
+        """What a person should know before using the model; [] where all went one to one."""
+        lines = [*self.notes]
+        if self.new:
+            lines.append(f"Not in {path}, and new (train before use): {first_names(self.new)}.")
+        if self.unused:
+            lines.append(f"In {path} and not used: {first_names(self.unused)}.")
+        return lines
+
+
+def load(
+    path: str | os.PathLike[str],
+    model_class: type[BertModel] | None = None,
+    *,
+    max_seq_length: int | None = None,
+    dtype: Any = None,
+    new_head: bool = False,
+    allow_pickle: bool = False,
+    **arguments: Any,
+) -> Any:
+    """Loads a model from a checkpoint of any format; what is not one to one is logged as a warning.
+
+    Args:
+        path: a directory of this library, of Hugging Face, of google-research/bert, of TensorFlow
+            Model Garden, or a KerasHub preset; the prefix of a TensorFlow checkpoint; a ``.keras``
+            file.
+        model_class: the model to make of it; by default the one that the source's heads name.
+            Asked for by name, a head that the source lacks starts anew.
+        max_seq_length: of the preprocessor; 128 by default, or the positions where they are fewer.
+        dtype: a Keras dtype policy; the global one by default.
+        new_head: whether the head starts anew though the source has one, as for other classes.
+        allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
+            run any code.
+        **arguments: of the model's constructor, ``num_classes`` for example.
+
+    Returns:
+        The model. Its ``preprocessor`` is made from the source's vocabulary and casing, ``None``
+        where it has none; its ``labels`` are the source's.
+
+    Raises:
+        ValueError: nothing is there, a file is damaged or refused, a weight has another shape, or
+            is missing and was not asked for.
+    """
+    model, report = load_with_report(
+        path,
+        model_class,
+        max_seq_length=max_seq_length,
+        dtype=dtype,
+        new_head=new_head,
+        allow_pickle=allow_pickle,
+        **arguments,
+    )
+    for sentence in report.sentences(os.fspath(path)):
+        _LOGGER.warning(sentence)
+    return model
+
+
+def load_with_report(
+    path: str | os.PathLike[str],
+    model_class: type[BertModel] | None = None,
+    *,
+    max_seq_length: int | None = None,
+    dtype: Any = None,
+    new_head: bool = False,
+    allow_pickle: bool = False,
+    **arguments: Any,
+) -> tuple[Any, LoadReport]:
+    """As ``load``, and gives the report instead of logging it."""
+    checkpoint = open_checkpoint(path, allow_pickle)
+    spec = _wanted_model(checkpoint, model_class, arguments)
+    # Before anything is built: what does not fit may claim any size.
+    tensors, report = select(
+        checkpoint, spec, may_be_new=model_class is not None, new_head=new_head
+    )
+    preprocessor, notes = make_preprocessor(checkpoint, max_seq_length)
+    model = build_model(checkpoint.config, spec, dtype)
+    assign(model, tensors)
+    model.preprocessor = preprocessor
+    if spec.class_name == checkpoint.model.class_name and not report.new:
+        model.labels = checkpoint.labels
+    return model, report._replace(notes=(*report.notes, *notes))
+
+
+def select(
+    checkpoint: Checkpoint, spec: ModelSpec, *, may_be_new: bool = True, new_head: bool = False
+) -> tuple[dict[str, StoredTensor], LoadReport]:
+    """Finds the weights of a model in a checkpoint; they are not read yet.
+
+    Args:
+        checkpoint: where the weights lie.
+        spec: the model, of the checkpoint's config.
+        may_be_new: whether a head, or the pooler, that the checkpoint lacks may stay new; else it
+            is an error.
+        new_head: whether the head stays new though the checkpoint has one.
+
+    Returns:
+        The weights that ``weights.assign`` takes, and what became of the rest.
+
+    Raises:
+        ValueError: a weight has another shape, or is missing and may not be new.
+    """
+    expected = expected_shapes(checkpoint.config, spec)
+    source = checkpoint.tensors
+    if new_head:
+        source = {name: t for name, t in source.items() if name.split("/")[0] not in heads(spec)}
+    tensors = {name: source[name] for name in expected if name in source}
+    check_tensors(checkpoint.path, tensors, expected)
+    new = tuple(name for name in expected if name not in tensors)
+    parts = ("pooler", *heads(spec)) if may_be_new else ()
+    _check_missing(checkpoint, new, expected, parts)
+    left = [t.names for name, t in checkpoint.tensors.items() if name not in tensors]
+    return tensors, LoadReport(
+        format=checkpoint.format,
+        loaded=tuple(tensors),
+        new=new,
+        unused=(*(name for names in left for name in names), *checkpoint.unused),
+        notes=checkpoint.notes,
+    )
+
+
+# === Which model ===
+
+
+def _wanted_model(
+    checkpoint: Checkpoint, model_class: type[BertModel] | None, arguments: Mapping[str, Any]
+) -> ModelSpec:
+    found = checkpoint.model
+    if model_class is None:
+        if arguments:
+            raise ValueError(
+                f"{', '.join(arguments)} would be an argument of a model that is not named: pass "
+                f"model_class too; {checkpoint.path} holds a {found.class_name}."
+            )
+        return found
+    name = model_class.__name__
+    if MODEL_CLASSES.get(name) is not model_class:
+        raise ValueError(
+            f"model_class is {model_class!r}, expected one of {', '.join(MODEL_CLASSES)}."
+        )
+    if name == found.class_name:
+        merged = {**found.arguments, **arguments}
+        if merged.get("nsp") and "pooler" not in arguments:
+            merged.pop("pooler", None)  # the head asked for brings its own
+        return ModelSpec(name, merged)
+    if name == "BertEncoder":
+        arguments = {"pooler": has_pooler(found), **arguments}
+    if name in ("BertClassifier", "BertTokenClassifier") and "num_classes" not in arguments:
+        raise ValueError(
+            f"{checkpoint.path} holds a {found.class_name}, which does not say how many classes a "
+            f"{name} has: pass num_classes."
+        )
+    return ModelSpec(name, arguments)
+
+
+# === What fits ===
+
+
+def check_tensors(
+    path: str, tensors: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Checks the shapes of stored tensors, and that they are floats.
+
+    Raises:
+        ValueError: names every tensor that does not fit, with both shapes.
+    """
+    for tensor in tensors.values():
+        if tensor.dtype not in _DTYPES:
+            raise ValueError(
+                f"{path}: {' + '.join(tensor.names)} is stored as {tensor.dtype}, expected one of "
+                f"{', '.join(_DTYPES)}: quantised weights are not read."
+            )
+    problems = [
+        f"{' + '.join(tensor.names)} is {tensor.shape}, expected {expected[name]}"
+        for name, tensor in tensors.items()
+        if tensor.shape != expected[name]
+    ]
+    if problems:
+        more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise ValueError(
+            f"{path} does not fit its config, or the arguments given (shapes in this library's "
+            f"layout, inputs first): {'; '.join(problems[:_SHOWN])}{more}. Mend the config, or "
+            "pass new_head=True for a new head of another size."
+        )
+
+
+def _check_missing(
+    checkpoint: Checkpoint,
+    missing: Sequence[str],
+    expected: Iterable[str],
+    may_be_new: Collection[str],
+) -> None:
+    """Only a whole part that the caller asked for may be missing: a head, or the pooler."""
+    wanted = collections.Counter(name.split("/")[0] for name in expected)
+    lacking = collections.Counter(name.split("/")[0] for name in missing)
+    new = {part for part in may_be_new if lacking[part] == wanted[part]}
+    bad = [name for name in missing if name.split("/")[0] not in new]
+    if bad:
+        raise ValueError(
+            f"{checkpoint.path} lacks {first_names(bad)}, which the model has that its files "
+            "describe or that was asked for: take a whole checkpoint, or a model without them."
+        )
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Names for a sentence, the rest of a long list as their number.
+
+    >>> first_names([str(number) for number in range(10)])
+    '0, 1, 2, 3, 4, 5, 6, 7 and 2 more'
+    """
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+# === Text to the model's inputs ===
+
+
+def make_preprocessor(
+    checkpoint: Checkpoint, max_seq_length: int | None = None
+) -> tuple[BertPreprocessor | None, tuple[str, ...]]:
+    """The preprocessor of a checkpoint's vocabulary and casing.
+
+    Args:
+        checkpoint: any.
+        max_seq_length: of the preprocessor; 128 by default, or the positions where they are fewer.
+
+    Returns:
+        The preprocessor and (); or ``None``, and a sentence that says why.
+
+    Raises:
+        ValueError: ``max_seq_length`` is given and is more than the positions or too short for a
+            pair, or the vocabulary is larger than the model's.
+    """
+    positions = checkpoint.config.max_position_embeddings
+    if max_seq_length is not None and max_seq_length > positions:
+        raise ValueError(
+            f"max_seq_length is {max_seq_length}, and {checkpoint.path} has {positions} positions "
+            "(max_position_embeddings): pass no more than that."
+        )
+    if checkpoint.tokenization is None:
+        return None, ()
+    vocabulary, lower = checkpoint.tokenization.vocabulary, checkpoint.tokenization.do_lower_case
+    length = min(_MAX_SEQ_LENGTH, positions) if max_seq_length is None else max_seq_length
+    try:
+        check_vocabulary_fits(vocabulary, checkpoint.config.vocab_size, checkpoint.path)
+        return BertPreprocessor(vocabulary, lower, length), ()
+    except ValueError as error:
+        if max_seq_length is not None:
+            raise
+        return None, (f"No preprocessor is made: {error}",)

@@ -1,0 +1,165 @@
+"""This library's own directories: what a run leaves, and what a conversion writes.
+
+| path             | what                                                             |
+|------------------|------------------------------------------------------------------|
+| model.json       | the model's class, its arguments, its labels, the casing         |
+| bert_config.json | the sizes                                                        |
+| vocab.txt        | the vocabulary, one piece a line; not where a source had none    |
+| checkpoints/     | ``step-.../``, each verified by its manifest; the newest counts  |
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.files import read_json_object, replace_whole, write_json
+from bert_tf.pipelines.vocabulary import save_vocabulary
+from bert_tf.training import checkpoint_files, checkpoints
+
+from . import description
+from .bundles import Bundle
+from .checkpoint import Checkpoint, ModelSpec, Tokenization
+from .tokenizer_files import VOCABULARY, read_tokenization
+from .weights import check_fused, expected_shapes, split_columns
+
+DESCRIPTION = "model.json"
+CONFIG = "bert_config.json"
+CHECKPOINTS = "checkpoints"
+_MODEL = "model/"
+_ENCODER = "bert_encoder"
+_ENCODER_ROOMS = ("embeddings", "layer_", "pooler")
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether a path is a directory of this library."""
+    return tf.io.gfile.exists(os.path.join(path, DESCRIPTION)) and tf.io.gfile.exists(
+        os.path.join(path, CONFIG)
+    )
+
+
+def write_description(
+    path: str,
+    config: BertConfig,
+    model: ModelSpec,
+    *,
+    tokenization: Tokenization | None = None,
+    labels: tuple[str, ...] = (),
+    multi_label: bool = False,
+) -> None:
+    """Writes everything but the weights.
+
+    Args:
+        path: the directory.
+        config: the sizes.
+        model: the class and its arguments.
+        tokenization: the vocabulary and the casing.
+        labels: the classes' names in the order of their ids.
+        multi_label: whether several classes may hold at once.
+    """
+    with replace_whole(os.path.join(path, CONFIG)) as file:
+        file.write(config.to_json().encode())
+    if tokenization is not None:
+        save_vocabulary(os.path.join(path, VOCABULARY), tokenization.vocabulary)
+    # Last: a directory with it is one of this library.
+    values = description.describe(model, labels, multi_label, tokenization)
+    write_json(os.path.join(path, DESCRIPTION), values)
+
+
+# === Reading ===
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """Opens the newest intact checkpoint of a directory.
+
+    Raises:
+        ValueError: nothing has been saved yet, no checkpoint is intact, or a file is damaged.
+    """
+    config_path = os.path.join(path, CONFIG)
+    config = BertConfig.from_dict(read_json_object(config_path), config_path)
+    described_in = os.path.join(path, DESCRIPTION)
+    described = description.parse(read_json_object(described_in), described_in)
+    found = checkpoints.find_latest(os.path.join(path, CHECKPOINTS))
+    if found is None:
+        raise ValueError(f"{path} has no checkpoint yet: its run was stopped before the first.")
+    bundle = Bundle(os.path.join(found.path, checkpoint_files.BUNDLE))
+    tensors, used = {}, set()
+    stored = {_below_model(name): name for name in bundle.shapes if name.startswith(_MODEL)}
+    for name in expected_shapes(config, described.model):
+        whole, columns = split_columns(name, config.hidden_size)
+        if whole not in stored:
+            continue
+        there = stored[whole]
+        if columns:
+            check_fused(bundle.shapes[there], config.hidden_size, f"{bundle.prefix}: {there}")
+        tensors[name] = bundle.tensor(there, columns)
+        used.add(there)
+    tokenization, notes = read_tokenization(path, described.do_lower_case)
+    return Checkpoint(
+        path=path,
+        format="bert_tf",
+        config=config,
+        model=described.model,
+        tensors=tensors,
+        # What an optimizer keeps is expected in a run, and no news.
+        unused=tuple(sorted(set(stored.values()) - used)),
+        tokenization=tokenization,
+        labels=described.labels,
+        multi_label=described.multi_label,
+        notes=(*found.warnings, *notes),
+    )
+
+
+def _below_model(name: str) -> str:
+    return name.removeprefix(_MODEL).split("/", 1)[-1]
+
+
+# === Writing ===
+
+
+def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
+    """Writes a directory of this library.
+
+    Args:
+        checkpoint: what to write; complete.
+        path: an existing directory.
+
+    Returns:
+        Where each weight went, by its name in ``checkpoint``.
+    """
+    went: dict[str, str] = {}
+    values = {}
+    with tf.device("CPU:0"):
+        for variable, names in _variables(checkpoint).items():
+            parts = [checkpoint.tensors[name].read() for name in names]
+            values[variable] = tf.constant(np.concatenate(parts, -1).astype(np.float32))
+            went.update((name, variable) for name in names)
+    directory = os.path.join(path, CHECKPOINTS, checkpoints.directory_name(0))
+    checkpoint_files.write(directory, 0, values, {})
+    write_description(
+        path,
+        checkpoint.config,
+        checkpoint.model,
+        tokenization=checkpoint.tokenization,
+        labels=checkpoint.labels,
+        multi_label=checkpoint.multi_label,
+    )
+    return went
+
+
+def _variables(checkpoint: Checkpoint) -> Mapping[str, list[str]]:
+    """The variables of the model by their names in a checkpoint, each with its weights' names."""
+    variables: dict[str, list[str]] = {}
+    for name in checkpoint.tensors:
+        whole, _ = split_columns(name, checkpoint.config.hidden_size)
+        owner = _ENCODER if name.startswith(_ENCODER_ROOMS) else _snake(checkpoint.model.class_name)
+        variables.setdefault(f"{_MODEL}{owner}/{whole}", []).append(name)
+    return variables
+
+
+def _snake(class_name: str) -> str:
+    """``BertTokenClassifier`` -> ``bert_token_classifier``, as Keras names a model."""
+    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", class_name).lower()

@@ -1,0 +1,172 @@
+"""safetensors files: opened by their header, read and written tensor by tensor."""
+
+import functools
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.files import replace_whole
+
+from .safetensors_header import DTYPES, METADATA, Region, check_header
+from .tensor_files import Entry, check_unchanged, file_state, open_shards, readable
+
+_MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+_CHUNK_BYTES = 1 << 20
+_CODES = {dtype.name: code for code, dtype in DTYPES.items()}
+_RANKS = {code: rank for rank, code in enumerate(DTYPES)}
+
+
+class SafetensorsFile(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        metadata: the header's ``__metadata__``.
+        tensors: by name, in the order in which they lie in the file.
+    """
+
+    metadata: dict[str, str]
+    tensors: dict[str, Entry]
+
+
+# === Reading ===
+
+
+def open_file(path: str) -> SafetensorsFile:
+    """Opens a safetensors file: reads its header, and no tensor.
+
+    Args:
+        path: on any file system of TensorFlow.
+
+    Raises:
+        ValueError: the file cannot be read, is cut short, or is not what the format allows.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> write_file(path, [Entry("bias", "float32", (2,), lambda: np.float32([1, 2]))])
+    >>> open_file(path).tensors["bias"].read()
+    array([1., 2.], dtype=float32)
+    """
+    state = size, _ = file_state(path)
+    with readable(path), tf.io.gfile.GFile(path, "rb") as file:
+        header_size = int.from_bytes(file.read(8), "little")
+        if size < 8 or header_size > _MAX_HEADER_BYTES:
+            raise ValueError(
+                f"{path} is no safetensors file: expected its first 8 bytes to give the length of "
+                f"a header of at most {_MAX_HEADER_BYTES:,} bytes, got {header_size:,} in a file "
+                f"of {size:,} bytes."
+            )
+        data_begin = 8 + header_size
+        if data_begin > size:
+            raise ValueError(
+                f"{path} is cut short: its header should end at byte {data_begin:,} and the file "
+                f"has {size:,}; fetch it again."
+            )
+        raw = file.read(header_size)
+    metadata, regions = check_header(raw, size - data_begin, path)
+    tensors = {}
+    for region in regions:
+        read = functools.partial(_read_tensor, path, state, region, data_begin)
+        tensors[region.name] = Entry(region.name, region.dtype.name, region.shape, read)
+    return SafetensorsFile(metadata, tensors)
+
+
+def open_sharded(index_path: str) -> dict[str, Entry]:
+    """Opens a checkpoint of several safetensors files by its ``model.safetensors.index.json``.
+
+    Args:
+        index_path: on any file system of TensorFlow.
+
+    Returns:
+        The tensors of all files, by name.
+
+    Raises:
+        ValueError: as ``tensor_files.open_shards`` and ``open_file`` do.
+    """
+    return open_shards(index_path, lambda path: open_file(path).tensors)
+
+
+def _read_tensor(path: str, state: tuple[int, int], region: Region, data_begin: int) -> np.ndarray:
+    check_unchanged(path, state)
+    # Not mapped: pages that were read once count as the process' memory from then on. Not in one
+    # call either, which would hold the bytes twice.
+    data = np.empty(region.end - region.begin, np.uint8)
+    with readable(path), tf.io.gfile.GFile(path, "rb") as file:
+        file.seek(data_begin + region.begin)
+        position = 0
+        while position < data.size:
+            chunk = file.read(min(_CHUNK_BYTES, data.size - position))
+            if not chunk:
+                raise ValueError(f"{path} was cut short while it was read: open it again.")
+            data[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
+            position += len(chunk)
+    if region.dtype == np.bool_:
+        data = data != 0  # NumPy knows no third truth value
+    return data.view(region.dtype).reshape(region.shape)
+
+
+# === Writing ===
+
+
+def write_file(
+    path: str, tensors: Iterable[Entry], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Writes a safetensors file, one tensor in memory at a time; it appears whole or not at all.
+
+    The bytes are those that the reference implementation writes: tensors by descending alignment
+    of their dtypes, then by name.
+
+    Args:
+        path: on any file system of TensorFlow; a file of that name is replaced.
+        tensors: in any order. Each is read once.
+        metadata: for the header. transformers reads no file without ``{"format": "pt"}``.
+
+    Raises:
+        ValueError: two tensors have one name, the format has no such name or dtype, or a tensor
+            is read with another dtype or shape than its entry says. The file is not there then.
+    """
+    entries = list(tensors)
+    seen = {METADATA}
+    for entry in entries:
+        if entry.name in seen:
+            raise ValueError(
+                f"{path}: expected each name once and none of them {METADATA}, got {entry.name!r}."
+            )
+        seen.add(entry.name)
+        if entry.dtype not in _CODES:
+            raise ValueError(
+                f"{path}: tensor {entry.name!r} has the dtype {entry.dtype!r}: expected one of "
+                f"{', '.join(_CODES)}."
+            )
+    entries.sort(key=lambda entry: (-_RANKS[_CODES[entry.dtype]], entry.name))
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    position = 0
+    for entry in entries:
+        begin, code = position, _CODES[entry.dtype]
+        position += math.prod(entry.shape) * DTYPES[code].itemsize
+        shape = [int(size) for size in entry.shape]
+        header[entry.name] = {"dtype": code, "shape": shape, "data_offsets": [begin, position]}
+    raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    raw += b" " * (-len(raw) % 8)
+    with replace_whole(path) as file:
+        file.write(len(raw).to_bytes(8, "little") + raw)
+        for entry in entries:
+            _write_tensor(file, entry, path)
+
+
+def _write_tensor(file: IO[bytes], entry: Entry, path: str) -> None:
+    # A function of its own: its end frees the tensor before the next one is read.
+    array = entry.read()
+    if array.dtype != np.dtype(entry.dtype) or array.shape != tuple(entry.shape):
+        raise ValueError(
+            f"{path}: tensor {entry.name!r} should be {entry.dtype} of shape {tuple(entry.shape)} "
+            f"and was read as {array.dtype} of shape {array.shape}."
+        )
+    array = np.atleast_1d(array)
+    # By rows: a transposed tensor would be copied as a whole otherwise.
+    step = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
+    for row in range(0, len(array), step):
+        file.write(array[row : row + step].tobytes())

@@ -1,0 +1,129 @@
+"""Files of named tensors: what an entry of one is, and checkpoints that consist of several."""
+
+import contextlib
+import os
+import reprlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.files import read_json_object
+
+_QUOTING = reprlib.Repr()
+_QUOTING.maxstring = 120
+
+
+class Entry(NamedTuple):
+    """A tensor of a file, as the file has it.
+
+    Attributes:
+        name: what the file calls it.
+        dtype: NumPy's or ml_dtypes' name.
+        shape: as stored.
+        read: reads it; nothing is kept, so each call reads again. Raises ``ValueError`` where the
+            file cannot be read or has changed since it was opened.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+
+def open_shards(index_path: str, open_shard: Callable[[str], dict[str, Entry]]) -> dict[str, Entry]:
+    """Opens a checkpoint of several files by its index, ``*.index.json``.
+
+    Each tensor must lie in the file to which the index' ``weight_map`` gives it, and in no other.
+    The files' names must be plain: what a stranger wrote cannot lead out of the index' directory.
+    A file of such a name may be a symbolic link all the same, because the cache of the Hugging
+    Face hub consists of them: whoever holds the directory has made it, not the index.
+
+    Args:
+        index_path: on any file system of TensorFlow.
+        open_shard: opens one of the files.
+
+    Returns:
+        The tensors of all files, by name.
+
+    Raises:
+        ValueError: the index is not what it should be, a file is missing or refused, or a tensor
+            is not where the index says.
+    """
+    weight_map = _weight_map(index_path)
+    tensors: dict[str, Entry] = {}
+    for shard in sorted(set(weight_map.values())):
+        path = os.path.join(os.path.dirname(index_path), shard)
+        if not tf.io.gfile.exists(path):
+            raise ValueError(
+                f"{index_path} names {quote(shard)}, which is not there: put the file beside it."
+            )
+        opened = open_shard(path)
+        for name in opened:
+            listed = weight_map.get(name)
+            if listed != shard:
+                raise ValueError(
+                    f"{path} holds {quote(name)}, which {index_path} gives to "
+                    f"{quote(listed) if listed else 'no file'}: they do not belong together."
+                )
+        tensors |= opened
+    for name, shard in weight_map.items():
+        if name not in tensors:
+            raise ValueError(
+                f"{index_path} gives {quote(name)} to {quote(shard)}, which does not hold it: "
+                "they do not belong together."
+            )
+    return tensors
+
+
+def file_state(path: str) -> tuple[int, int]:
+    """A file's size in bytes and the time of its last change in nanoseconds.
+
+    Raises:
+        ValueError: there is no such file, or it may not be read.
+    """
+    with readable(path):
+        stat = tf.io.gfile.stat(path)
+    return stat.length, stat.mtime_nsec
+
+
+def check_unchanged(path: str, state: tuple[int, int]) -> None:
+    """Raises a ``ValueError`` where a file is no longer as ``file_state`` saw it."""
+    if file_state(path) != state:
+        raise ValueError(f"{path} has changed since it was opened: open it again.")
+
+
+@contextlib.contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Turns TensorFlow's errors while a file is read into a ``ValueError`` that names it."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise ValueError(f"{path} cannot be read: {error.message}.") from error
+
+
+def quote(value: object) -> str:
+    """A value from a stranger's file, shortened to fit into a sentence."""
+    return _QUOTING.repr(value)
+
+
+def _weight_map(index_path: str) -> dict[str, str]:
+    weight_map = read_json_object(index_path).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError(
+            f"{index_path}: expected weight_map, an object of tensors' and files' names, got "
+            f"{quote(weight_map)}."
+        )
+    for shard in weight_map.values():
+        if not isinstance(shard, str) or not _is_plain(shard):
+            raise ValueError(
+                f"{index_path} names the file {quote(shard)}: expected a plain file name, "
+                "without a folder."
+            )
+    return weight_map
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a file name says the same everywhere and stays in its folder."""
+    return name not in ("", ".", "..") and name.isprintable() and not set(name) & set("/\\:")

@@ -1,0 +1,151 @@
+"""PyTorch's pickled weights, ``pytorch_model.bin``: read through torch, and only when asked to."""
+
+import functools
+import importlib
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .safetensors_header import DTYPES
+from .tensor_files import Entry, check_unchanged, file_state, open_shards, quote
+
+_DTYPE_NAMES = {dtype.name for dtype in DTYPES.values()}
+_ZIP = b"PK\x03\x04"
+# Before this release a crafted file ran code although only weights were asked for (CVE-2025-32434).
+_FIRST_SAFE_TORCH = (2, 6)
+
+
+def open_pytorch_bin(path: str, allow_pickle: bool) -> dict[str, Entry]:
+    """Opens weights that ``torch.save`` wrote, or several such files by their index.
+
+    Only tensors are unpickled (``weights_only``). A file of torch 1.6 or later is mapped anew for
+    each tensor that is read, so that nothing of it stays in memory; an older one is loaded whole
+    and stays for as long as its entries.
+
+    Args:
+        path: ``pytorch_model.bin`` or ``pytorch_model.bin.index.json``, on a local disk.
+        allow_pickle: whether the caller trusts the file.
+
+    Returns:
+        The tensors by name.
+
+    Raises:
+        ValueError: ``allow_pickle`` is false, torch is missing or too old, or the file cannot be
+            read, is damaged, or holds anything but a dict of dense tensors.
+    """
+    if not allow_pickle:
+        raise ValueError(
+            f"{path} is a pickle, which can run code of whoever made it: take the model's "
+            "safetensors file, or, if you trust the source, pass --allow_pickle "
+            "(allow_pickle=True in Python)."
+        )
+    _check_torch(path)
+    return open_shards(path, _open_file) if path.endswith(".json") else _open_file(path)
+
+
+def _import_torch() -> Any:
+    # By name: torch is no requirement, and its types are not there to check against.
+    return importlib.import_module("torch")
+
+
+def _check_torch(path: str) -> None:
+    try:
+        version = _import_torch().__version__
+    except ImportError as error:
+        raise ValueError(
+            f"{path} can be read with PyTorch only, which is not installed: pip install torch, or "
+            "take the model's safetensors file."
+        ) from error
+    if tuple(map(int, version.split(".")[:2])) < _FIRST_SAFE_TORCH:
+        raise ValueError(
+            f"{path}: expected torch 2.6 or later, whose reader of weights runs no code, got "
+            f"{version}: pip install -U torch."
+        )
+
+
+def _open_file(path: str) -> dict[str, Entry]:
+    if "://" in path:
+        raise ValueError(f"{path}: PyTorch reads local files only: copy it to a local disk first.")
+    state = file_state(path)
+    try:
+        with open(path, "rb") as file:
+            mapped = file.read(len(_ZIP)) == _ZIP
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from error
+    entries = {}
+    for name, tensor in _load(path, mapped).items():
+        _check_tensor(path, name, tensor)
+        read = (
+            functools.partial(_map_and_read, path, state, name)
+            if mapped
+            else functools.partial(_to_numpy, tensor)
+        )
+        entries[name] = Entry(name, _dtype_name(tensor), tuple(tensor.shape), read)
+    return entries
+
+
+def _load(path: str, mapped: bool) -> dict[Any, Any]:
+    try:
+        weights = _import_torch().load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    # A damaged pickle can fail as anything: KeyError, EOFError, RuntimeError, UnpicklingError...
+    except Exception as error:
+        raise ValueError(
+            f"{path} was refused by torch.load ({_reason(error)}): expected a dict of tensors."
+        ) from error
+    if not isinstance(weights, dict):
+        raise ValueError(
+            f"{path}: expected a dict of tensors by name, got a {type(weights).__name__}."
+        )
+    return weights
+
+
+def _reason(error: Exception) -> str:
+    """What was wrong, in torch's words but without its advice."""
+    # What an unpickling failed with, torch wraps in a page on how to be less careful.
+    cause = error.__context__ or error
+    return re.split(r"\.\s|\.$|\n", str(cause).strip())[0] or type(cause).__name__
+
+
+def _check_tensor(path: str, name: Any, tensor: Any) -> None:
+    """Checks that an item is a name and a dense tensor that does not claim more than it has."""
+    if not isinstance(name, str):
+        raise ValueError(f"{path}: expected tensors by name, got the key {quote(name)}.")
+    if not hasattr(tensor, "untyped_storage"):
+        raise ValueError(
+            f"{path}: expected {quote(name)} to be a tensor, got a {type(tensor).__name__}: save "
+            "the model's state_dict() by itself."
+        )
+    dense = str(tensor.layout) == "torch.strided" and tensor.device.type == "cpu"
+    if not dense or _dtype_name(tensor) not in _DTYPE_NAMES:
+        raise ValueError(
+            f"{path}: tensor {quote(name)} has the dtype {_dtype_name(tensor)}, the layout "
+            f"{tensor.layout} and the device {tensor.device}: expected a dense tensor of one of "
+            f"{', '.join(sorted(_DTYPE_NAMES))}."
+        )
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise ValueError(
+            f"{path}: tensor {quote(name)} of shape {tuple(tensor.shape)} has more elements than "
+            "the file stores for it."
+        )
+
+
+def _dtype_name(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _map_and_read(path: str, state: tuple[int, int], name: str) -> np.ndarray:
+    check_unchanged(path, state)
+    return _to_numpy(_load(path, mapped=True)[name])
+
+
+def _to_numpy(tensor: Any) -> np.ndarray:
+    tensor = tensor.detach()
+    if _dtype_name(tensor) == "bfloat16":
+        # NumPy's bfloat16 is unknown to torch: the same 16 bits under another name.
+        view = tensor.view(_import_torch().int16).numpy()
+        view = view.view(ml_dtypes.bfloat16)
+    else:
+        view = tensor.numpy()
+    return np.array(view)

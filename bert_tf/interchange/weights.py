@@ -1,0 +1,195 @@
+"""Which weights a model has, and how they get into its variables.
+
+Letters: H hidden, F feed-forward, C classes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.classifier import BertClassifier, BertRegressor
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling.span_predictor import BertSpanPredictor
+from bert_tf.modeling.token_classifier import BertTokenClassifier
+
+from .checkpoint import ModelSpec, StoredTensor
+
+MODEL_CLASSES: dict[str, type[BertModel]] = {
+    cls.__name__: cls
+    for cls in (
+        BertEncoder,
+        BertPretrainer,
+        BertClassifier,
+        BertRegressor,
+        BertTokenClassifier,
+        BertSpanPredictor,
+        BertMultipleChoice,
+    )
+}
+_FUSED = "query_key_value"
+# Each layer takes names and time before any tensor is looked for: a stranger may claim any number.
+_MAX_LAYERS = 1000
+_ATTENTION_PARTS = ("query", "key", "value")
+
+
+def build_model(config: BertConfig, spec: ModelSpec, dtype: Any = None) -> BertModel:
+    """A model with new weights.
+
+    Args:
+        config: its sizes.
+        spec: its class and the constructor's further arguments.
+        dtype: a Keras dtype policy; the global one by default.
+    """
+    return MODEL_CLASSES[spec.class_name](config, dtype=dtype, **spec.arguments)
+
+
+# === A model's variables ===
+
+
+def split_columns(name: str, width: int) -> tuple[str, tuple[int, int] | None]:
+    """Where a weight lies in a model's variables.
+
+    Args:
+        name: of the weight, as in ``checkpoint``.
+        width: H.
+
+    Returns:
+        The variable's path below the model's name; and (first, number) of the columns of its last
+        axis, ``None`` for all of them.
+
+    >>> split_columns("layer_0/attention/key/bias", 128)
+    ('layer_0/attention/query_key_value/bias', (128, 128))
+    """
+    for number, part in enumerate(_ATTENTION_PARTS):
+        inside = f"/attention/{part}/"
+        if inside in name:
+            return name.replace(inside, f"/attention/{_FUSED}/"), (number * width, width)
+    return name, None
+
+
+def check_fused(shape: tuple[int, ...], width: int, where: str) -> None:
+    """Checks that a fused weight has the columns of query, key and value, and no more.
+
+    Args:
+        shape: as stored.
+        width: H.
+        where: what an error names.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if shape[-1:] != (len(_ATTENTION_PARTS) * width,):
+        raise ValueError(
+            f"{where} is {shape}: expected {len(_ATTENTION_PARTS) * width:,} columns, those of "
+            f"query, key and value beside each other, for a hidden_size of {width:,}."
+        )
+
+
+def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
+    """Puts weights into a model's variables, one variable after another.
+
+    Args:
+        model: built.
+        tensors: for every weight of a variable, or for none of them, a tensor of the right shape.
+            A variable without keeps its value.
+    """
+    variables = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
+    parts: dict[str, list[tuple[int, StoredTensor]]] = {}
+    for name, tensor in tensors.items():
+        path, columns = split_columns(name, model.config.hidden_size)
+        parts.setdefault(path, []).append((columns[0] if columns else 0, tensor))
+    for path, found in parts.items():
+        ordered = [tensor for _, tensor in sorted(found, key=lambda part: part[0])]
+        arrays = [tensor.read().astype(variables[path].dtype, copy=False) for tensor in ordered]
+        variables[path].assign(arrays[0] if len(arrays) == 1 else np.concatenate(arrays, -1))
+
+
+# === A model's weights without building it ===
+
+
+def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """The shape of every weight that a model has, by the names of ``checkpoint``.
+
+    Raises:
+        ValueError: there are more layers than any checkpoint's.
+
+    >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
+    >>> shapes = expected_shapes(config, ModelSpec("BertClassifier", {"num_classes": 3}))
+    >>> shapes["classifier/kernel"], len(shapes)
+    ((128, 3), 41)
+    """
+    if config.num_hidden_layers > _MAX_LAYERS:
+        raise ValueError(
+            f"num_hidden_layers is {config.num_hidden_layers:,}: expected at most {_MAX_LAYERS:,} "
+            "in a checkpoint's config."
+        )
+    width = config.hidden_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings/word_embeddings": (config.vocab_size, width),
+        "embeddings/position_embeddings": (config.max_position_embeddings, width),
+        "embeddings/token_type_embeddings": (config.type_vocab_size, width),
+        **_normalization("embeddings/layer_norm", width),
+    }
+    for index in range(config.num_hidden_layers):
+        layer = f"layer_{index}"
+        for part in (*_ATTENTION_PARTS, "output"):
+            shapes |= _dense(f"{layer}/attention/{part}", width, width)
+        shapes |= _normalization(f"{layer}/attention_layer_norm", width)
+        shapes |= _dense(f"{layer}/intermediate", width, config.intermediate_size)
+        shapes |= _dense(f"{layer}/output", config.intermediate_size, width)
+        shapes |= _normalization(f"{layer}/output_layer_norm", width)
+    if has_pooler(spec):
+        shapes |= _dense("pooler/dense", width, width)
+    for head in heads(spec):
+        if head == "masked_lm":
+            shapes |= _dense("masked_lm/dense", width, width)
+            shapes |= _normalization("masked_lm/layer_norm", width)
+            shapes["masked_lm/output_bias"] = (config.vocab_size,)
+        elif head == "next_sentence":
+            shapes |= _dense("next_sentence/dense", width, 2)
+        else:
+            units = {"regressor": 1, "choice": 1, "span": 2}.get(head)
+            shapes |= _dense(head, width, units or spec.arguments["num_classes"])
+    return shapes
+
+
+_HEADS = {
+    "BertEncoder": (),
+    "BertClassifier": ("classifier",),
+    "BertRegressor": ("regressor",),
+    "BertTokenClassifier": ("token_classifier",),
+    "BertSpanPredictor": ("span",),
+    "BertMultipleChoice": ("choice",),
+}
+
+
+def heads(spec: ModelSpec) -> tuple[str, ...]:
+    """The first parts of the names of a model's weights outside the encoder."""
+    if spec.class_name != "BertPretrainer":
+        return _HEADS[spec.class_name]
+    arguments = spec.arguments
+    masked_lm = ("masked_lm",) if arguments.get("mlm", True) else ()
+    return masked_lm + (("next_sentence",) if arguments.get("nsp", True) else ())
+
+
+def has_pooler(spec: ModelSpec) -> bool:
+    """Whether the model's encoder has a pooler."""
+    pooler = spec.arguments.get("pooler")
+    if pooler is not None:
+        return bool(pooler)
+    if spec.class_name == "BertPretrainer":
+        return bool(spec.arguments.get("nsp", True))
+    return spec.class_name not in ("BertTokenClassifier", "BertSpanPredictor")
+
+
+def _dense(name: str, inputs: int, units: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}/kernel": (inputs, units), f"{name}/bias": (units,)}
+
+
+def _normalization(name: str, width: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}/gamma": (width,), f"{name}/beta": (width,)}

@@ -1,0 +1,319 @@
+"""From settings to data: the corpora, the vocabulary, the tokenizer, and the batches of a phase."""
+
+import dataclasses
+import itertools
+import os
+
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.pipelines import masking, pretraining, sample_corpus, sources, tfrecords, vocabulary
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.training.phases import Phase
+from bert_tf.training.progress import Progress
+from bert_tf.training.run_directory import RunDirectory
+
+from .settings import PretrainingSettings
+
+# Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
+_VOCABULARY_BYTES = 200_000_000
+_EVALUATION_SEED_OFFSET = 1_000_000_007
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingData:
+    """What a run trains and evaluates on.
+
+    Attributes:
+        train: the documents to train on; None where the input is TFRecords.
+        held_out: the documents to evaluate on; None where there are none.
+        records: TFRecord files to train on, in place of ``train``.
+        eval_records: TFRecord files to evaluate on.
+        fingerprints: by flag, what changes when the files behind it do.
+    """
+
+    train: sources.Corpus | None
+    held_out: sources.Corpus | None
+    records: list[str]
+    eval_records: list[str]
+    fingerprints: dict[str, str]
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether what is evaluated on is not trained on."""
+        return self.held_out is not None or self.eval_records != self.records
+
+    @property
+    def evaluates_next_sentence(self) -> bool:
+        """Whether random next segments can be drawn: one document has no other to draw from."""
+        return self.held_out is None or self.held_out.num_documents > 1
+
+
+def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingData:
+    """Opens, checks and indexes the input, and prints what it found.
+
+    Raises:
+        ValueError: a file is missing, empty or not valid, or nothing can be held out.
+    """
+    if settings.input_format == "tfrecord":
+        if not settings.input:
+            raise ValueError("--input_format=tfrecord needs --input: the files to read.")
+        records = tfrecords.match_files(settings.input)
+        print(f"Corpus: TFRecords, {len(records)} files.")
+        fingerprints = {"--input": tfrecords.fingerprint(records)}
+        eval_records = records
+        if settings.eval_input:
+            eval_records = tfrecords.match_files(settings.eval_input)
+            fingerprints["--eval_input"] = tfrecords.fingerprint(eval_records)
+        else:
+            print("No --eval_input: the evaluation reads the training records.")
+        return PretrainingData(None, None, records, eval_records, fingerprints)
+    corpus = _open_corpus(settings, run)
+    print(f"Corpus: {corpus.describe()}.", flush=True)
+    fingerprints = {"--tfds" if settings.tfds else "--input": corpus.fingerprint}
+    held_out: sources.Corpus | None
+    if settings.eval_input:
+        held_out = _open(
+            settings.eval_input, settings.input_format, settings, run, "evaluation corpus"
+        )
+        fingerprints["--eval_input"] = held_out.fingerprint
+        train = corpus
+    else:
+        train, held_out = corpus.split_held_out(settings.held_out_fraction)
+        if held_out is None:
+            print("The corpus is a single document: nothing is held out, nor evaluated.")
+        else:
+            print(f"Held out for evaluation: {held_out.num_documents:,} documents.", flush=True)
+    if settings.nsp and train.num_documents < 2:
+        raise ValueError(
+            f"The corpus leaves {train.num_documents} document to train on, and next-sentence "
+            "prediction draws its random segments from another one: add documents, or pass "
+            "--nsp=false."
+        )
+    return PretrainingData(train, held_out, [], [], fingerprints)
+
+
+def _open_corpus(settings: PretrainingSettings, run: RunDirectory) -> sources.Corpus:
+    cache = settings.cache_dir or run.corpus
+    if settings.tfds:
+        return sources.open_tfds(settings.tfds, cache_dir=cache)
+    if settings.input:
+        return _open(settings.input, settings.input_format, settings, run, "corpus")
+    path = os.path.join(run.corpus, "sample.txt")
+    if not tf.io.gfile.exists(path):
+        print(
+            f"No --input: writing a sample corpus to {path}, from {sample_corpus.DESCRIPTION}.",
+            flush=True,
+        )
+        sample_corpus.write_sample_corpus(path)
+    return _open([path], "google", settings, run, "sample corpus")
+
+
+def _open(
+    patterns: list[str],
+    input_format: str | None,
+    settings: PretrainingSettings,
+    run: RunDirectory,
+    label: str,
+) -> sources.Corpus:
+    progress: Progress | None = None
+
+    def show(done: int, total: int) -> None:
+        nonlocal progress
+        if progress is None and total >> 20:
+            progress = Progress(f"Reading the {label}", total >> 20, "MB")
+        if progress is not None:
+            progress.update(done >> 20)
+
+    corpus = sources.open_corpus(
+        patterns,
+        input_format=input_format,
+        cache_dir=settings.cache_dir or run.corpus,
+        progress=show,
+    )
+    if progress is not None:
+        progress.close()
+    return corpus
+
+
+def load_or_learn_vocabulary(
+    settings: PretrainingSettings,
+    data: PretrainingData,
+    size: int,
+    run: RunDirectory,
+    start: Checkpoint | None = None,
+) -> list[str]:
+    """The run's vocabulary: the checkpoint's, the file's, the one kept already, else a new one.
+
+    Args:
+        settings: ``vocab_file``, casing.
+        data: what to learn from.
+        size: how many pieces to learn.
+        run: where it is kept.
+        start: the checkpoint that the run starts from.
+
+    Raises:
+        ValueError: the file is not a valid vocabulary, or there is no text to learn one from.
+    """
+    if start is not None and start.tokenization is not None:
+        return list(start.tokenization.vocabulary)
+    if settings.vocab_file:
+        return vocabulary.load_vocabulary(settings.vocab_file)
+    if tf.io.gfile.exists(run.vocabulary):
+        return vocabulary.load_vocabulary(run.vocabulary)
+    if data.train is None:
+        raise ValueError(
+            "--input_format=tfrecord holds token ids, not text: name the vocabulary that made "
+            "them with --vocab_file."
+        )
+    print(f"Learning a vocabulary of {size:,} pieces.", flush=True)
+    return vocabulary.learn_vocabulary(
+        data.train.sentences(_VOCABULARY_BYTES),
+        vocab_size=size,
+        do_lower_case=bool(settings.do_lower_case),
+    )
+
+
+def check_records(
+    settings: PretrainingSettings, data: PretrainingData, vocab_size: int, length: int
+) -> None:
+    """Checks that the ids of the first records are within the vocabulary.
+
+    Raises:
+        ValueError: an id is beyond it, or the records are of another length.
+    """
+    for files in {tuple(data.records), tuple(data.eval_records)} - {()}:
+        batch = next(
+            iter(
+                tfrecords.tfrecord_dataset(
+                    files,
+                    batch_size=settings.eval_batch_size,
+                    max_seq_length=length,
+                    max_predictions_per_seq=predictions_per_row(settings, length),
+                    num_epochs=1,
+                    drop_remainder=False,
+                )
+            )
+        )
+        largest = int(tf.reduce_max(batch[features.INPUT_WORD_IDS]))
+        if largest >= vocab_size:
+            raise ValueError(
+                f"{files[0]} holds token id {largest}, and the vocabulary has {vocab_size} pieces: "
+                "name the vocabulary that made the records with --vocab_file."
+            )
+
+
+def predictions_per_row(settings: PretrainingSettings, max_seq_length: int) -> int:
+    """The masked-LM predictions of a row, P: the flag's, or the share of a full row, rounded up."""
+    return settings.max_predictions_per_seq or masking.default_max_predictions(
+        max_seq_length, settings.masked_lm_prob
+    )
+
+
+def training_batches(
+    settings: PretrainingSettings,
+    data: PretrainingData,
+    tokenizer: BertTokenizer,
+    phase: Phase,
+    phase_number: int,
+    start: tuple[int, int, int],
+) -> tf.data.Dataset:
+    """The endless batches of a phase, ``features.PRETRAINING_FEATURES`` and the cursor.
+
+    Args:
+        settings: batch size, masking, seed.
+        data: what to train on.
+        tokenizer: the vocabulary's.
+        phase: its length is the rows'.
+        phase_number: counted from 0; each phase draws from a seed of its own.
+        start: (epoch, pool, row) of the first row.
+    """
+    predictions = predictions_per_row(settings, phase.max_seq_length)
+    if data.train is None:
+        return tfrecords.tfrecord_dataset(
+            data.records,
+            batch_size=settings.train_batch_size,
+            max_seq_length=phase.max_seq_length,
+            max_predictions_per_seq=predictions,
+            seed=settings.seed + phase_number,
+            start=start,
+        )
+    return pretraining.pretraining_dataset(
+        data.train,
+        tokenizer,
+        batch_size=settings.train_batch_size,
+        max_seq_length=phase.max_seq_length,
+        max_predictions_per_seq=predictions,
+        masked_lm_prob=settings.masked_lm_prob,
+        short_seq_prob=settings.short_seq_prob,
+        masking=settings.masking,
+        nsp=settings.nsp,
+        # Each phase draws from a seed of its own: its epochs count from zero again.
+        seed=settings.seed + phase_number,
+        start=start,
+    )
+
+
+def evaluation_batches(
+    settings: PretrainingSettings,
+    data: PretrainingData,
+    tokenizer: BertTokenizer,
+    max_seq_length: int,
+    replicas: int,
+) -> tf.data.Dataset | None:
+    """One pass over what is evaluated, the same pairs and masks each time; None without any.
+
+    Args:
+        settings: batch size, masking, seed.
+        data: what to evaluate on.
+        tokenizer: the vocabulary's.
+        max_seq_length: the rows' length.
+        replicas: how many share a batch; its size is rounded up to a multiple, as the rows of
+            padding at the end weigh nothing.
+    """
+    batch_size = -(-settings.eval_batch_size // replicas) * replicas
+    predictions = predictions_per_row(settings, max_seq_length)
+    seed = settings.seed + _EVALUATION_SEED_OFFSET
+    if data.eval_records:
+        return tfrecords.tfrecord_dataset(
+            data.eval_records,
+            batch_size=batch_size,
+            max_seq_length=max_seq_length,
+            max_predictions_per_seq=predictions,
+            seed=seed,
+            num_epochs=1,
+            pad_final_batch=True,
+        )
+    if data.held_out is None:
+        return None
+    return pretraining.pretraining_dataset(
+        data.held_out,
+        tokenizer,
+        batch_size=batch_size,
+        max_seq_length=max_seq_length,
+        max_predictions_per_seq=predictions,
+        masked_lm_prob=settings.masked_lm_prob,
+        short_seq_prob=settings.short_seq_prob,
+        masking=settings.masking,
+        nsp=settings.nsp and data.evaluates_next_sentence,
+        seed=seed,
+        num_epochs=1,
+        pad_final_batch=True,
+    )
+
+
+def first_sentences(corpus: sources.Corpus, count: int = 3) -> list[str]:
+    """The first sentences of a corpus that are neither short nor long, to show a model at work.
+
+    Args:
+        corpus: where they are looked for.
+        count: how many are wanted; fewer come where the corpus has no more.
+    """
+    fitting = (
+        sentence
+        for sentence in corpus.sentences(limit_bytes=1_000_000)
+        if 8 <= len(sentence.split()) <= 20 and sentence.isascii() and sentence[:1].isupper()
+    )
+    # Every seventh, so that they do not all come from one document.
+    return list(itertools.islice(fitting, 0, 7 * count, 7))

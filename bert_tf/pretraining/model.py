@@ -1,0 +1,93 @@
+"""From settings to what is trained: the config, and the model in its loop."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import keras
+
+from bert_tf.config import PRESETS, BertConfig
+from bert_tf.files import read_json_object
+from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.pipelines import vocabulary
+from bert_tf.training import distribution, loop, optimizers, schedules
+from bert_tf.training.phases import parse_phases
+
+from .settings import PretrainingSettings
+
+_LEARNED_VOCABULARY = 8000
+
+
+def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) -> BertConfig:
+    """The config that ``--bert_config`` names, or a checkpoint's, checked against the phases.
+
+    Its ``vocab_size`` is how many pieces to learn where no vocabulary is given: the flag's, else
+    what a JSON file has room for, else 8,000 for a preset.
+
+    Raises:
+        ValueError: the file is no BERT's config, or a phase is longer than its positions.
+    """
+    if start is not None:
+        config = start.config
+    elif settings.bert_config in PRESETS:
+        size = settings.vocab_size or _LEARNED_VOCABULARY
+        config = BertConfig.from_preset(settings.bert_config, vocab_size=size)
+    else:
+        values = read_json_object(settings.bert_config)
+        config = BertConfig.from_dict(values, settings.bert_config)
+    for phase in parse_phases(settings.phases, settings.num_train_steps):
+        if phase.max_seq_length > config.max_position_embeddings:
+            raise ValueError(
+                f"Rows of {phase.max_seq_length} tokens are longer than the model's "
+                f"{config.max_position_embeddings} positions (max_position_embeddings)."
+            )
+    return config
+
+
+def fit_vocabulary(
+    settings: PretrainingSettings, config: BertConfig, vocab: Sequence[str]
+) -> BertConfig:
+    """The config for a vocabulary: a preset takes its size, a file or a checkpoint keeps its own.
+
+    Raises:
+        ValueError: the vocabulary is larger than the file's ``vocab_size``.
+    """
+    if settings.bert_config in PRESETS:
+        return dataclasses.replace(config, vocab_size=len(vocab))
+    source = settings.vocab_file or settings.init_checkpoint or "learned from the input"
+    vocabulary.check_vocabulary_fits(vocab, config.vocab_size, source)
+    return config
+
+
+def build_loop(
+    settings: PretrainingSettings, config: BertConfig, devices: distribution.Distribution
+) -> loop.PretrainingLoop:
+    """Builds the model, its optimizer and the loop round them, on the devices.
+
+    Raises:
+        ValueError: the batch cannot be shared equally by the replicas and their micro-batches.
+    """
+    parts = devices.strategy.num_replicas_in_sync * settings.gradient_accumulation_steps
+    if settings.train_batch_size % parts:
+        raise ValueError(
+            f"--train_batch_size={settings.train_batch_size} is not a multiple of {parts}, the "
+            "replicas times --gradient_accumulation_steps."
+        )
+    distribution.set_precision(settings.precision, devices.device_type)
+    # Keras draws initial weights from process-wide state: the only use of it in a run.
+    keras.utils.set_random_seed(settings.seed)
+    with devices.strategy.scope():
+        model = BertPretrainer(config, nsp=settings.nsp)
+        schedule = schedules.WarmupLinearDecay(
+            settings.learning_rate, settings.num_warmup_steps, settings.num_train_steps
+        )
+        optimizer = optimizers.create_optimizer(
+            settings.optimizer, schedule, model.trainable_variables
+        )
+    return loop.PretrainingLoop(
+        model,
+        optimizer,
+        devices.strategy,
+        seed=settings.seed,
+        gradient_accumulation_steps=settings.gradient_accumulation_steps,
+    )

@@ -1,0 +1,268 @@
+"""A pre-training run, from its model directory to its results: its stages, and how it resumes."""
+
+import dataclasses
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.files import read_json, write_json
+from bert_tf.interchange import model_directory
+from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.saved_models import export
+from bert_tf.training import checkpoints, distribution, loop
+from bert_tf.training.estimates import parameter_count
+from bert_tf.training.interruption import Interruption
+from bert_tf.training.phases import Phase, parse_phases
+from bert_tf.training.progress import Progress
+from bert_tf.training.run_directory import RunDirectory, fingerprint
+from bert_tf.training.summaries import Summaries
+
+from .data import (
+    PretrainingData,
+    check_records,
+    evaluation_batches,
+    first_sentences,
+    load_or_learn_vocabulary,
+    open_data,
+    training_batches,
+)
+from .model import build_loop, fit_vocabulary, read_config
+from .results import fill_masks, show
+from .settings import MAY_DIFFER, PretrainingSettings
+from .start import initialise_pretrainer, open_start, pretrainer_spec
+
+_REPORT_SECONDS = 2.0
+_MAX_STEPS_PER_LOOP = 500
+_EVAL_STEPS_WHILE_TRAINING = 20
+
+
+def run(settings: PretrainingSettings) -> None:
+    """Does what is left to do of the run that the settings describe, and prints its results.
+
+    Raises:
+        ValueError: the input, the vocabulary, the config or the model directory does not fit.
+        KeyboardInterrupt: the run was stopped; a checkpoint is kept.
+    """
+    directory = RunDirectory(settings.model_dir)
+    directory.create()
+    with directory.locked():
+        settings, start = open_start(settings, directory)
+        directory.check_settings(settings.to_dict(), MAY_DIFFER)
+        if tf.io.gfile.exists(directory.results):
+            print(f"{directory.path} holds this run, finished.\n")
+            show(read_json(directory.results), directory)
+            return
+        _PretrainingRun(settings, directory, start).finish()
+
+
+@dataclasses.dataclass
+class _Position:
+    """Where the data of a phase goes on: (epoch, pool, row) of the next row."""
+
+    phase: int = 0
+    start: tuple[int, int, int] = (0, 0, 0)
+
+
+class _PretrainingRun:
+    """The state that the stages of a run share: data, model, loop, checkpoints."""
+
+    def __init__(
+        self, settings: PretrainingSettings, directory: RunDirectory, start: Checkpoint | None
+    ) -> None:
+        self.settings = settings
+        self.directory = directory
+        self.interruption = Interruption()
+        self.phases = parse_phases(settings.phases, settings.num_train_steps)
+        # A TPU that cannot be reached is told before the corpus is read.
+        self.devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
+        print(f"Devices: {self.devices.description}.", flush=True)
+        if settings.deterministic:
+            tf.config.experimental.enable_op_determinism()
+        config = read_config(settings, start)
+        self.data: PretrainingData = open_data(settings, directory)
+        vocab = load_or_learn_vocabulary(settings, self.data, config.vocab_size, directory, start)
+        self.config = fit_vocabulary(settings, config, vocab)
+        directory.check_inputs(
+            {
+                **self.data.fingerprints,
+                "--vocab_file": fingerprint(vocab),
+                "--bert_config": fingerprint(self.config.to_dict()),
+            }
+        )
+        lower = bool(settings.do_lower_case)
+        model_directory.write_description(
+            directory.path,
+            self.config,
+            pretrainer_spec(settings.nsp),
+            tokenization=Tokenization(tuple(vocab), lower),
+        )
+        if self.data.records:
+            check_records(settings, self.data, len(vocab), self.phases[0].max_seq_length)
+        self.tokenizer = BertTokenizer(vocab, do_lower_case=lower)
+        self.loop = build_loop(settings, self.config, self.devices)
+        name = settings.bert_config or settings.init_checkpoint
+        print(
+            f"Model: {name}, {parameter_count(self.config, settings.nsp):,} "
+            f"parameters, vocabulary {self.config.vocab_size:,}, {settings.precision}.",
+            flush=True,
+        )
+        self.start = start
+        self.summaries = Summaries(directory.logs)
+        self.position = _Position()
+        self.saved_step = -1
+        self.saved_at = time.monotonic()
+
+    def finish(self) -> None:
+        """Trains what is left, evaluates, exports, fills masks and writes the results.
+
+        Raises:
+            KeyboardInterrupt: a signal asked to stop; the checkpoint is kept.
+        """
+        self._restore()
+        with self.interruption:
+            for number, phase in enumerate(self.phases):
+                if self.loop.step < phase.last_step:
+                    if self.position.phase != number:
+                        self.position = _Position(number)
+                    self._train(number, phase)
+        figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
+        self._export()
+        sentences = [] if self.data.held_out is None else first_sentences(self.data.held_out)
+        results = {
+            "step": self.loop.step,
+            "parameters": parameter_count(self.config, self.settings.nsp),
+            "held_out": self.data.is_held_out,
+            "evaluation": figures,
+            "filled_masks": fill_masks(self.loop.model, self.tokenizer, sentences),
+        }
+        # Last: that it is there says that everything before is.
+        write_json(self.directory.results, results)
+        print()
+        show(results, self.directory)
+
+    def _export(self) -> None:
+        # One without results is a killed run's, and on an object store perhaps half of one.
+        if tf.io.gfile.exists(self.directory.export):
+            tf.io.gfile.rmtree(self.directory.export)
+        export.export_pretrainer(
+            self.loop.model,
+            self.tokenizer,
+            self.directory.export,
+            # Positions beyond were never trained.
+            max_seq_length=max(phase.max_seq_length for phase in self.phases),
+        )
+
+    # --- Training --------------------------------------------------------------------------
+
+    def _train(self, number: int, phase: Phase) -> None:
+        settings = self.settings
+        batches = training_batches(
+            settings, self.data, self.tokenizer, phase, number, self.position.start
+        )
+        iterator = self.loop.distribute(batches)
+        label = f"Training at length {phase.max_seq_length}"
+        progress = Progress(label, phase.last_step, "steps", self.loop.step)
+        steps_per_loop = settings.steps_per_loop or 1
+        compiled = False
+        while self.loop.step < phase.last_step:
+            left = phase.last_step - self.loop.step
+            until_save = -self.loop.step % settings.save_checkpoints_steps
+            steps = min(steps_per_loop, left, until_save or settings.save_checkpoints_steps)
+            began = time.monotonic()
+            result = self.loop.train(iterator, steps)
+            seconds = time.monotonic() - began
+            epoch, pool, row = result.cursor
+            self.position = _Position(number, (epoch, pool, row + 1))
+            # The first call's time is mostly compilation, and says nothing of the next.
+            if not settings.steps_per_loop and compiled:
+                wanted = round(steps * _REPORT_SECONDS / seconds)
+                steps_per_loop = min(max(1, wanted), 2 * steps_per_loop, _MAX_STEPS_PER_LOOP)
+            self._report(progress, result, seconds, compiled)
+            compiled = True
+            if self.interruption.requested or self._is_checkpoint_due(phase):
+                self._save()
+            if self.interruption.requested:
+                progress.close()
+                print(f"Stopped at step {self.loop.step:,}. The same command goes on from there.")
+                raise KeyboardInterrupt
+        progress.close()
+
+    def _report(
+        self, progress: Progress, result: loop.TrainingResult, seconds: float, compiled: bool
+    ) -> None:
+        figures = {name: value for name, value in result._asdict().items() if name != "cursor"}
+        step = figures.pop("step")
+        tokens = figures.pop("tokens")
+        shown = {
+            "loss": f"{result.loss:.3f}",
+            "MLM accuracy": f"{result.masked_lm_accuracy:.3f}",
+        }
+        if self.settings.nsp:
+            shown["NSP accuracy"] = f"{result.next_sentence_accuracy:.3f}"
+        if compiled:
+            figures["tokens_per_second"] = tokens / seconds
+            shown["tokens/s"] = f"{tokens / seconds:,.0f}"
+        progress.update(step, shown)
+        self.summaries.write("train", step, figures)
+
+    def _is_checkpoint_due(self, phase: Phase) -> bool:
+        minutes = (time.monotonic() - self.saved_at) / 60
+        return (
+            self.loop.step % self.settings.save_checkpoints_steps == 0
+            or self.loop.step == phase.last_step
+            or minutes >= self.settings.save_checkpoints_minutes
+        )
+
+    # --- Checkpoints -----------------------------------------------------------------------
+
+    def _save(self) -> None:
+        if self.loop.step == self.saved_step:
+            return
+        position = dataclasses.asdict(self.position)
+        checkpoints.save(
+            self.directory.checkpoints,
+            self.loop.step,
+            self.loop.state(),
+            position,
+            keep=self.settings.keep_checkpoints,
+        )
+        self.saved_step = self.loop.step
+        self.saved_at = time.monotonic()
+        # Who asked to stop is not kept waiting.
+        if self.loop.step < self.settings.num_train_steps and not self.interruption.requested:
+            phase = self.phases[self.position.phase]
+            figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
+            if figures:
+                self.summaries.write("eval", self.loop.step, figures)
+
+    def _restore(self) -> None:
+        restored = checkpoints.restore_latest(self.directory.checkpoints, self.loop.state())
+        if restored is None:
+            if self.start is not None:
+                for sentence in initialise_pretrainer(self.loop.model, self.start):
+                    print(sentence, flush=True)
+            return
+        for warning in restored.warnings:
+            print(warning)
+        position: dict[str, Any] = restored.extra
+        epoch, pool, row = position["start"]
+        self.position = _Position(position["phase"], (epoch, pool, row))
+        self.saved_step = self.loop.step
+        print(f"Going on from the checkpoint at step {self.loop.step:,}.", flush=True)
+
+    def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
+        batches = evaluation_batches(
+            self.settings,
+            self.data,
+            self.tokenizer,
+            max_seq_length,
+            self.devices.strategy.num_replicas_in_sync,
+        )
+        if batches is None:
+            return {}
+        figures = self.loop.evaluate(batches, max_steps)._asdict()
+        if not self.data.evaluates_next_sentence:
+            figures.update((name, 0) for name in figures if name.startswith("next_sentence"))
+        return figures

@@ -1,0 +1,138 @@
+"""Metrics of classes: accuracy, F1, Matthews correlation, the confusion matrix.
+
+All are computed in NumPy float64 over a whole data set, not averaged over batches. ``labels`` are
+the true class ids and ``predictions`` the model's, in that order everywhere: integers or bools of
+equal shape, (N,) where nothing else is said, N at least 1. Where a definition divides by zero the
+result is 0.0, as in GLUE's own evaluation: a model that predicts one class for everything compares
+as having learned nothing, and its result can be written as JSON, which has no NaN.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """The share of predictions that are right, 0.0 to 1.0.
+
+    Raises:
+        ValueError: the shapes differ or are not (N,), N is 0, or a dtype is no integer.
+
+    >>> accuracy([1, 0, 1, 1], [1, 0, 0, 1])
+    0.75
+    """
+    true, predicted = _check_ids(labels, predictions, rank=1)
+    return float(np.mean(true == predicted))
+
+
+def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """F1 of class 1 against class 0, as MRPC and QQP report it: 2 TP / (2 TP + FP + FN).
+
+    0.0 where class 1 is neither true nor predicted anywhere.
+
+    Raises:
+        ValueError: as ``accuracy``, or an id is neither 0 nor 1.
+
+    >>> f1([1, 0, 1, 1], [1, 0, 0, 1])
+    0.8
+    """
+    true, predicted = _check_ids(labels, predictions, rank=1)
+    return float(_f1_by_column(true[:, None], predicted[:, None])[0])
+
+
+def multilabel_f1(
+    labels: ArrayLike, predictions: ArrayLike, average: Literal["micro", "macro"]
+) -> float:
+    """F1 over classes of which any number may hold at once.
+
+    Args:
+        labels: (N, C), 1 where the class holds, else 0.
+        predictions: (N, C), likewise.
+        average: "micro" counts each pair of an example and a class alike; "macro" is the mean of
+            the classes' own F1, 0.0 for a class that neither holds nor is predicted anywhere.
+
+    Raises:
+        ValueError: the shapes differ or are not (N, C), N or C is 0, a dtype is no integer, or an
+            entry is neither 0 nor 1.
+
+    >>> labels, predictions = [[1, 0], [1, 1], [0, 0]], [[1, 0], [1, 0], [0, 0]]
+    >>> multilabel_f1(labels, predictions, "micro"), multilabel_f1(labels, predictions, "macro")
+    (0.8, 0.5)
+    """
+    true, predicted = _check_ids(labels, predictions, rank=2)
+    if average == "micro":
+        true, predicted = true.reshape(-1, 1), predicted.reshape(-1, 1)
+    elif average != "macro":
+        raise ValueError(f"average is 'micro' or 'macro', got {average!r}.")
+    return float(np.mean(_f1_by_column(true, predicted)))
+
+
+def _f1_by_column(true: NDArray[Any], predicted: NDArray[Any]) -> NDArray[np.float64]:
+    for name, values in (("labels", true), ("predictions", predicted)):
+        others = values[(values != 0) & (values != 1)]
+        if others.size:
+            raise ValueError(f"F1 expects 0 and 1 in {name}, got {others[0]}.")
+    true_positives = np.sum(true * predicted, axis=0, dtype=np.float64)
+    # 2 TP + FP + FN
+    positives = np.sum(true, axis=0, dtype=np.float64) + np.sum(predicted, axis=0)
+    return 2 * true_positives / np.maximum(positives, 1)
+
+
+def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Matthews' correlation coefficient, -1.0 to 1.0, for two classes or more.
+
+    For more than two it is Gorodkin's R_K ("Comparing two K-category assignments by a K-category
+    correlation coefficient", 2004), which equals Matthews' for two. 0.0 where all labels or all
+    predictions are of one class.
+
+    Raises:
+        ValueError: as ``accuracy``.
+
+    >>> round(matthews_correlation([1, 0, 1, 1], [1, 0, 0, 1]), 4)
+    0.5774
+    """
+    true, predicted = _check_ids(labels, predictions, rank=1)
+    classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
+    counts = confusion_matrix(ids[: true.size], ids[true.size :], classes.size).astype(np.float64)
+    rows, columns, total = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
+    covariance = np.trace(counts) * total - rows @ columns
+    spread = np.sqrt(total**2 - rows @ rows) * np.sqrt(total**2 - columns @ columns)
+    return float(covariance / spread) if spread > 0 else 0.0
+
+
+def confusion_matrix(
+    labels: ArrayLike, predictions: ArrayLike, num_classes: int
+) -> NDArray[np.int64]:
+    """Counts, (num_classes, num_classes) int64: row i, column j holds how many of i are called j.
+
+    Raises:
+        ValueError: as ``accuracy``, or an id is not in 0 ... num_classes - 1.
+
+    >>> confusion_matrix([1, 0, 2, 1], [1, 0, 0, 1], num_classes=3).tolist()
+    [[1, 0, 0], [0, 2, 0], [1, 0, 0]]
+    """
+    true, predicted = _check_ids(labels, predictions, rank=1)
+    for name, ids in (("labels", true), ("predictions", predicted)):
+        if ids.min() < 0 or ids.max() >= num_classes:
+            raise ValueError(
+                f"{name} are class ids from 0 to {num_classes - 1}, got {ids.min()} to {ids.max()}."
+            )
+    pairs = np.bincount(true * num_classes + predicted, minlength=num_classes**2)
+    return pairs.reshape(num_classes, num_classes).astype(np.int64)
+
+
+def _check_ids(
+    labels: ArrayLike, predictions: ArrayLike, rank: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    true, predicted = np.asarray(labels), np.asarray(predictions)
+    form = ("(N,)", "(N, C)")[rank - 1]
+    if true.shape != predicted.shape or true.ndim != rank or not true.size:
+        raise ValueError(
+            f"labels and predictions are of one shape {form} with at least one entry, got "
+            f"{true.shape} and {predicted.shape}."
+        )
+    for name, values in (("labels", true), ("predictions", predicted)):
+        if values.dtype.kind not in "iub":
+            raise ValueError(f"{name} are integers, got {values.dtype}.")
+    return true.astype(np.int64), predicted.astype(np.int64)

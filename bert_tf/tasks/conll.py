@@ -1,0 +1,167 @@
+"""CoNLL's column files: a word a line, its tag in the last column, blank lines between sentences.
+
+Sources: the CoNLL-2002 and CoNLL-2003 shared tasks (Tjong Kim Sang); BERT (2018), section 5.3. A
+line ``-DOCSTART-`` begins a document. CoNLL-2003 is in IOB1, CoNLL-2002 in IOB2; see ``entities``.
+Each of the Spanish files of CoNLL-2002 has an entity that goes on behind a sentence's end (one ends
+with ". B-LOC", the next begins with "San I-LOC"): every entity may do so here.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from bert_tf.tasks.entities import Scheme, check_tags, convert_tags
+from bert_tf.tasks.examples import BadRowError, BadRows, Examples, TaggedExample
+from bert_tf.tasks.text_lines import read_lines
+
+_DOCUMENT_START = "-DOCSTART-"
+_SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1")
+# Columns are parted by blanks and tabs alone: a word may be, or hold, other white space.
+_GAP = re.compile("[ \t]+")
+
+
+class _Sentence(NamedTuple):
+    first_line: int
+    document: int
+    rows: list[list[str]]  # for each word its columns
+    tag_before: str  # the last one of the document's sentence before this
+
+    def tags(self) -> list[str]:
+        return [row[-1] for row in self.rows]
+
+    def fault(self, scheme: Scheme, num_words: int | None = None) -> ValueError | None:
+        """What ``check_tags`` says of the tags, or of the first of them."""
+        tags = self.tags()[:num_words]
+        kind = tags[0].removeprefix("I-")
+        if scheme == "IOB2" and kind != tags[0] and self.tag_before[1:] == f"-{kind}":
+            tags[0] = f"B-{kind}"
+        try:
+            check_tags(tags, scheme)
+        except ValueError as error:
+            return error
+        return None
+
+
+def read_conll(
+    path: str,
+    *,
+    encoding: str = "utf-8",
+    scheme: Scheme | None = None,
+    convert_to: Scheme | None = None,
+    labels: Collection[str] | None = None,
+    labelled: bool = True,
+    skip_bad_rows: bool = False,
+) -> Examples[TaggedExample]:
+    """Reads sentences and their entity tags.
+
+    Args:
+        path: plain, gzip, or ``ARCHIVE.zip/MEMBER``, on any TensorFlow file system.
+        encoding: the file's; see ``text_lines.read_lines``.
+        scheme: "IOB1" or "IOB2"; None for the one in which fewer sentences are invalid.
+        convert_to: the scheme to give the tags in; None for the file's.
+        labels: the tags there may be, as a train file's ``labels``; None for those that are there.
+        labelled: whether the last column is a tag; without, the first column alone is looked at,
+            and ``scheme``, ``convert_to`` and ``labels`` mean nothing.
+        skip_bad_rows: leave out bad sentences and list them, instead of an error at the first.
+
+    Returns:
+        The sentences; ids count them from 0, documents are counted from 0 by the lines that begin
+        one (all of a file without such lines is one document). ``labels`` is "O" and, for each type
+        of entity in its alphabetical place, B- and I-, whether or not both occur.
+
+    Raises:
+        ValueError: an argument is none of these; the file has no sentence; a line has more or fewer
+            columns than the first; a tag is not O, B-TYPE or I-TYPE, cannot stand where it does, or
+            is not one of ``labels``.
+    """
+    path = str(path)
+    for name, value in (("scheme", scheme), ("convert_to", convert_to)):
+        if value is not None and value not in _SCHEMES:
+            raise ValueError(f"{name} is {value!r}: expected {', '.join(_SCHEMES)} or None.")
+    bad = BadRows(path, skip_bad_rows)
+    sentences = list(_sentences(path, encoding))
+    width = len(sentences[0].rows[0]) if sentences else 0
+    if labelled and width == 1:
+        raise ValueError(
+            f"{path}, line {sentences[0].first_line}: expected a word and its tag, got one column."
+        )
+    file_scheme = (scheme or _likelier_scheme(sentences)) if labelled else None
+
+    def make_example(row: tuple[int, _Sentence]) -> TaggedExample:
+        number, sentence = row
+        words = tuple(columns[0] for columns in sentence.rows)
+        tags = None
+        if file_scheme is not None:
+            _check_widths(sentence, width)
+            tags = _tags(sentence, file_scheme, convert_to, labels)
+        return TaggedExample(str(number), words, tags, sentence.document)
+
+    places = (sentence.first_line for sentence in sentences)
+    items = bad.collect(zip(places, enumerate(sentences), strict=True), make_example)
+    found = labels or _entity_labels(tag for item in items for tag in item.tags or ())
+    return Examples(items, tuple(found) if labelled else (), bad.skipped)
+
+
+def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
+    document, document_is_empty = 0, True
+    tag_before = "O"
+    rows: list[list[str]] = []
+    line = 0
+    for line, text in read_lines(path, encoding):
+        columns = _GAP.split(text.strip(" \t"))
+        starts_document = columns[0] == _DOCUMENT_START
+        if columns != [""] and not starts_document:
+            rows.append(columns)
+            continue
+        if rows:
+            yield _Sentence(line - len(rows), document, rows, tag_before)
+            tag_before = rows[-1][-1]
+            rows, document_is_empty = [], False
+        if starts_document and not document_is_empty:
+            document, document_is_empty = document + 1, True
+            tag_before = "O"
+    if rows:
+        yield _Sentence(line + 1 - len(rows), document, rows, tag_before)
+
+
+def _check_widths(sentence: _Sentence, width: int) -> None:
+    for line, columns in enumerate(sentence.rows, start=sentence.first_line):
+        if len(columns) != width:
+            raise BadRowError(
+                f"expected {width} columns, as the first line has, got {len(columns)}", line
+            )
+
+
+def _likelier_scheme(sentences: Sequence[_Sentence]) -> Scheme:
+    """The scheme in which fewer sentences are invalid: IOB2 where both have as many."""
+    faults = {
+        scheme: sum(sentence.fault(scheme) is not None for sentence in sentences)
+        for scheme in _SCHEMES
+    }
+    return min(_SCHEMES, key=lambda scheme: faults[scheme])
+
+
+def _tags(
+    sentence: _Sentence,
+    scheme: Scheme,
+    convert_to: Scheme | None,
+    labels: Collection[str] | None,
+) -> tuple[str, ...]:
+    fault = sentence.fault(scheme)
+    if fault is not None:
+        good = 0
+        while sentence.fault(scheme, good + 1) is None:
+            good += 1
+        raise BadRowError(str(fault).rstrip("."), sentence.first_line + good)
+    tags = sentence.tags()
+    if convert_to is not None:
+        tags = convert_tags(tags, convert_to)
+    for line, tag in enumerate(tags, start=sentence.first_line):
+        if labels is not None and tag not in labels:
+            raise BadRowError(f"expected one of {', '.join(labels)}, got the tag {tag!r}", line)
+    return tuple(tags)
+
+
+def _entity_labels(tags: Iterable[str]) -> tuple[str, ...]:
+    types = sorted({tag[2:] for tag in tags if tag != "O"})
+    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in ("B", "I")))

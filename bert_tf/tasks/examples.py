@@ -1,0 +1,192 @@
+"""What the readers of task files give: examples of a few kinds, and what was left out."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+RowT = TypeVar("RowT")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TextExample:
+    """One text or two, to be classified or scored.
+
+    Attributes:
+        id: what the file calls it, or the row's number counted from 0.
+        text_a: the text, or the first of the pair.
+        text_b: the second of the pair; None where there is one text.
+        label: a class's name, a number, the names of all classes that hold (multilabel), or None
+            where the file has no label.
+    """
+
+    id: str
+    text_a: str
+    text_b: str | None
+    label: str | float | tuple[str, ...] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaggedExample:
+    """A sentence's words and their tags.
+
+    Attributes:
+        id: what the file calls it, or the sentence's number counted from 0.
+        words: at least one, none of them empty.
+        tags: one for each word; None where the file has no tags.
+        document: the number of the document that the sentence stands in, counted from 0.
+    """
+
+    id: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    document: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChoiceExample:
+    """A context and what may follow it.
+
+    Attributes:
+        id: what the file calls it, or the row's number counted from 0.
+        context: the given text (segment A).
+        choices: the continuations to choose from (segment B), at least two.
+        label: the right one's number, counted from 0; None where the file has no label.
+    """
+
+    id: str
+    context: str
+    choices: tuple[str, ...]
+    label: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """A span of a context.
+
+    Attributes:
+        text: the span.
+        start: its first byte in the context's UTF-8 (not a character's number).
+    """
+
+    text: str
+    start: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuestionExample:
+    """A question about a context.
+
+    Attributes:
+        id: what the file calls it; no two questions of a file share one.
+        title: the article that the context is from; "" where the file names none.
+        question: the question.
+        context: the paragraph that may answer it.
+        answers: every answer that was collected, duplicates included; () where the context has
+            none, or the file has none at all (it is to be predicted).
+        is_impossible: whether the context is known not to answer the question.
+    """
+
+    id: str
+    title: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+    is_impossible: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples(Generic[T]):
+    """A file's examples.
+
+    Attributes:
+        items: the examples in the order of the file, at least one.
+        labels: the classes' names in the order of their ids; () where there are none.
+        skipped: a sentence for each row that was left out: file, line, what was expected.
+    """
+
+    items: list[T]
+    labels: tuple[str, ...]
+    skipped: list[str]
+
+
+class BadRowError(ValueError):
+    """Says what is wrong with a row, "expected ..., got ...", without its place.
+
+    Attributes:
+        line: the line at fault, where a row has several and the place does not tell.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+class BadRows:
+    """What becomes of a file's bad rows: the first is an error, or all are skipped and listed.
+
+    >>> bad = BadRows("train.tsv", skip=True)
+    >>> bad.report(7, "expected 2 columns, got 1")
+    >>> bad.skipped
+    ['train.tsv, line 7: expected 2 columns, got 1.']
+    >>> BadRows("train.tsv", skip=False).report(7, "expected 2 columns, got 1")
+    Traceback (most recent call last):
+    ...
+    ValueError: train.tsv, line 7: expected 2 columns, got 1; correct the row, or set skip_bad_rows.
+    """
+
+    def __init__(self, path: str, skip: bool) -> None:
+        self.path = path
+        self.skipped: list[str] = []
+        self._skip = skip
+
+    def report(self, place: int | str, reason: object) -> None:
+        """Raises, or lists, a bad row.
+
+        Args:
+            place: where in the file: a line's number, or words.
+            reason: "expected ..., got ...".
+
+        Raises:
+            ValueError: bad rows are not to be skipped.
+        """
+        if not self._skip:
+            raise ValueError(f"{self._at(place)}: {reason}; correct the row, or set skip_bad_rows.")
+        self.skip(place, reason)
+
+    def skip(self, place: int | str, reason: object) -> None:
+        """Lists a bad row, whether or not bad rows are to be skipped."""
+        self.skipped.append(f"{self._at(place)}: {reason}.")
+
+    def _at(self, place: int | str) -> str:
+        return f"{self.path}, {f'line {place}' if isinstance(place, int) else place}"
+
+    def collect(
+        self, rows: Iterable[tuple[int | str, RowT]], make_example: Callable[[RowT], T]
+    ) -> list[T]:
+        """Makes an example of every row, reporting those of which none can be made.
+
+        Args:
+            rows: pairs of a place and a row.
+            make_example: raises ``BadRowError`` where it cannot.
+
+        Raises:
+            ValueError: there is no row, or no good one; or as ``report``.
+        """
+        examples = []
+        for place, row in rows:
+            try:
+                examples.append(make_example(row))
+            except BadRowError as error:
+                self.report(place if error.line is None else error.line, error)
+        if not examples:
+            raise ValueError(self._nothing())
+        return examples
+
+    def _nothing(self) -> str:
+        if self.skipped:
+            return (
+                f"{self.path} has no good row: {len(self.skipped)} were skipped, the first of them "
+                f"because: {self.skipped[0]}"
+            )
+        return f"{self.path} has no rows: expected at least one example."

@@ -1,0 +1,157 @@
+"""The tasks of GLUE: their labels, columns, files and test sets, as published.
+
+Sources: the published files' header lines; the GLUE site's sample submission; the labels' order is
+that of ``get_labels`` in Google's ``run_classifier.py``.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+_INFERENCE = ("contradiction", "entailment", "neutral")
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueTask:
+    """One task.
+
+    Attributes:
+        name: as GLUE spells it, which is its folder's name too.
+        labels: the classes' names, as the files and a submission spell them, in the order of their
+            ids; () where the label is a number (from 0 to 5).
+        text_columns: the column of the text, or of the two.
+        label_column: the column of the label in train and dev files.
+        id_column: the column of the examples' ids in test files.
+        ids_in_train: whether train and dev files have that column too.
+        tfds_config: the task's name in TensorFlow Datasets.
+        tfds_text_features: its texts' names there.
+        submissions: for each test split, the name of its file in a submission.
+        splits: the splits, the first of them for training (except AX, which has a test set alone).
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    text_columns: tuple[str, ...]
+    label_column: str
+    id_column: str
+    ids_in_train: bool
+    tfds_config: str
+    tfds_text_features: tuple[str, ...]
+    submissions: Mapping[str, str]
+    splits: tuple[str, ...]
+
+
+def _task(
+    name: str,
+    labels: tuple[str, ...],
+    text_columns: tuple[str, ...],
+    *,
+    label_column: str = "label",
+    id_column: str = "index",
+    ids_in_train: bool = False,
+    tfds_text_features: tuple[str, ...] = (),
+    submissions: Mapping[str, str] | None = None,
+    splits: tuple[str, ...] = ("train", "dev", "test"),
+) -> GlueTask:
+    return GlueTask(
+        name=name,
+        labels=labels,
+        text_columns=text_columns,
+        label_column=label_column,
+        id_column=id_column,
+        ids_in_train=ids_in_train,
+        tfds_config=_plain(name),
+        tfds_text_features=tfds_text_features or text_columns,
+        submissions=MappingProxyType(dict(submissions or {"test": f"{name}.tsv"})),
+        splits=splits,
+    )
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+_SENTENCES = ("sentence1", "sentence2")
+
+#: The nine tasks and the diagnostic set, by name.
+GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
+    {
+        task.name: task
+        for task in (
+            _task("CoLA", _BINARY, ("sentence",)),
+            _task("SST-2", _BINARY, ("sentence",)),
+            _task(
+                "MRPC",
+                _BINARY,
+                ("#1 String", "#2 String"),
+                label_column="Quality",
+                tfds_text_features=_SENTENCES,
+            ),
+            _task("STS-B", (), _SENTENCES, label_column="score", ids_in_train=True),
+            _task(
+                "QQP",
+                _BINARY,
+                ("question1", "question2"),
+                label_column="is_duplicate",
+                id_column="id",
+                ids_in_train=True,
+            ),
+            _task(
+                "MNLI",
+                _INFERENCE,
+                _SENTENCES,
+                label_column="gold_label",
+                ids_in_train=True,
+                tfds_text_features=("premise", "hypothesis"),
+                submissions={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+                splits=(
+                    "train",
+                    "dev_matched",
+                    "dev_mismatched",
+                    "test_matched",
+                    "test_mismatched",
+                ),
+            ),
+            _task("QNLI", _ENTAILMENT, ("question", "sentence"), ids_in_train=True),
+            _task("RTE", _ENTAILMENT, _SENTENCES, ids_in_train=True),
+            _task("WNLI", _BINARY, _SENTENCES, ids_in_train=True),
+            _task(
+                "AX",
+                _INFERENCE,
+                _SENTENCES,
+                tfds_text_features=("premise", "hypothesis"),
+                splits=("test",),
+            ),
+        )
+    }
+)
+
+
+def glue_task(name: str) -> GlueTask:
+    """Finds a task by its name, whatever the case and with or without the hyphen.
+
+    Raises:
+        ValueError: GLUE has no such task.
+
+    >>> glue_task("sst2").name, glue_task("STS-B").labels
+    ('SST-2', ())
+    """
+    for task in GLUE_TASKS.values():
+        if _plain(name) == task.tfds_config:
+            return task
+    raise ValueError(f"Unknown GLUE task {name!r}: expected one of {', '.join(GLUE_TASKS)}.")
+
+
+def check_split(task: GlueTask, split: str) -> None:
+    """Raises a ``ValueError`` where a task has no such split."""
+    if split not in task.splits:
+        raise ValueError(
+            f"{task.name} has no split {split!r}: expected one of {', '.join(task.splits)}."
+        )
+
+
+def is_labelled(split: str) -> bool:
+    """Whether a split's published file has labels."""
+    return not split.startswith("test")

@@ -1,0 +1,136 @@
+"""Multiple choice: SWAG's csv, CODAH's tsv, and tables of a user's own.
+
+Sources: BERT (2018), section 4.4: a context is segment A, a possible continuation segment B. SWAG
+(Zellers et al., 2018) and CODAH (Chen et al., 2019) for the files.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bert_tf.tasks.examples import BadRowError, BadRows, ChoiceExample, Examples
+from bert_tf.tasks.fields import filled_text, row_id, shown, whole_number
+from bert_tf.tasks.tables import Row, read_columns, read_fields
+
+_ENDINGS = tuple(f"ending{number}" for number in range(4))
+
+
+def read_swag(
+    path: str, *, labelled: bool = True, skip_bad_rows: bool = False
+) -> Examples[ChoiceExample]:
+    """Reads SWAG's csv (``train.csv``, ``val.csv``, ``test.csv``; not the ``_full`` ones).
+
+    The context is ``sent1``; each choice is the beginning ``sent2`` and one of the four endings.
+
+    Args:
+        path: a csv file whose first line names the columns ``sent1``, ``sent2``, ``ending0`` to
+            ``ending3`` and (labelled) ``label``; others are passed over. Gzip is taken too.
+        labelled: whether the file has labels; the published test set has none.
+        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
+
+    Returns:
+        The examples; ids count the rows from 0.
+
+    Raises:
+        ValueError: see ``tables.read_columns``; or a text is missing, or a label is not 0 to 3.
+    """
+    bad = BadRows(str(path), skip_bad_rows)
+
+    def make_example(row: Row) -> ChoiceExample:
+        context, beginning, *endings, label = row.values
+        choices = [f"{beginning} {filled_text(end, 'an ending')}".lstrip() for end in endings]
+        return _make_example(str(row.number), context, choices, label)
+
+    columns = ["sent1", "sent2", *_ENDINGS, "label" if labelled else None]
+    rows = read_columns(str(path), columns, bad, suffix=".csv")
+    return Examples(bad.collect(rows, make_example), (), bad.skipped)
+
+
+def read_codah(path: str, *, skip_bad_rows: bool = False) -> Examples[ChoiceExample]:
+    """Reads CODAH's tsv: category, prompt, four endings, the right one's number.
+
+    Args:
+        path: a tab-separated file without a line of names. Gzip is taken too.
+        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
+
+    Returns:
+        The examples; ids count the rows from 0.
+
+    Raises:
+        ValueError: see ``tables.read_fields``; or a text is missing, or a label is not 0 to 3.
+    """
+    bad = BadRows(str(path), skip_bad_rows)
+
+    def make_example(row: Row) -> ChoiceExample:
+        context, *choices, label = row.values
+        return _make_example(str(row.number), context, choices, label)
+
+    rows = read_fields(str(path), range(1, 7), {7}, bad)
+    return Examples(bad.collect(rows, make_example), (), bad.skipped)
+
+
+def read_choices(
+    path: str,
+    *,
+    context_column: str,
+    choice_columns: Sequence[str],
+    label_column: str | None,
+    id_column: str | None = None,
+    skip_bad_rows: bool = False,
+) -> Examples[ChoiceExample]:
+    """Reads contexts with a number of choices each.
+
+    Args:
+        path: a table; see ``tables.read_columns``.
+        context_column: the column of the given text.
+        choice_columns: the columns of the continuations, at least two; or, in JSON lines, the one
+            that holds them in a list, as long in every row as in the first.
+        label_column: the column of the right one's number, counted from 0. None where it is to be
+            predicted.
+        id_column: the column of the examples' ids; None to count the rows from 0.
+        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
+
+    Returns:
+        The examples, in the order of the file.
+
+    Raises:
+        ValueError: no choice column is named; see ``tables.read_columns``; or a row has no context,
+            other than the right number of choices, an empty one, or a label that is none of their
+            numbers.
+    """
+    if isinstance(choice_columns, str) or not choice_columns:
+        raise ValueError(
+            f"choice_columns is {choice_columns!r}: expected a list of two names or more, or of "
+            "the one that holds lists."
+        )
+    bad = BadRows(str(path), skip_bad_rows)
+    count = len(choice_columns) if len(choice_columns) > 1 else None
+
+    def make_example(row: Row) -> ChoiceExample:
+        nonlocal count
+        example_id, context, label, *choices = row.values
+        if len(choice_columns) == 1:
+            choices = choices[0]
+            is_list = isinstance(choices, list) and len(choices) > 1
+            if not is_list or len(choices) != (count or len(choices)):
+                raise BadRowError(
+                    f"expected a list of {count or 'two or more'} choices in column "
+                    f"{choice_columns[0]!r}, got {shown(choices)}"
+                )
+        example = _make_example(row_id(example_id, row.number), context, choices, label)
+        count = len(choices)
+        return example
+
+    columns = [id_column, context_column, label_column, *choice_columns]
+    items = bad.collect(read_columns(str(path), columns, bad), make_example)
+    return Examples(items, (), bad.skipped)
+
+
+def _make_example(
+    example_id: str, context: Any, choices: Sequence[Any], label: Any
+) -> ChoiceExample:
+    return ChoiceExample(
+        example_id,
+        filled_text(context, "the context"),
+        tuple(filled_text(choice, f"choice {at}") for at, choice in enumerate(choices)),
+        None if label is None else whole_number(label, "the label", len(choices) - 1),
+    )

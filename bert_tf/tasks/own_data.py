@@ -1,0 +1,249 @@
+"""A user's own tables of texts to classify, score or tag, their columns named.
+
+The tables are .csv, .tsv or JSON lines: see ``tables``. A column for the labels makes the file one
+to train or evaluate on; ``None`` in its place makes it one to predict, whatever else it holds.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bert_tf.tasks.examples import BadRowError, BadRows, Examples, TaggedExample, TextExample
+from bert_tf.tasks.fields import (
+    filled_text,
+    known_name,
+    number,
+    row_id,
+    shown,
+    sorted_names,
+    text,
+)
+from bert_tf.tasks.tables import Row, read_columns
+
+_Label = str | float | tuple[str, ...]
+
+
+def read_classification(
+    path: str,
+    *,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    id_column: str | None = None,
+    labels: Sequence[str] | None = None,
+    skip_bad_rows: bool = False,
+) -> Examples[TextExample]:
+    r"""Reads texts of which each belongs to one class.
+
+    Args:
+        path: a table; see ``tables.read_columns``.
+        text_columns: the column of the text, or the two of the pair. Not all texts of a row may be
+            empty.
+        label_column: the column of the class's name (in JSON lines text, a whole number, true or
+            false); white space round it does not count. None where it is to be predicted.
+        id_column: the column of the examples' ids; None to count the rows from 0.
+        labels: the classes there may be, as a train file's ``labels``; None for those that are
+            there, whole numbers by value and all else by their characters.
+        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
+
+    Returns:
+        The examples, in the order of the file.
+
+    Raises:
+        ValueError: there are not one or two text columns; see ``tables.read_columns``; or a row has
+            no text, no label, or a label that is not one of ``labels``.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "reviews.tsv")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("review\tstars\nWorks.\t10\nBroke.\t9\n")
+    >>> examples = read_classification(path, text_columns=["review"], label_column="stars")
+    >>> examples.labels, examples.items[0].label
+    (('9', '10'), '10')
+    """
+    known = None if labels is None else dict.fromkeys(labels)
+    what = f"column {label_column!r}"
+
+    def read_label(value: Any) -> str:
+        return known_name(value, what, known)
+
+    return _read_texts(
+        path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows
+    )
+
+
+def read_multilabel(
+    path: str,
+    *,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    separator: str = ",",
+    id_column: str | None = None,
+    labels: Sequence[str] | None = None,
+    skip_bad_rows: bool = False,
+) -> Examples[TextExample]:
+    """Reads texts of which each belongs to any number of classes, none included.
+
+    Args:
+        path: as for ``read_classification``.
+        text_columns: likewise.
+        label_column: the column of the names, with a separator between them, or in JSON lines a
+            list. None where they are to be predicted.
+        separator: what parts the names.
+        id_column: as for ``read_classification``.
+        labels: likewise.
+        skip_bad_rows: likewise.
+
+    Returns:
+        The examples; a label is a tuple of names in the row's order, each once.
+
+    Raises:
+        ValueError: the separator is empty; or as for ``read_classification``.
+    """
+    if not separator:
+        raise ValueError("The separator of labels is empty: expected a character such as ','.")
+    known = None if labels is None else dict.fromkeys(labels)
+    what = f"column {label_column!r}"
+
+    def read_label(value: Any) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = value.split(separator) if value.strip() else []
+        if not isinstance(value, list):
+            raise BadRowError(f"expected names in {what}, got {shown(value)}")
+        return tuple(dict.fromkeys(known_name(item, what, known) for item in value))
+
+    return _read_texts(
+        path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows
+    )
+
+
+def read_regression(
+    path: str,
+    *,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    id_column: str | None = None,
+    skip_bad_rows: bool = False,
+) -> Examples[TextExample]:
+    """Reads texts of which each has a number.
+
+    Args:
+        path: as for ``read_classification``.
+        text_columns: likewise.
+        label_column: the column of the number. None where it is to be predicted.
+        id_column: as for ``read_classification``.
+        skip_bad_rows: likewise.
+
+    Returns:
+        The examples; a label is a float, and ``labels`` is ().
+
+    Raises:
+        ValueError: a label is no finite number; or as for ``read_classification``.
+    """
+    what = f"column {label_column!r}"
+
+    def read_label(value: Any) -> float:
+        return number(value, what)
+
+    return _read_texts(path, text_columns, label_column, id_column, read_label, (), skip_bad_rows)
+
+
+def _read_texts(
+    path: str,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    id_column: str | None,
+    read_label: Callable[[Any], _Label],
+    labels: Sequence[str] | None,
+    skip_bad_rows: bool,
+) -> Examples[TextExample]:
+    if isinstance(text_columns, str) or len(text_columns) not in (1, 2):
+        raise ValueError(f"text_columns is {text_columns!r}: expected a list of one or two names.")
+    first, second = text_columns[0], text_columns[1] if len(text_columns) == 2 else None
+    what_a, what_b = f"column {first!r}", f"column {second!r}"
+    bad = BadRows(str(path), skip_bad_rows)
+
+    def make_example(row: Row) -> TextExample:
+        example_id, text_a, text_b, label = row.values
+        text_a = text(text_a, what_a)
+        text_b = None if second is None else text(text_b, what_b)
+        if not text_b:  # then it has to be the first that is not empty
+            filled_text(text_a, what_a)
+        return TextExample(
+            row_id(example_id, row.number),
+            text_a,
+            text_b,
+            None if label_column is None else read_label(label),
+        )
+
+    rows = read_columns(str(path), [id_column, first, second, label_column], bad)
+    items = bad.collect(rows, make_example)
+    if labels is None:
+        labels = sorted_names(label for item in items for label in _names(item.label))
+    return Examples(items, tuple(labels), bad.skipped)
+
+
+def _names(label: _Label | None) -> tuple[str, ...]:
+    if isinstance(label, str):
+        return (label,)
+    return label if isinstance(label, tuple) else ()
+
+
+def read_tagging(
+    path: str,
+    *,
+    words_column: str = "words",
+    tags_column: str | None = "tags",
+    id_column: str | None = None,
+    labels: Sequence[str] | None = None,
+    skip_bad_rows: bool = False,
+) -> Examples[TaggedExample]:
+    """Reads sentences with a tag for each word.
+
+    Args:
+        path: a table; see ``tables.read_columns``.
+        words_column: the column of the words: in JSON lines a list, and anywhere a text whose words
+            are parted by white space.
+        tags_column: the column of the tags, likewise. None where they are to be predicted.
+        id_column: the column of the examples' ids; None to count the rows from 0.
+        labels: the tags there may be, as a train file's ``labels``; None for those that are there.
+        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
+
+    Returns:
+        The sentences, each a document of its own.
+
+    Raises:
+        ValueError: see ``tables.read_columns``; or a row has no words, an empty word, more or fewer
+            tags than words, or a tag that is not one of ``labels``.
+    """
+    bad = BadRows(str(path), skip_bad_rows)
+    known = None if labels is None else dict.fromkeys(labels)
+    words_are, tags_are = f"column {words_column!r}", f"column {tags_column!r}"
+
+    def make_example(row: Row) -> TaggedExample:
+        example_id, words, tags = row.values
+        found_words = tuple(filled_text(word, words_are) for word in _list(words, words_are))
+        if not found_words:
+            raise BadRowError(f"expected words in {words_are}, got none")
+        found_tags = None
+        if tags_column is not None:
+            found_tags = tuple(known_name(tag, tags_are, known) for tag in _list(tags, tags_are))
+            if len(found_tags) != len(found_words):
+                raise BadRowError(
+                    f"expected a tag for each of {len(found_words)} words, got {len(found_tags)}"
+                )
+        return TaggedExample(
+            row_id(example_id, row.number), found_words, found_tags, document=row.number
+        )
+
+    rows = read_columns(str(path), [id_column, words_column, tags_column], bad)
+    items = bad.collect(rows, make_example)
+    if labels is None:
+        labels = sorted_names(tag for item in items for tag in item.tags or ())
+    return Examples(items, tuple(labels), bad.skipped)
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if isinstance(value, str):
+        return value.split()
+    if isinstance(value, list):
+        return value
+    raise BadRowError(f"expected a list in {what}, got {shown(value)}")

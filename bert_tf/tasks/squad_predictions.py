@@ -1,0 +1,148 @@
+"""SQuAD's prediction files: the answers, the n-best lists, the odds of "no answer".
+
+Source: google-research/bert ``run_squad.py``, ``write_predictions``, whose files these are. Where
+no span of a context can be an answer, its script stops or answers "empty"; here the answer is "".
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.files import write_json
+from bert_tf.pipelines.answers import Answers
+
+PREDICTIONS = "predictions.json"
+N_BEST_PREDICTIONS = "nbest_predictions.json"
+NULL_ODDS = "null_odds.json"
+
+# The odds of "no answer" where there is no other: above every threshold, and finite, as JSON has
+# no infinity. (Google's script takes the same number for the score of a null not yet seen.)
+CERTAINLY_NULL = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadPredictions:
+    """What a model answers.
+
+    Attributes:
+        texts: by question id, the best text, also where "no answer" is likelier; "" where no span
+            can be an answer.
+        n_best: by question id, the best entries, the likeliest first, each with ``text``,
+            ``probability`` (of these entries), ``start_logit`` and ``end_logit``.
+        null_odds: by question id, the score of "no answer" less that of the best text; None in
+            version 1.1.
+    """
+
+    texts: Mapping[str, str]
+    n_best: Mapping[str, list[dict[str, Any]]]
+    null_odds: Mapping[str, float] | None
+
+    def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
+        """Decides where there is no answer.
+
+        Args:
+            null_threshold: odds above which the answer is ""; without meaning in version 1.1.
+
+        Returns:
+            By question id, the answer.
+        """
+        odds = self.null_odds
+        if odds is None:
+            return dict(self.texts)
+        return {
+            name: "" if odds[name] > null_threshold else text for name, text in self.texts.items()
+        }
+
+    def write(self, folder: str, null_threshold: float = 0.0) -> None:
+        """Writes ``predictions.json``, ``nbest_predictions.json``, in 2.0 ``null_odds.json``.
+
+        Each file appears whole or not at all; there may be others of these names before.
+
+        Args:
+            folder: made if it is missing; local, or on any file system that TensorFlow writes.
+            null_threshold: as for ``answers``.
+        """
+        write_json(os.path.join(folder, PREDICTIONS), self.answers(null_threshold))
+        write_json(os.path.join(folder, N_BEST_PREDICTIONS), self.n_best)
+        if self.null_odds is not None:
+            write_json(os.path.join(folder, NULL_ODDS), self.null_odds)
+
+
+def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) -> SquadPredictions:
+    """Makes predictions of the best spans.
+
+    Args:
+        ids: (N,), of the questions.
+        answers: theirs, (N, K) and (N,) arrays or tensors.
+        with_null: whether a question may have no answer, as in version 2.0. Its entry, the text
+            "", then stands where its score puts it among the best K, or last.
+
+    Returns:
+        The predictions, in the order of ``ids``.
+
+    Raises:
+        ValueError: there is not one row of answers for each id, or an id occurs twice.
+
+    >>> logits = np.float32([[2.0, 1.0]])
+    >>> answers = Answers(np.array([[b"Rollo", b"a Norman"]]), None, None, logits, logits,
+    ...                   np.int32([2]), np.float32([3.0]), np.float32([0.5]))
+    >>> predictions = squad_predictions(["q1"], answers, with_null=True)
+    >>> [entry["text"] for entry in predictions.n_best["q1"]], predictions.null_odds
+    (['Rollo', '', 'a Norman'], {'q1': -0.5})
+    >>> predictions.answers(), predictions.answers(null_threshold=-1.0)
+    ({'q1': 'Rollo'}, {'q1': ''})
+    """
+    columns = Answers(*(None if values is None else np.asarray(values) for values in answers))
+    if len(ids) != len(columns.counts):
+        raise ValueError(
+            f"Expected answers for {len(ids)} questions, one row for each id; got "
+            f"{len(columns.counts)} rows."
+        )
+    texts: dict[str, str] = {}
+    n_best: dict[str, list[dict[str, Any]]] = {}
+    null_odds: dict[str, float] = {}
+    for row, name in enumerate(ids):
+        if name in texts:
+            raise ValueError(f"Two questions have the id {name}: expected ids that name one each.")
+        spans = _spans(columns, row)
+        texts[name] = spans[0][0] if spans else ""
+        if with_null:
+            null = ("", float(columns.null_start_logits[row]), float(columns.null_end_logits[row]))
+            null_odds[name] = _score(null) - _score(spans[0]) if spans else CERTAINLY_NULL
+            spans = _with_null(spans, null, columns.texts.shape[1])
+        n_best[name] = _entries(spans or [("", 0.0, 0.0)])
+    return SquadPredictions(texts, n_best, null_odds if with_null else None)
+
+
+_Span = tuple[str, float, float]
+
+
+def _spans(answers: Answers, row: int) -> list[_Span]:
+    """A question's spans: text and two logits."""
+    kept = slice(int(answers.counts[row]))
+    texts = [text.decode() for text in answers.texts[row, kept]]
+    starts, ends = answers.start_logits[row, kept], answers.end_logits[row, kept]
+    return list(zip(texts, starts.tolist(), ends.tolist(), strict=True))
+
+
+def _with_null(spans: list[_Span], null: _Span, most: int) -> list[_Span]:
+    """Puts "no answer" behind the spans that score as much; it is never left out."""
+    place = sum(_score(span) >= _score(null) for span in spans)
+    merged = [*spans[:place], null, *spans[place:]][:most]
+    return merged if place < most else [*merged, null]
+
+
+def _entries(spans: list[_Span]) -> list[dict[str, Any]]:
+    scores = np.array([_score(span) for span in spans])
+    odds = np.exp(scores - scores.max())
+    return [
+        {"text": text, "probability": probability, "start_logit": start, "end_logit": end}
+        for (text, start, end), probability in zip(spans, (odds / odds.sum()).tolist(), strict=True)
+    ]
+
+
+def _score(span: _Span) -> float:
+    return span[1] + span[2]

@@ -1,0 +1,134 @@
+r"""The lines of a text file and their numbers: plain, gzip, or a member of a zip archive.
+
+Lines end at ``\n`` or ``\r\n`` alone: texts hold U+2028 and single returns, at which
+``str.splitlines`` and TensorFlow's ``GFile.readline`` would end a line, or lose the return.
+"""
+
+import codecs
+import contextlib
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+import tensorflow as tf
+
+from bert_tf.pipelines.corpus_files import open_text
+
+_CHUNK_BYTES = 1 << 20
+_ARCHIVE_MARK = ".zip/"
+
+
+def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    r"""Reads a text file line by line.
+
+    Args:
+        path: a plain or gzip file on any TensorFlow file system, or ``ARCHIVE.zip/MEMBER``.
+        encoding: one in which ASCII is ASCII. A byte order mark of UTF-8 is dropped.
+
+    Yields:
+        A line's number, counted from 1, and its text without its end.
+
+    Raises:
+        ValueError: there is no such file, encoding or member, an archive is damaged, or a line is
+            not of the encoding.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.txt")
+    >>> with tf.io.gfile.GFile(path, "wb") as file:
+    ...     file.write(b"\xef\xbb\xbfone\r\n\ntwo")
+    >>> list(read_lines(path))
+    [(1, 'one'), (2, ''), (3, 'two')]
+    """
+    try:
+        codecs.lookup(encoding)
+    except LookupError as error:
+        raise ValueError(
+            f"Unknown encoding {encoding!r}: expected a name such as utf-8 or latin-1."
+        ) from error
+    before = 0
+    with _open(str(path)) as file:
+        for block in _whole_lines(file):
+            try:
+                text = block.decode(encoding)
+            except UnicodeDecodeError as error:
+                line = before + block.count(b"\n", 0, error.start) + 1
+                raise ValueError(
+                    f"{path}, line {line}: expected text in {encoding}, got the byte "
+                    f"0x{block[error.start]:02x}; save the file as UTF-8."
+                ) from error
+            if not before:
+                text = text.removeprefix("\ufeff")
+            lines = text.split("\n")
+            for number, line_text in enumerate(lines, start=before + 1):
+                yield number, line_text.removesuffix("\r")
+            before += len(lines)
+
+
+def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Gives the file in pieces of whole lines, each piece without its last line's end."""
+    pieces: list[bytes] = []
+    while chunk := file.read(_CHUNK_BYTES):
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            yield b"".join([*pieces, whole])
+            pieces = []
+        pieces.append(rest)
+    if last := b"".join(pieces):
+        yield last
+
+
+@contextlib.contextmanager
+def _open(path: str) -> Iterator[IO[bytes]]:
+    stem, mark, member = path.partition(_ARCHIVE_MARK)
+    archive = stem + mark.rstrip("/")
+    if mark and not tf.io.gfile.isdir(archive):
+        with _open_member(archive, member) as file:
+            yield file
+        return
+    _check_is_file(path, "a text file")
+    if path.lower().endswith(".zip"):
+        raise ValueError(
+            f"{path} is an archive: name the file in it, such as {path}/{_first_member(path)}."
+        )
+    with open_text(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _open_member(archive: str, member: str) -> Iterator[IO[bytes]]:
+    _check_is_file(archive, "an archive")
+    # zipfile speaks of an encrypted member by RuntimeError, and by its subclass
+    # NotImplementedError of a compression that it does not know.
+    try:
+        with _open_archive(archive) as opened:
+            if member not in opened.namelist():
+                names = ", ".join(name for name in opened.namelist() if not name.endswith("/"))
+                raise ValueError(f"{archive} holds no {member!r}: expected one of {names}.")
+            with opened.open(member) as stream:
+                yield stream
+    except (EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"{archive} cannot be unpacked ({error}): expected a whole zip file without a "
+            "password; fetch it again."
+        ) from error
+
+
+def _open_archive(path: str) -> zipfile.ZipFile:
+    # From memory: a GFile seeks otherwise than zipfile expects it of a file that is no archive.
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return zipfile.ZipFile(io.BytesIO(file.read()))
+
+
+def _first_member(archive: str) -> str:
+    with contextlib.suppress(zipfile.BadZipFile), _open_archive(archive) as opened:
+        for name in opened.namelist():
+            if not name.endswith("/"):
+                return name
+    return "MEMBER"
+
+
+def _check_is_file(path: str, what: str) -> None:
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        raise ValueError(f"There is no file at {path}: expected {what}.")

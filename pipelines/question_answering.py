@@ -1,0 +1,274 @@
+"""Questions about contexts, and the answers in them: rows, labels, and predictions put together.
+
+Letters: N questions, W windows, B batch, S sequence length, K = ``n_best``.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
+
+from .answers import Answers, BestColumns, answers_from_columns, best_columns
+from .context_windows import (
+    Windows,
+    check_window_lengths,
+    cut_windows,
+    row_lengths,
+    row_segments,
+    tokenize_questions,
+)
+from .gold_spans import find_tokens, window_spans
+from .length_buckets import Examples
+from .packing import pack_from_table, token_table
+from .pools import check_at_least
+from .targets import check_rows
+from .token_columns import string_column, tokenize_column_with_offsets
+from .wordpiece import BertTokenizer
+
+# Answers are put together for so many windows at once: some 100 MB.
+_WINDOWS_AT_ONCE = 512
+_QUESTIONS_AT_ONCE = 4096
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class QuestionExamples:
+    """Tokenised questions and contexts, ready to be put into batches, and answers from logits.
+
+    Attributes:
+        examples: the windows' rows; see ``length_buckets.Examples`` for their batches.
+            ``num_too_long`` counts the questions whose context is read in several windows.
+        windows: W of them, in the questions' order.
+        contexts: (N,) string.
+        lost_answers: the numbers of the questions, int64, that have an answer of which no token
+            comes, as where it is an accent alone; they are trained as unanswerable.
+    """
+
+    examples: Examples
+    windows: Windows
+    contexts: tf.Tensor
+    lost_answers: np.ndarray
+
+    def predict_answers(
+        self, model: Any, *, batch_size: int = 32, n_best: int = 20, max_answer_length: int = 30
+    ) -> Answers:
+        """Runs a model on every window, and finds the best answers of every question.
+
+        Of a batch only the best columns of its rows are kept, so that the memory grows with W and
+        K and not with S.
+
+        Args:
+            model: takes features and ``training=False``, and returns ``start_logits`` and
+                ``end_logits``, (B, S) each, as ``BertSpanPredictor`` does.
+            batch_size: windows at once.
+            n_best: K, the answers that are kept for each question.
+            max_answer_length: the most tokens of an answer.
+
+        Returns:
+            The answers, NumPy arrays, (N, K) or (N,).
+
+        Raises:
+            ValueError: an argument is below 1.
+        """
+        check_at_least("n_best", n_best, 1)
+        check_at_least("max_answer_length", max_answer_length, 1)
+        best = self._run(model, batch_size, n_best)
+        pieces = []
+        for questions, rows in self._chunks():
+            windows = _cut_out(self.windows, questions, rows)
+            kept = BestColumns(*(tf.constant(column[rows]) for column in best))
+            with tf.device("CPU:0"):
+                answers = answers_from_columns(
+                    kept,
+                    windows,
+                    self.contexts[questions],
+                    max_answer_length=max_answer_length,
+                )
+            pieces.append([values.numpy() for values in answers])
+        return Answers(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+
+    def _run(self, model: Any, batch_size: int, n_best: int) -> list[np.ndarray]:
+        """The fields of ``BestColumns`` for all windows."""
+        dataset = self.examples.evaluation_batches(batch_size)
+
+        @tf.function(input_signature=[dataset.element_spec], autograph=False)
+        def step(batch: Any) -> tuple[tf.Tensor, BestColumns]:
+            rows = batch[0] if isinstance(batch, tuple) else batch
+            logits = model(rows, training=False)
+            best = best_columns(
+                logits[features.START_LOGITS],
+                logits[features.END_LOGITS],
+                tf.reduce_sum(rows[features.INPUT_MASK], 1),
+                n_best,
+            )
+            return rows[features.EXAMPLE_INDEX], best
+
+        collected: list[np.ndarray] = []
+        for batch in dataset:
+            indices, best = step(batch)
+            if not collected:
+                collected = [
+                    np.empty([len(self.examples), *column.shape[1:]], column.dtype.as_numpy_dtype)
+                    for column in best
+                ]
+            for whole, column in zip(collected, best, strict=True):
+                whole[indices.numpy()] = column.numpy()
+        return collected
+
+    def _chunks(self) -> Iterator[tuple[slice, slice]]:
+        """Slices of the questions, and of their windows, some hundred windows each."""
+        num_questions = len(self.contexts)
+        firsts = np.searchsorted(self.windows.questions.numpy(), np.arange(num_questions + 1))
+        begin = 0
+        while begin < num_questions:
+            fitting = np.searchsorted(firsts, firsts[begin] + _WINDOWS_AT_ONCE, side="right") - 1
+            end = max(begin + 1, int(fitting))
+            yield slice(begin, end), slice(int(firsts[begin]), int(firsts[end]))
+            begin = end
+
+
+def question_examples(
+    tokenizer: BertTokenizer,
+    questions: Any,
+    contexts: Any,
+    *,
+    answer_starts: Any = None,
+    answer_ends: Any = None,
+    max_seq_length: int = 384,
+    doc_stride: int = 128,
+    max_query_length: int = 64,
+) -> QuestionExamples:
+    """Tokenises questions and contexts once, to be put into batches for ``BertSpanPredictor``.
+
+    A row is [CLS] question [SEP] window [SEP]; a context too long for one row is read in several
+    windows (``context_windows``). The features are ``features.ENCODER_FEATURES`` and
+    ``example_index`` (B,) int32: the number of the window. With answers, a batch is
+    ``(features, labels)``; the labels are ``start_logits`` and ``end_logits``, (B,) int32: the
+    columns of the answer's first and last token. Where the answer is not wholly in the window, or
+    there is none, both are 0, the column of [CLS]. To train as Google's script does, which takes
+    the mean of the two losses::
+
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer, loss=loss, loss_weights=0.5)
+        model.fit(data.examples.training_batches(32))
+
+    Args:
+        tokenizer: the vocabulary's.
+        questions: (N,) string; what has more than ``max_query_length`` tokens is cut at its end.
+        contexts: (N,) string; one that several questions ask about is tokenised once.
+        answer_starts: (N,) integers, the first byte of each answer in its context; -1 where the
+            context has none.
+        answer_ends: (N,) integers, the byte behind the last; -1 where the context has none.
+        max_seq_length: the most tokens of a row.
+        doc_stride: how many tokens after a window the next one begins, if a window has as many.
+        max_query_length: the most tokens of a question.
+
+    Returns:
+        The rows, and what maps predictions back.
+
+    Raises:
+        ValueError: a column is not a vector of its dtype, or is empty; columns differ in length;
+            an answer is not within its context; or lengths as in ``make_windows``.
+
+    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "?", "rollo", "led", "them"]
+    >>> data = question_examples(BertTokenizer(vocab), ["Who?"], ["Rollo led them"],
+    ...                          answer_starts=[0], answer_ends=[5])
+    >>> batch, labels = next(iter(data.examples.evaluation_batches(1)))
+    >>> batch["input_word_ids"].numpy()
+    array([[2, 5, 6, 3, 7, 8, 9, 3]], dtype=int32)
+    >>> labels["start_logits"].numpy(), labels["end_logits"].numpy()
+    (array([4], dtype=int32), array([4], dtype=int32))
+    """
+    check_window_lengths(max_seq_length, doc_stride, max_query_length)
+    questions = string_column(questions, "questions")
+    contexts = string_column(contexts, "contexts")
+    check_rows("contexts", len(contexts), len(questions))
+
+    def tokenize(strings: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        return tokenize_column_with_offsets(tokenizer, strings, "questions and contexts")
+
+    with tf.device("CPU:0"):
+        tokens = tokenize_questions(tokenize, questions, contexts, max_query_length)
+        windows = cut_windows(tokens, max_seq_length, doc_stride)
+        labels: dict[str, tf.Tensor] = {}
+        lost = np.zeros([0], np.int64)
+        if answer_starts is not None or answer_ends is not None:
+            byte_starts, byte_ends = _answer_columns(answer_starts, answer_ends, contexts)
+            firsts, lasts = _find_all_tokens(windows, byte_starts, byte_ends)
+            lost = np.flatnonzero((byte_starts >= 0) & (firsts.numpy() < 0))
+            spans = window_spans(windows, firsts, lasts)
+            labels = dict(zip((features.START_LOGITS, features.END_LOGITS), spans, strict=True))
+        segments = row_segments(windows)
+        table = token_table(
+            tokens.ids, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id
+        )
+
+    def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
+        ranges = tf.nest.map_structure(lambda part: tf.gather(part, indices), segments)
+        rows = pack_from_table(table, ranges, width)
+        rows[features.EXAMPLE_INDEX] = indices
+        if not labels:
+            return rows
+        return rows, {key: tf.gather(columns, indices) for key, columns in labels.items()}
+
+    num_too_long = int(np.sum(tokens.context_lengths.numpy() > windows.rooms.numpy()))
+    examples = Examples(row_lengths(windows).numpy(), max_seq_length, make_batch, num_too_long)
+    return QuestionExamples(examples, windows, contexts, lost)
+
+
+def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The two columns as int64, or a ValueError."""
+    columns = []
+    for name, values in (("answer_starts", starts), ("answer_ends", ends)):
+        array = np.asarray(values)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"{name}: expected integers of shape (N,); got dtype {array.dtype} and shape "
+                f"{array.shape}."
+            )
+        check_rows(name, len(array), len(contexts))
+        columns.append(array.astype(np.int64))
+    start, end = columns
+    sizes = tf.strings.length(contexts).numpy()
+    good = ((start >= 0) & (start < end) & (end <= sizes)) | ((start == -1) & (end == -1))
+    if not good.all():
+        bad = int(np.argmin(good))
+        raise ValueError(
+            f"Answer {bad} is bytes {start[bad]} to {end[bad]}: expected a range within its "
+            f"context's {sizes[bad]} bytes, not empty, or -1 and -1 for no answer."
+        )
+    return start, end
+
+
+def _find_all_tokens(
+    windows: Windows, byte_starts: np.ndarray, byte_ends: np.ndarray
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """``find_tokens``, some thousand questions at a time."""
+    pieces = []
+    for begin in range(0, len(byte_starts), _QUESTIONS_AT_ONCE):
+        part = slice(begin, begin + _QUESTIONS_AT_ONCE)
+        tokens = _cut_out(windows, part, slice(0, 0)).tokens
+        pieces.append(find_tokens(tokens, byte_starts[part], byte_ends[part]))
+    firsts, lasts = zip(*pieces, strict=True)
+    return tf.concat(firsts, 0), tf.concat(lasts, 0)
+
+
+def _cut_out(windows: Windows, questions: slice, rows: slice) -> Windows:
+    """The windows of some questions, these counted from 0; the tokens stay all."""
+    tokens = windows.tokens
+    return Windows(
+        tokens._replace(
+            question_starts=tokens.question_starts[questions],
+            question_lengths=tokens.question_lengths[questions],
+            context_starts=tokens.context_starts[questions],
+            context_lengths=tokens.context_lengths[questions],
+        ),
+        windows.rooms[questions],
+        windows.strides[questions],
+        windows.questions[rows] - questions.start,
+        windows.firsts[rows],
+        windows.lengths[rows],
+    )

@@ -1,0 +1,173 @@
+"""Sentences of words with a tag each: rows, and labels at each word's first piece.
+
+Letters: N sentences, W words of all sentences, T tokens of all sentences, B batch, S sequence
+length.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
+
+from .length_buckets import Examples
+from .packing import pack_from_table, token_table
+from .pools import check_at_least
+from .tagging_windows import TagWindows, tag_windows
+from .targets import check_rows
+from .token_columns import tokenize_column
+from .wordpiece import BertTokenizer
+
+_NO_WORD = -1
+
+
+def tagging_examples(
+    tokenizer: BertTokenizer,
+    words: Any,
+    *,
+    tags: Any = None,
+    documents: Any = None,
+    max_seq_length: int = 128,
+) -> Examples:
+    """Tokenises sentences once, to be put into batches for ``BertTokenClassifier``.
+
+    Each word is tokenised alone; its first piece is where it is tagged (the paper's section 5.3).
+    A word that has no piece, a control character for example, stands as [UNK]: every word gets a
+    tag. A row is [CLS] sentence [SEP]. A sentence that is too long for one becomes several rows
+    (``tagging_windows``), and each of its words is tagged in one of them, where it has the most
+    context; ``num_too_long`` counts such sentences. A sentence without words has no row.
+
+    With ``documents`` the room that a sentence leaves is filled with the tokens before and behind
+    it in its document, as many of each as there are ("the maximal document context provided by
+    the data", section 5.3). They are not tagged.
+
+    A batch is ``features`` or, with tags, ``(features, labels)``. The features are
+    ``features.ENCODER_FEATURES``, ``example_index`` (B,) int32, the sentence's number, and
+    ``word_index`` (B, S) int32: the number, in that sentence, of the word that is tagged at the
+    position, and -1 where none is. Labels are (B, S) int32: that word's tag, and
+    ``features.NO_LABEL`` (-1) where none is.
+
+    Args:
+        tokenizer: the vocabulary's.
+        words: [N, (words)] string: a list of lists or a ragged tensor.
+        tags: [N, (words)] integers, the tags' ids.
+        documents: (N,) strings or integers: neighbouring sentences of one value are of one
+            document. ``None``: every sentence stands alone.
+        max_seq_length: the most tokens of a row, at least 5.
+
+    Returns:
+        The rows, as examples; see ``length_buckets.Examples`` for their batches.
+
+    Raises:
+        ValueError: a column is not of its form; there are no words; columns differ in length; a
+            tag is negative; ``max_seq_length`` is too short.
+
+    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "in", "par", "##is"]
+    >>> tokenizer = BertTokenizer(vocab)
+    >>> examples = tagging_examples(tokenizer, [["in", "Paris", "in"]], tags=[[0, 1, 0]])
+    >>> batch, labels = next(iter(examples.evaluation_batches(32)))
+    >>> for rows in (batch["input_word_ids"], batch["word_index"], labels):
+    ...     print(rows.numpy())
+    [[2 5 6 7 5 3 0 0]]
+    [[-1  0  1 -1  2 -1 -1 -1]]
+    [[-1  0  1 -1  0 -1 -1 -1]]
+    """
+    check_at_least("max_seq_length", max_seq_length, 5)
+    flat_words, words_per_sentence = _flatten(words, "words")
+    pieces = _never_empty(tokenize_column(tokenizer, flat_words, "words"), tokenizer.unk_id)
+    known = None if tags is None else _tag_column(tags, words_per_sentence)
+    # (W,) and (N + 1,)
+    first_pieces = pieces.row_starts().numpy()
+    word_splits = np.concatenate([[0], np.cumsum(words_per_sentence)])
+    windows = tag_windows(
+        pieces.row_lengths().numpy(),
+        words_per_sentence,
+        max_seq_length - 2,
+        None if documents is None else _document_column(documents, len(words_per_sentence)),
+    )
+    # (T,): the word that begins here, -1 where none does.
+    word_of_piece = np.full(len(pieces.values), _NO_WORD, np.int32)
+    word_of_piece[first_pieces] = np.arange(len(first_pieces))
+
+    with tf.device("CPU:0"):
+        table = token_table(
+            pieces.values, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id
+        )
+        all_windows = TagWindows(*map(tf.constant, windows))
+        words_at = tf.constant(word_of_piece)
+        sentence_begins = tf.constant(word_splits[:-1], tf.int32)
+        kept_tags = None if known is None else tf.constant(known)
+
+    def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
+        rows = TagWindows(*(tf.gather(field, indices) for field in all_windows))
+        # (B, S): which token stands here; [CLS] is at position 0.
+        place = tf.range(width)[None, :] - 1
+        inside = (place >= 0) & (place < rows.lengths[:, None])
+        word = tf.gather(words_at, tf.where(inside, rows.starts[:, None] + place, 0))
+        tagged = inside & (word >= rows.first_words[:, None]) & (word < rows.end_words[:, None])
+        begins = tf.gather(sentence_begins, rows.sentences)[:, None]
+        batch = pack_from_table(table, [(rows.starts, rows.lengths)], width)
+        batch[features.EXAMPLE_INDEX] = rows.sentences
+        batch[features.WORD_INDEX] = tf.where(tagged, word - begins, _NO_WORD)
+        if kept_tags is None:
+            return batch
+        return batch, tf.where(
+            tagged, tf.gather(kept_tags, tf.where(tagged, word, 0)), features.NO_LABEL
+        )
+
+    tokens_per_sentence = np.diff(np.append(first_pieces, len(pieces.values))[word_splits])
+    num_too_long = int(np.sum(tokens_per_sentence > max_seq_length - 2))
+    return Examples(windows.lengths + 2, max_seq_length, make_batch, num_too_long)
+
+
+def _flatten(sentences: Any, name: str) -> tuple[Any, np.ndarray]:
+    """All items of all sentences, and how many each sentence has."""
+    if isinstance(sentences, tf.RaggedTensor):
+        return sentences.values, sentences.row_lengths().numpy()
+    rows = list(sentences)
+    for index, row in enumerate(rows):
+        if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
+            raise ValueError(f"{name}[{index}] is {row!r:.40}: expected a list of {name}.")
+    items = list(itertools.chain.from_iterable(rows))
+    return items, np.array([len(row) for row in rows], np.int64)
+
+
+def _never_empty(pieces: tf.RaggedTensor, unk_id: int) -> tf.RaggedTensor:
+    """The words' pieces, [UNK] for a word that has none."""
+    lengths = pieces.row_lengths().numpy()
+    values = np.insert(pieces.values.numpy(), pieces.row_starts().numpy()[lengths == 0], unk_id)
+    with tf.device("CPU:0"):
+        return tf.RaggedTensor.from_row_lengths(values, np.maximum(lengths, 1))
+
+
+def _tag_column(tags: Any, words_per_sentence: np.ndarray) -> np.ndarray:
+    """The tags of all words, (W,) int32, one for each."""
+    flat_tags, tags_per_sentence = _flatten(tags, "tags")
+    check_rows("tags", len(tags_per_sentence), len(words_per_sentence))
+    different = np.flatnonzero(tags_per_sentence != words_per_sentence)
+    if different.size:
+        index = different[0]
+        raise ValueError(
+            f"tags[{index}] has {tags_per_sentence[index]} tags: expected "
+            f"{words_per_sentence[index]}, one for each word."
+        )
+    values = np.asarray(flat_tags)
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"tags: expected integers, the tags' ids; got dtype {values.dtype}.")
+    if values.min() < 0:
+        place = np.argmax(values < 0)
+        ends = np.cumsum(words_per_sentence)
+        index = np.searchsorted(ends, place, "right")
+        word = place - ends[index] + words_per_sentence[index]
+        raise ValueError(f"tags[{index}][{word}] is {values[place]}: expected 0 or more.")
+    return values.astype(np.int32)
+
+
+def _document_column(documents: Any, num_sentences: int) -> np.ndarray:
+    """A number for each sentence's document, (N,)."""
+    values = np.asarray(documents)
+    check_rows("documents", len(values), num_sentences)
+    _, numbers = np.unique(values, return_inverse=True)
+    return numbers

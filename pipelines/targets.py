@@ -1,0 +1,124 @@
+"""What examples are trained towards: columns of labels and weights, checked.
+
+Letters: N examples, C classes.
+"""
+
+from typing import Any
+
+import numpy as np
+
+_MOST = np.iinfo(np.int32).max
+
+
+def label_column(labels: Any, num_examples: int) -> np.ndarray:
+    """Checks labels, and gives each form its dtype.
+
+    Args:
+        labels: (N,) integers, class ids; (N,) floats, numbers to predict; or (N, C) numbers from 0
+            to 1, whether or how far each class holds. A list, an array or a tensor.
+        num_examples: N.
+
+    Returns:
+        (N,) int32, (N,) float32 or (N, C) float32.
+
+    Raises:
+        ValueError: another form, or a value out of its range.
+
+    >>> label_column([1, 0], 2), label_column([1.0, 0.5], 2), label_column([[1, 0], [1, 1]], 2)
+    (array([1, 0], dtype=int32), array([1. , 0.5], dtype=float32), array([[1., 0.],
+           [1., 1.]], dtype=float32))
+    """
+    array = _array(labels, "labels")
+    if array.ndim not in (1, 2) or array.dtype.kind not in "biuf":
+        raise ValueError(
+            "labels: expected integers of shape (N,), floats of shape (N,), or numbers of shape "
+            f"(N, C); got dtype {array.dtype} and shape {array.shape}."
+        )
+    check_rows("labels", len(array), num_examples)
+    if array.ndim == 2:
+        _check_range("labels", array, 0, 1)
+        return array.astype(np.float32)
+    if array.dtype.kind == "f":
+        _check_range("labels", array, -np.inf, np.inf)
+        return array.astype(np.float32)
+    return class_column(array, num_examples)
+
+
+def class_column(labels: Any, num_examples: int, num_classes: int | None = None) -> np.ndarray:
+    """Checks class ids.
+
+    Args:
+        labels: (N,) integers: a list, an array or a tensor.
+        num_examples: N.
+        num_classes: C, where it is known.
+
+    Returns:
+        (N,) int32.
+
+    Raises:
+        ValueError: another form, or an id that is negative or not below C.
+
+    >>> class_column([0, 4], 2, num_classes=4)
+    Traceback (most recent call last):
+    ...
+    ValueError: labels[1] is 4: expected 0 to 3.
+    """
+    array = _array(labels, "labels")
+    if array.ndim != 1 or array.dtype.kind not in "biu":
+        raise ValueError(
+            f"labels: expected integers of shape (N,); got dtype {array.dtype} and shape "
+            f"{array.shape}."
+        )
+    check_rows("labels", len(array), num_examples)
+    _check_range("labels", array, 0, _MOST if num_classes is None else num_classes - 1)
+    return array.astype(np.int32)
+
+
+def weight_column(weights: Any, num_examples: int) -> np.ndarray:
+    """Checks the weights of examples.
+
+    Args:
+        weights: (N,) numbers, none negative.
+        num_examples: N.
+
+    Returns:
+        (N,) float32.
+
+    Raises:
+        ValueError: another form, or a value out of its range.
+    """
+    array = _array(weights, "sample_weights")
+    if array.ndim != 1 or array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"sample_weights: expected numbers of shape (N,); got dtype {array.dtype} and shape "
+            f"{array.shape}."
+        )
+    check_rows("sample_weights", len(array), num_examples)
+    _check_range("sample_weights", array, 0, np.inf)
+    return array.astype(np.float32)
+
+
+def check_rows(name: str, received: int, num_examples: int) -> None:
+    """Raises a ValueError that names the column where it has not one row for each example."""
+    if received != num_examples:
+        raise ValueError(
+            f"{name}: expected one row for each of the {num_examples} examples; got {received}."
+        )
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected rows of equal length; got {values!r:.80}.") from error
+
+
+def _check_range(name: str, array: np.ndarray, least: float, most: float) -> None:
+    """Checks every value; infinities and NaN are always out of range."""
+    good = (array >= least) & (array <= most) & np.isfinite(array)
+    if not good.all():
+        place = tuple(np.argwhere(~good)[0].tolist())
+        expected = f"a finite number, {least} to {most}" if most == np.inf else f"{least} to {most}"
+        raise ValueError(
+            f"{name}[{', '.join(map(str, place))}] is {array[place]}: expected {expected}."
+        )

@@ -1,0 +1,214 @@
+"""Makes ``data/model_garden`` again: small checkpoints of TensorFlow Model Garden, and its outputs.
+
+To be run by hand, in an environment of its own (Python 3.11):
+
+    pip install tf-models-official==2.20.0 tensorflow==2.20.0 tf-keras==2.20.1
+    python tests/interchange/make_model_garden_data.py
+
+The models are made by the tasks of ``official/nlp`` where there is one, and saved as its trainer,
+its converter and its tests save them. Every weight is random, so that no two may be confused.
+"""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from official.core import config_definitions, train_utils
+from official.nlp.configs import bert, encoders
+from official.nlp.data import question_answering_dataloader
+from official.nlp.modeling import models, networks
+from official.nlp.tasks import masked_lm, question_answering, sentence_prediction, tagging
+
+DATA = pathlib.Path(__file__).parent / "data" / "model_garden"
+SIZES = {
+    "vocab_size": 25,
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
+    "type_vocab_size": 3,
+    "initializer_range": 0.03,
+}
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "The"]
+POSITIONS = np.array([[0, 3, 11], [1, 2, 6], [0, 2, 1]], "int32")
+
+
+def encoder_config(kind):
+    sizes = {**SIZES, "num_layers": 2, "dropout_rate": 0.2, "attention_dropout_rate": 0.15}
+    return encoders.EncoderConfig(type=kind, **{kind: encoders.BertEncoderConfig(**sizes)})
+
+
+def randomise(model, seed):
+    rng = np.random.default_rng(seed)
+    for variable in model.variables:
+        values = rng.normal(size=variable.shape) * 0.3
+        variable.assign(values + 1.0 if "gamma" in variable.name else values)
+
+
+def make_inputs(seed):
+    rng = np.random.default_rng(seed)
+    mask = (np.arange(12) < np.array([[12], [7], [3]])).astype("int32")
+    return {
+        "input_word_ids": rng.integers(0, 25, mask.shape).astype("int32"),
+        "input_mask": mask,
+        "input_type_ids": rng.integers(0, 3, mask.shape).astype("int32") * mask,
+    }
+
+
+def folder(name):
+    path = DATA / name
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
+
+
+def save_params(path, task):
+    train_utils.serialize_config(config_definitions.ExperimentConfig(task=task), str(path))
+
+
+def record(path, **arrays):
+    np.savez_compressed(path / "outputs.npz", **{k: np.asarray(v) for k, v in arrays.items()})
+
+
+def make_pretrainer():
+    """As the trainer saves it: every model item twice, the optimizer, the step."""
+    head = bert.ClsHeadConfig(inner_dim=8, num_classes=2, name="next_sentence", dropout_rate=0.1)
+    config = masked_lm.MaskedLMConfig(
+        model=bert.PretrainerConfig(encoder=encoder_config("bert_v2"), cls_heads=[head])
+    )
+    model = masked_lm.MaskedLMTask(config).build_model()
+    model(model.inputs)
+    randomise(model, seed=1)
+    optimizer = tf_keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+    path = folder("pretrainer")
+    checkpoint = tf.train.Checkpoint(
+        model=model,
+        optimizer=optimizer,
+        global_step=tf.Variable(7, name="global_step"),
+        **model.checkpoint_items,
+    )
+    tf.train.CheckpointManager(checkpoint, str(path), max_to_keep=2).save(7)
+    save_params(path, config)
+    inputs = {**make_inputs(2), "masked_lm_positions": POSITIONS}
+    outputs = model(inputs, training=False)
+    pooled = model.classification_heads[0](outputs["sequence_output"], only_project=True)
+    record(
+        path,
+        **inputs,
+        sequence_output=outputs["sequence_output"],
+        pooled_output=pooled,
+        masked_lm_logits=outputs["mlm_logits"],
+        next_sentence_logits=outputs["next_sentence"],
+    )
+
+
+def make_old_pretrainer():
+    """The older class, with the older optimizer, whose slots hang on the variables; no config."""
+    encoder = networks.BertEncoder(
+        **{
+            k: v
+            for k, v in SIZES.items()
+            if k not in ("max_position_embeddings", "initializer_range")
+        },
+        num_layers=2,
+        max_sequence_length=16,
+    )
+    model = models.BertPretrainer(
+        encoder, 2, 3, activation=lambda x: tf_keras.activations.gelu(x, approximate=True)
+    )
+    randomise(model, seed=3)
+    optimizer = tf_keras.optimizers.legacy.Adam()
+    optimizer._create_all_weights(model.trainable_variables)
+    path = folder("old_pretrainer")
+    tf.train.Checkpoint(model=model, optimizer=optimizer).save(str(path / "ckpt"))
+    inputs = make_inputs(4)
+    outputs = model([*inputs.values(), POSITIONS], training=False)
+    sequence_output, pooled_output = encoder(list(inputs.values()), training=False)
+    record(
+        path,
+        **inputs,
+        masked_lm_positions=POSITIONS,
+        sequence_output=sequence_output,
+        pooled_output=pooled_output,
+        masked_lm_logits=outputs["masked_lm"],
+        next_sentence_logits=outputs["classification"],
+    )
+
+
+def make_encoder():
+    """As the released models lie in their archives."""
+    encoder = encoders.build_encoder(encoder_config("bert"))
+    randomise(encoder, seed=5)
+    path = folder("encoder")
+    tf.train.Checkpoint(encoder=encoder).write(str(path / "bert_model.ckpt"))
+    config = {
+        **SIZES,
+        "num_hidden_layers": 2,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.2,
+        "attention_probs_dropout_prob": 0.15,
+    }
+    (path / "bert_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (path / "vocab.txt").write_text("".join(piece + "\n" for piece in PIECES))
+    inputs = make_inputs(6)
+    outputs = encoder(inputs, training=False)
+    record(
+        path,
+        **inputs,
+        sequence_output=outputs["sequence_output"],
+        pooled_output=outputs["pooled_output"],
+    )
+
+
+def make_task_model(name, model, seed, task=None):
+    """A fine-tuned model, saved with the items that pre-trained checkpoints have."""
+    randomise(model, seed)
+    path = folder(name)
+    tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(path / "ckpt"))
+    if task is not None:
+        save_params(path, task)
+    inputs = make_inputs(seed + 1)
+    outputs = model(inputs, training=False)
+    if isinstance(outputs, list):
+        outputs = dict(zip(("start_logits", "end_logits"), outputs, strict=True))
+    elif isinstance(outputs, dict):
+        outputs = {"logits": outputs["logits"]}
+    else:
+        outputs = {"logits": outputs}
+    record(path, **inputs, **outputs)
+
+
+def main():
+    tf_keras.utils.set_random_seed(0)
+    make_pretrainer()
+    make_old_pretrainer()
+    make_encoder()
+    for name, classes, seed in (("classifier", 3, 7), ("regressor", 1, 9)):
+        config = sentence_prediction.SentencePredictionConfig(
+            model=sentence_prediction.ModelConfig(
+                num_classes=classes,
+                use_encoder_pooler=classes == 1,
+                encoder=encoder_config("bert_v2"),
+            )
+        )
+        task = sentence_prediction.SentencePredictionTask(config)
+        make_task_model(name, task.build_model(), seed)
+    config = question_answering.QuestionAnsweringConfig(
+        model=question_answering.ModelConfig(encoder=encoder_config("bert")),
+        validation_data=question_answering_dataloader.QADataConfig(do_lower_case=False),
+    )
+    model = question_answering.QuestionAnsweringTask(config).build_model()
+    make_task_model("span_labeler", model, seed=11, task=config)
+    config = tagging.TaggingConfig(
+        model=tagging.ModelConfig(encoder=encoder_config("bert"), head_dropout=0.3),
+        class_names=["O", "B-PER", "I-PER", "B-LOC"],
+    )
+    make_task_model("tagger", tagging.TaggingTask(config).build_model(), seed=13, task=config)
+
+
+if __name__ == "__main__":
+    main()

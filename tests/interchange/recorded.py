@@ -1,0 +1,42 @@
+"""What other libraries computed with their own models, recorded beside their checkpoints."""
+
+import pathlib
+
+import numpy as np
+from keras import ops
+
+from bert_tf import features
+
+DATA = pathlib.Path(__file__).parent / "data"
+
+
+def assert_as_recorded(model, folder, names=None, atol=1e-5):
+    """Runs a model on the inputs of ``outputs.npz`` and compares all that it records.
+
+    Args:
+        model: of this library.
+        folder: where ``outputs.npz`` lies.
+        names: this library's names of its arrays, where they differ; a model with one output
+            gives it as ``logits``.
+        atol: the largest difference allowed.
+    """
+    with np.load(folder / "outputs.npz") as file:
+        recorded = {(names or {}).get(name, name): file[name] for name in file.files}
+    outputs = model({name: recorded[name] for name in model.input})
+    found = dict(outputs) if isinstance(outputs, dict) else {"logits": outputs}
+    encoder = getattr(model, "encoder", model)
+    found.update(encoder({name: recorded[name] for name in encoder.input}))
+    compared = set(recorded) - set(features.ENCODER_FEATURES) - {features.MASKED_LM_POSITIONS}
+    assert compared
+    for name in compared:
+        value = ops.convert_to_numpy(found[name])
+        expected = recorded[name].reshape(value.shape)
+        np.testing.assert_allclose(value, expected, rtol=0, atol=atol, err_msg=name)
+
+
+def assert_every_tensor_is_as_described(checkpoint, shapes):
+    """Each of a model's tensors is there, and is when read what was said of it before."""
+    assert {name: tensor.shape for name, tensor in checkpoint.tensors.items()} == shapes
+    for tensor in checkpoint.tensors.values():
+        value = tensor.read()
+        assert (value.shape, value.dtype.name) == (tensor.shape, tensor.dtype)

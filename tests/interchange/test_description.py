@@ -1,0 +1,75 @@
+"""The JSON that says which model a checkpoint is: written, read, and read from a stranger."""
+
+import inspect
+import json
+
+import pytest
+
+from bert_tf.interchange import description
+from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.interchange.weights import MODEL_CLASSES
+from tests.interchange.small_checkpoints import CASED, MODELS, UNCASED, make_checkpoint
+
+
+@pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS.keys())
+@pytest.mark.parametrize("tokenization", [None, CASED, UNCASED])
+def test_what_is_written_is_read(spec, tokenization):
+    labels = tuple("ABCDE"[: spec.arguments.get("num_classes", 0)])
+    checkpoint = make_checkpoint(spec, tokenization=tokenization, labels=labels, multi_label=True)
+    values = json.loads(json.dumps(description.describe_checkpoint(checkpoint)))
+    assert description.parse(values, "there") == description.Description(
+        spec, labels, True, tokenization and tokenization.do_lower_case
+    )
+
+
+def test_literal():
+    assert description.describe(ModelSpec("BertClassifier", {"num_classes": 2}), ("n", "y")) == {
+        "format_version": 1,
+        "class_name": "BertClassifier",
+        "arguments": {"num_classes": 2},
+        "labels": ["n", "y"],
+        "multi_label": False,
+        "do_lower_case": None,
+    }
+
+
+def test_arguments_are_the_constructors():
+    shared = {"self", "config", "name", "dtype", "kwargs"}
+    for name, model_class in MODEL_CLASSES.items():
+        expected = set(inspect.signature(model_class.__init__).parameters) - shared
+        assert set(description._ARGUMENTS[name]) == expected, name
+
+
+def _values(**changes):
+    good = {"format_version": 1, "class_name": "BertClassifier", "arguments": {"num_classes": 2}}
+    return {**good, **changes}
+
+
+@pytest.mark.parametrize(
+    "values, sentence",
+    [
+        ([1], r"^there: expected an object that describes a model, got \[1\]\.$"),
+        (_values(format_version=2), r"format_version is 2, expected 1: it was written by another"),
+        (_values(class_name="Lambda"), r"class_name is 'Lambda', expected one of BertEncoder, "),
+        (_values(class_name=["BertEncoder"]), r"class_name is \['BertEncoder'\], expected one of"),
+        (_values(arguments=None), r"arguments is None, expected an object\.$"),
+        (_values(arguments={}), r"BertClassifier needs num_classes among its arguments"),
+        (_values(arguments={"num_classes": True}), r"cannot be made with num_classes=True"),
+        (_values(arguments={"num_classes": 0}), r"cannot be made with num_classes=0"),
+        (_values(arguments={"num_classes": 2.0}), r"cannot be made with num_classes=2\.0"),
+        (_values(arguments={"num_classes": 2, "mlm": True}), r"cannot be made with mlm=True"),
+        (_values(arguments={"num_classes": 2, "dropout": 1}), r"cannot be made with dropout=1"),
+        (_values(arguments={"num_classes": 2, "dropout": "0"}), r"cannot be made with dropout='0'"),
+        (_values(arguments={"num_classes": 2, "dropout": False}), r"made with dropout=False"),
+        (_values(class_name="BertEncoder", arguments={"pooler": 1}), r"made with pooler=1"),
+        (_values(class_name="BertPretrainer", arguments={"mlm": None}), r"made with mlm=None"),
+        (_values(arguments={"num_classes": 2, "name": "x" * 500}), r"made with name='x{50}.*\.$"),
+        (_values(labels=["a"]), r"labels is \['a'\], expected a list of 2 names"),
+        (_values(labels="ab"), r"labels is 'ab', expected a list of 2 names"),
+        (_values(class_name="BertRegressor", arguments={}, labels=["a"]), r"a list of no names"),
+    ],
+)  # fmt: skip
+def test_refused(values, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        description.parse(values, "there")
+    assert str(caught.value).startswith("there: ") and len(str(caught.value)) < 300

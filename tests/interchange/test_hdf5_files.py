@@ -1,0 +1,166 @@
+"""What Keras writes is read bit for bit; whatever else HDF5 can do is refused with a sentence."""
+
+import random
+
+import h5py
+import keras
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.interchange import hdf5_files
+
+
+def write(path, change=lambda file: None):
+    with h5py.File(path, "w") as file:
+        file["layers/dense/vars/0"] = np.arange(6, dtype="float32").reshape(2, 3)
+        change(file)
+    return str(path)
+
+
+def test_keras_weights_are_read_bit_for_bit(tmp_path):
+    model = keras.Sequential(
+        [keras.layers.Dense(3, dtype="bfloat16"), keras.layers.Dense(2, dtype="float16")]
+    )
+    model.build((None, 4))
+    keras.utils.set_random_seed(0)
+    for weight in model.weights:
+        weight.assign(keras.random.normal(weight.shape, dtype="float32"))
+    path = str(tmp_path / "m.weights.h5")
+    model.save_weights(path)
+    entries = hdf5_files.open_file(path)
+    expected = {
+        "layers/dense/vars/0": (model.weights[0], "bfloat16"),
+        "layers/dense/vars/1": (model.weights[1], "bfloat16"),
+        "layers/dense_1/vars/0": (model.weights[2], "float16"),
+        "layers/dense_1/vars/1": (model.weights[3], "float16"),
+    }
+    assert list(entries) == list(expected)
+    for name, (weight, dtype) in expected.items():
+        entry, value = entries[name], entries[name].read()
+        assert (entry.name, entry.dtype, entry.shape) == (name, dtype, tuple(weight.shape))
+        assert value.dtype == np.dtype(getattr(ml_dtypes, dtype, dtype))
+        assert value.tobytes() == np.array(weight.value).tobytes()
+
+
+def test_other_file_systems_are_read(tmp_path):
+    path = write(tmp_path / "a.h5")
+    tf.io.gfile.copy(path, "ram://hdf5/a.h5", overwrite=True)
+    value = hdf5_files.open_file("ram://hdf5/a.h5")["layers/dense/vars/0"].read()
+    np.testing.assert_array_equal(value, [[0, 1, 2], [3, 4, 5]])
+
+
+def test_a_file_that_changed_is_not_read(tmp_path):
+    path = tmp_path / "a.h5"
+    entry = hdf5_files.open_file(write(path))["layers/dense/vars/0"]
+    write(path, lambda file: file.create_dataset("more", data=1.0))
+    with pytest.raises(ValueError, match=r"a\.h5 has changed since it was opened: open it again\."):
+        entry.read()
+
+
+# === What a stranger may write ===
+
+
+def virtual(file):
+    layout = h5py.VirtualLayout((2,), "float32")
+    layout[:] = h5py.VirtualSource("other.h5", "a", (2,))
+    file.create_virtual_dataset("a", layout)
+
+
+def loop(file):
+    file["layers/again"] = file["/"]
+
+
+HOSTILE = {
+    "soft link": (
+        lambda file: file.__setitem__("a", h5py.SoftLink("/layers")),
+        "'a' is a link of the kind SoftLink, which may lead anywhere",
+    ),
+    "external link": (
+        lambda file: file["layers"].__setitem__("a", h5py.ExternalLink("/etc/hosts", "/a")),
+        "'layers/a' is a link of the kind ExternalLink, which may lead anywhere",
+    ),
+    "group in itself": (
+        loop,
+        "the group 'layers/again' stands in the file twice, or within itself",
+    ),
+    "external storage": (
+        lambda file: file.create_dataset("a", (4,), "u1", external=[("/etc/hosts", 0, 4)]),
+        "'a' is kept in other files",
+    ),
+    "virtual dataset": (virtual, "'a' is kept in other files"),
+    "variable length": (
+        lambda file: file.create_dataset("a", (2,), dtype=h5py.vlen_dtype("float32")),
+        r"'a' is of the type dtype\('O'\): expected an array of numbers\.",
+    ),
+    "strings": (
+        lambda file: file.create_dataset("a", data=["b"], dtype=h5py.string_dtype()),
+        r"'a' is of the type dtype\('O'\)",
+    ),
+    "references": (
+        lambda file: file.create_dataset("a", data=file.ref, dtype=h5py.ref_dtype),
+        r"'a' is of the type dtype\('O'\)",
+    ),
+    "structures": (
+        lambda file: file.create_dataset("a", data=np.zeros(2, [("b", "float32")])),
+        "'a' is of the type dtype",
+    ),
+    "opaque": (lambda file: file.create_dataset("a", data=np.zeros(2, "V2")), "'a' is of the type"),
+    "nothing": (lambda file: file.create_dataset("a", data=h5py.Empty("f4")), "'a' is of the type"),
+    "a shape alone": (
+        lambda file: file.create_dataset("a", (1 << 40,), "float32", chunks=(1024,)),
+        r"'a' is 4,398,046,511,104 bytes large, of which the file of [\d,]+ bytes holds 0: it is",
+    ),
+    "compressed": (
+        lambda file: file.create_dataset("a", data=np.zeros(9999, "float32"), compression="gzip"),
+        "'a' is 39,996 bytes large, of which",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_keras_never_writes_is_refused(tmp_path, case):
+    change, sentence = HOSTILE[case]
+    path = write(tmp_path / "a.h5", change)
+    with pytest.raises(ValueError, match=rf"a\.h5: {sentence}"):
+        hdf5_files.open_file(path)
+
+
+@pytest.mark.parametrize("size", [0, 3, 100, -1])
+def test_a_file_cut_off_is_refused(tmp_path, size):
+    path = tmp_path / "a.h5"
+    write(path)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ValueError, match=r"a\.h5 is not an HDF5 file that can be read, it is dama"):
+        hdf5_files.open_file(str(path))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.h5 cannot be read: .*No such file"):
+        hdf5_files.open_file(str(tmp_path / "none.h5"))
+
+
+def test_groups_may_lie_deeper_than_python_recurses(tmp_path):
+    path = write(tmp_path / "a.h5", lambda file: file.create_group("/".join("g" * 1500)))
+    assert list(hdf5_files.open_file(path)) == ["layers/dense/vars/0"]
+
+
+def test_damage_anywhere_gives_a_sentence_or_an_array(tmp_path):
+    path = tmp_path / "a.h5"
+    write(path)
+    whole = path.read_bytes()
+    rng = random.Random(0)
+    refused = 0
+    for _ in range(100):
+        damaged = bytearray(whole)
+        for _ in range(3):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            for entry in hdf5_files.open_file(str(path)).values():
+                assert entry.read().shape == entry.shape
+        except ValueError as error:
+            assert "a.h5" in str(error)
+            refused += 1
+    assert 0 < refused < 100

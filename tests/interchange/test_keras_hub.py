@@ -1,0 +1,291 @@
+"""Presets that KerasHub saved, by ``make_keras_hub_data``, give what KerasHub computed."""
+
+import json
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.config import BertConfig
+from bert_tf.interchange import hugging_face, keras_hub
+from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
+from bert_tf.interchange.weights import expected_shapes
+
+from .recorded import DATA, assert_as_recorded, assert_every_tensor_is_as_described
+
+PRESETS = DATA / "keras_hub"
+NAMES = {
+    "token_ids": "input_word_ids",
+    "padding_mask": "input_mask",
+    "segment_ids": "input_type_ids",
+    "mask_positions": "masked_lm_positions",
+}
+CONFIG = BertConfig(
+    vocab_size=25,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    hidden_act="gelu_new",
+    hidden_dropout_prob=0.2,
+    attention_probs_dropout_prob=0.2,
+    max_position_embeddings=16,
+    type_vocab_size=3,
+)
+PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "on", "mat")
+MASKED_LM = {
+    "mlm": True,
+    "nsp": False,
+    "pooler": True,
+    "mlm_activation": "gelu",
+    "mlm_layer_norm_eps": 1e-5,
+}
+
+
+@pytest.fixture
+def preset(tmp_path):
+    """A classifier's preset that a test may damage."""
+    return shutil.copytree(PRESETS / "classifier", tmp_path / "preset")
+
+
+def edit(file, **changes):
+    """Changes values of a JSON file's ``config``, and of the file where they are not in there."""
+    values = json.loads(file.read_text())
+    for key, value in changes.items():
+        (values["config"] if key in values.get("config", {}) else values)[key] = value
+    file.write_text(json.dumps(values))
+
+
+# === What KerasHub computed ===
+
+
+def test_a_backbone_in_several_files():
+    model = bert_tf.load(PRESETS / "sharded")
+    assert isinstance(model, bert_tf.BertEncoder)
+    assert model.preprocessor is None
+    assert_as_recorded(model, PRESETS / "sharded", NAMES)
+
+
+def test_a_classifier():
+    model = bert_tf.load(PRESETS / "classifier")
+    assert type(model).__name__ == "BertClassifier"
+    assert_as_recorded(model, PRESETS / "classifier", NAMES)
+    assert not model.preprocessor.get_config()["do_lower_case"]
+
+
+def test_a_masked_lm():
+    model = bert_tf.load(PRESETS / "masked_lm")
+    assert type(model).__name__ == "BertPretrainer"
+    assert_as_recorded(model, PRESETS / "masked_lm", {**NAMES, "logits": "masked_lm_logits"})
+    assert model.preprocessor.get_config()["do_lower_case"]
+
+
+# === What the reader says ===
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "model", "tokenization"),
+    [
+        ("sharded", 1, ModelSpec("BertEncoder", {"pooler": True}), None),
+        ("masked_lm", 2, ModelSpec("BertPretrainer", MASKED_LM), Tokenization(PIECES, True)),
+        (
+            "classifier",
+            2,
+            ModelSpec("BertClassifier", {"num_classes": 3, "dropout": 0.3}),
+            Tokenization((*PIECES, "The"), False),
+        ),
+    ],
+)
+def test_config_model_and_tokenizer(name, layers, model, tokenization):
+    checkpoint = keras_hub.open_checkpoint(str(PRESETS / name))
+    config = BertConfig(**{**CONFIG.to_dict(), "num_hidden_layers": layers})
+    assert checkpoint.config == config
+    assert checkpoint.model == model
+    assert checkpoint.tokenization == tokenization
+    assert checkpoint.format == "keras_hub"
+    assert_every_tensor_is_as_described(checkpoint, expected_shapes(config, model))
+
+
+def test_every_dataset_is_used_or_named():
+    checkpoint = keras_hub.open_checkpoint(str(PRESETS / "masked_lm"))
+    stored = set()
+    for name in ("model.weights.h5", "task.weights.h5"):
+        with h5py.File(PRESETS / "masked_lm" / name) as file:
+            file.visititems(
+                lambda place, item, name=name: (
+                    stored.add(f"{name}/{place}") if isinstance(item, h5py.Dataset) else None
+                )
+            )
+    used = [name for tensor in checkpoint.tensors.values() for name in tensor.names]
+    assert len(used) == len(set(used)) == len(checkpoint.tensors)
+    assert checkpoint.unused == (
+        "task.weights.h5/optimizer/vars/0",
+        "task.weights.h5/optimizer/vars/1",
+    )
+    assert {*used, *checkpoint.unused} == stored
+    names = {name: checkpoint.tensors[name].names[0] for name in checkpoint.tensors}
+    block = "model.weights.h5/layers/transformer_encoder_1"
+    assert names["layer_1/attention/key/bias"] == f"{block}/_self_attention_layer/key_dense/vars/1"
+    assert names["layer_1/output/kernel"] == f"{block}/_feedforward_output_dense/vars/0"
+    assert names["masked_lm/output_bias"] == "task.weights.h5/layers/masked_lm_head/vars/0"
+
+
+def test_the_folder_and_the_attributes_of_older_keras_are_read(preset):
+    before = keras_hub.open_checkpoint(str(PRESETS / "classifier"))
+    with h5py.File(preset / "model.weights.h5", "a") as file:
+        for block in ("transformer_encoder", "transformer_encoder_1"):
+            attention = file[f"layers/{block}/_self_attention_layer"]
+            for part in ("query", "key", "value", "output"):
+                attention.move(f"{part}_dense", f"_{part}_dense")
+        file.move("layers", "_layer_checkpoint_dependencies")
+    after = keras_hub.open_checkpoint(str(preset))
+    for name, tensor in before.tensors.items():
+        np.testing.assert_array_equal(after.tensors[name].read(), tensor.read())
+
+
+def test_recognition(tmp_path, preset):
+    assert all(keras_hub.is_checkpoint(str(path)) for path in PRESETS.iterdir())
+    assert not any(hugging_face.is_checkpoint(str(path)) for path in PRESETS.iterdir())
+    assert not keras_hub.is_checkpoint(str(tmp_path))
+    edit(preset / "config.json", module="keras_nlp.src.models", registered_name="x")
+    assert keras_hub.is_checkpoint(str(preset))
+    edit(preset / "config.json", module="keras.layers")
+    assert not keras_hub.is_checkpoint(str(preset))
+    (preset / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    assert not keras_hub.is_checkpoint(str(preset))
+    (preset / "config.json").write_text('{"class_name": ')
+    assert not keras_hub.is_checkpoint(str(preset))
+
+
+# === Notes ===
+
+
+def test_what_a_task_does_beyond_its_model_is_noted(preset):
+    edit(preset / "task.json", activation="softmax")
+    (note,) = keras_hub.open_checkpoint(str(preset)).notes
+    assert note.endswith("applies 'softmax' to the logits; BertClassifier does not.")
+
+
+def test_of_an_unknown_task_the_encoder_is_taken(preset):
+    edit(preset / "task.json", class_name="BertTextEmbedder")
+    checkpoint = keras_hub.open_checkpoint(str(preset))
+    assert checkpoint.model == ModelSpec("BertEncoder", {"pooler": True})
+    assert "task.weights.h5/layers/dense/vars/0" in checkpoint.unused
+    assert checkpoint.notes[0].endswith("a 'BertTextEmbedder'; its encoder alone is taken.")
+
+
+def test_a_head_without_weights_is_absent(preset):
+    (preset / "task.weights.h5").unlink()
+    checkpoint = keras_hub.open_checkpoint(str(preset))
+    missing = set(expected_shapes(CONFIG, checkpoint.model)) - set(checkpoint.tensors)
+    assert missing == {"classifier/kernel", "classifier/bias"}
+
+
+def test_accents_that_are_kept_there_are_noted():
+    (note,) = keras_hub.open_checkpoint(str(PRESETS / "masked_lm")).notes
+    assert "keeps its accents; here they are stripped, too" in note
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"split": False}, "split=False"),
+        ({"suffix_indicator": "@@", "oov_token": "?"}, "suffix_indicator='@@', oov_token='?'"),
+        ({"strip_accents": True}, "strip_accents=True without lowercase"),
+    ],
+)
+def test_another_tokenizer_is_not_imitated(preset, changes, difference):
+    edit(preset / "tokenizer.json", **changes)
+    checkpoint = keras_hub.open_checkpoint(str(preset))
+    assert checkpoint.tokenization is None
+    (note,) = checkpoint.notes
+    assert note.startswith("No preprocessor is made: ")
+    assert note.endswith(f"tokenizer.json has {difference}.")
+
+
+# === Errors ===
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "sentence"),
+    [
+        ("config.json", {"class_name": "RobertaBackbone"}, "class_name is 'RobertaBackbone', exp"),
+        ("config.json", {"config": []}, r"expected config to be an object, got \[\]\."),
+        ("config.json", {"config": {"num_heads": 2}}, "has no vocabulary_size, num_layers, hidden"),
+        ("config.json", {"num_layers": "2"}, "num_hidden_layers must be a positive integer, got"),
+        ("config.json", {"num_heads": 4}, "says that attention has 4 heads, but model.weights.h5/"),
+        ("task.json", {"num_classes": True}, "num_classes is True, expected a positive integer"),
+        ("task.json", {"num_classes": 0}, "num_classes is 0, expected a positive integer"),
+        ("task.json", {"dropout": "0.1"}, r"dropout is '0\.1', expected a number in \[0, 1\)"),
+        ("task.json", {"dropout": 1}, r"dropout is 1, expected a number in \[0, 1\)"),
+        ("tokenizer.json", {"class_name": "Other"}, "class_name is 'Other', expected 'BertTokeniz"),
+    ],
+)
+def test_a_damaged_json_file_is_named(preset, file, changes, sentence):
+    edit(preset / file, **changes)
+    with pytest.raises(ValueError, match=rf"{file}:? ?{sentence}"):
+        keras_hub.open_checkpoint(str(preset))
+
+
+def test_a_vocabulary_that_is_missing_is_named(preset):
+    (preset / "assets" / "tokenizer" / "vocabulary.txt").unlink()
+    with pytest.raises(ValueError, match=r"no vocabulary file at '.*vocabulary\.txt'"):
+        keras_hub.open_checkpoint(str(preset))
+
+
+def test_weights_that_are_missing_are_named(preset):
+    (preset / "model.weights.h5").unlink()
+    with pytest.raises(ValueError, match=r"has no model\.weights\.h5, and no model\.weights\.json"):
+        keras_hub.open_checkpoint(str(preset))
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "sentence"),
+    [
+        (None, "expected weight_map to be an object, got None"),
+        ({"/a": "../model_00000.weights.h5"}, r"names the file '\.\./model_00000\.weights\.h5': e"),
+        ({"/a": ["model_00000.weights.h5", "/etc/hosts"]}, "names the file '/etc/hosts': expected"),
+        ({"/a": 1}, "names the file 1: expected"),
+        ({"/a": "model_7.weights.h5"}, r"cannot be read: .*No such file"),
+    ],
+)
+def test_an_index_cannot_lead_elsewhere(tmp_path, weight_map, sentence):
+    preset = shutil.copytree(PRESETS / "sharded", tmp_path / "preset")
+    (preset / "model.weights.json").write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(ValueError, match=sentence):
+        keras_hub.open_checkpoint(str(preset))
+
+
+def test_quantised_weights_are_refused(preset):
+    with h5py.File(preset / "model.weights.h5", "a") as file:
+        del file["layers/dense/vars/0"]
+        file["layers/dense/vars/0"] = np.zeros((8, 8), "int8")
+    with pytest.raises(ValueError, match=r"layers/dense/vars/0 is int8, expected a floating-point"):
+        keras_hub.open_checkpoint(str(preset))
+
+
+def test_two_tensors_for_one_weight_are_refused(preset):
+    with h5py.File(preset / "model.weights.h5", "a") as file:
+        block = file["layers/transformer_encoder/_self_attention_layer"]
+        block.copy("key_dense", "_key_dense")
+    with pytest.raises(ValueError, match=r"are both layer_0/attention/key/kernel: expected one\."):
+        keras_hub.open_checkpoint(str(preset))
+
+
+def test_a_link_in_the_weights_is_refused(preset):
+    with h5py.File(preset / "task.weights.h5", "a") as file:
+        del file["layers/dense/vars/0"]
+        file["layers/dense/vars/0"] = h5py.ExternalLink("model.weights.h5", "layers/dense/vars/0")
+    with pytest.raises(ValueError, match=r"task\.weights\.h5: 'layers/dense/vars/0' is a link of"):
+        bert_tf.load(preset)
+
+
+def test_a_wrong_shape_is_left_to_the_loader(preset):
+    with h5py.File(preset / "task.weights.h5", "a") as file:
+        del file["layers/dense/vars/0"]
+        file["layers/dense/vars/0"] = np.zeros((8, 4), "float32")
+    sentence = r"task\.weights\.h5/layers/dense/vars/0 is \(8, 4\), expected \(8, 3\)"
+    with pytest.raises(ValueError, match=sentence):
+        bert_tf.load(preset)

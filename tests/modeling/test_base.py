@@ -1,0 +1,67 @@
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.modeling import BertClassifier
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+from tests.modeling.conftest import TINY, randomise
+
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sat"]
+
+
+def names_in_weights(path):
+    names = []
+    with zipfile.ZipFile(path) as archive, archive.open("model.weights.h5") as file:
+        with h5py.File(file) as weights:
+            weights.visit(names.append)
+        return sorted(archive.namelist()), names
+
+
+def test_preprocessor_and_labels_are_no_part_of_the_model(tmp_path):
+    model = randomise(BertClassifier(TINY, num_classes=2))
+    assert (model.preprocessor, model.labels) == (None, ())
+    before = model.get_config(), [v.path for v in model.variables], list(model.layers)
+    model.save(tmp_path / "before.keras")
+
+    preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)
+    model.preprocessor = preprocessor
+    model.labels = ("no", "yes")
+    assert model.preprocessor is preprocessor and type(model.labels) is tuple
+    assert (model.get_config(), [v.path for v in model.variables], list(model.layers)) == before
+    model.save(tmp_path / "after.keras")
+    assert names_in_weights(tmp_path / "before.keras") == names_in_weights(tmp_path / "after.keras")
+
+    loaded = keras.saving.load_model(tmp_path / "after.keras", safe_mode=True)
+    assert (loaded.preprocessor, loaded.labels) == (None, ())
+    batch = model.preprocessor(["a cat", "sat"])
+    np.testing.assert_array_equal(loaded(batch), model(batch))
+
+
+def test_another_model_has_its_own():
+    first, second = BertClassifier(TINY, num_classes=2), BertClassifier(TINY, num_classes=2)
+    first.labels = ("no", "yes")
+    assert second.labels == ()
+
+
+def test_a_saved_model_with_a_preprocessor_beside_it(tmp_path):
+    model = randomise(BertClassifier(TINY, num_classes=2))
+    model.preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)
+    tf.saved_model.save(model, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    assert hasattr(loaded, "classifier") and not hasattr(loaded, "preprocessor")
+
+
+def test_from_checkpoint_loads_as_the_class(monkeypatch):
+    calls = []
+
+    def load(path, **arguments):
+        calls.append((path, arguments))
+        return "the model"
+
+    monkeypatch.setattr(bert_tf, "load", load, raising=False)
+    assert BertClassifier.from_checkpoint("some/path", num_classes=3) == "the model"
+    assert calls == [("some/path", {"model_class": BertClassifier, "num_classes": 3})]

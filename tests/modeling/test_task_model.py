@@ -1,0 +1,200 @@
+"""What every task model has to do: compile and fit, save and load, freeze, keep float32 logits."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import (
+    BertClassifier,
+    BertMultipleChoice,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+    seed_variables,
+)
+from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
+
+CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+CLASSES = np.array([2, 0, 1, 1], "int32")
+
+
+class Case(NamedTuple):
+    make: Callable[..., Any]
+    path: str  # of the dense layer, below the model's name
+    targets: Any
+    loss: Any
+    arguments: dict[str, Any]
+
+
+CASES = {
+    "classifier": Case(BertClassifier, "classifier", CLASSES, CROSS_ENTROPY, {"num_classes": 3}),
+    "regressor": Case(
+        BertRegressor, "regressor", np.array([1.0, 5.0, 0.2, 3.0]), "mean_squared_error", {}
+    ),
+    "token classifier": Case(
+        BertTokenClassifier,
+        "token_classifier",
+        np.tile(CLASSES[:, None], (1, 6)),
+        CROSS_ENTROPY,
+        {"num_classes": 3},
+    ),
+    "span predictor": Case(
+        BertSpanPredictor,
+        "span",
+        {"start_logits": CLASSES, "end_logits": CLASSES + 1},
+        {"start_logits": CROSS_ENTROPY, "end_logits": CROSS_ENTROPY},
+        {},
+    ),
+    "multiple choice": Case(BertMultipleChoice, "choice", CLASSES, CROSS_ENTROPY, {}),
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def case(request):
+    return request.param
+
+
+def inputs(case):
+    if case.make is not BertMultipleChoice:
+        return encoder_batch(batch=4)
+    return {key: value.reshape(4, 3, -1) for key, value in encoder_batch(batch=12).items()}
+
+
+def flat(outputs):
+    return [tf.cast(x, "float32").numpy() for x in keras.tree.flatten(outputs)]
+
+
+def unchanged(model, before):
+    now = weights_by_path(model)
+    return {path for path, values in before.items() if np.array_equal(values, now[path])}
+
+
+def test_variables(case):
+    model = case.make(TINY, **case.arguments)
+    own = model.weights[len(model.encoder.weights) :]
+    assert [v.path for v in own] == [
+        f"{model.name}/{case.path}/{leaf}" for leaf in ("kernel", "bias")
+    ]
+    assert all(v.path.startswith("bert_encoder/") for v in model.encoder.weights)
+    assert getattr(model, case.path).kernel is own[0]
+    assert len(seed_variables(model)) == 1
+    assert model.config is TINY
+    pooled = any("pooler" in v.path for v in model.weights)
+    assert pooled is (case.make not in (BertTokenClassifier, BertSpanPredictor))
+
+
+def test_initial_values_have_the_config_s_range(case):
+    # Of variance 0.5^2 a truncated normal keeps 0.774, and nothing beyond two deviations.
+    config = dataclasses.replace(TINY, hidden_size=512, initializer_range=0.5)
+    arguments = dict.fromkeys(case.arguments, 64)
+    dense = getattr(case.make(config, **arguments), case.path)
+    kernel = dense.kernel.numpy()
+    assert 0.4 < kernel.std() < 0.48 and np.abs(kernel).max() <= 1.0
+    assert not dense.bias.numpy().any()
+
+
+def test_fits(case):
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = randomise(case.make(config, **case.arguments))
+    before = weights_by_path(model)
+    model.compile(keras.optimizers.SGD(0.01), case.loss)
+    expected = model.evaluate(inputs(case), case.targets, verbose=0, return_dict=True)["loss"]
+    dataset = tf.data.Dataset.from_tensor_slices((inputs(case), case.targets)).batch(4)
+    first, second = model.fit(dataset, epochs=2, verbose=0).history["loss"]
+    assert first == pytest.approx(expected, rel=1e-5) and second < first
+    # A bias that is added to all that a softmax is taken over changes nothing.
+    without_gradient = {"bert_span_predictor/span/bias", "bert_multiple_choice/choice/bias"}
+    assert unchanged(model, before) <= without_gradient
+
+
+def test_frozen_layers_keep_their_weights():
+    case = CASES["classifier"]
+    model = randomise(case.make(TINY, **case.arguments))
+    total = len(model.trainable_variables)
+    model.encoder.embeddings.trainable = False
+    for block in model.encoder.blocks[:1]:
+        block.trainable = False
+    assert len(model.trainable_variables) == total - 5 - 12
+    before = weights_by_path(model)
+    model.compile("adam", case.loss)
+    model.fit(inputs(case), case.targets, verbose=0)
+    frozen = ("bert_encoder/embeddings/", "bert_encoder/layer_0/")
+    assert unchanged(model, before) == {path for path in before if path.startswith(frozen)}
+
+
+def test_saved_and_loaded(case, tmp_path):
+    model = randomise(case.make(TINY, **case.arguments, name="mine"))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert type(loaded) is case.make
+    for ours, theirs in zip(flat(model(inputs(case))), flat(loaded(inputs(case))), strict=True):
+        np.testing.assert_array_equal(theirs, ours)
+    assert [v.path for v in loaded.weights] == [v.path for v in model.weights]
+
+
+def test_logits_are_not_rounded_to_the_compute_dtype(case):
+    exact = randomise(case.make(TINY, **case.arguments))
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mixed = case.make(TINY, **case.arguments)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    mixed.set_weights(exact.get_weights())
+    assert {str(v.dtype) for v in mixed.weights} == {"float32"}
+    assert mixed.encoder.compute_dtype == "bfloat16"
+    symbolic = keras.tree.flatten(mixed.output)
+    outputs = keras.tree.flatten(mixed(inputs(case)))
+    for tensor, spec, reference in zip(outputs, symbolic, flat(exact(inputs(case))), strict=True):
+        assert (tensor.dtype.name, spec.dtype) == ("float32", "float32")
+        assert np.any(tf.cast(tf.cast(tensor, "bfloat16"), "float32") != tensor)
+        assert 0.0 < np.abs(tensor - reference).max() < 0.5
+
+
+def test_dropout_is_the_config_s_unless_given(case):
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.25)
+    rate = 0.0 if case.make is BertSpanPredictor else 0.25
+    assert case.make(config, **case.arguments).dropout.rate == rate
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        (BertClassifier, {"num_classes": 4, "dropout": 0.0}),
+        (BertRegressor, {"dropout": 0.3}),
+        (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": True}),
+        (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": False}),
+        (BertSpanPredictor, {"pooler": True}),
+        (BertMultipleChoice, {"dropout": 0.3}),
+    ],
+)
+def test_config_round_trip(make, arguments):
+    model = make(TINY, **arguments, name="mine", dtype="mixed_bfloat16")
+    model.trainable = False
+    config = json.loads(json.dumps(model.get_config()))
+    assert arguments.items() <= config.items()
+    again = make.from_config(config)
+    assert again.get_config() == model.get_config()
+    assert (again.config, again.name, again.trainable) == (TINY, "mine", False)
+    assert [v.path for v in again.weights] == [v.path for v in model.weights]
+    if "dropout" in arguments:
+        assert again.dropout.rate == arguments["dropout"]
+
+
+# The others have a logit for each token, padding among them: tested with each.
+@pytest.mark.parametrize("name", ["classifier", "regressor", "multiple choice"])
+def test_padding_has_no_influence(name):
+    case = CASES[name]
+    model = randomise(case.make(TINY, **case.arguments))
+    batch = inputs(case)
+    outputs = model(batch)
+    padding = batch["input_mask"] == 0
+    assert padding.any()
+    for key in ("input_word_ids", "input_type_ids"):
+        batch[key] = np.where(padding, 1 - batch[key] % 2, batch[key]).astype("int32")
+    np.testing.assert_array_equal(model(batch), outputs)

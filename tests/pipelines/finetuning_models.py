@@ -1,0 +1,44 @@
+"""What the tests of fine-tuning's pipelines share: a vocabulary of 15 and tiny models for it."""
+
+import keras
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
+
+PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
+VOCAB = [*SPECIAL_TOKENS, *"abcdefg", "##b", "##c", "!"]
+
+TINY = BertConfig(
+    vocab_size=15,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=32,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
+
+
+def new_model(model_class, **arguments):
+    """A model without dropout whose answers differ clearly from row to row."""
+    model = model_class(TINY, **arguments)
+    rng = np.random.default_rng(0)
+    for variable in model.weights:
+        values = rng.normal(size=variable.shape) * 0.5
+        variable.assign(values + 1.0 if variable.path.endswith("gamma") else values)
+    return model
+
+
+def training_losses(examples, model, loss, **padding):
+    """The mean loss of each of two epochs of plain gradient descent, by ``fit``."""
+    model.compile(optimizer=keras.optimizers.SGD(0.01), loss=loss)
+    history = model.fit(
+        examples.training_batches(4, epochs=2, seed=1, **padding),
+        epochs=2,
+        steps_per_epoch=examples.num_batches(4),
+        shuffle=False,
+        verbose=0,
+    )
+    return history.history["loss"]

@@ -1,0 +1,120 @@
+"""Windows and answers as google-research/bert's run_squad.py defines them, in plain loops."""
+
+import functools
+import math
+import unicodedata
+
+
+@functools.cache
+def tokenize(tokenizer, text):
+    """(id, first byte, byte behind the last) of each token."""
+    outputs = tokenizer.tokenize_with_offsets([text])
+    return list(zip(*(output[0].numpy().tolist() for output in outputs), strict=True))
+
+
+def windows(num_question_tokens, num_context_tokens, max_seq_length, doc_stride):
+    """(first token, tokens) of each window; one without tokens for an empty context."""
+    room = max_seq_length - num_question_tokens - 3
+    found, first = [], 0
+    while True:
+        length = min(num_context_tokens - first, room)
+        found.append((first, length))
+        if first + length >= num_context_tokens:
+            return found
+        first += min(length, doc_stride)
+
+
+def most_context(spans, token):
+    """The number of the window in which the token has the most context."""
+    best_score, best = None, None
+    for number, (first, length) in enumerate(spans):
+        last = first + length - 1
+        if not first <= token <= last:
+            continue
+        score = min(token - first, last - token) + 0.01 * length
+        if best_score is None or score > best_score:
+            best_score, best = score, number
+    return best
+
+
+def row(tokenizer, question, context, window):
+    first, length = window
+    inside = [token[0] for token in context[first : first + length]]
+    ids = [tokenizer.cls_id, *(token[0] for token in question), tokenizer.sep_id]
+    return [*ids, *inside, tokenizer.sep_id], [0] * len(ids) + [1] * (length + 1)
+
+
+def overlapping_tokens(context, start, end):
+    """The first and the last token that come from a byte in [start, end)."""
+    found = [
+        number
+        for number, (_, byte_start, byte_end) in enumerate(context)
+        if byte_start < end and byte_end > start
+    ]
+    return (found[0], found[-1]) if start >= 0 and found else (-1, -1)
+
+
+def columns(num_question_tokens, window, first_token, last_token):
+    first, length = window
+    if first_token < first or last_token >= first + length:
+        return 0, 0
+    shift = num_question_tokens + 2 - first
+    return first_token + shift, last_token + shift
+
+
+def text(context, start, end):
+    """The bytes' text, without removed characters at its end."""
+    cut = context[start:end].decode("utf-8", "ignore")
+    while len(cut) > 1 and (unicodedata.category(cut[-1]) in ("Cc", "Cf") or cut[-1] == "\ufffd"):
+        cut = cut[:-1]
+    return cut
+
+
+def n_best(context, context_tokens, question_length, spans, logits, size, max_answer_length):
+    """The best entries, (text, start byte, start logit, end logit), and the null's two logits.
+
+    ``logits`` holds for each window a pair of lists, as long as its row has tokens.
+    """
+    candidates, null = [], None
+    for number, (window, (starts, ends)) in enumerate(zip(spans, logits, strict=True)):
+        if null is None or starts[0] + ends[0] < sum(null):
+            null = (starts[0], ends[0])
+        first, length = window
+        tokens = {question_length + 2 + i: first + i for i in range(length)}
+        for start in _greatest(starts, size):
+            for end in _greatest(ends, size):
+                if start not in tokens or end not in tokens:
+                    continue
+                if most_context(spans, tokens[start]) != number:
+                    continue
+                if not start <= end < start + max_answer_length:
+                    continue
+                candidates.append((tokens[start], tokens[end], starts[start], ends[end]))
+    candidates.sort(key=lambda candidate: candidate[2] + candidate[3], reverse=True)
+    entries, seen = [], set()
+    for start, end, start_logit, end_logit in candidates:
+        if len(entries) == size:
+            break
+        begin = context_tokens[start][1]
+        answer = text(context, begin, context_tokens[end][2])
+        if answer not in seen:
+            seen.add(answer)
+            entries.append((answer, begin, start_logit, end_logit))
+    return entries, null
+
+
+def with_null(entries, null, size):
+    """Version 2's list: the null among the others, or behind them; as (text, logit, logit)."""
+    ranked = [(answer, start, end) for answer, _, start, end in entries] + [("", *null)]
+    ranked.sort(key=lambda entry: entry[1] + entry[2], reverse=True)
+    kept = ranked[:size]
+    return kept if ("", *null) in kept else [*kept, ("", *null)]
+
+
+def softmax(scores):
+    powers = [math.exp(score - max(scores)) for score in scores]
+    return [power / sum(powers) for power in powers]
+
+
+def _greatest(values, size):
+    return sorted(range(len(values)), key=lambda index: values[index], reverse=True)[:size]

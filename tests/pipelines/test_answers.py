@@ -1,0 +1,247 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines.answers import Answers, extract_answers
+from bert_tf.pipelines.context_windows import make_windows, row_lengths
+from bert_tf.pipelines.unicode_tables import code_points
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from tests.pipelines import question_answering_twin as twin
+from tests.pipelines.test_context_windows import CONTEXTS, LENGTHS, QUESTIONS, TOKENIZER
+
+LIMITS = {"n_best": 6, "max_answer_length": 7}
+
+
+@tf.autograph.experimental.do_not_convert
+def _answer(questions, contexts, start_logits, end_logits):
+    windows = make_windows(TOKENIZER, questions, contexts, **LENGTHS)
+    return extract_answers(start_logits, end_logits, windows, contexts, **LIMITS)
+
+
+def _answer_in_dataset(*columns):
+    return next(iter(tf.data.Dataset.from_tensors(columns).map(_answer)))
+
+
+_answer_in_function = tf.function(
+    _answer,
+    input_signature=[tf.TensorSpec([None], tf.string)] * 2
+    + [tf.TensorSpec([None, None], tf.float32)] * 2,
+)
+WAYS = [_answer, _answer_in_dataset, _answer_in_function]
+
+
+def _random_logits(seed, questions, contexts, width=16):
+    """Few values, so that many scores are equal."""
+    windows = make_windows(TOKENIZER, questions, contexts, **LENGTHS)
+    generator = np.random.default_rng(seed)
+    logits = generator.integers(-4, 5, [2, len(windows.firsts), width]) / 4
+    return windows, *logits.astype(np.float32)
+
+
+def _check(answers, questions, contexts, starts, ends):
+    assert answers.texts.shape == (len(contexts), LIMITS["n_best"])
+    row, partly, full = 0, 0, 0
+    for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
+        question = twin.tokenize(TOKENIZER, question)[: LENGTHS["max_query_length"]]
+        tokens = twin.tokenize(TOKENIZER, context)
+        spans = twin.windows(
+            len(question), len(tokens), LENGTHS["max_seq_length"], LENGTHS["doc_stride"]
+        )
+        logits = []
+        for _, length in spans:
+            size = len(question) + length + 3
+            logits.append((starts[row, :size].tolist(), ends[row, :size].tolist()))
+            row += 1
+        wanted, null = twin.n_best(
+            context, tokens, len(question), spans, logits, LIMITS["n_best"], 7
+        )
+        count = len(wanted)
+        assert answers.counts[number].numpy() == count
+        received = [
+            values[number].numpy().tolist()
+            for values in (
+                answers.texts,
+                answers.byte_starts,
+                answers.start_logits,
+                answers.end_logits,
+            )
+        ]
+        kept = [(text.decode(), *rest) for text, *rest in zip(*received, strict=True)]
+        assert kept[:count] == wanted
+        assert kept[count:] == [("", -1, 0.0, 0.0)] * (LIMITS["n_best"] - count)
+        for place in range(count):
+            begin, end = answers.byte_starts[number, place], answers.byte_ends[number, place]
+            assert context[int(begin) : int(end)].decode("utf-8", "ignore") == wanted[place][0]
+        assert set(answers.byte_ends[number, count:].numpy()) <= {-1}
+        nulls = answers.null_start_logits[number], answers.null_end_logits[number]
+        assert tuple(float(value) for value in nulls) == null
+        assert answers.null_scores[number] == sum(null)
+        partly += count < LIMITS["n_best"]
+        full += count == LIMITS["n_best"]
+    assert row == len(starts)
+    return partly, full
+
+
+@pytest.mark.parametrize("answer", WAYS, ids=["eagerly", "in a dataset", "in a function"])
+def test_answers_equal_googles_loop(answer):
+    _, starts, ends = _random_logits(1, QUESTIONS, CONTEXTS)
+    answers = answer(tf.constant(QUESTIONS), tf.constant(CONTEXTS), starts, ends)
+    partly, full = _check(answers, QUESTIONS, CONTEXTS, starts, ends)
+    assert partly and full
+
+
+def test_answers_equal_googles_loop_on_other_draws():
+    for seed in range(2, 12):
+        _, starts, ends = _random_logits(seed, QUESTIONS, CONTEXTS)
+        answers = _answer(tf.constant(QUESTIONS), tf.constant(CONTEXTS), starts, ends)
+        _check(answers, QUESTIONS, CONTEXTS, starts, ends)
+
+
+def test_padding_changes_nothing():
+    windows, starts, ends = _random_logits(3, QUESTIONS, CONTEXTS)
+    padding = np.arange(16)[None, :] >= row_lengths(windows).numpy()[:, None]
+    assert padding.any()
+    noisy = [np.where(padding, np.float32(50), logits) for logits in (starts, ends)]
+    wide = [np.pad(logits, [[0, 0], [0, 9]], constant_values=60) for logits in noisy]
+    expected = extract_answers(starts, ends, windows, tf.constant(CONTEXTS), **LIMITS)
+    for logits in (noisy, wide):
+        received = extract_answers(*logits, windows, tf.constant(CONTEXTS), **LIMITS)
+        for values, wanted in zip(received, expected, strict=True):
+            np.testing.assert_array_equal(values, wanted)
+
+
+def test_half_precision():
+    windows, starts, ends = _random_logits(4, QUESTIONS, CONTEXTS)
+    contexts = tf.constant(CONTEXTS)
+    expected = extract_answers(starts, ends, windows, contexts, **LIMITS)
+    halves = [tf.cast(logits, tf.bfloat16) for logits in (starts, ends)]
+    for values, wanted in zip(
+        extract_answers(*halves, windows, contexts, **LIMITS), expected, strict=True
+    ):
+        assert values.dtype == wanted.dtype
+        np.testing.assert_array_equal(values, wanted)
+
+
+# The columns: [CLS] a [SEP] c a b . [SEP], and of the second window [CLS] a [SEP] b . a [SEP].
+GOLDEN_STARTS = [[1.0, 9, 9, 0, 3, 0, 0, 0], [0.5, 9, 9, 8, 0, 2, 9, 0]]
+GOLDEN_ENDS = [[1.0, 9, 9, 0, 2, 1, 0, 9], [0.0, 9, 9, 1, 0, 1, 9, 0]]
+
+
+def test_golden():
+    # "b" and "." stand in both windows; "b" has more context in the first, "." in the second.
+    contexts = tf.constant(["c  A b. a"])
+    lengths = {"max_seq_length": 8, "doc_stride": 2, "max_query_length": 1}
+    windows = make_windows(TOKENIZER, ["a"], contexts, **lengths)
+    assert windows.lengths.numpy().tolist() == [4, 3]
+    answers = extract_answers(
+        tf.constant(GOLDEN_STARTS), tf.constant(GOLDEN_ENDS), windows, contexts, n_best=9
+    )
+    expected = Answers(
+        texts=[b"A", b"A b", b"A b.", b"a", b"c  A", b"c  A b", b"b", b". a", b"c"],
+        byte_starts=[3, 3, 3, 8, 0, 0, 5, 6, 0],
+        byte_ends=[4, 6, 7, 9, 4, 6, 6, 9, 1],
+        start_logits=[3, 3, 3, 2, 0, 0, 0, 0, 0],
+        end_logits=[2, 1, 0, 1, 2, 1, 1, 1, 0],
+        counts=9,
+        null_start_logits=0.5,
+        null_end_logits=0.0,
+    )
+    for values, wanted in zip(answers, expected, strict=True):
+        assert values[0].numpy().tolist() == wanted, (values[0].numpy().tolist(), wanted)
+
+
+@pytest.mark.parametrize("answer", [_answer, _answer_in_function], ids=["eagerly", "in a function"])
+def test_no_questions(answer):
+    nothing = tf.zeros([0], tf.string)
+    answers = answer(nothing, nothing, tf.zeros([0, 3]), tf.zeros([0, 3]))
+    assert answers.texts.shape == (0, 6)
+    assert answers.null_scores.shape == (0,)
+
+
+def test_where_no_span_counts_there_is_none():
+    # The question's tokens and [SEP] take all places.
+    starts, ends = tf.constant([[1.0, 9, 9, 0, 0, 0]]), tf.constant([[2.0, 9, 9, 0, 0, 0]])
+    windows = make_windows(TOKENIZER, ["a"], ["b c"])
+    answers = extract_answers(starts, ends, windows, tf.constant(["b c"]), n_best=2)
+    assert answers.counts.numpy().tolist() == [0]
+    assert answers.texts.numpy().tolist() == [[b"", b""]]
+    assert answers.null_scores.numpy().tolist() == [3.0]
+
+
+def test_logits_that_are_no_numbers():
+    windows, starts, _ = _random_logits(5, QUESTIONS, CONTEXTS)
+    nothing = np.full_like(starts, np.nan)
+    answers = extract_answers(nothing, nothing, windows, tf.constant(CONTEXTS), **LIMITS)
+    assert answers.texts.shape == (len(CONTEXTS), 6)
+    assert np.isnan(answers.null_scores).all()
+
+
+def _texts_of(tokenizer, context):
+    """What each of the context's tokens is as an answer, and its bytes."""
+    windows = make_windows(tokenizer, ["?"], [context])
+    size = int(row_lengths(windows)[0])
+    found = []
+    for column in range(3, size - 1):
+        logits = tf.one_hot([column], size)
+        answers = extract_answers(logits, logits, windows, tf.constant([context]), n_best=1)
+        found.append((answers.texts[0, 0].numpy(), *(int(values[0, 0]) for values in answers[1:3])))
+    return found
+
+
+def test_texts_keep_accents_and_lose_what_is_removed_at_their_end():
+    assert _texts_of(TOKENIZER, "É e\u0301\u200b\x00 f\ufffd\ufffd.") == [
+        ("É".encode(), 0, 2),
+        ("e\u0301".encode(), 3, 6),
+        (b"f", 11, 12),
+        (b".", 18, 19),
+    ]
+
+
+def test_texts_are_utf8_whatever_the_context():
+    context = b"\xffa\xff\xfe \xc3(b\xe2\x82 c\xed\xa0\x80"
+    found = _texts_of(TOKENIZER, context)
+    assert [found[0][0], found[-1][0]] == [b"a", b"c"]
+    for text, start, end in found:
+        assert text == context[start:end].decode("utf-8", "ignore").encode()
+
+
+def test_what_tokenising_removes_ends_no_answer():
+    # Every code point that the tokenizer removes, accents apart, behind a letter; and some others.
+    table = code_points()
+    spaces = {"\t", "\n", "\r"}
+    removed = [
+        chr(code)
+        for code in np.flatnonzero(table.dropped)
+        if chr(code) not in spaces and not 0xD800 <= code < 0xE000
+    ]
+    assert len(removed) > 100
+    contexts = tf.constant(["a" + character for character in [*removed, "é", "."]])
+    windows = make_windows(TOKENIZER, tf.fill([len(contexts)], ""), contexts)
+    logits = tf.one_hot(tf.fill([len(contexts)], 2), 6)
+    answers = extract_answers(logits, logits, windows, contexts, n_best=1)
+    assert set(answers.texts[:, 0].numpy()[: len(removed)]) == {b"a"}
+    assert set(answers.byte_ends[:, 0].numpy()[: len(removed)]) == {1}
+
+
+def test_no_character_makes_an_empty_text():
+    # A later Unicode may call a control character what the tokenizer takes for a letter.
+    codes = [code for code in range(1, 0x14000) if not 0xD800 <= code < 0xE000]
+    contexts = tf.strings.unicode_encode(tf.constant(codes)[:, None], "UTF-8")
+    for do_lower_case in (True, False):
+        tokenizer = BertTokenizer(TOKENIZER.vocab, do_lower_case)
+        windows = make_windows(tokenizer, tf.fill([len(codes)], ""), contexts)
+        logits = tf.one_hot(tf.fill([len(codes)], 2), 4)
+        answers = extract_answers(logits, logits, windows, contexts, n_best=1)
+        has_token = windows.lengths.numpy() > 0
+        assert 0 < has_token.sum() < len(codes)
+        np.testing.assert_array_equal(answers.counts.numpy() > 0, has_token)
+        lengths = tf.strings.length(answers.texts[:, 0]).numpy()
+        np.testing.assert_array_equal(lengths > 0, has_token)
+
+
+def test_arguments_out_of_range():
+    windows, starts, ends = _random_logits(0, QUESTIONS, CONTEXTS)
+    with pytest.raises(ValueError, match="n_best: expected 1 or more; got 0"):
+        extract_answers(starts, ends, windows, tf.constant(CONTEXTS), n_best=0)
+    with pytest.raises(ValueError, match="max_answer_length: expected 1 or more; got 0"):
+        extract_answers(starts, ends, windows, tf.constant(CONTEXTS), max_answer_length=0)

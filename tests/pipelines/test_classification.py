@@ -1,0 +1,166 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.modeling.classifier import BertClassifier
+from bert_tf.pipelines.classification import classification_examples
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+from .finetuning_models import (
+    BANG,
+    CLS,
+    PAD,
+    SEP,
+    SUB_B,
+    VOCAB,
+    A,
+    B,
+    C,
+    D,
+    new_model,
+    training_losses,
+)
+
+TEXTS = ["a b c", "Ab!", "a b c d e f g a", "", "g", "b b b b b"]
+SECONDS = ["d e f g", "", "g", "a", "b c", "a b c d e"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return BertTokenizer(VOCAB)
+
+
+def test_rows_of_single_texts(tokenizer):
+    examples = classification_examples(
+        tokenizer, ["a", "a b c d", "Ab! a"], labels=[2, 0, 1], max_seq_length=5
+    )
+    assert (len(examples), examples.num_too_long) == (3, 2)
+    assert examples.lengths.tolist() == [3, 5, 5]
+    first, second = examples.evaluation_batches(2)
+    features.check_batch(first[0], features.ENCODER_FEATURES)
+    assert {value.dtype for value in first[0].values()} == {tf.int32}
+    assert first[0]["input_word_ids"].numpy().tolist() == [
+        [CLS, A, B, C, SEP],
+        [CLS, A, SUB_B, BANG, SEP],
+    ]
+    assert first[0]["example_index"].numpy().tolist() == [1, 2]
+    assert first[1].dtype == tf.int32 and first[1].numpy().tolist() == [0, 1]
+    assert second[0]["input_word_ids"].numpy().tolist() == [[CLS, A, SEP, PAD, PAD]]
+    assert second[0]["input_mask"].numpy().tolist() == [[1, 1, 1, 0, 0]]
+    assert second[1].numpy().tolist() == [2]
+
+
+def test_rows_of_pairs(tokenizer):
+    examples = classification_examples(tokenizer, ["a b c d", ""], ["d", "d"], max_seq_length=16)
+    (batch,) = examples.evaluation_batches(8)
+    assert batch.keys() == {*features.ENCODER_FEATURES, "example_index"}
+    assert batch["input_word_ids"].numpy().tolist() == [
+        [CLS, A, B, C, D, SEP, D, SEP],
+        [CLS, SEP, D, SEP, PAD, PAD, PAD, PAD],
+    ]
+    assert batch["input_type_ids"].numpy().tolist() == [
+        [0, 0, 0, 0, 0, 0, 1, 1],
+        [0, 0, 1, 1, 0, 0, 0, 0],
+    ]
+
+
+@pytest.mark.parametrize("second_texts", [None, SECONDS])
+@pytest.mark.parametrize("max_seq_length", [5, 8, 20])
+def test_full_rows_are_the_preprocessors(tokenizer, second_texts, max_seq_length):
+    preprocessor = BertPreprocessor(VOCAB, max_seq_length=max_seq_length)
+    inputs = TEXTS if second_texts is None else (TEXTS, second_texts)
+    examples = classification_examples(
+        tokenizer, tf.constant(TEXTS), second_texts, max_seq_length=max_seq_length
+    )
+    (batch,) = examples.evaluation_batches(8, bucket_lengths=[])
+    order = batch.pop("example_index")
+    for key, value in preprocessor(inputs).items():
+        np.testing.assert_array_equal(batch[key], value.numpy()[order])
+    assert examples.num_too_long == preprocessor.is_truncated(inputs).numpy().sum()
+
+
+def test_labels_and_weights_of_every_form(tokenizer):
+    def targets(**arguments):
+        examples = classification_examples(tokenizer, TEXTS[:3], **arguments)
+        ((batch, *rest),) = examples.training_batches(8)
+        order = batch["example_index"].numpy()
+        return [(value.dtype, value.numpy()[np.argsort(order)].tolist()) for value in rest]
+
+    weights = [1.0, 0.5, 0.0]
+    assert targets(labels=[0, 1, 2], sample_weights=weights) == [
+        (tf.int32, [0, 1, 2]),
+        (tf.float32, weights),
+    ]
+    assert targets(labels=[0.0, 1.5, 2.0]) == [(tf.float32, [0.0, 1.5, 2.0])]
+    table = [[1, 0], [0, 0], [1, 1]]
+    assert targets(labels=table) == [(tf.float32, table)]
+
+
+def test_batches_are_the_same_eagerly_and_in_a_dataset(tokenizer):
+    examples = classification_examples(tokenizer, TEXTS, SECONDS, labels=range(6))
+    for batch, labels in examples.training_batches(4):
+        width = tf.shape(batch["input_mask"])[1]
+        eager, eager_labels = examples.make_batch(batch["example_index"], width)
+        tf.nest.map_structure(np.testing.assert_array_equal, batch, eager)
+        np.testing.assert_array_equal(labels, eager_labels)
+
+
+def test_padding_changes_neither_answers_nor_training(tokenizer):
+    examples = classification_examples(
+        tokenizer, TEXTS, SECONDS, labels=[0, 1, 2, 0, 1, 2], max_seq_length=32
+    )
+
+    def answers(**padding):
+        model = new_model(BertClassifier, num_classes=3)
+        rows, widths = {}, set()
+        for batch, _ in examples.evaluation_batches(2, **padding):
+            widths.add(batch["input_mask"].shape[1])
+            outputs = model(batch, training=False).numpy()
+            rows.update(zip(batch["example_index"].numpy().tolist(), outputs, strict=True))
+        return np.array([rows[index] for index in range(6)]), widths
+
+    short, widths = answers(length_multiple=2)
+    full, full_widths = answers(bucket_lengths=[])
+    assert len(widths) > 1 and full_widths == {32}
+    np.testing.assert_allclose(short, full, atol=1e-5)
+    assert np.ptp(full, axis=0).min() > 0.01, "the rows would look alike"
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    bucketed, padded = (
+        training_losses(examples, new_model(BertClassifier, num_classes=3), loss, **padding)
+        for padding in ({"length_multiple": 2}, {"bucket_lengths": []})
+    )
+    np.testing.assert_allclose(bucketed, padded, rtol=1e-5)
+
+
+def test_real_sentences(data_dir):
+    tokenizer = BertTokenizer(data_dir / "vocab" / "bert-base-uncased.txt")
+    lines = (data_dir / "glue" / "SST-2" / "dev.tsv").read_text().splitlines()[1:]
+    texts = [line.split("\t")[0] for line in lines]
+    examples = classification_examples(tokenizer, texts, max_seq_length=32)
+    rows = [None] * len(texts)
+    for batch in examples.evaluation_batches(100):
+        for index, ids, mask in zip(
+            *(batch[key].numpy() for key in ("example_index", "input_word_ids", "input_mask")),
+            strict=True,
+        ):
+            rows[index] = ids[mask == 1].tolist()
+    ids = tokenizer.tokenize(texts).to_list()
+    assert rows == [[tokenizer.cls_id, *row[:30], tokenizer.sep_id] for row in ids]
+    assert examples.num_too_long == sum(len(row) > 30 for row in ids) > 0
+
+
+def test_refuses_bad_arguments(tokenizer):
+    with pytest.raises(ValueError, match="second_texts: expected one row for each of the 6"):
+        classification_examples(tokenizer, TEXTS, SECONDS[:5])
+    with pytest.raises(ValueError, match="labels: expected one row for each of the 6 .* got 5"):
+        classification_examples(tokenizer, TEXTS, labels=[0] * 5)
+    with pytest.raises(ValueError, match="sample_weights: expected labels beside them"):
+        classification_examples(tokenizer, TEXTS, sample_weights=[1.0] * 6)
+    with pytest.raises(ValueError, match="texts is empty"):
+        classification_examples(tokenizer, [])
+    with pytest.raises(ValueError, match="max_seq_length: expected 5 or more; got 4"):
+        classification_examples(tokenizer, TEXTS, max_seq_length=4)

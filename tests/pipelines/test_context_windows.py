@@ -1,0 +1,206 @@
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.pipelines.context_windows import (
+    QuestionTokens,
+    Windows,
+    cut_windows,
+    has_most_context,
+    is_context,
+    make_windows,
+    pack_windows,
+    row_lengths,
+    tokenize_questions,
+)
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from tests.pipelines import question_answering_twin as twin
+
+VOCAB = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"abcdef",
+    "##a",
+    "##b",
+    "##cd",
+    "?",
+    ",",
+    ".",
+]
+TOKENIZER = BertTokenizer(VOCAB)
+LENGTHS = {"max_seq_length": 16, "doc_stride": 5, "max_query_length": 6}
+
+
+def random_texts(seed, count, most_words=40):
+    """Texts of few words, some empty, some with what the tokenizer removes or cannot read."""
+    generator = random.Random(seed)
+    words = [b"a", b"b", b"abcd", b"ab", b"caa", b"f,", b"d.", b"x", "É\u0301a".encode()]
+    words += ["b\u200b".encode(), b"c\xff", b"\xed\xa0\x80d", b"e\x00", "\u00adf".encode()]
+    return [
+        b" ".join(generator.choices(words, k=generator.randrange(most_words))) for _ in range(count)
+    ]
+
+
+QUESTIONS = [b"", b"a b?", *random_texts(1, 18, most_words=9)]
+CONTEXTS = [b"", b"a", *random_texts(2, 18)]
+# Several questions about one context.
+CONTEXTS[4] = CONTEXTS[5] = CONTEXTS[12] = CONTEXTS[3]
+
+
+@tf.autograph.experimental.do_not_convert
+def _make(questions, contexts):
+    windows = make_windows(TOKENIZER, questions, contexts, **LENGTHS)
+    rows = pack_windows(windows, TOKENIZER)
+    columns = tf.broadcast_to(tf.range(16), [tf.size(windows.questions), 16])
+    return windows, rows, has_most_context(windows, columns)
+
+
+def _make_in_dataset(questions, contexts):
+    return next(iter(tf.data.Dataset.from_tensors((questions, contexts)).map(_make)))
+
+
+_make_in_function = tf.function(_make, input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+WAYS = [_make, _make_in_dataset, _make_in_function]
+
+
+@pytest.mark.parametrize("make", WAYS, ids=["eagerly", "in a dataset", "in a function"])
+def test_windows_equal_googles_loop(make):
+    windows, rows, most_context = make(tf.constant(QUESTIONS), tf.constant(CONTEXTS))
+    expected = []
+    for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
+        question = twin.tokenize(TOKENIZER, question)[:6]
+        context = twin.tokenize(TOKENIZER, context)
+        spans = twin.windows(len(question), len(context), 16, 5)
+        for place, (first, length) in enumerate(spans):
+            ids, types = twin.row(TOKENIZER, question, context, (first, length))
+            padding = [0] * (16 - len(ids))
+            tokens = range(first, first + length)
+            most = [twin.most_context(spans, token) == place for token in tokens]
+            expected.append(
+                (
+                    number,
+                    first,
+                    length,
+                    ids + padding,
+                    types + padding,
+                    [1] * len(ids) + padding,
+                    [0] * (len(question) + 2) + most + [0] * (1 + len(padding)),
+                )
+            )
+    assert len(expected) > 3 * len(QUESTIONS)
+    received = (
+        windows.questions,
+        windows.firsts,
+        windows.lengths,
+        rows[features.INPUT_WORD_IDS],
+        rows[features.INPUT_TYPE_IDS],
+        rows[features.INPUT_MASK],
+        tf.cast(most_context, tf.int32),
+    )
+    for values, wanted in zip(received, zip(*expected, strict=True), strict=True):
+        assert values.dtype == tf.int32
+        np.testing.assert_array_equal(values, wanted)
+    np.testing.assert_array_equal(row_lengths(windows), np.sum(rows[features.INPUT_MASK], 1))
+
+
+def _windows_of(context_lengths, question_length, max_seq_length, doc_stride):
+    """Windows over contexts of which nothing but the lengths is known."""
+    lengths = tf.constant(context_lengths, tf.int32)
+    nothing = tf.zeros_like(lengths)
+    tokens = QuestionTokens(
+        ids=tf.zeros([0], tf.int32),
+        byte_starts=tf.zeros([0], tf.int64),
+        byte_ends=tf.zeros([0], tf.int64),
+        question_starts=nothing,
+        question_lengths=nothing + question_length,
+        context_starts=nothing,
+        context_lengths=lengths,
+    )
+    return cut_windows(tokens, max_seq_length, doc_stride)
+
+
+# Where the hundredths of two windows' lengths differ by 1, as at 101 tokens' stride, rounding
+# decides which of them has more.
+@pytest.mark.parametrize(
+    ("question_length", "max_seq_length", "doc_stride"),
+    [
+        (0, 384, 128),
+        (12, 384, 128),
+        (0, 384, 300),
+        (0, 384, 381),
+        (0, 159, 101),
+        (0, 210, 101),
+        (3, 22, 5),
+        (1, 8, 128),
+        (2, 6, 1),
+    ],
+)
+def test_most_context_at_every_length(question_length, max_seq_length, doc_stride):
+    room = max_seq_length - 3 - question_length
+    stride = min(room, doc_stride)
+    context_lengths = sorted({*range(0, room + 3 * stride, 7), *range(room + 1, room + stride, 3)})
+    windows = _windows_of(context_lengths, question_length, max_seq_length, doc_stride)
+    columns = tf.broadcast_to(tf.range(max_seq_length), [len(windows.firsts), max_seq_length])
+    best, inside = has_most_context(windows, columns).numpy(), is_context(windows, columns).numpy()
+    row = 0
+    for length in context_lengths:
+        spans = twin.windows(question_length, length, max_seq_length, doc_stride)
+        chosen = [twin.most_context(spans, token) for token in range(length)]
+        for number, (first, size) in enumerate(spans):
+            context = slice(question_length + 2, question_length + 2 + size)
+            assert inside[row].sum() == size == inside[row, context].sum()
+            wanted = [chosen[token] == number for token in range(first, first + size)]
+            assert best[row, context].tolist() == wanted, (length, number)
+            assert best[row].sum() == sum(wanted)
+            row += 1
+    assert row == len(best)
+
+
+def test_a_context_is_tokenised_once():
+    seen = []
+
+    def tokenize(strings):
+        seen.extend(strings.numpy().tolist())
+        return TOKENIZER.tokenize_with_offsets(strings)
+
+    contexts = tf.constant([b"a b", b"c", b"a b"])
+    tokens = tokenize_questions(tokenize, tf.constant([b"d", b"e", b"d"]), contexts, 6)
+    assert seen == [b"a b", b"c", b"d", b"e", b"d"]
+    assert tokens.context_starts.numpy().tolist() == [0, 2, 0]
+    assert tokens.question_starts.numpy().tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("make", [_make, _make_in_function], ids=["eagerly", "in a function"])
+def test_no_questions(make):
+    windows, rows, _ = make(tf.zeros([0], tf.string), tf.zeros([0], tf.string))
+    assert windows.questions.shape == (0,)
+    assert rows[features.INPUT_WORD_IDS].shape == (0, 3)
+
+
+def test_rows_as_wide_as_asked():
+    windows = make_windows(TOKENIZER, ["a"], ["b"], **LENGTHS)
+    assert pack_windows(windows, TOKENIZER, 7)[features.INPUT_WORD_IDS].numpy().tolist() == [
+        [2, 5, 3, 6, 3, 0, 0]
+    ]
+
+
+def test_arguments_out_of_range():
+    with pytest.raises(ValueError, match="max_seq_length is 9: expected at least 10, so that a"):
+        make_windows(TOKENIZER, ["a"], ["b"], max_seq_length=9, max_query_length=6)
+    with pytest.raises(ValueError, match="doc_stride: expected 1 or more; got 0"):
+        make_windows(TOKENIZER, ["a"], ["b"], doc_stride=0)
+    with pytest.raises(ValueError, match="max_query_length: expected 1 or more; got 0"):
+        make_windows(TOKENIZER, ["a"], ["b"], max_query_length=0)
+    with pytest.raises(ValueError, match=r"a context for each question, got .*\(1,\) and .*\(2,\)"):
+        make_windows(TOKENIZER, ["a"], ["b", "c"])
+
+
+def test_windows_go_through_a_function():
+    windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
+    assert isinstance(tf.function(lambda inner: inner)(windows), Windows)

@@ -1,0 +1,165 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines import length_buckets
+from bert_tf.pipelines.length_buckets import Examples, padded_lengths, plan_epoch
+from bert_tf.pipelines.randomness import Operation, bits, fold, permutation
+
+LENGTHS = np.random.default_rng(0).integers(3, 20, 45).astype(np.int32)
+
+
+def _make_batch(indices, width):
+    return {"example_index": indices, "width": width}
+
+
+def _batches(dataset):
+    return [
+        (batch["example_index"].tolist(), int(batch["width"]))
+        for batch in dataset.as_numpy_iterator()
+    ]
+
+
+@pytest.fixture
+def examples(monkeypatch):
+    monkeypatch.setattr(length_buckets, "BATCHES_PER_WINDOW", 3)
+    return Examples(LENGTHS, 20, _make_batch)
+
+
+def _plan_twin(lengths, batch_size, seed, epoch, batches_per_window):
+    """The plan by plain loops, from the same draws."""
+    order = permutation(len(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch)).numpy().tolist()
+    num_full = len(lengths) // batch_size
+    draws = bits([num_full], fold(seed, Operation.BATCH_ORDER, epoch)).numpy().tolist()
+    plan = []
+    for begin in range(0, num_full, batches_per_window):
+        end = min(begin + batches_per_window, num_full)
+        window = sorted(order[begin * batch_size : end * batch_size], key=lambda i: lengths[i])
+        batches = [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
+        for _, batch in sorted(zip(draws[begin:end], batches, strict=True)):
+            plan += batch
+    return plan + order[num_full * batch_size :]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 5, 7, 44, 45, 46])
+def test_the_plan_is_its_twins(batch_size, monkeypatch):
+    monkeypatch.setattr(length_buckets, "BATCHES_PER_WINDOW", 3)
+    for epoch in (0, 5):
+        plan = plan_epoch(tf.constant(LENGTHS), batch_size, 3, epoch).numpy().tolist()
+        assert plan == _plan_twin(LENGTHS.tolist(), batch_size, 3, epoch, 3)
+        assert sorted(plan) == list(range(45))
+
+
+def test_seeds_and_epochs_differ():
+    lengths = tf.constant(LENGTHS)
+    plans = {
+        tuple(plan_epoch(lengths, 4, seed, epoch).numpy())
+        for seed in (0, 1, -(2**63))
+        for epoch in (0, 1, 2)
+    }
+    assert len(plans) == 9
+
+
+def test_the_short_batch_is_no_longer_than_others():
+    """Over many epochs: sorting all examples would put the longest into it, every time."""
+    lengths = tf.range(1, 11)
+    last = [lengths.numpy()[plan_epoch(lengths, 4, 0, epoch)[8:]] for epoch in range(100)]
+    # A mean of 200 numbers of variance 8.25: four standard deviations are 0.8.
+    assert abs(np.mean(last) - 5.5) < 0.8
+
+
+def test_batches_are_slices_of_the_plan(examples):
+    dataset = examples.training_batches(4, epochs=3, seed=7)
+    assert dataset.cardinality().numpy() == 3 * examples.num_batches(4) == 36
+    batches = _batches(dataset)
+    assert len(batches) == 36
+    for epoch in range(3):
+        expected = plan_epoch(tf.constant(LENGTHS), 4, 7, epoch).numpy()
+        for step, (indices, width) in enumerate(batches[12 * epoch : 12 * epoch + 12]):
+            assert indices == expected[4 * step : 4 * step + 4].tolist()
+            assert width == min(20, -(-max(LENGTHS[indices]) // 8) * 8)
+    assert [len(indices) for indices, _ in batches[:12]] == [4] * 11 + [1]
+
+
+def test_a_resumed_run_goes_on_with_the_same_batches(examples):
+    whole = _batches(examples.training_batches(10, epochs=3, seed=1))
+    for first_step in (0, 1, 5, 7, 14):
+        rest = examples.training_batches(10, epochs=3, seed=1, first_step=first_step)
+        assert rest.cardinality().numpy() == 15 - first_step
+        assert _batches(rest) == whole[first_step:]
+    more_epochs = examples.training_batches(10, epochs=4, seed=1)
+    assert _batches(more_epochs)[:15] == whole
+
+
+def test_the_number_of_threads_changes_nothing(examples):
+    runs = [
+        _batches(examples.training_batches(4, epochs=2, num_parallel_calls=calls))
+        for calls in (None, 1, 8)
+    ]
+    assert runs[0] == runs[1] == runs[2]
+
+
+class _Recorder(keras.Model):
+    """Notes which examples it was trained on."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def train_step(self, batch):
+        self.seen.append(batch["example_index"].numpy().tolist())
+        return {"loss": 0.0}
+
+
+def test_fit_and_its_initial_epoch(examples):
+    def fit(**arguments):
+        model = _Recorder()
+        model.compile(run_eagerly=True)
+        model.fit(verbose=0, shuffle=False, **arguments)
+        return model.seen
+
+    whole = fit(x=examples.training_batches(10, epochs=3), epochs=3, steps_per_epoch=5)
+    assert whole == [indices for indices, _ in _batches(examples.training_batches(10, epochs=3))]
+    rest = examples.training_batches(10, epochs=3, first_step=5)
+    assert fit(x=rest, epochs=3, steps_per_epoch=5, initial_epoch=1) == whole[5:]
+
+
+def test_evaluation_takes_the_longest_first():
+    examples = Examples(np.int32([5, 9, 3, 12, 9]), 12, _make_batch)
+    dataset = examples.evaluation_batches(2)
+    assert dataset.cardinality().numpy() == 3
+    assert _batches(dataset) == [([3, 1], 12), ([4, 0], 12), ([2], 8)]
+    exact = examples.evaluation_batches(2, length_multiple=1, num_parallel_calls=1)
+    assert [width for _, width in _batches(exact)] == [12, 9, 3]
+    full = examples.evaluation_batches(2, bucket_lengths=[])
+    assert [width for _, width in _batches(full)] == [12, 12, 12]
+    buckets = examples.evaluation_batches(2, bucket_lengths=[3, 9])
+    assert [width for _, width in _batches(buckets)] == [12, 9, 3]
+
+
+def test_padded_lengths():
+    assert padded_lengths(20, 8, None).tolist() == [8, 16, 20]
+    assert padded_lengths(16, 8, None).tolist() == [8, 16]
+    assert padded_lengths(5, 8, None).tolist() == [5]
+    assert padded_lengths(20, 8, [5, 20]).tolist() == [5, 20]
+    for wrong in ([8, 8], [9, 8], [0, 4], [8, 21]):
+        with pytest.raises(ValueError, match="ascending, none over max_seq_length 20; got"):
+            padded_lengths(20, 8, wrong)
+    with pytest.raises(ValueError, match="length_multiple: expected 1 or more; got 0"):
+        padded_lengths(20, 0, None)
+
+
+def test_refuses_bad_arguments(examples):
+    with pytest.raises(ValueError, match="There are no examples: expected one at least"):
+        Examples(np.zeros(0, np.int32), 20, _make_batch)
+    with pytest.raises(ValueError, match="lengths: expected 1 to 19, .* got lengths of 3 to 20"):
+        Examples(np.int32([3, 20]), 19, _make_batch)
+    with pytest.raises(ValueError, match="batch_size: expected 1 or more; got 0"):
+        examples.num_batches(0)
+    with pytest.raises(ValueError, match="epochs: expected 1 or more; got 0"):
+        examples.training_batches(4, epochs=0)
+    with pytest.raises(ValueError, match="expected 0 to 11, as 1 epochs have 12 batches of 4 each"):
+        examples.training_batches(4, first_step=12)
+    with pytest.raises(ValueError, match="seed: expected an integer of 64 bits"):
+        examples.training_batches(4, seed=2**63)

@@ -1,0 +1,101 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.pipelines.multiple_choice import multiple_choice_examples
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+from .finetuning_models import CLS, PAD, SEP, SUB_B, VOCAB, A, B, C, D, new_model, training_losses
+
+CONTEXTS = ["a b c d e f", "", "g", "a b", "c d e", "f f"]
+CHOICES = [
+    ["a", "b c d e f g", "c"],
+    ["a", "a b", ""],
+    ["d", "e", "a b c d"],
+    ["c", "d", "e"],
+    ["", "", "f"],
+    ["g g g g", "a", "b"],
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return BertTokenizer(VOCAB)
+
+
+def test_rows(tokenizer):
+    examples = multiple_choice_examples(
+        tokenizer, ["a", "b b b"], [["c", "d"], ["ab", "d d d"]], labels=[1, 0], max_seq_length=8
+    )
+    assert (len(examples), examples.num_too_long) == (2, 1)
+    assert examples.lengths.tolist() == [5, 8]
+    ((batch, labels),) = examples.evaluation_batches(2)
+    features.check_batch(batch, features.CHOICE_FEATURES)
+    assert batch["input_word_ids"].numpy().tolist() == [
+        [[CLS, B, B, B, SEP, A, SUB_B, SEP], [CLS, B, B, B, SEP, D, D, SEP]],
+        [[CLS, A, SEP, C, SEP, PAD, PAD, PAD], [CLS, A, SEP, D, SEP, PAD, PAD, PAD]],
+    ]
+    assert batch["input_type_ids"].numpy()[1].tolist() == [[0, 0, 0, 1, 1, 0, 0, 0]] * 2
+    assert batch["input_mask"].numpy().sum(2).tolist() == [[8, 8], [5, 5]]
+    assert batch["example_index"].numpy().tolist() == [1, 0]
+    assert (labels.dtype, labels.numpy().tolist()) == (tf.int32, [0, 1])
+
+
+@pytest.mark.parametrize("form", [list, np.array, tf.constant])
+def test_full_rows_are_the_preprocessors(tokenizer, form):
+    examples = multiple_choice_examples(tokenizer, form(CONTEXTS), form(CHOICES), max_seq_length=9)
+    (batch,) = examples.evaluation_batches(8, bucket_lengths=[])
+    order = batch.pop("example_index").numpy()
+    preprocessor = BertPreprocessor(VOCAB, max_seq_length=9)
+    for column in range(3):
+        pairs = CONTEXTS, [choices[column] for choices in CHOICES]
+        for key, value in preprocessor(pairs).items():
+            np.testing.assert_array_equal(batch[key][:, column], value.numpy()[order])
+    # "a b c d e f" with any of its choices is 10 tokens or more.
+    assert examples.num_too_long == 1
+
+
+def test_padding_changes_neither_answers_nor_training(tokenizer):
+    examples = multiple_choice_examples(
+        tokenizer, CONTEXTS, CHOICES, labels=[0, 1, 2, 0, 1, 2], max_seq_length=32
+    )
+
+    def answers(**padding):
+        model = new_model(BertMultipleChoice)
+        rows = {}
+        for batch, _ in examples.evaluation_batches(2, **padding):
+            outputs = model(batch, training=False).numpy()
+            rows.update(zip(batch["example_index"].numpy().tolist(), outputs, strict=True))
+        return np.array([rows[index] for index in range(6)])
+
+    full = answers(bucket_lengths=[])
+    np.testing.assert_allclose(answers(length_multiple=2), full, atol=1e-5)
+    assert np.ptp(full, axis=1).max() > 0.1, "the choices would look alike"
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    bucketed, padded = (
+        training_losses(examples, new_model(BertMultipleChoice), loss, **padding)
+        for padding in ({"length_multiple": 2}, {"bucket_lengths": []})
+    )
+    np.testing.assert_allclose(bucketed, padded, rtol=1e-5)
+
+
+def test_refuses_bad_arguments(tokenizer):
+    with pytest.raises(ValueError, match=r"choices\[4\] has 2 choices: expected 3, as many in"):
+        multiple_choice_examples(tokenizer, CONTEXTS, [*CHOICES[:4], ["a", "b"], CHOICES[5]])
+    with pytest.raises(ValueError, match=r"choices\[0\] has 0 choices: expected some"):
+        multiple_choice_examples(tokenizer, CONTEXTS, [[]] * 6)
+    with pytest.raises(ValueError, match=r"choices\[0\] is 'abc': expected a list of strings"):
+        multiple_choice_examples(tokenizer, CONTEXTS, ["abc"] * 6)
+    with pytest.raises(ValueError, match="choices: expected one row for each of the 6 examples"):
+        multiple_choice_examples(tokenizer, CONTEXTS, CHOICES[:5])
+    with pytest.raises(ValueError, match=r"labels\[0\] is 3: expected 0 to 2"):
+        multiple_choice_examples(tokenizer, CONTEXTS, CHOICES, labels=[3] * 6)
+    with pytest.raises(ValueError, match="contexts is empty"):
+        multiple_choice_examples(tokenizer, [], [])
+    with pytest.raises(ValueError, match="max_seq_length: expected 5 or more; got 4"):
+        multiple_choice_examples(tokenizer, CONTEXTS, CHOICES, max_seq_length=4)

@@ -1,0 +1,198 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.pipelines.tagging import tagging_examples
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+from .finetuning_models import (
+    BANG,
+    CLS,
+    PAD,
+    SEP,
+    SUB_B,
+    SUB_C,
+    UNK,
+    VOCAB,
+    A,
+    B,
+    C,
+    D,
+    E,
+    new_model,
+    training_losses,
+)
+
+WORDS = [["abc", "!", "a!b"], ["d"], ["a", "\x01", "ab", ""], [], ["e", "abcbc"]]
+TAGS = [[1, 0, 2], [0], [2, 1, 1, 2], [], [0, 1]]
+NONE = -1
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return BertTokenizer(VOCAB)
+
+
+def _lists(*tensors):
+    return [np.asarray(tensor).tolist() for tensor in tensors]
+
+
+def test_rows(tokenizer):
+    examples = tagging_examples(tokenizer, WORDS, tags=TAGS, max_seq_length=9)
+    assert (len(examples), examples.num_too_long) == (4, 0)
+    ((batch, labels),) = examples.evaluation_batches(8)
+    features.check_batch(batch, features.ENCODER_FEATURES)
+    assert {labels.dtype, *(value.dtype for value in batch.values())} == {tf.int32}
+    ids, numbers, words = _lists(
+        *(batch[key] for key in ("input_word_ids", "example_index", "word_index"))
+    )
+    assert numbers == [0, 4, 2, 1]
+    assert ids == [
+        [CLS, A, SUB_B, SUB_C, BANG, A, BANG, B, SEP],
+        [CLS, E, A, SUB_B, SUB_C, SUB_B, SUB_C, SEP, PAD],
+        # A word without a piece is unknown.
+        [CLS, A, UNK, A, SUB_B, UNK, SEP, PAD, PAD],
+        [CLS, D, SEP, PAD, PAD, PAD, PAD, PAD, PAD],
+    ]
+    assert words == [
+        [NONE, 0, NONE, NONE, 1, 2, NONE, NONE, NONE],
+        [NONE, 0, 1, NONE, NONE, NONE, NONE, NONE, NONE],
+        [NONE, 0, 1, 2, NONE, 3, NONE, NONE, NONE],
+        [NONE, 0, NONE, NONE, NONE, NONE, NONE, NONE, NONE],
+    ]
+    assert _lists(labels)[0] == [
+        [NONE, 1, NONE, NONE, 0, 2, NONE, NONE, NONE],
+        [NONE, 0, 1, NONE, NONE, NONE, NONE, NONE, NONE],
+        [NONE, 2, 1, 1, NONE, 2, NONE, NONE, NONE],
+        [NONE, 0, NONE, NONE, NONE, NONE, NONE, NONE, NONE],
+    ]
+
+
+def test_long_sentences_become_several_rows(tokenizer):
+    examples = tagging_examples(
+        tokenizer, [["d"], ["a", "b", "c", "d", "e"]], tags=[[9], [0, 1, 2, 3, 4]], max_seq_length=5
+    )
+    assert (len(examples), examples.num_too_long) == (4, 1)
+    ((batch, labels),) = examples.evaluation_batches(8)
+    assert _lists(batch["input_word_ids"], batch["example_index"], labels) == [
+        [[CLS, A, B, C, SEP], [CLS, B, C, D, SEP], [CLS, C, D, E, SEP], [CLS, D, SEP, PAD, PAD]],
+        [1, 1, 1, 0],
+        [
+            [NONE, 0, 1, NONE, NONE],
+            [NONE, NONE, 2, NONE, NONE],
+            [NONE, NONE, 3, 4, NONE],
+            [NONE, 9, NONE, NONE, NONE],
+        ],
+    ]
+
+
+def test_document_context(tokenizer):
+    examples = tagging_examples(
+        tokenizer,
+        [["a", "b"], ["cc"], ["d"], ["e"]],
+        tags=[[1, 2], [3], [4], [5]],
+        documents=["x", "x", "x", "y"],
+        max_seq_length=6,
+    )
+    (batch, labels), _ = examples.evaluation_batches(3)
+    assert _lists(batch["input_word_ids"], batch["example_index"], labels) == [
+        [[CLS, A, B, C, SUB_C, SEP], [CLS, B, C, SUB_C, D, SEP], [CLS, B, C, SUB_C, D, SEP]],
+        [0, 1, 2],
+        [
+            [NONE, 1, 2, NONE, NONE, NONE],
+            [NONE, NONE, 3, NONE, NONE, NONE],
+            [NONE, NONE, NONE, NONE, 4, NONE],
+        ],
+    ]
+    # The other document has one sentence.
+    *_, (batch, labels) = examples.evaluation_batches(3)
+    assert _lists(batch["input_word_ids"]) == [[[CLS, E, SEP, PAD, PAD, PAD]]]
+
+
+@pytest.mark.parametrize("documents", [None, [0, 0, 0, 1, 1]])
+@pytest.mark.parametrize("max_seq_length", [5, 8, 16])
+def test_every_word_is_tagged_once_at_its_first_piece(tokenizer, max_seq_length, documents):
+    examples = tagging_examples(
+        tokenizer,
+        tf.ragged.constant(WORDS),
+        tags=tf.ragged.constant(TAGS),
+        documents=documents,
+        max_seq_length=max_seq_length,
+    )
+    tagged = []
+    for batch, labels in examples.training_batches(3):
+        sentences, words, ids, tags = _lists(
+            *(batch[key] for key in ("example_index", "word_index", "input_word_ids")), labels
+        )
+        for row, position in zip(*np.nonzero(batch["word_index"].numpy() != NONE), strict=True):
+            place = sentences[row], words[row][position]
+            tagged.append((*place, ids[row][position], tags[row][position]))
+        assert ((batch["word_index"].numpy() == NONE) == (labels.numpy() == NONE)).all()
+    expected = [
+        (sentence, word, (tokenizer.tokenize([text]).to_list()[0] or [UNK])[0], tag)
+        for sentence, (texts, tags) in enumerate(zip(WORDS, TAGS, strict=True))
+        for word, (text, tag) in enumerate(zip(texts, tags, strict=True))
+    ]
+    assert sorted(tagged) == expected
+
+
+def test_rows_without_tags(tokenizer):
+    with_tags = tagging_examples(tokenizer, WORDS, tags=TAGS)
+    without = tagging_examples(tokenizer, WORDS)
+    for (batch, _), alone in zip(
+        with_tags.evaluation_batches(2), without.evaluation_batches(2), strict=True
+    ):
+        tf.nest.map_structure(np.testing.assert_array_equal, batch, alone)
+
+
+def test_padding_changes_neither_answers_nor_training(tokenizer):
+    examples = tagging_examples(
+        tokenizer, [*WORDS, ["a"] * 30], tags=[*TAGS, [0, 1, 2] * 10], max_seq_length=24
+    )
+
+    def answers(**padding):
+        model = new_model(BertTokenClassifier, num_classes=3)
+        logits = {}
+        for batch, _ in examples.evaluation_batches(2, **padding):
+            outputs, words = model(batch, training=False).numpy(), batch["word_index"].numpy()
+            for row, position in zip(*np.nonzero(words != NONE), strict=True):
+                place = int(batch["example_index"][row]), int(words[row, position])
+                logits[place] = outputs[row, position]
+        return np.array([logits[place] for place in sorted(logits)])
+
+    full = answers(bucket_lengths=[])
+    assert full.shape == (40, 3)
+    np.testing.assert_allclose(answers(length_multiple=2), full, atol=1e-5)
+
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=features.NO_LABEL
+    )
+    bucketed, padded = (
+        training_losses(examples, new_model(BertTokenClassifier, num_classes=3), loss, **padding)
+        for padding in ({"length_multiple": 2}, {"bucket_lengths": []})
+    )
+    np.testing.assert_allclose(bucketed, padded, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"words": ["ab"]}, r"words\[0\] is 'ab': expected a list of words"),
+        ({"words": [["a"], 3]}, r"words\[1\] is 3: expected a list of words"),
+        ({"words": []}, "words is empty: expected one string at least"),
+        ({"words": [[], []]}, "words is empty: expected one string at least"),
+        ({"tags": [[0, 1]]}, "tags: expected one row for each of the 2 examples; got 1"),
+        ({"tags": [[0, 1], [0, 1]]}, r"tags\[1\] has 2 tags: expected 1, one for each word"),
+        ({"tags": [[0, 1], [-2]]}, r"tags\[1\]\[0\] is -2: expected 0 or more"),
+        ({"tags": [[0, -3], [0]]}, r"tags\[0\]\[1\] is -3: expected 0 or more"),
+        ({"tags": [["O", "O"], ["O"]]}, "tags: expected integers, the tags' ids; got dtype <U1"),
+        ({"documents": [0]}, "documents: expected one row for each of the 2 examples; got 1"),
+        ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
+    ],
+)
+def test_refuses_bad_arguments(tokenizer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tagging_examples(tokenizer, **{"words": [["a", "b"], ["c"]], **arguments})

@@ -1,0 +1,70 @@
+"""The pretrain command on a small corpus, and what it leaves, for the tests of this folder."""
+
+import random
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+TINY = {
+    "vocab_size": 200,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+}
+
+
+def write_corpus(path, documents=40, seed=0):
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 6))) for _ in range(120)]
+    with path.open("w") as file:
+        for _ in range(documents):
+            for _ in range(rng.randint(3, 9)):
+                file.write(" ".join(rng.choices(words, k=rng.randint(4, 12))).capitalize() + ".\n")
+            file.write("\n")
+    return path
+
+
+def command(inputs, model_dir, **changes):
+    flags = {
+        "input": inputs / "corpus.txt",
+        "bert_config": inputs / "config.json",
+        "vocab_size": 150,
+        "max_seq_length": 32,
+        "train_batch_size": 8,
+        "eval_batch_size": 8,
+        "num_train_steps": 12,
+        "save_checkpoints_steps": 4,
+        "learning_rate": 1e-2,
+        "model_dir": model_dir,
+        **changes,
+    }
+    given = [f"--{name}={value}" for name, value in flags.items() if value is not None]
+    return [sys.executable, "-m", "bert_tf.pretrain", *given]
+
+
+def pretrain(inputs, model_dir, **changes):
+    return subprocess.run(command(inputs, model_dir, **changes), capture_output=True, text=True)
+
+
+def weights(model_dir, step):
+    reader = tf.train.load_checkpoint(f"{model_dir}/checkpoints/step-{step:08d}/variables")
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_bit_equal(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def error_of(inputs, tmp_path, **changes):
+    done = pretrain(inputs, tmp_path / "run", **changes)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 1 and lines[0].startswith("Error: "), done.stderr
+    return lines[0]

@@ -1,0 +1,33 @@
+"""A corpus, and a finished run on it, for all tests of this folder."""
+
+import json
+import time
+
+import pytest
+
+from .commands import TINY, pretrain, write_corpus
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    write_corpus(folder / "corpus.txt")
+    (folder / "config.json").write_text(json.dumps(TINY))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished(inputs, tmp_path_factory):
+    """A run of 12 steps that nothing interrupted: its directory and what it printed."""
+    model_dir = tmp_path_factory.mktemp("finished") / "run"
+    done = pretrain(inputs, model_dir)
+    assert done.returncode == 0, done.stderr
+    return model_dir, done.stdout
+
+
+@pytest.fixture(scope="session")
+def finished_in(inputs, tmp_path_factory):
+    """The seconds that such a run takes."""
+    began = time.monotonic()
+    assert pretrain(inputs, tmp_path_factory.mktemp("timed") / "run").returncode == 0
+    return time.monotonic() - began

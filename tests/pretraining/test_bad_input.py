@@ -1,0 +1,70 @@
+"""Bad input to the pretrain command: one sentence, and nothing lost."""
+
+import json
+import re
+import time
+
+import pytest
+
+from .commands import TINY, error_of, pretrain
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("empty.txt", b"", r"empty.txt.* empty|no document"),
+        ("bytes.txt", b"A good line.\nA bad \xff one.\n\nMore.\n", r"bytes.txt.*\b19\b"),
+        ("one.txt", b"One sentence.\nAnother one.\nA third.\n", "leaves 1 document .*--nsp=false"),
+    ],
+)
+def test_bad_corpora(inputs, tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert re.search(message, error_of(inputs, tmp_path, input=path))
+
+
+@pytest.mark.slow
+def test_bad_files_and_flags_leave_the_directory_free_for_the_right_ones(inputs, tmp_path):
+    assert "nothing*.txt" in error_of(inputs, tmp_path, input=tmp_path / "nothing*.txt")
+    vocabulary = {"vocab_file": tmp_path / "vocab.txt", "vocab_size": None}
+    vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\n")
+    assert re.search(r"vocab.txt.*\[MASK\]", error_of(inputs, tmp_path, **vocabulary))
+    vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\nword\n")
+    assert re.search("lines 6 and 7|line 6.*line 7", error_of(inputs, tmp_path, **vocabulary))
+    pieces = "".join(f"w{number}\n" for number in range(300))
+    vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + pieces)
+    assert "has 305 pieces, but the model's vocab_size is 200" in error_of(
+        inputs, tmp_path, **vocabulary
+    )
+    assert "Rows of 65 tokens are longer than the model's 64 positions" in error_of(
+        inputs, tmp_path, max_seq_length=65
+    )
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**TINY, "num_attention_heads": 3}))
+    assert "hidden_size 16 is not a multiple of num_attention_heads 3" in error_of(
+        inputs, tmp_path, bert_config=config
+    )
+    done = pretrain(inputs, tmp_path / "run", num_train_steps=2)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_file_that_changed_behind_its_flag_is_refused(inputs, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(TINY))
+    assert pretrain(inputs, tmp_path / "run", bert_config=config).returncode == 0
+    (tmp_path / "run" / "results.json").unlink()
+    config.write_text(json.dumps({**TINY, "hidden_act": "relu"}))
+    assert "What --bert_config read is not what the run" in error_of(
+        inputs, tmp_path, bert_config=config
+    )
+    kept = json.loads((tmp_path / "run" / "bert_config.json").read_text())
+    assert kept["hidden_act"] == "gelu"
+
+
+@pytest.mark.slow
+def test_no_tpu_is_told_in_time(inputs, tmp_path):
+    began = time.monotonic()
+    assert "TPU" in error_of(inputs, tmp_path, tpu="grpc://127.0.0.1:9")
+    assert time.monotonic() - began < 20

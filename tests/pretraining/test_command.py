@@ -1,0 +1,131 @@
+"""The pretrain command, run as a user runs it: what it leaves, prints and accepts."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from .commands import error_of, pretrain
+
+
+def test_what_a_run_leaves(finished):
+    model_dir, printed = finished
+    for name in ("flags.json", "vocab.txt", "bert_config.json", "export/1/saved_model.pb"):
+        assert (model_dir / name).is_file(), name
+    assert sorted(os.listdir(model_dir / "checkpoints")) == [
+        "step-00000004",
+        "step-00000008",
+        "step-00000012",
+    ]
+    results = json.loads((model_dir / "results.json").read_text())
+    evaluation = results["evaluation"]
+    assert results["step"] == 12
+    assert 0 < evaluation["masked_lm_baseline"] < 1
+    assert f"{evaluation['masked_lm_accuracy']:6.1%}" in printed
+    assert f"{evaluation['next_sentence_baseline']:6.1%}" in printed
+    assert "Corpus: 1 file, google, 40 documents," in printed
+    events = list((model_dir / "logs").rglob("*tfevents*"))
+    assert {path.parent.name for path in events} == {"train", "eval"}
+
+
+def test_a_finished_command_prints_its_results_again(finished, inputs):
+    model_dir, printed = finished
+    again = pretrain(inputs, model_dir)
+    assert again.returncode == 0
+    assert again.stdout.startswith(f"{model_dir} holds this run, finished.")
+    shown = printed[printed.index("Held-out") :]
+    assert again.stdout.split("finished.")[1].strip() == shown.strip()
+
+
+def test_changed_flags_are_refused_by_name(finished, inputs):
+    model_dir, _ = finished
+    refused = pretrain(inputs, model_dir, learning_rate=1e-3, masking="span", keep_checkpoints=9)
+    assert refused.returncode == 1
+    assert "--learning_rate=0.001 (was 0.01), --masking=span (was token)." in refused.stderr
+    assert "keep_checkpoints" not in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_tfrecords_written_and_read(finished, inputs, tmp_path):
+    model_dir, _ = finished
+    written = subprocess.run(
+        [
+            *(sys.executable, "-m", "bert_tf.create_pretraining_data"),
+            *(f"--input={inputs}/corpus.txt", f"--output_file={tmp_path}/ex-1.tfrecord"),
+            *(f"--vocab_file={model_dir}/vocab.txt", "--max_seq_length=32", "--num_epochs=2"),
+            "--max_predictions_per_seq=5",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert written.returncode == 0, written.stderr
+    records = {
+        "input": tmp_path / "ex-*.tfrecord",
+        "input_format": "tfrecord",
+        "vocab_size": None,
+        "vocab_file": model_dir / "vocab.txt",
+        "max_predictions_per_seq": 5,
+    }
+    assert "--max_predictions_per_seq=5" in written.stdout
+    done = pretrain(inputs, tmp_path / "run", **records)
+    assert done.returncode == 0, done.stderr
+    assert "Accuracy on the training records after 12 steps" in done.stdout
+    short = tmp_path / "short.txt"
+    short.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
+    assert re.search(
+        "holds token id .*, and the vocabulary has 6 pieces",
+        error_of(inputs, tmp_path / "b", **{**records, "vocab_file": short}),
+    )
+
+
+@pytest.mark.slow
+def test_a_single_document_trains_without_next_sentence_prediction(inputs, tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_text("".join(f"Sentence number {number} of one document.\n" for number in range(60)))
+    done = pretrain(inputs, tmp_path / "run", input=path, nsp="false", num_train_steps=3)
+    assert done.returncode == 0, done.stderr
+    assert "nothing is held out" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_dry_run_writes_nothing(inputs, tmp_path):
+    done = pretrain(inputs, tmp_path / "run", dry_run="true")
+    assert done.returncode == 0, done.stderr
+    assert "Parameters: 7,322." in done.stdout and "Nothing was written." in done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_lists_the_flags():
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_tf.pretrain", "--help"], capture_output=True, text=True
+    )
+    for flag in ("--input:", "--[no]dry_run:", "--phases:", "--tpu:", "--[no]debug:"):
+        assert flag in done.stdout
+
+
+def test_googles_flags_are_understood(inputs, tmp_path):
+    arguments = [
+        sys.executable,
+        "-m",
+        "bert_tf.pretrain",
+        f"--input_file={tmp_path}/none.txt",
+        f"--output_dir={tmp_path}/run",
+        f"--bert_config_file={inputs}/config.json",
+        "--iterations_per_loop=10",
+        "--max_seq_length=32",
+        "--dupe_factor=5",
+        "--use_tpu=False",
+        "--do_train",
+    ]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == 1 and "none.txt" in done.stderr
+    assert done.stdout.splitlines()[:3] == [
+        "--dupe_factor is ignored: every epoch pairs and masks the text anew.",
+        "--use_tpu is ignored: --tpu=NAME alone chooses a TPU.",
+        "--do_train is ignored: a run trains and then evaluates.",
+    ]
+    assert json.loads((tmp_path / "run" / "flags.json").read_text())["steps_per_loop"] == 10

@@ -1,0 +1,101 @@
+"""Pre-training that starts from a checkpoint: of another run, or of another library."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import bert_tf
+
+from .commands import assert_bit_equal, error_of, pretrain, weights
+
+# What the checkpoint says, so that the command has to be told nothing.
+FROM_CHECKPOINT = {"bert_config": None, "vocab_size": None}
+
+
+@pytest.fixture(scope="module")
+def started(finished, inputs, tmp_path_factory):
+    """A run from the weights of another, at a rate that changes nothing: directory and output."""
+    model_dir = tmp_path_factory.mktemp("started") / "run"
+    flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0], "learning_rate": 1e-30}
+    done = pretrain(inputs, model_dir, **flags)
+    assert done.returncode == 0, done.stderr
+    return model_dir, done.stdout
+
+
+@pytest.mark.slow
+def test_weights_config_vocabulary_and_casing_are_the_checkpoints(finished, started):
+    before, after = weights(finished[0], 12), weights(started[0], 12)
+    assert_bit_equal(
+        {name: value for name, value in before.items() if name.startswith("model/")},
+        {name: value for name, value in after.items() if name.startswith("model/")},
+    )
+    for name in ("bert_config.json", "vocab.txt", "model.json"):
+        assert (started[0] / name).read_bytes() == (finished[0] / name).read_bytes()
+    assert "and new" not in started[1]  # every head was there
+
+
+@pytest.mark.slow
+def test_it_goes_on_when_the_checkpoint_is_gone(finished, inputs, tmp_path):
+    source, flags = tmp_path / "source", {**FROM_CHECKPOINT, "init_checkpoint": tmp_path / "source"}
+    shutil.copytree(finished[0], source)
+    whole = pretrain(inputs, tmp_path / "whole", **flags)
+    assert whole.returncode == 0, whole.stderr
+    half = tmp_path / "half"
+    shutil.copytree(tmp_path / "whole", half)
+    (half / "results.json").unlink()
+    for step in (8, 12):
+        shutil.rmtree(half / "checkpoints" / f"step-{step:08d}")
+    shutil.rmtree(source)
+    again = pretrain(inputs, half, **flags)
+    assert again.returncode == 0, again.stderr
+    assert "Going on from the checkpoint at step 4." in again.stdout
+    assert_bit_equal(weights(half, 12), weights(tmp_path / "whole", 12))
+
+
+@pytest.mark.slow
+def test_a_head_that_the_checkpoint_lacks_is_new_and_told(finished, inputs, tmp_path):
+    encoder = bert_tf.BertEncoder.from_checkpoint(finished[0])
+    encoder.save(tmp_path / "encoder.keras")
+    flags = {**FROM_CHECKPOINT, "init_checkpoint": tmp_path / "encoder.keras"}
+    message = error_of(inputs, tmp_path, **flags)
+    assert "encoder.keras has no vocabulary to go on with" in message
+    assert "give it by --vocab_file, and its casing by --do_lower_case." in message
+    flags |= {
+        "vocab_file": finished[0] / "vocab.txt",
+        "do_lower_case": True,
+        "learning_rate": 1e-30,
+    }
+    done = pretrain(inputs, tmp_path / "run", **flags)
+    assert done.returncode == 0, done.stderr
+    assert "and new (train before use): masked_lm/dense/kernel" in done.stdout
+    model = bert_tf.load(tmp_path / "run")
+    for one, other in zip(encoder.weights, model.encoder.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+@pytest.mark.slow
+def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_path):
+    flags = {**FROM_CHECKPOINT, "init_checkpoint": finished[0]}
+    for changes, message in (
+        ({"bert_config": "bert-tiny"}, "--init_checkpoint says its own --bert_config: leave"),
+        ({"vocab_size": 100}, "--init_checkpoint says its own --vocab_size: leave"),
+        ({"do_lower_case": False}, "whose do_lower_case is True: leave the flag out."),
+        ({"vocab_file": finished[0] / "vocab.txt"}, "a vocabulary of its own: leave --vocab_file"),
+        ({"init_checkpoint": tmp_path / "none"}, "There is no checkpoint at "),
+        ({"max_seq_length": 100}, "longer than the model's 64 positions"),
+    ):
+        assert message in error_of(inputs, tmp_path, **{**flags, **changes})
+
+
+@pytest.mark.slow
+def test_what_it_leaves_is_loaded_as_it_was_trained(finished):
+    model = bert_tf.load(finished[0])
+    assert type(model) is bert_tf.BertPretrainer
+    assert model.preprocessor.tokenizer.vocab == (finished[0] / "vocab.txt").read_text().split()
+    assert json.loads((finished[0] / "flags.json").read_text())["do_lower_case"] is True
+    saved = weights(finished[0], 12)
+    for variable in model.weights:
+        if f"model/{variable.path}" in saved:
+            np.testing.assert_array_equal(variable.numpy(), saved[f"model/{variable.path}"])

@@ -1,0 +1,141 @@
+"""A run that was stopped, however it was, ends as one that was not, bit for bit."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from .commands import assert_bit_equal, command, pretrain, weights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [0.3, 0.6, 0.9])
+def test_killed_at_any_instant_and_started_again(finished, finished_in, inputs, tmp_path, moment):
+    """Killed by SIGKILL at fractions of its life, some in the middle of a save, again and again."""
+    model_dir = tmp_path / "run"
+    arguments = command(inputs, model_dir)
+    for _ in range(2):
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(finished_in * moment)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = pretrain(inputs, model_dir)
+    assert done.returncode == 0, done.stderr
+    assert_bit_equal(weights(model_dir, 12), weights(finished[0], 12))
+    one, other = (
+        json.loads(pathlib.Path(path, "results.json").read_text())
+        for path in (model_dir, finished[0])
+    )
+    assert one["evaluation"] == other["evaluation"]
+
+
+KILLED_AT_A_WRITE = """
+import os, signal, sys
+import tensorflow as tf
+from absl import flags
+
+moment, target = sys.argv.pop(1), sys.argv.pop(1)
+rename = tf.io.gfile.rename
+
+def killing(source, destination, overwrite=False):
+    hit = destination.endswith(target)
+    if hit and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, destination, overwrite=overwrite)
+    if hit:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+tf.io.gfile.rename = killing
+from bert_tf.pretraining import run, settings
+flags.FLAGS(sys.argv)
+run.run(settings.settings_from_flags()[0])
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_each_write(finished, inputs, tmp_path):
+    """Each start is killed by SIGKILL as a file gets its name, the last is let through."""
+    flags = command(inputs, tmp_path / "run")[3:]
+    checkpoints = [f"step-{step:08d}/manifest.json" for step in (4, 8, 12)]
+    for target in ("flags.json", "vocab.txt", "bert_config.json", *checkpoints, "export/1"):
+        for moment in ("before", "after") if target == checkpoints[1] else ("before",):
+            started = subprocess.run(
+                [sys.executable, "-c", KILLED_AT_A_WRITE, moment, target, *flags],
+                capture_output=True,
+            )
+            assert started.returncode == -signal.SIGKILL, (target, started.stderr)
+    for moment in ("after", "before"):  # of the export, which is made again, and of the results
+        target = "export/1" if moment == "after" else "results.json"
+        started = subprocess.run(
+            [sys.executable, "-c", KILLED_AT_A_WRITE, moment, target, *flags], capture_output=True
+        )
+        assert started.returncode == -signal.SIGKILL, (target, started.stderr)
+    done = pretrain(inputs, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert_bit_equal(weights(tmp_path / "run", 12), weights(finished[0], 12))
+    assert (tmp_path / "run/export/1/saved_model.pb").is_file()
+
+
+@pytest.mark.slow
+def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
+    """Ctrl-C keeps a checkpoint of the very step, from which the end is the same bit for bit."""
+    steps = {"num_train_steps": 400, "save_checkpoints_steps": 1000, "steps_per_loop": 1}
+    assert pretrain(inputs, tmp_path / "whole", **steps).returncode == 0
+    model_dir = tmp_path / "run"
+    process = subprocess.Popen(
+        command(inputs, model_dir, **steps),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stdout:
+        if line.startswith("Model:"):
+            break
+    logs = model_dir / "logs" / "train"
+    while not (logs.is_dir() and any(path.stat().st_size > 2000 for path in logs.iterdir())):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "The same command goes on from there." in stdout
+    (kept,) = os.listdir(model_dir / "checkpoints")
+    assert 0 < int(kept.removeprefix("step-")) < 400
+    done = pretrain(inputs, model_dir, **steps)
+    assert done.returncode == 0, done.stderr
+    assert f"Going on from the checkpoint at step {int(kept.removeprefix('step-'))}." in done.stdout
+    assert_bit_equal(weights(model_dir, 400), weights(tmp_path / "whole", 400))
+
+
+@pytest.mark.slow
+def test_a_truncated_newest_checkpoint_is_passed_over(finished, inputs, tmp_path):
+    model_dir = tmp_path / "run"
+    first = pretrain(inputs, model_dir)
+    assert first.returncode == 0
+    (model_dir / "results.json").unlink()
+    data = model_dir / "checkpoints/step-00000012/variables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-100])
+    done = pretrain(inputs, model_dir)
+    assert done.returncode == 0, done.stderr
+    assert "Passed over the checkpoint" in done.stdout
+    assert "Going on from the checkpoint at step 8." in done.stdout
+    assert_bit_equal(weights(model_dir, 12), weights(finished[0], 12))
+
+
+@pytest.mark.slow
+def test_phases_resume_in_the_second(inputs, tmp_path):
+    flags = {"max_seq_length": None, "phases": "16:0.5,48:0.5", "save_checkpoints_steps": 3}
+    assert pretrain(inputs, tmp_path / "whole", **flags).returncode == 0
+    model_dir = tmp_path / "run"
+    assert pretrain(inputs, model_dir, **flags).returncode == 0
+    for gone in ("results.json", "checkpoints/step-00000012/manifest.json"):
+        (model_dir / gone).unlink()
+    done = pretrain(inputs, model_dir, **flags)
+    assert "Going on from the checkpoint at step 9." in done.stdout, done.stderr
+    assert "Training at length 48" in done.stdout and "Training at length 16" not in done.stdout
+    assert_bit_equal(weights(model_dir, 12), weights(tmp_path / "whole", 12))

@@ -1,0 +1,83 @@
+import pytest
+from absl import flags
+
+from bert_tf.pretraining.settings import MAY_DIFFER, settings_from_flags
+
+
+@pytest.fixture
+def settings():
+    """Parses flags as the command does, and forgets them afterwards."""
+
+    def parse(*arguments):
+        flags.FLAGS.unparse_flags()
+        for name in flags.FLAGS:
+            flags.FLAGS[name].unparse()
+        flags.FLAGS(["pretrain", *arguments])
+        return settings_from_flags()
+
+    yield parse
+    for name in flags.FLAGS:
+        flags.FLAGS[name].unparse()
+
+
+def test_defaults(settings):
+    resolved, ignored = settings()
+    assert ignored == []
+    assert (resolved.phases, resolved.bert_config, resolved.model_dir) == (
+        "128:1",
+        "bert-tiny",
+        "runs/pretrain",
+    )
+    assert resolved.num_warmup_steps == resolved.num_train_steps // 10
+
+
+def test_googles_names(settings):
+    resolved, _ = settings(
+        "--input_file=a.txt,b.txt",
+        "--output_dir=out",
+        "--bert_config_file=c.json",
+        "--tpu_name=mine",
+        "--iterations_per_loop=7",
+        "--do_whole_word_mask",
+    )
+    assert resolved.input == ["a.txt", "b.txt"]
+    assert (resolved.model_dir, resolved.bert_config, resolved.tpu) == ("out", "c.json", "mine")
+    assert (resolved.steps_per_loop, resolved.masking) == (7, "whole_word")
+
+
+def test_every_setting_that_matters_is_compared(settings):
+    resolved, _ = settings()
+    assert set(resolved.to_dict()) > MAY_DIFFER
+    assert set(resolved.to_dict()) - MAY_DIFFER == {
+        *("input", "input_format", "tfds", "eval_input", "held_out_fraction"),
+        *("vocab_file", "vocab_size", "do_lower_case", "bert_config", "precision", "nsp"),
+        *("max_predictions_per_seq", "masked_lm_prob", "short_seq_prob", "masking", "phases"),
+        *("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"),
+        *("gradient_accumulation_steps", "optimizer", "seed", "init_checkpoint"),
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--input=a", "--tfds=b"], "--input and --tfds both name a corpus"),
+        (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set"),
+        (
+            ["--do_whole_word_mask", "--masking=span"],
+            "--do_whole_word_mask contradicts --masking=span",
+        ),
+        (
+            ["--train_batch_size=10", "--gradient_accumulation_steps=4"],
+            "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4",
+        ),
+        (
+            ["--num_train_steps=10", "--num_warmup_steps=11"],
+            "--num_warmup_steps=11 is more than --num_train_steps=10",
+        ),
+        (["--vocab_file=v", "--vocab_size=9"], "--vocab_file has a size of its own"),
+        (["--bert_config=bert-huge"], "--bert_config=bert-huge is neither a preset"),
+    ],
+)
+def test_errors(arguments, message, settings):
+    with pytest.raises(ValueError, match=message):
+        settings(*arguments)

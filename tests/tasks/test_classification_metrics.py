@@ -1,0 +1,188 @@
+"""Metrics of classes against literals, plain loops and scikit-learn."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from bert_tf.tasks.classification_metrics import (
+    accuracy,
+    confusion_matrix,
+    f1,
+    matthews_correlation,
+    multilabel_f1,
+)
+
+LABELS = [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+PREDICTIONS = [1, 1, 1, 0, 1, 1, 0, 0, 0, 0]  # 3 TP, 1 FN, 2 FP, 4 TN
+
+
+def test_literals():
+    assert accuracy(LABELS, PREDICTIONS) == pytest.approx(0.7)
+    assert f1(LABELS, PREDICTIONS) == pytest.approx(6 / 9)
+    assert matthews_correlation(LABELS, PREDICTIONS) == pytest.approx(10 / math.sqrt(600))
+    assert confusion_matrix(LABELS, PREDICTIONS, 3).tolist() == [[4, 2, 0], [1, 3, 0], [0, 0, 0]]
+
+
+def test_f1_is_that_of_class_1():
+    swapped = f1(1 - np.array(LABELS), 1 - np.array(PREDICTIONS))
+    assert swapped == pytest.approx(8 / 11)
+
+
+def _random(seed, num_classes, shape=(57,)):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(num_classes, size=shape)
+    noise = rng.integers(num_classes, size=shape)
+    return labels, np.where(rng.random(shape) < 0.5, labels, noise)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 5])
+def test_matthews_against_its_definition(num_classes):
+    # Gorodkin's definition: the correlation of the one-hot rows, over all entries, each column
+    # without its mean.
+    labels, predictions = _random(num_classes, num_classes)
+
+    def covariance(a, b):
+        total = 0.0
+        for k in range(num_classes):
+            x = [float(i == k) for i in a]
+            y = [float(i == k) for i in b]
+            mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+            total += sum((i - mean_x) * (j - mean_y) for i, j in zip(x, y, strict=True))
+        return total
+
+    expected = covariance(labels, predictions) / math.sqrt(
+        covariance(labels, labels) * covariance(predictions, predictions)
+    )
+    assert matthews_correlation(labels, predictions) == pytest.approx(expected, abs=1e-12)
+    # Which numbers name the classes does not matter.
+    assert matthews_correlation(7 - 3 * labels, 7 - 3 * predictions) == pytest.approx(expected)
+
+
+def test_matthews_of_many_examples_does_not_overflow():
+    labels = np.arange(2_000_000) % 2
+    predictions = (np.arange(2_000_000) % 20 == 0) ^ labels  # every twentieth is wrong
+    predictions = predictions.astype(np.int32)
+    # 0 is called 1 a hundred thousand times, 1 never 0.
+    expected = (9e5 * 1e6) / math.sqrt(1.1e6 * 1e6 * 1e6 * 9e5)
+    assert matthews_correlation(labels, predictions) == pytest.approx(expected)
+
+
+def test_confusion_matrix_against_a_loop():
+    labels, predictions = _random(0, 4)
+    expected = [[0] * 4 for _ in range(4)]
+    for label, prediction in zip(labels, predictions, strict=True):
+        expected[label][prediction] += 1
+    counts = confusion_matrix(labels, predictions, 4)
+    assert counts.tolist() == expected and counts.dtype == np.int64
+
+
+def test_multilabel_f1_against_a_loop():
+    labels, predictions = _random(1, 2, shape=(31, 4))
+    labels[:, 3] = predictions[:, 3] = 0  # a class that nobody has counts 0.0 in the macro mean
+    scores, all_hits, all_misses = [], 0, 0
+    for column in range(4):
+        pairs = list(zip(labels[:, column], predictions[:, column], strict=True))
+        hits, misses = pairs.count((1, 1)), pairs.count((0, 1)) + pairs.count((1, 0))
+        scores.append(2 * hits / (2 * hits + misses) if hits + misses else 0.0)
+        all_hits, all_misses = all_hits + hits, all_misses + misses
+    micro = 2 * all_hits / (2 * all_hits + all_misses)
+    assert multilabel_f1(labels, predictions, "micro") == pytest.approx(micro)
+    assert multilabel_f1(labels, predictions, "macro") == pytest.approx(sum(scores) / 4)
+    assert scores[3] == 0.0 and abs(micro - sum(scores) / 4) > 0.05
+
+
+@pytest.mark.parametrize("labels, predictions", itertools.permutations([[0] * 4, [0, 1, 0, 1]], 2))
+def test_one_class_for_everything(labels, predictions):
+    assert matthews_correlation(labels, predictions) == 0.0
+    assert matthews_correlation([2] * 4, [2] * 4) == 0.0
+    assert f1(labels, predictions) == 0.0
+    assert f1([0, 0], [0, 0]) == 0.0
+    assert accuracy(labels, predictions) == 0.5
+
+
+@pytest.mark.parametrize(
+    "call, sentence",
+    [
+        (
+            lambda: accuracy([1, 0], [1]),
+            "labels and predictions are of one shape (N,) with at least one entry, got (2,) and "
+            "(1,).",
+        ),
+        (
+            lambda: f1([], []),
+            "labels and predictions are of one shape (N,) with at least one entry, got (0,) and "
+            "(0,).",
+        ),
+        (
+            lambda: matthews_correlation([[1]], [[1]]),
+            "labels and predictions are of one shape (N,) with at least one entry, got (1, 1) and "
+            "(1, 1).",
+        ),
+        (
+            lambda: multilabel_f1([1], [1], "micro"),
+            "labels and predictions are of one shape (N, C) with at least one entry, got (1,) and "
+            "(1,).",
+        ),
+        (lambda: accuracy([1, 0], [0.7, 0.2]), "predictions are integers, got float64."),
+        (lambda: f1([1, 2], [1, 0]), "F1 expects 0 and 1 in labels, got 2."),
+        (lambda: f1([1, 1], [1, -1]), "F1 expects 0 and 1 in predictions, got -1."),
+        (
+            lambda: multilabel_f1([[1]], [[1]], "samples"),
+            "average is 'micro' or 'macro', got 'samples'.",
+        ),
+        (
+            lambda: confusion_matrix([0, 1], [0, 2], 2),
+            "predictions are class ids from 0 to 1, got 0 to 2.",
+        ),
+        (
+            lambda: confusion_matrix([-1, 1], [0, 1], 2),
+            "labels are class ids from 0 to 1, got -1 to 1.",
+        ),
+    ],
+)
+def test_what_is_no_input(call, sentence):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("seed", range(5))
+def test_equals_scikit_learn(seed):
+    metrics = pytest.importorskip("sklearn.metrics")
+    labels, predictions = _random(seed, 2)
+    assert accuracy(labels, predictions) == pytest.approx(
+        metrics.accuracy_score(labels, predictions), abs=1e-12
+    )
+    assert f1(labels, predictions) == pytest.approx(
+        metrics.f1_score(labels, predictions), abs=1e-12
+    )
+    for num_classes in (2, 3, 6):
+        labels, predictions = _random(seed, num_classes)
+        assert matthews_correlation(labels, predictions) == pytest.approx(
+            metrics.matthews_corrcoef(labels, predictions), abs=1e-12
+        )
+        np.testing.assert_array_equal(
+            confusion_matrix(labels, predictions, num_classes),
+            metrics.confusion_matrix(labels, predictions, labels=range(num_classes)),
+        )
+    labels, predictions = _random(seed, 2, shape=(40, 5))
+    labels[:, 2] = predictions[:, 2] = 0
+    for average in ("micro", "macro"):
+        assert multilabel_f1(labels, predictions, average) == pytest.approx(
+            metrics.f1_score(labels, predictions, average=average, zero_division=0), abs=1e-12
+        )
+
+
+@pytest.mark.parity
+def test_degenerate_cases_equal_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    for labels, predictions in (([0, 0, 1], [0, 0, 0]), ([0, 0], [0, 0]), ([1, 1], [0, 1])):
+        assert matthews_correlation(labels, predictions) == metrics.matthews_corrcoef(
+            labels, predictions
+        )
+        assert f1(labels, predictions) == pytest.approx(
+            metrics.f1_score(labels, predictions, zero_division=0)
+        )

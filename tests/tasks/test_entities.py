@@ -1,0 +1,209 @@
+"""Entities are found, scored and converted by conlleval's rule, in valid and in broken tags."""
+
+import numpy as np
+import pytest
+
+from bert_tf.tasks.entities import (
+    Entity,
+    EntityScore,
+    check_tags,
+    convert_tags,
+    detect_scheme,
+    entity_scores,
+    find_entities,
+)
+
+TYPES = ("PER", "LOC", "MISC")
+
+
+def _random_tags(seed, count=40):
+    """Sequences of any tags in any order: I- after O, I- after another type, B- after I-."""
+    rng = np.random.default_rng(seed)
+    choices = ["O"] + [f"{prefix}-{kind}" for prefix in "BI" for kind in TYPES]
+    return [rng.choice(choices, rng.integers(1, 12)).tolist() for _ in range(count)]
+
+
+def _random_entities(seed, count=40):
+    """Sequences as lists of (type or "", length): runs of entities and of gaps."""
+    rng = np.random.default_rng(seed)
+
+    def part():
+        return str(rng.choice(["", *TYPES])), int(rng.integers(1, 4))
+
+    return [[part() for _ in range(rng.integers(1, 7))] for _ in range(count)]
+
+
+def _written(parts, scheme):
+    tags = []
+    last = ""
+    for kind, length in parts:
+        first = "B" if scheme == "IOB2" or kind == last else "I"
+        tags += [f"{first}-{kind}"] + [f"I-{kind}"] * (length - 1) if kind else ["O"] * length
+        last = kind
+    return tags
+
+
+def _altered(sequences, seed):
+    rng = np.random.default_rng(seed)
+    others = _random_tags(seed + 100, 1)[0]
+    return [[t if rng.random() < 0.8 else str(rng.choice(others)) for t in s] for s in sequences]
+
+
+def _begins(tag, before):
+    """conlleval's rule for the first token of an entity."""
+    if tag == "O":
+        return False
+    return tag[0] == "B" or before == "O" or before[2:] != tag[2:]
+
+
+def _counts_token_by_token(true, predicted):
+    """conlleval: walks both columns at once and holds the entity that both have begun together."""
+    num_true = num_predicted = num_correct = 0
+    for tags, guesses in zip(true, predicted, strict=True):
+        together = False
+        before, before_guess = "O", "O"
+        for tag, guess in zip([*tags, "O"], [*guesses, "O"], strict=True):
+            begins, guess_begins = _begins(tag, before), _begins(guess, before_guess)
+            ends = before != "O" and (tag == "O" or begins)
+            guess_ends = before_guess != "O" and (guess == "O" or guess_begins)
+            if together and ends and guess_ends:
+                num_correct += 1
+            if ends or guess_ends:
+                together = False
+            num_true, num_predicted = num_true + begins, num_predicted + guess_begins
+            if begins and guess_begins and tag[2:] == guess[2:]:
+                together = True
+            before, before_guess = tag, guess
+    return num_true, num_predicted, num_correct
+
+
+def test_literal_entities():
+    tags = ["O", "I-PER", "I-PER", "B-PER", "I-LOC", "I-LOC", "O", "B-PER", "I-LOC", "B-LOC"]
+    assert find_entities(tags) == [
+        Entity("PER", 1, 3),
+        Entity("PER", 3, 4),
+        Entity("LOC", 4, 6),
+        Entity("PER", 7, 8),
+        Entity("LOC", 8, 9),
+        Entity("LOC", 9, 10),
+    ]
+    assert find_entities(["O", "B-A-B", "I-A-B"]) == [Entity("A-B", 1, 3)]
+    assert find_entities([]) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_against_a_loop(seed):
+    true = _random_tags(seed)
+    predicted = _altered(true, seed)
+    overall = entity_scores(true, predicted).overall
+    counts = _counts_token_by_token(true, predicted)
+    assert (overall.num_true, overall.num_predicted, overall.num_correct) == counts
+    assert counts[0] > counts[2] > 0
+
+
+def test_literal_scores():
+    true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-PER", "O", "B-LOC", "B-LOC"]]
+    predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-PER", "I-PER", "B-LOC", "I-LOC"]]
+    scores = entity_scores(true, predicted)
+    # Right: the first PER alone. The second is too long, both LOC after it are one.
+    assert scores.overall == EntityScore(num_true=5, num_predicted=4, num_correct=1)
+    assert scores.by_type == {"LOC": EntityScore(3, 1, 0), "PER": EntityScore(2, 3, 1)}
+    assert (scores.overall.precision, scores.overall.recall) == (1 / 4, 1 / 5)
+    assert scores.overall.f1 == pytest.approx(2 * (1 / 4) * (1 / 5) / (1 / 4 + 1 / 5))
+
+
+def test_nothing_to_divide_by():
+    scores = entity_scores([["O", "O"]], [["O", "O"]])
+    assert scores.by_type == {} and scores.overall == EntityScore(0, 0, 0)
+    assert (scores.overall.precision, scores.overall.recall, scores.overall.f1) == (0.0, 0.0, 0.0)
+    assert entity_scores([], []).overall == EntityScore(0, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_schemes_are_detected_and_converted(seed):
+    parts = _random_entities(seed)
+    iob1 = [_written(sequence, "IOB1") for sequence in parts]
+    iob2 = [_written(sequence, "IOB2") for sequence in parts]
+    assert iob1 != iob2
+    assert detect_scheme(iob1) == "IOB1" and detect_scheme(iob2) == "IOB2"
+    for tags in (iob1, iob2):
+        assert [convert_tags(sequence, "IOB1") for sequence in tags] == iob1
+        assert [convert_tags(sequence, "IOB2") for sequence in tags] == iob2
+    scores = entity_scores(iob1, iob2).overall
+    assert scores.num_true == scores.num_correct == scores.num_predicted > 50
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2"])
+def test_conversion_mends_what_is_broken(scheme):
+    for tags in _random_tags(7):
+        converted = convert_tags(tags, scheme)
+        check_tags(converted, scheme)
+        assert find_entities(converted) == find_entities(tags)
+
+
+def test_without_entities_both_fit():
+    assert detect_scheme([["O", "O"], []]) == "IOB2"
+
+
+@pytest.mark.parametrize(
+    "call, sentence",
+    [
+        (lambda: find_entities(["O", "PER"]), "Tag 1 is 'PER': expected O, B-TYPE or I-TYPE."),
+        (lambda: find_entities(["B-"]), "Tag 0 is 'B-': expected O, B-TYPE or I-TYPE."),
+        (lambda: find_entities(["O-PER"]), "Tag 0 is 'O-PER': expected O, B-TYPE or I-TYPE."),
+        (
+            lambda: check_tags(["I-PER"], "IOB2"),
+            "Tag 0 is 'I-PER': in IOB2 an entity begins with B-PER.",
+        ),
+        (
+            lambda: check_tags(["B-PER", "I-LOC"], "IOB2"),
+            "Tag 1 is 'I-LOC' behind 'B-PER': in IOB2 an entity begins with B-LOC.",
+        ),
+        (
+            lambda: check_tags(["I-PER", "B-PER", "O", "B-PER"], "IOB1"),
+            "Tag 3 is 'B-PER' behind 'O': in IOB1 an entity begins with I-PER, but right behind "
+            "another PER.",
+        ),
+        (
+            lambda: detect_scheme([["O"], ["B-PER"], ["O", "I-PER"]]),
+            "The tags are of no scheme: expected all of them in IOB2 or all in IOB1, got sequence "
+            "2: Tag 1 is 'I-PER' behind 'O': in IOB2 an entity begins with B-PER. sequence 1: Tag "
+            "0 is 'B-PER': in IOB1 an entity begins with I-PER, but right behind another PER.",
+        ),
+        (
+            lambda: entity_scores([["O"], ["O"]], [["O"]]),
+            "Expected predictions for 2 sequences, got them for 1.",
+        ),
+        (
+            lambda: entity_scores([["O"], ["O"]], [["O"], ["O", "O"]]),
+            "Sequence 1: expected 1 predicted tags, got 2.",
+        ),
+    ],
+)
+def test_what_is_no_input(call, sentence):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("form", ["IOB1", "IOB2", "any order"])
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_seqeval(form, seed):
+    metrics = pytest.importorskip("seqeval.metrics")
+    if form == "any order":
+        true = _random_tags(seed)
+    else:
+        true = [_written(parts, form) for parts in _random_entities(seed)]
+    predicted = _altered(true, seed)
+    ours = entity_scores(true, predicted)
+    report = metrics.classification_report(true, predicted, output_dict=True, zero_division=0)
+    for name, score in {"micro avg": ours.overall, **ours.by_type}.items():
+        theirs = report[name]
+        assert score.precision == pytest.approx(theirs["precision"])
+        assert score.recall == pytest.approx(theirs["recall"])
+        assert score.f1 == pytest.approx(theirs["f1-score"])
+        assert score.num_true == theirs["support"]
+    assert set(report) == {*ours.by_type, "micro avg", "macro avg", "weighted avg"}
+    spelled = [(e.type, e.start, e.end - 1) for e in find_entities(true[0])]
+    assert spelled == metrics.sequence_labeling.get_entities(true[0])

@@ -1,0 +1,96 @@
+"""Lines keep their numbers and their characters, from whatever file they come."""
+
+import gzip
+import re
+import zipfile
+
+import pytest
+
+from bert_tf.tasks import text_lines
+from bert_tf.tasks.text_lines import read_lines
+
+
+def lines_of(path, content, **arguments):
+    path.write_bytes(content)
+    return list(read_lines(str(path), **arguments))
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"one", ["one"]),
+        (b"one\n", ["one"]),
+        (b"one\n\n", ["one", ""]),
+        (b"\xef\xbb\xbfone\r\ntwo\r\n", ["one", "two"]),
+        # Only \n ends a line: neither a lone return nor Unicode's line separators.
+        ("a\rb\u2028c\x85d\x0ce\nf".encode(), ["a\rb\u2028c\x85d\x0ce", "f"]),
+        ("\ufeffa\n\ufeffb".encode(), ["a", "\ufeffb"]),
+    ],
+)
+def test_lines(tmp_path, content, lines, monkeypatch):
+    expected = list(enumerate(lines, 1))
+    assert lines_of(tmp_path / "a.txt", content) == expected
+    assert lines_of(tmp_path / "a.gz", gzip.compress(content)) == expected
+    # Wherever a chunk ends, in a character or between \r and \n too.
+    for size in (1, 2, 3, 5):
+        monkeypatch.setattr(text_lines, "_CHUNK_BYTES", size)
+        assert lines_of(tmp_path / "a.txt", content) == expected
+
+
+def test_members_of_an_archive(tmp_path):
+    path = tmp_path / "data.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/", "")
+        archive.writestr("folder/a.txt", "one\ntwo\n")
+        archive.writestr("b.txt", "x")
+    assert list(read_lines(f"{path}/folder/a.txt")) == [(1, "one"), (2, "two")]
+    message = f"{path} holds no 'c.txt': expected one of folder/a.txt, b.txt."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        list(read_lines(f"{path}/c.txt"))
+    message = f"{path} is an archive: name the file in it, such as {path}/folder/a.txt."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        list(read_lines(str(path)))
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.index(b"a.txt") + len("a.txt") + 2] ^= 0xFF
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match="data.zip cannot be unpacked .*: expected a whole zip"):
+        list(read_lines(f"{path}/folder/a.txt"))
+    path.write_bytes(b"PK, but no archive")
+    with pytest.raises(ValueError, match=r"cannot be unpacked \(File is not a zip file\)"):
+        list(read_lines(f"{path}/folder/a.txt"))
+    with pytest.raises(ValueError, match="name the file in it, such as .*data.zip/MEMBER"):
+        list(read_lines(str(path)))
+
+
+def test_a_folder_may_be_named_as_an_archive(tmp_path):
+    folder = tmp_path / "data.zip"
+    folder.mkdir()
+    assert lines_of(folder / "a.txt", b"one") == [(1, "one")]
+
+
+def test_encodings(tmp_path):
+    path = tmp_path / "a.txt"
+    assert lines_of(path, "señor\n".encode("latin-1"), encoding="latin-1") == [(1, "señor")]
+    message = f"{path}, line 3: expected text in utf-8, got the byte 0xf1; save the file as UTF-8."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        lines_of(path, "a\nb\nseñor\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="Unknown encoding 'utf-9': expected a name such as utf-8"):
+        lines_of(path, b"", encoding="utf-9")
+
+
+def test_the_line_of_a_bad_byte_counts_the_chunks_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_lines, "_CHUNK_BYTES", 8)
+    with pytest.raises(ValueError, match="line 9: expected text in utf-8, got the byte 0xff"):
+        lines_of(tmp_path / "a.txt", b"one\n" * 8 + b"tw\xffo\n")
+
+
+def test_says_what_is_no_file(tmp_path):
+    with pytest.raises(ValueError, match="There is no file at /no/such.txt: expected a text file"):
+        list(read_lines("/no/such.txt"))
+    with pytest.raises(ValueError, match="There is no file at /no/such.zip: expected an archive"):
+        list(read_lines("/no/such.zip/a.txt"))
+    with pytest.raises(ValueError, match=f"There is no file at {tmp_path}"):
+        list(read_lines(str(tmp_path)))
+    with pytest.raises(ValueError, match="is not a whole gzip file"):
+        lines_of(tmp_path / "a.gz", gzip.compress(b"x" * 1000)[:-9])
