@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from bert_tf.config import ACTIVATIONS
+
 from .checkpoint import Checkpoint, ModelSpec, Tokenization
 from .tensor_files import quote
 
 _FORMAT_VERSION = 1
 _ARGUMENTS = {
     "BertEncoder": ("pooler",),
-    "BertPretrainer": ("mlm", "nsp", "pooler"),
+    "BertPretrainer": ("mlm", "nsp", "pooler", "mlm_activation", "mlm_layer_norm_eps"),
     "BertClassifier": ("num_classes", "dropout"),
     "BertRegressor": ("dropout",),
     "BertTokenClassifier": ("num_classes", "dropout", "pooler"),
@@ -123,4 +125,8 @@ def _is_argument(key: str, value: Any) -> bool:
     if key == "dropout":
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return value is None or (number and 0 <= value < 1)
+    if key == "mlm_activation":
+        return value is None or value in ACTIVATIONS
+    if key == "mlm_layer_norm_eps":
+        return value is None or (isinstance(value, float) and value > 0)
     return isinstance(value, bool) or (key == "pooler" and value is None)

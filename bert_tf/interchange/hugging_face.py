@@ -66,6 +66,8 @@ NAMES = Names(
 )
 _ENCODER_ROOMS = ("embeddings", "layer_", "pooler")
 
+# Arguments of KerasHub's masked-LM head.
+_OF_ANOTHER_HEAD = ("mlm_activation", "mlm_layer_norm_eps")
 _WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
 
 
@@ -185,9 +187,19 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     Returns:
         Where each weight went, by its name here. What Hugging Face's class has no place for (the
         pooler of a token classifier) is not among them.
+
+    Raises:
+        ValueError: the model computes what Hugging Face's cannot.
     """
     spec = checkpoint.model
     architecture = architecture_of(spec)
+    own = [key for key in _OF_ANOTHER_HEAD if spec.arguments.get(key) is not None]
+    if own:
+        raise ValueError(
+            f"{checkpoint.path} cannot become Hugging Face's: its masked-LM head has "
+            f"{' and '.join(f'{key}={spec.arguments[key]}' for key in own)} of its own, and there "
+            "it has the encoder's; load it, and convert the encoder alone."
+        )
     write_json(os.path.join(path, CONFIG), config_values(checkpoint))
     if checkpoint.tokenization is not None:
         write_tokenization(path, checkpoint.tokenization, checkpoint.config.max_position_embeddings)

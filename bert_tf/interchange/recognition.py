@@ -4,11 +4,11 @@ import os
 
 import tensorflow as tf
 
-from . import google, hugging_face, keras_files, keras_hub, model_directory
+from . import google, hugging_face, keras_files, keras_hub, model_directory, model_garden
 from .checkpoint import Checkpoint
 
 # In this order: a KerasHub directory has a config.json too.
-_FORMATS = (keras_files, model_directory, keras_hub, hugging_face, google)
+_FORMATS = (keras_files, model_directory, keras_hub, hugging_face, model_garden, google)
 
 
 def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) -> Checkpoint:

@@ -82,11 +82,9 @@ def is_lower_cased(pieces: Sequence[str]) -> bool:
     >>> is_lower_cased(["[PAD]", "[unused1]", "hello", "##s"]), is_lower_cased(["[PAD]", "Hello"])
     (True, False)
     """
-    return not any(
-        piece != piece.lower()
-        for piece in pieces
-        if not (piece.startswith("[") and piece.endswith("]"))
-    )
+    # Special pieces, and the "<S>" and "<T>" of the released Chinese vocabulary.
+    words = (piece for piece in pieces if piece[:1] + piece[-1:] not in ("[]", "<>"))
+    return not any(piece != piece.lower() for piece in words)
 
 
 def write_tokenization(path: str, tokenization: Tokenization, max_seq_length: int) -> None:

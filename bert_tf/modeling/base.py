@@ -45,6 +45,10 @@ class BertModel(keras.Model):
     preprocessor: Any = None
     labels: tuple[str, ...] = ()
 
+    def __init__(self, *, inputs: Any, outputs: Any, name: str, trainable: bool = True) -> None:
+        # One by one: Keras' functional model takes any keyword, and passes over it in silence.
+        super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
+
     @classmethod
     def from_checkpoint(cls, path: str, **arguments: Any) -> Self:
         """Makes this model from a checkpoint of any format; a head that it lacks starts anew.

@@ -1,5 +1,6 @@
 """``BertPretrainer``: the encoder with the pre-training heads."""
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -29,6 +30,9 @@ class BertPretrainer(BertModel):
         nsp: whether there is a next-sentence head.
         pooler: whether the encoder has a pooler; by default where the next-sentence head needs it,
             because nothing else trains it.
+        mlm_activation: the masked-LM head's, where it is not the config's: KerasHub's head has
+            another than its encoder. One of ``bert_tf.config.ACTIVATIONS``.
+        mlm_layer_norm_eps: the masked-LM head's, where it is not the config's, likewise.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
 
@@ -54,6 +58,8 @@ class BertPretrainer(BertModel):
         mlm: bool = True,
         nsp: bool = True,
         pooler: bool | None = None,
+        mlm_activation: str | None = None,
+        mlm_layer_norm_eps: float | None = None,
         name: str = "bert_pretrainer",
         dtype: Any = None,
         **kwargs: Any,
@@ -73,7 +79,14 @@ class BertPretrainer(BertModel):
         encoder = BertEncoder(config, pooler=nsp if pooler is None else pooler, dtype=dtype)
         policy = encoder.dtype_policy
         table = encoder.embeddings.word_embeddings
-        masked_lm = MaskedLMHead(config, table, name="masked_lm", dtype=policy) if mlm else None
+        head_config = dataclasses.replace(
+            config,
+            hidden_act=mlm_activation or config.hidden_act,
+            layer_norm_eps=mlm_layer_norm_eps or config.layer_norm_eps,
+        )
+        masked_lm = (
+            MaskedLMHead(head_config, table, name="masked_lm", dtype=policy) if mlm else None
+        )
         next_sentence = (
             NextSentenceHead(config, name="next_sentence", dtype=policy) if nsp else None
         )
@@ -97,6 +110,8 @@ class BertPretrainer(BertModel):
         # === Config ===
         self.set_config(config, policy)
         self.mlm = mlm
+        self.mlm_activation = mlm_activation
+        self.mlm_layer_norm_eps = mlm_layer_norm_eps
         self.nsp = nsp
         self.encoder = encoder
         self.masked_lm = masked_lm
@@ -105,4 +120,11 @@ class BertPretrainer(BertModel):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""
         pooler = self.encoder.pooler is not None
-        return {**super().get_config(), "mlm": self.mlm, "nsp": self.nsp, "pooler": pooler}
+        return {
+            **super().get_config(),
+            "mlm": self.mlm,
+            "nsp": self.nsp,
+            "pooler": pooler,
+            "mlm_activation": self.mlm_activation,
+            "mlm_layer_norm_eps": self.mlm_layer_norm_eps,
+        }

@@ -4,11 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+from keras import ops
 
 from bert_tf import features
 from bert_tf.config import BertConfig
 
+from .attention import MASKED_SCORE
 from .task_model import TaskModel
+
+
+class IgnorePaddingInTraining(keras.layers.Layer):
+    """Makes the logits of padding so low in training that a softmax passes them over."""
+
+    def call(self, logits: Any, real_tokens: Any, training: bool | None = False) -> Any:
+        """(B, S) logits and (B, S) int32, 1 = real and 0 = padding -> (B, S)."""
+        return ops.where(real_tokens > 0, logits, MASKED_SCORE) if training else logits
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -19,7 +29,8 @@ class BertSpanPredictor(TaskModel):
     ``run_squad.py``, ``create_model``, which drops nothing out in front of the dense layer.
 
     Inputs: the encoder's. Outputs, float32: ``start_logits`` (B, S) and ``end_logits`` (B, S), for
-    a softmax over S; column 0 and 1 of one dense layer. Padding has logits too.
+    a softmax over S; column 0 and 1 of one dense layer. Padding has logits too, but in training,
+    where they count nothing in the softmax: a batch's loss does not depend on its padding.
 
     Args:
         config: sizes, rates and activation.
@@ -61,7 +72,11 @@ class BertSpanPredictor(TaskModel):
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
         """(B, S, 2) -> (B, S) each."""
-        return {features.START_LOGITS: logits[:, :, 0], features.END_LOGITS: logits[:, :, 1]}
+        mask = inputs[features.INPUT_MASK]
+        return {
+            key: IgnorePaddingInTraining(name=key, autocast=False)(logits[:, :, column], mask)
+            for column, key in enumerate((features.START_LOGITS, features.END_LOGITS))
+        }
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

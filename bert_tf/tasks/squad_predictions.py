@@ -91,7 +91,7 @@ def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) 
     ...                   np.int32([2]), np.float32([3.0]), np.float32([0.5]))
     >>> predictions = squad_predictions(["q1"], answers, with_null=True)
     >>> [entry["text"] for entry in predictions.n_best["q1"]], predictions.null_odds
-    (['Rollo', '', 'a Norman'], {'q1': -0.5})
+    (['Rollo', ''], {'q1': -0.5})
     >>> predictions.answers(), predictions.answers(null_threshold=-1.0)
     ({'q1': 'Rollo'}, {'q1': ''})
     """

@@ -1,4 +1,4 @@
-"""Checkpoints of every model, made of random numbers in memory; and what all their tests compare."""
+"""Checkpoints of every model, made of random numbers in memory; and comparisons of weights."""
 
 import numpy as np
 

@@ -114,7 +114,9 @@ def test_data_cut_off(prefix):
     with open(data, "rb+") as file:
         file.truncate(os.path.getsize(data) // 2)
     bundle = bundles.Bundle(prefix)
-    unreadable = r"bert_model\.ckpt: .+ cannot be read, the checkpoint's data file is damaged or cut"
+    unreadable = (
+        r"bert_model\.ckpt: .+ cannot be read, the checkpoint's data file is damaged or cut"
+    )
     with pytest.raises(ValueError, match=unreadable):
         for name in ARRAYS:
             bundle.tensor(name).read()

@@ -84,8 +84,8 @@ def test_every_class_is_a_model_of_the_library():
 @pytest.mark.parametrize("shape", [(8, 23), (8, 8), (25,), ()])
 def test_a_fused_weight_of_another_width(shape):
     with pytest.raises(
-        ValueError, match=r"^there is \(.*\): expected 24 columns, those of query, key and value .* "
-        "hidden_size of 8"
+        ValueError, match=r"^there is \(.*\): expected 24 columns, those of query, key and value .*"
+        " hidden_size of 8"
     ):  # fmt: skip
         check_fused(shape, 8, "there")
     check_fused((8, 24), 8, "there")

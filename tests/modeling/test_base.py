@@ -3,10 +3,11 @@ import zipfile
 import h5py
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.modeling import BertClassifier
+from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from tests.modeling.conftest import TINY, randomise
 
@@ -65,3 +66,8 @@ def test_from_checkpoint_loads_as_the_class(monkeypatch):
     monkeypatch.setattr(bert_tf, "load", load, raising=False)
     assert BertClassifier.from_checkpoint("some/path", num_classes=3) == "the model"
     assert calls == [("some/path", {"model_class": BertClassifier, "num_classes": 3})]
+
+
+def test_a_misspelled_argument_is_not_passed_over():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'num_clases'"):
+        BertEncoder(TINY, num_clases=3)

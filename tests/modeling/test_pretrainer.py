@@ -197,3 +197,22 @@ def test_forward_under_a_mirrored_strategy():
     np.testing.assert_allclose(
         outputs["masked_lm_logits"], model(make_batch())["masked_lm_logits"], atol=1e-5
     )
+
+
+def test_a_masked_lm_head_of_its_own_activation_and_epsilon():
+    model = randomise(BertPretrainer(TINY, mlm_activation="relu", mlm_layer_norm_eps=0.5))
+    same = randomise(BertPretrainer(dataclasses.replace(TINY, hidden_act="relu")))
+    batch = make_batch()
+    states = model.encoder(batch)["sequence_output"]
+    hidden = np.take_along_axis(np.array(states), batch["masked_lm_positions"][:, :, None], axis=1)
+    weights = {key.split("masked_lm/")[-1]: v for key, v in weights_by_path(model).items()}
+    hidden = np.maximum(hidden @ weights["dense/kernel"] + weights["dense/bias"], 0.0)
+    centred = hidden - hidden.mean(-1, keepdims=True)
+    hidden = centred / np.sqrt(hidden.var(-1, keepdims=True) + 0.5)
+    hidden = hidden * weights["layer_norm/gamma"] + weights["layer_norm/beta"]
+    table = weights["bert_encoder/embeddings/word_embeddings"]
+    expected = hidden @ table.T + weights["output_bias"]
+    np.testing.assert_allclose(model(batch)["masked_lm_logits"], expected, atol=1e-4)
+    assert np.abs(model(batch)["masked_lm_logits"] - same(batch)["masked_lm_logits"]).max() > 0.1
+    copy = BertPretrainer.from_config(model.get_config())
+    assert (copy.mlm_activation, copy.mlm_layer_norm_eps) == ("relu", 0.5)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -31,6 +33,26 @@ def test_padding_has_no_influence():
     for key in ("start_logits", "end_logits"):
         np.testing.assert_array_equal(others[key][1, :4], outputs[key][1, :4])
         assert np.abs(others[key][1, 4:] - outputs[key][1, 4:]).max() > 0.01
+
+
+def test_in_training_padding_counts_nothing_in_the_loss():
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = randomise(BertSpanPredictor(config))
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batch = encoder_batch()
+    batch["input_mask"][:, 4:] = 0
+    answers = {"start_logits": np.array([1, 0]), "end_logits": np.array([3, 2])}
+    losses = {
+        width: float(
+            model.compute_loss(
+                y=answers,
+                y_pred=model({key: ids[:, :width] for key, ids in batch.items()}, training=True),
+            )
+        )
+        for width in (4, 6)
+    }
+    assert losses[4] == pytest.approx(losses[6], rel=1e-6) and losses[4] > 0.1
+    np.testing.assert_array_equal(model(batch, training=True)["end_logits"][:, 4:], -30000.0)
 
 
 def test_nothing_is_dropped_in_front_of_the_dense_layer():

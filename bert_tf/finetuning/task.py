@@ -1,0 +1,108 @@
+"""What every kind of task is to fine-tuning: data, a model's class, a loss, an evaluation.
+
+The kinds are the modules beside this one: ``text_tasks`` (classification, several labels,
+regression; GLUE among them), ``tagging``, ``multiple_choice``, ``question_answering``. The rest of
+fine-tuning (``training``, ``run``, ``sweep``, ``results``) knows only what stands here.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_tf.modeling.base import BertModel
+from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistake:
+    """An example that the model got wrong, for a person to read.
+
+    Attributes:
+        id: the example's, as its file has it.
+        text: what the model read.
+        expected: the label, answer or tags.
+        predicted: what the model said.
+        loss: how wrong it was: the negative log-likelihood of what was expected, or the squared
+            error; the worst come first.
+    """
+
+    id: str
+    text: str
+    expected: str
+    predicted: str
+    loss: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """A model on one data set.
+
+    Attributes:
+        scores: by the metric's name; fractions of 1, or 0 to 100 where the official script says so.
+        constant: whether every prediction was the same: the run has collapsed.
+        mistakes: the worst first, at most 50.
+        confusion: (C, C) counts, row = expected, column = predicted; ``None`` without classes.
+        thresholds: decided on this set, by name, such as SQuAD's ``null``.
+    """
+
+    scores: Mapping[str, float]
+    constant: bool
+    mistakes: Sequence[Mistake] = ()
+    confusion: Any = None
+    thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Task(abc.ABC):
+    """One kind of task on one user's data, read and checked already.
+
+    Attributes:
+        name: for messages.
+        model_class: the library's model for it.
+        model_arguments: of the model's constructor, ``num_classes`` for example.
+        labels: the classes' names in the order of their ids; () without classes.
+        multi_label: whether several classes may hold at once.
+        headline: the score that decides which epoch, and which run, is best: higher is better.
+        dev_sets: the names of the sets to evaluate on, the first decides ("dev"; MNLI:
+            "dev_matched", "dev_mismatched"). () where there is none.
+        test_sets: the names of the unlabelled sets to predict on; most often ().
+    """
+
+    name: str
+    model_class: type[BertModel]
+    model_arguments: Mapping[str, Any]
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
+    headline: str
+    dev_sets: tuple[str, ...] = ()
+    test_sets: tuple[str, ...] = ()
+
+    @abc.abstractmethod
+    def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
+        """The training set, tokenised once: batches of features and labels."""
+
+    @abc.abstractmethod
+    def compile_arguments(self) -> dict[str, Any]:
+        """``loss`` and ``metrics`` (may be empty) for ``model.compile``."""
+
+    @abc.abstractmethod
+    def evaluate(
+        self, model: BertModel, tokenizer: BertTokenizer, set_name: str, *, max_seq_length: int,
+        batch_size: int,
+    ) -> Evaluation:
+        """Predicts on one of ``dev_sets`` and compares.
+
+        The tokenised set may be kept between calls: an evaluation follows every epoch.
+        """
+
+    @abc.abstractmethod
+    def write_predictions(
+        self, model: BertModel, tokenizer: BertTokenizer, set_name: str, folder: str, *,
+        max_seq_length: int, batch_size: int, thresholds: Mapping[str, float],
+    ) -> list[str]:
+        """Predicts on one of ``dev_sets`` or ``test_sets`` and writes the files of the task's form.
+
+        Returns:
+            The paths written.
+        """

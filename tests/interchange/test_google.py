@@ -1,0 +1,237 @@
+"""google-research/bert's checkpoints: the released names, and a real file's numbers."""
+
+import json
+import shutil
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import load
+from bert_tf.config import BertConfig
+from bert_tf.interchange import bundles, google
+from bert_tf.interchange.checkpoint import ModelSpec
+from tests.interchange.small_checkpoints import (
+    MODELS,
+    PIECES,
+    assert_bit_equal,
+    make_checkpoint,
+    read_all,
+    stored,
+)
+from tests.modeling import numpy_bert
+
+
+def _released(path):
+    """Names and shapes of a released file, without adam slots."""
+    # Opens without a data file, which one of them lacks.
+    reader = tf.compat.v1.train.NewCheckpointReader(str(path / "bert_model.ckpt"))
+    shapes = reader.get_variable_to_shape_map()
+    return {name: shape for name, shape in shapes.items() if "adam" not in name}
+
+
+# === A real file ===
+
+
+@pytest.fixture
+def toy(data_dir):
+    return data_dir / "checkpoints" / "toy_tf1"
+
+
+def test_the_toy_is_read(toy):
+    checkpoint = google.open_checkpoint(str(toy))
+    assert checkpoint.model == ModelSpec(
+        "BertPretrainer", {"mlm": True, "nsp": True, "pooler": True}
+    )
+    reader = tf.train.load_checkpoint(str(toy / "bert_model.ckpt"))
+    read = read_all(checkpoint)
+    there = {tensor.names[0] for tensor in checkpoint.tensors.values()}
+    assert there == set(_released(toy)) - {"global_step"}
+    word = reader.get_tensor("bert/embeddings/word_embeddings")
+    key = reader.get_tensor("bert/encoder/layer_1/attention/self/key/kernel")
+    follows = reader.get_tensor("cls/seq_relationship/output_weights")
+    assert np.array_equal(read["embeddings/word_embeddings"], word)
+    assert np.array_equal(read["layer_1/attention/key/kernel"], key)
+    assert np.array_equal(read["next_sentence/dense/kernel"], follows.T)
+    assert set(checkpoint.unused) == set(reader.get_variable_to_shape_map()) - there
+    assert sum("adam" in name for name in checkpoint.unused) >= 90
+    assert checkpoint.tokenization.vocabulary[-1] == "boy"
+
+
+def _variables(reader):
+    """The tensors under the names of the NumPy twin, query, key and value side by side."""
+    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    weights = {}
+    for name, value in tensors.items():
+        name = name.replace("bert/encoder/", "bert/").replace("bert/", "bert_encoder/")
+        name = name.replace("attention/self/", "attention/")
+        name = name.replace("attention/output/LayerNorm", "attention_layer_norm")
+        name = name.replace("attention/output/dense", "attention/output")
+        name = name.replace("intermediate/dense", "intermediate")
+        name = name.replace("output/LayerNorm", "output_layer_norm")
+        name = name.replace("output/dense", "output").replace("LayerNorm", "layer_norm")
+        weights[name] = np.float64(value)
+    for layer in range(2):
+        place = f"bert_encoder/layer_{layer}/attention/"
+        for leaf in ("kernel", "bias"):
+            parts = [weights[f"{place}{part}/{leaf}"] for part in ("query", "key", "value")]
+            weights[f"{place}query_key_value/{leaf}"] = np.concatenate(parts, -1)
+    return weights
+
+
+def test_the_toys_outputs_are_those_of_plain_loops(toy):
+    reader = tf.train.load_checkpoint(str(toy / "bert_model.ckpt"))
+    weights = _variables(reader)
+    config = BertConfig.from_json(str(toy / "bert_config.json"))
+    model = load(str(toy))
+    batch = model.preprocessor((["all work and no play"], ["makes jack a dull boy"]))
+    length = 15  # of 16 positions; the last four are padding
+    batch = {key: np.array(value)[:, :length] for key, value in batch.items()}
+    assert batch["input_mask"].sum() == 13 and batch["input_type_ids"].sum() == 6
+    outputs = model({**batch, "masked_lm_positions": np.arange(13)[None]})
+    states, pooled = numpy_bert.encode(
+        weights, config, *(batch[key][0] for key in ("input_word_ids", "input_mask")),
+        batch["input_type_ids"][0],
+    )  # fmt: skip
+    logits = [
+        numpy_bert.masked_lm_logits(weights, config, state, "cls/predictions/transform/")
+        for state in states[-1][:13]
+    ]
+    np.testing.assert_allclose(outputs["masked_lm_logits"][0], logits, atol=1e-5)
+    follows = pooled @ weights["cls/seq_relationship/output_weights"].T
+    follows = follows + weights["cls/seq_relationship/output_bias"]
+    np.testing.assert_allclose(outputs["next_sentence_logits"][0], follows, atol=1e-5)
+
+
+def test_the_released_names_and_shapes(data_dir, tmp_path):
+    folder = data_dir / "checkpoints" / "chinese_L-12_H-768_A-12_names_only"
+    config = BertConfig.from_json(str(folder / "bert_config.json"))
+    released = _released(folder)
+    assert len(released) == 206
+    checkpoint = make_checkpoint(MODELS["pretrainer"], config)
+    google.write(checkpoint, str(tmp_path))
+    reader = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    assert reader.get_variable_to_shape_map() == released
+    assert set(reader.get_variable_to_dtype_map().values()) == {tf.float32}
+
+
+def test_a_released_file_without_its_data(data_dir):
+    folder = data_dir / "checkpoints" / "chinese_L-12_H-768_A-12_names_only"
+    assert google.is_checkpoint(str(folder))
+    checkpoint = google.open_checkpoint(str(folder))
+    assert checkpoint.unused == () and len(checkpoint.tensors) == 206
+    with pytest.raises(ValueError, match=r"word_embeddings cannot be read, .*; No such file or"):
+        checkpoint.tensors["embeddings/word_embeddings"].read()
+
+
+# === Which model, which casing ===
+
+
+def _write(folder, spec, *, config=None, **fields):
+    folder.mkdir()
+    google.write(make_checkpoint(spec, **fields), str(folder))
+    path = folder / "bert_config.json"
+    values = {**json.loads(path.read_text()), **(config or {})}
+    if config is None:  # as Google's scripts leave it
+        del values["bert_tf"]
+    path.write_text(json.dumps(values))
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    "name, script",
+    [
+        ("pretrainer", "run_pretraining"),
+        ("classifier", "run_classifier"),
+        ("encoder", "extract"),
+        ("encoder without pooler", "extract"),
+        ("masked lm", "run_pretraining"),
+        ("next sentence", "run_pretraining"),
+    ],
+)
+def test_the_names_say_which_script_saved_it(tmp_path, name, script):
+    spec = MODELS[name]
+    checkpoint = google.open_checkpoint(_write(tmp_path / script, spec))
+    expected = {key: value for key, value in spec.arguments.items() if key != "dropout"}
+    assert checkpoint.model == ModelSpec(spec.class_name, expected)
+    assert checkpoint.unused == ()
+
+
+def test_squads_has_a_pooler(tmp_path):
+    spec = ModelSpec("BertSpanPredictor", {"pooler": True})
+    path = _write(tmp_path / "squad", spec)
+    assert google.open_checkpoint(path).model == spec
+    reader = tf.train.load_checkpoint(f"{path}/bert_model.ckpt")
+    assert reader.get_tensor("cls/squad/output_weights").shape == (2, 8)
+
+
+@pytest.mark.parametrize(
+    "folder, lower",
+    [
+        ("uncased_L-12_H-768_A-12", True),
+        ("cased_L-12_H-768_A-12", False),
+        ("multi_cased_L-12_H-768_A-12", False),
+        ("multilingual_L-12_H-768_A-12", True),
+        ("chinese_L-12_H-768_A-12", True),
+        ("wwm_Uncased_L-24", True),
+    ],
+)
+def test_the_directorys_name_says_the_casing(tmp_path, folder, lower):
+    checkpoint = google.open_checkpoint(_write(tmp_path / folder, MODELS["encoder"]))
+    assert checkpoint.tokenization.do_lower_case is lower and checkpoint.notes == ()
+
+
+def test_another_name_says_nothing(tmp_path):
+    checkpoint = google.open_checkpoint(_write(tmp_path / "model", MODELS["encoder"]))
+    assert checkpoint.tokenization.do_lower_case is False
+    assert "its vocabulary has capital letters" in checkpoint.notes[0]
+
+
+def test_the_prefix_is_a_path_too(tmp_path):
+    path = _write(tmp_path / "uncased", MODELS["encoder"])
+    checkpoint = google.open_checkpoint(f"{path}/bert_model.ckpt")
+    assert google.is_checkpoint(f"{path}/bert_model.ckpt")
+    assert checkpoint.tokenization.do_lower_case is True
+
+
+# === Writing ===
+
+
+def test_half_precision_is_widened(tmp_path):
+    checkpoint = make_checkpoint(MODELS["classifier"], dtype=ml_dtypes.bfloat16)
+    google.write(checkpoint, str(tmp_path))
+    reader = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    assert set(reader.get_variable_to_dtype_map().values()) == {tf.float32}
+    read = read_all(google.open_checkpoint(str(tmp_path)))
+    assert_bit_equal(read, read_all(checkpoint))
+
+
+# === Refused ===
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no TensorFlow checkpoint \(NAME\.index, NAME\.d"):
+        google.open_checkpoint(str(tmp_path))
+
+
+def test_no_config(tmp_path):
+    bundles.write(str(tmp_path / "model.ckpt-1"), [("x", stored("x", np.zeros(1)))])
+    assert not google.is_checkpoint(str(tmp_path))
+    with pytest.raises(ValueError, match=r"bert_config\.json cannot be read: .*No such file"):
+        google.open_checkpoint(str(tmp_path))
+
+
+def test_a_description_from_a_stranger(tmp_path):
+    hostile = {"bert_tf": {"format_version": 1, "class_name": "os.system", "arguments": {}}}
+    path = _write(tmp_path / "x", MODELS["encoder"], config=hostile)
+    with pytest.raises(ValueError, match=r"config\.json, bert_tf: class_name is 'os\.system', exp"):
+        google.open_checkpoint(path)
+
+
+def test_a_damaged_index(toy, tmp_path):
+    folder = shutil.copytree(toy, tmp_path / "toy")
+    (folder / "bert_model.ckpt.index").write_bytes(b"\0" * 100)
+    with pytest.raises(ValueError, match=r"ckpt\.index is not a TensorFlow checkpoint"):
+        google.is_checkpoint(str(folder))

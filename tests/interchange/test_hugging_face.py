@@ -1,0 +1,283 @@
+"""Hugging Face directories: every name old and new, and what is refused."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from bert_tf.interchange import hugging_face, safetensors
+from bert_tf.interchange.checkpoint import ModelSpec
+from tests.interchange.hugging_face_files import (
+    ENCODER,
+    MASKED_LM,
+    NEXT_SENTENCE,
+    POOLER,
+    H,
+    V,
+    classifier,
+    random_tensors,
+    span,
+    with_prefix,
+    write_directory,
+    write_weights,
+)
+from tests.interchange.small_checkpoints import (
+    MODELS,
+    UNCASED,
+    assert_bit_equal,
+    make_checkpoint,
+    read_all,
+)
+
+PRETRAINING = {**ENCODER, **POOLER, **MASKED_LM, **NEXT_SENTENCE}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Writes a directory, and gives its path."""
+    return lambda tensors, **changes: write_directory(tmp_path / "hf", tensors, **changes)
+
+
+# === Reading ===
+
+
+def test_names_and_layouts(directory):
+    tensors = random_tensors(PRETRAINING)
+    checkpoint = hugging_face.open_checkpoint(directory(with_prefix(tensors)))
+    read = read_all(checkpoint)
+    layer = "encoder.layer.1."
+    pairs = {
+        "embeddings/word_embeddings": tensors["embeddings.word_embeddings.weight"],
+        "embeddings/position_embeddings": tensors["embeddings.position_embeddings.weight"],
+        "embeddings/token_type_embeddings": tensors["embeddings.token_type_embeddings.weight"],
+        "embeddings/layer_norm/gamma": tensors["embeddings.LayerNorm.weight"],
+        "embeddings/layer_norm/beta": tensors["embeddings.LayerNorm.bias"],
+        "layer_1/attention/query/kernel": tensors[layer + "attention.self.query.weight"].T,
+        "layer_1/attention/query/bias": tensors[layer + "attention.self.query.bias"],
+        "layer_1/attention/key/kernel": tensors[layer + "attention.self.key.weight"].T,
+        "layer_1/attention/value/kernel": tensors[layer + "attention.self.value.weight"].T,
+        "layer_1/attention/output/kernel": tensors[layer + "attention.output.dense.weight"].T,
+        "layer_1/attention/output/bias": tensors[layer + "attention.output.dense.bias"],
+        "layer_1/attention_layer_norm/gamma": tensors[layer + "attention.output.LayerNorm.weight"],
+        "layer_1/intermediate/kernel": tensors[layer + "intermediate.dense.weight"].T,
+        "layer_1/intermediate/bias": tensors[layer + "intermediate.dense.bias"],
+        "layer_1/output/kernel": tensors[layer + "output.dense.weight"].T,
+        "layer_1/output_layer_norm/beta": tensors[layer + "output.LayerNorm.bias"],
+        "pooler/dense/kernel": tensors["pooler.dense.weight"].T,
+        "masked_lm/dense/kernel": tensors["cls.predictions.transform.dense.weight"].T,
+        "masked_lm/layer_norm/gamma": tensors["cls.predictions.transform.LayerNorm.weight"],
+        "masked_lm/output_bias": tensors["cls.predictions.bias"],
+        "next_sentence/dense/kernel": tensors["cls.seq_relationship.weight"].T,
+        "next_sentence/dense/bias": tensors["cls.seq_relationship.bias"],
+    }
+    for name, expected in pairs.items():
+        assert np.array_equal(read[name], expected), name
+    assert len(read) == len(tensors) and checkpoint.unused == ()
+    assert checkpoint.model == ModelSpec(
+        "BertPretrainer", {"mlm": True, "nsp": True, "pooler": True}
+    )
+    assert checkpoint.config.num_hidden_layers == 2 and checkpoint.config.intermediate_size == 12
+    assert checkpoint.tensors["layer_1/output/kernel"].names == (
+        "bert.encoder.layer.1.output.dense.weight",
+    )
+
+
+def test_old_names_no_prefix_and_position_ids(directory):
+    tensors = random_tensors(PRETRAINING)
+    expected = read_all(hugging_face.open_checkpoint(directory(tensors)))
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): array
+        for name, array in with_prefix(tensors).items()
+    }
+    assert sum("gamma" in name for name in old) == 6
+    old["bert.embeddings.position_ids"] = np.arange(12)[None]
+    checkpoint = hugging_face.open_checkpoint(directory(old))
+    assert_bit_equal(read_all(checkpoint), expected)
+    assert checkpoint.unused == ("bert.embeddings.position_ids",)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision_stays_as_it_is(directory, dtype):
+    tensors = random_tensors({**ENCODER, **POOLER}, dtype=dtype)
+    checkpoint = hugging_face.open_checkpoint(directory(tensors))
+    word = checkpoint.tensors["embeddings/word_embeddings"]
+    assert word.dtype == np.dtype(dtype).name
+    assert np.array_equal(word.read(), tensors["embeddings.word_embeddings.weight"])
+
+
+def test_copies_of_the_tied_matrix_and_bias(directory):
+    tensors = random_tensors(PRETRAINING)
+    copies = {
+        "cls.predictions.decoder.weight": tensors["embeddings.word_embeddings.weight"],
+        "cls.predictions.decoder.bias": tensors["cls.predictions.bias"],
+    }
+    expected = read_all(hugging_face.open_checkpoint(directory(tensors)))
+    checkpoint = hugging_face.open_checkpoint(directory({**tensors, **copies}))
+    assert_bit_equal(read_all(checkpoint), expected)
+    assert checkpoint.unused == ()
+    assert checkpoint.tensors["masked_lm/output_bias"].names == (
+        "cls.predictions.bias", "cls.predictions.decoder.bias",
+    )  # fmt: skip
+    del tensors["cls.predictions.bias"]
+    checkpoint = hugging_face.open_checkpoint(directory({**tensors, **copies}))
+    assert_bit_equal(read_all(checkpoint), expected)
+
+
+def test_a_leftover_decoder_without_a_masked_lm_head_is_unused(directory):
+    tensors = random_tensors({**ENCODER, **span()})
+    tensors["cls.predictions.decoder.bias"] = np.zeros(V, np.float32)
+    checkpoint = hugging_face.open_checkpoint(directory(tensors))
+    assert checkpoint.unused == ("cls.predictions.decoder.bias",)
+    assert "masked_lm/output_bias" not in checkpoint.tensors
+
+
+def test_shards(tmp_path):
+    tensors = random_tensors({**ENCODER, **POOLER})
+    whole = read_all(hugging_face.open_checkpoint(write_directory(tmp_path / "a", tensors)))
+    path = tmp_path / "b"
+    write_directory(path, {})
+    (path / "model.safetensors").unlink()
+    names = sorted(tensors)
+    files = {"one.safetensors": names[:9], "two.safetensors": names[9:]}
+    for file, part in files.items():
+        write_weights(path / file, {name: tensors[name] for name in part})
+    weight_map = {name: file for file, part in files.items() for name in part}
+    index = path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    assert hugging_face.is_checkpoint(str(path))
+    assert_bit_equal(read_all(hugging_face.open_checkpoint(str(path))), whole)
+
+
+# === Refused ===
+
+
+def test_an_index_that_leads_out_of_the_directory(tmp_path):
+    tensors = random_tensors({**ENCODER, **POOLER})
+    write_weights(tmp_path / "secret.safetensors", tensors)
+    path = tmp_path / "hf"
+    write_directory(path, {})
+    (path / "model.safetensors").unlink()
+    weight_map = dict.fromkeys(tensors, "../secret.safetensors")
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(ValueError, match=r"'\.\./secret\.safetensors': expected a plain file name"):
+        hugging_face.open_checkpoint(str(path))
+
+
+def test_a_pickle_is_not_opened_unasked(tmp_path):
+    path = tmp_path / "hf"
+    write_directory(path, {})
+    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, .* --allow_pickle"):
+        hugging_face.open_checkpoint(str(path))
+
+
+def test_safetensors_go_before_a_pickle(directory, tmp_path):
+    path = directory(random_tensors({**ENCODER, **POOLER}))
+    (tmp_path / "hf" / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n")
+    assert hugging_face.open_checkpoint(path, allow_pickle=True).unused == ()
+
+
+def test_no_weights(directory, tmp_path):
+    path = directory({})
+    (tmp_path / "hf" / "model.safetensors").unlink()
+    assert not hugging_face.is_checkpoint(path)
+    with pytest.raises(
+        ValueError, match=r"hf has neither model\.safetensors nor pytorch_model\.bin, whole or in"
+    ):
+        hugging_face.open_checkpoint(path)
+
+
+def test_a_decoder_of_its_own(directory):
+    tensors = random_tensors(PRETRAINING)
+    tensors["cls.predictions.decoder.weight"] = np.zeros((V, H), np.float32)
+    with pytest.raises(
+        ValueError,
+        match=r"cls\.predictions\.decoder\.weight differs from embeddings\.word_embeddings\.weight"
+        ": in BERT as published",
+    ):
+        hugging_face.open_checkpoint(directory(tensors))
+
+
+def test_one_weight_under_two_names(directory):
+    tensors = random_tensors({**ENCODER, **POOLER})
+    tensors["bert.pooler.dense.bias"] = tensors["pooler.dense.bias"]
+    with pytest.raises(
+        ValueError,
+        match=r"both 'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias', which mean the same",
+    ):
+        hugging_face.open_checkpoint(directory(tensors))
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"model_type": "roberta"}, r"config\.json: model_type is 'roberta', expected 'bert'"),
+        ({"position_embedding_type": "relative_key"}, r"position_embedding_type is 'relative_key'"),
+        ({"is_decoder": True}, r"is_decoder is True, expected False"),
+        ({"hidden_size": "8"}, r"config\.json: hidden_size must be a positive integer, got '8'"),
+        ({"hidden_act": ["gelu"]}, r"config\.json: hidden_act \['gelu'\] is unknown"),
+        ({"num_hidden_layers": 10**9}, r"num_hidden_layers is 1,000,000,000: expected at most"),
+        ({"classifier_dropout": "0.1"}, r"BertClassifier cannot be made with dropout='0\.1'"),
+        ({"classifier_dropout": 1.5}, r"BertClassifier cannot be made with dropout=1\.5"),
+    ],
+)
+def test_configs_of_others(directory, changes, sentence):
+    architecture = {"architectures": ["BertForSequenceClassification"]}
+    tensors = random_tensors({**ENCODER, **POOLER, **classifier(3)})
+    with pytest.raises(ValueError, match=sentence):
+        hugging_face.open_checkpoint(directory(tensors, **{**architecture, **changes}))
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [("{", r"config\.json is not JSON"), ("[]", r"json: expected a JSON object, got a list"),
+     ("[" * 10**5, r"config\.json is not JSON"), ("\xff", r"config\.json is not JSON"),
+     ("{}", r"no vocab_size: expected the keys of a bert_config\.json")],
+    ids=["cut off", "list", "deep", "no UTF-8", "empty"],
+)  # fmt: skip
+def test_garbage_for_a_config(directory, tmp_path, text, sentence):
+    path = directory(random_tensors({**ENCODER, **POOLER}))
+    (tmp_path / "hf" / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=sentence) as caught:
+        hugging_face.open_checkpoint(path)
+    assert "\n" not in str(caught.value)
+
+
+# === Writing ===
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_written(tmp_path, name):
+    checkpoint = make_checkpoint(MODELS[name], tokenization=UNCASED)
+    went = hugging_face.write(checkpoint, str(tmp_path))
+    tensors = safetensors.open_file(str(tmp_path / "model.safetensors")).tensors
+    assert set(tensors) == set(went.values())
+    prefix = "" if name.startswith("encoder") else "bert."
+    encoder = {
+        prefix + there for there in (*ENCODER, *(POOLER if "pooler/dense/bias" in went else ()))
+    }
+    heads = {
+        "pretrainer": {*MASKED_LM, *NEXT_SENTENCE}, "masked lm": set(MASKED_LM),
+        "next sentence": set(NEXT_SENTENCE), "span predictor": set(span()),
+    }.get(name, set() if name.startswith("encoder") else set(classifier(1)))  # fmt: skip
+    assert set(tensors) == encoder | heads
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "float32"
+
+
+def test_the_pooler_that_a_class_has_no_place_for(tmp_path):
+    for spec in (
+        ModelSpec("BertPretrainer", {"mlm": True, "nsp": False, "pooler": True}),
+        ModelSpec("BertTokenClassifier", {"num_classes": 2, "pooler": True}),
+        ModelSpec("BertSpanPredictor", {"pooler": True}),
+    ):
+        checkpoint = make_checkpoint(spec)
+        went = hugging_face.write(checkpoint, str(tmp_path))
+        assert set(checkpoint.tensors) - set(went) == {"pooler/dense/kernel", "pooler/dense/bias"}
+
+
+def test_half_precision_is_written_as_it_is(tmp_path):
+    checkpoint = make_checkpoint(MODELS["encoder"], dtype=ml_dtypes.bfloat16)
+    hugging_face.write(checkpoint, str(tmp_path))
+    assert_bit_equal(read_all(hugging_face.open_checkpoint(str(tmp_path))), read_all(checkpoint))
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
