@@ -105,7 +105,7 @@ def learn(
         output: the file to write.
         input_format: as ``sources.open_corpus`` takes it.
         overwrite: whether an existing ``output`` is replaced.
-        vocab_size: as ``vocabulary.learn_vocabulary`` takes it, and the next three.
+        vocab_size: as ``vocabulary_learning.learn_vocabulary`` takes it, and the next three.
         do_lower_case: see there.
         min_frequency: see there.
         character_coverage: see there.
@@ -119,6 +119,7 @@ def learn(
     import tensorflow as tf
 
     from bert_tf.pipelines import sources, vocabulary
+    from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 
     if tf.io.gfile.exists(output) and not overwrite:
         raise ValueError(
@@ -131,9 +132,7 @@ def learn(
         print(f"Learning {vocab_size:,} pieces.", flush=True)
         began = time.monotonic()
         text = _Sentences(corpus, max_bytes or None)
-        vocab = vocabulary.learn_vocabulary(
-            text, vocab_size, do_lower_case, min_frequency, character_coverage
-        )
+        vocab = learn_vocabulary(text, vocab_size, do_lower_case, min_frequency, character_coverage)
         vocabulary.save_vocabulary(output, vocab)
         print(
             f"Learned {len(vocab):,} pieces from {text.num_characters / 1e6:,.1f} million "

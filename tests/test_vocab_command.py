@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from bert_tf import vocab
-from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, learn_vocabulary, load_vocabulary
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, load_vocabulary
+from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 
 SENTENCES = [f"The {a} sees {b} {c}." for a in ("cat", "dog") for b in ("two", "six")
              for c in ("birds", "Mäuse")]  # fmt: skip

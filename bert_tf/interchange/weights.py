@@ -19,7 +19,7 @@ from bert_tf.modeling.token_classifier import BertTokenClassifier
 
 from .checkpoint import ModelSpec, StoredTensor
 
-MODEL_CLASSES: dict[str, type[BertModel]] = {
+MODEL_CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
         BertEncoder,

@@ -16,7 +16,7 @@ from bert_tf.training.estimates import StepEstimate, estimate_step
 from bert_tf.training.phases import Phase, parse_phases
 from bert_tf.training.progress import duration
 
-from .data import predictions_per_row
+from .batches import predictions_per_row
 from .model import build_loop, fit_vocabulary, read_config
 from .settings import PretrainingSettings
 from .start import open_start

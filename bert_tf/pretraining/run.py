@@ -19,15 +19,8 @@ from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.summaries import Summaries
 
-from .data import (
-    PretrainingData,
-    check_records,
-    evaluation_batches,
-    first_sentences,
-    load_or_learn_vocabulary,
-    open_data,
-    training_batches,
-)
+from .batches import check_records, evaluation_batches, first_sentences, training_batches
+from .data import PretrainingData, load_or_learn_vocabulary, open_data
 from .model import build_loop, fit_vocabulary, read_config
 from .results import fill_masks, show
 from .settings import MAY_DIFFER, PretrainingSettings

@@ -1,29 +1,18 @@
-"""The pre-training step, and the loop round it: the same code for every strategy.
+"""The pre-training loop round ``step.ReplicaStep``: the same code for every strategy.
 
-One step, on every replica: the weights of the whole batch are summed over the replicas; each
-micro-batch's gradient of (its summed loss / those sums) is added up; the gradients are summed over
-the replicas, clipped by their global norm, and applied. So the number of replicas and of
-micro-batches changes the result by rounding only (and by which dropout masks are drawn).
-
-The dropout masks are a function of (seed, step, replica, micro-batch): the model runs inside a
-``keras.StatelessScope`` that gives each seed generator a value made from these, so nothing about
-them needs saving, and the same step draws the same masks after a restart.
-
-Dimension letters: B batch, S sequence, P masked-LM predictions, K micro-batches.
+Dimension letters: B batch, K micro-batches.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from bert_tf import features, modeling
+from bert_tf import modeling
 
 from . import batches, evaluation, losses
-from .dropout_seeds import dropout_seeds
-
-Batch = Mapping[str, tf.Tensor]
+from .step import ReplicaStep
 
 
 class TrainingResult(NamedTuple):
@@ -117,20 +106,19 @@ class PretrainingLoop:
         self.model = model
         self.optimizer = optimizer
         self.strategy = strategy
-        self._seed = seed
-        self._micro_batches = gradient_accumulation_steps
-        self._clip_norm = clip_norm
         self._seed_variables = modeling.seed_variables(model)
-        self._has_next_sentence = features.NEXT_SENTENCE_LOGITS in model.output
         # Keras' hook under tf.distribute. The loop hands over gradients that are already reduced,
         # and reducing them again would multiply them by the number of replicas.
         optimizer._all_reduce_sum_gradients = list
-        # Strategies forbid XLA round their collectives, so it goes round the gradients only.
-        self._gradients = (
-            tf.function(self._sum_gradients, jit_compile=True)
-            if jit_compile
-            else self._sum_gradients
+        self.replica_step = ReplicaStep(
+            model,
+            optimizer,
+            seed=seed,
+            micro_batches=gradient_accumulation_steps,
+            clip_norm=clip_norm,
+            jit_compile=jit_compile,
         )
+        self._micro_batches = gradient_accumulation_steps
         self._train = tf.function(self._train_steps)
         self._evaluator = evaluation.Evaluator(model, strategy)
 
@@ -252,79 +240,3 @@ class PretrainingLoop:
             bad_step = tf.where(finite | (bad_step >= 0), bad_step, step)
             sums, norms = sums.plus(step_sums), norms + norm
         return sums, norms, rate, cursor, bad_step
-
-    def replica_step(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """One update, as one replica runs it inside ``strategy.run``.
-
-        Args:
-            batch: this replica's share.
-
-        Returns:
-            `losses.PretrainingSums` stacked to (7,), the gradients' global norm before clipping,
-            the learning rate, and the cursor (3,) of the share's last row.
-        """
-        context = tf.distribute.get_replica_context()
-        step = tf.convert_to_tensor(self.optimizer.iterations.value)
-        masked_lm_weight, rows = context.all_reduce(
-            tf.distribute.ReduceOp.SUM,
-            [
-                tf.reduce_sum(batch[features.MASKED_LM_WEIGHTS]),
-                tf.reduce_sum(losses.row_weights(batch[features.INPUT_MASK])),
-            ],
-        )
-        model_batch = {key: batch[key] for key in features.PRETRAINING_FEATURES}
-        replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
-        gradients, sums = self._gradients(model_batch, step, replica, masked_lm_weight, rows)
-        *gradients, sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, sums])
-        norm = tf.linalg.global_norm(gradients)
-        if self._clip_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
-        rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
-        self.optimizer.apply(gradients, self.model.trainable_variables)
-        return sums, norm, rate, batch[features.CURSOR][-1]
-
-    def _sum_gradients(
-        self, batch: Batch, step: tf.Tensor, replica: tf.Tensor, weight: tf.Tensor, rows: tf.Tensor
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The share's gradients, dense, and its sums, added up over its micro-batches."""
-        if self._micro_batches == 1:
-            return self._micro_gradients(batch, step, replica, tf.constant(0), weight, rows)
-        # (B, ...) -> (K, B / K, ...)
-        parts = {
-            key: tf.reshape(value, [self._micro_batches, -1, *value.shape[1:]])
-            for key, value in batch.items()
-        }
-        totals = [tf.zeros(v.shape, v.dtype) for v in self.model.trainable_variables]
-        sums = tf.zeros((len(losses.PretrainingSums._fields),))
-        # A loop and not K copies of the graph: one micro-batch's activations live at a time.
-        for index in tf.range(self._micro_batches):
-            micro = {key: value[index] for key, value in parts.items()}
-            gradients, micro_sums = self._micro_gradients(micro, step, replica, index, weight, rows)
-            totals = [total + gradient for total, gradient in zip(totals, gradients, strict=True)]
-            sums = sums + micro_sums
-        return totals, sums
-
-    def _micro_gradients(
-        self,
-        batch: Batch,
-        step: tf.Tensor,
-        replica: tf.Tensor,
-        index: tf.Tensor,
-        weight: tf.Tensor,
-        rows: tf.Tensor,
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        seeds = dropout_seeds(self._seed, step, replica, index, len(self._seed_variables))
-        mapping = list(zip(self._seed_variables, tf.unstack(seeds), strict=True))
-        variables = [v.value for v in self.model.trainable_variables]
-        with tf.GradientTape() as tape:
-            with keras.StatelessScope(state_mapping=mapping):
-                outputs = self.model(batches.model_inputs(batch), training=True)
-            sums = losses.batch_sums(outputs, batch)
-            loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
-            if self._has_next_sentence:
-                loss += losses.next_sentence_mean(sums.next_sentence_loss, rows)
-        gradients = tape.gradient(
-            loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
-        # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
-        return [tf.convert_to_tensor(gradient) for gradient in gradients], tf.stack(sums)

@@ -145,18 +145,21 @@ def create_optimizer(
     variables: Sequence[keras.Variable],
     *,
     weight_decay: float = 0.01,
+    **kwargs: Any,
 ) -> AdamWeightDecay:
-    """Creates and builds the optimizer of a pre-training.
+    """Creates and builds the optimizer of a pre-training or a fine-tuning.
 
     ``adam`` is Google's, without bias correction; ``adamw`` corrects. Both use betas 0.9 and
     0.999 and epsilon 1e-6, and decay every variable but `weight_decay_exclusions`. Call it inside
-    the strategy's scope. It does not clip: the loop does, after the gradients are reduced.
+    the strategy's scope. It clips only where ``global_clipnorm`` is given, for ``fit`` on one device:
+    the loop of the pre-training clips by itself, after the gradients are reduced.
 
     Args:
         name: one of `OPTIMIZERS`.
         learning_rate: a float or a ``LearningRateSchedule``, for example `WarmupLinearDecay`.
         variables: the model's trainable variables.
         weight_decay: the decay per unit of learning rate; 0 for none.
+        **kwargs: further arguments of ``keras.optimizers.Optimizer``: ``global_clipnorm``.
 
     Returns:
         An optimizer that is built for the variables. Its name is fixed, so that the paths of its
@@ -178,6 +181,7 @@ def create_optimizer(
         weight_decay=weight_decay or None,
         bias_correction=name == "adamw",
         name=name,
+        **kwargs,
     )
     optimizer.exclude_from_weight_decay(var_list=weight_decay_exclusions(variables))
     optimizer.build(list(variables))

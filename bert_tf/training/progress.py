@@ -75,6 +75,14 @@ class Progress:
             self._logged = now
             print(f"{self.label}: {self._status}", flush=True)
 
+    def say(self, sentence: str) -> None:
+        """Prints a line that stays, above the display."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(sentence, flush=True)
+        if self._bar is not None:
+            self._bar.refresh()
+
     def close(self) -> None:
         """Ends the display with a line that stays."""
         if self._bar is not None:

@@ -281,3 +281,11 @@ def test_half_precision_is_written_as_it_is(tmp_path):
     hugging_face.write(checkpoint, str(tmp_path))
     assert_bit_equal(read_all(hugging_face.open_checkpoint(str(tmp_path))), read_all(checkpoint))
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+
+
+def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
+    arguments = {"mlm": True, "nsp": False, "mlm_activation": "relu", "mlm_layer_norm_eps": 1e-5}
+    checkpoint = make_checkpoint(ModelSpec("BertPretrainer", arguments))
+    sentence = r"its masked-LM head has mlm_activation=relu and mlm_layer_norm_eps=1e-05 of its own"
+    with pytest.raises(ValueError, match=sentence):
+        hugging_face.write(checkpoint, str(tmp_path))

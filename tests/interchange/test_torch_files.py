@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from bert_tf.interchange import torch_files
 from bert_tf.interchange.torch_files import open_pytorch_bin
 
 PARITY = pytest.mark.parity
@@ -160,9 +161,14 @@ def test_shards_are_one_checkpoint(torch, tmp_path):
 
 @PARITY
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_one_tensor_at_a_time(torch, path):
+def test_one_tensor_at_a_time(torch, path, monkeypatch):
     size = 4 << 20
     torch.save({str(n): torch.full((size // 4,), float(n)) for n in range(10)}, path)
+    mapped = []
+    to_numpy = torch_files._to_numpy
+    monkeypatch.setattr(
+        torch_files, "_to_numpy", lambda t: [mapped.append(_mappings(path)), to_numpy(t)][1]
+    )
     entries = open_pytorch_bin(path, allow_pickle=True)
     tracemalloc.start()
     for number, entry in enumerate(entries.values()):
@@ -170,6 +176,7 @@ def test_one_tensor_at_a_time(torch, path):
         assert _mappings(path) == 0
     assert size < tracemalloc.get_traced_memory()[1] < 2.5 * size
     tracemalloc.stop()
+    assert len(mapped) == 10 and min(mapped) > 0
 
 
 def _mappings(path):

@@ -164,7 +164,7 @@ def test_masks_differ_between_micro_batches_and_steps():
 
     def loss(step, index):
         ones = tf.constant(1.0)
-        _, sums = loop._micro_gradients(batch, step, tf.constant(0), index, ones, ones)
+        _, sums = loop.replica_step.micro_gradients(batch, step, tf.constant(0), index, ones, ones)
         return float(sums[0])
 
     drawn = {(step, index): loss(step, index) for step in (0, 1) for index in (0, 1)}

@@ -73,7 +73,7 @@ def _replica_losses(strategy, steps):
         def replica():
             context = tf.distribute.get_replica_context()
             replica_id = tf.convert_to_tensor(context.replica_id_in_sync_group)
-            return loop._sum_gradients(batch, step, replica_id, one, one)[1][0]
+            return loop.replica_step.sum_gradients(batch, step, replica_id, one, one)[1][0]
 
         return strategy.experimental_local_results(strategy.run(replica))
 

@@ -1,0 +1,139 @@
+"""The pre-training step of one replica: the same code for every strategy.
+
+The weights of the whole batch are summed over the replicas; each micro-batch's gradient of (its
+summed loss / those sums) is added up; the gradients are summed over the replicas, clipped by their
+global norm, and applied. So the number of replicas and of micro-batches changes the result by
+rounding only (and by which dropout masks are drawn).
+
+The dropout masks are a function of (seed, step, replica, micro-batch): the model runs inside a
+``keras.StatelessScope`` that gives each seed generator a value made from these, so nothing about
+them needs saving, and the same step draws the same masks after a restart.
+
+Dimension letters: B batch, S sequence, P masked-LM predictions, K micro-batches.
+"""
+
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
+
+from bert_tf import features, modeling
+
+from . import batches, losses
+from .dropout_seeds import dropout_seeds
+
+Batch = Mapping[str, tf.Tensor]
+
+
+class ReplicaStep:
+    """One update of a `BertPretrainer`, as one replica runs it inside ``strategy.run``.
+
+    Args:
+        model: inputs and outputs as `BertPretrainer` has them; the next-sentence head may be
+            missing.
+        optimizer: built for the model's trainable variables; its own reduction of gradients over
+            the replicas is switched off, because they are reduced here, before they are clipped.
+        seed: seeds the dropout masks.
+        micro_batches: K, the number of parts that the replica cuts its share of the batch into.
+        clip_norm: the global norm that the summed gradients are clipped to; ``None`` for none.
+        jit_compile: compile the gradients with XLA.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        *,
+        seed: int,
+        micro_batches: int,
+        clip_norm: float | None,
+        jit_compile: bool,
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._seed = seed
+        self._micro_batches = micro_batches
+        self._clip_norm = clip_norm
+        self._seed_variables = modeling.seed_variables(model)
+        self._has_next_sentence = features.NEXT_SENTENCE_LOGITS in model.output
+        # Strategies forbid XLA round their collectives, so it goes round the gradients only.
+        self._gradients = (
+            tf.function(self.sum_gradients, jit_compile=True) if jit_compile else self.sum_gradients
+        )
+
+    def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Makes the update.
+
+        Args:
+            batch: this replica's share.
+
+        Returns:
+            `losses.PretrainingSums` stacked to (7,), the gradients' global norm before clipping,
+            the learning rate, and the cursor (3,) of the share's last row.
+        """
+        context = tf.distribute.get_replica_context()
+        step = tf.convert_to_tensor(self._optimizer.iterations.value)
+        masked_lm_weight, rows = context.all_reduce(
+            tf.distribute.ReduceOp.SUM,
+            [
+                tf.reduce_sum(batch[features.MASKED_LM_WEIGHTS]),
+                tf.reduce_sum(losses.row_weights(batch[features.INPUT_MASK])),
+            ],
+        )
+        model_batch = {key: batch[key] for key in features.PRETRAINING_FEATURES}
+        replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
+        gradients, sums = self._gradients(model_batch, step, replica, masked_lm_weight, rows)
+        *gradients, sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, sums])
+        norm = tf.linalg.global_norm(gradients)
+        if self._clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
+        rate = tf.cast(tf.convert_to_tensor(self._optimizer.learning_rate), tf.float32)
+        self._optimizer.apply(gradients, self._model.trainable_variables)
+        return sums, norm, rate, batch[features.CURSOR][-1]
+
+    def sum_gradients(
+        self, batch: Batch, step: tf.Tensor, replica: tf.Tensor, weight: tf.Tensor, rows: tf.Tensor
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """The share's gradients, dense, and its sums, added up over its micro-batches."""
+        if self._micro_batches == 1:
+            return self.micro_gradients(batch, step, replica, tf.constant(0), weight, rows)
+        # (B, ...) -> (K, B / K, ...)
+        parts = {
+            key: tf.reshape(value, [self._micro_batches, -1, *value.shape[1:]])
+            for key, value in batch.items()
+        }
+        totals = [tf.zeros(v.shape, v.dtype) for v in self._model.trainable_variables]
+        sums = tf.zeros((len(losses.PretrainingSums._fields),))
+        # A loop and not K copies of the graph: one micro-batch's activations live at a time.
+        for index in tf.range(self._micro_batches):
+            micro = {key: value[index] for key, value in parts.items()}
+            gradients, micro_sums = self.micro_gradients(micro, step, replica, index, weight, rows)
+            totals = [total + gradient for total, gradient in zip(totals, gradients, strict=True)]
+            sums = sums + micro_sums
+        return totals, sums
+
+    def micro_gradients(
+        self,
+        batch: Batch,
+        step: tf.Tensor,
+        replica: tf.Tensor,
+        index: tf.Tensor,
+        weight: tf.Tensor,
+        rows: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """One micro-batch's gradients, dense, and its sums."""
+        seeds = dropout_seeds(self._seed, step, replica, index, len(self._seed_variables))
+        mapping = list(zip(self._seed_variables, tf.unstack(seeds), strict=True))
+        variables = [v.value for v in self._model.trainable_variables]
+        with tf.GradientTape() as tape:
+            with keras.StatelessScope(state_mapping=mapping):
+                outputs = self._model(batches.model_inputs(batch), training=True)
+            sums = losses.batch_sums(outputs, batch)
+            loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
+            if self._has_next_sentence:
+                loss += losses.next_sentence_mean(sums.next_sentence_loss, rows)
+        gradients = tape.gradient(
+            loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], tf.stack(sums)

@@ -1,0 +1,215 @@
+"""``bert_tf.load``: the model, its preprocessor, what is new, what is unused, what is refused."""
+
+import dataclasses
+import logging
+
+import keras
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.interchange import google
+from bert_tf.interchange.checkpoint import Tokenization
+from bert_tf.interchange.load import load, load_with_report
+from bert_tf.modeling.classifier import BertClassifier, BertRegressor
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling.span_predictor import BertSpanPredictor
+from bert_tf.modeling.token_classifier import BertTokenClassifier
+from tests.interchange.small_checkpoints import (
+    CASED,
+    CONFIG,
+    MODELS,
+    PIECES,
+    UNCASED,
+    assert_bit_equal,
+    fused,
+    make_checkpoint,
+    read_all,
+    variables_of,
+)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_model_that_the_heads_name(save, name):
+    checkpoint, path = save(name, tokenization=UNCASED)
+    model, report = load_with_report(path)
+    assert type(model).__name__ == MODELS[name].class_name and model.config == CONFIG
+    assert_bit_equal(variables_of(model), fused(read_all(checkpoint)))
+    assert set(report.loaded) == set(checkpoint.tensors)
+    assert (report.format, report.new, report.unused, report.notes) == ("bert_tf", (), (), ())
+    assert report.sentences(path) == []
+
+
+def test_public_names(save):
+    _, path = save("classifier")
+    assert bert_tf.load is load
+    assert isinstance(bert_tf.BertEncoder.from_checkpoint(path), BertEncoder)
+
+
+def test_what_the_source_says_besides(save):
+    _, path = save("classifier", tokenization=CASED, labels=("x", "y", "z"))
+    model = load(path)
+    assert model.labels == ("x", "y", "z")
+    assert model.dropout.rate == 0.4
+    assert not model.preprocessor.tokenizer.do_lower_case
+    assert tuple(model.preprocessor.tokenizer.vocab) == PIECES
+    assert model.preprocessor.max_seq_length == 12  # the model has no more positions
+    ids = model.preprocessor(["Cat cat"])["input_word_ids"].numpy()[0, :4]
+    assert ids.tolist() == [2, PIECES.index("Cat"), PIECES.index("cat"), 3]
+    assert model(model.preprocessor(["Cat cat"])).shape == (1, 3)
+
+
+def test_a_dtype_policy(save):
+    _, path = save("encoder")
+    model = load(path, dtype="mixed_bfloat16")
+    assert model.dtype_policy == keras.DTypePolicy("mixed_bfloat16")
+    assert {v.dtype for v in model.weights} == {"float32"}
+
+
+# === Another model than the source's ===
+
+
+@pytest.mark.parametrize(
+    "model_class, arguments, new",
+    [
+        (BertEncoder, {}, ()),
+        (BertClassifier, {"num_classes": 5}, ("classifier/kernel", "classifier/bias")),
+        (BertRegressor, {}, ("regressor/kernel", "regressor/bias")),
+        (
+            BertTokenClassifier,
+            {"num_classes": 2},
+            ("token_classifier/kernel", "token_classifier/bias"),
+        ),
+        (BertSpanPredictor, {}, ("span/kernel", "span/bias")),
+        (BertMultipleChoice, {"dropout": 0.25}, ("choice/kernel", "choice/bias")),
+    ],
+)
+def test_a_new_head(save, model_class, arguments, new):
+    checkpoint, path = save("pretrainer", tokenization=UNCASED)
+    model, report = load_with_report(path, model_class, **arguments)
+    assert type(model) is model_class and report.new == new
+    variables, expected = variables_of(model), fused(read_all(checkpoint))
+    assert_bit_equal({name: array for name, array in variables.items() if name not in new},
+                     {name: expected[name] for name in variables if name not in new})  # fmt: skip
+    heads = {name for name in checkpoint.tensors if name.startswith(("masked", "next", "pooler"))}
+    used = {name for name in variables if name.startswith("pooler/")}
+    assert set(report.unused) == {f"model/{_owner(name)}/{name}" for name in heads - used}
+    lines = report.sentences("PATH")
+    if new:
+        assert lines[0] == f"Not in PATH, and new (train before use): {', '.join(new)}."
+    assert lines[-1].startswith("In PATH and not used: model/") and "/masked_lm/" in lines[-1]
+
+
+def _owner(name):
+    return "bert_encoder" if name.startswith("pooler/") else "bert_pretrainer"
+
+
+def test_from_checkpoint_passes_everything_on(save, caplog):
+    _, path = save("encoder", tokenization=UNCASED)
+    with caplog.at_level(logging.WARNING, "bert_tf"):
+        model = BertClassifier.from_checkpoint(
+            path, num_classes=7, dropout=0.125, dtype="mixed_bfloat16", max_seq_length=9
+        )
+    assert (model.num_classes, model.dropout.rate) == (7, 0.125)
+    assert model.preprocessor.max_seq_length == 9
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Not in {path}, and new (train before use): classifier/kernel, classifier/bias."
+    ]
+
+
+def test_a_new_head_of_the_same_kind(save):
+    checkpoint, path = save("classifier", labels=("x", "y", "z"))
+    model, report = load_with_report(path, BertClassifier, num_classes=5, new_head=True)
+    assert model.classifier.kernel.shape == (8, 5) and model.labels == ()
+    assert report.new == ("classifier/kernel", "classifier/bias")
+    assert set(report.unused) == {"model/bert_classifier/classifier/kernel",
+                                  "model/bert_classifier/classifier/bias"}  # fmt: skip
+    model, report = load_with_report(path, BertClassifier, new_head=True)
+    assert model.num_classes == 3 and model.labels == ()
+    kernel = np.array(model.classifier.kernel)
+    assert not np.array_equal(kernel, checkpoint.tensors["classifier/kernel"].read())
+
+
+def test_arguments_go_before_the_sources(save):
+    _, path = save("classifier", labels=("x", "y", "z"))
+    model = load(path, BertClassifier, dropout=0.0)
+    assert (model.dropout.rate, model.num_classes, model.labels) == (0.0, 3, ("x", "y", "z"))
+
+
+def test_a_head_more_of_the_same_class(save):
+    _, path = save("masked lm")
+    model, report = load_with_report(path, BertPretrainer, nsp=True)
+    assert report.new == ("pooler/dense/kernel", "pooler/dense/bias",
+                          "next_sentence/dense/kernel", "next_sentence/dense/bias")  # fmt: skip
+    assert model.masked_lm is not None and model.next_sentence is not None
+
+
+def test_a_head_less(save):
+    _, path = save("pretrainer")
+    model, report = load_with_report(path, BertPretrainer, nsp=False)
+    assert model.next_sentence is None and report.new == () and len(report.unused) == 2
+
+
+def test_an_encoder_has_the_pooler_that_there_is(save):
+    _, path = save("masked lm")
+    model, report = load_with_report(path, BertEncoder)
+    assert model.pooler is None and report.new == ()
+    model, report = load_with_report(path, BertEncoder, pooler=True)
+    assert report.new == ("pooler/dense/kernel", "pooler/dense/bias")
+
+
+# === The preprocessor ===
+
+
+def test_no_vocabulary_is_told(save, caplog):
+    _, path = save("encoder")
+    with caplog.at_level(logging.WARNING, "bert_tf"):
+        assert load(path).preprocessor is None
+    (record,) = caplog.records
+    assert record.getMessage().startswith("No preprocessor is made: ") and record.name == "bert_tf"
+
+
+def test_a_vocabulary_that_is_too_large(save):
+    more = Tokenization((*PIECES, *"bcdefg"), True)
+    _, path = save("encoder", tokenization=more)
+    model, report = load_with_report(path)
+    assert model.preprocessor is None
+    (note,) = report.notes
+    assert note.startswith("No preprocessor is made: Vocabulary ")
+    assert "has 21 pieces, but the model's vocab_size is 20" in note
+    with pytest.raises(ValueError, match=r"has 21 pieces, but the model's vocab_size is 20"):
+        load(path, max_seq_length=8)
+
+
+@pytest.mark.parametrize(
+    "length, sentence",
+    [
+        (
+            13,
+            r"max_seq_length is 13, and .*m has 12 positions \(max_position_embeddings\): pass no",
+        ),
+        (4, r"max_seq_length is 4: expected at least 5"),
+        (0, r"max_seq_length is 0: expected at least 5"),
+    ],
+)
+def test_lengths_that_do_not_fit(save, length, sentence):
+    _, path = save("encoder", tokenization=UNCASED)
+    with pytest.raises(ValueError, match=sentence):
+        load(path, max_seq_length=length)
+
+
+def test_too_few_positions_for_a_pair(save):
+    config = dataclasses.replace(CONFIG, max_position_embeddings=4)
+    _, path = save("encoder", config=config, tokenization=UNCASED)
+    model, report = load_with_report(path)
+    assert model.preprocessor is None and "max_seq_length is 4" in report.notes[0]
+
+
+def test_the_default_length(tmp_path):
+    config = dataclasses.replace(CONFIG, max_position_embeddings=300)
+    google.write(make_checkpoint(MODELS["encoder"], config, tokenization=CASED), str(tmp_path))
+    assert load(str(tmp_path)).preprocessor.max_seq_length == 128
+    assert load(str(tmp_path), max_seq_length=300).preprocessor.max_seq_length == 300

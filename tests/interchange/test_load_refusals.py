@@ -1,0 +1,120 @@
+"""``bert_tf.load`` refuses what does not fit, and says what and where; nothing is left random."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.interchange.load import load, load_with_report
+from bert_tf.modeling.classifier import BertClassifier
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling.token_classifier import BertTokenClassifier
+from tests.interchange.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
+from tests.interchange.small_checkpoints import CONFIG, stored
+
+
+def test_a_missing_head_that_nobody_asked_for(save):
+    _, path = save("classifier", without=["classifier/"])
+    sentence = (
+        r"m lacks classifier/kernel, classifier/bias, which the model has that its files describe "
+        r"or that was asked for: take a whole checkpoint, or a model without them\.$"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        load(path)
+    assert load_with_report(path, BertClassifier)[1].new == ("classifier/kernel", "classifier/bias")
+
+
+def test_a_head_of_which_a_part_is_missing(save):
+    _, path = save("pretrainer", without=["masked_lm/layer_norm/beta"])
+    for model_class in (None, BertPretrainer):
+        with pytest.raises(ValueError, match=r"m lacks masked_lm/layer_norm/beta, which the model"):
+            load(path, model_class)
+    assert (
+        load_with_report(path, BertPretrainer, new_head=True)[1].new[0] == "masked_lm/dense/kernel"
+    )
+
+
+@pytest.mark.parametrize("name", ["embeddings/layer_norm/gamma", "layer_1/output/bias"])
+def test_a_missing_weight_of_the_encoder(save, name):
+    _, path = save("pretrainer", without=[name])
+    for model_class in (None, BertEncoder, BertPretrainer):
+        with pytest.raises(ValueError, match=rf"m lacks {name}, which the model"):
+            load(path, model_class, new_head=model_class is not None)
+
+
+def test_a_missing_layer(save):
+    _, path = save("encoder", without=["layer_1/"])
+    with pytest.raises(ValueError, match=r"m lacks layer_1/.*, .* and 8 more, which the model has"):
+        load(path)
+
+
+def test_another_shape(save):
+    changed = {"classifier/kernel": stored("k", np.zeros((8, 4), "float32"))}
+    _, path = save("classifier", changed=changed)
+    with pytest.raises(
+        ValueError, match=r"m does not fit its config, or the arguments given .*: "
+        r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend the config"
+    ):  # fmt: skip
+        load(path)
+
+
+def test_another_number_of_classes(save):
+    _, path = save("classifier")
+    with pytest.raises(
+        ValueError, match=r"classifier/kernel is \(8, 3\), expected \(8, 5\); .*/classifier/bias is"
+        r" \(3,\), expected \(5,\)\. .* pass new_head=True for a new head of another size\.$"
+    ):  # fmt: skip
+        load(path, BertClassifier, num_classes=5)
+
+
+def test_all_shapes_differ_and_nothing_is_built(save, monkeypatch, tmp_path):
+    _, path = save("encoder")
+    config = dataclasses.replace(CONFIG, vocab_size=10**12, intermediate_size=10**12)
+    (tmp_path / "m" / "bert_config.json").write_text(config.to_json())
+    monkeypatch.setattr("bert_tf.interchange.load.build_model", None)
+    with pytest.raises(
+        ValueError,
+        match=r"word_embeddings is \(20, 8\), expected \(1000000000000, 8\); .*\)\. Mend",
+    ):
+        load(path)
+
+
+def test_numbers_that_are_no_floats(tmp_path):
+    tensors = random_tensors({**ENCODER, **POOLER})
+    tensors["pooler.dense.weight"] = np.ones((8, 8), "int8")
+    with pytest.raises(
+        ValueError, match=r"pooler\.dense\.weight is stored as int8, expected one of float32, float"
+    ):
+        load(write_directory(tmp_path / "hf", tensors))
+
+
+def test_arguments_of_no_model(save):
+    _, path = save("classifier")
+    with pytest.raises(
+        ValueError, match=r"^num_classes, dropout would be an argument of a model that is not named"
+        r": pass model_class too; .*m holds a BertClassifier\.$"
+    ):  # fmt: skip
+        load(path, num_classes=3, dropout=0.1)
+
+
+def test_a_class_that_is_none_of_the_librarys(save):
+    _, path = save("classifier")
+
+    class BertClassifier(BertEncoder):
+        pass
+
+    for wrong in (keras.Model, BertClassifier):
+        with pytest.raises(ValueError, match=r"model_class is <class .*>, expected one of BertEnc"):
+            load(path, wrong)
+
+
+def test_the_number_of_classes_is_needed(save):
+    _, path = save("encoder")
+    for model_class in (BertClassifier, BertTokenClassifier):
+        with pytest.raises(
+            ValueError, match=rf"m holds a BertEncoder, which does not say how many classes a "
+            rf"{model_class.__name__} has: pass num_classes\.$"
+        ):  # fmt: skip
+            load(path, model_class)

@@ -1,0 +1,155 @@
+"""This library's directories: the names are the variables', the newest intact checkpoint counts."""
+
+import json
+import os
+import shutil
+
+import keras
+import ml_dtypes
+import pytest
+
+from bert_tf.interchange import model_directory
+from bert_tf.interchange.weights import build_model
+from bert_tf.training import checkpoints
+from tests.interchange.small_checkpoints import (
+    CONFIG,
+    MODELS,
+    UNCASED,
+    assert_bit_equal,
+    fused,
+    make_checkpoint,
+    read_all,
+    variables_of,
+)
+
+BUNDLE = "checkpoints/step-00000000/variables"
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A directory, and the checkpoint that was written into it."""
+    checkpoint = make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED)
+    model_directory.write(checkpoint, str(tmp_path))
+    return tmp_path, checkpoint
+
+
+@pytest.mark.parametrize("name", ["encoder", "pretrainer", "token classifier", "multiple choice"])
+def test_a_models_variables_are_restored_by_their_names(tmp_path, name):
+    checkpoint = make_checkpoint(MODELS[name])
+    went = model_directory.write(checkpoint, str(tmp_path))
+    model = build_model(CONFIG, MODELS[name])
+    variables = {f"model/{variable.path}": variable for variable in model.weights}
+    assert set(went.values()) == set(variables)
+    # Names, shapes and dtypes that are not the model's are an error there.
+    assert checkpoints.restore_latest(str(tmp_path / "checkpoints"), variables).step == 0
+    assert_bit_equal(variables_of(model), fused(read_all(checkpoint)))
+
+
+def test_what_a_training_saved(tmp_path):
+    model = build_model(CONFIG, MODELS["classifier"])
+    model_directory.write_description(
+        str(tmp_path), CONFIG, MODELS["classifier"], tokenization=UNCASED, labels=("a", "b", "c")
+    )
+    folder = str(tmp_path / "checkpoints")
+    variables = {f"model/{variable.path}": variable for variable in model.weights}
+    bias = model.classifier.bias
+    for step in (1, 2):
+        bias.assign([step, 0, 0])
+        more = dict.fromkeys(("opt/moment", "model/bert_classifier/old"), keras.Variable([0.0]))
+        checkpoints.save(folder, step, {**variables, **more}, {})
+    checkpoint = model_directory.open_checkpoint(str(tmp_path))
+    assert checkpoint.tensors["classifier/bias"].read().tolist() == [2, 0, 0]
+    assert checkpoint.unused == ("model/bert_classifier/old",)  # an optimizer's slots are no news
+    assert (checkpoint.labels, checkpoint.tokenization) == (("a", "b", "c"), UNCASED)
+    assert checkpoint.config == CONFIG and checkpoint.model == MODELS["classifier"]
+    assert_bit_equal(fused(read_all(checkpoint)), variables_of(model))
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path):
+    test_what_a_training_saved(tmp_path)
+    data = tmp_path / "checkpoints/step-00000002/variables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-1])
+    checkpoint = model_directory.open_checkpoint(str(tmp_path))
+    assert checkpoint.tensors["classifier/bias"].read().tolist() == [1, 0, 0]
+    (note,) = checkpoint.notes
+    assert note.startswith("Passed over the checkpoint ") and "step-00000002" in note
+
+
+def test_half_precision_is_widened(tmp_path):
+    checkpoint = make_checkpoint(MODELS["encoder"], dtype=ml_dtypes.bfloat16)
+    model_directory.write(checkpoint, str(tmp_path))
+    read = read_all(model_directory.open_checkpoint(str(tmp_path)))
+    assert {array.dtype.name for array in read.values()} == {"float32"}
+    assert_bit_equal(read, read_all(checkpoint))
+
+
+def test_a_float16_training_is_read(tmp_path):
+    model = build_model(CONFIG, MODELS["encoder"], dtype="float16")
+    model_directory.write_description(str(tmp_path), CONFIG, MODELS["encoder"])
+    variables = {f"model/{variable.path}": variable for variable in model.weights}
+    checkpoints.save(str(tmp_path / "checkpoints"), 0, variables, {})
+    checkpoint = model_directory.open_checkpoint(str(tmp_path))
+    assert_bit_equal(fused(read_all(checkpoint)), variables_of(model))
+
+
+def test_without_a_vocabulary(tmp_path):
+    model_directory.write(make_checkpoint(MODELS["encoder"]), str(tmp_path))
+    assert not os.path.exists(tmp_path / "vocab.txt")
+    checkpoint = model_directory.open_checkpoint(str(tmp_path))
+    assert checkpoint.tokenization is None
+    assert checkpoint.notes[0].startswith("No preprocessor is made: ")
+
+
+# === Refused ===
+
+
+def test_nothing_saved_yet(written):
+    folder, _ = written
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(ValueError, match=r"has no checkpoint yet: its run was stopped before the "):
+        model_directory.open_checkpoint(str(folder))
+
+
+def test_nothing_intact(written):
+    folder, _ = written
+    (folder / f"{BUNDLE}.index").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"^No checkpoint in .* is intact: bring one back"):
+        model_directory.open_checkpoint(str(folder))
+
+
+@pytest.mark.parametrize(
+    "file, changes, sentence",
+    [
+        (
+            "model.json",
+            {"class_name": "Sequential"},
+            r"model\.json: class_name is 'Sequential', ex",
+        ),
+        ("model.json", {"format_version": 9}, r"model\.json: format_version is 9, expected 1"),
+        (
+            "bert_config.json",
+            {"hidden_size": 6},
+            r"query_key_value/\w+ is \(.*24.*\): expected 18 ",
+        ),
+        ("bert_config.json", {"num_hidden_layers": 10**8}, r"num_hidden_layers is 100,000,000: "),
+        (
+            "bert_config.json",
+            {"hidden_act": "evil"},
+            r"bert_config\.json: hidden_act 'evil' is unk",
+        ),
+    ],
+)
+def test_a_stranger_changed_the_json(written, file, changes, sentence):
+    folder, _ = written
+    values = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps({**values, **changes}))
+    with pytest.raises(ValueError, match=sentence):
+        model_directory.open_checkpoint(str(folder))
+
+
+@pytest.mark.parametrize("file", ["model.json", "bert_config.json"])
+def test_garbage(written, file):
+    folder, _ = written
+    (folder / file).write_bytes(b"\xff{")
+    with pytest.raises(ValueError, match=rf"{file} is not JSON"):
+        model_directory.open_checkpoint(str(folder))
