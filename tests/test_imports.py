@@ -30,6 +30,7 @@ ALLOWED = {
 }
 FOLDERS = {
     "bert_tf": ROOT / "bert_tf",
+    "finetuning": ROOT / "bert_tf" / "finetuning",
     "interchange": ROOT / "bert_tf" / "interchange",
     "modeling": ROOT / "bert_tf" / "modeling",
     "pretraining": ROOT / "bert_tf" / "pretraining",
