@@ -33,6 +33,7 @@ def replace_whole(path: str) -> Iterator[IO[bytes]]:
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
         with tf.io.gfile.GFile(temporary, "wb") as file:
+            file.write(b"")  # or TensorFlow makes no file for a block that writes nothing
             yield file
         tf.io.gfile.rename(temporary, path, overwrite=True)
     finally:

@@ -42,3 +42,9 @@ def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):
         (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(ValueError, match=sentence):
         read_json_object(str(tmp_path / "a.json"))
+
+
+def test_a_file_of_nothing(tmp_path):
+    with replace_whole(str(tmp_path / "a.txt")):
+        pass
+    assert (tmp_path / "a.txt").read_bytes() == b""

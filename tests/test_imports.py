@@ -30,6 +30,7 @@ ALLOWED = {
 }
 FOLDERS = {
     "bert_tf": ROOT / "bert_tf",
+    "extraction": ROOT / "bert_tf" / "extraction",
     "finetuning": ROOT / "bert_tf" / "finetuning",
     "interchange": ROOT / "bert_tf" / "interchange",
     "modeling": ROOT / "bert_tf" / "modeling",

@@ -10,9 +10,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
+
+_MOST_MISTAKES = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,21 @@ class Mistake:
     expected: str
     predicted: str
     loss: float
+
+
+def worst_first(losses: np.ndarray, wrong: np.ndarray) -> list[int]:
+    """The numbers of the examples to show as mistakes: at most 50, the greatest loss first.
+
+    Args:
+        losses: (N,) floats.
+        wrong: (N,) bool.
+
+    >>> worst_first(np.array([1.0, 3.0, 2.0]), np.array([True, False, True]))
+    [2, 0]
+    """
+    numbers = np.flatnonzero(wrong)
+    order = np.argsort(-losses[numbers], kind="stable")[:_MOST_MISTAKES]
+    return [int(number) for number in numbers[order]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +107,12 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(
-        self, model: BertModel, tokenizer: BertTokenizer, set_name: str, *, max_seq_length: int,
+        self,
+        model: BertModel,
+        tokenizer: BertTokenizer,
+        set_name: str,
+        *,
+        max_seq_length: int,
         batch_size: int,
     ) -> Evaluation:
         """Predicts on one of ``dev_sets`` and compares.
@@ -98,8 +122,15 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def write_predictions(
-        self, model: BertModel, tokenizer: BertTokenizer, set_name: str, folder: str, *,
-        max_seq_length: int, batch_size: int, thresholds: Mapping[str, float],
+        self,
+        model: BertModel,
+        tokenizer: BertTokenizer,
+        set_name: str,
+        folder: str,
+        *,
+        max_seq_length: int,
+        batch_size: int,
+        thresholds: Mapping[str, float],
     ) -> list[str]:
         """Predicts on one of ``dev_sets`` or ``test_sets`` and writes the files of the task's form.
 

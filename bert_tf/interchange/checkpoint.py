@@ -89,6 +89,7 @@ class Checkpoint:
         tokenization: ``None`` where the source has no vocabulary.
         labels: the classes' names in the order of their ids; () where the source has none.
         multi_label: whether several classes may hold at once.
+        thresholds: decided in fine-tuning, by name, such as SQuAD's ``null``; {} elsewhere.
         notes: sentences on what the source does not say and the reader assumed.
     """
 
@@ -101,4 +102,5 @@ class Checkpoint:
     tokenization: Tokenization | None = None
     labels: tuple[str, ...] = ()
     multi_label: bool = False
+    thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()

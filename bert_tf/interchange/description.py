@@ -1,6 +1,8 @@
 """Which model a checkpoint is, as JSON, for formats that have no word for it."""
 
+import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_tf.config import ACTIVATIONS
@@ -28,12 +30,14 @@ class Description(NamedTuple):
         labels: the classes' names; () where they have none.
         multi_label: whether several classes may hold at once.
         do_lower_case: how the tokenizer treats case; ``None`` where there is no tokenizer.
+        thresholds: decided in fine-tuning, by name.
     """
 
     model: ModelSpec
     labels: tuple[str, ...] = ()
     multi_label: bool = False
     do_lower_case: bool | None = None
+    thresholds: Mapping[str, float] = MappingProxyType({})
 
 
 def describe(
@@ -41,13 +45,14 @@ def describe(
     labels: tuple[str, ...] = (),
     multi_label: bool = False,
     tokenization: Tokenization | None = None,
+    thresholds: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The JSON object of a model.
 
     >>> describe(ModelSpec("BertRegressor", {}))["class_name"]
     'BertRegressor'
     """
-    return {
+    values = {
         "format_version": _FORMAT_VERSION,
         "class_name": model.class_name,
         "arguments": dict(model.arguments),
@@ -55,12 +60,17 @@ def describe(
         "multi_label": multi_label,
         "do_lower_case": None if tokenization is None else tokenization.do_lower_case,
     }
+    return {**values, "thresholds": dict(thresholds)} if thresholds else values
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     """The JSON object of a checkpoint's model."""
     return describe(
-        checkpoint.model, checkpoint.labels, checkpoint.multi_label, checkpoint.tokenization
+        checkpoint.model,
+        checkpoint.labels,
+        checkpoint.multi_label,
+        checkpoint.tokenization,
+        checkpoint.thresholds,
     )
 
 
@@ -96,7 +106,18 @@ def parse(values: Any, source: str) -> Description:
         tuple(str(label) for label in labels),
         bool(values.get("multi_label", False)),
         None if lower is None else bool(lower),
+        _thresholds(values.get("thresholds", {}), source),
     )
+
+
+def _thresholds(values: Any, source: str) -> dict[str, float]:
+    if not isinstance(values, Mapping) or not all(
+        isinstance(value, int | float) and math.isfinite(value) for value in values.values()
+    ):
+        raise ValueError(
+            f"{source}: thresholds is {quote(values)}, expected an object of numbers by name."
+        )
+    return {str(name): float(value) for name, value in values.items()}
 
 
 def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:

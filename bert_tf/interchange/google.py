@@ -121,6 +121,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         tokenization=tokenization,
         labels=described.labels,
         multi_label=described.multi_label,
+        thresholds=described.thresholds,
         notes=notes,
     )
 

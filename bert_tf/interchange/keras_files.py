@@ -5,6 +5,7 @@ casing and the labels, stands under a key of this library in ``metadata.json``, 
 not read when it loads.
 """
 
+import dataclasses
 import json
 import lzma
 import os
@@ -14,6 +15,7 @@ import zipfile
 import zlib
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 
@@ -26,10 +28,11 @@ from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 from .tensor_files import Entry, quote
 from .weights import (
     MODEL_CLASSES,
-    assign,
     build_model,
     check_fused,
     expected_shapes,
+    group_by_variable,
+    read_variable,
     split_columns,
 )
 
@@ -132,6 +135,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         tokenization=tokenization,
         labels=described.labels if described else (),
         multi_label=described.multi_label if described else False,
+        thresholds=described.thresholds if described else {},
         notes=notes,
     )
 
@@ -233,13 +237,15 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     Returns:
         Where each weight went, by its name in ``checkpoint``.
     """
-    model = build_model(checkpoint.config, checkpoint.model, dtype="float32")
-    assign(model, checkpoint.tensors)
+    # Keras saves a model whose sizes are 1, which says how a file looks; then come the real ones.
+    model = build_model(_skeleton(checkpoint.config), checkpoint.model, dtype="float32")
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
-        # As a folder: Keras makes a .keras file in memory, which takes the model's size again.
         saved = os.path.join(folder, "model")
         keras.saving.save_model(model, saved, zipped=False)
-        del model
+        config = read_json_object(os.path.join(saved, _CONFIG))
+        config["config"]["config"] = checkpoint.config.to_dict()
+        write_json(os.path.join(saved, _CONFIG), config)
+        went = _write_weights(checkpoint, os.path.join(saved, _WEIGHTS))
         metadata = read_json_object(os.path.join(saved, _METADATA))
         metadata[_DESCRIPTION] = description.describe_checkpoint(checkpoint)
         if checkpoint.tokenization is not None:
@@ -248,7 +254,27 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         with zipfile.ZipFile(path, "w") as archive:
             for name in (_METADATA, _CONFIG, _WEIGHTS):
                 archive.write(os.path.join(saved, name), name)
-    return {
-        name: _place(split_columns(name, checkpoint.config.hidden_size)[0], checkpoint.model)
-        for name in checkpoint.tensors
-    }
+    return went
+
+
+def _skeleton(config: BertConfig) -> BertConfig:
+    return dataclasses.replace(
+        config,
+        vocab_size=1,
+        hidden_size=config.num_attention_heads,
+        intermediate_size=1,
+        max_position_embeddings=1,
+        type_vocab_size=1,
+    )
+
+
+def _write_weights(checkpoint: Checkpoint, path: str) -> dict[str, str]:
+    """Replaces every variable in a file; gives where each weight went."""
+    went: dict[str, str] = {}
+    with h5py.File(path, "r+") as file:
+        for whole, names in group_by_variable(checkpoint.tensors).items():
+            place = _place(whole, checkpoint.model)
+            del file[place]
+            file[place] = read_variable([checkpoint.tensors[name] for name in names])
+            went.update(dict.fromkeys(names, place))
+    return went

@@ -74,7 +74,7 @@ def load(
 
     Returns:
         The model. Its ``preprocessor`` is made from the source's vocabulary and casing, ``None``
-        where it has none; its ``labels`` are the source's.
+        where it has none; its ``labels`` and ``thresholds`` are the source's.
 
     Raises:
         ValueError: nothing is there, a file is damaged or refused, a weight has another shape, or
@@ -117,6 +117,7 @@ def load_with_report(
     model.preprocessor = preprocessor
     if spec.class_name == checkpoint.model.class_name and not report.new:
         model.labels = checkpoint.labels
+        model.thresholds = dict(checkpoint.thresholds)
     return model, report._replace(notes=(*report.notes, *notes))
 
 

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Mapping
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
@@ -23,8 +22,15 @@ from bert_tf.training import checkpoint_files, checkpoints
 from . import description
 from .bundles import Bundle
 from .checkpoint import Checkpoint, ModelSpec, Tokenization
+from .in_place import to_tensor
 from .tokenizer_files import VOCABULARY, read_tokenization
-from .weights import check_fused, expected_shapes, split_columns
+from .weights import (
+    check_fused,
+    expected_shapes,
+    group_by_variable,
+    read_variable,
+    split_columns,
+)
 
 DESCRIPTION = "model.json"
 CONFIG = "bert_config.json"
@@ -49,6 +55,7 @@ def write_description(
     tokenization: Tokenization | None = None,
     labels: tuple[str, ...] = (),
     multi_label: bool = False,
+    thresholds: Mapping[str, float] | None = None,
 ) -> None:
     """Writes everything but the weights.
 
@@ -59,13 +66,14 @@ def write_description(
         tokenization: the vocabulary and the casing.
         labels: the classes' names in the order of their ids.
         multi_label: whether several classes may hold at once.
+        thresholds: decided in fine-tuning, by name.
     """
     with replace_whole(os.path.join(path, CONFIG)) as file:
         file.write(config.to_json().encode())
     if tokenization is not None:
         save_vocabulary(os.path.join(path, VOCABULARY), tokenization.vocabulary)
     # Last: a directory with it is one of this library.
-    values = description.describe(model, labels, multi_label, tokenization)
+    values = description.describe(model, labels, multi_label, tokenization, thresholds)
     write_json(os.path.join(path, DESCRIPTION), values)
 
 
@@ -109,6 +117,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         tokenization=tokenization,
         labels=described.labels,
         multi_label=described.multi_label,
+        thresholds=described.thresholds,
         notes=(*found.warnings, *notes),
     )
 
@@ -132,11 +141,13 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     """
     went: dict[str, str] = {}
     values = {}
-    with tf.device("CPU:0"):
-        for variable, names in _variables(checkpoint).items():
-            parts = [checkpoint.tensors[name].read() for name in names]
-            values[variable] = tf.constant(np.concatenate(parts, -1).astype(np.float32))
-            went.update((name, variable) for name in names)
+    for whole, names in group_by_variable(checkpoint.tensors).items():
+        owner = (
+            _ENCODER if whole.startswith(_ENCODER_ROOMS) else _snake(checkpoint.model.class_name)
+        )
+        variable = f"{_MODEL}{owner}/{whole}"
+        values[variable] = to_tensor(read_variable([checkpoint.tensors[name] for name in names]))
+        went.update(dict.fromkeys(names, variable))
     directory = os.path.join(path, CHECKPOINTS, checkpoints.directory_name(0))
     checkpoint_files.write(directory, 0, values, {})
     write_description(
@@ -146,18 +157,9 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         tokenization=checkpoint.tokenization,
         labels=checkpoint.labels,
         multi_label=checkpoint.multi_label,
+        thresholds=checkpoint.thresholds,
     )
     return went
-
-
-def _variables(checkpoint: Checkpoint) -> Mapping[str, list[str]]:
-    """The variables of the model by their names in a checkpoint, each with its weights' names."""
-    variables: dict[str, list[str]] = {}
-    for name in checkpoint.tensors:
-        whole, _ = split_columns(name, checkpoint.config.hidden_size)
-        owner = _ENCODER if name.startswith(_ENCODER_ROOMS) else _snake(checkpoint.model.class_name)
-        variables.setdefault(f"{_MODEL}{owner}/{whole}", []).append(name)
-    return variables
 
 
 def _snake(class_name: str) -> str:

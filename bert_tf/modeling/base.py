@@ -1,6 +1,7 @@
 """What the layers and the models share: a ``BertConfig``, checks of inputs, serialisation."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import keras
@@ -40,10 +41,13 @@ class BertModel(keras.Model):
             ``None`` elsewhere. It is no layer of the model, and is not saved with it.
         labels: the names of the classes in the order of their ids, where ``bert_tf.load`` found
             them; () elsewhere. Not saved with the model either.
+        thresholds: by name, what fine-tuning decided on its dev set, such as the ``null`` of SQuAD
+            2.0, where ``bert_tf.load`` found it; {} elsewhere. Not saved with the model either.
     """
 
     preprocessor: Any = None
     labels: tuple[str, ...] = ()
+    thresholds: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, *, inputs: Any, outputs: Any, name: str, trainable: bool = True) -> None:
         # One by one: Keras' functional model takes any keyword, and passes over it in silence.
@@ -68,7 +72,7 @@ class BertModel(keras.Model):
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras takes every layer that is set as an attribute for a layer of the model, and wraps
         # containers.
-        if name in ("preprocessor", "labels"):
+        if name in ("preprocessor", "labels", "thresholds"):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)

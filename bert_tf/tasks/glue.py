@@ -56,18 +56,31 @@ def read_glue(
     return Examples(items, found.labels, bad.skipped)
 
 
+def has_glue_file(task: str, data_dir: str, split: str) -> bool:
+    """Whether a folder has the file of a split; arguments and errors as for ``read_glue``."""
+    found = glue_task(task)
+    check_split(found, split)
+    return _look_for(found, str(data_dir), split) is not None
+
+
 def _find(task: GlueTask, data_dir: str, split: str) -> tuple[str, bool]:
     """Finds a split's file, and says whether it is in the original STS-B's form."""
-    names = _file_names(task, split)
-    for name in names:
+    path = _look_for(task, data_dir, split)
+    if path is None:
+        raise ValueError(
+            f"There is no file for {task.name}'s split {split!r} in {data_dir}: expected "
+            f"{' or '.join(_file_names(task, split))}, plain or with .gz."
+        )
+    return path, path.removesuffix(".gz").endswith(".csv")
+
+
+def _look_for(task: GlueTask, data_dir: str, split: str) -> str | None:
+    for name in _file_names(task, split):
         for suffix in ("", ".gz"):
-            path = tf.io.gfile.join(data_dir, name + suffix)
+            path: str = tf.io.gfile.join(data_dir, name + suffix)
             if tf.io.gfile.exists(path):
-                return path, name.endswith(".csv")
-    raise ValueError(
-        f"There is no file for {task.name}'s split {split!r} in {data_dir}: expected "
-        f"{' or '.join(names)}, plain or with .gz."
-    )
+                return path
+    return None
 
 
 def _file_names(task: GlueTask, split: str) -> list[str]:

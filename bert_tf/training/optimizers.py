@@ -51,7 +51,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     optimizer is built are not decayed; `create_optimizer` passes the paper's.
 
     The kernel makes one pass over w, m, v and g, which on a CPU takes a third of the time of the
-    same arithmetic in single operations. Gradients have to be dense. It needs TensorFlow's backend.
+    same arithmetic in single operations. Sparse gradients are made dense. It needs TensorFlow's
+    backend.
 
     Args:
         learning_rate: a float or a ``LearningRateSchedule``.
@@ -100,6 +101,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             var_list, ["momentum", "velocity"]
         )
 
+    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        """Applies gradients, dense first: Keras clips by a norm that is wrong of sparse ones."""
+        dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in grads]
+        super().apply(dense, trainable_variables)
+
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
         """Updates one variable and its moments in place; the decay has been applied before."""
         dtype = variable.dtype
@@ -121,7 +127,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             beta1=tf.cast(self.beta_1, dtype),
             beta2=tf.cast(self.beta_2, dtype),
             epsilon=tf.cast(self.epsilon, dtype),
-            grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+            grad=tf.cast(gradient, dtype),
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -151,8 +157,8 @@ def create_optimizer(
 
     ``adam`` is Google's, without bias correction; ``adamw`` corrects. Both use betas 0.9 and
     0.999 and epsilon 1e-6, and decay every variable but `weight_decay_exclusions`. Call it inside
-    the strategy's scope. It clips only where ``global_clipnorm`` is given, for ``fit`` on one device:
-    the loop of the pre-training clips by itself, after the gradients are reduced.
+    the strategy's scope. It clips only where ``global_clipnorm`` is given, for ``fit`` on one
+    device: the loop of the pre-training clips by itself, after the gradients are reduced.
 
     Args:
         name: one of `OPTIMIZERS`.

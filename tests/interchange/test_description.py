@@ -73,3 +73,11 @@ def test_refused(values, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         description.parse(values, "there")
     assert str(caught.value).startswith("there: ") and len(str(caught.value)) < 300
+
+
+def test_thresholds_are_kept_and_checked():
+    values = description.describe(ModelSpec("BertSpanPredictor", {}), thresholds={"null": -1.5})
+    assert description.parse(values, "there").thresholds == {"null": -1.5}
+    for wrong in ([], {"null": "high"}, {"null": float("nan")}):
+        with pytest.raises(ValueError, match="there: thresholds is .* an object of numbers by na"):
+            description.parse({**values, "thresholds": wrong}, "there")

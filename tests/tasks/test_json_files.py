@@ -57,7 +57,7 @@ ENCRYPTED[ENCRYPTED.index(b"PK\x01\x02") + 8] |= 1
     "content, sentence",
     [
         (b"", "FILE is empty: expected a JSON document."),
-        (gzip.compress(b" \n"), "FILE is empty: expected a JSON document."),
+        (gzip.compress(b" \n", mtime=0), "FILE is empty: expected a JSON document."),
         (
             b'{"a": 1,\n "b" 2}',
             "FILE is not a JSON document: Expecting ':' delimiter: line 2 column 6 (char 14).",

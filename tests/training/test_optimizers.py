@@ -132,3 +132,17 @@ def test_the_optimizer_survives_serialisation():
 def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match=r"Unknown optimizer 'sgd': expected one of adam, adamw\."):
         optimizers.create_optimizer("sgd", 1e-3, [])
+
+
+def test_clips_a_sparse_gradient_as_the_dense_one_that_it_stands_for():
+    table = keras.Variable(np.ones((4, 2), "float32"), name="embeddings")
+    with tf.GradientTape() as tape:
+        # Row 0 three times: the norm of the parts is not the norm of their sum.
+        loss = tf.reduce_sum(tf.gather(table.value, [0, 0, 0, 1]) * 3.0)
+    gradient = tape.gradient(loss, table.value)
+    assert isinstance(gradient, tf.IndexedSlices)
+    optimizer = optimizers.create_optimizer("adam", 1.0, [table], global_clipnorm=1.0)
+    optimizer.apply([gradient], [table])
+    dense = np.float32([[9, 9], [3, 3], [0, 0], [0, 0]])
+    expected = 0.1 * dense / np.linalg.norm(dense)
+    np.testing.assert_allclose(optimizer.variables[2].numpy(), expected, rtol=1e-6)

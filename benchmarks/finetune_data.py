@@ -1,0 +1,43 @@
+"""The data of ``benchmarks.finetune`` and its scores: one reader, one metric for both libraries."""
+
+import os
+from typing import Any
+
+from bert_tf.tasks.glue import read_glue
+from bert_tf.tasks.glue_metrics import glue_scores
+from bert_tf.tasks.squad import read_squad, split_by_article
+from bert_tf.tasks.squad_metrics import score_predictions
+from bert_tf.tasks.squad_references import SquadReferences
+
+from .finetune_tasks import COMPARISONS, Run, text_columns
+
+_DEV_ARTICLES = 8
+
+
+def read_examples(run: Run, folder: str) -> tuple[list[Any], list[Any]]:
+    """The training and the dev examples of a run: ``TextExample`` or ``QuestionExample``."""
+    comparison = COMPARISONS[run.task]
+    train: list[Any]
+    dev: list[Any]
+    if comparison.glue:
+        directory = os.path.join(folder, "glue")
+        train = read_glue(comparison.glue, directory, "train").items
+        dev = read_glue(comparison.glue, directory, "dev").items
+    else:
+        questions = read_squad(os.path.join(folder, "squad", "dev-v1.1.json.zip")).items
+        train, dev = split_by_article(questions, _DEV_ARTICLES)
+    return train[: run.rows or comparison.rows or None], dev[: run.dev_rows or None]
+
+
+def score(run: Run, items: list[Any], predictions: list[Any]) -> dict[str, float]:
+    """What the task reports, in points of 100; {} without predictions."""
+    if not predictions:
+        return {}
+    comparison = COMPARISONS[run.task]
+    if comparison.glue:
+        fractions = glue_scores(comparison.glue, text_columns(items)[2], predictions)
+        return {name: 100 * value for name, value in fractions.items()}
+    gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
+    answers = {item.id: answer for item, answer in zip(items, predictions, strict=True)}
+    scores = score_predictions(SquadReferences(gold, "1.1"), answers).overall
+    return {"f1": scores.f1, "exact_match": scores.exact}

@@ -1,0 +1,48 @@
+r"""Fine-tunes a BERT for a task: labelled files to a model, its scores and predictions.
+
+    python -m bert_tf.finetune --task=mrpc --data_dir=glue/MRPC --init_checkpoint=uncased_L-12
+
+    python -m bert_tf.finetune --task=classification --train_file=reviews.csv \
+        --text_columns=review --label_column=stars --init_checkpoint=uncased_L-12
+
+    python -m bert_tf.finetune --task=squad --train_file=train-v2.0.json \
+        --dev_file=dev-v2.0.json --learning_rate=3e-5 --init_checkpoint=uncased_L-12
+
+    python -m bert_tf.finetune --task=ner --train_file=eng.train --dev_file=eng.testa \
+        --test_file=eng.testb --init_checkpoint=cased_L-12
+
+A checkpoint may be Google's, Hugging Face's, Model Garden's, KerasHub's or this library's. Without
+--dev_file a tenth of --train_file is held out to evaluate on. The weights of the best evaluation
+are kept in --model_dir, with the scores, the predictions, the worst errors and a confusion matrix;
+``bert_tf.load(MODEL_DIR)`` and ``python -m bert_tf.predict`` take it from there. A run that was
+stopped, however it was, goes on when the same command is given again.
+
+--sweep=paper tries the paper's batch sizes, rates and epochs, --restarts=5 five seeds; the best is
+kept. A run whose loss does not fall, or which predicts one thing only, is told.
+"""
+
+from absl import flags
+
+from bert_tf import command
+from bert_tf.finetuning import flag_definitions
+from bert_tf.finetuning.settings import settings_from_flags
+
+
+def main(argv: list[str]) -> None:
+    """Runs the command; ``argv`` holds the program's name alone."""
+    del argv
+    settings, ignored = settings_from_flags()
+    for sentence in ignored:
+        print(sentence)
+    # Only now: --help and wrong flags answer without loading TensorFlow.
+    from bert_tf.finetuning.run import run
+
+    run(settings)
+
+
+if __name__ == "__main__":
+    flag_definitions.define_flags()
+    # --help lists the flags of the module that is run, and these besides.
+    flags.adopt_module_key_flags(flag_definitions)
+    flags.adopt_module_key_flags(command)
+    command.run(main)

@@ -1,0 +1,129 @@
+"""What a fine-tuning starts from: a checkpoint's config, vocabulary and weights; what is frozen."""
+
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.files import read_json_object
+from bert_tf.interchange import description, weights
+from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec, Tokenization
+from bert_tf.interchange.load import load_with_report
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.interchange.tokenizer_files import read_tokenization
+from bert_tf.modeling.base import BertModel
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+from .run_directory import FineTuningDirectory
+from .settings import FineTuningSettings
+from .task import Task
+
+
+class Start(NamedTuple):
+    """What a run starts from, its weights not read yet.
+
+    Attributes:
+        config: the model's sizes.
+        tokenization: the vocabulary and its casing.
+        tokenizer: of these.
+        checkpoint: where the weights lie; ``None`` where a run goes on from its own state.
+    """
+
+    config: BertConfig
+    tokenization: Tokenization
+    tokenizer: BertTokenizer
+    checkpoint: Checkpoint | None
+
+
+def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> Start:
+    """Opens what a run starts from.
+
+    A run that has saved its state needs the checkpoint that it started from no more.
+
+    Raises:
+        ValueError: the checkpoint cannot be read, has no vocabulary, or fewer positions than
+            ``max_seq_length``.
+    """
+    if directory.has_state():
+        config = BertConfig.from_dict(read_json_object(directory.config), directory.config)
+        described = description.parse(read_json_object(directory.description), directory.path)
+        tokenization, notes = read_tokenization(directory.path, described.do_lower_case)
+        checkpoint = None
+    else:
+        checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
+        config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
+    if tokenization is None:
+        raise ValueError(
+            f"--init_checkpoint={settings.init_checkpoint} has no vocabulary ({' '.join(notes)}): "
+            "put its vocab.txt into the directory."
+        )
+    positions = config.max_position_embeddings
+    if settings.max_seq_length > positions:
+        raise ValueError(
+            f"--max_seq_length={settings.max_seq_length} is more than the {positions} positions "
+            f"that {settings.init_checkpoint} has embeddings for: give {positions} at most."
+        )
+    if settings.freeze > config.num_hidden_layers:
+        raise ValueError(
+            f"--freeze={settings.freeze} is more than the {config.num_hidden_layers} blocks of "
+            f"{settings.init_checkpoint}."
+        )
+    tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
+    return Start(config, tokenization, tokenizer, checkpoint)
+
+
+def model_spec(task: Task) -> ModelSpec:
+    """The model that a task trains, as a directory describes it."""
+    return ModelSpec(task.model_class.__name__, dict(task.model_arguments))
+
+
+def build_model(
+    settings: FineTuningSettings, task: Task, start: Start
+) -> tuple[BertModel, list[str]]:
+    """Makes the task's model with the start's weights; what the seed draws is drawn here.
+
+    A head of the checkpoint is gone on with only if it is the task's: of its kind and its labels.
+
+    Args:
+        settings: the seed, how much is frozen.
+        task: whose model.
+        start: from ``open_start``.
+
+    Returns:
+        The model, and sentences on what is new in it or was not used.
+
+    Raises:
+        ValueError: a weight of the encoder is missing, or has another shape.
+    """
+    keras.utils.set_random_seed(settings.seed)
+    sentences: list[str] = []
+    if start.checkpoint is None:
+        model = weights.build_model(start.config, model_spec(task))
+    else:
+        found, wanted = start.checkpoint, model_spec(task)
+        same_kind = found.model.class_name == wanted.class_name
+        model, report = load_with_report(
+            found.path,
+            task.model_class,
+            max_seq_length=settings.max_seq_length,
+            allow_pickle=settings.allow_pickle,
+            new_head=not same_kind or found.labels != task.labels,
+            **task.model_arguments,
+        )
+        sentences = report.sentences(found.path)
+    _freeze(model, settings.freeze)
+    return model, sentences
+
+
+def _freeze(model: Any, blocks: int) -> None:
+    """Leaves the embeddings and the lowest blocks as they are; 0 blocks: nothing is left so."""
+    if blocks:
+        model.encoder.embeddings.trainable = False
+        for block in model.encoder.blocks[:blocks]:
+            block.trainable = False
+
+
+def device_type() -> str:
+    """``"GPU"`` where there is one, else ``"CPU"``: training is on one device."""
+    return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"

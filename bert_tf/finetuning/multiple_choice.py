@@ -1,0 +1,175 @@
+"""Multiple choice as a task of fine-tuning: which of K continuations follows a context."""
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_tf import features
+from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.pipelines import length_buckets
+from bert_tf.pipelines.multiple_choice import multiple_choice_examples
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.classification_metrics import accuracy
+from bert_tf.tasks.examples import ChoiceExample, Examples
+
+from .data_sets import DataSets
+from .inference import batch_outputs, log_softmax
+from .prediction_files import write_records
+from .task import Evaluation, Mistake, Task, worst_first
+
+
+class ChoiceTask(Task):
+    """Contexts with some continuations each, as SWAG's and CODAH's.
+
+    Source: Devlin et al. 2019, section 4.4: the loss is the cross-entropy of a softmax over the
+    choices.
+
+    Args:
+        name: for messages.
+        train: labelled examples; ``None`` where there is nothing to train on.
+        dev: by the set's name, labelled examples, to evaluate on.
+        test: by the set's name, examples to predict; labels they may have do not count. A set may
+            be empty.
+
+    Raises:
+        ValueError: as ``DataSets``, or an example to train or evaluate on has no label.
+    """
+
+    model_class = BertMultipleChoice
+    model_arguments: Mapping[str, Any] = {}
+    headline = "accuracy"
+
+    def __init__(
+        self,
+        name: str,
+        train: Examples[ChoiceExample] | None,
+        dev: Mapping[str, Examples[ChoiceExample]],
+        test: Mapping[str, Examples[ChoiceExample]],
+    ) -> None:
+        self.name = name
+        self.dev_sets, self.test_sets = tuple(dev), tuple(test)
+        self._data = DataSets(name, train, dev, test)
+        self._data.check_labelled(_find_fault)
+        self._tokenized = functools.cache(self._tokenize)
+
+    def training_examples(
+        self, tokenizer: BertTokenizer, max_seq_length: int
+    ) -> length_buckets.Examples:
+        """The training set's rows, (B, K, S), with labels (B,).
+
+        Raises:
+            ValueError: there is no training set; or as ``multiple_choice_examples``.
+        """
+        items = self._data.training_items()
+        return multiple_choice_examples(
+            tokenizer,
+            [item.context for item in items],
+            [item.choices for item in items],
+            labels=[item.label for item in items],
+            max_seq_length=max_seq_length,
+        )
+
+    def compile_arguments(self) -> dict[str, Any]:
+        """Cross-entropy, and accuracy."""
+        return {
+            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        }
+
+    def evaluate(
+        self,
+        model: BertModel,
+        tokenizer: BertTokenizer,
+        set_name: str,
+        *,
+        max_seq_length: int,
+        batch_size: int,
+    ) -> Evaluation:
+        """Accuracy; a mistake's loss is the negative log-likelihood of the right choice."""
+        items = self._data.items(set_name)
+        log_probabilities = self._predict(model, tokenizer, set_name, max_seq_length, batch_size)
+        chosen = log_probabilities.argmax(1)
+        labels = np.array([item.label for item in items])
+        losses = -log_probabilities[np.arange(len(items)), labels]
+        return Evaluation(
+            scores={"accuracy": accuracy(labels, chosen)},
+            constant=len(items) > 1 and bool(np.all(chosen == chosen[0])),
+            mistakes=[
+                Mistake(
+                    items[index].id,
+                    items[index].context,
+                    items[index].choices[labels[index]],
+                    items[index].choices[chosen[index]],
+                    float(losses[index]),
+                )
+                for index in worst_first(losses, chosen != labels)
+            ],
+        )
+
+    def write_predictions(
+        self,
+        model: BertModel,
+        tokenizer: BertTokenizer,
+        set_name: str,
+        folder: str,
+        *,
+        max_seq_length: int,
+        batch_size: int,
+        thresholds: Mapping[str, float],
+    ) -> list[str]:
+        """Writes ``SET.tsv``: id, the choice's number counted from 0, each choice's probability."""
+        items = self._data.items(set_name)
+        log_probabilities = self._predict(model, tokenizer, set_name, max_seq_length, batch_size)
+        path = os.path.join(folder, f"{set_name}.tsv")
+        write_records(
+            path,
+            (
+                {
+                    "id": item.id,
+                    "choice": int(row.argmax()),
+                    "probabilities": dict(enumerate(np.exp(row).tolist())),
+                }
+                for item, row in zip(items, log_probabilities, strict=True)
+            ),
+        )
+        return [path]
+
+    def _tokenize(
+        self, tokenizer: BertTokenizer, set_name: str, max_seq_length: int
+    ) -> length_buckets.Examples:
+        items = self._data.items(set_name)
+        return multiple_choice_examples(
+            tokenizer,
+            [item.context for item in items],
+            [item.choices for item in items],
+            max_seq_length=max_seq_length,
+        )
+
+    def _predict(
+        self,
+        model: BertModel,
+        tokenizer: BertTokenizer,
+        set_name: str,
+        max_seq_length: int,
+        batch_size: int,
+    ) -> np.ndarray:
+        """The choices' log-probabilities, (N, K)."""
+        items = self._data.items(set_name)
+        if not items:
+            return np.zeros([0, 0])
+        log_probabilities = np.empty([len(items), len(items[0].choices)])
+        examples = self._tokenized(tokenizer, set_name, max_seq_length)
+        for batch, logits in batch_outputs(model, examples, batch_size):
+            log_probabilities[batch[features.EXAMPLE_INDEX]] = log_softmax(logits)
+        return log_probabilities
+
+
+def _find_fault(item: ChoiceExample) -> str | None:
+    if item.label is None:
+        return f"the example {item.id} has no label: expected the number of the right choice"
+    return None

@@ -1,0 +1,230 @@
+"""Predictions for a file, by a fine-tuned model of any kind."""
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple, Protocol
+
+import bert_tf
+from bert_tf.files import replace_whole
+from bert_tf.finetuning.class_kinds import PROBABILITY
+from bert_tf.finetuning.prediction_files import AnswersWriter, ConllWriter, Record, RecordWriter
+from bert_tf.finetuning.prediction_inputs import Inputs, read_inputs
+from bert_tf.finetuning.predictor import Predictor
+from bert_tf.finetuning.task_file import TaskFile, read_task_file
+from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.modeling.base import BertModel
+from bert_tf.training.progress import Progress
+
+
+class Writer(Protocol):
+    """Writes records; one of ``prediction_files``."""
+
+    def write(self, record: Record) -> None:
+        """Writes one."""
+
+    def finish(self) -> None:
+        """Writes what comes behind the last."""
+
+
+_MAX_SEQ_LENGTH = {"squad": 384}
+_DEFAULT_LENGTH = 128
+_SHOWN_ROWS = 5
+# What --threshold is, by the kind.
+_THRESHOLDS = {"multilabel": PROBABILITY, "squad": "null"}
+# The kinds that a model is for; the first where nothing says which.
+_KINDS = {
+    "BertClassifier": ("classification", "multilabel"),
+    "BertRegressor": ("regression",),
+    "BertTokenClassifier": ("tagging",),
+    "BertMultipleChoice": ("multiple_choice",),
+    "BertSpanPredictor": ("squad",),
+}
+# Who writes an output, by its suffix; some are for one kind alone.
+_WRITERS: Mapping[str, Callable[[IO[bytes]], Writer]] = {
+    ".tsv": lambda file: RecordWriter(file, ".tsv"),
+    ".jsonl": lambda file: RecordWriter(file, ".jsonl"),
+    ".conll": ConllWriter,
+    ".json": AnswersWriter,
+}
+_ONLY_FOR = {".conll": "tagging", ".json": "squad"}
+
+
+class Predicted(NamedTuple):
+    """What was done.
+
+    Attributes:
+        num_examples: the examples predicted.
+        skipped: a sentence for each bad row that was left out.
+    """
+
+    num_examples: int
+    skipped: list[str]
+
+
+def predict_file(
+    model_dir: str,
+    input: str,
+    output: str | None = None,
+    *,
+    text_columns: Sequence[str] | None = None,
+    id_column: str | None = None,
+    encoding: str = "utf-8",
+    skip_bad_rows: bool = False,
+    threshold: float | None = None,
+    max_seq_length: int | None = None,
+    batch_size: int = 64,
+    allow_pickle: bool = False,
+) -> Predicted:
+    """Predicts every example of a file and writes the predictions in its order.
+
+    Args:
+        model_dir: what ``bert_tf.finetune`` left, or any checkpoint with a task's head that
+            ``bert_tf.load`` takes.
+        input: see ``prediction_inputs``. The whole is checked before the model is loaded.
+        output: the file to write, replaced where it exists: .tsv or .jsonl; for tagging .conll,
+            CoNLL's columns, and for squad .json, SQuAD's predictions. ``None``: standard output,
+            tab-separated; all else that is printed goes to standard error.
+        text_columns: the columns to read, instead of those that the model was trained with.
+        id_column: as for ``prediction_inputs.read_inputs``, and the next two.
+        encoding: see there.
+        skip_bad_rows: see there.
+        threshold: instead of the model's own: the least probability of a class that holds
+            (multilabel), or how far "no answer" has to exceed the best answer (squad).
+        max_seq_length: the most tokens of a row, instead of the training's.
+        batch_size: examples at once.
+        allow_pickle: whether ``pytorch_model.bin`` may be unpickled.
+
+    Raises:
+        ValueError: the model has no task's head or no vocabulary, the columns are not known, the
+            file has a bad row, or an argument does not fit.
+        OSError: a file cannot be read or written.
+    """
+    checkpoint = open_checkpoint(model_dir, allow_pickle)
+    task = _task(model_dir, checkpoint, threshold, max_seq_length)
+    suffix = _suffix(task, input, output)
+    standard_output = sys.stdout
+    # What is printed must not come between the predictions.
+    with contextlib.redirect_stdout(sys.stdout if output else sys.stderr):
+        inputs = read_inputs(
+            task,
+            input,
+            text_columns=text_columns,
+            id_column=id_column,
+            encoding=encoding,
+            skip_bad_rows=skip_bad_rows,
+        )
+        model = _load(model_dir, allow_pickle)
+        predictor = Predictor(task, model, _labels(checkpoint), batch_size)
+        with _opened(output, standard_output) as file:
+            _predict_all(predictor, inputs, _WRITERS[suffix](file))
+        _tell(inputs, output)
+    return Predicted(inputs.count, inputs.skipped)
+
+
+def _task(
+    model_dir: str, checkpoint: Checkpoint, threshold: float | None, max_seq_length: int | None
+) -> TaskFile:
+    """What the directory says of the task, or what can be told from the model; then the flags."""
+    class_name = checkpoint.model.class_name
+    kinds = _KINDS.get(class_name)
+    if kinds is None:
+        raise ValueError(
+            f"{model_dir} holds a {class_name}, which predicts for no task: fine-tune it with "
+            "python -m bert_tf.finetune, or name a directory that this left."
+        )
+    positions = checkpoint.config.max_position_embeddings
+    task = read_task_file(model_dir) if os.path.isdir(model_dir) or "://" in model_dir else None
+    if task is None:
+        kind = "multilabel" if checkpoint.multi_label else kinds[0]
+        length = min(_MAX_SEQ_LENGTH.get(kind, _DEFAULT_LENGTH), positions)
+        task = TaskFile(kind, model_dir, length, thresholds=checkpoint.thresholds)
+    elif task.kind not in kinds:
+        raise ValueError(
+            f"{model_dir} was trained for {task.kind} and holds a {class_name}: it is damaged; "
+            "fine-tune again."
+        )
+    if max_seq_length is not None:
+        if not 5 <= max_seq_length <= positions:
+            raise ValueError(
+                f"--max_seq_length={max_seq_length}: expected 5 to {positions}, the positions that "
+                f"{model_dir} has embeddings for."
+            )
+        task = dataclasses.replace(task, max_seq_length=max_seq_length)
+    if threshold is not None:
+        if task.kind not in _THRESHOLDS:
+            raise ValueError(
+                f"--threshold={threshold:g} means nothing to {task.kind}: it is for "
+                f"{' and '.join(_THRESHOLDS)}."
+            )
+        if task.options.get("with_null") is False:
+            raise ValueError(
+                f"--threshold={threshold:g}: {model_dir} was trained on questions that all have an "
+                "answer: leave the threshold out."
+            )
+        task = dataclasses.replace(task, thresholds={_THRESHOLDS[task.kind]: threshold})
+    return task
+
+
+def _suffix(task: TaskFile, input: str, output: str | None) -> str:
+    if output is None:
+        return ".tsv"
+    if os.path.realpath(output) == os.path.realpath(input):
+        raise ValueError(f"--output={output} is the file to read: name another.")
+    suffix = os.path.splitext(output)[1].lower()
+    expected = [name for name in _WRITERS if _ONLY_FOR.get(name, task.kind) == task.kind]
+    if suffix not in expected:
+        raise ValueError(
+            f"--output={output}: expected a name that ends in {' or '.join(expected)} for "
+            f"{task.kind}."
+        )
+    return suffix
+
+
+def _load(model_dir: str, allow_pickle: bool) -> BertModel:
+    model: BertModel = bert_tf.load(model_dir, allow_pickle=allow_pickle)
+    if model.preprocessor is None:
+        raise ValueError(f"{model_dir} has no vocabulary: put its vocab.txt into the directory.")
+    return model
+
+
+def _labels(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The classes' names; their numbers where the source does not name them."""
+    count = checkpoint.model.arguments.get("num_classes", 0)
+    return checkpoint.labels or tuple(str(number) for number in range(count))
+
+
+@contextlib.contextmanager
+def _opened(output: str | None, standard_output: Any) -> Iterator[IO[bytes]]:
+    if output is not None:
+        with replace_whole(output) as file:
+            yield file
+    else:
+        yield standard_output.buffer
+        standard_output.buffer.flush()
+
+
+def _predict_all(predictor: Predictor, inputs: Inputs, writer: Writer) -> None:
+    progress = Progress("Predicting", inputs.count, "examples")
+    done = 0
+    for items in inputs.chunks():
+        for record in predictor.records(items):
+            writer.write(record)
+        done += len(items)
+        progress.update(done)
+    writer.finish()
+    progress.close()
+
+
+def _tell(inputs: Inputs, output: str | None) -> None:
+    if inputs.skipped:
+        print(f"Left out {len(inputs.skipped):,} bad rows:")
+        for sentence in inputs.skipped[:_SHOWN_ROWS]:
+            print(f"  {sentence}")
+        if len(inputs.skipped) > _SHOWN_ROWS:
+            print(f"  and {len(inputs.skipped) - _SHOWN_ROWS:,} more")
+    if output is not None:
+        print(f"Predictions: {output}")

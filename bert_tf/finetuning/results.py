@@ -1,0 +1,135 @@
+"""What a fine-tuning prints: the data, a line for each evaluation, the scores, what comes next."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_tf.training.progress import duration
+
+from .run_directory import FineTuningDirectory
+from .task import Task
+
+_SHOWN_CLASSES = 10
+
+
+def score(value: float) -> str:
+    """A score for people: of three decimals, or of two where it counts to 100.
+
+    >>> score(0.86744), score(92.2)
+    ('0.867', '92.20')
+    """
+    return f"{value:.2f}" if abs(value) > 1 else f"{value:.3f}"
+
+
+def scores_line(headline: str, scores: Mapping[str, float]) -> str:
+    """Scores in one line, the one that decides first.
+
+    >>> scores_line("f1", {"accuracy": 0.5, "f1": 0.25})
+    'f1 0.250, accuracy 0.500'
+    """
+    names = sorted(scores, key=lambda name: name != headline)
+    return ", ".join(f"{name} {score(scores[name])}" for name in names)
+
+
+def evaluation_line(when: str, task: Task, scores: Mapping[str, float], *, is_best: bool) -> str:
+    """What is printed of an evaluation during the training."""
+    best = " (best so far)" if is_best else ""
+    return f"{when}: {task.dev_sets[0]} {scores_line(task.headline, scores)}{best}"
+
+
+def data_lines(task: Task, num_examples: int, num_too_long: int, max_seq_length: int) -> list[str]:
+    """What is printed of the data before the training."""
+    labels = ""
+    if task.labels:
+        shown = ", ".join(task.labels[:_SHOWN_CLASSES])
+        more = len(task.labels) - _SHOWN_CLASSES
+        labels = f", labels {shown}{f' and {more} more' if more > 0 else ''}"
+    evaluated = ", ".join(task.dev_sets) or "nothing"
+    predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
+    lines = [
+        f"Task: {task.name}, {num_examples:,} training examples{labels}; evaluated on: "
+        f"{evaluated}{predicted}."
+    ]
+    if num_too_long:
+        lines.append(
+            f"{num_too_long:,} of the training examples have more than {max_seq_length} tokens "
+            "(--max_seq_length)."
+        )
+    return lines
+
+
+# === A run's results ===
+
+
+def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
+    """Prints the results of a finished fine-tuning, and the commands that come next."""
+    if "configurations" in results:
+        print(sweep_table(results))
+        print(f"\nBest: {results['best_run']}, kept in {directory.path}")
+    best = results["best"]
+    trained = f"{results['steps']:,} steps"
+    if results["examples_per_second"]:
+        speed = f"{results['examples_per_second']:,.1f} examples/s"
+        trained += f", {duration(results['seconds'])}, {speed}"
+    print(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
+    for name, scores in results["scores"].items():
+        print(f"  {name:<16}{scores_line(results['headline'], scores)}")
+    for name, value in results["thresholds"].items():
+        print(f"  threshold {name}: {value:g}")
+    if results["collapsed"]:
+        print(
+            f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
+            "lower --learning_rate, or --optimizer=adamw."
+        )
+    for name, paths in results["files"].items():
+        print(f"\n{name}:")
+        for path in paths:
+            print(f"  {path}")
+    logs = directory.runs if "configurations" in results else directory.logs
+    print(
+        f"\nResults: {directory.results}\n\nWhat comes next:\n"
+        f"  python -m bert_tf.predict --model_dir={directory.path} --input=FILE\n"
+        f"  tensorboard --logdir {logs}\n"
+        f'  python -c "import bert_tf; model = bert_tf.load({directory.path!r})"'
+    )
+
+
+# === A sweep's table ===
+
+_COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
+
+
+def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The table of a sweep, its header first: a row for each configuration, the best first."""
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for entry in results["configurations"]:
+        rows.append(
+            (
+                str(entry["train_batch_size"]),
+                f"{entry['learning_rate']:g}",
+                str(entry["num_train_epochs"]),
+                str(entry["runs"]),
+                "-" if entry["mean"] is None else score(entry["mean"]),
+                "-" if entry["std"] is None else score(entry["std"]),
+                "-" if entry["best"] is None else score(entry["best"]),
+                "-" if entry["best_seed"] is None else str(entry["best_seed"]),
+                str(entry["collapsed"]),
+            )
+        )
+    return rows
+
+
+def sweep_table(results: Mapping[str, Any]) -> str:
+    """The table for people, and the collapsed runs by name."""
+    rows = table_rows(results)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    lines = [f"{results['headline']} on {results['dev_set']}:"]
+    lines += ["  " + _aligned(row, widths) for row in rows]
+    collapsed = [run for run in results["runs"] if run["collapsed"]]
+    if collapsed:
+        lines.append("Collapsed:")
+        lines += [f"  {run['name']}: {run['collapsed']}" for run in collapsed]
+    return "\n".join(lines)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))

@@ -1,0 +1,55 @@
+"""The directory of a fine-tuning."""
+
+import os
+
+import tensorflow as tf
+
+from bert_tf.training.run_directory import RunDirectory
+
+
+class FineTuningDirectory(RunDirectory):
+    """The paths of a fine-tuning's ``--model_dir``; ``bert_tf.load`` takes it.
+
+    | path              | what                                                              |
+    |-------------------|-------------------------------------------------------------------|
+    | flags.json        | every resolved setting of the run                                 |
+    | inputs.json       | fingerprints of the data that the run was started with            |
+    | vocab.txt         | the vocabulary, one piece a line                                  |
+    | bert_config.json  | the model's sizes                                                 |
+    | model.json        | the model's class, labels, thresholds and casing                  |
+    | task.json         | what ``bert_tf.predict`` needs besides: columns, lengths          |
+    | checkpoints/      | the weights of the best evaluation                                |
+    | last/             | the whole state at the newest save, to go on from                 |
+    | logs/             | TensorBoard's event files                                         |
+    | dev/, test/, ...  | by set: predictions, worst errors, confusion matrix               |
+    | skipped_rows.txt  | the bad rows that were left out                                   |
+    | runs/             | of a sweep: a directory like this for each run                    |
+    | results.json      | the scores; written last, so it says the run is whole             |
+    | results.tsv       | of a sweep: its table                                             |
+
+    Args:
+        path: the model directory, local or on any file system that TensorFlow reads.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.last = os.path.join(path, "last")
+        self.task = os.path.join(path, "task.json")
+        self.skipped_rows = os.path.join(path, "skipped_rows.txt")
+        self.runs = os.path.join(path, "runs")
+        self.table = os.path.join(path, "results.tsv")
+
+    def set_folder(self, set_name: str) -> str:
+        """Where what belongs to a set is put."""
+        return os.path.join(self.path, set_name)
+
+    def has_state(self) -> bool:
+        """Whether the training has saved a state to go on from."""
+        return bool(tf.io.gfile.glob(os.path.join(self.last, "step-*", "manifest.json")))
+
+    def has_checkpoint(self) -> bool:
+        """Whether the training, or one of a sweep, has saved anything."""
+        if super().has_checkpoint() or self.has_state():
+            return True
+        below = ("results.json", "last/step-*/manifest.json")
+        return any(tf.io.gfile.glob(os.path.join(self.runs, "*", name)) for name in below)

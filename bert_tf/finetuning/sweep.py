@@ -1,0 +1,225 @@
+"""Several runs of one task: the paper's grid, other seeds; a table of them, and the best kept."""
+
+import dataclasses
+import itertools
+import os
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.files import read_json, replace_whole, write_json
+from bert_tf.interchange.load import load_with_report
+from bert_tf.training import checkpoints
+
+from .collapse import DivergedError
+from .results import score, table_rows
+from .run import Material, Trained, describe, evaluate_all, train, write_outputs
+from .run_directory import FineTuningDirectory
+from .settings import MAY_DIFFER, FineTuningSettings
+
+# Source: Devlin et al. 2019, appendix A.3.
+_PAPER = {
+    "train_batch_size": (16, 32),
+    "learning_rate": (5e-5, 3e-5, 2e-5),
+    "num_train_epochs": (2, 3, 4),
+}
+_CONFIGURATION = tuple(_PAPER)
+
+
+def plan_runs(settings: FineTuningSettings) -> list[tuple[str, FineTuningSettings]]:
+    """The runs of a sweep and of restarts: each one's name and settings.
+
+    The seeds of one configuration follow each other. What is held out is drawn by the first seed
+    for all of them.
+    """
+    grid = _PAPER if settings.sweep else {n: (getattr(settings, n),) for n in _CONFIGURATION}
+    runs = []
+    for values in itertools.product(*(grid[name] for name in _CONFIGURATION)):
+        batch_size, rate, epochs = values
+        for restart in range(settings.restarts):
+            seed = (settings.seed + restart) % 2**32
+            name = f"batch{batch_size}_rate{rate:g}_epochs{epochs}_seed{seed}"
+            chosen = dict(zip(_CONFIGURATION, values, strict=True))
+            run = dataclasses.replace(
+                settings,
+                **chosen,
+                seed=seed,
+                sweep=None,
+                restarts=1,
+                model_dir=os.path.join(FineTuningDirectory(settings.model_dir).runs, name),
+            )
+            runs.append((name, run))
+    return runs
+
+
+def run_sweep(
+    settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
+) -> dict[str, Any]:
+    """Makes the runs that are left, and puts the best one's files into the directory itself.
+
+    The runs share what was read and tokenised. Of all but the best so far the weights are deleted
+    as soon as a run has ended.
+
+    Returns:
+        The results: of the best run, and of all.
+
+    Raises:
+        ValueError: every run diverged; or as ``run.run``.
+        KeyboardInterrupt: as ``run.run``; runs that have ended are not repeated.
+    """
+    planned = plan_runs(settings)
+    ended: list[dict[str, Any]] = []
+    for number, (name, run_settings) in enumerate(planned, start=1):
+        print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
+        run_directory = FineTuningDirectory(run_settings.model_dir)
+        results = _finish_run(run_settings, run_directory, material)
+        ended.append({**results, "name": name, **_configuration(run_settings)})
+        _say(ended[-1], material)
+        _delete_weights_but_of(_best(ended, material), ended, directory)
+    best = _best(ended, material)
+    if best is None:
+        raise ValueError(
+            f"Every run diverged; the last: {ended[-1]['collapsed']}. Lower --learning_rate and "
+            "name another --model_dir."
+        )
+    results = {
+        **best,
+        "best_run": best["name"],
+        "dev_set": material.source.task.dev_sets[0],
+        "configurations": summarise(ended, material.source.task.dev_sets[0]),
+        "runs": [{k: v for k, v in run.items() if k != "evaluations"} for run in ended],
+    }
+    with replace_whole(directory.table) as file:
+        file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
+    best_settings = dict(planned)[best["name"]]
+    results["files"] = _put_in_place(best_settings, directory, material, best)
+    return results
+
+
+def _configuration(settings: FineTuningSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in (*_CONFIGURATION, "seed")}
+
+
+def _finish_run(
+    settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
+) -> dict[str, Any]:
+    directory.create()
+    directory.check_settings(settings.to_dict(), MAY_DIFFER)
+    if tf.io.gfile.exists(directory.results):
+        results: dict[str, Any] = read_json(directory.results)
+        return results
+    directory.check_inputs(material.source.fingerprints)
+    # The graphs of the run before, and Keras' names.
+    keras.backend.clear_session()
+    try:
+        results = train(settings, directory, material).results
+    except DivergedError as error:
+        task = material.source.task
+        results = {
+            "task": task.name,
+            "headline": task.headline,
+            "scores": {},
+            "collapsed": str(error).split(":")[0],
+        }
+    write_json(directory.results, results)
+    return results
+
+
+def _headline(run: dict[str, Any], dev_set: str) -> float:
+    value: float = run["scores"][dev_set][run["headline"]]
+    return value
+
+
+def _best(runs: Sequence[dict[str, Any]], material: Material) -> dict[str, Any] | None:
+    dev_set = material.source.task.dev_sets[0]
+    scored = [run for run in runs if run["scores"]]
+    return max(scored, key=lambda run: _headline(run, dev_set), default=None)
+
+
+def _say(run: dict[str, Any], material: Material) -> None:
+    told = "no score"
+    if run["scores"]:
+        value = _headline(run, material.source.task.dev_sets[0])
+        told = f"{run['headline']} {score(value)}"
+    collapsed = f"; COLLAPSED: {run['collapsed']}" if run["collapsed"] else ""
+    print(f"{run['name']}: {told}{collapsed}", flush=True)
+
+
+def _delete_weights_but_of(
+    best: dict[str, Any] | None, runs: Sequence[dict[str, Any]], directory: FineTuningDirectory
+) -> None:
+    for run in runs:
+        folder = FineTuningDirectory(os.path.join(directory.runs, run["name"]))
+        paths = [folder.last]
+        if best is None or run["name"] != best["name"]:
+            paths.append(folder.checkpoints)
+        for path in paths:
+            if tf.io.gfile.exists(path):
+                tf.io.gfile.rmtree(path)
+
+
+def _put_in_place(
+    settings: FineTuningSettings,
+    directory: FineTuningDirectory,
+    material: Material,
+    best: dict[str, Any],
+) -> dict[str, list[str]]:
+    run_directory = FineTuningDirectory(settings.model_dir)
+    # Where an earlier process was stopped behind this function's end, they are here already.
+    there = run_directory if run_directory.has_checkpoint() else directory
+    model, _ = load_with_report(
+        there.path,
+        material.source.task.model_class,
+        max_seq_length=settings.max_seq_length,
+        **material.source.task.model_arguments,
+    )
+    describe(settings, directory, material, best["thresholds"])
+    weights = {f"model/{weight.path}": weight for weight in model.weights}
+    checkpoints.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
+    if tf.io.gfile.exists(run_directory.checkpoints):
+        tf.io.gfile.rmtree(run_directory.checkpoints)
+    trained = Trained(model, evaluate_all(settings, material, model), best)
+    return write_outputs(settings, directory, material, trained)
+
+
+def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:
+    """A sweep's configurations, the one of the best mean first.
+
+    Args:
+        runs: each with its configuration, seed, ``scores`` and ``collapsed``.
+        dev_set: the set that decides.
+
+    Returns:
+        For each configuration: the number of ``runs``; ``mean``, ``std`` (of the sample, n - 1;
+        ``None`` for one run) and ``best`` of the headline over the runs that have a score, with
+        the ``best_seed``; how many runs ``collapsed``; ``means`` of every score.
+    """
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run[name] for name in _CONFIGURATION), []).append(run)
+    entries = []
+    for configuration, members in groups.items():
+        scored = [run for run in members if run["scores"]]
+        values = [_headline(run, dev_set) for run in scored]
+        best = max(scored, key=lambda run: _headline(run, dev_set), default=None)
+        names = scored[0]["scores"][dev_set] if scored else ()
+        entries.append(
+            {
+                **dict(zip(_CONFIGURATION, configuration, strict=True)),
+                "runs": len(members),
+                "mean": statistics.fmean(values) if values else None,
+                "std": statistics.stdev(values) if len(values) > 1 else None,
+                "best": max(values, default=None),
+                "best_seed": best["seed"] if best else None,
+                "collapsed": sum(bool(run["collapsed"]) for run in members),
+                "means": {
+                    name: statistics.fmean(run["scores"][dev_set][name] for run in scored)
+                    for name in names
+                },
+            }
+        )
+    entries.sort(key=lambda entry: (entry["mean"] is None, -(entry["mean"] or 0.0)))
+    return entries

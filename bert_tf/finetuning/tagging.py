@@ -1,0 +1,280 @@
+"""Tagging as a task of fine-tuning: named entities, or any other tag for each word."""
+
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_tf import features
+from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.pipelines import length_buckets
+from bert_tf.pipelines.tagging import tagging_examples
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.classification_metrics import accuracy, confusion_matrix
+from bert_tf.tasks.entities import entity_scores, find_entities
+from bert_tf.tasks.examples import Examples, TaggedExample
+
+from .data_sets import DataSets
+from .inference import batch_outputs, log_softmax
+from .tagging_files import write_columns, write_entity_scores
+from .task import Evaluation, Mistake, Task, worst_first
+
+_ENTITY_TAG = re.compile("O|[BI]-.+")
+_NO_ENTITY = "(none)"
+
+
+class TaggingTask(Task):
+    """Sentences of words with a tag each.
+
+    Where the labels are those of entities (O, B-TYPE, I-TYPE; IOB1 or IOB2), entities are scored:
+    ``f1``, ``precision`` and ``recall`` over all, ``f1_TYPE`` of each type, and ``accuracy``, the
+    share of words with the right tag. Of other tags, as parts of speech, it is ``accuracy`` and
+    ``macro_f1``, the mean F1 of the tags that are true or predicted somewhere.
+
+    Source: Devlin et al. 2019, section 5.3: no layer joins neighbouring tags, and each word is
+    tagged at its first piece. The loss is the mean cross-entropy of a batch's words.
+
+    Args:
+        name: for messages.
+        train: tagged sentences; ``None`` where there is nothing to train on.
+        dev: by the set's name, tagged sentences, to evaluate on.
+        test: by the set's name, sentences to predict. A set may be empty.
+        document_context: whether a row is filled with its sentence's neighbours in the document.
+        labels: the tags in the order of their ids; by default those of ``train``, or, without it,
+            of the first set that has any.
+
+    Raises:
+        ValueError: as ``DataSets``; there are no labels; or a sentence to train or evaluate on has
+            no tags, or one that is none of the labels.
+    """
+
+    model_class = BertTokenClassifier
+
+    def __init__(
+        self,
+        name: str,
+        train: Examples[TaggedExample] | None,
+        dev: Mapping[str, Examples[TaggedExample]],
+        test: Mapping[str, Examples[TaggedExample]],
+        *,
+        document_context: bool = False,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.dev_sets, self.test_sets = tuple(dev), tuple(test)
+        self._data = DataSets(name, train, dev, test)
+        sets = [*([train] if train else []), *dev.values(), *test.values()]
+        self.labels = tuple(labels) or next((kept.labels for kept in sets if kept.labels), ())
+        if not self.labels:
+            raise ValueError(f"{name} has no labels: expected the names of the tags.")
+        self.model_arguments = {"num_classes": len(self.labels)}
+        self._ids = {label: number for number, label in enumerate(self.labels)}
+        self._data.check_labelled(self._find_fault)
+        self._has_entities = set(self.labels) != {"O"} and all(
+            _ENTITY_TAG.fullmatch(label) for label in self.labels
+        )
+        self.headline = "f1" if self._has_entities else "accuracy"
+        self._document_context = document_context
+        self._tokenized = functools.cache(self._tokenize)
+
+    def training_examples(
+        self, tokenizer: BertTokenizer, max_seq_length: int
+    ) -> length_buckets.Examples:
+        """The training set's rows, with labels (B, S).
+
+        Raises:
+            ValueError: there is no training set; or as ``tagging_examples``.
+        """
+        items = self._data.training_items()
+        tags = [self._tag_ids(item) for item in items]
+        return self._rows(tokenizer, items, max_seq_length, tags)
+
+    def compile_arguments(self) -> dict[str, Any]:
+        """Cross-entropy, the mean over the words that are tagged."""
+        return {
+            "loss": keras.losses.SparseCategoricalCrossentropy(
+                from_logits=True, ignore_class=features.NO_LABEL
+            )
+        }
+
+    def evaluate(
+        self,
+        model: BertModel,
+        tokenizer: BertTokenizer,
+        set_name: str,
+        *,
+        max_seq_length: int,
+        batch_size: int,
+    ) -> Evaluation:
+        """Scores; a mistake is a sentence, its loss the sum of its words'.
+
+        A mistake of entities shows all that are in the sentence, of other tags the wrong words.
+        """
+        items = self._data.items(set_name)
+        true = np.concatenate([self._tag_ids(item) for item in items])
+        predicted, losses = self._predict(
+            model, tokenizer, set_name, max_seq_length, batch_size, true
+        )
+        tags = self._tags_by_sentence(items, predicted)
+        confusion = confusion_matrix(true, predicted, len(self.labels))
+        scores = {"accuracy": accuracy(true, predicted)}
+        if self._has_entities:
+            entities = entity_scores([item.tags or () for item in items], tags)
+            scores = {
+                "f1": entities.overall.f1,
+                "precision": entities.overall.precision,
+                "recall": entities.overall.recall,
+                **{f"f1_{kind}": score.f1 for kind, score in entities.by_type.items()},
+                **scores,
+            }
+        else:
+            scores["macro_f1"] = _macro_f1(confusion)
+        read, show = (
+            (find_entities, _show_entities) if self._has_entities else (tuple, _show_differences)
+        )
+        wrong = [
+            read(item.tags or ()) != read(found) for item, found in zip(items, tags, strict=True)
+        ]
+        sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
+        sums = np.bincount(sentence, losses)
+        return Evaluation(
+            scores=scores,
+            constant=len(predicted) > 1 and bool(np.all(predicted == predicted[0])),
+            mistakes=[
+                Mistake(
+                    items[index].id,
+                    " ".join(items[index].words),
+                    *show(items[index], tags[index]),
+                    float(sums[index]),
+                )
+                for index in worst_first(sums, np.array(wrong))
+            ],
+            confusion=confusion,
+        )
+
+    def write_predictions(
+        self,
+        model: BertModel,
+        tokenizer: BertTokenizer,
+        set_name: str,
+        folder: str,
+        *,
+        max_seq_length: int,
+        batch_size: int,
+        thresholds: Mapping[str, float],
+    ) -> list[str]:
+        """Writes ``SET.conll`` and, of entities to evaluate on, ``SET_entities.tsv``.
+
+        ``tagging_files`` says what they hold.
+        """
+        items = self._data.items(set_name)
+        predicted, _ = self._predict(model, tokenizer, set_name, max_seq_length, batch_size)
+        tags = self._tags_by_sentence(items, predicted)
+        columns = os.path.join(folder, f"{set_name}.conll")
+        write_columns(columns, items, tags)
+        if not self._has_entities or set_name not in self.dev_sets:
+            return [columns]
+        table = os.path.join(folder, f"{set_name}_entities.tsv")
+        write_entity_scores(table, items, tags)
+        return [columns, table]
+
+    def _find_fault(self, item: TaggedExample) -> str | None:
+        if item.tags is None:
+            return f"the sentence {item.id} has no tags: expected one for each word"
+        unknown = next((tag for tag in item.tags if tag not in self._ids), None)
+        if unknown is None:
+            return None
+        return f"the sentence {item.id}: expected tags {', '.join(self.labels)}, got {unknown!r}"
+
+    def _tag_ids(self, item: TaggedExample) -> list[int]:
+        return [self._ids[tag] for tag in item.tags or ()]
+
+    def _tags_by_sentence(
+        self, items: Sequence[TaggedExample], predicted: np.ndarray
+    ) -> list[list[str]]:
+        tags = iter(predicted.tolist())
+        return [[self.labels[next(tags)] for _ in item.words] for item in items]
+
+    def _rows(
+        self,
+        tokenizer: BertTokenizer,
+        items: Sequence[TaggedExample],
+        max_seq_length: int,
+        tags: Sequence[Sequence[int]] | None = None,
+    ) -> length_buckets.Examples:
+        return tagging_examples(
+            tokenizer,
+            [item.words for item in items],
+            tags=tags,
+            documents=[item.document for item in items] if self._document_context else None,
+            max_seq_length=max_seq_length,
+        )
+
+    def _tokenize(
+        self, tokenizer: BertTokenizer, set_name: str, max_seq_length: int
+    ) -> length_buckets.Examples:
+        return self._rows(tokenizer, self._data.items(set_name), max_seq_length)
+
+    def _predict(
+        self,
+        model: BertModel,
+        tokenizer: BertTokenizer,
+        set_name: str,
+        max_seq_length: int,
+        batch_size: int,
+        true: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """For all words of all sentences, (W,) each: the likeliest tag, and the true one's loss.
+
+        Without ``true`` the losses are 0.
+        """
+        items = self._data.items(set_name)
+        begins = np.cumsum([0, *(len(item.words) for item in items)])
+        predicted = np.zeros(begins[-1], np.int64)
+        losses = np.zeros(begins[-1])
+        if not items:
+            return predicted, losses
+        examples = self._tokenized(tokenizer, set_name, max_seq_length)
+        for batch, logits in batch_outputs(model, examples, batch_size):
+            tagged = batch[features.WORD_INDEX] >= 0
+            sentences = np.broadcast_to(batch[features.EXAMPLE_INDEX][:, None], tagged.shape)
+            words = begins[sentences[tagged]] + batch[features.WORD_INDEX][tagged]
+            predicted[words] = logits[tagged].argmax(1)
+            if true is not None:
+                losses[words] = -log_softmax(logits[tagged])[np.arange(len(words)), true[words]]
+        return predicted, losses
+
+
+def _macro_f1(confusion: np.ndarray) -> float:
+    """The mean F1 of the classes that are true or predicted somewhere."""
+    occurrences = confusion.sum(0) + confusion.sum(1)
+    occurring = occurrences > 0
+    return float(np.mean(2 * np.diag(confusion)[occurring] / occurrences[occurring]))
+
+
+def _show_entities(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
+    """The true and the predicted entities."""
+    expected, found = (
+        "; ".join(
+            f"{kind}: {' '.join(item.words[start:end])}"
+            for kind, start, end in find_entities(column)
+        )
+        for column in (item.tags or (), tags)
+    )
+    return expected or _NO_ENTITY, found or _NO_ENTITY
+
+
+def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
+    """The words whose tags are wrong, with their true and with their predicted ones."""
+    true = item.tags or ()
+    wrong = [index for index, tag in enumerate(tags) if tag != true[index]]
+    expected, found = (
+        " ".join(f"{item.words[index]}/{column[index]}" for index in wrong)
+        for column in (true, tags)
+    )
+    return expected, found

@@ -1,0 +1,298 @@
+"""One training: ``compile`` and ``fit`` on one device, evaluated, saved, resumed exactly."""
+
+import collections
+import time
+from typing import Any
+
+import keras
+
+from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.dropout import seed_variables
+from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.training import checkpoints
+from bert_tf.training.interruption import Interruption
+from bert_tf.training.optimizers import create_optimizer
+from bert_tf.training.progress import Progress
+from bert_tf.training.schedules import WarmupLinearDecay
+from bert_tf.training.summaries import Summaries
+
+from .collapse import LossCurve
+from .model import device_type
+from .results import evaluation_line
+from .run_directory import FineTuningDirectory
+from .settings import FineTuningSettings
+from .task import Evaluation, Task
+from .training_state import TrainingState
+
+_CLIP_NORM = 1.0
+_REPORT_SECONDS = 1.0
+_SHOWN_STEPS = 20  # the loss of a step or two says little
+# On a CPU ragged batches cost nothing; elsewhere each new length is compiled for.
+_LENGTH_MULTIPLE = {"CPU": 1, "GPU": 16}
+
+
+class Training:
+    """A model in training, by ``fit``.
+
+    Batches, order, dropout and so the weights are functions of the settings alone: a training that
+    was stopped at any step and goes on ends as one that was not, bit for bit.
+
+    Args:
+        settings: rate, batch size, epochs and so on.
+        task: gives the loss and evaluates.
+        model: built, with the weights to start from; compiled here.
+        tokenizer: the task's examples are tokenised with it.
+        examples: to train on.
+        directory: where the best weights and the last state go.
+    """
+
+    def __init__(
+        self,
+        settings: FineTuningSettings,
+        task: Task,
+        model: BertModel,
+        tokenizer: BertTokenizer,
+        examples: Examples,
+        directory: FineTuningDirectory,
+    ) -> None:
+        self.settings = settings
+        self.task = task
+        self.model = model
+        self.tokenizer = tokenizer
+        self.examples = examples
+        self.directory = directory
+        self.interruption = Interruption()
+        self._summaries = Summaries(directory.logs)
+        self.steps_per_epoch = examples.num_batches(settings.train_batch_size)
+        self.total_steps = self.steps_per_epoch * settings.num_train_epochs
+        self._schedule = WarmupLinearDecay(
+            settings.learning_rate,
+            int(settings.warmup_proportion * self.total_steps),
+            self.total_steps,
+        )
+        optimizer = create_optimizer(
+            settings.optimizer,
+            self._schedule,
+            model.trainable_variables,
+            global_clipnorm=_CLIP_NORM,
+        )
+        self._weights = {f"model/{weight.path}": weight for weight in model.weights}
+        self._variables = {
+            **self._weights,
+            **{f"model/{seed.path}": seed for seed in seed_variables(model)},
+            **{f"optimizer/{variable.path}": variable for variable in optimizer.variables},
+        }
+        self.state = TrainingState(0, LossCurve(self.total_steps))
+        self._recent: collections.deque[float] = collections.deque(maxlen=_SHOWN_STEPS)
+        self._saved_step = -1
+        self._saved_at = time.monotonic()
+        # Shapes differ from batch to batch: XLA would compile each.
+        model.compile(optimizer=optimizer, jit_compile=False, **task.compile_arguments())
+
+    # --- Training --------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Trains what is left and puts the best weights into the model.
+
+        Raises:
+            DivergedError: the loss is no number.
+            KeyboardInterrupt: a signal asked to stop; the state is saved.
+        """
+        self._restore()
+        with self.interruption:
+            if not self.has_ended():
+                progress = Progress("Training", self.total_steps, "steps", self.state.step)
+                while not self.has_ended():
+                    self._fit(progress)
+                progress.close()
+        checkpoints.restore_latest(self.directory.checkpoints, self._weights)
+
+    def _fit(self, progress: Progress) -> None:
+        """Fits to the end; or, where that is not an epoch's first step, to this epoch's end."""
+        settings, steps = self.settings, self.steps_per_epoch
+        epoch, done = divmod(self.state.step, steps)
+        batches = self.examples.training_batches(
+            settings.train_batch_size,
+            epochs=settings.num_train_epochs,
+            seed=settings.seed,
+            first_step=self.state.step,
+            length_multiple=_LENGTH_MULTIPLE[device_type()],
+        )
+        self.model.fit(
+            batches,
+            initial_epoch=epoch,
+            epochs=epoch + 1 if done else settings.num_train_epochs,
+            steps_per_epoch=steps - done,
+            shuffle=False,
+            verbose=0,
+            callbacks=[_AfterEachStep(self, progress)],
+        )
+
+    def has_ended(self) -> bool:
+        """Whether all steps are made, or the best evaluation is too old to go on."""
+        patience = self.settings.early_stopping_epochs * self.steps_per_epoch
+        waited = self.state.step - self.state.best_step
+        stopped = patience and self.state.evaluations and waited >= patience
+        return self.state.step >= self.total_steps or bool(stopped)
+
+    # --- What follows a step -----------------------------------------------------------------
+
+    def is_epochs_end(self) -> bool:
+        """Whether the newest step was an epoch's last."""
+        return self.state.step % self.steps_per_epoch == 0
+
+    def is_evaluation_due(self) -> bool:
+        """Whether the newest step is to be followed by an evaluation."""
+        every = self.settings.eval_steps
+        return self.is_epochs_end() or bool(every and self.state.step % every == 0)
+
+    def is_save_due(self) -> bool:
+        """Whether the newest step is to be followed by a save."""
+        minutes = (time.monotonic() - self._saved_at) / 60
+        return (
+            self.is_epochs_end()
+            or self.interruption.requested
+            or minutes >= self.settings.save_checkpoints_minutes
+        )
+
+    def evaluate(self) -> str | None:
+        """Evaluates on the first dev set and keeps the weights if they are the best so far.
+
+        Returns:
+            A line to print; ``None`` where nothing is evaluated on.
+        """
+        state = self.state
+        if not self.task.dev_sets:
+            self._keep_weights()
+            return None
+        evaluation = evaluate_on(
+            self.settings, self.task, self.model, self.tokenizer, self.task.dev_sets[0]
+        )
+        scores = {name: float(score) for name, score in evaluation.scores.items()}
+        headline = self.task.headline
+        best = [e["scores"][headline] for e in state.evaluations if e["step"] == state.best_step]
+        is_best = not best or scores[headline] > best[0]
+        state.evaluations.append(
+            {"step": state.step, "scores": scores, "constant": bool(evaluation.constant)}
+        )
+        if is_best:
+            self._keep_weights()
+        self._summaries.write("eval", state.step, scores)
+        epoch = state.step / self.steps_per_epoch
+        return evaluation_line(f"Epoch {epoch:.3g}", self.task, scores, is_best=is_best)
+
+    def _keep_weights(self) -> None:
+        self.state.best_step = self.state.step
+        checkpoints.save(self.directory.checkpoints, self.state.step, self._weights, {}, keep=1)
+
+    def save(self) -> None:
+        """Saves all that going on needs."""
+        if self.state.step != self._saved_step:
+            checkpoints.save(
+                self.directory.last,
+                self.state.step,
+                self._variables,
+                self.state.to_dict(),
+                keep=1,
+            )
+        self._saved_step = self.state.step
+        self._saved_at = time.monotonic()
+
+    def _restore(self) -> None:
+        restored = checkpoints.restore_latest(self.directory.last, self._variables)
+        if restored is None:
+            return
+        for warning in restored.warnings:
+            print(warning)
+        self.state = TrainingState.from_dict(restored.extra)
+        self._saved_step = restored.step
+        if not self.has_ended():
+            print(f"Going on from the state saved at step {restored.step:,}.", flush=True)
+
+    def report(self, progress: Progress, losses: list[float]) -> None:
+        """Shows the newest steps, and writes them for TensorBoard."""
+        self._recent.extend(losses)
+        loss = sum(losses) / len(losses)
+        rate = float(self._schedule(self.state.step))
+        figures = {"loss": loss, "learning_rate": rate}
+        shown = {"loss": f"{sum(self._recent) / len(self._recent):.3f}"}
+        if self.state.seconds:
+            per_second = self.state.examples / self.state.seconds
+            figures["examples_per_second"] = per_second
+            shown["examples/s"] = f"{per_second:,.0f}"
+        progress.update(self.state.step, shown)
+        self._summaries.write("train", self.state.step, figures)
+
+
+class _AfterEachStep(keras.callbacks.Callback):
+    """Counts the steps, shows them, and evaluates and saves where that is due."""
+
+    def __init__(self, training: Training, progress: Progress) -> None:
+        super().__init__()
+        self._training = training
+        self._progress = progress
+        # Losses as tensors: read one by one, each would wait for the device.
+        self._losses: list[Any] = []
+        self._reported = time.monotonic()
+        self._step_began: float | None = None
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        # Keras gives the mean of the epoch so far; of one step it is that step's loss.
+        self.model.reset_metrics()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        training, state = self._training, self._training.state
+        self._losses.append(logs["loss"])
+        state.step += 1
+        evaluates, saves = training.is_evaluation_due(), training.is_save_due()
+        now = time.monotonic()
+        if evaluates or saves or now - self._reported >= _REPORT_SECONDS:
+            self._report()
+        if self._step_began is not None:  # the first step of a process is mostly tracing
+            state.seconds += time.monotonic() - self._step_began
+            state.examples += self._examples_of(state.step)
+        if evaluates:
+            line = training.evaluate()
+            if line is not None:
+                self._progress.say(line)
+        if saves:
+            training.save()
+        if training.interruption.requested:
+            self._progress.close()
+            print(f"Stopped at step {state.step:,}. The same command goes on from there.")
+            raise KeyboardInterrupt
+        if training.has_ended():
+            self.model.stop_training = True
+        self._step_began = time.monotonic()
+
+    def _report(self) -> None:
+        state, losses = self._training.state, [float(loss) for loss in self._losses]
+        for step, loss in enumerate(losses, start=state.step - len(losses)):
+            state.curve.add(step, loss)
+        self._training.report(self._progress, losses)
+        self._losses = []
+        self._reported = time.monotonic()
+
+    def _examples_of(self, step: int) -> int:
+        """How many examples a step had, counted from 1."""
+        size, total = self._training.settings.train_batch_size, len(self._training.examples)
+        place = (step - 1) % self._training.steps_per_epoch
+        return min(size, total - place * size)
+
+
+def evaluate_on(
+    settings: FineTuningSettings,
+    task: Task,
+    model: BertModel,
+    tokenizer: BertTokenizer,
+    set_name: str,
+) -> Evaluation:
+    """Evaluates a task's model on one of its dev sets, as the settings say."""
+    return task.evaluate(
+        model,
+        tokenizer,
+        set_name,
+        max_seq_length=settings.max_seq_length,
+        batch_size=settings.eval_batch_size,
+    )

@@ -1,0 +1,125 @@
+"""A tiny checkpoint and small files, and the command on them, for the tests of this folder."""
+
+import json
+import random
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+from bert_tf.config import BertConfig
+from bert_tf.finetuning import flag_definitions
+from bert_tf.finetuning.settings import settings_from_flags
+from bert_tf.interchange import model_directory
+from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
+from bert_tf.training import checkpoints
+
+WORDS = ("good", "fine", "bad", "poor", "the", "a", "film", "plot", "was", "is", "and", "so")
+VOCAB = (*SPECIAL_TOKENS, *WORDS)
+TINY = BertConfig(
+    vocab_size=len(VOCAB),
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=32,
+)
+
+
+def write_checkpoint(folder, config=TINY, seed=1):
+    """An encoder with random weights, as a directory of this library."""
+    keras.utils.set_random_seed(seed)
+    encoder = BertEncoder(config)
+    model_directory.write_description(
+        str(folder),
+        config,
+        ModelSpec("BertEncoder", {"pooler": True}),
+        tokenization=Tokenization(VOCAB, True),
+    )
+    weights = {f"model/{weight.path}": weight for weight in encoder.weights}
+    checkpoints.save(str(folder / "checkpoints"), 0, weights, {})
+    return folder
+
+
+def sentences(count, seed=0):
+    """Sentences of 3 to 9 words, each with one that decides its label."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        word = rng.choice(WORDS[:4])
+        words = [*rng.choices(WORDS[4:], k=rng.randint(2, 8)), word]
+        rng.shuffle(words)
+        rows.append((" ".join(words), "pos" if word in WORDS[:2] else "neg"))
+    return rows
+
+
+def write_table(path, rows):
+    """A tsv of texts and labels."""
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    return path
+
+
+def arguments(inputs, model_dir, **changes):
+    """The flags of a run of 3 epochs of 6 steps on ``inputs``; ``None`` leaves one out."""
+    values = {
+        "task": "classification",
+        "train_file": inputs / "train.tsv",
+        "dev_file": inputs / "dev.tsv",
+        "text_columns": "text",
+        "label_column": "label",
+        "init_checkpoint": inputs / "tiny",
+        "max_seq_length": 16,
+        "train_batch_size": 8,
+        "learning_rate": 1e-3,
+        "model_dir": model_dir,
+        **changes,
+    }
+    return [f"--{name}={value}" for name, value in values.items() if value is not None]
+
+
+def parse(*given):
+    """The settings of some flags, and the sentences on ignored ones."""
+    values = flags.FlagValues()
+    flag_definitions.define_flags(values)
+    values(["finetune", *map(str, given)])
+    return settings_from_flags(values)
+
+
+def settings(inputs, model_dir, **changes):
+    """The settings that ``arguments`` gives."""
+    return parse(*arguments(inputs, model_dir, **changes))[0]
+
+
+def command(inputs, model_dir, **changes):
+    """The command line that ``arguments`` gives."""
+    return [sys.executable, "-m", "bert_tf.finetune", *arguments(inputs, model_dir, **changes)]
+
+
+def finetune(inputs, model_dir, **changes):
+    """Runs the command in a process of its own."""
+    return subprocess.run(command(inputs, model_dir, **changes), capture_output=True, text=True)
+
+
+def saved(folder):
+    """The newest checkpoint's tensors by name."""
+    found = checkpoints.find_latest(str(folder))
+    reader = tf.train.load_checkpoint(f"{found.path}/variables")
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_bit_equal(one, other):
+    """Compares two results of ``saved``."""
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def results_of(model_dir):
+    """What results.json says, without what depends on the time."""
+    values = json.loads((model_dir / "results.json").read_text())
+    return {k: v for k, v in values.items() if k not in ("seconds", "examples_per_second", "files")}

@@ -1,0 +1,69 @@
+import pytest
+
+from bert_tf.finetuning.held_out import hold_out
+from bert_tf.tasks.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+
+
+def texts(count):
+    return [TextExample(str(n), f"text {n}", None, "a") for n in range(count)]
+
+
+def test_a_share_is_held_out_by_contents_and_seed():
+    kept, held_out, what = hold_out(texts(100), 0.1, seed=1)
+    assert (len(kept), len(held_out), what) == (90, 10, "drawn by the seed")
+    assert sorted(kept + held_out, key=lambda item: int(item.id)) == texts(100)
+    assert hold_out(texts(100), 0.1, seed=2)[1] != held_out
+    backwards = hold_out(texts(100)[::-1], 0.1, seed=1)[1]
+    assert backwards[::-1] == held_out
+
+
+def test_equal_texts_stay_together():
+    items = texts(20) + texts(20)
+    kept, held_out, _ = hold_out(items, 0.3, seed=0)
+    assert len(held_out) == 12
+    assert not {item.text_a for item in kept} & {item.text_a for item in held_out}
+
+
+@pytest.mark.parametrize(
+    ("make", "key", "what"),
+    [
+        (
+            lambda n: QuestionExample(str(n), f"title {n % 7}", "q", f"c {n % 20}", (), False),
+            lambda item: item.title,
+            "whole articles",
+        ),
+        (
+            lambda n: QuestionExample(str(n), "", "q", f"context {n % 7}", (), False),
+            lambda item: item.context,
+            "whole paragraphs",
+        ),
+        (
+            lambda n: TaggedExample(str(n), (f"word{n}",), ("O",), n % 7),
+            lambda item: item.document,
+            "whole documents",
+        ),
+        (
+            lambda n: ChoiceExample(str(n), f"context {n % 7}", ("a", "b"), 0),
+            lambda item: item.context,
+            "drawn by the seed",
+        ),
+    ],
+)
+def test_what_belongs_together_stays_together(make, key, what):
+    kept, held_out, told = hold_out([make(n) for n in range(70)], 0.3, seed=3)
+    assert told == what
+    assert len(held_out) == 20 and len(kept) == 50
+    assert not {key(item) for item in kept} & {key(item) for item in held_out}
+
+
+def test_sentences_of_few_documents_are_parted():
+    items = [TaggedExample(str(n), (f"word{n}",), ("O",), n % 2) for n in range(40)]
+    _, held_out, what = hold_out(items, 0.1, seed=0)
+    assert (len(held_out), what) == (4, "drawn by the seed")
+
+
+def test_one_of_a_few_is_held_out_and_never_all():
+    assert [len(part) for part in hold_out(texts(2), 0.01, seed=0)[:2]] == [1, 1]
+    assert [len(part) for part in hold_out(texts(2), 0.9, seed=0)[:2]] == [1, 1]
+    with pytest.raises(ValueError, match="Nothing can be held out of 1 examples"):
+        hold_out(texts(1), 0.1, seed=0)

@@ -1,0 +1,35 @@
+"""The squared error, with the weights that ``fit`` gives it."""
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.finetuning.number_kind import squared_error
+
+
+def weighted_loss(loss):
+    """What ``fit`` reports for predictions of 0, labels 1 and 3, weights 10 and 1."""
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, keras.layers.Dense(1, kernel_initializer="zeros")(inputs)[:, 0])
+    model.compile(loss=loss)
+    labels, weights = np.float32([1, 3]), np.float32([10, 1])
+    return model.evaluate(np.ones([2, 1], np.float32), labels, sample_weight=weights, verbose=0)
+
+
+def test_each_example_has_its_own_weight():
+    assert weighted_loss(squared_error) == pytest.approx((10 * 1 + 1 * 9) / 2)
+    # Why it is not Keras' own: the mean error of both, 5, times the mean weight.
+    assert weighted_loss("mean_squared_error") == pytest.approx(5 * 11 / 2)
+
+
+def test_one_number_for_each_example():
+    found = squared_error(np.array([1, 3]), keras.ops.convert_to_tensor(np.float32([0.5, 4])))
+    np.testing.assert_array_equal(found, np.float32([0.25, 1]))
+
+
+def test_a_model_compiled_with_it_is_saved_and_loaded(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(loss=squared_error)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    assert keras.saving.load_model(path).loss is squared_error

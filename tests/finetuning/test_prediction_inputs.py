@@ -1,0 +1,82 @@
+"""Files to predict are read in chunks, the whole checked before."""
+
+import json
+
+import pytest
+
+from bert_tf.finetuning import prediction_inputs
+from bert_tf.finetuning.prediction_inputs import read_inputs
+from bert_tf.finetuning.task_file import TaskFile
+from bert_tf.tasks.examples import ChoiceExample, TextExample
+
+TEXTS = TaskFile("classification", "own", 16, {"text_columns": ["text"], "id_column": "n"})
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(prediction_inputs, "_CHUNK", 3)
+
+
+def write(tmp_path, name, lines):
+    path = tmp_path / name
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return str(path)
+
+
+def test_texts_come_in_chunks_and_again(tmp_path, small_chunks):
+    path = write(tmp_path, "a.tsv", ["n\ttext\tlabel", *(f"i{n}\ttext {n}\t?" for n in range(7))])
+    found = read_inputs(TEXTS, path)
+    assert (found.count, found.skipped) == (7, [])
+    for _ in range(2):
+        chunks = list(found.chunks())
+        assert [len(chunk) for chunk in chunks] == [3, 3, 1]
+        items = [item for chunk in chunks for item in chunk]
+        assert items == [TextExample(f"i{n}", f"text {n}", None, None) for n in range(7)]
+
+
+def test_no_more_than_a_chunk_is_held(tmp_path, small_chunks, monkeypatch):
+    made = []
+
+    def count(row, names):
+        made.append(row.number)
+        return TextExample(str(row.number), "", None, None)
+
+    monkeypatch.setattr(prediction_inputs, "_text_example", count)
+    path = write(tmp_path, "a.tsv", ["n\ttext", *(f"{n}\tx" for n in range(9))])
+    chunks = read_inputs(TEXTS, path).chunks()
+    made.clear()
+    next(chunks)
+    assert made == [0, 1, 2]
+
+
+def test_the_second_text_may_be_empty_and_not_both(tmp_path):
+    pairs = TaskFile("regression", "own", 16, {"text_columns": ["a", "b"]})
+    path = write(tmp_path, "a.csv", ["b,a", "x,y", ",y", "x,"])
+    items = next(read_inputs(pairs, path).chunks())
+    assert [(item.text_a, item.text_b) for item in items] == [("y", "x"), ("y", ""), ("", "x")]
+    path = write(tmp_path, "b.csv", ["b,a", "x,y", ","])
+    with pytest.raises(ValueError, match=r"b\.csv, line 3: expected text in column 'a', got ''"):
+        read_inputs(pairs, path)
+
+
+@pytest.mark.parametrize(("with_context", "sizes"), [(False, [3, 1]), (True, [4])])
+def test_a_documents_sentences_stay_together(tmp_path, small_chunks, with_context, sizes):
+    task = TaskFile("tagging", "ner", 16, {}, {"document_context": with_context})
+    path = write(tmp_path, "a.conll", ["a O", "", "b O", "c O", "", "d O", "", "e O"])
+    found = read_inputs(task, path)
+    assert found.count == 4 and [len(chunk) for chunk in found.chunks()] == sizes
+
+
+def test_named_columns_of_a_task_that_was_swags(tmp_path):
+    path = write(tmp_path, "a.jsonl", [json.dumps({"c": "x", "o": ["y", "z"]})])
+    swag = TaskFile("multiple_choice", "swag", 16)
+    (items,) = read_inputs(swag, path, text_columns=["c", "o"]).chunks()
+    assert items == [ChoiceExample("0", "x", ("y", "z"), None)]
+    with pytest.raises(ValueError, match="expected one column 'sent1', got none"):
+        read_inputs(swag, write(tmp_path, "a.csv", ["c,o", "x,y"]))
+
+
+def test_what_is_no_table(tmp_path):
+    path = write(tmp_path, "a.txt", ["text", "x"])
+    with pytest.raises(ValueError, match=r"a\.txt is no table: expected a name that ends in \.tsv"):
+        read_inputs(TEXTS, path)

@@ -1,0 +1,170 @@
+"""The page, the table and the picture that a person looks at."""
+
+import html.parser
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+from bert_tf.finetuning.confusion_picture import confusion_svg
+from bert_tf.finetuning.report import write_report
+from bert_tf.finetuning.task import Evaluation, Mistake
+
+SVG = "{http://www.w3.org/2000/svg}"
+BAD = "<script>alert('\"&')</script>"
+
+
+class _Page(html.parser.HTMLParser):
+    """A page's text and elements, checked to be closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text, self.tags, self.links, self._open = "", [], [], []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.links += [value for name, value in attributes if name in ("src", "href")]
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def texts_of(svg):
+    """The drawn texts, and the tooltips."""
+    root = xml.etree.ElementTree.fromstring(svg)
+    return (
+        [element.text for element in root.iter(f"{SVG}text")],
+        [element.text for element in root.iter(f"{SVG}title")],
+    )
+
+
+def evaluation(**changes):
+    mistakes = [
+        Mistake("7", f"A text {BAD}\nand its pair", BAD, "neg", 3.25),
+        Mistake("<9>", "word " * 400, "neg", "pos", 0.5),
+    ]
+    values = {
+        "scores": {"macro_f1": 0.5, "exact": 92.25},
+        "constant": False,
+        "mistakes": mistakes,
+        "confusion": np.array([[3, 1], [0, 4]]),
+        "thresholds": {"null": -1.25},
+        **changes,
+    }
+    return Evaluation(**values)
+
+
+def test_the_page_shows_everything_and_runs_nothing(tmp_path):
+    folder = tmp_path / "new"
+    paths = write_report(str(folder), evaluation(), [BAD, "neg"], f"dev of {BAD}")
+    names = ["worst_errors.html", "worst_errors.tsv", "confusion_matrix.svg"]
+    assert paths == [str(folder / name) for name in names]
+    content = (folder / names[0]).read_text()
+    page = _Page(content)
+    assert "script" not in page.tags and page.links == []
+    for shown in (
+        f"dev of {BAD}", "macro f1", "0.500", "92.25", "null", "-1.25", "7 of 8 right (87.5%)",
+        f"A text {BAD}\nand its pair", "loss 3.25 · id 7", "id <9>", "2 errors, the greatest",
+        "word " * 400,
+    ):  # fmt: skip
+        assert shown in page.text.replace(" … more", ""), shown
+    assert page.text.index("loss 3.25") < page.text.index("loss 0.5 ")
+    assert "Collapsed" not in page.text
+    assert page.tags.count("details") == 1 and page.tags.count("svg") == 1
+    # The picture inside is the file's.
+    assert (folder / names[2]).read_text() in content
+
+
+def test_the_table(tmp_path):
+    write_report(str(tmp_path), evaluation(), [BAD, "neg"], "dev")
+    rows = [line.split("\t") for line in (tmp_path / "worst_errors.tsv").read_text().splitlines()]
+    assert rows[0] == ["loss", "expected", "predicted", "id", "text"]
+    assert rows[1] == ["3.25", BAD, "neg", "7", f"A text {BAD} and its pair"]
+    assert len(rows) == 3
+
+
+def test_without_classes_and_errors(tmp_path):
+    found = evaluation(mistakes=[], confusion=None, thresholds={}, constant=True)
+    paths = write_report(str(tmp_path), found, (), "dev")
+    assert [path.rpartition("/")[2] for path in paths] == ["worst_errors.html", "worst_errors.tsv"]
+    page = _Page((tmp_path / "worst_errors.html").read_text())
+    assert "every prediction is the same" in page.text and "everything is right" in page.text
+    assert "svg" not in page.tags and "Thresholds" not in page.text
+    assert (tmp_path / "worst_errors.tsv").read_text() == ""
+
+
+def test_one_error(tmp_path):
+    found = evaluation(mistakes=[Mistake("1", "text", "a", "b", 1.0)])
+    write_report(str(tmp_path), found, ("a", "b"), "dev")
+    assert "The one error, the greatest" in _Page((tmp_path / "worst_errors.html").read_text()).text
+
+
+# === The picture ===
+
+
+def test_counts_and_shares_of_rows():
+    texts, tooltips = texts_of(confusion_svg(np.array([[1200, 1], [3, 9]]), ["a", BAD], "title"))
+    assert texts[:2] == ["title", "1,209 of 1,213 right (99.7%)"]
+    for shown in ("predicted", "expected", "a", "1,200", "100%", "<1%", "3", "25%", "9", "75%"):
+        assert shown in texts
+    assert texts[-2:] == ["1,201", "12"]
+    assert f"{BAD} → a: 3 of 12 (25.0%)" in tooltips
+
+
+def test_the_colour_says_right_or_wrong_and_how_often():
+    svg = confusion_svg(np.array([[4, 0, 4], [0, 0, 0], [1, 7, 0]]), ["a", "b", "c"], "")
+    root = xml.etree.ElementTree.fromstring(svg)
+    cells = [
+        (group.find(f"{SVG}title").text, group.find(f"{SVG}rect"))
+        for group in root.iter(f"{SVG}g")
+        if group.find(f"{SVG}rect") is not None
+    ]
+    colors = {
+        text.split(":")[0]: [int(rect.get("fill")[at : at + 2], 16) for at in (1, 3, 5)]
+        for text, rect in cells
+    }
+    assert len(cells) == 9
+    assert colors["a → b"] == colors["b → b"] == [255, 255, 255]  # b never occurs
+    assert colors["a → a"][2] > colors["a → a"][0]  # blue
+    assert colors["a → c"][0] > colors["a → c"][2]  # orange
+    assert sum(colors["c → b"]) < sum(colors["a → c"]) < sum(colors["c → a"])
+    # Dark numbers stay legible on the darkest.
+    assert min(sum(color) for color in colors.values()) > 480
+
+
+@pytest.mark.parametrize("size", [2, 3, 17, 40])
+def test_everything_is_inside_the_picture(size):
+    labels = [f"class_{number}_" + "long" * (number % 12) for number in range(size)]
+    svg = confusion_svg(np.full([size, size], 123456), labels, "dev")
+    root = xml.etree.ElementTree.fromstring(svg)
+    width, height = float(root.get("width")), float(root.get("height"))
+    for element in root.iter(f"{SVG}rect"):
+        right = float(element.get("x", 0)) + float(element.get("width"))
+        bottom = float(element.get("y", 0)) + float(element.get("height"))
+        assert 0 <= right <= width and 0 <= bottom <= height
+    for element in root.iter(f"{SVG}text"):
+        assert 0 <= float(element.get("x")) <= width and 0 < float(element.get("y")) <= height
+        assert float(element.get("font-size")) >= 9
+    # Names are drawn in a row and in a column each, whole ones in their tooltips.
+    texts, tooltips = texts_of(svg)
+    assert texts.count("class_0_") == 2 and all(tooltips.count(label) == 2 for label in labels)
+
+
+def test_large_counts_are_shortened_where_there_is_no_room():
+    texts, tooltips = texts_of(confusion_svg(np.full([17, 17], 123456), ["a"] * 17, ""))
+    assert texts.count("123k") == 17 * 17
+    assert "a → a: 123,456 of 2,098,752 (5.9%)" in tooltips
+
+
+@pytest.mark.parametrize(("shape", "labels"), [((2, 3), ["a", "b"]), ((2, 2), ["a"]), ((0, 0), [])])
+def test_refusals(shape, labels):
+    with pytest.raises(ValueError, match=rf"of {len(labels)} labels is .*, got \({shape[0]}, "):
+        confusion_svg(np.zeros(shape), labels, "")

@@ -1,0 +1,177 @@
+import json
+
+import pytest
+
+from bert_tf.finetuning.sources import read_source, table_columns
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+from .small_runs import VOCAB, parse, sentences, settings, write_table
+
+
+def test_without_a_dev_file_a_tenth_is_held_out_and_told(inputs, tmp_path):
+    source = read_source(settings(inputs, tmp_path, dev_file=None))
+    assert source.task.dev_sets == ("dev",) and source.task.labels == ("neg", "pos")
+    (note,) = source.notes
+    assert note.startswith("No --dev_file: ") and "of the 46 examples" in note
+    assert source.fingerprints.keys() == {"train", "dev"}
+
+
+def test_nothing_to_evaluate_on(inputs, tmp_path):
+    source = read_source(settings(inputs, tmp_path, dev_file=None, dev_fraction=0))
+    assert source.task.dev_sets == ()
+    assert source.notes == ["Nothing is evaluated on: the last epoch counts as the best."]
+
+
+def test_a_test_file_with_and_without_labels(inputs, tmp_path):
+    unlabelled = read_source(settings(inputs, tmp_path, test_file=inputs / "test.tsv"))
+    assert (unlabelled.task.dev_sets, unlabelled.task.test_sets) == (("dev",), ("test",))
+    flags = {"test_file": inputs / "dev.tsv", "test_has_labels": True}
+    labelled = read_source(settings(inputs, tmp_path, **flags))
+    assert (labelled.task.dev_sets, labelled.task.test_sets) == (("dev", "test"), ())
+
+
+def test_a_label_that_is_not_in_the_training_set(inputs, tmp_path):
+    dev = write_table(tmp_path / "dev.tsv", [("good", "pos"), ("bad", "awful")])
+    with pytest.raises(ValueError, match=r"dev\.tsv, line 3: .*'awful'"):
+        read_source(settings(inputs, tmp_path, dev_file=dev))
+
+
+def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
+    train = tmp_path / "train.tsv"
+    train.write_text("text\tlabel\ngood film\tpos\nno label\nbad film\tneg\nso\tpos\textra\n")
+    with pytest.raises(ValueError, match=r"train\.tsv, line 3: expected 2 columns, got 1"):
+        read_source(settings(inputs, tmp_path, train_file=train))
+    source = read_source(settings(inputs, tmp_path, train_file=train, skip_bad_rows=True))
+    assert len(source.skipped) == 2 and "line 5: expected 2 columns" in source.skipped[1]
+    assert source.notes[0].startswith("Left out 2 bad rows; the first: ")
+
+
+def test_other_data_have_another_fingerprint(inputs, tmp_path):
+    one = read_source(settings(inputs, tmp_path)).fingerprints
+    assert read_source(settings(inputs, tmp_path)).fingerprints == one
+    dev = write_table(tmp_path / "dev.tsv", sentences(20, seed=5))
+    other = read_source(settings(inputs, tmp_path, dev_file=dev)).fingerprints
+    assert other["train"] == one["train"] and other["dev"] != one["dev"]
+
+
+def test_class_weights_reach_the_training_examples(inputs, tmp_path):
+    train = write_table(tmp_path / "train.tsv", [("good", "pos")] * 3 + [("bad", "neg")])
+    source = read_source(settings(inputs, tmp_path, train_file=train, class_weights="balanced"))
+    examples = source.task.training_examples(BertTokenizer(list(VOCAB)), 16)
+    _, labels, weights = next(iter(examples.evaluation_batches(4)))
+    by_label = dict(zip(labels.numpy().tolist(), weights.numpy().tolist(), strict=True))
+    assert by_label == {0: 2.0, 1: pytest.approx(2 / 3)}
+
+
+# === Other kinds ===
+
+
+def jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def source_of(task, path, *more):
+    given = [f"--task={task}", f"--train_file={path}", "--init_checkpoint=c", *more]
+    read = parse(*given)[0]
+    return read_source(read), table_columns(read)
+
+
+def test_multilabel_and_regression(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", [{"t": f"text {n}", "l": ["x", "y"]} for n in range(5)])
+    columns = ("--text_columns=t", "--label_column=l")
+    source, named = source_of("multilabel", path, *columns)
+    assert source.task.multi_label and source.task.labels == ("x", "y")
+    assert named == {
+        "text_columns": ["t"],
+        "label_column": "l",
+        "id_column": None,
+        "separator": ",",
+    }
+    path = jsonl(tmp_path / "b.jsonl", [{"t": f"text {n}", "l": n / 2} for n in range(5)])
+    assert source_of("regression", path, *columns)[0].task.labels == ()
+
+
+def test_tagging_tables_and_columns(tmp_path):
+    rows = [{"words": ["Ann", f"saw{n}"], "tags": ["B-PER", "O"]} for n in range(5)]
+    source, named = source_of("tagging", jsonl(tmp_path / "a.jsonl", rows))
+    assert source.task.labels == ("B-PER", "O")
+    assert named == {"words_column": "words", "tags_column": "tags", "id_column": None}
+    conll = tmp_path / "train.txt"
+    conll.write_bytes(b"Jos\xe9 I-PER\n. O\n\n" * 2 + b"Ann I-PER\n\n")
+    source, named = source_of("ner", conll, "--encoding=latin-1", "--dev_fraction=0.4")
+    assert source.task.labels == ("O", "B-PER", "I-PER") and named == {}
+    assert source.options == {"document_context": False}
+
+
+def test_choices(tmp_path):
+    rows = [{"c": f"context {n}", "e": ["one", "two"], "l": 1} for n in range(5)]
+    columns = ("--text_columns=c,e", "--label_column=l")
+    source, named = source_of("multiple_choice", jsonl(tmp_path / "a.jsonl", rows), *columns)
+    assert source.task.dev_sets == ("dev",)
+    assert (named["context_column"], named["choice_columns"]) == ("c", ["e"])
+    codah = tmp_path / "codah.tsv"
+    codah.write_text("".join(f"x\tprompt {n}\ta\tb\tc\td\t{n % 4}\n" for n in range(5)))
+    assert source_of("codah", codah)[0].task.dev_sets == ("dev",)
+    swag = tmp_path / "swag.csv"
+    swag.write_text(
+        "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+        + "".join(f"It {n}.,She,a,b,c,d,{n % 4}\n" for n in range(5))
+    )
+    assert source_of("swag", swag)[0].task.dev_sets == ("dev",)
+
+
+def questions(version, impossible):
+    entry = {"id": "1", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
+    other = {"id": "2", "question": "Who?", "answers": [{"text": "Bob", "answer_start": 0}]}
+    if impossible:
+        entry |= {"answers": [], "is_impossible": True}
+    articles = [
+        {"title": "A", "paragraphs": [{"context": "Ann.", "qas": [entry]}]},
+        {"title": "B", "paragraphs": [{"context": "Bob.", "qas": [other]}]},
+    ]
+    return {"version": version, "data": articles}
+
+
+def test_squads_files_and_tables(tmp_path):
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(questions("1.1", impossible=False)))
+    source, named = source_of("squad", path, "--doc_stride=16")
+    assert (source.options["with_null"], source.options["doc_stride"], named) == (False, 16, {})
+    assert "1 of the 2 examples" in source.notes[0] and "whole articles" in source.notes[0]
+    rows = [{"question": "Who?", "context": f"Ann {n}.", "answers": []} for n in range(3)]
+    source, named = source_of("squad", jsonl(tmp_path / "a.jsonl", rows))
+    assert source.options["with_null"] is True
+    assert (named["question_column"], named["answers_column"]) == ("question", "answers")
+
+
+def test_questions_without_answers_where_all_shall_have_one(tmp_path):
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(questions("v2.0", impossible=True)))
+    assert source_of("squad", path)[0].options["with_null"] is True
+    with pytest.raises(ValueError, match="and 1 questions of .* have no answer: leave the flag"):
+        source_of("squad", path, "--version_2_with_negative=false")
+
+
+# === GLUE ===
+
+
+def write_glue(folder):
+    mnli = folder / "MNLI"
+    mnli.mkdir()
+    for split in ("train", "dev_matched", "dev_mismatched"):
+        rows = "".join(f"{n}\ta\tb\tneutral\n" for n in range(3))
+        (mnli / f"{split}.tsv").write_text("index\tsentence1\tsentence2\tgold_label\n" + rows)
+    for path in (mnli / "test_matched.tsv", folder / "AX.tsv"):
+        path.write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
+    return folder
+
+
+def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
+    flags = parse("--task=mnli", f"--data_dir={write_glue(tmp_path)}", "--init_checkpoint=c")[0]
+    source = read_source(flags)
+    assert source.task.name == "MNLI"
+    assert source.task.dev_sets == ("dev_matched", "dev_mismatched")
+    assert source.task.test_sets == ("test_matched", "ax")
+    assert source.notes == [f"{tmp_path} has no file of the split test_mismatched: not predicted."]
+    assert table_columns(flags)["text_columns"] == ["sentence1", "sentence2"]

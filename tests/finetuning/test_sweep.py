@@ -1,0 +1,125 @@
+import json
+
+import pytest
+
+import bert_tf
+from bert_tf.finetuning import sweep
+from bert_tf.finetuning.run import run
+
+from .small_runs import results_of, settings
+
+
+def test_the_papers_grid(inputs, tmp_path):
+    flags = settings(
+        inputs,
+        tmp_path,
+        learning_rate=None,
+        train_batch_size=None,
+        sweep="paper",
+        restarts=2,
+        seed=2**32 - 1,
+    )
+    runs = sweep.plan_runs(flags)
+    assert len(runs) == len(dict(runs)) == 36
+    grid = {
+        (run.train_batch_size, run.learning_rate, run.num_train_epochs, run.seed) for _, run in runs
+    }
+    assert grid == {
+        (size, rate, epochs, seed)
+        for size in (16, 32)
+        for rate in (5e-5, 3e-5, 2e-5)
+        for epochs in (2, 3, 4)
+        for seed in (2**32 - 1, 0)
+    }
+    name, first = runs[0]
+    assert name == "batch16_rate5e-05_epochs2_seed4294967295"
+    assert first.model_dir == f"{tmp_path}/runs/{name}"
+    assert (first.sweep, first.restarts) == (None, 1)
+
+
+def made(rate, seed, score, collapsed=None):
+    return {
+        "train_batch_size": 16,
+        "learning_rate": rate,
+        "num_train_epochs": 2,
+        "seed": seed,
+        "headline": "f1",
+        "scores": {} if score is None else {"dev": {"f1": score, "accuracy": score / 2}},
+        "collapsed": collapsed,
+    }
+
+
+def test_a_table_has_the_mean_and_the_samples_deviation():
+    runs = [
+        made(1e-5, 1, 0.5),
+        made(1e-5, 2, 0.7),
+        made(1e-5, 3, None, "the loss of step 3 is nan"),
+        made(2e-5, 1, 0.65, "every prediction is the same"),
+        made(3e-5, 1, None, "the loss of step 3 is nan"),
+    ]
+    first, second, third = sweep.summarise(runs, "dev")
+    assert (first["learning_rate"], first["mean"], first["std"]) == (2e-5, 0.65, None)
+    assert (second["learning_rate"], second["runs"], second["collapsed"]) == (1e-5, 3, 1)
+    assert second["mean"] == pytest.approx(0.6)
+    assert second["std"] == pytest.approx(0.02**0.5)
+    assert (second["best"], second["best_seed"]) == (0.7, 2)
+    assert second["means"] == pytest.approx({"f1": 0.6, "accuracy": 0.3})
+    assert (third["mean"], third["best_seed"], third["collapsed"]) == (None, None, 1)
+
+
+@pytest.mark.slow
+def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, monkeypatch, capsys):
+    scores = {1: 0.5, 2: 0.9, 3: None}
+    train = sweep.train
+    trained = []
+
+    def scored(settings, directory, material):
+        if settings.seed == 3:
+            if trained.count(3) == 0:
+                trained.append(3)
+                raise KeyboardInterrupt
+            raise sweep.DivergedError("The loss of step 3 is nan: do something.")
+        trained.append(settings.seed)
+        done = train(settings, directory, material)
+        done.results["scores"]["dev"]["accuracy"] = scores[settings.seed]
+        done.results["collapsed"] = None
+        return done
+
+    monkeypatch.setattr(sweep, "train", scored)
+    flags = settings(inputs, tmp_path / "sweep", restarts=3, seed=1, num_train_epochs=1)
+    with pytest.raises(KeyboardInterrupt):
+        run(flags)
+    run(flags)
+    assert trained == [1, 2, 3]
+    results = results_of(tmp_path / "sweep")
+    name = "batch8_rate0.001_epochs1_seed2"
+    assert results["best_run"] == name
+    assert [entry["collapsed"] for entry in results["runs"]][2] == "The loss of step 3 is nan"
+    table = (tmp_path / "sweep" / "results.tsv").read_text().splitlines()
+    assert table == [
+        "batch\trate\tepochs\truns\tmean\tstd\tbest\tbest seed\tcollapsed",
+        "8\t0.001\t1\t3\t0.700\t0.283\t0.900\t2\t1",
+    ]
+    kept = sorted(path.parent.name for path in (tmp_path / "sweep").rglob("step-*"))
+    assert kept == ["checkpoints"]
+    assert bert_tf.load(str(tmp_path / "sweep")).labels == ("neg", "pos")
+    assert (tmp_path / "sweep" / "dev" / "dev.tsv").is_file()
+    printed = capsys.readouterr().out
+    assert f"Best: {name}, kept in" in printed
+    assert "Collapsed:\n  batch8_rate0.001_epochs1_seed3: The loss of step 3 is nan" in printed
+    # The best run's weights are the model's, though its own are gone.
+    (tmp_path / "sweep" / "results.json").unlink()
+    run(flags)
+    assert results_of(tmp_path / "sweep")["best_run"] == name
+    assert trained == [1, 2, 3]
+
+
+def test_every_run_diverged(inputs, tmp_path, monkeypatch):
+    def diverged(*arguments):
+        raise sweep.DivergedError("The loss of step 3 is nan: do something.")
+
+    monkeypatch.setattr(sweep, "train", diverged)
+    with pytest.raises(ValueError, match="Every run diverged; the last: The loss of step 3 is nan"):
+        run(settings(inputs, tmp_path / "sweep", restarts=2))
+    flags = json.loads((tmp_path / "sweep" / "flags.json").read_text())
+    assert flags["restarts"] == 2

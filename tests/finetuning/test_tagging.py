@@ -1,0 +1,323 @@
+import dataclasses
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning.tagging import TaggingTask
+from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.conll import read_conll
+from bert_tf.tasks.entities import entity_scores
+from bert_tf.tasks.examples import TaggedExample
+
+from .small_tasks import CONFIG, IDS, TOKENIZER, WORDS, StandIn, by_token, examples_of, fit
+
+LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+RUN = {"max_seq_length": 32, "batch_size": 4}
+# No piece; [UNK]; two pieces; a word with a blank in it.
+ODD_WORDS = ["\u200b", "\u6f22", "a0s", "b1 c2"]
+
+
+def random_examples(count, labels=LABELS, longest=9, seed=5):
+    """Sentences of random words with random tags, two to a document."""
+    rng = np.random.default_rng(seed)
+
+    def sentence(number):
+        words = rng.choice([*WORDS, *ODD_WORDS], rng.integers(1, longest)).tolist()
+        words += ODD_WORDS if number == 1 else []
+        tags = rng.choice(labels, len(words)).tolist()
+        return TaggedExample(f"id{number}", tuple(words), tuple(tags), number // 2)
+
+    return examples_of([sentence(number) for number in range(count)], labels)
+
+
+def without_tags(examples):
+    return examples_of(dataclasses.replace(item, tags=None) for item in examples.items)
+
+
+def by_plain_loop(model, words):
+    """(words, C) log-probabilities of one sentence alone in a row."""
+    ids, places = [IDS["[CLS]"]], []
+    for word in words:
+        places.append(len(ids))
+        ids += TOKENIZER.tokenize([word])[0].numpy().tolist() or [IDS["[UNK]"]]
+    ids = tf.constant([[*ids, IDS["[SEP]"]]])
+    features = {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids * 0}
+    return tf.nn.log_softmax(model(features, training=False)[0]).numpy()[places]
+
+
+def read_columns(path):
+    """The sentences of a written file: for each word its columns."""
+    sentences = pathlib.Path(path).read_text().split("\n\n")
+    assert sentences.pop() == ""
+    return [[line.split(" ") for line in sentence.split("\n")] for sentence in sentences]
+
+
+def by_word(labels=LABELS):
+    """A stand-in that tags each word by its first token's id, and how it does so."""
+    count = len(labels)
+    model = StandIn(lambda inputs: tf.one_hot(inputs["input_word_ids"] % count, count) * 5.0)
+
+    def tag(word):
+        pieces = TOKENIZER.tokenize([word])[0].numpy().tolist() or [IDS["[UNK]"]]
+        return labels[pieces[0] % count]
+
+    return model, tag
+
+
+def says_tags(tags, labels=LABELS):
+    """A stand-in that gives a token's tag a logit of 1, and all others 0."""
+    columns = [
+        by_token({word: float(tag == label) for word, tag in tags.items()}) for label in labels
+    ]
+    return StandIn(lambda inputs: tf.stack([column(inputs) for column in columns], 2))
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    config = dataclasses.replace(CONFIG, initializer_range=0.5)
+    return BertTokenClassifier(config, num_classes=len(LABELS))
+
+
+def test_equals_a_plain_loop(model, tmp_path):
+    examples = random_examples(9)
+    task = TaggingTask("ner", examples, {"dev": examples}, {"test": without_tags(examples)})
+    assert (task.labels, task.model_arguments) == (LABELS, {"num_classes": 5})
+    assert task.headline == "f1"
+    rows = [by_plain_loop(model, item.words) for item in examples.items]
+    tags = [[LABELS[number] for number in row.argmax(1)] for row in rows]
+    true = [item.tags for item in examples.items]
+    pairs = [pair for both in zip(true, tags, strict=True) for pair in zip(*both, strict=True)]
+
+    found = task.evaluate(model, TOKENIZER, "dev", **RUN)
+    scores = entity_scores(true, tags)
+    assert set(tags[0] + tags[1]) > {"O"}
+    expected = {
+        "f1": scores.overall.f1,
+        "precision": scores.overall.precision,
+        "recall": scores.overall.recall,
+        **{f"f1_{kind}": score.f1 for kind, score in scores.by_type.items()},
+        "accuracy": np.mean([one == other for one, other in pairs]),
+    }
+    assert found.scores == pytest.approx(expected)
+    assert list(found.scores)[:3] == ["f1", "precision", "recall"]
+    assert found.constant is False
+    confusion = np.zeros((5, 5), int)
+    for one, other in pairs:
+        confusion[LABELS.index(one), LABELS.index(other)] += 1
+    np.testing.assert_array_equal(found.confusion, confusion)
+    losses = [
+        -sum(row[index, LABELS.index(tag)] for index, tag in enumerate(item.tags))
+        for row, item in zip(rows, examples.items, strict=True)
+    ]
+    assert len(found.mistakes) == 9, "random tags of random words are never all right"
+    order = np.argsort(losses)[::-1]
+    assert [mistake.id for mistake in found.mistakes] == [f"id{index}" for index in order]
+    np.testing.assert_allclose([m.loss for m in found.mistakes], np.array(losses)[order], rtol=1e-4)
+
+    for name, gold in [("dev", True), ("test", False)]:
+        path, *tables = task.write_predictions(
+            model, TOKENIZER, name, str(tmp_path), **RUN, thresholds={}
+        )
+        assert path == str(tmp_path / f"{name}.conll")
+        assert tables == ([str(tmp_path / "dev_entities.tsv")] if gold else [])
+        assert read_columns(path) == [
+            [
+                [word.replace(" ", "_"), *([tag] if gold else []), predicted]
+                for word, tag, predicted in zip(item.words, item.tags, row, strict=True)
+            ]
+            for item, row in zip(examples.items, tags, strict=True)
+        ]
+
+
+def test_entities_are_counted_by_type(tmp_path):
+    items = [TaggedExample("0", ("a0", "a1", "b0"), ("B-LOC", "B-PER", "B-PER"), 0)]
+    says = {"a0": "B-LOC", "a1": "B-LOC", "b0": "B-PER"}
+    model = says_tags(says)
+    task = TaggingTask("ner", None, {"dev": examples_of(items, LABELS)}, {})
+    paths = task.write_predictions(model, TOKENIZER, "dev", str(tmp_path), **RUN, thresholds={})
+    assert pathlib.Path(paths[1]).read_text().splitlines() == [
+        "type\tprecision\trecall\tf1\ttrue\tpredicted\tcorrect",
+        "all\t0.666667\t0.666667\t0.666667\t3\t3\t2",
+        "LOC\t0.5\t1\t0.666667\t1\t2\t1",
+        "PER\t1\t0.5\t0.666667\t2\t1\t1",
+    ]
+
+
+@pytest.mark.parametrize("document_context", [False, True])
+def test_every_word_is_tagged_in_windows_and_in_context(document_context, tmp_path):
+    examples = random_examples(12, longest=24)
+    task = TaggingTask("ner", examples, {}, {"test": examples}, document_context=document_context)
+    model, tag = by_word()
+    (path,) = task.write_predictions(
+        model, TOKENIZER, "test", str(tmp_path), max_seq_length=12, batch_size=5, thresholds={}
+    )
+    assert [[row[-1] for row in rows] for rows in read_columns(path)] == [
+        [tag(word) for word in item.words] for item in examples.items
+    ]
+    assert model.traces == 1
+    lengths = task.training_examples(TOKENIZER, 12).lengths
+    assert np.all(lengths == 12) == document_context
+    assert len(lengths) > 12
+
+
+def test_mistakes_show_entities():
+    def evaluate(words, tags, predicted):
+        item = TaggedExample("7", tuple(words.split()), tuple(tags.split()), 0)
+        model = says_tags(dict(zip(item.words, predicted.split(), strict=True)))
+        task = TaggingTask("ner", None, {"dev": examples_of([item], LABELS)}, {})
+        return task.evaluate(model, TOKENIZER, "dev", **RUN)
+
+    found = evaluate("a0 a1 b0 c0", "B-PER I-PER O B-LOC", "B-PER O O I-LOC")
+    (mistake,) = found.mistakes
+    assert (mistake.id, mistake.text) == ("7", "a0 a1 b0 c0")
+    assert mistake.expected == "PER: a0 a1; LOC: c0"
+    assert mistake.predicted == "PER: a0; LOC: c0"
+    # Softmax of (1, 0, 0, 0, 0): two words are right, two are not.
+    one = np.log(np.e + 4)
+    assert mistake.loss == pytest.approx(2 * (one - 1) + 2 * one)
+    assert found.scores["f1"] == 0.5
+    (mistake,) = evaluate("a0 a1", "O O", "O B-LOC").mistakes
+    assert (mistake.expected, mistake.predicted) == ("(none)", "LOC: a1")
+    (mistake,) = evaluate("a0 a1", "O B-LOC", "O O").mistakes
+    assert (mistake.expected, mistake.predicted) == ("LOC: a1", "(none)")
+    # An entity may begin with I-: the tag is wrong, the entity is right.
+    found = evaluate("a0 a1", "O B-LOC", "O I-LOC")
+    assert (found.mistakes, found.scores["f1"], found.scores["accuracy"]) == ([], 1.0, 0.5)
+
+
+def test_other_tags_have_no_entities():
+    labels = ("ADJ", "NOUN", "VERB", "X")
+    items = [
+        TaggedExample("0", ("a0", "a1", "b0"), ("NOUN", "VERB", "NOUN"), 0),
+        TaggedExample("1", ("a1", "b0"), ("VERB", "NOUN"), 1),
+    ]
+    says = {"a0": "ADJ", "a1": "VERB", "b0": "NOUN"}
+    model = says_tags(says, labels)
+    task = TaggingTask("words", None, {"dev": examples_of(items, labels)}, {})
+    assert task.headline == "accuracy"
+    found = task.evaluate(model, TOKENIZER, "dev", **RUN)
+    # NOUN: two of three found; VERB: both; ADJ: predicted once; X: nowhere.
+    assert found.scores == pytest.approx({"accuracy": 0.8, "macro_f1": (0.8 + 1.0 + 0.0) / 3})
+    (mistake,) = found.mistakes
+    assert (mistake.text, mistake.expected, mistake.predicted) == ("a0 a1 b0", "a0/NOUN", "a0/ADJ")
+
+
+def test_names_a_collapse():
+    examples = random_examples(9)
+    task = TaggingTask("ner", None, {"dev": examples}, {})
+    always_o = StandIn(lambda inputs: tf.one_hot(inputs["input_mask"] * 0, 5))
+    found = task.evaluate(always_o, TOKENIZER, "dev", **RUN)
+    assert found.constant is True
+    assert found.scores["f1"] == 0.0
+
+
+def test_the_loss_is_the_words_mean_in_fit(model):
+    examples = random_examples(12, longest=24)
+    task = TaggingTask("ner", examples, {}, {})
+    rows = task.training_examples(TOKENIZER, 16)
+    batch_losses = []
+    for batch, labels in rows.training_batches(6, seed=2):
+        logs = tf.nn.log_softmax(model(batch, training=False)).numpy()
+        labels = labels.numpy()
+        assert np.any(labels == -1)
+        batch_losses.append(
+            np.mean(
+                [
+                    -logs[place][labels[place]]
+                    for place in np.ndindex(labels.shape)
+                    if labels[place] >= 0
+                ]
+            )
+        )
+    model.compile(optimizer=keras.optimizers.SGD(0.0), **task.compile_arguments())
+    seen = []
+    model.fit(
+        rows.training_batches(6, seed=2),
+        verbose=0,
+        shuffle=False,
+        callbacks=[
+            keras.callbacks.LambdaCallback(
+                on_train_batch_begin=lambda batch, logs: model.reset_metrics(),
+                on_train_batch_end=lambda batch, logs: seen.append(logs["loss"]),
+            )
+        ],
+    )
+    np.testing.assert_allclose(seen, batch_losses, rtol=1e-5)
+
+
+def test_predicts_without_any_tags(tmp_path):
+    examples = without_tags(random_examples(5))
+    model, tag = by_word()
+    task = TaggingTask("ner", None, {}, {"test": examples, "empty": examples_of([])}, labels=LABELS)
+    assert task.labels == LABELS
+    paths = [
+        *task.write_predictions(model, TOKENIZER, "test", str(tmp_path), **RUN, thresholds={}),
+        *task.write_predictions(model, TOKENIZER, "empty", str(tmp_path), **RUN, thresholds={}),
+    ]
+    assert [[row[1] for row in rows] for rows in read_columns(paths[0])] == [
+        [tag(word) for word in item.words] for item in examples.items
+    ]
+    assert pathlib.Path(paths[1]).read_bytes() == b""
+
+
+def test_refuses_bad_data():
+    examples = random_examples(2)
+    with pytest.raises(ValueError, match="ner has no labels: expected the names of the tags"):
+        TaggingTask("ner", None, {}, {"test": without_tags(examples)})
+    with pytest.raises(
+        ValueError, match="ner, dev: the sentence id0 has no tags: expected one for"
+    ):
+        TaggingTask("ner", examples, {"dev": without_tags(examples)}, {})
+    with pytest.raises(ValueError, match="id0: expected tags O, B-LOC, I-LOC, got '[BI]-PER'"):
+        TaggingTask("ner", None, {"dev": random_examples(2, LABELS[3:])}, {}, labels=LABELS[:3])
+    with pytest.raises(ValueError, match="ner has no training set: expected one to train on"):
+        TaggingTask("ner", None, {"dev": examples}, {}).training_examples(TOKENIZER, 32)
+
+
+@pytest.mark.slow
+def test_overfits():
+    examples = random_examples(64)
+    task = TaggingTask("ner", examples, {"train_again": examples}, {})
+    keras.utils.set_random_seed(0)
+    model = BertTokenClassifier(CONFIG, num_classes=len(LABELS))
+    losses = fit(task, model, epochs=60)
+    assert losses[0] > 1.0 > losses[-1]
+    assert task.evaluate(model, TOKENIZER, "train_again", **RUN).scores["f1"] >= 0.95
+
+
+@pytest.mark.slow
+def test_conll_2002_trains(data_dir, tmp_path):
+    archive = data_dir / "ner" / "conll2002.zip" / "conll2002"
+    vocab = (data_dir / "vocab" / "bert-base-multilingual-cased.txt").read_text().splitlines()
+    tokenizer = BertTokenizer(vocab, do_lower_case=False)
+    train = read_conll(f"{archive}/esp.train")
+    train = examples_of(train.items[:200], train.labels)
+    dev = read_conll(f"{archive}/esp.testa", labels=train.labels)
+    dev = examples_of(dev.items[:100], train.labels)
+    task = TaggingTask("ner", train, {"dev": dev, "train_again": train}, {"test": dev})
+    keras.utils.set_random_seed(0)
+    config = dataclasses.replace(CONFIG, vocab_size=len(vocab))
+    model = BertTokenClassifier(config, num_classes=len(task.labels))
+    losses = fit(task, model, tokenizer=tokenizer, epochs=12, max_seq_length=64)
+    assert losses[-1] < 0.5 * losses[0]
+    run = {"max_seq_length": 64, "batch_size": 32}
+    trained = task.evaluate(model, tokenizer, "train_again", **run)
+    assert trained.scores["f1"] > 0.5
+    found = task.evaluate(model, tokenizer, "dev", **run)
+    (path,) = task.write_predictions(
+        model, tokenizer, "test", str(tmp_path), **run, thresholds=found.thresholds
+    )
+    sentences = read_columns(path)
+    assert [[row[:2] for row in rows] for rows in sentences] == [
+        [list(pair) for pair in zip(item.words, item.tags, strict=True)] for item in dev.items
+    ]
+    written = entity_scores(
+        [[row[1] for row in rows] for rows in sentences],
+        [[row[2] for row in rows] for rows in sentences],
+    )
+    assert written.overall.f1 == pytest.approx(found.scores["f1"])

@@ -1,0 +1,188 @@
+import collections
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.finetuning import training
+from bert_tf.finetuning.collapse import DivergedError
+from bert_tf.finetuning.run import run
+from bert_tf.pipelines.classification import classification_examples
+from bert_tf.training import checkpoints
+from bert_tf.training.optimizers import create_optimizer
+from bert_tf.training.schedules import WarmupLinearDecay
+
+from .small_runs import (
+    assert_bit_equal,
+    results_of,
+    saved,
+    sentences,
+    settings,
+    write_table,
+)
+
+FLAGS = {"eval_steps": 4}
+
+
+def stop_at(monkeypatch, *steps):
+    """Asks a training to stop at each of the steps, as Ctrl-C does."""
+    left = collections.deque(steps)
+    before = training.Training.is_save_due
+
+    def is_save_due(self):
+        if left and self.state.step == left[0]:
+            left.popleft()
+            self.interruption.requested = True
+        return before(self)
+
+    monkeypatch.setattr(training.Training, "is_save_due", is_save_due)
+
+
+def assert_ends_as(finished, model_dir):
+    assert_bit_equal(saved(model_dir / "last"), saved(finished / "last"))
+    assert_bit_equal(saved(model_dir / "checkpoints"), saved(finished / "checkpoints"))
+    assert results_of(model_dir) == results_of(finished)
+
+
+def test_the_state_holds_all_that_going_on_needs(finished):
+    names = saved(finished / "last")
+    leaves = {name.rsplit("/", 1)[-1] for name in names}
+    assert "model/bert_encoder/embeddings/word_embeddings" in names
+    assert names["model/dropout_seed/seed_generator_state"][1] > 0
+    assert names["optimizer/adamw/iteration"] == 18
+    assert {"kernel", "bias", "gamma", "beta"} <= leaves
+
+
+def test_interrupted_within_an_epoch_and_gone_on_with(
+    finished, inputs, tmp_path, monkeypatch, capsys
+):
+    model_dir = tmp_path / "run"
+    flags = settings(inputs, model_dir, **FLAGS, test_file=inputs / "test.tsv")
+    stop_at(monkeypatch, 9)
+    with pytest.raises(KeyboardInterrupt):
+        run(flags)
+    assert "Stopped at step 9. The same command goes on from there." in capsys.readouterr().out
+    run(flags)
+    assert "Going on from the state saved at step 9." in capsys.readouterr().out
+    assert_ends_as(finished, model_dir)
+
+
+@pytest.mark.slow
+def test_interrupted_again_and_again(finished, inputs, tmp_path, monkeypatch):
+    model_dir = tmp_path / "run"
+    flags = settings(inputs, model_dir, **FLAGS, test_file=inputs / "test.tsv")
+    stops = (1, 4, 6, 7, 12, 17, 18)
+    stop_at(monkeypatch, *stops)
+    for _ in stops:
+        with pytest.raises(KeyboardInterrupt):
+            run(flags)
+    run(flags)
+    assert_ends_as(finished, model_dir)
+
+
+def test_it_is_what_ten_lines_of_keras_do(finished, inputs):
+    rows = sentences(46)
+    keras.utils.set_random_seed(12345)
+    model = bert_tf.BertClassifier.from_checkpoint(
+        str(inputs / "tiny"), num_classes=2, max_seq_length=16
+    )
+    examples = classification_examples(
+        model.preprocessor.tokenizer,
+        [text for text, _ in rows],
+        labels=[int(label == "pos") for _, label in rows],
+        max_seq_length=16,
+    )
+    schedule = WarmupLinearDecay(1e-3, 1, 18)
+    model.compile(
+        optimizer=create_optimizer(
+            "adamw", schedule, model.trainable_variables, global_clipnorm=1.0
+        ),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    batches = examples.training_batches(8, epochs=3, seed=12345, length_multiple=1)
+    model.fit(batches, epochs=3, steps_per_epoch=6, shuffle=False, verbose=0)
+    last = saved(finished / "last")
+    for weight in model.weights:
+        np.testing.assert_array_equal(weight.numpy(), last[f"model/{weight.path}"], weight.path)
+
+
+def test_evaluations_follow_each_epoch_and_so_many_steps(finished):
+    results = results_of(finished)
+    assert [entry["step"] for entry in results["evaluations"]] == [4, 6, 8, 12, 16, 18]
+    headline = results["headline"]
+    scores = {entry["step"]: entry["scores"][headline] for entry in results["evaluations"]}
+    best = max(scores.values())
+    assert results["best"]["step"] == min(step for step in scores if scores[step] == best)
+    assert results["scores"]["dev"][headline] == best
+
+
+def test_the_best_weights_are_kept(finished):
+    found = checkpoints.find_latest(str(finished / "checkpoints"))
+    assert found.step == results_of(finished)["best"]["step"]
+
+
+def test_tensorboards_curves(finished):
+    written = {}
+    for group in ("train", "eval"):
+        (path,) = (finished / "logs" / group).iterdir()
+        events = tf.compat.v1.train.summary_iterator(str(path))
+        written[group] = {value.tag for event in events for value in event.summary.value}
+    assert {"loss", "learning_rate"} <= written["train"]
+    assert set(results_of(finished)["scores"]["dev"]) == written["eval"]
+
+
+@pytest.mark.slow
+def test_frozen_layers_stay_as_they_were(inputs, tmp_path):
+    run(settings(inputs, tmp_path / "run", freeze=1, num_train_epochs=1))
+    before = {
+        name.removeprefix("model/"): value
+        for name, value in saved(inputs / "tiny" / "checkpoints").items()
+    }
+    after = {
+        name.removeprefix("model/"): value
+        for name, value in saved(tmp_path / "run" / "last").items()
+        if name.startswith("model/")
+    }
+    changed = {name for name in before if not np.array_equal(before[name], after[name])}
+    pooler = {name for name in before if "/pooler/" in name}
+    assert pooler and changed == pooler
+
+
+@pytest.mark.slow
+def test_early_stopping(inputs, tmp_path, monkeypatch):
+    scores = iter([0.5, 0.7, 0.6, 0.7, 0.9])
+    evaluate_on = training.evaluate_on
+
+    def falling(settings, task, *arguments):
+        found = evaluate_on(settings, task, *arguments)
+        return type(found)({task.headline: next(scores)}, constant=False)
+
+    monkeypatch.setattr(training, "evaluate_on", falling)
+    run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=2))
+    results = results_of(tmp_path / "run")
+    assert (results["steps"], results["best"]["step"]) == (24, 12)
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_stops_the_run(inputs, tmp_path):
+    with pytest.raises(DivergedError, match="The loss of step .* is nan: start again with a lower"):
+        run(settings(inputs, tmp_path / "run", learning_rate=1e30))
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+@pytest.mark.slow
+def test_a_tiny_model_learns_64_examples_by_heart(inputs, tmp_path):
+    table = write_table(tmp_path / "train.tsv", sentences(64))
+    run(
+        settings(
+            inputs,
+            tmp_path / "run",
+            train_file=table,
+            dev_file=table,
+            learning_rate=5e-3,
+            num_train_epochs=15,
+        )
+    )
+    assert results_of(tmp_path / "run")["scores"]["dev"]["accuracy"] >= 0.95

@@ -1,0 +1,140 @@
+"""The command in processes of its own: its errors, Ctrl-C, and kills at any write."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.finetuning.small_runs import (
+    arguments,
+    assert_bit_equal,
+    command,
+    finetune,
+    results_of,
+    saved,
+    sentences,
+    write_checkpoint,
+    write_table,
+)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    write_checkpoint(folder / "tiny")
+    write_table(folder / "train.tsv", sentences(46))
+    write_table(folder / "dev.tsv", sentences(20, seed=1))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(inputs, tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("finished") / "run"
+    done = finetune(inputs, model_dir)
+    assert done.returncode == 0, done.stderr
+    return model_dir
+
+
+def assert_ends_as(finished, model_dir):
+    assert_bit_equal(saved(model_dir / "last"), saved(finished / "last"))
+    assert_bit_equal(saved(model_dir / "checkpoints"), saved(finished / "checkpoints"))
+    assert results_of(model_dir) == results_of(finished)
+
+
+def test_an_error_is_one_sentence():
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_tf.finetune", "--task=mrcp"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: --task=mrcp is unknown (did you mean mrpc?)")
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_teaches():
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_tf.finetune", "--help"], capture_output=True, text=True
+    )
+    assert "python -m bert_tf.finetune --task=mrpc --data_dir" in done.stdout
+    assert "--max_seq_length" in done.stdout and "--[no]debug" in done.stdout
+
+
+KILLED_AT_A_WRITE = """
+import os, signal, sys
+import tensorflow as tf
+from absl import flags
+
+moment, target = sys.argv.pop(1), sys.argv.pop(1)
+rename = tf.io.gfile.rename
+
+def killing(source, destination, overwrite=False):
+    hit = destination.endswith(target)
+    if hit and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, destination, overwrite=overwrite)
+    if hit:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+tf.io.gfile.rename = killing
+from bert_tf.finetuning import flag_definitions, run, settings
+flag_definitions.define_flags()
+flags.FLAGS(sys.argv)
+run.run(settings.settings_from_flags()[0])
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_each_write(finished, inputs, tmp_path):
+    """Each start is killed by SIGKILL as a file gets its name, the last is let through."""
+    for moment, target in (
+        ("before", "flags.json"),
+        ("before", "model.json"),
+        ("before", "checkpoints/step-00000006/manifest.json"),
+        ("after", "checkpoints/step-00000006/manifest.json"),
+        ("before", "last/step-00000006/manifest.json"),
+        ("after", "last/step-00000006/manifest.json"),
+        ("before", "last/step-00000012/manifest.json"),
+        ("after", "last/step-00000018/manifest.json"),
+        ("before", "dev/dev.tsv"),
+        ("before", "results.json"),
+    ):
+        started = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                KILLED_AT_A_WRITE,
+                moment,
+                target,
+                *arguments(inputs, tmp_path / "run"),
+            ],
+            capture_output=True,
+        )
+        assert started.returncode == -signal.SIGKILL, (moment, target, started.stderr)
+    done = finetune(inputs, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert_ends_as(finished, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_state_of_the_very_step(inputs, tmp_path):
+    flags = {"num_train_epochs": 60, "save_checkpoints_minutes": 0}
+    assert finetune(inputs, tmp_path / "whole", **flags).returncode == 0
+    model_dir = tmp_path / "run"
+    process = subprocess.Popen(
+        command(inputs, model_dir, **flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list(model_dir.glob("last/step-*/manifest.json")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130, stderr
+    assert "The same command goes on from there." in stdout
+    done = finetune(inputs, model_dir, **flags)
+    assert done.returncode == 0, done.stderr
+    assert "Going on from the state saved at step" in done.stdout
+    assert_ends_as(tmp_path / "whole", model_dir)

@@ -1,0 +1,113 @@
+"""The recipes' command lines are what the commands take, and every recipe states what it must."""
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+import bert_tf
+from bert_tf.finetuning.flag_definitions import GLUE_NAMES, define_flags
+from bert_tf.finetuning.settings import settings_from_flags
+
+FOLDER = pathlib.Path(bert_tf.__file__).parent.parent / "recipes"
+RECIPES = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
+TWO_CORES = "two cores of an AMD EPYC (Zen 4)"
+
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason="reads the checkout's files, not an installed wheel's"
+)
+
+
+def _commands(path):
+    """The module and the arguments of each command in a recipe's code blocks."""
+    found = []
+    for block in re.findall(r"^```\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line)
+            if words[:2] == ["python", "-m"]:
+                found.append((words[2], words[3:]))
+    return found
+
+
+def _settings(arguments):
+    values = flags.FlagValues()
+    define_flags(values)
+    assert values(["finetune", *arguments]) == ["finetune"]  # nothing is left that is no flag
+    return settings_from_flags(values)
+
+
+def _rows(path):
+    """The cells of a recipe's table, a dict for each row."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in path.read_text().splitlines()
+        if line.startswith("|")
+    ]
+    header, _, *rest = rows
+    return [dict(zip(header, row, strict=True)) for row in rest]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_command_line_resolves_to_settings(path):
+    trainings = [words for module, words in _commands(path) if module == "bert_tf.finetune"]
+    assert len(trainings) >= 2
+    for arguments in trainings:
+        settings, ignored = _settings(arguments)
+        assert ignored == []
+        assert settings.init_checkpoint
+        if settings.glue and path.stem in GLUE_NAMES:
+            assert settings.task == path.stem
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_states_hardware_time_result_and_the_papers(path):
+    text = path.read_text()
+    for row in _rows(path):
+        assert row["hardware"] in (TWO_CORES, "not measured yet") or "GPU" in row["hardware"], row
+        assert row["time"] and row["result on dev"], row
+        # Measured or not, together.
+        unknown = [row[key] == "not measured yet" for key in ("time", "result on dev")]
+        assert len(set(unknown)) == 1, row
+        assert row["hardware"] != "not measured yet" or all(unknown), row
+    assert any(row["the paper's"] for row in _rows(path))
+    assert "MiniLM" in text
+
+
+def test_there_is_a_recipe_for_every_task():
+    tasks = {
+        _settings(words)[0].task
+        for path in RECIPES
+        for module, words in _commands(path)
+        if module == "bert_tf.finetune"
+    }
+    # AX has nothing to train on: MNLI's recipe predicts it.
+    others = {"swag", "codah", "ner", "squad", "classification", "multilabel", "regression"}
+    assert tasks == {*GLUE_NAMES, *others, "tagging", "multiple_choice"} - {"ax"}
+    listed = re.findall(r"\((\S+\.md)\)", (FOLDER / "README.md").read_text())
+    assert sorted(listed) == [path.name for path in RECIPES]
+
+
+def test_other_commands_have_the_flags_and_an_unknown_flag_is_seen():
+    used = {}
+    for path in RECIPES:
+        for module, words in _commands(path):
+            names = {word[2:].split("=")[0] for word in words if word.startswith("--")}
+            used.setdefault(module, set()).update(names)
+    del used["bert_tf.finetune"]
+    assert set(used) == {"bert_tf.evaluate_squad", "bert_tf.predict"}
+    for module, names in used.items():
+        help_text = subprocess.run(
+            [sys.executable, "-m", module, "--helpfull"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        ).stdout
+        known = set(re.findall(r"^\s+--(?:\[no\])?(\w+):", help_text, re.MULTILINE))
+        assert known and names <= known, module
+    with pytest.raises(flags.UnrecognizedFlagError):
+        _settings(["--task=mrpc", "--num_epochs=3"])
