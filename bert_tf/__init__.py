@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bert_tf.interchange.load import load
     from bert_tf.modeling.classifier import BertClassifier, BertRegressor
     from bert_tf.modeling.encoder import BertEncoder
+    from bert_tf.modeling.frozen_features import BertFeatures
     from bert_tf.modeling.multiple_choice import BertMultipleChoice
     from bert_tf.modeling.pretrainer import BertPretrainer
     from bert_tf.modeling.span_predictor import BertSpanPredictor
@@ -36,6 +37,7 @@ _PUBLIC = {
     "BertClassifier": "bert_tf.modeling.classifier",
     "BertConfig": "bert_tf.config",
     "BertEncoder": "bert_tf.modeling.encoder",
+    "BertFeatures": "bert_tf.modeling.frozen_features",
     "BertMultipleChoice": "bert_tf.modeling.multiple_choice",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
     "BertPretrainer": "bert_tf.modeling.pretrainer",
@@ -46,10 +48,13 @@ _PUBLIC = {
 }
 _ROOMS = (
     "config",
+    "extraction",
     "features",
+    "finetuning",
     "interchange",
     "modeling",
     "pipelines",
+    "pretraining",
     "saved_models",
     "tasks",
     "training",
@@ -59,6 +64,7 @@ __all__ = [
     "BertClassifier",
     "BertConfig",
     "BertEncoder",
+    "BertFeatures",
     "BertMultipleChoice",
     "BertPreprocessor",
     "BertPretrainer",

@@ -3,6 +3,8 @@
 from .classifier import BertClassifier, BertRegressor
 from .dropout import seed_variables
 from .encoder import BertEncoder
+from .frozen_features import BertFeatures
+from .layer_mixing import LayerMixture
 from .multiple_choice import BertMultipleChoice
 from .pretrainer import BertPretrainer
 from .span_predictor import BertSpanPredictor
@@ -11,10 +13,12 @@ from .token_classifier import BertTokenClassifier
 __all__ = [
     "BertClassifier",
     "BertEncoder",
+    "BertFeatures",
     "BertMultipleChoice",
     "BertPretrainer",
     "BertRegressor",
     "BertSpanPredictor",
     "BertTokenClassifier",
+    "LayerMixture",
     "seed_variables",
 ]

@@ -1,0 +1,234 @@
+"""An extraction from its settings to the last file."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.interchange.load import load_with_report
+from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.pipelines.corpus_files import find_files
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.training.distribution import set_precision
+from bert_tf.training.progress import Progress
+
+from . import output
+from .input_lines import Line, fingerprint, read_lines
+from .output import Manifest
+from .rows import Rows, join, tokenize
+from .settings import ExtractionSettings
+from .shards import WRITERS, Layout, check_can_write
+from .vectors import Extractor, model_fingerprint
+
+_LINES_AT_ONCE = 1024
+_CHARACTERS_AT_ONCE = 1 << 23
+_FLAGS = (
+    "format",
+    "layers",
+    "variant",
+    "pooling",
+    "normalize",
+    "max_seq_length",
+    "batch_size",
+    "precision",
+    "lines_per_shard",
+)
+
+
+class _Shard(NamedTuple):
+    """The lines of one file of the output, before their vectors.
+
+    Attributes:
+        rows: the lines.
+        last: the last of them.
+        num_cut: how many are longer than a row may be.
+        num_not_utf8: how many have bytes that were passed over.
+    """
+
+    rows: Rows
+    last: Line
+    num_cut: int
+    num_not_utf8: int
+
+
+def run(settings: ExtractionSettings) -> Manifest:
+    """Writes the vectors of all lines; goes on where an earlier process ended.
+
+    Args:
+        settings: from ``settings.resolve``.
+
+    Returns:
+        What the output holds.
+
+    Raises:
+        ValueError: the model, the input or the output is not what was expected.
+    """
+    check_can_write(settings.format)
+    files = find_files(settings.input)
+    total = sum(file.size for file in files)
+    gpu = tf.config.list_physical_devices("GPU")
+    set_precision(settings.precision, "GPU" if gpu else "CPU")
+    encoder, preprocessor = _load(settings)
+    settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
+    extractor = Extractor(encoder, preprocessor, settings)
+    done = output.open_output(
+        settings.output,
+        Manifest(
+            flags={
+                **{name: getattr(settings, name) for name in _FLAGS},
+                "layers": list(settings.layers),
+                "input": fingerprint(files),
+                "init_checkpoint": model_fingerprint(encoder, preprocessor),
+            },
+            layers=extractor.layers,
+            width=extractor.width,
+        ),
+    )
+    if done.complete:
+        print(f"{settings.output} is finished: {_describe(done)}. Nothing was left to do.")
+        return done
+    if done.lines:
+        print(f"{settings.output} has {done.lines:,} lines already: going on.", flush=True)
+    lines = read_lines(files, done.next)
+    display = _Display(done, total)
+    vocabulary = tuple(preprocessor.tokenizer.vocab)
+    layout = Layout(extractor.layers, extractor.width, settings.is_pooled, vocabulary)
+    try:
+        while shard := _next_shard(lines, preprocessor, settings.lines_per_shard):
+            display.begin(done.bytes_read, shard)
+            done = _write(settings, extractor, layout, shard, done, display)
+    except KeyboardInterrupt:
+        print(f"\n{settings.output} has {done.lines:,} lines; the same command goes on.")
+        raise
+    if not done.lines:
+        raise ValueError(f"The input {', '.join(settings.input)} has no line: give text.")
+    done = dataclasses.replace(done, bytes_read=total, complete=True)
+    output.save(settings.output, done)
+    display.close()
+    print(f"{settings.output}: {_describe(done)}.")
+    return done
+
+
+def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
+    encoder, report = load_with_report(
+        settings.init_checkpoint,
+        BertEncoder,
+        max_seq_length=settings.max_seq_length,
+        allow_pickle=settings.allow_pickle,
+        pooler=False,
+    )
+    for note in report.notes:
+        print(note)
+    if encoder.preprocessor is None:
+        raise ValueError(
+            f"--init_checkpoint={settings.init_checkpoint} has no vocabulary: put its vocab.txt "
+            "into the directory."
+        )
+    return encoder, encoder.preprocessor
+
+
+def _next_shard(lines: Iterator[Line], preprocessor: BertPreprocessor, most: int) -> _Shard | None:
+    """Reads and tokenises some lines, not all at once; ``None`` where none is left."""
+    parts: list[Rows] = []
+    last, num_lines, num_cut, num_not_utf8 = None, 0, 0, 0
+    while part := _next_lines(lines, min(_LINES_AT_ONCE, most - num_lines)):
+        tokenized, cut = tokenize(preprocessor, part)
+        parts.append(tokenized)
+        last = part[-1]
+        num_lines += len(part)
+        num_cut += cut
+        num_not_utf8 += sum(not line.is_utf8 for line in part)
+    return _Shard(join(parts), last, num_cut, num_not_utf8) if last else None
+
+
+def _next_lines(lines: Iterator[Line], most: int) -> list[Line]:
+    """Some lines, fewer where they are long; [] where none is left, or ``most`` is 0."""
+    taken: list[Line] = []
+    characters = 0
+    while len(taken) < most and characters < _CHARACTERS_AT_ONCE:
+        line = next(lines, None)
+        if line is None:
+            break
+        taken.append(line)
+        characters += len(line.first) + len(line.second or "")
+    return taken
+
+
+def _write(
+    settings: ExtractionSettings,
+    extractor: Extractor,
+    layout: Layout,
+    shard: _Shard,
+    done: Manifest,
+    display: "_Display",
+) -> Manifest:
+    """Writes a file of the output, and then the manifest, which it returns."""
+    suffix, write = WRITERS[settings.format]
+    name = output.shard_name(len(done.shards), suffix)
+    blocks = extractor.blocks(shard.rows, display.add)
+    with output.appear_whole(os.path.join(settings.output, name)) as path:
+        write(path, layout, shard.rows, blocks)
+    done = dataclasses.replace(
+        done,
+        shards=(*done.shards, {"file": name, "lines": len(shard.rows.lengths)}),
+        next=shard.last.end,
+        bytes_read=shard.last.bytes_read,
+        tokens=done.tokens + len(shard.rows.ids),
+        lines_cut=done.lines_cut + shard.num_cut,
+        lines_not_utf8=done.lines_not_utf8 + shard.num_not_utf8,
+    )
+    output.save(settings.output, done)
+    return done
+
+
+def _describe(done: Manifest) -> str:
+    """What an output holds, for people."""
+    lines, files = _count(done.lines, "line"), _count(len(done.shards), "file")
+    parts = [f"{lines}, {done.tokens:,} tokens, {files}"]
+    if done.lines_cut:
+        parts.append(f"{_count(done.lines_cut, 'line')} cut to --max_seq_length")
+    if done.lines_not_utf8:
+        parts.append(f"{_count(done.lines_not_utf8, 'line')} not all UTF-8, the rest passed over")
+    return ", ".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> _count(1, "line"), _count(4000, "line")
+    ('1 line', '4,000 lines')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+class _Display:
+    """How much of the input is done: within a file of the output, by its tokens."""
+
+    def __init__(self, done: Manifest, total: int) -> None:
+        self._progress = Progress("Extracting", total, "bytes", start=done.bytes_read)
+        self._before = self._after = done.bytes_read
+        self._tokens = self._of_shard = self._in_shard = 0
+        self._began = time.monotonic()
+
+    def begin(self, bytes_before: int, shard: _Shard) -> None:
+        """Says which lines are next."""
+        self._before, self._after = bytes_before, shard.last.bytes_read
+        self._in_shard, self._of_shard = 0, len(shard.rows.ids)
+
+    def add(self, tokens: int) -> None:
+        """Says that some tokens of these lines have their vectors."""
+        self._in_shard += tokens
+        self._tokens += tokens
+        share = self._in_shard / self._of_shard
+        rate = self._tokens / max(time.monotonic() - self._began, 1e-9)
+        self._progress.update(
+            self._before + round(share * (self._after - self._before)),
+            {"tokens/s": f"{rate:,.0f}"},
+        )
+
+    def close(self) -> None:
+        """Ends the display."""
+        self._progress.close()

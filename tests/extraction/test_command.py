@@ -1,0 +1,176 @@
+"""``python -m bert_tf.extract_features``: flags, files, errors, Ctrl-C, memory."""
+
+import gzip
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from bert_tf import extract_features
+from bert_tf.extraction.shards import WRITERS
+from bert_tf.modeling.layer_mixing import UNLEARNED_VARIANTS
+from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.training.distribution import PRECISIONS
+from tests.extraction.conftest import write_many
+
+
+def command(**flags):
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    return [sys.executable, "-m", "bert_tf.extract_features", *given]
+
+
+def test_flags_offer_what_there_is():
+    assert set(extract_features.FORMATS) == set(WRITERS)
+    assert extract_features.VARIANTS == UNLEARNED_VARIANTS
+    assert extract_features.POOLINGS == POOLINGS
+    assert set(extract_features.PRECISIONS) == set(PRECISIONS)
+
+
+def test_import_is_quick():
+    code = (
+        "import sys, bert_tf.extract_features\n"
+        "print('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_from_files_to_files(model_dir, tmp_path):
+    (tmp_path / "1.gz").write_bytes(gzip.compress(b"a cat\n" * 3))
+    (tmp_path / "2.txt").write_bytes(b"cat ||| sat")
+    flags = {
+        "init_checkpoint": model_dir,
+        "input": f"{tmp_path}/*.gz,{tmp_path}/2.txt",
+        "output": tmp_path / "output",
+        "layers": "-1,0",
+        "lines_per_shard": 3,
+    }
+    done = subprocess.run(command(**flags), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    *_, last = done.stdout.splitlines()
+    assert last == f"{tmp_path}/output: 4 lines, 17 tokens, 2 files."
+    *_, pair = (
+        json.loads(line)
+        for path in sorted((tmp_path / "output").glob("part-*"))
+        for line in path.read_text().splitlines()
+    )
+    assert pair["linex_index"] == 3
+    assert [feature["token"] for feature in pair["features"]] == [
+        "[CLS]", "cat", "[SEP]", "sat", "[SEP]",
+    ]  # fmt: skip
+    assert [layer["index"] for layer in pair["features"][0]["layers"]] == [-1, 0]
+
+
+def error_of(model_dir, tmp_path, **changes):
+    (tmp_path / "text.txt").write_text("cat\n")
+    flags = {
+        "init_checkpoint": model_dir,
+        "input": tmp_path / "text.txt",
+        "output": tmp_path / "output",
+        **changes,
+    }
+    done = subprocess.run(command(**flags), capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert not (tmp_path / "output").exists()
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"output": ""}, "Error: --output is missing: extract_features needs --init_checkpoint"),
+        ({"variant": "weighted_sum_all"}, "Error: flag --variant=weighted_sum_all: value should"),
+        ({"batch_size": "0"}, "Error: flag --batch_size=0: 0 is not a positive integer"),
+    ],
+)
+def test_bad_flags(model_dir, tmp_path, changes, sentence):
+    assert error_of(model_dir, tmp_path, **changes).startswith(sentence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"init_checkpoint": "none"}, "Error: There is no checkpoint at none: "),
+        ({"input": "*.none"}, "Error: No file matches '*.none'"),
+        ({"input": "empty.txt"}, "Error: The input empty.txt is empty"),
+        ({"max_seq_length": 99}, "Error: max_seq_length is 99, and "),
+        ({"max_seq_length": 4}, "Error: max_seq_length is 4: expected"),
+        ({"layers": "7"}, "Error: --layers has 7, and "),
+    ],
+)
+def test_bad_input(model_dir, tmp_path, changes, sentence):
+    (tmp_path / "empty.txt").touch()
+    assert error_of(model_dir, tmp_path, **changes).startswith(sentence)
+
+
+@pytest.mark.slow
+def test_ctrl_c(model_dir, tmp_path):
+    flags = {
+        "init_checkpoint": model_dir,
+        "input": write_many(tmp_path / "text.txt", count=5000),
+        "output": tmp_path / "output",
+        "lines_per_shard": 50,
+    }
+    process = subprocess.Popen(
+        command(**flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "output" / "part-000002.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130
+    assert err == "\nInterrupted.\n"
+    said = re.search(r"output has ([\d,]+) lines; the same command goes on\.\n$", out)
+    names = {path.name for path in (tmp_path / "output").iterdir()}
+    lines = int(said[1].replace(",", ""))
+    told = {"manifest.json", *(f"part-{n:06d}.jsonl" for n in range(lines // 50))}
+    # A file may be whole that the manifest does not name yet; it is written again.
+    assert told <= names <= {*told, f"part-{lines // 50:06d}.jsonl"}
+
+
+MEASURED = """
+import resource, sys
+from absl import flags
+from bert_tf import extract_features
+extract_features.define_flags()
+flags.FLAGS(sys.argv)
+extract_features.main([])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_input(model_dir, tmp_path):
+    write_many(tmp_path / "part.txt", count=20_000)
+    part = (tmp_path / "part.txt").read_bytes()
+    used = {}
+    for megabytes in (2, 50):
+        text = tmp_path / f"{megabytes}.txt"
+        with text.open("wb") as file:
+            for _ in range(megabytes * 10**6 // len(part)):
+                file.write(part)
+        flags = command(
+            init_checkpoint=model_dir,
+            input=text,
+            output=tmp_path / f"output_{megabytes}",
+            format="numpy",
+            pooling="mean",
+            batch_size=256,
+        )[3:]
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, *flags], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        used[megabytes] = int(done.stdout.splitlines()[-1]) / 1024
+    assert used[50] < used[2] + 100, used
+    values = [np.load(p)["values"] for p in sorted((tmp_path / "output_2").glob("*.npz"))]
+    assert sum(map(len, values)) == 20_000 * (2 * 10**6 // len(part))

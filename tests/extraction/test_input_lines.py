@@ -1,0 +1,76 @@
+import gzip
+
+import pytest
+
+from bert_tf.extraction import input_lines
+from bert_tf.extraction.input_lines import Position, fingerprint, read_lines
+from bert_tf.pipelines.corpus_files import find_files
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "1.txt").write_bytes(b"one\r\n\n a ||| b ||| c \ntwo \xff")
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress("drei\nvierß\n".encode()) * 2)
+    (tmp_path / "3.txt").write_bytes("\u2028five\x0bsix\n".encode())
+    return find_files([str(tmp_path / "*")])
+
+
+EXPECTED = [
+    ("one", None, True),
+    ("", None, True),
+    ("a ||| b", "c", True),
+    ("two ", None, False),
+    ("drei", None, True),
+    ("vierß", None, True),
+    ("drei", None, True),
+    ("vierß", None, True),
+    ("five\x0bsix", None, True),
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1 << 20])
+def test_lines(files, monkeypatch, chunk):
+    monkeypatch.setattr(input_lines, "_CHUNK_BYTES", chunk)
+    lines = list(read_lines(files))
+    assert [(line.first.rstrip("\n"), *line[1:3]) for line in lines] == [
+        (first.strip(), second, is_utf8) for first, second, is_utf8 in EXPECTED
+    ]
+    assert [line.end.line for line in lines] == list(range(1, 10))
+    assert lines[-1].bytes_read == sum(file.size for file in files)
+    assert [line.bytes_read for line in lines] == sorted(line.bytes_read for line in lines)
+
+
+def test_from_every_line_on(files):
+    lines = list(read_lines(files))
+    for number, line in enumerate(lines, 1):
+        rest = list(read_lines(files, line.end))
+        assert [line[:4] for line in rest] == [line[:4] for line in lines[number:]]
+
+
+def test_positions(files):
+    ends = [line.end for line in read_lines(files)]
+    assert ends[:4] == [Position(0, 5, 1), Position(0, 6, 2), Position(0, 22, 3),
+                        Position(0, 27, 4)]  # fmt: skip
+    assert ends[4:6] == [Position(1, 5, 5), Position(1, 12, 6)]
+
+
+def test_a_line_without_end(files, monkeypatch):
+    monkeypatch.setattr(input_lines, "_CHUNK_BYTES", 4)
+    monkeypatch.setattr(input_lines, "_MAX_LINE_BYTES", 8)
+    with pytest.raises(ValueError, match=r"1\.txt: the line at byte 6 is longer than 0 MiB; expec"):
+        list(read_lines(files))
+
+
+def test_a_damaged_gzip_file(tmp_path):
+    path = tmp_path / "cut.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\n" * 100)[:-4])
+    with pytest.raises(ValueError, match=r"cut\.gz is not a whole gzip file"):
+        list(read_lines(find_files([str(path)])))
+
+
+def test_fingerprint(files, tmp_path):
+    before = fingerprint(files)
+    (tmp_path / "3.txt").rename(tmp_path / "4.txt")
+    assert fingerprint(find_files([str(tmp_path / "*")])) == before
+    (tmp_path / "4.txt").write_bytes("\u2028five\x0bsiX\n".encode())
+    assert fingerprint(find_files([str(tmp_path / "*")])) != before

@@ -1,0 +1,170 @@
+"""The numbers of an extraction, against plain loops; the order of lines; what is refused."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.extraction import vectors
+from tests.extraction.conftest import CONFIG, run, write_many
+from tests.modeling.conftest import weights_by_path
+from tests.modeling.numpy_bert import encode
+
+# What Google's script makes of conftest's lines with --max_seq_length=12.
+TOKENS = [
+    "[CLS] a cat sat . [SEP]",
+    "[CLS] [SEP]",
+    "[CLS] cat ##s [SEP] un ##able 中 [UNK] [SEP]",
+    "[CLS]" + 10 * " sat" + " [SEP]",
+    "[CLS] a [UNK] [UNK] [UNK] cat [SEP] sat [SEP]",
+    "[CLS] a [UNK] [UNK] [UNK] [SEP]",
+]
+
+
+@pytest.fixture(scope="module")
+def states(loaded):
+    """Of each line the embeddings and every block's states, by plain loops."""
+    encoder, preprocessor = loaded
+    weights, vocab = weights_by_path(encoder), preprocessor.tokenizer.vocab
+    found = []
+    for line in TOKENS:
+        tokens = line.split()
+        types = [int("[SEP]" in tokens[:place]) for place in range(len(tokens))]
+        ids = [vocab.index(token) for token in tokens]
+        all_states, _ = encode(weights, CONFIG, ids, [1] * len(ids), types)
+        found.append(np.array(all_states))
+    return found
+
+
+def read_lines(tmp_path, output="output"):
+    paths = sorted((tmp_path / output).glob("part-*.jsonl"))
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def test_google_s_json_lines(extract, text, states, tmp_path):
+    done = extract(text)
+    lines = read_lines(tmp_path)
+    assert [line["linex_index"] for line in lines] == list(range(6))
+    for line, tokens, of_line in zip(lines, TOKENS, states, strict=True):
+        assert list(line) == ["linex_index", "features"]
+        assert [feature["token"] for feature in line["features"]] == tokens.split()
+        for place, feature in enumerate(line["features"]):
+            assert list(feature) == ["token", "layers"]
+            assert [layer["index"] for layer in feature["layers"]] == [-1, -2, -3, -4]
+            for layer in feature["layers"]:
+                assert list(layer) == ["index", "values"]
+                expected = [float(value) for value in of_line[layer["index"], place]]
+                np.testing.assert_allclose(layer["values"], expected, atol=2e-5)
+                assert layer["values"] == [round(value, 6) for value in layer["values"]]
+    assert (done.lines, done.tokens, done.lines_cut, done.complete) == (6, 44, 1, True)
+
+
+def test_layers_are_counted_as_google_does(extract, text, states, tmp_path):
+    extract(text, layers=["0", "3"])
+    for line, of_line in zip(read_lines(tmp_path), states, strict=True):
+        layers = line["features"][0]["layers"]
+        assert [layer["index"] for layer in layers] == [0, 3]
+        for number in range(2):
+            np.testing.assert_allclose(
+                layers[number]["values"], of_line[(1, 4)[number], 0], atol=2e-5
+            )
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("embeddings", lambda states: states[0]),
+        ("second_to_last", lambda states: states[3]),
+        ("last", lambda states: states[4]),
+        ("concat_last_four", lambda states: np.concatenate(list(states[1:]), axis=-1)),
+    ],
+)
+def test_variants(extract, text, states, tmp_path, variant, expected):
+    extract(text, variant=variant)
+    for line, of_line in zip(read_lines(tmp_path), states, strict=True):
+        for feature, vector in zip(line["features"], expected(of_line), strict=True):
+            (layer,) = feature["layers"]
+            assert layer["index"] == variant
+            np.testing.assert_allclose(layer["values"], vector, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "normalize"), [("cls", False), ("mean", False), ("mean", True), ("max", True)]
+)
+def test_pooled(extract, text, states, tmp_path, pooling, normalize):
+    done = extract(text, pooling=pooling, normalize=normalize)
+    assert done.layers == (-1,)
+    for line, of_line in zip(read_lines(tmp_path), states, strict=True):
+        assert list(line) == ["linex_index", "layers"]
+        vector = {"cls": of_line[-1][0], "mean": of_line[-1].mean(0), "max": of_line[-1].max(0)}
+        length = np.linalg.norm(vector[pooling]) if normalize else 1.0
+        np.testing.assert_allclose(line["layers"][0]["values"], vector[pooling] / length, atol=2e-5)
+
+
+def test_order_and_padding_depend_on_nothing(extract, tmp_path, monkeypatch):
+    """Of whatever other lines a batch, a run of lines or a file consists, a line's are the same."""
+    text = write_many(tmp_path / "many.txt")
+    extract(text, "alone", format="numpy", batch_size=1, lines_per_shard=1)
+    monkeypatch.setattr(vectors, "_NUMBERS_AT_ONCE", 700)  # some lines' at once
+    extract(text, "together", format="numpy", batch_size=7, lines_per_shard=30)
+    alone, together = (
+        [np.load(path) for path in sorted((tmp_path / name).glob("*.npz"))]
+        for name in ("alone", "together")
+    )
+    assert len(alone) == 50 and len(together) == 2
+    for key in ("line_index", "lengths", "token_ids"):
+        one, other = (np.concatenate([file[key] for file in files]) for files in (alone, together))
+        np.testing.assert_array_equal(one, other)
+    one, other = (np.concatenate([file["values"] for file in f]) for f in (alone, together))
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_precision(extract, text, tmp_path):
+    extract(text, "exact", format="numpy", pooling="mean")
+    try:
+        extract(text, "rounded", format="numpy", pooling="mean", precision="bfloat16")
+    finally:
+        keras.config.set_dtype_policy("float32")
+        tf.config.optimizer.set_experimental_options(
+            {"auto_mixed_precision_onednn_bfloat16": False}
+        )
+    exact, rounded = (
+        np.load(tmp_path / name / "part-000000.npz")["values"] for name in ("exact", "rounded")
+    )
+    np.testing.assert_allclose(rounded, exact, atol=0.1)
+
+
+def test_what_is_said(extract, text, tmp_path, capsys):
+    with open(text, "ab") as file:
+        file.write(b"c\xffat")
+    extract(text, pooling="mean", lines_per_shard=5)
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == (
+        f"{tmp_path}/output: 7 lines, 47 tokens, 2 files, 1 line cut to --max_seq_length, "
+        "1 line not all UTF-8, the rest passed over."
+    )
+    # The byte is passed over as if it were not there.
+    (tmp_path / "clean.txt").write_text("cat")
+    extract(str(tmp_path / "clean.txt"), "clean", pooling="mean")
+    assert read_lines(tmp_path)[6]["layers"] == read_lines(tmp_path, "clean")[0]["layers"]
+
+
+def test_no_such_layer(extract, text):
+    with pytest.raises(ValueError, match=r"--layers has -5, and .* has 4 blocks: expected numbers "
+                                         "from -4 to 3"):  # fmt: skip
+        extract(text, layers=["-1", "-5"])
+
+
+def test_no_vocabulary(text, model_dir, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(model_dir, bare)
+    (bare / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match="bare has no vocabulary: put its vocab.txt into the dire"):
+        run(str(bare), tmp_path, text)
+
+
+def test_as_long_as_the_model_takes(text, model_dir, tmp_path):
+    assert run(model_dir, tmp_path, text, max_seq_length=None).flags["max_seq_length"] == 16

@@ -1,0 +1,40 @@
+import dataclasses
+
+import pytest
+
+from bert_tf.extraction.settings import resolve
+
+GIVEN = {"input": ["a.txt"], "init_checkpoint": "bert", "output": "out"}
+
+
+def test_defaults():
+    settings = resolve(**GIVEN)
+    assert (settings.layers, settings.variant) == ((-1, -2, -3, -4), None)
+    assert settings.lines_per_shard == 1000 and not settings.is_pooled
+    settings = resolve(**GIVEN, pooling="cls")
+    assert settings.layers == (-1,) and settings.lines_per_shard == 10_000 and settings.is_pooled
+    settings = resolve(**GIVEN, variant="last", lines_per_shard=7)
+    assert settings.layers == () and settings.lines_per_shard == 7
+    assert resolve(**GIVEN, layers=["2", "-1"]).layers == (2, -1)
+    assert dataclasses.asdict(settings)["input"] == ("a.txt",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"input": []}, "--input is missing: extract_features needs --init_checkpoint, --input an"),
+        ({"init_checkpoint": None}, "--init_checkpoint is missing: extract_features needs"),
+        ({"output": ""}, "--output is missing: extract_features needs"),
+        (
+            {"variant": "last", "layers": ["-1", "2"]},
+            "--variant=last and --layers=-1,2 both say which layers to read: give one of them",
+        ),
+        ({"normalize": True}, "--normalize is for one vector a line: give --pooling=mean, cls or"),
+        ({"layers": ["-1", "top"]}, "--layers=-1,top: expected numbers with commas between them"),
+        ({"layers": []}, "--layers=: expected numbers with commas between them"),
+    ],
+)
+def test_refused(changes, sentence):
+    with pytest.raises(ValueError) as error:
+        resolve(**{**GIVEN, **changes})
+    assert str(error.value).startswith(sentence)
