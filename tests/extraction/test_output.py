@@ -20,7 +20,13 @@ def many(tmp_path):
     return write_many(tmp_path / "many.txt")
 
 
-@pytest.mark.parametrize("format", ["jsonl", "numpy", "parquet", "tfrecord"])
+@pytest.mark.parametrize(
+    "format",
+    [
+        "numpy",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("jsonl", "parquet", "tfrecord")),
+    ],
+)
 def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, capsys, format):
     if format == "parquet":
         pytest.importorskip("pyarrow")

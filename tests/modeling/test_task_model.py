@@ -114,6 +114,7 @@ def test_fits(case):
     assert unchanged(model, before) <= without_gradient
 
 
+@pytest.mark.slow
 def test_frozen_layers_keep_their_weights():
     case = CASES["classifier"]
     model = randomise(case.make(TINY, **case.arguments))

@@ -116,6 +116,7 @@ def test_more_answers_than_a_row_has_columns():
     assert answers.counts.tolist() == [1]
 
 
+@pytest.mark.slow
 def test_a_model_learns_where_answers_stand():
     # The answer begins with c and ends with e; four in five windows are without it.
     contexts, golds = [], []

@@ -148,6 +148,7 @@ def test_rows_without_tags(tokenizer):
         tf.nest.map_structure(np.testing.assert_array_equal, batch, alone)
 
 
+@pytest.mark.slow
 def test_padding_changes_neither_answers_nor_training(tokenizer):
     examples = tagging_examples(
         tokenizer, [*WORDS, ["a"] * 30], tags=[*TAGS, [0, 1, 2] * 10], max_seq_length=24
