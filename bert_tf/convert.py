@@ -66,6 +66,7 @@ def main(argv: Sequence[str]) -> None:
         print(f"In {values.input} and no weight of the model: {first_names(checkpoint.unused)}.")
     for note in done.notes:
         print(note)
+    print(f"{len(done.went)} weights are equal bit for bit.")
     for key, difference in done.differences.items():
         print(f"Largest difference of {key}: {difference:.2g}")
     size = _size(values.output)

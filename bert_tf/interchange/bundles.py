@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from . import in_place
 from .checkpoint import StoredTensor
 
 _INDEX = ".index"
@@ -102,7 +103,9 @@ class Bundle:
                 f"{self.prefix}: {name} cannot be read, the checkpoint's data file is damaged or "
                 f"cut off: {_first_line(error)}."
             ) from error
-        array: np.ndarray = value.numpy()
+        # value.numpy() copies, which matters for the large ones: those of plain floats.
+        plain = value.dtype in (tf.float16, tf.float32, tf.float64)
+        array: Any = np.asarray(memoryview(value)) if plain else value.numpy()
         return array[..., columns[0] : sum(columns)] if columns else array
 
 
@@ -117,7 +120,7 @@ def write(prefix: str, tensors: Iterable[tuple[str, StoredTensor]]) -> None:
     with tf.device("CPU:0"):
         for name, tensor in tensors:
             names.append(name)
-            values.append(tf.constant(tensor.read()))
+            values.append(in_place.to_tensor(tensor.read()))
         tf.raw_ops.SaveV2(
             prefix=prefix,
             tensor_names=names,

@@ -3,7 +3,7 @@
 Letters: H hidden, F feed-forward, C classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from bert_tf.modeling.span_predictor import BertSpanPredictor
 from bert_tf.modeling.token_classifier import BertTokenClassifier
 
 from .checkpoint import ModelSpec, StoredTensor
+from .in_place import to_tensor
 
 MODEL_CLASSES: dict[str, Any] = {
     cls.__name__: cls
@@ -90,6 +91,32 @@ def check_fused(shape: tuple[int, ...], width: int, where: str) -> None:
         )
 
 
+def group_by_variable(names: Iterable[str]) -> dict[str, list[str]]:
+    """The variables that weights lie in, each with its weights in the order of their columns.
+
+    >>> group_by_variable(["pooler/dense/bias", "layer_0/attention/value/bias",
+    ...                    "layer_0/attention/query/bias", "layer_0/attention/key/bias"])
+    {'pooler/dense/bias': ['pooler/dense/bias'], 'layer_0/attention/query_key_value/bias': \
+['layer_0/attention/query/bias', 'layer_0/attention/key/bias', 'layer_0/attention/value/bias']}
+    """
+    variables: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        path, columns = split_columns(name, 1)
+        variables.setdefault(path, []).append((columns[0] if columns else 0, name))
+    return {path: [name for _, name in sorted(found)] for path, found in variables.items()}
+
+
+def read_variable(tensors: Sequence[StoredTensor], dtype: str = "float32") -> np.ndarray:
+    """A variable's value.
+
+    Args:
+        tensors: its weights, in the order of their columns.
+        dtype: to cast to.
+    """
+    arrays = [tensor.read().astype(dtype, copy=False) for tensor in tensors]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, -1)
+
+
 def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
     """Puts weights into a model's variables, one variable after another.
 
@@ -99,14 +126,9 @@ def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
             A variable without keeps its value.
     """
     variables = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
-    parts: dict[str, list[tuple[int, StoredTensor]]] = {}
-    for name, tensor in tensors.items():
-        path, columns = split_columns(name, model.config.hidden_size)
-        parts.setdefault(path, []).append((columns[0] if columns else 0, tensor))
-    for path, found in parts.items():
-        ordered = [tensor for _, tensor in sorted(found, key=lambda part: part[0])]
-        arrays = [tensor.read().astype(variables[path].dtype, copy=False) for tensor in ordered]
-        variables[path].assign(arrays[0] if len(arrays) == 1 else np.concatenate(arrays, -1))
+    for path, names in group_by_variable(tensors).items():
+        array = read_variable([tensors[name] for name in names], variables[path].dtype)
+        variables[path].assign(to_tensor(array))
 
 
 # === A model's weights without building it ===

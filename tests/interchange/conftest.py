@@ -1,6 +1,7 @@
 """Fixtures of the tests of checkpoints."""
 
 import dataclasses
+import gc
 
 import pytest
 
@@ -21,3 +22,9 @@ def save(tmp_path):
         return checkpoint, str(tmp_path / "m")
 
     return write
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_collections():
+    """Leaves what the imports made to itself when garbage is collected, as conversions do."""
+    gc.freeze()

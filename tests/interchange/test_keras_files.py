@@ -23,7 +23,13 @@ from tests.interchange.small_checkpoints import (
     variables_of,
 )
 
-EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
+EVERY_MODEL = pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "pretrainer" else pytest.param(name, marks=pytest.mark.slow)
+        for name in MODELS
+    ],
+)
 
 
 @EVERY_MODEL

@@ -1,0 +1,270 @@
+"""A conversion's target appears whole, verified, or not at all."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+from bert_tf.interchange import conversion
+from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.interchange.recognition import open_checkpoint
+from tests.interchange.small_checkpoints import (
+    MODELS,
+    UNCASED,
+    assert_bit_equal,
+    make_checkpoint,
+    read_all,
+    stored,
+)
+
+
+def _source(folder, form="huggingface", spec=MODELS["classifier"], **fields):
+    path = folder / ("source.keras" if form == "keras" else "source")
+    if form != "keras":
+        path.mkdir()
+    conversion._WRITERS[form](make_checkpoint(spec, tokenization=UNCASED, **fields), str(path))
+    return str(path)
+
+
+def _target(folder, form):
+    return str(folder / ("target.keras" if form == "keras" else "target"))
+
+
+def test_the_formats():
+    assert conversion.FORMATS == ("bert_tf", "huggingface", "google_tf1", "keras")
+
+
+@pytest.mark.parametrize("form", conversion.FORMATS)
+def test_a_conversion(tmp_path, form):
+    source, target = _source(tmp_path), _target(tmp_path, form)
+    done = conversion.convert(source, target, form)
+    assert sorted(os.listdir(tmp_path)) == sorted(["source", os.path.basename(target)])
+    written = open_checkpoint(target)
+    assert written.format == form and written.tokenization == UNCASED
+    assert_bit_equal(read_all(written), read_all(done.checkpoint))
+    assert done.went.keys() == done.checkpoint.tensors.keys()
+    assert (done.left_out, done.differences, done.notes) == ((), {"logits": 0.0}, ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", conversion.FORMATS)
+@pytest.mark.parametrize("second", conversion.FORMATS)
+def test_from_every_format_to_every_format(tmp_path, first, second):
+    source, target = _source(tmp_path, first, MODELS["pretrainer"]), _target(tmp_path, second)
+    done = conversion.convert(source, target, second)
+    assert done.differences == {"masked_lm_logits": 0.0, "next_sentence_logits": 0.0}
+    assert done.checkpoint.format == first and done.left_out == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_through_every_format(tmp_path, name):
+    path = _source(tmp_path, "bert_tf", MODELS[name])
+    first = read_all(open_checkpoint(path))
+    for number, form in enumerate(["keras", "google_tf1", "huggingface", "bert_tf"]):
+        target = str(tmp_path / f"{number}{'.keras' if form == 'keras' else ''}")
+        conversion.convert(path, target, form)
+        path = target
+    assert_bit_equal(read_all(open_checkpoint(path)), first)
+
+
+def test_what_has_no_place_is_left_out_and_told(tmp_path):
+    spec = ModelSpec("BertSpanPredictor", {"pooler": True})
+    done = conversion.convert(
+        _source(tmp_path, "bert_tf", spec), str(tmp_path / "target"), "huggingface"
+    )
+    assert done.left_out == ("pooler/dense/kernel", "pooler/dense/bias")
+    assert done.differences == {"start_logits": 0.0, "end_logits": 0.0}
+
+
+def test_an_encoder_without_a_pooler_is_told(tmp_path):
+    source = _source(tmp_path, "bert_tf", MODELS["encoder without pooler"])
+    done = conversion.convert(source, str(tmp_path / "target"), "huggingface")
+    assert done.notes == (
+        "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "
+        "add_pooling_layer=False.",
+    )
+    done = conversion.convert(source, str(tmp_path / "other"), "google_tf1")
+    assert done.notes == ()
+
+
+def test_a_trailing_slash_and_missing_folders(tmp_path):
+    conversion.convert(_source(tmp_path), f"{tmp_path}/a/b/", "google_tf1")
+    assert open_checkpoint(tmp_path / "a" / "b").format == "google_tf1"
+    assert os.listdir(tmp_path / "a") == ["b"]
+
+
+def test_the_working_directory(tmp_path, monkeypatch):
+    source = _source(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    conversion.convert(source, "here.keras", "keras")
+    assert sorted(os.listdir(tmp_path)) == ["here.keras", "source"]
+
+
+# === Nothing is overwritten ===
+
+
+@pytest.mark.parametrize("form", conversion.FORMATS)
+def test_a_target_that_is_there(tmp_path, form):
+    target = tmp_path / ("target.keras" if form == "keras" else "target")
+    if form == "keras":
+        target.write_text("mine")
+    else:
+        target.mkdir()
+        (target / "mine").touch()
+    sentence = rf"{target.name} is there already, and is never overwritten: name another\.$"
+    with pytest.raises(ValueError, match=sentence):
+        conversion.convert("no matter", str(target), form)
+    assert os.listdir(tmp_path) == [target.name]
+
+
+def test_an_empty_directory_is_as_good_as_none(tmp_path):
+    source, target = _source(tmp_path), tmp_path / "target"
+    target.mkdir()
+    conversion.convert(source, str(target), "huggingface")
+    assert open_checkpoint(target).format == "huggingface"
+    (tmp_path / "empty.keras").mkdir()
+    with pytest.raises(ValueError, match=r"empty\.keras is there already"):
+        conversion.convert(source, str(tmp_path / "empty.keras"), "keras")
+
+
+def test_a_target_that_appears_meanwhile(tmp_path, monkeypatch):
+    source, target = _source(tmp_path), tmp_path / "target"
+
+    def compare(*checkpoints):
+        target.mkdir()
+        (target / "mine").touch()
+        return {}
+
+    monkeypatch.setattr(conversion, "compare", compare)
+    with pytest.raises(ValueError, match=r"target is there already, and is never overwritten"):
+        conversion.convert(source, str(target), "huggingface")
+    assert os.listdir(target) == ["mine"] and sorted(os.listdir(tmp_path)) == ["source", "target"]
+
+
+@pytest.mark.parametrize(
+    "target, form, sentence",
+    [
+        ("x", "onnx", r"^There is no format 'onnx' to write: expected bert_tf, huggingface, goog"),
+        ("x", "keras", r"x has to end in \.keras, or Keras will not open it\.$"),
+    ],
+)
+def test_wrong_arguments(target, form, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        conversion.convert("no matter", target, form)
+
+
+# === Nothing is left behind ===
+
+
+@pytest.mark.parametrize("form", conversion.FORMATS)
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_writer_that_changes_a_weight(tmp_path, monkeypatch, form, empty):
+    source, write = _source(tmp_path), conversion._WRITERS[form]
+
+    def careless(checkpoint, path):
+        name = "layer_1/attention/key/kernel"
+        array = checkpoint.tensors[name].read().copy()
+        array[3, 4] += 0.01
+        tensors = {**checkpoint.tensors, name: stored(name, array)}
+        return write(dataclasses.replace(checkpoint, tensors=tensors), path)
+
+    monkeypatch.setitem(conversion._WRITERS, form, careless)
+    target = _target(tmp_path, form)
+    if empty and form != "keras":
+        os.mkdir(target)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(
+        ValueError, match=r"source has other weights: layer_1/attention/key/kernel\.$"
+    ):
+        conversion.convert(source, target, form)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_writer_that_changes_the_config(tmp_path, monkeypatch):
+    source, write = _source(tmp_path), conversion._WRITERS["google_tf1"]
+
+    def careless(checkpoint, path):
+        config = dataclasses.replace(checkpoint.config, hidden_act="relu")
+        return write(dataclasses.replace(checkpoint, config=config), path)
+
+    monkeypatch.setitem(conversion._WRITERS, "google_tf1", careless)
+    with pytest.raises(ValueError, match=r"source gives other outputs: they differ in logits by"):
+        conversion.convert(source, str(tmp_path / "target"), "google_tf1")
+    assert os.listdir(tmp_path) == ["source"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, SystemExit])
+@pytest.mark.parametrize("when", ["write", "compare"])
+@pytest.mark.parametrize("form", ["bert_tf", "keras"])
+def test_stopped(tmp_path, monkeypatch, form, when, error):
+    source, write = _source(tmp_path), conversion._WRITERS[form]
+
+    def stop(checkpoint, path):
+        if when == "write":
+            write(checkpoint, path)
+        raise error("stopped")
+
+    if when == "write":
+        monkeypatch.setitem(conversion._WRITERS, form, stop)
+    else:
+        monkeypatch.setattr(conversion, "compare", stop)
+    with pytest.raises(error, match="stopped"):
+        conversion.convert(source, _target(tmp_path, form), form)
+    assert os.listdir(tmp_path) == ["source"]
+
+
+def test_stopped_while_keras_saves(tmp_path, monkeypatch):
+    source = _source(tmp_path)
+
+    def save_model(model, path, zipped):
+        os.mkdir(path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras.saving.save_model", save_model)
+    with pytest.raises(KeyboardInterrupt):
+        conversion.convert(source, str(tmp_path / "target.keras"), "keras")
+    assert os.listdir(tmp_path) == ["source"]
+
+
+# === Sources that are not whole ===
+
+
+def test_a_weight_is_missing(tmp_path):
+    checkpoint = make_checkpoint(MODELS["classifier"])
+    del checkpoint.tensors["classifier/bias"], checkpoint.tensors["layer_1/output/kernel"]
+    (tmp_path / "source").mkdir()
+    conversion._WRITERS["huggingface"](checkpoint, str(tmp_path / "source"))
+    with pytest.raises(
+        ValueError, match=r"source lacks layer_1/output/kernel, classifier/bias, so there is no "
+        r"whole BertClassifier to convert\.$"
+    ):  # fmt: skip
+        conversion.convert(str(tmp_path / "source"), str(tmp_path / "target"), "bert_tf")
+    assert os.listdir(tmp_path) == ["source"]
+
+
+def test_a_weight_of_another_shape(tmp_path):
+    checkpoint = make_checkpoint(MODELS["classifier"])
+    checkpoint.tensors["classifier/bias"] = stored("b", np.zeros(4, "float32"))
+    (tmp_path / "source").mkdir()
+    conversion._WRITERS["huggingface"](checkpoint, str(tmp_path / "source"))
+    with pytest.raises(ValueError, match=r"classifier\.bias is \(4,\), expected \(3,\)"):
+        conversion.convert(str(tmp_path / "source"), str(tmp_path / "target"), "bert_tf")
+    assert os.listdir(tmp_path) == ["source"]
+
+
+def test_the_flag_for_pickles_is_passed_on(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        conversion, "open_checkpoint",
+        lambda path, allow_pickle=False: asked.append(allow_pickle) or _stop(),
+    )  # fmt: skip
+    for allowed in (False, True):
+        with pytest.raises(ZeroDivisionError):
+            conversion.convert("x", str(tmp_path / "y"), "bert_tf", allow_pickle=allowed)
+    assert asked == [False, True]
+
+
+def _stop():
+    raise ZeroDivisionError

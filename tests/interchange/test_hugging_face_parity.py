@@ -1,0 +1,261 @@
+"""Hugging Face's own models and ours: the same outputs; and back, nothing missing, bit for bit."""
+
+import os
+
+import numpy as np
+import pytest
+
+from bert_tf.interchange.conversion import convert
+from bert_tf.interchange.load import load, load_with_report
+from bert_tf.interchange.recognition import open_checkpoint
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+
+TINY = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 3,
+    "hidden_act": "gelu_new",
+    "layer_norm_eps": 1e-6,
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.3,
+}
+# Each with the class that AutoModel... finds for it, and its config's further entries.
+CLASSES = {
+    "BertModel": ("AutoModel", {}),
+    "BertForPreTraining": ("AutoModelForPreTraining", {}),
+    "BertForMaskedLM": ("AutoModelForMaskedLM", {}),
+    "BertForNextSentencePrediction": ("AutoModelForNextSentencePrediction", {}),
+    "BertForSequenceClassification": (
+        "AutoModelForSequenceClassification",
+        {
+            "id2label": {0: "no", 1: "yes", 2: "so so"},
+            "label2id": {"no": 0, "yes": 1, "so so": 2},
+            "classifier_dropout": 0.25,
+        },
+    ),
+    "BertForTokenClassification": ("AutoModelForTokenClassification", {"num_labels": 5}),
+    "BertForQuestionAnswering": ("AutoModelForQuestionAnswering", {}),
+    "BertForMultipleChoice": ("AutoModelForMultipleChoice", {"classifier_dropout": 0.5}),
+}
+
+
+def make(name, seed=0, **config):
+    """A model in which no weight has the value that it starts from."""
+    model = getattr(transformers, name)(transformers.BertConfig(**config))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            deviation = 0.02 if parameter.ndim == 2 else 0.1
+            noise = torch.randn(parameter.shape, generator=generator) * deviation
+            parameter.copy_(noise + ("LayerNorm.weight" in path))
+    return model.eval()
+
+
+def batch(config, choices=0):
+    random = np.random.default_rng(0)
+    shape = (2, choices, 24) if choices else (3, 24)
+    mask = np.ones(shape, "int32")
+    mask[-1, ..., 17:] = 0
+    return {
+        "input_word_ids": random.integers(config.vocab_size, size=shape).astype("int32"),
+        "input_mask": mask,
+        "input_type_ids": mask * random.integers(config.type_vocab_size, size=shape, dtype="int32"),
+    }  # fmt: skip
+
+
+def their_outputs(model, inputs):
+    names = {"input_word_ids": "input_ids", "input_mask": "attention_mask",
+             "input_type_ids": "token_type_ids"}  # fmt: skip
+    given = {names[key]: torch.from_numpy(value).long() for key, value in inputs.items()}
+    with torch.no_grad():
+        outputs = dict(model(**given, output_hidden_states=True))
+    hidden = outputs.pop("hidden_states")
+    arrays = {key: value.numpy() for key, value in outputs.items()}
+    return {**arrays, **{f"hidden {i}": state.numpy() for i, state in enumerate(hidden)}}
+
+
+def our_outputs(model, inputs):
+    """By their names."""
+    length = inputs["input_word_ids"].shape[-1]
+    positions = np.broadcast_to(np.arange(length, dtype="int32"), inputs["input_word_ids"].shape)
+    outputs = model({**inputs, "masked_lm_positions": positions})
+    if not isinstance(outputs, dict):
+        outputs = {"logits": outputs}
+    if "sequence_output" in outputs:
+        states = outputs
+    else:
+        flat = {key: value.reshape(-1, length) for key, value in inputs.items()}
+        states = model.encoder(flat)
+    hidden = [states["embedding_output"], *states["encoder_outputs"]]
+    names = {
+        "masked_lm_logits": "prediction_logits",
+        "next_sentence_logits": "seq_relationship_logits",
+        "sequence_output": "last_hidden_state",
+        "pooled_output": "pooler_output",
+    }
+    if len(outputs) == 1:
+        names = dict.fromkeys(outputs, "logits")
+    arrays = {names.get(key, key): value for key, value in outputs.items()
+              if key not in ("encoder_outputs", "embedding_output")}  # fmt: skip
+    arrays |= {f"hidden {i}": state for i, state in enumerate(hidden)}
+    return {key: np.array(value) for key, value in arrays.items()}
+
+
+def largest_difference(model, path, **arguments):
+    """Between all outputs of Hugging Face's model, and of ours that is loaded from a path."""
+    ours = load(path, **arguments)
+    inputs = batch(model.config, choices=3 if "MultipleChoice" in type(model).__name__ else 0)
+    theirs = their_outputs(model, inputs)
+    got = our_outputs(ours, inputs)
+    assert got.keys() == theirs.keys()
+    shapes = {key: value.shape for key, value in theirs.items()}
+    assert {key: value.shape for key, value in got.items()} == shapes
+    return max(np.max(np.abs(value - got[key])) for key, value in theirs.items())
+
+
+def assert_back_again(model, folder, path):
+    """To this library and back: nothing missing, nothing unexpected, every weight bit for bit."""
+    convert(path, f"{folder}/ours", "bert_tf")
+    convert(f"{folder}/ours", f"{folder}/back", "huggingface")
+    name = type(model).__name__
+    again, report = getattr(transformers, CLASSES[name][0]).from_pretrained(
+        f"{folder}/back", output_loading_info=True
+    )
+    assert type(again).__name__ == name
+    # Sets, lists or dicts, by the version.
+    assert not any(len(value) for value in report.values()), report
+    state, expected = again.state_dict(), model.state_dict()
+    assert state.keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(state[key], value.to(state[key].dtype)), key
+    return again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLASSES)
+def test_base_size(tmp_path, name):
+    # All twelve layers with the heads of pre-training; two, where the head is what differs.
+    layers = {} if name == "BertForPreTraining" else {"num_hidden_layers": 2}
+    model = make(name, **CLASSES[name][1], **layers)
+    assert model.config.hidden_size == 768 and model.config.vocab_size == 30522
+    path = str(tmp_path / "theirs")
+    model.save_pretrained(path)
+    difference = largest_difference(model, path)
+    print(f"{name}: largest difference {difference:.1e}")
+    assert difference <= 1e-5
+    assert_back_again(model, tmp_path, path)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_tiny(tmp_path, name):
+    model = make(name, **TINY, **CLASSES[name][1])
+    path = str(tmp_path / "theirs")
+    model.save_pretrained(path)
+    assert largest_difference(model, path) <= 5e-6
+    again = assert_back_again(model, tmp_path, path)
+    for key in (*TINY, "id2label", "label2id", "classifier_dropout", "num_labels"):
+        assert getattr(again.config, key) == getattr(model.config, key), key
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_of_half_precision(tmp_path, dtype):
+    model = make("BertForPreTraining", **TINY).to(getattr(torch, dtype))
+    path = str(tmp_path / "theirs")
+    model.save_pretrained(path)
+    tensors = open_checkpoint(path).tensors
+    assert {tensor.dtype for tensor in tensors.values()} == {dtype}
+    convert(path, str(tmp_path / "copy"), "huggingface")
+    copy, report = transformers.AutoModelForPreTraining.from_pretrained(
+        str(tmp_path / "copy"), output_loading_info=True
+    )
+    assert copy.dtype == getattr(torch, dtype)
+    assert not any(len(value) for value in report.values())
+    # Ours computes in float32 with the same numbers.
+    assert largest_difference(model.float(), path) <= 5e-6
+    assert_back_again(model, tmp_path, path)
+
+
+def _save_as(model, folder, rename, **more):
+    """The model's state in one safetensors file, under other names."""
+    from safetensors.torch import save_file
+
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+    state = {rename(key): value.clone() for key, value in model.state_dict().items()}
+    save_file({**state, **more}, f"{folder}/model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.parametrize("name", ["BertForPreTraining", "BertForSequenceClassification"])
+def test_old_names(tmp_path, name, prefix):
+    model = make(name, **TINY, num_labels=3)
+
+    def rename(key):
+        key = key.replace("LayerNorm.weight", "LayerNorm.gamma")
+        key = key.replace("LayerNorm.bias", "LayerNorm.beta")
+        return key if prefix else key.removeprefix("bert.")
+
+    start = "bert." if prefix else ""
+    ids = {f"{start}embeddings.position_ids": torch.arange(40)[None]}
+    _save_as(model, str(tmp_path), rename, **ids)
+    # With the tied matrix stored twice, as old files have it.
+    assert largest_difference(model, str(tmp_path)) <= 5e-6
+    _, report = load_with_report(str(tmp_path))
+    assert report.unused == tuple(ids) and report.new == ()
+
+
+def test_shards(tmp_path):
+    model = make("BertForPreTraining", **TINY)
+    path = str(tmp_path / "theirs")
+    model.save_pretrained(path, max_shard_size="20KB")
+    assert sum(name.endswith(".safetensors") for name in os.listdir(path)) > 3
+    assert largest_difference(model, path) <= 5e-6
+    assert_back_again(model, tmp_path, path)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_of_a_person_one_trusts(tmp_path, zipped):
+    model = make("BertForMaskedLM", **TINY)
+    model.config.architectures = ["BertForMaskedLM"]
+    model.config.save_pretrained(str(tmp_path))
+    torch.save(
+        model.state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped
+    )
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, which can run code"):
+        load(str(tmp_path))
+    assert largest_difference(model, str(tmp_path), allow_pickle=True) <= 5e-6
+
+
+def test_tied_weights_that_are_none(tmp_path):
+    model = make("BertForMaskedLM", **TINY, tie_word_embeddings=False)
+    model.save_pretrained(str(tmp_path))
+    with pytest.raises(
+        ValueError, match=r"decoder\.weight differs from bert\.embeddings\.word_emb"
+    ):
+        load(str(tmp_path))
+
+
+def test_an_encoder_without_a_pooler(tmp_path):
+    model = transformers.BertModel(transformers.BertConfig(**TINY), add_pooling_layer=False).eval()
+    path = str(tmp_path / "theirs")
+    model.save_pretrained(path)
+    inputs = batch(model.config)
+    ours = load(path)
+    assert ours.pooler is None
+    theirs = their_outputs(model, inputs)
+    theirs.pop("pooler_output", None)
+    got = our_outputs(ours, inputs)
+    assert max(np.max(np.abs(value - got[key])) for key, value in theirs.items()) <= 5e-6
+    done = convert(path, str(tmp_path / "back"), "huggingface")
+    assert "add_pooling_layer=False" in done.notes[-1]
+    _, report = transformers.BertModel.from_pretrained(
+        str(tmp_path / "back"), add_pooling_layer=False, output_loading_info=True
+    )
+    assert not any(len(value) for value in report.values())

