@@ -6,7 +6,8 @@ r"""Converts a BERT checkpoint from one format to another, and checks that both 
 --input is a directory of this library, of Hugging Face (config.json, model.safetensors), of
 google-research/bert (bert_config.json, bert_model.ckpt.*), of TensorFlow Model Garden, a KerasHub
 preset, or a .keras file; its format is recognised. --output must not be there yet; it appears
-whole, and only after a model made from it gave the outputs of the input's on random tokens.
+whole, and only after its weights were found to be the input's, bit for bit, and a model made from
+it gave the outputs of the input's on random tokens.
 """
 
 import collections

@@ -22,10 +22,6 @@ _WRITERS = {
     "keras": keras_files.write,
 }
 FORMATS = tuple(_WRITERS)
-_NO_POOLER = (
-    "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "
-    "add_pooling_layer=False."
-)
 
 
 class Conversion(NamedTuple):
@@ -81,11 +77,22 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         elif tf.io.gfile.exists(partial):
             tf.io.gfile.remove(partial)
     left_out = tuple(name for name in checkpoint.tensors if name not in went)
-    notes = checkpoint.notes
-    spec = checkpoint.model
-    if form == "huggingface" and spec.class_name == "BertEncoder" and not has_pooler(spec):
-        notes += (_NO_POOLER,)
+    notes = checkpoint.notes + (_hugging_face_notes(checkpoint) if form == "huggingface" else ())
     return Conversion(checkpoint, went, left_out, differences, notes)
+
+
+def _hugging_face_notes(checkpoint: Checkpoint) -> tuple[str, ...]:
+    notes = []
+    spec = checkpoint.model
+    if spec.class_name == "BertEncoder" and not has_pooler(spec):
+        notes.append(
+            "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "
+            "add_pooling_layer=False."
+        )
+    if checkpoint.thresholds:
+        values = ", ".join(f"{name}={value:g}" for name, value in checkpoint.thresholds.items())
+        notes.append(f"Hugging Face has no place for the thresholds {values}.")
+    return tuple(notes)
 
 
 def _check_target(target: str, form: str) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
@@ -95,6 +96,11 @@ def open_checkpoint(path: str) -> Checkpoint:
         raise ValueError(f"{path} holds no TensorFlow checkpoint (NAME.index, NAME.data-...).")
     folder = os.path.dirname(prefix)
     config_path = os.path.join(folder, CONFIG)
+    if not tf.io.gfile.exists(config_path):
+        raise ValueError(
+            f"{config_path} is missing: put the {CONFIG} of the model beside its checkpoint, "
+            f"{os.path.basename(prefix)}."
+        )
     values = read_json_object(config_path)
     config = BertConfig.from_dict(values, config_path)
     bundle = bundles.Bundle(prefix)

@@ -31,6 +31,12 @@ def _target(folder, form):
     return str(folder / ("target.keras" if form == "keras" else "target"))
 
 
+@pytest.fixture
+def unverified(monkeypatch):
+    """Both models run in the other tests; here it is the files that count."""
+    monkeypatch.setattr(conversion, "compare", lambda *samples: {"logits": 0.0})
+
+
 def test_the_formats():
     assert conversion.FORMATS == ("bert_tf", "huggingface", "google_tf1", "keras")
 
@@ -78,7 +84,7 @@ def test_what_has_no_place_is_left_out_and_told(tmp_path):
     assert done.differences == {"start_logits": 0.0, "end_logits": 0.0}
 
 
-def test_an_encoder_without_a_pooler_is_told(tmp_path):
+def test_an_encoder_without_a_pooler_is_told(tmp_path, unverified):
     source = _source(tmp_path, "bert_tf", MODELS["encoder without pooler"])
     done = conversion.convert(source, str(tmp_path / "target"), "huggingface")
     assert done.notes == (
@@ -89,13 +95,22 @@ def test_an_encoder_without_a_pooler_is_told(tmp_path):
     assert done.notes == ()
 
 
-def test_a_trailing_slash_and_missing_folders(tmp_path):
+def test_thresholds_that_hugging_face_has_no_place_for_are_told(tmp_path, unverified):
+    thresholds = {"null": -1.5, "other": 2.0}
+    source = _source(tmp_path, "bert_tf", MODELS["span predictor"], thresholds=thresholds)
+    done = conversion.convert(source, str(tmp_path / "target"), "huggingface")
+    assert done.notes == ("Hugging Face has no place for the thresholds null=-1.5, other=2.",)
+    done = conversion.convert(source, str(tmp_path / "other"), "google_tf1")
+    assert done.notes == ()
+
+
+def test_a_trailing_slash_and_missing_folders(tmp_path, unverified):
     conversion.convert(_source(tmp_path), f"{tmp_path}/a/b/", "google_tf1")
     assert open_checkpoint(tmp_path / "a" / "b").format == "google_tf1"
     assert os.listdir(tmp_path / "a") == ["b"]
 
 
-def test_the_working_directory(tmp_path, monkeypatch):
+def test_the_working_directory(tmp_path, monkeypatch, unverified):
     source = _source(tmp_path)
     monkeypatch.chdir(tmp_path)
     conversion.convert(source, "here.keras", "keras")
@@ -119,7 +134,7 @@ def test_a_target_that_is_there(tmp_path, form):
     assert os.listdir(tmp_path) == [target.name]
 
 
-def test_an_empty_directory_is_as_good_as_none(tmp_path):
+def test_an_empty_directory_is_as_good_as_none(tmp_path, unverified):
     source, target = _source(tmp_path), tmp_path / "target"
     target.mkdir()
     conversion.convert(source, str(target), "huggingface")

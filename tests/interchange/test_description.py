@@ -22,6 +22,12 @@ def test_what_is_written_is_read(spec, tokenization):
     )
 
 
+def test_thresholds():
+    checkpoint = make_checkpoint(MODELS["span predictor"], thresholds={"null": -1.5})
+    values = json.loads(json.dumps(description.describe_checkpoint(checkpoint)))
+    assert description.parse(values, "there").thresholds == {"null": -1.5}
+
+
 def test_literal():
     assert description.describe(ModelSpec("BertClassifier", {"num_classes": 2}), ("n", "y")) == {
         "format_version": 1,
@@ -65,6 +71,9 @@ def _values(**changes):
         (_values(class_name="BertPretrainer", arguments={"mlm": None}), r"made with mlm=None"),
         (_values(arguments={"num_classes": 2, "name": "x" * 500}), r"made with name='x{50}.*\.$"),
         (_values(labels=["a"]), r"labels is \['a'\], expected a list of 2 names"),
+        (_values(thresholds=[1.0]), r"thresholds is \[1\.0\], expected an object of numbers"),
+        (_values(thresholds={"null": "1"}), r"thresholds is {'null': '1'}, expected an object of"),
+        (_values(thresholds={"null": float("nan")}), r"thresholds is {'null': nan}, expected an"),
         (_values(labels="ab"), r"labels is 'ab', expected a list of 2 names"),
         (_values(class_name="BertRegressor", arguments={}, labels=["a"]), r"a list of no names"),
     ],

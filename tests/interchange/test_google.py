@@ -225,7 +225,9 @@ def test_nothing_there(tmp_path):
 def test_no_config(tmp_path):
     bundles.write(str(tmp_path / "model.ckpt-1"), [("x", stored("x", np.zeros(1)))])
     assert not google.is_checkpoint(str(tmp_path))
-    with pytest.raises(ValueError, match=r"bert_config\.json cannot be read: .*No such file"):
+    with pytest.raises(
+        ValueError, match=r"json is missing: put the bert_config\.json of .*, model\.ckpt-1\.$"
+    ):
         google.open_checkpoint(str(tmp_path))
 
 

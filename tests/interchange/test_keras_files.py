@@ -118,13 +118,18 @@ def test_the_unpacked_copy_was_deleted(tmp_path):
 # === Refused ===
 
 
-@pytest.fixture
-def altered(tmp_path):
-    """Writes a file whose members were changed: by a function of their JSON, or to other bytes."""
-    path = str(tmp_path / "good.keras")
+@pytest.fixture(scope="module")
+def good_members(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("keras") / "good.keras")
     keras_files.write(make_checkpoint(MODELS["classifier"], tokenization=CASED), path)
     with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture
+def altered(tmp_path, good_members):
+    """Writes a file whose members were changed: by a function of their JSON, or to other bytes."""
+    members = dict(good_members)
 
     def alter(compression=zipfile.ZIP_STORED, **changes):
         for name in list(members):
@@ -242,5 +247,18 @@ def test_damaged_in_the_middle(altered, compression):
     with open(path, "rb+") as file:
         file.seek(os.path.getsize(path) // 2)
         file.write(b"\xff" * 64)
+    with pytest.raises(ValueError, match=r"bad\.keras is not a \.keras file that can be read"):
+        keras_files.open_checkpoint(path)
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_compressed_member_that_cannot_be_unpacked(altered, compression):
+    path = altered(compression)
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo("model.weights.h5")
+    with open(path, "rb+") as file:
+        # Behind the member's local header, and LZMA's own.
+        file.seek(member.header_offset + 30 + len(member.filename) + 12)
+        file.write(b"\xff" * 200)
     with pytest.raises(ValueError, match=r"bad\.keras is not a \.keras file that can be read"):
         keras_files.open_checkpoint(path)

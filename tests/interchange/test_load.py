@@ -33,13 +33,12 @@ from tests.interchange.small_checkpoints import (
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_model_that_the_heads_name(save, name):
-    checkpoint, path = save(name, tokenization=UNCASED)
+    checkpoint, path = save(name)
     model, report = load_with_report(path)
     assert type(model).__name__ == MODELS[name].class_name and model.config == CONFIG
     assert_bit_equal(variables_of(model), fused(read_all(checkpoint)))
     assert set(report.loaded) == set(checkpoint.tensors)
-    assert (report.format, report.new, report.unused, report.notes) == ("bert_tf", (), (), ())
-    assert report.sentences(path) == []
+    assert (report.format, report.new, report.unused) == ("bert_tf", (), ())
 
 
 def test_public_names(save):
@@ -49,9 +48,12 @@ def test_public_names(save):
 
 
 def test_what_the_source_says_besides(save):
-    _, path = save("classifier", tokenization=CASED, labels=("x", "y", "z"))
+    _, path = save(
+        "classifier", tokenization=CASED, labels=("x", "y", "z"), thresholds={"probability": 0.25}
+    )
     model = load(path)
-    assert model.labels == ("x", "y", "z")
+    assert load_with_report(path)[1].sentences(path) == []
+    assert (model.labels, model.thresholds) == (("x", "y", "z"), {"probability": 0.25})
     assert model.dropout.rate == 0.4
     assert not model.preprocessor.tokenizer.do_lower_case
     assert tuple(model.preprocessor.tokenizer.vocab) == PIECES
@@ -87,7 +89,7 @@ def test_a_dtype_policy(save):
     ],
 )
 def test_a_new_head(save, model_class, arguments, new):
-    checkpoint, path = save("pretrainer", tokenization=UNCASED)
+    checkpoint, path = save("pretrainer")
     model, report = load_with_report(path, model_class, **arguments)
     assert type(model) is model_class and report.new == new
     variables, expected = variables_of(model), fused(read_all(checkpoint))
@@ -98,7 +100,7 @@ def test_a_new_head(save, model_class, arguments, new):
     assert set(report.unused) == {f"model/{_owner(name)}/{name}" for name in heads - used}
     lines = report.sentences("PATH")
     if new:
-        assert lines[0] == f"Not in PATH, and new (train before use): {', '.join(new)}."
+        assert lines[1] == f"Not in PATH, and new (train before use): {', '.join(new)}."
     assert lines[-1].startswith("In PATH and not used: model/") and "/masked_lm/" in lines[-1]
 
 

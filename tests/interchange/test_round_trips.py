@@ -60,11 +60,17 @@ def _same_model(spec, expected):
     assert dropout[0] == dropout[1]
 
 
-@pytest.mark.parametrize(
-    "name, form",
-    [(name, form) for form in conversion.FORMATS for name in MODELS]
-    + [(name, form) for form in conversion.FORMATS for name in OTHERS if form != "huggingface"],
-)
+def _cases():
+    for form in conversion.FORMATS:
+        for name in (*MODELS, *OTHERS):
+            if form == "huggingface" and name in OTHERS:
+                continue
+            # Keras takes a tenth of a second for each.
+            slow = form == "keras" and name not in ("pretrainer", "classifier", *OTHERS)
+            yield pytest.param(name, form, marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize("name, form", _cases())
 def test_there_and_back(tmp_path, name, form):
     spec = {**MODELS, **OTHERS}[name]
     classes = spec.arguments.get("num_classes", 0)
@@ -73,6 +79,7 @@ def test_there_and_back(tmp_path, name, form):
         tokenization=CASED if len(name) % 2 else UNCASED,
         labels=tuple(f"class {number}" for number in range(classes)),
         multi_label=spec.class_name == "BertClassifier",
+        thresholds={} if form == "huggingface" else {"null": 0.5},
     )
     path = _write(checkpoint, form, tmp_path)
     read = open_checkpoint(path)
@@ -85,10 +92,11 @@ def test_there_and_back(tmp_path, name, form):
     _same_model(read.model, expected)
     assert (read.tokenization, read.labels) == (checkpoint.tokenization, checkpoint.labels)
     assert read.multi_label == checkpoint.multi_label
+    assert read.thresholds == checkpoint.thresholds
     assert_bit_equal(read_all(read), read_all(checkpoint))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["pretrainer", "classifier", "regressor", "span predictor"])
 def test_through_all_of_them(tmp_path, name):
     checkpoint = make_checkpoint(MODELS[name], tokenization=UNCASED)
     current = checkpoint
@@ -99,7 +107,7 @@ def test_through_all_of_them(tmp_path, name):
     assert current.model.class_name == MODELS[name].class_name and current.unused == ()
 
 
-@pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_approximate", "relu", "silu", "tanh"])
+@pytest.mark.parametrize("act", ["gelu", "gelu_approximate", "relu"])
 @pytest.mark.parametrize("form", conversion.FORMATS)
 def test_activations(tmp_path, form, act):
     config = dataclasses.replace(CONFIG, hidden_act=act, num_hidden_layers=1)
