@@ -73,6 +73,7 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     # The mean of the two losses, where the answer begins and where it ends.
     halves = {} if comparison.glue else {"loss_weights": 0.5}
+    model.encoder.trains_without_padding = True
     model.compile(optimizer=optimizer, loss=loss, jit_compile=False, **halves)
     epochs, steps_per_epoch = comparison.epochs, rows.num_batches(BATCH_SIZE)
     if run.stop_after:

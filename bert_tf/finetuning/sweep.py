@@ -18,7 +18,9 @@ from .collapse import DivergedError
 from .feature_tagging import FeatureTaggingTask
 from .layer_table import layer_table
 from .results import score, table_rows
-from .run import (
+from .run_directory import FineTuningDirectory
+from .settings import MAY_DIFFER, FineTuningSettings
+from .stages import (
     Material,
     Trained,
     describe,
@@ -27,8 +29,6 @@ from .run import (
     train,
     write_outputs,
 )
-from .run_directory import FineTuningDirectory
-from .settings import MAY_DIFFER, FineTuningSettings
 
 # Source: Devlin et al. 2019, appendix A.3.
 _PAPER = {
@@ -80,8 +80,8 @@ def run_sweep(
         The results: of the best run, and of all.
 
     Raises:
-        ValueError: every run diverged; or as ``run.run``.
-        KeyboardInterrupt: as ``run.run``; runs that have ended are not repeated.
+        ValueError: every run diverged; or as ``stages.train``.
+        KeyboardInterrupt: as ``stages.train``; runs that have ended are not repeated.
     """
     planned = plan_runs(settings)
     ended: list[dict[str, Any]] = []

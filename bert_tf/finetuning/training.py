@@ -85,6 +85,7 @@ class Training:
         self._saved_step = -1
         self._saved_at = time.monotonic()
         # Shapes differ from batch to batch: XLA would compile each.
+        model.encoder.trains_without_padding = True
         model.compile(optimizer=optimizer, jit_compile=False, **task.compile_arguments())
 
     # --- Training --------------------------------------------------------------------------

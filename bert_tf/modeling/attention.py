@@ -13,6 +13,7 @@ from bert_tf.config import BertConfig
 
 from .base import BertLayer
 from .dropout import Dropout
+from .token_rows import TokenRows
 
 # Added to the score of a padded key. Its exponential is exactly 0 beside any real key's, and it
 # leaves a float16 (up to 65,504) room for the score; -1e9 would be -inf there, and a row of
@@ -76,22 +77,26 @@ class SelfAttention(BertLayer):
         self.query_key_value.build(shape)
         self.attention_output.build(shape)
 
-    def call(self, hidden: Any, real_tokens: Any, training: bool | None = False) -> Any:
+    def call(
+        self, hidden: Any, real_tokens: Any, rows: TokenRows, training: bool | None = False
+    ) -> Any:
         """Attends.
 
         Args:
-            hidden: (B, S, H).
+            hidden: (R, H), the states of the rows.
             real_tokens: (B, S) int32, 1 = real and 0 = padding.
+            rows: which tokens of the batch the R rows are.
             training: whether dropout acts.
 
         Returns:
-            (B, S, H), before dropout, residual and normalisation.
+            (R, H), before dropout, residual and normalisation.
         """
-        batch, sequence, width = ops.shape(hidden)
+        batch, sequence = ops.shape(real_tokens)
+        width = self.config.hidden_size
         heads = self.config.num_attention_heads
         size = width // heads
-        # (B * S, H) -> (B * S, 3 * H) -> (B, S, 3 * N, D) -> (B, 3 * N, S, D)
-        projected = self.query_key_value(ops.reshape(hidden, (-1, width)))
+        # (R, H) -> (R, 3 * H) -> (B, S, 3 * H) -> (B, S, 3 * N, D) -> (B, 3 * N, S, D)
+        projected = rows.to_batch(self.query_key_value(hidden))
         projected = ops.reshape(projected, (batch, sequence, 3 * heads, size))
         projected = ops.transpose(projected, (0, 2, 1, 3))
         query, key, value = ops.split(projected, 3, axis=1)
@@ -99,13 +104,13 @@ class SelfAttention(BertLayer):
         scores = ops.matmul(query * (1.0 / math.sqrt(size)), ops.swapaxes(key, 2, 3))
         scores = scores + attention_bias(real_tokens, self.compute_dtype)
         weights = self.dropout(ops.softmax(scores, axis=-1), training=training)
-        # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, N, D) -> (B * S, H)
+        # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, N, D) -> (B, S, H) -> (R, H)
         context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
-        output = self.attention_output(ops.reshape(context, (-1, width)))
-        return ops.reshape(output, (batch, sequence, width))
+        context = ops.reshape(context, (batch, sequence, width))
+        return self.attention_output(rows.from_batch(context))
 
     def compute_output_shape(
-        self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]
+        self, hidden_shape: tuple[int | None, ...], *others: Any
     ) -> tuple[int | None, ...]:
-        """(B, S, H)."""
+        """(R, H)."""
         return hidden_shape

@@ -42,6 +42,11 @@ class BertEncoder(BertModel):
         embeddings: the layer below the blocks.
         blocks: the Transformer blocks, the lowest first.
         pooler: the layer on the first token's state, or ``None``.
+        trains_without_padding: whether training computes real tokens only, wherever a token is
+            computed by itself (attention still has B * S): the same outputs at real tokens and the
+            same gradients in less time, and zeros at padding. False at first. Set it before
+            ``compile``, for texts of different lengths and a step that XLA does not compile
+            (``jit_compile=False``, no TPU): how many tokens are real is known too late for XLA.
 
     Raises:
         ValueError: called without a feature, or with a sequence longer than the positions.
@@ -102,6 +107,16 @@ class BertEncoder(BertModel):
     def seed_generator(self) -> keras.random.SeedGenerator:
         """Where every dropout of the model, and of a model that is built on it, gets its seeds."""
         return self.embeddings.dropout.seed_generator
+
+    @property
+    def trains_without_padding(self) -> bool:
+        """Whether padding is left out in training; see the class."""
+        return all(block.trains_without_padding for block in self.blocks)
+
+    @trains_without_padding.setter
+    def trains_without_padding(self, value: bool) -> None:
+        for block in self.blocks:
+            block.trains_without_padding = value
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

@@ -3,7 +3,6 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from bert_tf.config import BertConfig
 
@@ -12,6 +11,7 @@ from .attention import SelfAttention
 from .base import BertLayer
 from .dropout import Dropout
 from .normalization import LayerNorm
+from .token_rows import TokenRows
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -25,6 +25,9 @@ class TransformerBlock(BertLayer):
         config: sizes, rates and activation.
         seed_generator: the model's; by default every dropout of the block has its own.
         **kwargs: ``name``, ``dtype``, as for every Keras layer.
+
+    Attributes:
+        trains_without_padding: see ``BertEncoder``.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class TransformerBlock(BertLayer):
         policy = self.dtype_policy
         epsilon = config.layer_norm_eps
         rate = config.hidden_dropout_prob
+        self.trains_without_padding = False
         self.activation = get_activation(config.hidden_act)
 
         self.attention = SelfAttention(config, seed_generator, name="attention", dtype=policy)
@@ -67,19 +71,19 @@ class TransformerBlock(BertLayer):
             training: whether dropout acts.
 
         Returns:
-            (B, S, H).
+            (B, S, H); 0 at padding where the block trains without it.
         """
-        shape = ops.shape(hidden)
-        attended = self.attention(hidden, real_tokens, training=training)
+        rows = TokenRows(real_tokens, bool(training) and self.trains_without_padding)
+        # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
+        matrix = rows.from_batch(hidden)
+        attended = self.attention(matrix, real_tokens, rows=rows, training=training)
         attended = self.attention_dropout(attended, training=training)
-        attended = self.attention_layer_norm(attended + hidden, training=training)
-        # Matrices from here on, (B * S, ...): a product of matrices is quicker than of batches.
-        attended = ops.reshape(attended, (-1, shape[-1]))
+        attended = self.attention_layer_norm(attended + matrix, training=training)
         output = self.activation(self.intermediate(attended), bool(training))
         output = self.feed_forward_output(output)
         output = self.output_dropout(output, training=training)
         output = self.output_layer_norm(output + attended, training=training)
-        return ops.reshape(output, shape)
+        return rows.to_batch(output)
 
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]

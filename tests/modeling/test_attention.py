@@ -5,10 +5,18 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling.attention import MASKED_SCORE, SelfAttention, attention_bias
+from bert_tf.modeling.token_rows import TokenRows
 from tests.modeling.conftest import TINY, randomise, weights_by_path
 from tests.modeling.numpy_bert import attend
 
 MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "int32")
+
+
+def attend_batch(layer, hidden, mask, training=False):
+    """The layer on (B, S, H)."""
+    rows = TokenRows(mask, without_padding=False)
+    matrix = rows.from_batch(tf.convert_to_tensor(hidden))
+    return rows.to_batch(layer(matrix, mask, rows=rows, training=training))
 
 
 def make(dtype="float64"):
@@ -25,7 +33,7 @@ def test_bias_is_0_for_real_keys_and_the_same_for_every_query():
 
 def test_equals_a_loop():
     layer, hidden = make()
-    outputs = layer(hidden, MASK)
+    outputs = attend_batch(layer, hidden, MASK)
     weights = weights_by_path(layer)
     for b in range(2):
         expected = attend(hidden[b], MASK[b], weights, "attention/", heads=2)
@@ -37,7 +45,7 @@ def test_a_padded_key_has_no_influence_at_all(dtype):
     layer, hidden = make(dtype)
     other = hidden.copy()
     other[1, 3:] = 100.0
-    first, second = layer(hidden, MASK).numpy(), layer(other, MASK).numpy()
+    first, second = (attend_batch(layer, states, MASK).numpy() for states in (hidden, other))
     np.testing.assert_array_equal(first[1, :3], second[1, :3])
     assert (first[1, 3:] != second[1, 3:]).any()
 
@@ -45,7 +53,7 @@ def test_a_padded_key_has_no_influence_at_all(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_a_row_of_nothing_but_padding_is_finite(dtype):
     layer, hidden = make(dtype)
-    outputs = layer(hidden, 0 * MASK)
+    outputs = attend_batch(layer, hidden, 0 * MASK)
     assert np.isfinite(tf.cast(outputs, "float32")).all()
 
 
@@ -59,7 +67,7 @@ def test_dropout_acts_on_the_weights():
     layer.query_key_value.kernel.assign(np.zeros((8, 24)))
     layer.query_key_value.bias.assign(np.ones(24))
     layer.attention_output.kernel.assign(identity)
-    outputs = layer(np.ones((2, 5, 8)), 0 * MASK + 1, training=True).numpy()
+    outputs = attend_batch(layer, np.ones((2, 5, 8)), 0 * MASK + 1, training=True).numpy()
     steps = outputs / 0.4
     np.testing.assert_allclose(steps, np.round(steps), atol=1e-5)
     assert len(np.unique(np.round(steps))) > 2

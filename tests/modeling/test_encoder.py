@@ -60,6 +60,17 @@ def test_padding_has_no_influence():
     )
 
 
+def test_training_without_padding_is_every_block_s():
+    encoder = BertEncoder(TINY)
+    assert not encoder.trains_without_padding
+    encoder.trains_without_padding = True
+    assert [block.trains_without_padding for block in encoder.blocks] == [True, True]
+    states = encoder(encoder_batch(), training=True)["encoder_outputs"]
+    for state in states:
+        np.testing.assert_array_equal(state[1, 4:], 0.0)
+        assert np.abs(state[1, :4]).min() > 0.0
+
+
 def test_variables_do_not_depend_on_what_was_built_before():
     first, second = ([v.path for v in BertEncoder(TINY).weights] for _ in range(2))
     assert first == second

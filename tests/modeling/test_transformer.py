@@ -43,6 +43,31 @@ def test_written_gradients_equal_derived_ones():
         np.testing.assert_allclose(written, derived, atol=1e-10)
 
 
+def test_training_without_padding_computes_the_same():
+    block, hidden, mask = make(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    real = mask.astype(bool)
+    weights = mask[:, :, None] * np.random.default_rng(5).normal(size=(2, 5, 8))
+
+    def trained():
+        with tf.GradientTape() as tape:
+            tape.watch(hidden)
+            outputs = block(hidden, mask, training=True)
+            total = tf.reduce_sum(outputs * weights)
+        sources = [hidden, *(v.value for v in block.trainable_variables)]
+        return outputs.numpy(), tape.gradient(total, sources)
+
+    with_padding, expected = trained()
+    block.trains_without_padding = True
+    without, gradients = trained()
+    np.testing.assert_allclose(without[real], with_padding[real], atol=1e-12)
+    np.testing.assert_array_equal(without[~real], 0.0)
+    assert np.abs(with_padding[~real]).min() > 0.0
+    for got, wanted in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-12)
+    # Only training leaves padding out.
+    np.testing.assert_allclose(block(hidden, mask), with_padding, atol=1e-12)
+
+
 @pytest.mark.parametrize("activation", ["gelu_new", "relu"])
 def test_activation_is_the_config_s(activation):
     block, hidden, mask = make()

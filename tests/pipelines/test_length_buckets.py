@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.length_buckets import Examples, padded_lengths, plan_epoch
 from bert_tf.pipelines.randomness import Operation, bits, fold, permutation
 
@@ -22,19 +21,18 @@ def _batches(dataset):
 
 
 @pytest.fixture
-def examples(monkeypatch):
-    monkeypatch.setattr(length_buckets, "BATCHES_PER_WINDOW", 3)
+def examples():
     return Examples(LENGTHS, 20, _make_batch)
 
 
-def _plan_twin(lengths, batch_size, seed, epoch, batches_per_window):
+def _plan_twin(lengths, batch_size, seed, epoch, sorted_together):
     """The plan by plain loops, from the same draws."""
     order = permutation(len(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch)).numpy().tolist()
     num_full = len(lengths) // batch_size
     draws = bits([num_full], fold(seed, Operation.BATCH_ORDER, epoch)).numpy().tolist()
     plan = []
-    for begin in range(0, num_full, batches_per_window):
-        end = min(begin + batches_per_window, num_full)
+    for begin in range(0, num_full, sorted_together):
+        end = min(begin + sorted_together, num_full)
         window = sorted(order[begin * batch_size : end * batch_size], key=lambda i: lengths[i])
         batches = [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
         for _, batch in sorted(zip(draws[begin:end], batches, strict=True)):
@@ -42,13 +40,21 @@ def _plan_twin(lengths, batch_size, seed, epoch, batches_per_window):
     return plan + order[num_full * batch_size :]
 
 
+@pytest.mark.parametrize("sorted_together", [1, 3])
 @pytest.mark.parametrize("batch_size", [1, 4, 5, 7, 44, 45, 46])
-def test_the_plan_is_its_twins(batch_size, monkeypatch):
-    monkeypatch.setattr(length_buckets, "BATCHES_PER_WINDOW", 3)
+def test_the_plan_is_its_twins(batch_size, sorted_together):
     for epoch in (0, 5):
-        plan = plan_epoch(tf.constant(LENGTHS), batch_size, 3, epoch).numpy().tolist()
-        assert plan == _plan_twin(LENGTHS.tolist(), batch_size, 3, epoch, 3)
-        assert sorted(plan) == list(range(45))
+        plan = plan_epoch(tf.constant(LENGTHS), batch_size, 3, epoch, sorted_together)
+        twin = _plan_twin(LENGTHS.tolist(), batch_size, 3, epoch, sorted_together)
+        assert plan.numpy().tolist() == twin
+        assert sorted(twin) == list(range(45))
+
+
+def test_unsorted_batches_are_cut_from_a_random_order():
+    order = permutation(45, fold(3, Operation.EXAMPLE_ORDER, 0)).numpy().tolist()
+    plan = plan_epoch(tf.constant(LENGTHS), 4, 3, 0).numpy().tolist()
+    cut = {frozenset(order[i : i + 4]) for i in range(0, 45, 4)}
+    assert {frozenset(plan[i : i + 4]) for i in range(0, 45, 4)} == cut
 
 
 def test_seeds_and_epochs_differ():
@@ -64,18 +70,21 @@ def test_seeds_and_epochs_differ():
 def test_the_short_batch_is_no_longer_than_others():
     """Over many epochs: sorting all examples would put the longest into it, every time."""
     lengths = tf.range(1, 11)
-    last = [lengths.numpy()[plan_epoch(lengths, 4, 0, epoch)[8:]] for epoch in range(100)]
+    last = [lengths.numpy()[plan_epoch(lengths, 4, 0, epoch, 3)[8:]] for epoch in range(100)]
     # A mean of 200 numbers of variance 8.25: four standard deviations are 0.8.
     assert abs(np.mean(last) - 5.5) < 0.8
 
 
-def test_batches_are_slices_of_the_plan(examples):
-    dataset = examples.training_batches(4, epochs=3, seed=7)
+@pytest.mark.parametrize("sorted_together", [1, 3])
+def test_batches_are_slices_of_the_plan(examples, sorted_together):
+    dataset = examples.training_batches(
+        4, epochs=3, seed=7, batches_sorted_together=sorted_together
+    )
     assert dataset.cardinality().numpy() == 3 * examples.num_batches(4) == 36
     batches = _batches(dataset)
     assert len(batches) == 36
     for epoch in range(3):
-        expected = plan_epoch(tf.constant(LENGTHS), 4, 7, epoch).numpy()
+        expected = plan_epoch(tf.constant(LENGTHS), 4, 7, epoch, sorted_together).numpy()
         for step, (indices, width) in enumerate(batches[12 * epoch : 12 * epoch + 12]):
             assert indices == expected[4 * step : 4 * step + 4].tolist()
             assert width == min(20, -(-max(LENGTHS[indices]) // 8) * 8)
@@ -159,6 +168,8 @@ def test_refuses_bad_arguments(examples):
         examples.num_batches(0)
     with pytest.raises(ValueError, match="epochs: expected 1 or more; got 0"):
         examples.training_batches(4, epochs=0)
+    with pytest.raises(ValueError, match="batches_sorted_together: expected 1 or more; got 0"):
+        examples.training_batches(4, batches_sorted_together=0)
     with pytest.raises(ValueError, match="expected 0 to 11, as 1 epochs have 12 batches of 4 each"):
         examples.training_batches(4, first_step=12)
     with pytest.raises(ValueError, match="seed: expected an integer of 64 bits"):

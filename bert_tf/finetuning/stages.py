@@ -1,0 +1,183 @@
+"""The stages of a fine-tuning: prepare, train and evaluate, write what people look at."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.files import replace_whole
+from bert_tf.interchange import model_directory
+from bert_tf.modeling.base import BertModel
+from bert_tf.pipelines.length_buckets import Examples
+
+from .collapse import describe_collapse
+from .model import Start, build_model, model_spec, open_start
+from .report import write_report
+from .results import data_lines
+from .run_directory import FineTuningDirectory
+from .settings import FineTuningSettings
+from .sources import Source, read_source, table_columns
+from .task import Evaluation, Inference, Task
+from .task_file import TaskFile, write_task_file
+from .training import Training
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """What every run of a fine-tuning shares: read, checked and tokenised once.
+
+    Attributes:
+        source: the task on its data.
+        start: the config and the vocabulary that a run starts from.
+        examples: the training set, tokenised.
+    """
+
+    source: Source
+    start: Start
+    examples: Examples
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A training that has ended.
+
+    Attributes:
+        inference: with the model of the best weights.
+        evaluations: of these, by dev set.
+        results: what ``results.json`` says of the training.
+    """
+
+    inference: Inference
+    evaluations: Mapping[str, Evaluation]
+    results: dict[str, Any]
+
+
+def prepare(settings: FineTuningSettings, directory: FineTuningDirectory) -> Material:
+    """Opens the start, reads the data, and tokenises the training set; says what was found.
+
+    Raises:
+        ValueError: the data, the checkpoint or a flag does not fit, or not the model directory.
+    """
+    start = open_start(settings, directory)
+    source = read_source(settings)
+    directory.check_inputs(source.fingerprints)
+    for note in source.notes:
+        print(note)
+    if source.skipped:
+        with replace_whole(directory.skipped_rows) as file:
+            file.write("".join(f"{sentence}\n" for sentence in source.skipped).encode())
+        print(f"All are listed in {directory.skipped_rows}.")
+    examples = source.task.training_examples(start.tokenizer, settings.max_seq_length)
+    for line in data_lines(source.task, examples):
+        print(line, flush=True)
+    return Material(source, start, examples)
+
+
+def train(
+    settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
+) -> Trained:
+    """Trains what is left, and evaluates the best weights on every dev set.
+
+    The directory then describes the model, its thresholds included.
+
+    Raises:
+        ValueError: the checkpoint does not fit, or the loss is no number.
+        KeyboardInterrupt: the training was stopped; its state is saved.
+    """
+    task, start = material.source.task, material.start
+    describe(settings, directory, material, {})
+    model, sentences = build_model(settings, task, start)
+    for sentence in sentences:
+        print(sentence, flush=True)
+    inference = inference_of(settings, material, model)
+    training = Training(settings, task, inference, material.examples, directory)
+    training.finish()
+    state = training.state
+    evaluations = evaluate_all(task, inference)
+    deciding = evaluations.get(task.dev_sets[0]) if task.dev_sets else None
+    thresholds = _floats(deciding.thresholds) if deciding else {}
+    describe(settings, directory, material, thresholds)
+    results = {
+        "task": task.name,
+        "headline": task.headline,
+        "scores": {name: _floats(e.scores) for name, e in evaluations.items()},
+        "thresholds": thresholds,
+        "collapsed": describe_collapse(
+            state.curve,
+            constant=bool(deciding and deciding.constant),
+            set_name=task.dev_sets[0] if task.dev_sets else None,
+        ),
+        "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},
+        "steps": state.step,
+        "evaluations": state.evaluations,
+        "seconds": state.seconds,
+        "examples_per_second": state.examples / state.seconds if state.seconds else None,
+    }
+    return Trained(inference, evaluations, results)
+
+
+def inference_of(settings: FineTuningSettings, material: Material, model: BertModel) -> Inference:
+    """A model to be run as the settings say."""
+    tokenizer = material.start.tokenizer
+    return Inference(model, tokenizer, settings.max_seq_length, settings.eval_batch_size)
+
+
+def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
+    """Evaluates a model on every dev set of the task."""
+    return {name: task.evaluate(inference, name) for name in task.dev_sets}
+
+
+def _floats(scores: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in scores.items()}
+
+
+def describe(
+    settings: FineTuningSettings,
+    directory: FineTuningDirectory,
+    material: Material,
+    thresholds: Mapping[str, float],
+) -> None:
+    """Writes what ``bert_tf.load`` and ``bert_tf.predict`` read beside the weights."""
+    task, start = material.source.task, material.start
+    write_task_file(
+        directory.path,
+        TaskFile(
+            kind=settings.kind,
+            name=task.name,
+            max_seq_length=settings.max_seq_length,
+            columns=table_columns(settings),
+            options=material.source.options,
+        ),
+    )
+    model_directory.write_description(
+        directory.path,
+        start.config,
+        model_spec(task),
+        tokenization=start.tokenization,
+        labels=task.labels,
+        multi_label=task.multi_label,
+        thresholds=thresholds,
+    )
+
+
+def write_outputs(
+    directory: FineTuningDirectory, material: Material, trained: Trained
+) -> dict[str, list[str]]:
+    """Writes, for every set, predictions and what a person wants to look at.
+
+    Returns:
+        The paths written, by set.
+    """
+    task = material.source.task
+    files: dict[str, list[str]] = {}
+    for name in (*task.dev_sets, *task.test_sets):
+        folder = directory.set_folder(name)
+        tf.io.gfile.makedirs(folder)
+        files[name] = task.write_predictions(
+            trained.inference, name, folder, trained.results["thresholds"]
+        )
+        if name in trained.evaluations:
+            evaluation, title = trained.evaluations[name], f"{task.name}, {name}"
+            files[name] += write_report(folder, evaluation, task.labels, title)
+    return files
