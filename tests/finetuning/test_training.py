@@ -92,6 +92,7 @@ def test_it_is_what_ten_lines_of_keras_do(finished, inputs):
         max_seq_length=16,
     )
     schedule = WarmupLinearDecay(1e-3, 1, 18)
+    model.encoder.trains_without_padding = True
     model.compile(
         optimizer=create_optimizer(
             "adamw", schedule, model.trainable_variables, global_clipnorm=1.0
