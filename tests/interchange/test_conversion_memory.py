@@ -53,10 +53,10 @@ def sources(tmp_path_factory):
 @pytest.mark.parametrize(
     "source, form",
     [
-        ("huggingface", "huggingface"),
         ("huggingface", "bert_tf"),
-        ("huggingface", "google_tf1"),
-        ("huggingface", "keras"),
+        pytest.param("huggingface", "huggingface", marks=pytest.mark.exhaustive),
+        pytest.param("huggingface", "google_tf1", marks=pytest.mark.exhaustive),
+        pytest.param("huggingface", "keras", marks=pytest.mark.exhaustive),
         ("keras", "huggingface"),
     ],
 )

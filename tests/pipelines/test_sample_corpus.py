@@ -172,9 +172,10 @@ def test_this_installation(tmp_path):
     start = time.process_time()
     count = sample_corpus.write_sample_corpus(str(tmp_path / "a"))
     assert time.process_time() - start < 30
-    sample_corpus.write_sample_corpus(str(tmp_path / "b"))
     content = (tmp_path / "a").read_bytes()
-    assert content == (tmp_path / "b").read_bytes()
+    sample_corpus.write_sample_corpus(str(tmp_path / "b"), max_bytes=500_000)
+    beginning = (tmp_path / "b").read_bytes()
+    assert len(beginning) > 400_000 and content.startswith(beginning)
     assert 3_000_000 < len(content) <= 6_000_000
     documents = content.decode().removesuffix("\n\n").split("\n\n")
     assert len(documents) == count > 800
