@@ -32,14 +32,6 @@ def test_bad_files_and_flags_leave_the_directory_free_for_the_right_ones(inputs,
     assert re.search(r"vocab.txt.*\[MASK\]", error_of(inputs, tmp_path, **vocabulary))
     vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\nword\n")
     assert re.search("lines 6 and 7|line 6.*line 7", error_of(inputs, tmp_path, **vocabulary))
-    pieces = "".join(f"w{number}\n" for number in range(300))
-    vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n" + pieces)
-    assert "has 305 pieces, but the model's vocab_size is 200" in error_of(
-        inputs, tmp_path, **vocabulary
-    )
-    assert "Rows of 65 tokens are longer than the model's 64 positions" in error_of(
-        inputs, tmp_path, max_seq_length=65
-    )
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**TINY, "num_attention_heads": 3}))
     assert "hidden_size 16 is not a multiple of num_attention_heads 3" in error_of(
