@@ -16,7 +16,7 @@ class TokenRows:
     for real tokens is the same, and so are the gradients.
 
     The number of real tokens is known when the batch is there. XLA wants it before: a step that
-    XLA compiles, on TPUs every one, keeps its padding.
+    XLA compiles, on TPUs every one, has to keep its padding.
 
     Args:
         real_tokens: (B, S), 1 = real and 0 = padding.
