@@ -1,9 +1,15 @@
-"""Fixtures that every test may ask for."""
+"""What every test starts from, and fixtures that any of them may ask for."""
 
 import os
 import pathlib
+import signal
 
 import pytest
+
+# A shell starts its background jobs deaf to Ctrl-C, and processes hand that on: the tests that
+# interrupt one would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
