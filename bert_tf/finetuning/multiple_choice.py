@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -18,7 +18,7 @@ from bert_tf.tasks.examples import ChoiceExample, Examples
 
 from .data_sets import DataSets
 from .inference import batch_outputs, log_softmax
-from .prediction_files import write_records
+from .prediction_files import Record, with_expected, write_records
 from .task import Evaluation, Inference, Mistake, Task, worst_first
 
 
@@ -102,24 +102,29 @@ class ChoiceTask(Task):
             ],
         )
 
+    def predict(
+        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
+    ) -> Iterator[Record]:
+        """The likeliest choice; there is no threshold."""
+        log_probabilities = self._predict(inference, set_name)
+        for item, row in zip(self._data.items(set_name), log_probabilities, strict=True):
+            probabilities = {str(choice): p for choice, p in enumerate(np.exp(row).tolist())}
+            yield {"id": item.id, "prediction": int(row.argmax()), "probabilities": probabilities}
+
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
     ) -> list[str]:
-        """Writes ``SET.tsv``: id, the choice's number counted from 0, each choice's probability."""
-        items = self._data.items(set_name)
-        log_probabilities = self._predict(inference, set_name)
+        """Writes ``SET.tsv``.
+
+        It has the columns id, prediction (the choice's number, from 0), of a labelled set expected,
+        and of each choice its probability.
+        """
+        records = self.predict(inference, set_name, thresholds)
+        if set_name in self.dev_sets:
+            labels = (item.label for item in self._data.items(set_name))
+            records = map(with_expected, records, labels)
         path = os.path.join(folder, f"{set_name}.tsv")
-        write_records(
-            path,
-            (
-                {
-                    "id": item.id,
-                    "choice": int(row.argmax()),
-                    "probabilities": dict(enumerate(np.exp(row).tolist())),
-                }
-                for item, row in zip(items, log_probabilities, strict=True)
-            ),
-        )
+        write_records(path, records)
         return [path]
 
     def _tokenize(

@@ -10,7 +10,8 @@ from bert_tf.files import replace_whole
 SUFFIXES = (".tsv", ".jsonl")
 # An example's id, prediction and what else is told of it.
 Record = Mapping[str, Any]
-_SPACE = re.compile(r"\s")
+# What parts the columns and the lines of a CoNLL file.
+_SEPARATOR = re.compile(r"[ \t\r\n]")
 
 
 class RecordWriter:
@@ -76,8 +77,6 @@ def write_records(path: str, records: Iterable[Record]) -> None:
         ValueError: the path has another end.
     """
     with replace_whole(path) as file:
-        # TensorFlow makes no file of which nothing is written.
-        file.write(b"")
         writer = RecordWriter(file, suffix_of(path))
         for record in records:
             writer.write(record)
@@ -88,10 +87,22 @@ def suffix_of(path: str) -> str:
     return next((suffix for suffix in SUFFIXES if path.lower().endswith(suffix)), "")
 
 
+def with_expected(record: Record, expected: Any) -> Record:
+    """A record with what was expected, behind what was predicted.
+
+    >>> with_expected({"id": "0", "prediction": "a", "probabilities": {"a": 1.0}}, "b")
+    {'id': '0', 'prediction': 'a', 'expected': 'b', 'probabilities': {'a': 1.0}}
+    """
+    begin = {name: record[name] for name in ("id", "prediction")}
+    return {**begin, "expected": expected, **record}
+
+
 class ConllWriter:
     """Writes records of words and tags as CoNLL's columns, an empty line behind each sentence.
 
-    White space inside a word is written as an underscore.
+    A line is a word, its expected tag where the record has that, and its predicted one, parted by a
+    blank, as conlleval reads it. A blank, a tab or a line's end inside a word is written as an
+    underscore.
 
     Args:
         file: open for bytes.
@@ -102,8 +113,10 @@ class ConllWriter:
 
     def write(self, record: Record) -> None:
         """Writes a sentence."""
-        for word, tag in zip(record["words"], record["tags"], strict=True):
-            self._file.write(f"{_SPACE.sub('_', word)} {tag}\n".encode())
+        columns = [record[name] for name in ("words", "expected", "tags") if name in record]
+        for row in zip(*columns, strict=True):
+            line = " ".join(_SEPARATOR.sub("_", field) for field in row)
+            self._file.write(f"{line}\n".encode())
         self._file.write(b"\n")
 
     def finish(self) -> None:

@@ -3,7 +3,7 @@
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -27,6 +27,7 @@ from bert_tf.tasks.squad_predictions import (
 from bert_tf.tasks.squad_references import SquadReferences
 
 from .data_sets import DataSets
+from .prediction_files import Record
 from .task import Evaluation, Inference, Mistake, Task, worst_first
 
 _NO_ANSWER = "(no answer)"
@@ -195,6 +196,17 @@ class QuestionTask(Task):
             thresholds={NULL_THRESHOLD: threshold} if self._with_null else {},
         )
 
+    def predict(
+        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
+    ) -> Iterator[Record]:
+        """The answers; ``thresholds["null"]`` as for ``write_predictions``."""
+        found = self._predict(inference, set_name)
+        for name, answer in found.answers(self._threshold_of(thresholds)).items():
+            record: dict[str, Any] = {"id": name, "prediction": answer}
+            if found.null_odds is not None:
+                record["null_odds"] = found.null_odds[name]
+            yield record
+
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
     ) -> list[str]:
@@ -203,9 +215,12 @@ class QuestionTask(Task):
         ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``.
         """
         found = self._predict(inference, set_name)
-        found.write(folder, thresholds.get(NULL_THRESHOLD, self._null_threshold or 0.0))
+        found.write(folder, self._threshold_of(thresholds))
         names = [PREDICTIONS, N_BEST_PREDICTIONS, *([NULL_ODDS] if self._with_null else [])]
         return [os.path.join(folder, name) for name in names]
+
+    def _threshold_of(self, thresholds: Mapping[str, float]) -> float:
+        return thresholds.get(NULL_THRESHOLD, self._null_threshold or 0.0)
 
     def _find_fault(self, item: QuestionExample) -> str | None:
         if item.answers or (item.is_impossible and self._with_null):

@@ -3,13 +3,14 @@
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from bert_tf import features
+from bert_tf.files import replace_whole
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.token_classifier import BertTokenClassifier
 from bert_tf.pipelines import length_buckets
@@ -20,8 +21,9 @@ from bert_tf.tasks.entities import entity_scores, find_entities
 from bert_tf.tasks.examples import Examples, TaggedExample
 
 from .data_sets import DataSets
+from .entity_table import write_entity_scores
 from .inference import batch_outputs, log_softmax
-from .tagging_files import write_columns, write_entity_scores
+from .prediction_files import ConllWriter, Record
 from .task import Evaluation, Inference, Mistake, Task, worst_first
 
 _ENTITY_TAG = re.compile("O|[BI]-.+")
@@ -157,22 +159,35 @@ class TaggingTask(Task):
             confusion=confusion,
         )
 
+    def predict(
+        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
+    ) -> Iterator[Record]:
+        """The words and their tags; there is no threshold."""
+        items = self._data.items(set_name)
+        predicted, _ = self._predict(inference, set_name)
+        tags = self._tags_by_sentence(items, predicted)
+        for item, found in zip(items, tags, strict=True):
+            yield {"id": item.id, "words": item.words, "tags": tuple(found)}
+
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
     ) -> list[str]:
         """Writes ``SET.conll`` and, of entities to evaluate on, ``SET_entities.tsv``.
 
-        ``tagging_files`` says what they hold.
+        ``ConllWriter`` and ``write_entity_scores`` say what they hold.
         """
         items = self._data.items(set_name)
-        predicted, _ = self._predict(inference, set_name)
-        tags = self._tags_by_sentence(items, predicted)
+        records = list(self.predict(inference, set_name, thresholds))
+        is_labelled = set_name in self.dev_sets
         columns = os.path.join(folder, f"{set_name}.conll")
-        write_columns(columns, items, tags)
-        if not self._has_entities or set_name not in self.dev_sets:
+        with replace_whole(columns) as file:
+            writer = ConllWriter(file)
+            for item, record in zip(items, records, strict=True):
+                writer.write({**record, "expected": item.tags} if is_labelled else record)
+        if not (self._has_entities and is_labelled):
             return [columns]
         table = os.path.join(folder, f"{set_name}_entities.tsv")
-        write_entity_scores(table, items, tags)
+        write_entity_scores(table, items, [record["tags"] for record in records])
         return [columns, table]
 
     def _find_fault(self, item: TaggedExample) -> str | None:

@@ -7,7 +7,7 @@ fine-tuning (``training``, ``run``, ``sweep``, ``results``) knows only what stan
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ import numpy as np
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
+
+from .prediction_files import Record
 
 _MOST_MISTAKES = 50
 
@@ -151,6 +153,30 @@ class Task(abc.ABC):
         """Predicts on one of ``dev_sets`` and compares.
 
         The tokenised set may be kept between calls: an evaluation follows every epoch.
+        """
+
+    @abc.abstractmethod
+    def predict(
+        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
+    ) -> Iterator[Record]:
+        """Predicts on one of ``dev_sets`` or ``test_sets``.
+
+        | kind            | a record's keys, besides ``id``                                        |
+        |-----------------|------------------------------------------------------------------------|
+        | classification  | prediction: the class's name; probabilities, by name                   |
+        | multilabel      | prediction: a list of names; probabilities, by name                    |
+        | regression      | prediction: a number                                                   |
+        | tagging         | words, tags: tuples of strings                                         |
+        | multiple_choice | prediction: the choice's number, from 0; probabilities, by number      |
+        | squad           | prediction: the answer, "" for none; null_odds where there may be none |
+
+        Args:
+            inference: how.
+            set_name: the set.
+            thresholds: as ``Evaluation.thresholds``; {} where nothing was decided.
+
+        Yields:
+            A record of each example, in the set's order.
         """
 
     @abc.abstractmethod

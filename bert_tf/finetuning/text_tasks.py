@@ -19,9 +19,9 @@ from .class_kinds import ClassesKind, ClassKind
 from .data_sets import DataSets
 from .inference import batch_outputs
 from .number_kind import NumberKind
-from .prediction_files import write_records
+from .prediction_files import Record, with_expected, write_records
 from .task import Evaluation, Inference, Task
-from .text_kinds import Prediction, TextKind
+from .text_kinds import TextKind
 
 Kind = Literal["classification", "multilabel", "regression"]
 # The name of MNLI's further set to predict: GLUE's diagnostic set.
@@ -117,16 +117,18 @@ class TextTask(Task):
 
     def predict(
         self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
-    ) -> Iterator[tuple[TextExample, Prediction]]:
-        """Predicts on one of ``dev_sets`` or ``test_sets``.
-
-        Yields:
-            Each example with its prediction, in the set's order.
-        """
+    ) -> Iterator[Record]:
+        """The kind's predictions."""
         items = self._data.items(set_name)
-        if items:
-            outputs = self._outputs(inference, set_name)
-            yield from zip(items, self._kind.predictions(outputs, thresholds), strict=True)
+        if not items:
+            return
+        outputs = self._outputs(inference, set_name)
+        predictions = self._kind.predictions(outputs, thresholds)
+        for item, prediction in zip(items, predictions, strict=True):
+            record: dict[str, Any] = {"id": item.id, "prediction": prediction.value}
+            if prediction.probabilities:
+                record["probabilities"] = prediction.probabilities
+            yield record
 
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
@@ -136,15 +138,17 @@ class TextTask(Task):
         That has the columns id, prediction, of a labelled set expected, and of each class its
         probability.
         """
-        predicted = self.predict(inference, set_name, thresholds)
+        records = self.predict(inference, set_name, thresholds)
         if self._glue is not None and set_name in self.test_sets:
             is_diagnostic = set_name == DIAGNOSTIC
             task, split = ("AX", "test") if is_diagnostic else (self._glue, set_name)
-            values = {item.id: prediction.value for item, prediction in predicted}
+            values = {record["id"]: record["prediction"] for record in records}
             return [write_glue_submission(folder, task, split, [*values], [*values.values()])]
         path = os.path.join(folder, f"{set_name}.tsv")
-        is_labelled = set_name in self.dev_sets
-        write_records(path, (to_record(*pair, is_labelled) for pair in predicted))
+        if set_name in self.dev_sets:
+            items = self._data.items(set_name)
+            records = map(with_expected, records, (_shown_label(item) for item in items))
+        write_records(path, records)
         return [path]
 
     def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
@@ -209,13 +213,6 @@ def _texts(items: Sequence[TextExample]) -> tuple[list[str], list[str] | None]:
     return [item.text_a for item in items], second
 
 
-def to_record(
-    item: TextExample, prediction: Prediction, is_labelled: bool = False
-) -> dict[str, Any]:
-    """What ``prediction_files`` writes of an example."""
-    record: dict[str, Any] = {"id": item.id, "prediction": prediction.value}
-    if is_labelled:
-        record["expected"] = list(item.label) if isinstance(item.label, tuple) else item.label
-    if prediction.probabilities:
-        record["probabilities"] = prediction.probabilities
-    return record
+def _shown_label(item: TextExample) -> Any:
+    """The label; names of classes as a list, as they are predicted."""
+    return list(item.label) if isinstance(item.label, tuple) else item.label

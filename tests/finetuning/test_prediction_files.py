@@ -55,9 +55,9 @@ def test_conll_columns():
     file = io.BytesIO()
     writer = ConllWriter(file)
     writer.write({"id": "0", "words": ("New", "Yo rk"), "tags": ("B-LOC", "I-LOC")})
-    writer.write({"id": "1", "words": ("ä",), "tags": ("O",)})
+    writer.write({"id": "1", "words": ("ä\u00a0\t",), "expected": ("B-X",), "tags": ("O",)})
     writer.finish()
-    assert file.getvalue().decode() == "New B-LOC\nYo_rk I-LOC\n\nä O\n\n"
+    assert file.getvalue().decode() == "New B-LOC\nYo_rk I-LOC\n\nä\u00a0_ B-X O\n\n"
 
 
 @pytest.mark.parametrize("answers", [{"a": 'an "answer"', "ä": ""}, {}])

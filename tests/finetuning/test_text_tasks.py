@@ -65,13 +65,13 @@ def test_predictions_of_a_model_equal_a_plain_loops(second):
     model = BertClassifier(dataclasses.replace(CONFIG, initializer_range=0.5), num_classes=3)
     predicted = list(task.predict(inference(model), "test", {}))
     preprocessor = BertPreprocessor(VOCAB, max_seq_length=32)
-    assert [item.id for item, _ in predicted] == [f"id{number}" for number in range(5)]
-    for item, prediction in predicted:
+    assert [record["id"] for record in predicted] == [f"id{number}" for number in range(5)]
+    for item, record in zip(texts_with([None] * 5, second), predicted, strict=True):
         texts = ([item.text_a], [item.text_b]) if second else [item.text_a]
         logits = model(preprocessor(texts), training=False)
         expected = tf.nn.softmax(logits)[0].numpy()
-        np.testing.assert_allclose([*prediction.probabilities.values()], expected, atol=1e-5)
-        assert prediction.value == LABELS[expected.argmax()]
+        np.testing.assert_allclose([*record["probabilities"].values()], expected, atol=1e-5)
+        assert record["prediction"] == LABELS[expected.argmax()]
 
 
 @pytest.mark.parametrize(
