@@ -21,7 +21,8 @@ assets.extra/ a model card (README.md) and sample requests with their answers.
 | masked LM            | guesses for each literal [MASK]                                        |
 | none                 | embeddings: mean, [CLS], pooled and --layers                           |
 
-Signatures for embeddings and for ids from a tokenizer of one's own stand beside it.
+A signature for ids from a tokenizer of one's own stands beside it; beside masked LM also one for
+embeddings and one for next sentences, beside tags one for words that are split already.
 """
 
 import dataclasses

@@ -18,8 +18,7 @@ def data_dir() -> pathlib.Path:
     folder = os.environ.get("BERT_TF_DATA")
     if not folder:
         pytest.skip(
-            "real data is missing: set BERT_TF_DATA to the folder that holds vocab/, corpora/ and "
-            "golden/"
+            "real data is missing: set BERT_TF_DATA to the folder that CONTRIBUTING.md describes"
         )
     path = pathlib.Path(folder)
     if not path.is_dir():

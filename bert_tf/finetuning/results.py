@@ -76,8 +76,8 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         print(f"  threshold {name}: {value:g}")
     if results["collapsed"]:
         print(
-            f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
-            "lower --learning_rate, or --optimizer=adamw."
+            f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), or "
+            "a lower --learning_rate."
         )
     for name, paths in results["files"].items():
         print(f"\n{name}:")

@@ -1,6 +1,7 @@
 """The flags of ``python -m bert_tf.pretrain``, and the settings that they resolve to."""
 
 import dataclasses
+import os
 from typing import Any, Literal
 
 from absl import flags
@@ -22,8 +23,8 @@ flags.DEFINE_enum(
     ["google", "wikiextractor", "prose", "jsonl", "tfrecord"],
     "google: one sentence a line, a blank line ends a document. wikiextractor: <doc> elements. "
     "prose: a file is a document, a blank line ends a paragraph. jsonl: a document a line, in its "
-    "'text'. tfrecord: examples that Google's create_pretraining_data made. Told from the suffix "
-    "and the first lines by default.",
+    "'text'. tfrecord: examples that Google's create_pretraining_data made. By default told from "
+    "the names (.tfrecord) and, of text, the first lines.",
 )
 flags.DEFINE_string("tfds", None, "Instead of --input: a text dataset of TensorFlow Datasets.")
 flags.DEFINE_list(
@@ -275,6 +276,9 @@ def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:
     }
     if values["input"] and values["tfds"]:
         raise ValueError("--input and --tfds both name a corpus: give one of them.")
+    names = [os.path.basename(path) for path in values["input"]]
+    if values["input_format"] is None and names and all(".tfrecord" in name for name in names):
+        values["input_format"] = "tfrecord"
     if values["phases"] is None:
         values["phases"] = f"{_F['max_seq_length'].value}:1"
     elif _F["max_seq_length"].present:

@@ -5,7 +5,12 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import tensorflow as tf
+from absl import flags
+
+from bert_tf.pretraining.run import run
+from bert_tf.pretraining.settings import settings_from_flags
 
 TINY = {
     "vocab_size": 200,
@@ -28,8 +33,8 @@ def write_corpus(path, documents=40, seed=0):
     return path
 
 
-def command(inputs, model_dir, **changes):
-    flags = {
+def arguments(inputs, model_dir, **changes):
+    values = {
         "input": inputs / "corpus.txt",
         "bert_config": inputs / "config.json",
         "vocab_size": 150,
@@ -42,8 +47,24 @@ def command(inputs, model_dir, **changes):
         "model_dir": model_dir,
         **changes,
     }
-    given = [f"--{name}={value}" for name, value in flags.items() if value is not None]
-    return [sys.executable, "-m", "bert_tf.pretrain", *given]
+    return [f"--{name}={value}" for name, value in values.items() if value is not None]
+
+
+def command(inputs, model_dir, **changes):
+    return [sys.executable, "-m", "bert_tf.pretrain", *arguments(inputs, model_dir, **changes)]
+
+
+def parse(*arguments):
+    """Parses flags as the command does, and forgets them afterwards."""
+    flags.FLAGS.unparse_flags()
+    for name in flags.FLAGS:
+        flags.FLAGS[name].unparse()
+    try:
+        flags.FLAGS(["pretrain", *arguments])
+        return settings_from_flags()
+    finally:
+        for name in flags.FLAGS:
+            flags.FLAGS[name].unparse()
 
 
 def pretrain(inputs, model_dir, **changes):
@@ -68,3 +89,11 @@ def error_of(inputs, tmp_path, **changes):
     lines = [line for line in done.stderr.splitlines() if line]
     assert len(lines) == 1 and lines[0].startswith("Error: "), done.stderr
     return lines[0]
+
+
+def refusal_of(inputs, tmp_path, **changes):
+    """As ``error_of``, of the same process: sooner by the start of another."""
+    with pytest.raises((ValueError, OSError)) as refused:
+        run(parse(*arguments(inputs, tmp_path / "run", **changes))[0])
+    assert "\n" not in str(refused.value)
+    return str(refused.value)

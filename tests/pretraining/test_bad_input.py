@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from .commands import TINY, error_of, pretrain
+from .commands import TINY, error_of, pretrain, refusal_of
 
 
 @pytest.mark.slow
@@ -26,15 +26,15 @@ def test_bad_corpora(inputs, tmp_path, name, content, message):
 
 @pytest.mark.slow
 def test_bad_files_and_flags_leave_the_directory_free_for_the_right_ones(inputs, tmp_path):
-    assert "nothing*.txt" in error_of(inputs, tmp_path, input=tmp_path / "nothing*.txt")
+    assert "nothing*.txt" in refusal_of(inputs, tmp_path, input=tmp_path / "nothing*.txt")
     vocabulary = {"vocab_file": tmp_path / "vocab.txt", "vocab_size": None}
     vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\n")
-    assert re.search(r"vocab.txt.*\[MASK\]", error_of(inputs, tmp_path, **vocabulary))
+    assert re.search(r"vocab.txt.*\[MASK\]", refusal_of(inputs, tmp_path, **vocabulary))
     vocabulary["vocab_file"].write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\nword\n")
-    assert re.search("lines 6 and 7|line 6.*line 7", error_of(inputs, tmp_path, **vocabulary))
+    assert re.search("lines 6 and 7|line 6.*line 7", refusal_of(inputs, tmp_path, **vocabulary))
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**TINY, "num_attention_heads": 3}))
-    assert "hidden_size 16 is not a multiple of num_attention_heads 3" in error_of(
+    assert "hidden_size 16 is not a multiple of num_attention_heads 3" in refusal_of(
         inputs, tmp_path, bert_config=config
     )
     done = pretrain(inputs, tmp_path / "run", num_train_steps=2)

@@ -8,7 +8,7 @@ import pytest
 
 import bert_tf
 
-from .commands import assert_bit_equal, error_of, pretrain, weights
+from .commands import assert_bit_equal, error_of, pretrain, refusal_of, weights
 
 # What the checkpoint says, so that the command has to be told nothing.
 FROM_CHECKPOINT = {"bert_config": None, "vocab_size": None}
@@ -91,7 +91,7 @@ def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_
         ({"init_checkpoint": tmp_path / "none"}, "There is no checkpoint at "),
         ({"max_seq_length": 100}, "longer than the model's 64 positions"),
     ):
-        assert message in error_of(inputs, tmp_path, **{**flags, **changes})
+        assert message in refusal_of(inputs, tmp_path, **{**flags, **changes})
 
 
 @pytest.mark.slow

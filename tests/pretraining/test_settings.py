@@ -1,27 +1,12 @@
 import pytest
-from absl import flags
 
-from bert_tf.pretraining.settings import MAY_DIFFER, settings_from_flags
+from bert_tf.pretraining.settings import MAY_DIFFER
 
-
-@pytest.fixture
-def settings():
-    """Parses flags as the command does, and forgets them afterwards."""
-
-    def parse(*arguments):
-        flags.FLAGS.unparse_flags()
-        for name in flags.FLAGS:
-            flags.FLAGS[name].unparse()
-        flags.FLAGS(["pretrain", *arguments])
-        return settings_from_flags()
-
-    yield parse
-    for name in flags.FLAGS:
-        flags.FLAGS[name].unparse()
+from .commands import parse
 
 
-def test_defaults(settings):
-    resolved, ignored = settings()
+def test_defaults():
+    resolved, ignored = parse()
     assert ignored == []
     assert (resolved.phases, resolved.bert_config, resolved.model_dir) == (
         "128:1",
@@ -31,8 +16,8 @@ def test_defaults(settings):
     assert resolved.num_warmup_steps == resolved.num_train_steps // 10
 
 
-def test_googles_names(settings):
-    resolved, _ = settings(
+def test_googles_names():
+    resolved, _ = parse(
         "--input_file=a.txt,b.txt",
         "--output_dir=out",
         "--bert_config_file=c.json",
@@ -45,8 +30,22 @@ def test_googles_names(settings):
     assert (resolved.steps_per_loop, resolved.masking) == (7, "whole_word")
 
 
-def test_every_setting_that_matters_is_compared(settings):
-    resolved, _ = settings()
+@pytest.mark.parametrize(
+    ("arguments", "input_format"),
+    [
+        (["--input=gs://a/x.tfrecord-00000-of-00002,b/*.tfrecord"], "tfrecord"),
+        (["--input=a.tfrecord", "--input_format=jsonl"], "jsonl"),
+        (["--input=a.tfrecord,b.txt"], None),
+        (["--input=tfrecords/a.txt"], None),
+        ([], None),
+    ],
+)
+def test_tfrecords_are_told_by_their_names(arguments, input_format):
+    assert parse(*arguments)[0].input_format == input_format
+
+
+def test_every_setting_that_matters_is_compared():
+    resolved, _ = parse()
     assert set(resolved.to_dict()) > MAY_DIFFER
     assert set(resolved.to_dict()) - MAY_DIFFER == {
         *("input", "input_format", "tfds", "eval_input", "held_out_fraction"),
@@ -78,6 +77,6 @@ def test_every_setting_that_matters_is_compared(settings):
         (["--bert_config=bert-huge"], "--bert_config=bert-huge is neither a preset"),
     ],
 )
-def test_errors(arguments, message, settings):
+def test_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
-        settings(*arguments)
+        parse(*arguments)
