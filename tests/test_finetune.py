@@ -14,6 +14,7 @@ from tests.finetuning.small_runs import (
     finetune,
     write_inputs,
 )
+from tests.killing import kill_at_a_write
 
 
 @pytest.fixture(scope="module")
@@ -46,30 +47,6 @@ def test_help_teaches():
     assert "--max_seq_length" in done.stdout and "--[no]debug" in done.stdout
 
 
-KILLED_AT_A_WRITE = """
-import os, signal, sys
-import tensorflow as tf
-from absl import flags
-
-moment, target = sys.argv.pop(1), sys.argv.pop(1)
-rename = tf.io.gfile.rename
-
-def killing(source, destination, overwrite=False):
-    hit = destination.endswith(target)
-    if hit and moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, destination, overwrite=overwrite)
-    if hit:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-tf.io.gfile.rename = killing
-from bert_tf.finetuning import flag_definitions, run, settings
-flag_definitions.define_flags()
-flags.FLAGS(sys.argv)
-run.run(settings.settings_from_flags()[0])
-"""
-
-
 @pytest.mark.slow
 def test_killed_at_each_write(finished, inputs, tmp_path):
     """Each start is killed by SIGKILL as a file gets its name, the last is let through."""
@@ -85,18 +62,7 @@ def test_killed_at_each_write(finished, inputs, tmp_path):
         ("before", "dev/dev.tsv"),
         ("before", "results.json"),
     ):
-        started = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                KILLED_AT_A_WRITE,
-                moment,
-                target,
-                *arguments(inputs, tmp_path / "run"),
-            ],
-            capture_output=True,
-        )
-        assert started.returncode == -signal.SIGKILL, (moment, target, started.stderr)
+        kill_at_a_write("bert_tf.finetune", arguments(inputs, tmp_path / "run"), moment, target)
     done = finetune(inputs, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert_ends_as(finished, tmp_path / "run")

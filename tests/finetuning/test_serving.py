@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import types
@@ -18,6 +17,7 @@ from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.serving import export_options
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.saved_models import ExportOptions
+from tests.killing import kill_at_a_write
 
 from .small_runs import arguments, settings
 
@@ -125,34 +125,12 @@ def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monke
     assert keywords == {"options": ExportOptions(max_seq_length=16), "name": "sst2"}
 
 
-KILLED_AT_A_RENAME = """
-import os, signal, sys
-import tensorflow as tf
-
-target = sys.argv.pop(1)
-rename = tf.io.gfile.rename
-
-def killing(source, destination, overwrite=False):
-    if destination.endswith(target):
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, destination, overwrite=overwrite)
-
-tf.io.gfile.rename = killing
-from bert_tf.finetuning.run import run
-from tests.finetuning.small_runs import parse
-run(parse(*sys.argv[1:])[0])
-"""
-
-
 @pytest.mark.slow
 def test_killed_as_the_export_or_the_results_take_their_names(inputs, tmp_path):
     flags = arguments(inputs, tmp_path / "run", num_train_epochs=1, export=True)
     exported = tmp_path / "run" / "export"
     for target in ("export/1", "results.json"):
-        killed = subprocess.run(
-            [sys.executable, "-c", KILLED_AT_A_RENAME, target, *flags], capture_output=True
-        )
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        kill_at_a_write("bert_tf.finetune", flags, "before", target)
         assert os.listdir(exported) == ["1.partial" if target == "export/1" else "1"]
     (exported / "1" / "of the killed run").write_text("")
     done = subprocess.run(

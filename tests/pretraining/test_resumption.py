@@ -6,12 +6,13 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
-from .commands import assert_bit_equal, command, pretrain, weights
+from tests.killing import kill_at_a_write
+
+from .commands import arguments, assert_bit_equal, command, pretrain, weights
 
 
 @pytest.mark.slow
@@ -20,9 +21,9 @@ from .commands import assert_bit_equal, command, pretrain, weights
 def test_killed_at_any_instant_and_started_again(finished, finished_in, inputs, tmp_path, moment):
     """Killed by SIGKILL at fractions of its life, some in the middle of a save, again and again."""
     model_dir = tmp_path / "run"
-    arguments = command(inputs, model_dir)
+    started = command(inputs, model_dir)
     for _ in range(2):
-        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(started, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(finished_in * moment)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -36,47 +37,17 @@ def test_killed_at_any_instant_and_started_again(finished, finished_in, inputs, 
     assert one["evaluation"] == other["evaluation"]
 
 
-KILLED_AT_A_WRITE = """
-import os, signal, sys
-import tensorflow as tf
-from absl import flags
-
-moment, target = sys.argv.pop(1), sys.argv.pop(1)
-rename = tf.io.gfile.rename
-
-def killing(source, destination, overwrite=False):
-    hit = destination.endswith(target)
-    if hit and moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, destination, overwrite=overwrite)
-    if hit:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-tf.io.gfile.rename = killing
-from bert_tf.pretraining import run, settings
-flags.FLAGS(sys.argv)
-run.run(settings.settings_from_flags()[0])
-"""
-
-
 @pytest.mark.slow
 def test_killed_at_each_write(finished, inputs, tmp_path):
     """Each start is killed by SIGKILL as a file gets its name, the last is let through."""
-    flags = command(inputs, tmp_path / "run")[3:]
+    flags = arguments(inputs, tmp_path / "run")
     checkpoints = [f"step-{step:08d}/manifest.json" for step in (4, 8, 12)]
     for target in ("flags.json", "bert_config.json", *checkpoints, "export/1"):
         for moment in ("before", "after") if target == checkpoints[1] else ("before",):
-            started = subprocess.run(
-                [sys.executable, "-c", KILLED_AT_A_WRITE, moment, target, *flags],
-                capture_output=True,
-            )
-            assert started.returncode == -signal.SIGKILL, (target, started.stderr)
+            kill_at_a_write("bert_tf.pretrain", flags, moment, target)
     for moment in ("after", "before"):  # of the export, which is made again, and of the results
         target = "export/1" if moment == "after" else "results.json"
-        started = subprocess.run(
-            [sys.executable, "-c", KILLED_AT_A_WRITE, moment, target, *flags], capture_output=True
-        )
-        assert started.returncode == -signal.SIGKILL, (target, started.stderr)
+        kill_at_a_write("bert_tf.pretrain", flags, moment, target)
     done = pretrain(inputs, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert_bit_equal(weights(tmp_path / "run", 12), weights(finished[0], 12))
