@@ -64,6 +64,11 @@ def evaluate(
     inputs = [data, predictions, *([null_odds] if null_odds else [])]
     if output and os.path.realpath(output) in map(os.path.realpath, inputs):
         raise ValueError(f"--output={output} is one of the files to read: name another.")
+    if null_threshold is not None and not null_odds:
+        raise ValueError(
+            f"--null_threshold={null_threshold:g} needs --null_odds: the file of the odds that it "
+            "is for."
+        )
     references = read_references(data)
     answers = read_predictions(predictions, references)
     predicted = [name for name in references.answers if name in answers]

@@ -134,7 +134,10 @@ def test_help_shows_the_arguments():
         (["predictions.json", "data.json"], "predictions.json is not in SQuAD's form: "),
         (["data.json", "empty.json"], "empty.json is empty: expected a JSON document."),
         (["data.json", "text.json"], "text.json is not a JSON document: Expecting value"),
-        (["data.json", "predictions.json", "--null_threshold=1"], "A null threshold of 1.0 was "),
+        (
+            ["data.json", "predictions.json", "--null_threshold=1"],
+            "--null_threshold=1 needs --null_odds",
+        ),
         (["data_1.json", "predictions.json", "--null_odds=odds.json"], "Null odds are for SQuAD 2"),
     ],
 )

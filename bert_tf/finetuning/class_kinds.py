@@ -14,6 +14,7 @@ from bert_tf.modeling.classifier import BertClassifier
 from bert_tf.tasks.classification_metrics import (
     accuracy,
     confusion_matrix,
+    macro_f1,
     matthews_correlation,
     multilabel_f1,
 )
@@ -21,14 +22,8 @@ from bert_tf.tasks.examples import TextExample
 from bert_tf.tasks.glue_metrics import GLUE_METRICS, glue_scores
 
 from .inference import log_softmax
-from .task import Evaluation
-from .text_kinds import (
-    Prediction,
-    TextKind,
-    is_constant,
-    label_fault,
-    worst_mistakes,
-)
+from .task import Evaluation, is_constant
+from .text_kinds import Prediction, TextKind, label_fault, worst_mistakes
 
 _HALF = 0.5
 
@@ -68,8 +63,13 @@ class ClassKind(TextKind):
             "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
         }
 
-    def evaluate(self, items: Sequence[TextExample], outputs: np.ndarray) -> Evaluation:
-        """From logits, (N, C)."""
+    def evaluate(
+        self,
+        items: Sequence[TextExample],
+        outputs: np.ndarray,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
+        """From logits, (N, C); there is no threshold."""
         true, log_probabilities = self.targets(items), log_softmax(outputs)
         predicted = log_probabilities.argmax(1)
         count = len(self._labels)
@@ -78,7 +78,7 @@ class ClassKind(TextKind):
         else:
             scores = {
                 "accuracy": accuracy(true, predicted),
-                "macro_f1": _macro_f1(np.eye(count, dtype=int), true, predicted),
+                "macro_f1": macro_f1(true, predicted),
                 "matthews_correlation": matthews_correlation(true, predicted),
             }
         losses = -log_probabilities[np.arange(len(items)), true]
@@ -105,9 +105,10 @@ class ClassKind(TextKind):
 class ClassesKind(TextKind):
     """Any number of classes each.
 
-    A class holds where its probability is at least the threshold that gives the greatest micro F1
-    on the set. ``micro_f1`` and ``macro_f1`` are by that threshold; ``micro_f1_at_0.5`` and
-    ``macro_f1_at_0.5`` by one that was not chosen. A mistake's loss is the sum over the classes.
+    A class holds where its probability is at least a threshold: one that is given, or the one that
+    gives the greatest micro F1 on the set. ``micro_f1`` and ``macro_f1`` are by that threshold,
+    ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` by one that was not chosen. A mistake's loss is the
+    sum over the classes.
 
     Args:
         labels: the classes' names in the order of their ids.
@@ -142,11 +143,19 @@ class ClassesKind(TextKind):
             "metrics": [keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)],
         }
 
-    def evaluate(self, items: Sequence[TextExample], outputs: np.ndarray) -> Evaluation:
+    def evaluate(
+        self,
+        items: Sequence[TextExample],
+        outputs: np.ndarray,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
         """From logits, (N, C)."""
         true, logits = self.targets(items), outputs.astype(np.float64)
         probabilities = _sigmoid(logits)
-        threshold = best_threshold(true, probabilities)
+        if thresholds is None:
+            threshold = best_threshold(true, probabilities)
+        else:
+            threshold = thresholds.get(PROBABILITY_THRESHOLD, _HALF)
         predicted = (probabilities >= threshold).astype(int)
         by_half = (probabilities >= _HALF).astype(int)
         losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
@@ -212,11 +221,6 @@ def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     # Where half-way is not between (0 and 0, or neighbouring floats) the probability itself is.
     cuts = np.where(cuts > 0, cuts, np.finfo(np.float64).tiny)
     return float(cuts[best[np.argmin(np.abs(cuts[best] - _HALF))]])
-
-
-def _macro_f1(one_hot: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> float:
-    seen = np.union1d(true, predicted)
-    return multilabel_f1(one_hot[true][:, seen], one_hot[predicted][:, seen], "macro")
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 _TENTHS = 10
 # With fewer steps a tenth of them is a batch or two, and says nothing.
@@ -69,10 +68,6 @@ class LossCurve:
         if sum(self.counts) < _FEWEST_STEPS or len(means) < 2:
             return False
         return means[-1] > (1 - _LEAST_FALL) * means[0]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The constructor's arguments, ready for JSON."""
-        return dataclasses.asdict(self)
 
 
 def describe_collapse(curve: LossCurve, constant: bool, set_name: str | None) -> str | None:

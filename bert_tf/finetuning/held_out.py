@@ -42,10 +42,13 @@ def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], l
     count = 0
     for group in ranked[:-1]:
         # Whole groups: as many as come nearest to the share.
-        if chosen and count + groups[group] / 2 > wanted:
+        if count + groups[group] / 2 <= wanted:
+            chosen.add(group)
+            count += groups[group]
+        elif chosen:
             break
-        chosen.add(group)
-        count += groups[group]
+    # Where each alone is too much, the least.
+    chosen = chosen or {min(ranked, key=groups.__getitem__)}
     return (
         [item for item in items if key(item) not in chosen],
         [item for item in items if key(item) in chosen],
@@ -60,8 +63,9 @@ def _grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Ha
             return (lambda item: item.title), "whole articles"
         return (lambda item: item.context), "whole paragraphs"
     if isinstance(first, TaggedExample):
-        # Of a handful of documents one would be too much.
-        if fraction * len({item.document for item in items}) >= 1:
+        documents = len({item.document for item in items})
+        # Of a handful of documents one would be too much; and a table's rows are one each.
+        if fraction * documents >= 1 and documents < len(items):
             return (lambda item: item.document), "whole documents"
         return (lambda item: item.words), "drawn by the seed"
     if isinstance(first, ChoiceExample):

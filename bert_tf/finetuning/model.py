@@ -9,10 +9,11 @@ from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
 from bert_tf.interchange import description, weights
 from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec, Tokenization
-from bert_tf.interchange.load import load_with_report
+from bert_tf.interchange.load import select
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.tokenizer_files import read_tokenization
 from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.layer_mixing import check_variant
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .run_directory import FineTuningDirectory
@@ -69,6 +70,11 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             f"--freeze={settings.freeze} is more than the {config.num_hidden_layers} blocks of "
             f"{settings.init_checkpoint}."
         )
+    for variant in settings.variants:
+        try:
+            check_variant(variant, config.num_hidden_layers)
+        except ValueError as error:
+            raise ValueError(f"--feature_based={settings.feature_based}: {error}") from error
     tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
     return Start(config, tokenization, tokenizer, checkpoint)
 
@@ -84,6 +90,9 @@ def build_model(
     """Makes the task's model with the start's weights; what the seed draws is drawn here.
 
     A head of the checkpoint is gone on with only if it is the task's: of its kind and its labels.
+    Besides weights nothing of the checkpoint's model is taken over (a pooler that the task does not
+    use, a head's own dropout): the directory describes the task's model, and a run that is gone on
+    with makes it from there.
 
     Args:
         settings: the seed, how much is frozen.
@@ -97,20 +106,16 @@ def build_model(
         ValueError: a weight of the encoder is missing, or has another shape.
     """
     keras.utils.set_random_seed(settings.seed)
-    sentences: list[str] = []
-    if start.checkpoint is None:
-        model = weights.build_model(start.config, model_spec(task))
+    spec, found = model_spec(task), start.checkpoint
+    if found is None:
+        model = weights.build_model(start.config, spec)
+        sentences: list[str] = []
     else:
-        found, wanted = start.checkpoint, model_spec(task)
-        same_kind = found.model.class_name == wanted.class_name
-        model, report = load_with_report(
-            found.path,
-            task.model_class,
-            max_seq_length=settings.max_seq_length,
-            allow_pickle=settings.allow_pickle,
-            new_head=not same_kind or found.labels != task.labels,
-            **task.model_arguments,
-        )
+        same_kind = found.model.class_name == spec.class_name
+        # Before anything is built: what does not fit may claim any size.
+        tensors, report = select(found, spec, new_head=not same_kind or found.labels != task.labels)
+        model = weights.build_model(start.config, spec)
+        weights.assign(model, tensors)
         sentences = report.sentences(found.path)
     _freeze(model, settings.freeze)
     return model, sentences

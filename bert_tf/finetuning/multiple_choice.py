@@ -19,7 +19,7 @@ from bert_tf.tasks.examples import ChoiceExample, Examples
 from .data_sets import DataSets
 from .inference import batch_outputs, log_softmax
 from .prediction_files import Record, with_expected, write_records
-from .task import Evaluation, Inference, Mistake, Task, worst_first
+from .task import Evaluation, Inference, Mistake, Task, is_constant, worst_first
 
 
 class ChoiceTask(Task):
@@ -80,7 +80,12 @@ class ChoiceTask(Task):
             "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
         }
 
-    def evaluate(self, inference: Inference, set_name: str) -> Evaluation:
+    def evaluate(
+        self,
+        inference: Inference,
+        set_name: str,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
         """Accuracy; a mistake's loss is the negative log-likelihood of the right choice."""
         items = self._data.items(set_name)
         log_probabilities = self._predict(inference, set_name)
@@ -89,7 +94,7 @@ class ChoiceTask(Task):
         losses = -log_probabilities[np.arange(len(items)), labels]
         return Evaluation(
             scores={"accuracy": accuracy(labels, chosen)},
-            constant=len(items) > 1 and bool(np.all(chosen == chosen[0])),
+            constant=is_constant(labels, chosen),
             mistakes=[
                 Mistake(
                     items[index].id,

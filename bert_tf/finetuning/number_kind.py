@@ -50,7 +50,12 @@ class NumberKind(TextKind):
         """The squared error."""
         return {"loss": squared_error}
 
-    def evaluate(self, items: Sequence[TextExample], outputs: np.ndarray) -> Evaluation:
+    def evaluate(
+        self,
+        items: Sequence[TextExample],
+        outputs: np.ndarray,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
         """From numbers, (N,); constant where they differ by less than 1% of what labels do."""
         true, predicted = self.targets(items).astype(np.float64), outputs.astype(np.float64)
         errors = (true - predicted) ** 2

@@ -158,15 +158,16 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
 
 
 def _id_column(task: TaskFile, path: str) -> str | None:
-    """The training table's column of ids, where the file's first row has one, too."""
+    """The training table's column of ids, where the file has one, too."""
     name: str | None = task.columns.get("id_column")
     if name is None:
         return None
     try:
-        next(read_columns(path, [name], BadRows(path, skip=False)), None)
+        # A bad row does not say that there are no ids.
+        found = next(read_columns(path, [name], BadRows(path, skip=True)), None)
     except ValueError:
         return None
-    return name
+    return name if found else None
 
 
 def _texts(

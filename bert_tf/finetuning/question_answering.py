@@ -41,7 +41,8 @@ class QuestionTask(Task):
     The scores are the official evaluation's, 0 to 100. With ``with_null`` a question has no answer
     where the score of "no answer" exceeds the best text's by more than a threshold. The one that
     is best for F1 on a set is its evaluation's ``thresholds["null"]``, and ``best_f1`` what it
-    scores; ``exact`` and ``f1`` are those of ``null_threshold``, or of Google's default, 0.0.
+    scores; ``exact`` and ``f1`` are those of ``null_threshold``, or of Google's default, 0.0. Where
+    an evaluation is given its threshold, they are by that one, and there is no best.
 
     Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``. The
     loss is the mean of the cross-entropies of start and end, each a softmax over the row.
@@ -146,7 +147,12 @@ class QuestionTask(Task):
             "loss_weights": dict.fromkeys(outputs, 0.5),
         }
 
-    def evaluate(self, inference: Inference, set_name: str) -> Evaluation:
+    def evaluate(
+        self,
+        inference: Inference,
+        set_name: str,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
         """The official scores; a mistake is a question whose answer is not an exact match.
 
         Mistakes and ``constant`` are of the answers by the threshold that ``thresholds`` gives. A
@@ -159,16 +165,18 @@ class QuestionTask(Task):
             {item.id: tuple(answer.text for answer in item.answers) for item in items}, version
         )
         found = self._predict(inference, set_name)
-        kept = self._null_threshold
+        given = self._threshold_of(thresholds or {})
         judged = score_predictions(
-            references,
-            found.texts,
-            found.null_odds,
-            (kept or 0.0) if self._with_null else None,
+            references, found.texts, found.null_odds, given if self._with_null else None
         )
-        threshold = 0.0
-        if judged.thresholds:
-            threshold = judged.thresholds.best_f1_threshold if kept is None else kept
+        scores = {
+            name: value for name, value in judged.to_dict().items() if not name.endswith(_COUNTS)
+        }
+        threshold = given
+        if thresholds is not None:
+            scores = {name: v for name, v in scores.items() if not name.startswith("best_")}
+        elif judged.thresholds and self._null_threshold is None:
+            threshold = judged.thresholds.best_f1_threshold
         answers = found.answers(threshold)
         gold = references.answers
         wrong = np.array(
@@ -179,10 +187,8 @@ class QuestionTask(Task):
             name = items[index].id
             losses[index] = _loss(found.n_best[name], gold[name], version)
         return Evaluation(
-            scores={
-                key: value for key, value in judged.to_dict().items() if not key.endswith(_COUNTS)
-            },
-            constant=len(items) > 1 and len(set(answers.values())) == 1,
+            scores=scores,
+            constant=len(items) > 1 and len(set(answers.values())) == 1 and bool(wrong.any()),
             mistakes=[
                 Mistake(
                     items[index].id,

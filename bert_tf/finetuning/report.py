@@ -2,18 +2,25 @@
 
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from bert_tf.files import replace_whole
 
 from .confusion_picture import confusion_svg
-from .prediction_files import write_records
+from .prediction_files import Record, write_records
 from .results import score
 from .task import Evaluation, Mistake
 
 ERRORS_PAGE = "worst_errors.html"
 ERRORS_TABLE = "worst_errors.tsv"
 CONFUSION = "confusion_matrix.svg"
+CONFUSIONS = "confusions.tsv"
+# A picture has a cell for every pair of classes.
+_MOST_DRAWN = 150
+_MOST_CONFUSIONS = 1000
 # The picture of so many classes is still legible when it is as wide as the page; a larger one is
 # scrolled.
 _MOST_FITTED = 30
@@ -60,7 +67,8 @@ def write_report(
     |----------------------|--------------------------------------------------------------------|
     | worst_errors.html    | scores, confusion matrix and mistakes: one page without other files |
     | worst_errors.tsv     | the mistakes as a table                                            |
-    | confusion_matrix.svg | where there are classes                                            |
+    | confusion_matrix.svg | where there are classes, 150 at most                               |
+    | confusions.tsv       | of more classes: which are taken for which, the most frequent first |
 
     Args:
         folder: where; it is made if it is missing.
@@ -73,7 +81,10 @@ def write_report(
     """
     paths = [os.path.join(folder, name) for name in (ERRORS_PAGE, ERRORS_TABLE)]
     picture = ""
-    if evaluation.confusion is not None:
+    if evaluation.confusion is not None and len(labels) > _MOST_DRAWN:
+        paths.append(os.path.join(folder, CONFUSIONS))
+        write_records(paths[-1], _confusions(evaluation.confusion, labels))
+    elif evaluation.confusion is not None:
         picture = confusion_svg(evaluation.confusion, labels, title)
         paths.append(os.path.join(folder, CONFUSION))
         _write(paths[-1], picture)
@@ -92,6 +103,16 @@ def write_report(
         ),
     )
     return paths
+
+
+def _confusions(confusion: Any, labels: Sequence[str]) -> Iterator[Record]:
+    counts = np.array(confusion)
+    np.fill_diagonal(counts, 0)
+    order = np.argsort(-counts, axis=None, kind="stable")[:_MOST_CONFUSIONS]
+    for row, column in zip(*np.unravel_index(order, counts.shape), strict=True):
+        if counts[row, column]:
+            count = int(counts[row, column])
+            yield {"expected": labels[row], "predicted": labels[column], "count": count}
 
 
 def _write(path: str, text: str) -> None:

@@ -35,7 +35,7 @@ def scores_line(headline: str, scores: Mapping[str, float]) -> str:
 def evaluation_line(when: str, task: Task, scores: Mapping[str, float], *, is_best: bool) -> str:
     """What is printed of an evaluation during the training."""
     best = " (best so far)" if is_best else ""
-    return f"{when}: {task.dev_sets[0]} {scores_line(task.headline, scores)}{best}"
+    return f"{when}: {task.deciding_set} {scores_line(task.headline, scores)}{best}"
 
 
 def data_lines(task: Task, examples: Examples) -> list[str]:

@@ -1,5 +1,7 @@
 """A fine-tuning, from its model directory to its results, and how it resumes."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from bert_tf.files import read_json, write_json
@@ -28,7 +30,10 @@ def run(settings: FineTuningSettings) -> None:
         directory.check_settings(settings.to_dict(), MAY_DIFFER)
         if tf.io.gfile.exists(directory.results):
             print(f"{directory.path} holds this run, finished.\n")
-            show(read_json(directory.results), directory)
+            results = read_json(directory.results)
+            if not results.get("export") and _export(settings, directory, results):
+                write_json(directory.results, results)
+            show(results, directory)
             return
         distribution.set_precision(settings.precision, device_type())
         material = prepare(settings, directory)
@@ -39,12 +44,21 @@ def run(settings: FineTuningSettings) -> None:
             files = write_outputs(directory, material, trained)
             results = {**trained.results, "files": files}
         results["export"] = None
-        # A tagger on frozen features has no signatures.
-        if settings.export and not settings.variants:
-            print("Exporting.", flush=True)
-            export_best(directory, settings.task)
-            results["export"] = directory.export
+        _export(settings, directory, results)
         # Last: that it is there says that everything before is.
         write_json(directory.results, results)
         print()
         show(results, directory)
+
+
+def _export(
+    settings: FineTuningSettings, directory: FineTuningDirectory, results: dict[str, Any]
+) -> bool:
+    """Exports where that is wanted and there is something to export; says so in the results."""
+    # A tagger on frozen features has no signatures.
+    if not settings.export or settings.variants:
+        return False
+    print("Exporting.", flush=True)
+    export_best(directory, settings.task)
+    results["export"] = directory.export
+    return True

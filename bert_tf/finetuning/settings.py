@@ -259,6 +259,13 @@ def _resolve_columns(wanted: dict[str, Any], given: set[str], table: bool) -> No
         raise ValueError(
             f"--task={task} needs --label_column, the column of {wanted['train_file']} to learn."
         )
+    in_jsonl = wanted["train_file"].lower().removesuffix(".gz").endswith(".jsonl")
+    if task == "squad" and not wanted["answer_start_column"] and not in_jsonl:
+        raise ValueError(
+            f"--task=squad needs --answer_start_column, the column of {wanted['train_file']} with "
+            "the character of the context where the answer begins (a .jsonl may have SQuAD's "
+            "lists of answers instead)."
+        )
     wanted["text_columns"], wanted["label_column"] = list(columns), label or default_label
 
 

@@ -13,11 +13,12 @@ from bert_tf.pipelines.length_buckets import Examples
 
 from .collapse import describe_collapse
 from .model import Start, build_model, model_spec, open_start
+from .reading import table_columns
 from .report import write_report
 from .results import data_lines
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
-from .sources import Source, read_source, table_columns
+from .sources import Source, read_source
 from .task import Evaluation, Inference, Task
 from .task_file import TaskFile, write_task_file
 from .training import Training
@@ -95,7 +96,7 @@ def train(
     training.finish()
     state = training.state
     evaluations = evaluate_all(task, inference)
-    deciding = evaluations.get(task.dev_sets[0]) if task.dev_sets else None
+    deciding = evaluations.get(task.deciding_set or "")
     thresholds = _floats(deciding.thresholds) if deciding else {}
     describe(settings, directory, material, thresholds)
     results = {
@@ -106,7 +107,7 @@ def train(
         "collapsed": describe_collapse(
             state.curve,
             constant=bool(deciding and deciding.constant),
-            set_name=task.dev_sets[0] if task.dev_sets else None,
+            set_name=task.deciding_set,
         ),
         "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},
         "steps": state.step,
@@ -124,8 +125,14 @@ def inference_of(settings: FineTuningSettings, material: Material, model: BertMo
 
 
 def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
-    """Evaluates a model on every dev set of the task."""
-    return {name: task.evaluate(inference, name) for name in task.dev_sets}
+    """Evaluates a model on every dev set of the task, by the thresholds that the first decides."""
+    deciding = task.deciding_set
+    found = {} if deciding is None else {deciding: task.evaluate(inference, deciding)}
+    thresholds = found[deciding].thresholds if deciding is not None else {}
+    for name in task.dev_sets:
+        if name != deciding:
+            found[name] = task.evaluate(inference, name, thresholds)
+    return {name: found[name] for name in task.dev_sets}
 
 
 def _floats(scores: Mapping[str, Any]) -> dict[str, float]:

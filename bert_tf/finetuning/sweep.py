@@ -101,8 +101,8 @@ def run_sweep(
     results = {
         **best,
         "best_run": best["name"],
-        "dev_set": material.source.task.dev_sets[0],
-        "configurations": summarise(ended, material.source.task.dev_sets[0]),
+        "dev_set": _dev_set(material),
+        "configurations": summarise(ended, _dev_set(material)),
         "runs": [{k: v for k, v in run.items() if k != "evaluations"} for run in ended],
     }
     with replace_whole(directory.table) as file:
@@ -155,13 +155,18 @@ def _finish_run(
     return results
 
 
+def _dev_set(material: Material) -> str:
+    """The set that decides; a sweep without one is refused with its flags."""
+    return str(material.source.task.deciding_set)
+
+
 def _headline(run: dict[str, Any], dev_set: str) -> float:
     value: float = run["scores"][dev_set][run["headline"]]
     return value
 
 
 def _best(runs: Sequence[dict[str, Any]], material: Material) -> dict[str, Any] | None:
-    dev_set = material.source.task.dev_sets[0]
+    dev_set = _dev_set(material)
     scored = [run for run in runs if run["scores"]]
     return max(scored, key=lambda run: _headline(run, dev_set), default=None)
 
@@ -169,7 +174,7 @@ def _best(runs: Sequence[dict[str, Any]], material: Material) -> dict[str, Any] 
 def _say(run: dict[str, Any], material: Material) -> None:
     told = "no score"
     if run["scores"]:
-        value = _headline(run, material.source.task.dev_sets[0])
+        value = _headline(run, _dev_set(material))
         told = f"{run['headline']} {score(value)}"
     collapsed = f"; COLLAPSED: {run['collapsed']}" if run["collapsed"] else ""
     print(f"{run['name']}: {told}{collapsed}", flush=True)
@@ -195,8 +200,8 @@ def _put_in_place(
     best: dict[str, Any],
 ) -> dict[str, list[str]]:
     run_directory = FineTuningDirectory(settings.model_dir)
-    # Where an earlier process was stopped behind this function's end, they are here already.
-    there = run_directory if run_directory.has_checkpoint() else directory
+    # An earlier process may have been stopped when the weights had moved here already.
+    there = directory if checkpoints.find_latest(directory.checkpoints) else run_directory
     model, _ = load_with_report(
         there.path,
         material.source.task.model_class,

@@ -16,7 +16,7 @@ from bert_tf.modeling.token_classifier import BertTokenClassifier
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.classification_metrics import accuracy, confusion_matrix
+from bert_tf.tasks.classification_metrics import accuracy, confusion_matrix, macro_f1
 from bert_tf.tasks.entities import entity_scores, find_entities
 from bert_tf.tasks.examples import Examples, TaggedExample
 
@@ -24,7 +24,7 @@ from .data_sets import DataSets
 from .entity_table import write_entity_scores
 from .inference import batch_outputs, log_softmax
 from .prediction_files import ConllWriter, Record
-from .task import Evaluation, Inference, Mistake, Task, worst_first
+from .task import Evaluation, Inference, Mistake, Task, is_constant, worst_first
 
 _ENTITY_TAG = re.compile("O|[BI]-.+")
 _NO_ENTITY = "(none)"
@@ -114,7 +114,12 @@ class TaggingTask(Task):
             )
         }
 
-    def evaluate(self, inference: Inference, set_name: str) -> Evaluation:
+    def evaluate(
+        self,
+        inference: Inference,
+        set_name: str,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
         """Scores; a mistake is a sentence, its loss the sum of its words'.
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
@@ -135,7 +140,7 @@ class TaggingTask(Task):
                 **scores,
             }
         else:
-            scores["macro_f1"] = _macro_f1(confusion)
+            scores["macro_f1"] = macro_f1(true, predicted)
         read, show = (
             (find_entities, _show_entities) if self._has_entities else (tuple, _show_differences)
         )
@@ -146,7 +151,7 @@ class TaggingTask(Task):
         sums = np.bincount(sentence, losses)
         return Evaluation(
             scores=scores,
-            constant=len(predicted) > 1 and bool(np.all(predicted == predicted[0])),
+            constant=is_constant(true, predicted),
             mistakes=[
                 Mistake(
                     items[index].id,
@@ -250,13 +255,6 @@ class TaggingTask(Task):
             if true is not None:
                 losses[words] = -log_softmax(logits[tagged])[np.arange(len(words)), true[words]]
         return predicted, losses
-
-
-def _macro_f1(confusion: np.ndarray) -> float:
-    """The mean F1 of the classes that are true or predicted somewhere."""
-    occurrences = confusion.sum(0) + confusion.sum(1)
-    occurring = occurrences > 0
-    return float(np.mean(2 * np.diag(confusion)[occurring] / occurrences[occurring]))
 
 
 def _show_entities(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:

@@ -19,6 +19,8 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from .prediction_files import Record
 
 _MOST_MISTAKES = 50
+# The set that nothing is decided on, labelled or not.
+TEST = "test"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,15 @@ class Mistake:
     expected: str
     predicted: str
     loss: float
+
+
+def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
+    """Whether all predictions are one though the labels are not.
+
+    >>> is_constant(np.array([0, 1]), np.array([1, 1])), is_constant(np.ones(2), np.ones(2))
+    (True, False)
+    """
+    return bool((predicted == predicted[0]).all() and (true != true[0]).any())
 
 
 def worst_first(losses: np.ndarray, wrong: np.ndarray) -> list[int]:
@@ -62,10 +73,12 @@ class Evaluation:
 
     Attributes:
         scores: by the metric's name; fractions of 1, or 0 to 100 where the official script says so.
-        constant: whether every prediction was the same: the run has collapsed.
+        constant: whether every prediction was the same and should not have been: the run has
+            collapsed.
         mistakes: the worst first, at most 50.
         confusion: (C, C) counts, row = expected, column = predicted; ``None`` without classes.
-        thresholds: decided on this set, by name, such as SQuAD's ``null``.
+        thresholds: those of the scores, by name, such as SQuAD's ``null``: decided on this set, or
+            given.
     """
 
     scores: Mapping[str, float]
@@ -102,8 +115,8 @@ class Task(abc.ABC):
         labels: the classes' names in the order of their ids; () without classes.
         multi_label: whether several classes may hold at once.
         headline: the score that decides which epoch, and which run, is best: higher is better.
-        dev_sets: the names of the sets to evaluate on, the first decides ("dev"; MNLI:
-            "dev_matched", "dev_mismatched"). () where there is none.
+        dev_sets: the names of the labelled sets, which are evaluated on ("dev"; MNLI:
+            "dev_matched", "dev_mismatched"; "test" where that has labels). () where there is none.
         test_sets: the names of the unlabelled sets to predict on; most often ().
     """
 
@@ -115,6 +128,15 @@ class Task(abc.ABC):
     headline: str
     dev_sets: tuple[str, ...] = ()
     test_sets: tuple[str, ...] = ()
+
+    @property
+    def deciding_set(self) -> str | None:
+        """The set that decides which weights are best, and the thresholds.
+
+        It is the first of ``dev_sets`` that is no test set; ``None`` where there is none: then the
+        last weights count as the best, and thresholds are the defaults.
+        """
+        return next((name for name in self.dev_sets if name != TEST), None)
 
     @abc.abstractmethod
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
@@ -149,10 +171,21 @@ class Task(abc.ABC):
         """``loss`` and ``metrics`` (may be empty) for ``model.compile``."""
 
     @abc.abstractmethod
-    def evaluate(self, inference: Inference, set_name: str) -> Evaluation:
+    def evaluate(
+        self,
+        inference: Inference,
+        set_name: str,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
         """Predicts on one of ``dev_sets`` and compares.
 
         The tokenised set may be kept between calls: an evaluation follows every epoch.
+
+        Args:
+            inference: how.
+            set_name: the set.
+            thresholds: those to score by, the defaults where {}; ``None``: they are decided on
+                this set, and what they give is the best that could be had.
         """
 
     @abc.abstractmethod

@@ -56,19 +56,22 @@ class TextKind(abc.ABC):
         """The loss, one number for each example, and metrics."""
 
     @abc.abstractmethod
-    def evaluate(self, items: Sequence[TextExample], outputs: np.ndarray) -> Evaluation:
-        """Compares the model's outputs, in the items' order and finite, with the labels."""
+    def evaluate(
+        self,
+        items: Sequence[TextExample],
+        outputs: np.ndarray,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
+        """Compares the model's outputs, in the items' order and finite, with the labels.
+
+        ``thresholds`` as for ``Task.evaluate``.
+        """
 
     @abc.abstractmethod
     def predictions(
         self, outputs: np.ndarray, thresholds: Mapping[str, float]
     ) -> Iterator[Prediction]:
         """Makes a prediction of each row of the model's outputs."""
-
-
-def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
-    """Whether all predictions are one though the labels are not."""
-    return bool((predicted == predicted[0]).all() and (true != true[0]).any())
 
 
 def label_fault(item: TextExample, expected: str) -> str:

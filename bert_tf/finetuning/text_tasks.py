@@ -109,11 +109,16 @@ class TextTask(Task):
         """The kind's loss and metrics."""
         return self._kind.compile_arguments()
 
-    def evaluate(self, inference: Inference, set_name: str) -> Evaluation:
+    def evaluate(
+        self,
+        inference: Inference,
+        set_name: str,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
         """The kind's scores."""
         items = self._data.items(set_name)
         outputs = self._outputs(inference, set_name)
-        return self._kind.evaluate(items, outputs)
+        return self._kind.evaluate(items, outputs, thresholds)
 
     def predict(
         self, inference: Inference, set_name: str, thresholds: Mapping[str, float]

@@ -157,16 +157,17 @@ class Training:
         )
 
     def evaluate(self) -> str | None:
-        """Evaluates on the first dev set and keeps the weights if they are the best so far.
+        """Evaluates on the set that decides and keeps the weights if they are the best so far.
 
         Returns:
             A line to print; ``None`` where nothing is evaluated on.
         """
         state = self.state
-        if not self.task.dev_sets:
+        deciding = self.task.deciding_set
+        if deciding is None:
             self._keep_weights()
             return None
-        evaluation = self.task.evaluate(self.inference, self.task.dev_sets[0])
+        evaluation = self.task.evaluate(self.inference, deciding)
         scores = {name: float(score) for name, score in evaluation.scores.items()}
         headline = self.task.headline
         best = [e["scores"][headline] for e in state.evaluations if e["step"] == state.best_step]
@@ -254,7 +255,8 @@ class _AfterEachStep(keras.callbacks.Callback):
             line = training.evaluate()
             if line is not None:
                 self._progress.say(line)
-        if saves:
+        # A signal may have come in the meantime.
+        if saves or training.interruption.requested:
             training.save()
         if training.interruption.requested:
             self._progress.close()

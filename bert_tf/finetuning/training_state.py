@@ -14,7 +14,7 @@ class TrainingState:
     Attributes:
         step: updates made.
         curve: the loss so far.
-        evaluations: of the first dev set, in order: ``step``, ``scores``, ``constant``.
+        evaluations: of the set that decides, in order: ``step``, ``scores``, ``constant``.
         best_step: the step of the best evaluation; the newest epoch's end where none is made.
         seconds: spent on the steps that ``examples`` counts: all but each process' first.
         examples: see ``seconds``.

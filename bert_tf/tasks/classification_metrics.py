@@ -68,6 +68,24 @@ def multilabel_f1(
     return float(np.mean(_f1_by_column(true, predicted)))
 
 
+def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """The mean F1 of the classes that are true or predicted somewhere.
+
+    Args:
+        labels: (N,), class ids.
+        predictions: (N,), class ids.
+
+    Raises:
+        ValueError: as ``accuracy``.
+
+    >>> round(macro_f1([0, 0, 5], [0, 5, 5]), 4)
+    0.6667
+    """
+    true, predicted = _check_ids(labels, predictions, rank=1)
+    classes = np.union1d(true, predicted)
+    return multilabel_f1(true[:, None] == classes, predicted[:, None] == classes, "macro")
+
+
 def _f1_by_column(true: NDArray[Any], predicted: NDArray[Any]) -> NDArray[np.float64]:
     for name, values in (("labels", true), ("predictions", predicted)):
         others = values[(values != 0) & (values != 1)]

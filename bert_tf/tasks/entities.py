@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 Scheme = Literal["IOB1", "IOB2"]
-_SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1")
 
 
 class Entity(NamedTuple):
@@ -83,32 +82,6 @@ def check_tags(tags: Sequence[str], scheme: Scheme) -> None:
                 f"{kind}."
             )
         before = tag
-
-
-def detect_scheme(sequences: Iterable[Sequence[str]]) -> Scheme:
-    """Finds the scheme in which all sequences are valid: IOB2 where both are, as without entities.
-
-    Raises:
-        ValueError: a tag is none, or neither scheme fits all sequences; the sentence names the
-            first that each of them fails at, counted from 0.
-
-    >>> detect_scheme([["I-PER", "I-PER", "O"], ["O", "I-LOC", "B-LOC"]])
-    'IOB1'
-    """
-    failures: dict[Scheme, str] = {}
-    for number, tags in enumerate(sequences):
-        for scheme in _SCHEMES:
-            if scheme not in failures:
-                try:
-                    check_tags(tags, scheme)
-                except ValueError as error:
-                    failures[scheme] = f"sequence {number}: {error}"
-        if len(failures) == len(_SCHEMES):
-            raise ValueError(
-                "The tags are of no scheme: expected all of them in IOB2 or all in IOB1, got "
-                f"{' '.join(failures[scheme] for scheme in _SCHEMES)}"
-            )
-    return next(scheme for scheme in _SCHEMES if scheme not in failures)
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:

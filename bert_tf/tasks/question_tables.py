@@ -72,7 +72,12 @@ def read_questions(
         elif isinstance(answers, dict):
             answers = _pairs(answers)
         return make_question(
-            question_id, "" if title is None else str(title), question, context, answers
+            question_id,
+            "" if title is None else str(title),
+            question,
+            context,
+            answers,
+            names=(question_column, context_column, answers_column or ""),
         )
 
     columns = [

@@ -95,6 +95,7 @@ def make_question(
     context: Any,
     answers: Any = (),
     is_impossible: Any = None,
+    names: Sequence[str] = ("question", "context", "answers"),
 ) -> QuestionExample:
     """Makes an example of a question's parts, as the file has them.
 
@@ -106,16 +107,17 @@ def make_question(
         answers: a list of objects with ``text`` and ``answer_start``, the number of the character
             of the context at which the text stands; () where they are not known.
         is_impossible: True, False, or None to go by whether the list of answers is empty.
+        names: what the file calls the question, the context and the answers, for errors.
 
     Raises:
         BadRowError: one of them is not as described, or the last two contradict each other.
     """
-    question = filled_text(question, "'question'")
-    context = filled_text(context, "'context'")
+    question = filled_text(question, repr(names[0]))
+    context = filled_text(context, repr(names[1]))
     if answers == ():
         return QuestionExample(question_id, title, question, context, (), False)
     if not isinstance(answers, list):
-        raise BadRowError(f"expected a list in 'answers', got {shown(answers)}")
+        raise BadRowError(f"expected a list of answers in {names[2]!r}, got {shown(answers)}")
     if is_impossible is None:
         is_impossible = not answers
     if is_impossible is not (not answers):

@@ -119,6 +119,12 @@ def test_several_classes_are_scored_by_hand(tmp_path):
         "macro_f1_at_0.5": pytest.approx((2 / 3) / 3),
     }
     assert found.confusion is None and found.mistakes == [] and not found.constant
+    # Decided elsewhere, or by default, a threshold is kept to.
+    given = task.evaluate(inference(model), "dev", {"probability": 0.4})
+    assert given.thresholds == {"probability": 0.4}
+    assert given.scores["micro_f1"] == found.scores["micro_f1_at_0.5"]
+    assert [mistake.id for mistake in given.mistakes] == ["id0", "id1"]
+    assert task.evaluate(inference(model), "dev", {}).thresholds == {"probability": 0.5}
     for thresholds, lines in (
         (found.thresholds, ["id0\tx,z", "id1\tx", "id2\t"]),
         ({}, ["id0\tx", "id1\t", "id2\t"]),

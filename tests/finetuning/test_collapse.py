@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -31,7 +32,7 @@ def test_a_run_that_stopped_early_is_judged_by_its_last_tenth():
 
 def test_a_curve_survives_json():
     made = curve([0.1 * step for step in range(1, 30)], planned=90)
-    again = LossCurve(**json.loads(json.dumps(made.to_dict())))
+    again = LossCurve(**json.loads(json.dumps(dataclasses.asdict(made))))
     for one in (made, again):
         one.add(29, 0.7)
     assert made == again

@@ -62,6 +62,21 @@ def test_sentences_of_few_documents_are_parted():
     assert (len(held_out), what) == (4, "drawn by the seed")
 
 
+def test_a_group_that_is_too_large_is_passed_over():
+    titles = ["large"] * 900 + ["small"] * 50 + ["other"] * 50
+    items = [QuestionExample(str(n), t, "q", "c", (), False) for n, t in enumerate(titles)]
+    for seed in range(9):
+        assert len(hold_out(items, 0.1, seed)[1]) in (50, 100)
+        assert len(hold_out(items, 0.01, seed)[1]) == 50, "the least, where each is too much"
+
+
+def test_a_tables_rows_are_no_documents():
+    items = [TaggedExample(str(n), (f"word{n % 20}",), ("O",), n) for n in range(40)]
+    kept, held_out, what = hold_out(items, 0.1, seed=0)
+    assert (len(held_out), what) == (4, "drawn by the seed")
+    assert not {item.words for item in kept} & {item.words for item in held_out}
+
+
 def test_one_of_a_few_is_held_out_and_never_all():
     assert [len(part) for part in hold_out(texts(2), 0.01, seed=0)[:2]] == [1, 1]
     assert [len(part) for part in hold_out(texts(2), 0.9, seed=0)[:2]] == [1, 1]

@@ -117,6 +117,9 @@ def test_names_a_collapse():
     constant = StandIn(lambda inputs: tf.one_hot(tf.ones_like(inputs["input_mask"][:, 0, 0]), 4))
     task = ChoiceTask("made up", None, {"dev": random_examples(9)}, {})
     assert task.evaluate(inference(constant), "dev").constant is True
+    right = [dataclasses.replace(item, label=0) for item in random_examples(9).items]
+    all_right = ChoiceTask("made up", None, {"dev": examples_of(right)}, {})
+    assert all_right.evaluate(inference(constant), "dev").constant is False
     one = ChoiceTask("made up", None, {"dev": random_examples(1)}, {})
     assert one.evaluate(inference(constant), "dev").constant is False
 

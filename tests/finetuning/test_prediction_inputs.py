@@ -34,6 +34,17 @@ def test_texts_come_in_chunks_and_again(tmp_path, small_chunks):
         assert items == [TextExample(f"i{n}", f"text {n}", None, None) for n in range(7)]
 
 
+def test_ids_are_the_files_though_its_first_row_is_bad(tmp_path):
+    tsv = write(tmp_path, "a.tsv", ["n\ttext", "i0\tone\ttoo many", "i1\tgood"])
+    jsonl = write(tmp_path, "a.jsonl", ["no JSON", '{"n": "i1", "text": "good"}'])
+    for path in (tsv, jsonl):
+        (items,) = read_inputs(TEXTS, path, skip_bad_rows=True).chunks()
+        assert [item.id for item in items] == ["i1"]
+    for name, lines in (("b.tsv", ["text", "good"]), ("b.jsonl", ['{"text": "good"}'])):
+        (items,) = read_inputs(TEXTS, write(tmp_path, name, lines)).chunks()
+        assert [item.id for item in items] == ["0"]
+
+
 def test_no_more_than_a_chunk_is_held(tmp_path, small_chunks, monkeypatch):
     made = []
 

@@ -110,6 +110,13 @@ def test_null_is_tuned_on_the_set(tmp_path):
         assert value == scores[name]
     assert {"total", "missing", "best_f1_thresh"} & set(found.scores) == set()
 
+    # Decided on another set, a threshold is kept to, and none is searched.
+    given = task.evaluate(inference(model), "dev", {"null": 1.75})
+    assert given.thresholds == {"null": 1.75}
+    assert (given.scores["exact"], given.scores["f1"]) == (60.0, 60.0)
+    assert not [name for name in given.scores if name.startswith("best_")]
+    assert task.evaluate(inference(model), "dev", {}).scores["f1"] == 40.0
+
     # A threshold of one's own decides instead.
     fixed = QuestionTask("squad", None, data, {}, **SIZES, with_null=True, null_threshold=1.75)
     assert fixed.headline == "f1"

@@ -101,6 +101,21 @@ def test_without_classes_and_errors(tmp_path):
     assert (tmp_path / "worst_errors.tsv").read_text() == ""
 
 
+def test_more_classes_than_can_be_drawn(tmp_path):
+    labels = [f"class {n}" for n in range(151)]
+    confusion = np.diag(np.full(151, 9))
+    confusion[3, 150], confusion[150, 0] = 2, 5
+    paths = write_report(str(tmp_path), evaluation(confusion=confusion), labels, "dev")
+    assert not (tmp_path / "confusion_matrix.svg").exists()
+    assert str(tmp_path / "confusions.tsv") in paths
+    assert (tmp_path / "confusions.tsv").read_text().splitlines() == [
+        "expected\tpredicted\tcount",
+        "class 150\tclass 0\t5",
+        "class 3\tclass 150\t2",
+    ]
+    assert "svg" not in _Page((tmp_path / "worst_errors.html").read_text()).tags
+
+
 def test_one_error(tmp_path):
     found = evaluation(mistakes=[Mistake("1", "text", "a", "b", 1.0)])
     write_report(str(tmp_path), found, ("a", "b"), "dev")

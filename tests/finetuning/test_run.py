@@ -1,15 +1,34 @@
 import json
+import shutil
 
+import keras
 import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.finetuning import run as run_module
+from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
+from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.finetuning.task import Evaluation
 from bert_tf.finetuning.task_file import read_task_file
 from bert_tf.finetuning.text_tasks import TextTask
+from bert_tf.interchange import model_directory
+from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
+from bert_tf.tasks.examples import Examples, TaggedExample
+from bert_tf.training import checkpoints
 
-from .small_runs import results_of, saved, sentences, settings, write_checkpoint, write_table
+from .small_runs import (
+    TINY,
+    VOCAB,
+    results_of,
+    saved,
+    sentences,
+    settings,
+    write_checkpoint,
+    write_table,
+)
 
 
 def test_what_a_run_leaves(finished):
@@ -56,7 +75,7 @@ def test_a_finished_run_shows_its_results_again(finished, inputs, capsys):
 
 @pytest.mark.slow
 def test_thresholds_are_kept_and_loaded(inputs, tmp_path, monkeypatch):
-    def with_threshold(self, inference, set_name):
+    def with_threshold(self, inference, set_name, thresholds=None):
         return Evaluation({self.headline: 0.5}, False, thresholds={"null": np.float32(-1.5)})
 
     monkeypatch.setattr(TextTask, "evaluate", with_threshold)
@@ -81,6 +100,16 @@ def test_changed_data_are_refused_once_the_run_got_anywhere(finished, inputs, tm
     [
         ({"max_seq_length": 64}, "--max_seq_length=64 is more than the 32 positions that .*tiny"),
         ({"freeze": 3}, "--freeze=3 is more than the 1 blocks of .*tiny"),
+        (
+            {
+                "task": "tagging",
+                "text_columns": None,
+                "label_column": None,
+                "learning_rate": None,
+                "feature_based": "last,concat_last_four",
+            },
+            "--feature_based=last,concat_last_four: The variant concat_last_four reads 4 blocks",
+        ),
         ({"init_checkpoint": "nowhere"}, "nowhere"),
         ({"class_weights": "odd:2"}, "got 'odd:2', and the classes are neg, pos"),
     ],
@@ -95,6 +124,56 @@ def test_a_checkpoint_without_a_vocabulary(inputs, tmp_path):
     (bare / "vocab.txt").unlink()
     with pytest.raises(ValueError, match="bare has no vocabulary .*: put its vocab.txt into"):
         run(settings(inputs, tmp_path / "run", init_checkpoint=bare))
+
+
+def test_a_finished_run_is_exported_when_that_is_asked_for(
+    finished, inputs, tmp_path, monkeypatch, capsys
+):
+    model_dir = shutil.copytree(finished, tmp_path / "run")
+    exported = []
+    monkeypatch.setattr(run_module, "export_best", lambda *given: exported.append(given))
+    flags = {"eval_steps": 4, "test_file": inputs / "test.tsv"}
+    for export in (False, True, True):
+        run(settings(inputs, model_dir, **flags, export=export))
+    assert len(exported) == 1
+    assert results_of(model_dir)["export"] == str(model_dir / "export" / "1")
+    assert capsys.readouterr().out.count("SavedModel: ") == 2
+
+
+def test_a_labelled_test_set_decides_nothing(inputs, tmp_path, capsys):
+    flags = {"dev_file": None, "dev_fraction": 0, "num_train_epochs": 2}
+    run(settings(inputs, tmp_path / "run", **flags, test_file=inputs / "dev.tsv",
+                 test_has_labels=True))  # fmt: skip
+    results = results_of(tmp_path / "run")
+    assert (results["best"]["step"], results["evaluations"]) == (12, [])
+    assert results["scores"].keys() == {"test"}
+    assert "Nothing decides which epoch is best" in capsys.readouterr().out
+
+
+def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_path):
+    keras.utils.set_random_seed(2)
+    arguments = {"num_classes": 2, "dropout": 0.5, "pooler": True}
+    source = bert_tf.BertTokenClassifier(TINY, **arguments)
+    model_directory.write_description(
+        str(tmp_path),
+        TINY,
+        ModelSpec("BertTokenClassifier", arguments),
+        tokenization=Tokenization(VOCAB, True),
+        labels=("A", "B"),
+    )
+    weights = {f"model/{weight.path}": weight for weight in source.weights}
+    checkpoints.save(str(tmp_path / "checkpoints"), 0, weights, {})
+    items = [TaggedExample(str(n), ("good", "film"), ("A", "B"), n) for n in range(3)]
+    task = TaggingTask("own", Examples(items, ("A", "B"), []), {}, {})
+    flags = settings(inputs, tmp_path / "run", init_checkpoint=tmp_path)
+    start = open_start(flags, FineTuningDirectory(flags.model_dir))
+    model, sentences = build_model(flags, task, start)
+    kept = {weight.path: weight for weight in model.weights}
+    assert {path for path in weights if "pooler" not in path} == {f"model/{path}" for path in kept}
+    for path, weight in kept.items():
+        np.testing.assert_array_equal(weight, weights[f"model/{path}"], path)
+    assert model.get_config()["dropout"] == TINY.hidden_dropout_prob
+    assert ["pooler" in sentence for sentence in sentences] == [True]
 
 
 @pytest.mark.slow

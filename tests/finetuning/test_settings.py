@@ -142,6 +142,10 @@ def test_the_task_may_be_told_by_tfds():
             "needs --label_column, the column of a.csv to learn",
         ),
         (
+            (*SQUAD, "--train_file=a.csv.gz", "--label_column=b"),
+            "--task=squad needs --answer_start_column, the column of a.csv.gz with the character",
+        ),
+        (
             (*SQUAD, "--train_file=a.json", "--label_column=b"),
             "--label_column names a column, and a.json is no table",
         ),

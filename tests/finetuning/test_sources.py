@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from bert_tf.finetuning.sources import read_source, table_columns
+from bert_tf.finetuning.reading import table_columns
+from bert_tf.finetuning.sources import read_source
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .small_runs import VOCAB, parse, sentences, settings, write_table
@@ -18,8 +19,8 @@ def test_without_a_dev_file_a_tenth_is_held_out_and_told(inputs, tmp_path):
 
 def test_nothing_to_evaluate_on(inputs, tmp_path):
     source = read_source(settings(inputs, tmp_path, dev_file=None, dev_fraction=0))
-    assert source.task.dev_sets == ()
-    assert source.notes == ["Nothing is evaluated on: the last epoch counts as the best."]
+    assert source.task.dev_sets == () and source.task.deciding_set is None
+    assert source.notes == ["Nothing decides which epoch is best: the last one counts as it."]
 
 
 def test_a_test_file_with_and_without_labels(inputs, tmp_path):
@@ -28,6 +29,19 @@ def test_a_test_file_with_and_without_labels(inputs, tmp_path):
     flags = {"test_file": inputs / "dev.tsv", "test_has_labels": True}
     labelled = read_source(settings(inputs, tmp_path, **flags))
     assert (labelled.task.dev_sets, labelled.task.test_sets) == (("dev", "test"), ())
+    assert labelled.task.deciding_set == "dev"
+    alone = read_source(settings(inputs, tmp_path, **flags, dev_file=None, dev_fraction=0))
+    assert (alone.task.dev_sets, alone.task.deciding_set) == (("test",), None)
+
+
+def test_a_column_that_names_the_rows_is_asked_about(inputs, tmp_path):
+    train = write_table(tmp_path / "train.tsv", [(f"text {n}", f"row{n}") for n in range(30)])
+    flags = {"train_file": train, "dev_file": None, "dev_fraction": 0}
+    assert read_source(settings(inputs, tmp_path, **flags)).notes[-1] == (
+        "label has 30 classes in 30 examples: is it the column to learn (--label_column)?"
+    )
+    write_table(train, [(f"text {n}", f"row{n % 15}") for n in range(30)])
+    assert len(read_source(settings(inputs, tmp_path, **flags)).notes) == 1
 
 
 def test_a_label_that_is_not_in_the_training_set(inputs, tmp_path):
@@ -149,8 +163,24 @@ def test_questions_without_answers_where_all_shall_have_one(tmp_path):
     path = tmp_path / "train.json"
     path.write_text(json.dumps(questions("v2.0", impossible=True)))
     assert source_of("squad", path)[0].options["with_null"] is True
-    with pytest.raises(ValueError, match="and 1 questions of .* have no answer: leave the flag"):
+    with pytest.raises(ValueError, match="and 1 of the labelled questions have no answer: leave"):
         source_of("squad", path, "--version_2_with_negative=false")
+
+
+def test_a_dev_file_may_have_the_only_questions_without_answers(tmp_path):
+    for name, impossible in (("train", False), ("dev", True)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(questions("v2.0", impossible)))
+    more = f"--dev_file={tmp_path}/dev.json"
+    assert source_of("squad", tmp_path / "train.json", more)[0].options["with_null"] is True
+
+
+def test_a_threshold_where_every_question_has_an_answer(tmp_path):
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(questions("1.1", impossible=False)))
+    with pytest.raises(ValueError, match="--null_score_diff_threshold=0, and every labelled"):
+        source_of("squad", path, "--null_score_diff_threshold=0")
+    more = ("--null_score_diff_threshold=0", "--version_2_with_negative")
+    assert source_of("squad", path, *more)[0].options["with_null"] is True
 
 
 # === GLUE ===
@@ -175,3 +205,12 @@ def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
     assert source.task.test_sets == ("test_matched", "ax")
     assert source.notes == [f"{tmp_path} has no file of the split test_mismatched: not predicted."]
     assert table_columns(flags)["text_columns"] == ["sentence1", "sentence2"]
+
+
+def test_the_diagnostic_set_lies_in_mnlis_folder_or_beside_it(tmp_path):
+    given = ("--task=mnli", f"--data_dir={write_glue(tmp_path) / 'MNLI'}", "--init_checkpoint=c")
+    assert read_source(parse(*given)[0]).task.test_sets == ("test_matched", "ax")
+    (tmp_path / "AX.tsv").unlink()
+    source = read_source(parse(*given)[0])
+    assert source.task.test_sets == ("test_matched",)
+    assert source.notes[1].endswith("MNLI has no file of AX, GLUE's diagnostic set: not predicted.")

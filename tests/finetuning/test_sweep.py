@@ -111,6 +111,11 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
     (tmp_path / "sweep" / "results.json").unlink()
     run(flags)
     assert results_of(tmp_path / "sweep")["best_run"] == name
+    # A process that was killed while it deleted these may have left anything of them.
+    (tmp_path / "sweep" / "runs" / name / "checkpoints" / "step-00000006").mkdir(parents=True)
+    (tmp_path / "sweep" / "results.json").unlink()
+    run(flags)
+    assert results_of(tmp_path / "sweep")["best_run"] == name
     assert trained == [1, 2, 3]
 
 

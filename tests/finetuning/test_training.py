@@ -66,6 +66,21 @@ def test_interrupted_within_an_epoch_and_gone_on_with(
     assert_ends_as(finished, model_dir)
 
 
+def test_a_signal_during_an_evaluation_loses_nothing(inputs, tmp_path, monkeypatch, capsys):
+    before = training.Training.evaluate
+
+    def evaluate(self):
+        self.interruption.requested = True
+        return before(self)
+
+    monkeypatch.setattr(training.Training, "evaluate", evaluate)
+    flags = settings(inputs, tmp_path / "run", **FLAGS)
+    with pytest.raises(KeyboardInterrupt):
+        run(flags)
+    assert "Stopped at step 4. The same command goes on from there." in capsys.readouterr().out
+    assert checkpoints.find_latest(str(tmp_path / "run" / "last")).step == 4
+
+
 @pytest.mark.slow
 def test_interrupted_again_and_again(finished, inputs, tmp_path, monkeypatch):
     model_dir = tmp_path / "run"
@@ -152,7 +167,7 @@ def test_frozen_layers_stay_as_they_were(inputs, tmp_path):
 def test_early_stopping(inputs, tmp_path, monkeypatch):
     scores = iter([0.5, 0.7, 0.6, 0.7, 0.9])
 
-    def falling(self, inference, set_name):
+    def falling(self, inference, set_name, thresholds=None):
         return Evaluation({self.headline: next(scores)}, constant=False)
 
     monkeypatch.setattr(TextTask, "evaluate", falling)

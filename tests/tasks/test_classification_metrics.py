@@ -10,6 +10,7 @@ from bert_tf.tasks.classification_metrics import (
     accuracy,
     confusion_matrix,
     f1,
+    macro_f1,
     matthews_correlation,
     multilabel_f1,
 )
@@ -76,6 +77,12 @@ def test_confusion_matrix_against_a_loop():
         expected[label][prediction] += 1
     counts = confusion_matrix(labels, predictions, 4)
     assert counts.tolist() == expected and counts.dtype == np.int64
+
+
+def test_macro_f1_is_over_the_classes_that_occur():
+    # 0: one of two found; 3: found, and once too often; 9: only predicted.
+    assert macro_f1([0, 0, 3], [0, 3, 3]) == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert macro_f1([0, 0, 3], [0, 9, 3]) == pytest.approx((2 / 3 + 1 + 0) / 3)
 
 
 def test_multilabel_f1_against_a_loop():
@@ -167,6 +174,9 @@ def test_equals_scikit_learn(seed):
         np.testing.assert_array_equal(
             confusion_matrix(labels, predictions, num_classes),
             metrics.confusion_matrix(labels, predictions, labels=range(num_classes)),
+        )
+        assert macro_f1(labels, predictions) == pytest.approx(
+            metrics.f1_score(labels, predictions, average="macro"), abs=1e-12
         )
     labels, predictions = _random(seed, 2, shape=(40, 5))
     labels[:, 2] = predictions[:, 2] = 0

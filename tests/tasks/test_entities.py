@@ -8,7 +8,6 @@ from bert_tf.tasks.entities import (
     EntityScore,
     check_tags,
     convert_tags,
-    detect_scheme,
     entity_scores,
     find_entities,
 )
@@ -120,12 +119,11 @@ def test_nothing_to_divide_by():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_schemes_are_detected_and_converted(seed):
+def test_schemes_are_converted(seed):
     parts = _random_entities(seed)
     iob1 = [_written(sequence, "IOB1") for sequence in parts]
     iob2 = [_written(sequence, "IOB2") for sequence in parts]
     assert iob1 != iob2
-    assert detect_scheme(iob1) == "IOB1" and detect_scheme(iob2) == "IOB2"
     for tags in (iob1, iob2):
         assert [convert_tags(sequence, "IOB1") for sequence in tags] == iob1
         assert [convert_tags(sequence, "IOB2") for sequence in tags] == iob2
@@ -139,10 +137,6 @@ def test_conversion_mends_what_is_broken(scheme):
         converted = convert_tags(tags, scheme)
         check_tags(converted, scheme)
         assert find_entities(converted) == find_entities(tags)
-
-
-def test_without_entities_both_fit():
-    assert detect_scheme([["O", "O"], []]) == "IOB2"
 
 
 @pytest.mark.parametrize(
@@ -163,12 +157,6 @@ def test_without_entities_both_fit():
             lambda: check_tags(["I-PER", "B-PER", "O", "B-PER"], "IOB1"),
             "Tag 3 is 'B-PER' behind 'O': in IOB1 an entity begins with I-PER, but right behind "
             "another PER.",
-        ),
-        (
-            lambda: detect_scheme([["O"], ["B-PER"], ["O", "I-PER"]]),
-            "The tags are of no scheme: expected all of them in IOB2 or all in IOB1, got sequence "
-            "2: Tag 1 is 'I-PER' behind 'O': in IOB2 an entity begins with B-PER. sequence 1: Tag "
-            "0 is 'B-PER': in IOB1 an entity begins with I-PER, but right behind another PER.",
         ),
         (
             lambda: entity_scores([["O"], ["O"]], [["O"]]),

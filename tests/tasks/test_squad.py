@@ -91,7 +91,7 @@ GOOD = [answer("Ann", 20)]
         (question("q2", answers=[answer("Ann", 30)]), "in 'answer_start', got 30"),
         (question("q2", answers=[answer("", 3)]), "expected text in an answer's 'text', got ''"),
         (question("q2", answers=["Ann"]), "expected an answer with 'text' and 'answer_start'"),
-        (question("q2", answers={"text": "Ann"}), "expected a list in 'answers', got {'text'"),
+        (question("q2", answers={"text": "Ann"}), "expected a list of answers in 'answers', got {"),
         (question("q2", answers=GOOD, is_impossible=True), "expected 'is_impossible' to be true "
          "where there are no answers, and false elsewhere; got True and 1 answers"),
         (question("q2", answers=[], is_impossible=False), "got False and 0 answers"),
