@@ -188,7 +188,7 @@ class TaggingTask(Task):
         with replace_whole(columns) as file:
             writer = ConllWriter(file)
             for item, record in zip(items, records, strict=True):
-                writer.write({**record, "expected": item.tags} if is_labelled else record)
+                writer.write({**record, "expected": item.tags} if item.tags else record)
         if not (self._has_entities and is_labelled):
             return [columns]
         table = os.path.join(folder, f"{set_name}_entities.tsv")
