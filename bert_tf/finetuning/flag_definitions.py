@@ -132,7 +132,7 @@ def _define_column_flags(values: flags.FlagValues) -> None:
         None,
         "squad: the column of the article's title, by which questions are held out.",
     )
-    string("encoding", "utf-8", "ner: the files' encoding; latin-1 for CoNLL-2002.")
+    string("encoding", "utf-8", "ner: the files' encoding; CoNLL-2002's own are latin-1.")
     flags.DEFINE_bool(
         "document_context",
         False,
