@@ -85,13 +85,8 @@ def _look_for(task: GlueTask, data_dir: str, split: str) -> str | None:
 
 def _file_names(task: GlueTask, split: str) -> list[str]:
     if task.name == "AX":  # GLUE's download script calls it the diagnostic set
-        names = [
-            "AX/AX.tsv",
-            "AX/test.tsv",
-            "diagnostic/diagnostic.tsv",
-            "AX.tsv",
-            "diagnostic.tsv",
-        ]
+        inside = ["AX/AX.tsv", "AX/test.tsv", "diagnostic/diagnostic.tsv"]
+        names = [*inside, "AX.tsv", "diagnostic.tsv"]
         # The folder may be MNLI's own, which AX lies beside.
         return names + [f"../{name}" for name in names]
     names = [f"{split}.tsv"]

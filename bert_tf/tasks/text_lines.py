@@ -17,6 +17,8 @@ import tensorflow as tf
 from bert_tf.pipelines.corpus_files import open_text
 
 _CHUNK_BYTES = 1 << 20
+# So many characters are UTF-8 by chance in no text of another encoding.
+_NO_CHANCE = 20
 _ARCHIVE_MARK = ".zip/"
 
 
@@ -31,8 +33,8 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
         A line's number, counted from 1, and its text without its end.
 
     Raises:
-        ValueError: there is no such file, encoding or member, an archive is damaged, or a line is
-            not of the encoding.
+        ValueError: there is no such file, encoding or member, an archive is damaged, a line is not
+            of the encoding, or the text is UTF-8 and another encoding was named.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "a.txt")
@@ -58,12 +60,27 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
                     f"{path}, line {line}: expected text in {encoding}, got the byte "
                     f"0x{block[error.start]:02x}; save the file as UTF-8."
                 ) from error
+            _check_encoding(path, block, encoding)
             if not before:
                 text = text.removeprefix("\ufeff")
             lines = text.split("\n")
             for number, line_text in enumerate(lines, start=before + 1):
                 yield number, line_text.removesuffix("\r")
             before += len(lines)
+
+
+def _check_encoding(path: str, block: bytes, encoding: str) -> None:
+    """Refuses to read UTF-8 as latin-1 and its like, where each byte is a character."""
+    if block.isascii() or codecs.lookup(encoding).name.startswith("utf"):
+        return
+    try:
+        text = block.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    if sum(not character.isascii() for character in text) >= _NO_CHANCE:
+        raise ValueError(
+            f"{path}: expected text in {encoding}, got UTF-8: read it as utf-8, the default."
+        )
 
 
 def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:

@@ -69,6 +69,17 @@ def test_a_folder_may_be_named_as_an_archive(tmp_path):
     assert lines_of(folder / "a.txt", b"one") == [(1, "one")]
 
 
+def test_utf8_is_not_read_as_another_encoding(tmp_path):
+    path = tmp_path / "a.txt"
+    for encoding in ("latin-1", "cp1250"):
+        sentence = f"a.txt: expected text in {encoding}, got UTF-8: read it as utf-8, the default."
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            lines_of(path, ("señor\n" * 20).encode(), encoding=encoding)
+    # A few characters may be so by chance.
+    assert lines_of(path, "Ã±\n".encode("latin-1") * 19, encoding="latin-1")[0] == (1, "Ã±")
+    assert len(lines_of(path, ("señor\n" * 20).encode("latin-1"), encoding="latin-1")) == 20
+
+
 def test_encodings(tmp_path):
     path = tmp_path / "a.txt"
     assert lines_of(path, "señor\n".encode("latin-1"), encoding="latin-1") == [(1, "señor")]
