@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Self
 
+from bert_tf.untrusted import MAX_JSON_BYTES, parse_json_object
+
 # Names as bert_config.json and Hugging Face's config.json spell them. Released models written by
 # Google say "gelu"; their Hugging Face forms, and the first months of google-research/bert,
 # compute it by the error function. The tanh approximation has names of its own.
@@ -202,15 +204,13 @@ can be built from it.
         """
         path = os.fspath(path)
         try:
-            with open(path, encoding="utf-8") as file:
-                values = json.load(file)
+            with open(path, "rb") as file:
+                content = file.read(MAX_JSON_BYTES + 1)
         except OSError as error:
             raise ValueError(f"{path}: cannot be read: {error.strerror}.") from error
-        except ValueError as error:  # JSON's and UTF-8's errors alike
-            raise ValueError(f"{path}: expected a JSON object, but {error}.") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"{path}: expected a JSON object, got a {type(values).__name__}.")
-        return cls.from_dict(values, source=path)
+        if len(content) > MAX_JSON_BYTES:
+            raise ValueError(f"{path}: expected a config of at most {MAX_JSON_BYTES:,} bytes.")
+        return cls.from_dict(parse_json_object(content, path), source=path)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, ready for JSON."""

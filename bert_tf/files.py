@@ -9,6 +9,8 @@ from typing import IO, Any
 
 import tensorflow as tf
 
+from bert_tf.untrusted import MAX_JSON_BYTES, parse_json, parse_json_object
+
 
 @contextlib.contextmanager
 def replace_whole(path: str) -> Iterator[IO[bytes]]:
@@ -60,29 +62,29 @@ def size_of(path: str) -> int:
 
 
 def read_json(path: str) -> Any:
-    """Reads a JSON file.
+    """Reads a JSON file of at most 32 MiB; ``bert_tf.untrusted.parse_json`` says what is refused.
 
     Raises:
-        ValueError: the file cannot be read, or is not JSON.
+        ValueError: the file cannot be read, is larger, or is not JSON.
     """
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = file.read()
-    except tf.errors.OpError as error:
-        raise ValueError(f"{path} cannot be read: {error.message}.") from error
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:  # UTF-8's errors are ValueErrors, too
-        raise ValueError(f"{path} is not JSON: {error}.") from error
+    return parse_json(_read_bounded(path), path)
 
 
 def read_json_object(path: str) -> dict[str, Any]:
     """Reads a JSON file that holds an object.
 
     Raises:
-        ValueError: the file cannot be read, is not JSON, or holds something else.
+        ValueError: as ``read_json``, or the file holds something else.
     """
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object, got a {type(value).__name__}.")
-    return value
+    return parse_json_object(_read_bounded(path), path)
+
+
+def _read_bounded(path: str) -> bytes:
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content: bytes = file.read(MAX_JSON_BYTES + 1)
+    except tf.errors.OpError as error:
+        raise ValueError(f"{path} cannot be read: {error.message}.") from error
+    if len(content) > MAX_JSON_BYTES:
+        raise ValueError(f"{path}: expected a JSON file of at most {MAX_JSON_BYTES:,} bytes.")
+    return content

@@ -6,7 +6,6 @@ made from. It appears under that name only when it is whole.
 """
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ from typing import IO, Any
 import tensorflow as tf
 
 from bert_tf.files import replace_whole
+from bert_tf.untrusted import listed, parse_json
 
 from . import corpus_files, corpus_formats, corpus_scan
 
@@ -108,15 +108,14 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line.decode("utf-8-sig"))
+            value = parse_json(line, f"{path}:{number}")
         except ValueError as error:
             raise ValueError(
-                f"{path}:{number} is not JSON ({error}): every line must be one object such as "
-                f'{{"{text_key}": "..."}}.'
+                f'{error} Every line must be one object such as {{"{text_key}": "..."}}.'
             ) from error
         text = value.get(text_key) if isinstance(value, dict) else None
         if not isinstance(text, str):
-            found = f"the keys {', '.join(value)}" if isinstance(value, dict) else "no object"
+            found = f"the keys {listed(value)}" if isinstance(value, dict) else "no object"
             raise ValueError(
                 f"{path}:{number} has no string under {text_key!r} but {found}: name the key that "
                 "holds the text."

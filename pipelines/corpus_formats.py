@@ -11,10 +11,11 @@
 on a whole block of text at once, with a fixed number of regular expressions.
 """
 
-import json
 import re
 
 import tensorflow as tf
+
+from bert_tf.untrusted import parse_json
 
 from . import sentences
 
@@ -200,6 +201,6 @@ def _is_json_object(text: str) -> bool:
     if not newline:  # a first line longer than the head
         return bool(re.match(r'\{\s*"', line))
     try:
-        return isinstance(json.loads(line), dict)
+        return isinstance(parse_json(line, "the line"), dict)
     except ValueError:
         return False

@@ -91,7 +91,15 @@ def test_errors_of_files(tmp_path):
         BertConfig.from_json(tmp_path / "none.json")
     bad = tmp_path / "bad.json"
     bad.write_text("{")
-    with pytest.raises(ValueError, match=r"bad\.json: expected a JSON object, but Expecting"):
+    with pytest.raises(ValueError, match=r"bad\.json is not JSON: Expecting"):
+        BertConfig.from_json(bad)
+    bad.write_text("[" * 100_000)
+    with pytest.raises(
+        ValueError, match=r"bad\.json is not JSON that is read: it is nested deeper"
+    ):
+        BertConfig.from_json(bad)
+    bad.write_text("[1]" + " " * (32 << 20))
+    with pytest.raises(ValueError, match=r"bad\.json: expected a config of at most 33,554,432 by"):
         BertConfig.from_json(bad)
     bad.write_text("[1]")
     with pytest.raises(ValueError, match=r"bad\.json: expected a JSON object, got a list"):

@@ -133,7 +133,7 @@ def test_help_shows_the_arguments():
         (["none.json", "predictions.json"], "none.json cannot be read: No such file or directory."),
         (["predictions.json", "data.json"], "predictions.json is not in SQuAD's form: "),
         (["data.json", "empty.json"], "empty.json is empty: expected a JSON document."),
-        (["data.json", "text.json"], "text.json is not a JSON document: Expecting value"),
+        (["data.json", "text.json"], "text.json is not JSON: Expecting value"),
         (
             ["data.json", "predictions.json", "--null_threshold=1"],
             "--null_threshold=1 needs --null_odds",

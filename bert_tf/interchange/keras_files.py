@@ -6,7 +6,6 @@ not read when it loads.
 """
 
 import dataclasses
-import json
 import lzma
 import os
 import re
@@ -22,6 +21,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.pipelines.vocabulary import validate_vocabulary
+from bert_tf.untrusted import parse_json_object
 
 from . import description, hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
@@ -188,13 +188,7 @@ def _read_description(
 
 def _read_json(archive: zipfile.ZipFile, name: str, path: str) -> dict[str, Any]:
     _check_size(archive, name, _MAX_TEXT_BYTES, path)
-    try:
-        values = json.loads(archive.read(name))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: {name} in it is not JSON: {error}.") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: {name} in it is a {type(values).__name__}, not an object.")
-    return values
+    return parse_json_object(archive.read(name), f"{path}: {name} in it")
 
 
 def _check_size(archive: zipfile.ZipFile, name: str, limit: int, path: str) -> None:

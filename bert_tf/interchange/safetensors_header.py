@@ -5,12 +5,13 @@ dtype, its shape and where its bytes begin and end), and the tensors' bytes, whi
 without a gap. Source: the format's description in huggingface/safetensors, ``README.md``.
 """
 
-import json
 import math
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
+
+from bert_tf.untrusted import parse_json_object
 
 from .tensor_files import quote
 
@@ -82,23 +83,9 @@ def check_header(raw: bytes, data_size: int, path: str) -> tuple[dict[str, str],
 
 
 def _parse(raw: bytes, path: str) -> dict[str, Any]:
-    try:
-        if not raw.startswith(b"{"):
-            raise ValueError("it does not begin with '{'")
-        header: dict[str, Any] = json.loads(raw.decode(), object_pairs_hook=_object)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: the header is not a JSON object: {error}.") from error
-    return header
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise ValueError(f"{quote(key)} stands twice in it")
-        key.encode()  # JSON can spell half a character, which no file or terminal takes
-        result[key] = value
-    return result
+    if not raw.startswith(b"{"):
+        raise ValueError(f"{path}: expected a header that begins with '{{', got {quote(raw[:20])}.")
+    return parse_json_object(raw, f"{path}: the header", unique_keys=True)
 
 
 def _region(name: str, fields: Any, path: str) -> Region:

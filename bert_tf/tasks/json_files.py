@@ -2,10 +2,11 @@
 
 import gzip
 import io
-import json
 import zipfile
 import zlib
 from typing import Any
+
+from bert_tf.untrusted import parse_json
 
 # SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
 # larger is no document to hold in memory whole, or an archive made to fill it.
@@ -41,10 +42,7 @@ def read_json_document(path: str) -> Any:
     text = _decode(_unpack(_read_bytes(path), path), path)
     if not text.strip():
         raise ValueError(f"{path} is empty: expected a JSON document.")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a JSON document: {error}.") from error
+    return parse_json(text, path)
 
 
 def _read_bytes(path: str) -> bytes:

@@ -11,9 +11,10 @@ one column, where they are empty fields.
 """
 
 import csv
-import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
+
+from bert_tf.untrusted import parse_json
 
 from .examples import BadRowError, BadRows
 from .fields import shown
@@ -200,9 +201,11 @@ def _read_objects(
             continue
         number += 1
         try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            bad.report(line, f"expected a JSON object, got {shown(text)} ({error})")
+            row = parse_json(text, "the line")
+        except ValueError as error:
+            bad.report(
+                line, f"expected a JSON object, got {shown(text)} ({str(error).removesuffix('.')})"
+            )
             continue
         if not isinstance(row, dict):
             bad.report(line, f"expected a JSON object, got {shown(row)}")

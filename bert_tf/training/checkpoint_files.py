@@ -21,6 +21,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.files import read_json_object
+
 MANIFEST = "manifest.json"
 BUNDLE = "variables"
 _CHUNK_BYTES = 16 << 20
@@ -99,11 +101,10 @@ def read_manifest(path: str) -> dict[str, Any]:
     if not tf.io.gfile.exists(manifest_path):
         raise UnfinishedError("its save did not end")
     try:
-        with tf.io.gfile.GFile(manifest_path) as file:
-            manifest: dict[str, Any] = json.loads(file.read())
+        manifest = read_json_object(manifest_path)
         expected = {name: dict(entry) for name, entry in manifest["files"].items()}
         manifest["step"], manifest["extra"]
-    except (ValueError, KeyError, AttributeError, TypeError, tf.errors.OpError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UnusableError(f"its {MANIFEST} is damaged") from error
     for name, entry in expected.items():
         file_path = os.path.join(path, name)

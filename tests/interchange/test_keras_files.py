@@ -195,7 +195,7 @@ def _lambda(values):
             r"query_key_value/vars/\d is \(.*24.*\): expected 12 columns",
         ),
         ({"config": b"{"}, r"bad\.keras: config\.json in it is not JSON"),
-        ({"config": b"[]"}, r"bad\.keras: config\.json in it is a list, not an object"),
+        ({"config": b"[]"}, r"bad\.keras: config\.json in it: expected a JSON object, got a list"),
         ({"config": b"[" * 10**5}, r"bad\.keras: config\.json in it is not JSON"),
         ({"metadata": b"\xff"}, r"bad\.keras: metadata\.json in it is not JSON"),
         ({"metadata": _set([], "bert_tf", 5)}, r"metadata\.json: expected an object that"),

@@ -1,0 +1,85 @@
+"""JSON of strangers is bounded, and what is shown of their files obeys no terminal's codes."""
+
+import math
+
+import pytest
+
+from bert_tf.untrusted import listed, one_line, parse_json, parse_json_object, quote
+
+
+def test_json_is_read_as_pythons_own_json_does():
+    assert parse_json('{"a": [1, 2.5, null, "ä"]}', "a") == {"a": [1, 2.5, None, "ä"]}
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32-le"):
+        assert parse_json('["ä"]'.encode(encoding), "a") == ["ä"]
+    assert parse_json('\ufeff["ä"]', "a") == ["ä"]
+    assert parse_json("[Infinity]", "a") == [math.inf]
+    assert parse_json("[" * 64 + "]" * 64, "a") is not None
+    assert parse_json("[" + "[], " * 100_000 + "{}]", "a")[-1] == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "a.json, line 3 is not JSON: Expecting value: line 1 column 1 (char 0)."),
+        (
+            b'{"a": "\xff"}',
+            "a.json, line 3 is not JSON: 'utf-8' codec can't decode byte 0xff in position 7: "
+            "invalid start byte.",
+        ),
+        (
+            '{"a": 1, "a": 2}',
+            "a.json, line 3 is not JSON: 'a' stands twice in it.",
+        ),
+        (
+            "[" * 100_000,
+            "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels.",
+        ),
+        (
+            "[" * 65 + "]" * 65,
+            "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels.",
+        ),
+        (
+            '{"a": {"b": [1]}, "c":' * 64 + "{}" + "}" * 64,
+            "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels.",
+        ),
+        ("[1]", "a.json, line 3: expected a JSON object, got a list."),
+    ],
+)
+def test_what_is_no_json_object_is_refused(text, sentence):
+    with pytest.raises(ValueError) as caught:
+        parse_json_object(text, "a.json, line 3", unique_keys=True)
+    assert str(caught.value) == sentence
+
+
+def test_a_number_of_thousands_of_digits_is_refused():
+    with pytest.raises(ValueError, match="a.json is not JSON: Exceeds the limit"):
+        parse_json("9" * 5000, "a.json")
+
+
+# What a terminal obeys or hides: C0 and C1 codes, line and paragraph separators, turns of the
+# writing's direction, halves of characters.
+OBEYED = [*map(chr, range(32)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u2028\u2029\ufeff"]
+OBEYED += [*"\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ud800"]
+
+
+@pytest.mark.parametrize("show", [quote, one_line, lambda text: listed([text])])
+def test_nothing_is_shown_that_a_terminal_obeys(show):
+    for character in OBEYED:
+        assert character not in show(f"a{character}b"), ascii(character)
+        assert "\\" in show(f"a{character}b")
+        assert character not in show(character * 10**6)
+
+
+def test_words_are_shown_as_they_are():
+    for text in ("Ünë 北京 \\ it's", "می\u200cخواهم", "👩\u200d👩", "co\u00adop", "a\u00a0b"):
+        assert one_line(text) == text
+
+
+def test_nothing_long_is_shown():
+    assert one_line("x" * 10**6, 21) == "x" * 9 + "..." + "x" * 9
+    assert len(quote("x" * 10**6)) == 120
+    deep = "x" * 10**6
+    for _ in range(8):
+        deep = [{deep if isinstance(deep, str) else "key": deep}] * 50
+    assert len(quote(deep)) <= 240
+    assert len(listed(["x" * 10**6] * 10**4)) < 700
