@@ -5,13 +5,13 @@ that ``--help`` is quick), and ends with ``command.run(main)``.
 """
 
 import functools
-import re
 import sys
 from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
 from bert_tf.native_log import filter_native_log
+from bert_tf.untrusted import Screen, one_line, quote, reason
 from bert_tf.versions import check_versions
 
 _DEBUG = flags.DEFINE_bool(
@@ -28,18 +28,16 @@ def _parse(argv: Sequence[str], arguments: Sequence[str]) -> list[str]:
     try:
         rest = flags.FLAGS(argv)
     except flags.Error as error:
-        # absl quotes a value of several lines as it came; the sentence stays on one.
-        sentence = " ".join(str(error).split()).rstrip(".")
-        sys.exit(f"Error: {sentence}; {program} --help lists the flags.")
+        sys.exit(f"Error: {reason(error).rstrip('.')}; {program} --help lists the flags.")
     given = rest[1:]
     if given and not arguments:
         sys.exit(
-            f"Error: {given[0]!r} is no flag: every argument has the form --name=value, "
+            f"Error: {quote(given[0])} is no flag: every argument has the form --name=value, "
             "and a list of files is one argument with commas."
         )
     if len(given) != len(arguments):
         sys.exit(
-            f"Error: expected {' '.join(arguments)}, got {' '.join(given) or 'none'}: "
+            f"Error: expected {' '.join(arguments)}, got {one_line(' '.join(given)) or 'none'}: "
             f"{program} {' '.join(arguments)} [--name=value ...] is the whole command."
         )
     return rest
@@ -50,13 +48,6 @@ def _is_user_error(error: Exception) -> bool:
         return True
     # TensorFlow's file and resource errors, without importing TensorFlow to know them.
     return any(base.__name__ == "OpError" for base in type(error).__mro__)
-
-
-def _sentence(error: Exception) -> str:
-    # An OpError's text ends in the graph's node names: its message's first line says what it is.
-    message = str(getattr(error, "message", None) or str(error) or type(error).__name__)
-    message = re.sub(r"\{\{[^}]*\}\} ?|\s*\[Op:\w+\].*", "", message)
-    return message.strip().split("\n\n")[0].split("\n[[")[0].split(" [[")[0]
 
 
 def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> None:
@@ -74,6 +65,7 @@ def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> Non
 
     def guarded(argv: list[str]) -> None:
         try:
+            sys.stdout = Screen(sys.stdout)  # type: ignore[assignment]
             if not _DEBUG.value:
                 filter_native_log()
             check_versions()
@@ -84,7 +76,7 @@ def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> Non
         except Exception as error:
             if _DEBUG.value or not _is_user_error(error):
                 raise
-            print(f"Error: {_sentence(error)}", file=sys.stderr)
+            print(f"Error: {reason(error)}", file=sys.stderr)
             sys.exit(1)
 
     app.run(guarded, flags_parser=functools.partial(_parse, arguments=arguments))

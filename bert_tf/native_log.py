@@ -24,6 +24,7 @@ _KNOWN_NOISE = re.compile(
     rb"|OUT_OF_RANGE: End of sequence"
     # Written beside an error that is raised in Python too, and told there.
     rb"|op_kernel\.cc:\d+\] OP_REQUIRES failed|local_rendezvous\.cc:\d+\] Local rendezvous"
+    rb"|^\t \[\[\{\{node "
 )
 _NO_GPU = re.compile(rb"failed call to cuInit")
 

@@ -1,15 +1,15 @@
 """What files of strangers say: JSON parsed within bounds, and values shown in one short line.
 
-A name, a label or a key of a file goes into a sentence or onto the screen by ``quote``,
-``one_line`` or ``listed`` alone: they let no character through that a terminal obeys, and nothing
-that is long.
+A name, a label or a key of a file goes into a sentence or a table by ``quote``, ``one_line`` or
+``listed``: they let no character through that a terminal obeys, no line break, and nothing that is
+long. What a command prints all the same goes through ``Screen``.
 """
 
 import json
+import re
 import reprlib
-import unicodedata
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO
 
 # The most that readers of JSON files take. LaBSE's tokenizer.json, of 501,153 pieces, has 10 MB; a
 # parsed value takes up to thirty times the text.
@@ -18,8 +18,13 @@ MAX_JSON_BYTES = 32 << 20
 _DEEPEST_JSON = 64
 _LONGEST = 120
 _LISTED = 10
-# Format characters that words of some languages, and many emoji, need: they are shown as they are.
-_HARMLESS_FORMATS = "\u200c\u200d\u00ad"
+_LONGEST_REASON = 2000
+# C0 and C1 controls, marks and turns of the writing's direction, separators of lines and of
+# paragraphs, a byte order mark, annotations, halves of surrogate pairs. Joiners and soft hyphens
+# stay: words of some languages, and many emoji, need them.
+_OBEYED = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
 
 
 def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> Any:
@@ -124,10 +129,9 @@ def one_line(text: str, longest: int = _LONGEST) -> str:
     >>> one_line("a\x1b[2J\nb"), one_line("x" * 1000, 9)
     ('a\\x1b[2J\\nb', 'xxx...xxx')
     """
-    text = _cut(text, longest)
-    if text.isprintable():
-        return text
-    return _cut("".join(_visible(character) for character in text), longest)
+    if len(text) > 2 * longest:  # what is left out anyway takes no time
+        text = text[:longest] + text[-longest:]
+    return _cut(_OBEYED.sub(_escape, text), longest)
 
 
 def listed(names: Iterable[object], most: int = _LISTED) -> str:
@@ -141,13 +145,47 @@ def listed(names: Iterable[object], most: int = _LISTED) -> str:
     return shown if len(every) <= most else f"{shown} and {len(every) - most:,} more"
 
 
-def _visible(character: str) -> str:
-    # Control characters, halves of surrogate pairs, separators of lines and of paragraphs, and the
-    # formats that turn the direction of writing, or hide.
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-    if not hidden or character in _HARMLESS_FORMATS:
-        return character
-    return character.encode("unicode_escape").decode()
+def reason(error: BaseException, longest: int = _LONGEST_REASON) -> str:
+    r"""What an error says, on one line; of TensorFlow's errors without the names in its graph.
+
+    >>> reason(ValueError("a.json:\n  expected a number\n\nCall arguments ..."))
+    'a.json: expected a number'
+    """
+    text = str(getattr(error, "message", None) or error) or type(error).__name__
+    # Known by its name: most commands have not imported TensorFlow when they end.
+    if any(base.__name__ == "OpError" for base in type(error).__mro__):
+        text = re.sub(r"\{\{function_node [^}]*\}\} ?", "", text.split("[[{{node")[0])
+        text = re.sub(r"\s*\[Op:\w+\][^\n]*\s*$", "", text).strip()
+        if text.startswith("Graph execution error:"):
+            text = text.split("\n\n")[-1]
+    return one_line(re.sub(r"\s*\n\s*", " ", text.strip().split("\n\n")[0]), longest)
+
+
+class Screen:
+    """A stream of text without what a terminal obeys, but for line breaks and tabulators.
+
+    Args:
+        stream: where the text goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes text; gives the number of its characters."""
+        self._stream.write(_OBEYED.sub(_escape_but_breaks, text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def _escape_but_breaks(found: re.Match[str]) -> str:
+    return found[0] if found[0] in "\n\t" else _escape(found)
 
 
 def _cut(text: str, longest: int) -> str:

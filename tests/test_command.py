@@ -24,6 +24,12 @@ PROGRAM = textwrap.dedent(
         if KIND.value == "op":
             import tensorflow as tf
             tf.io.read_file("/no/such/file")
+        if KIND.value == "graph":
+            import tensorflow as tf
+            tf.function(lambda: tf.io.read_file("/no/such/file"))()
+        if KIND.value == "hostile":
+            print("label \\x1b[2J\\x9b\\u202e\\ud800\\tseen")
+            raise ValueError("label \\x1b[2J\\n" + "x" * 10**7 + "; mend it.")
         if KIND.value == "bug":
             [][0]
         if KIND.value == "native":
@@ -63,6 +69,13 @@ def _run(program, *arguments, declared=""):
         ([], 0, "done\n", ""),
         (["--kind=value"], 1, "", "Error: The kind must not be 'value'.\n"),
         (["--kind=op"], 1, "", "Error: /no/such/file; No such file or directory\n"),
+        (["--kind=graph"], 1, "", "Error: /no/such/file; No such file or directory\n"),
+        (
+            ["--kind=hostile"],
+            1,
+            "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
+            "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n",
+        ),
         (
             ["stray"],
             1,

@@ -1,10 +1,11 @@
 """JSON of strangers is bounded, and what is shown of their files obeys no terminal's codes."""
 
+import io
 import math
 
 import pytest
 
-from bert_tf.untrusted import listed, one_line, parse_json, parse_json_object, quote
+from bert_tf.untrusted import Screen, listed, one_line, parse_json, parse_json_object, quote, reason
 
 
 def test_json_is_read_as_pythons_own_json_does():
@@ -56,8 +57,7 @@ def test_a_number_of_thousands_of_digits_is_refused():
         parse_json("9" * 5000, "a.json")
 
 
-# What a terminal obeys or hides: C0 and C1 codes, line and paragraph separators, turns of the
-# writing's direction, halves of characters.
+# C0 and C1 codes, separators of lines and paragraphs, turns of the direction, half a character.
 OBEYED = [*map(chr, range(32)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u2028\u2029\ufeff"]
 OBEYED += [*"\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ud800"]
 
@@ -83,3 +83,33 @@ def test_nothing_long_is_shown():
         deep = [{deep if isinstance(deep, str) else "key": deep}] * 50
     assert len(quote(deep)) <= 240
     assert len(listed(["x" * 10**6] * 10**4)) < 700
+
+
+def test_a_screen_is_written_no_more_than_text():
+    screen = io.StringIO()
+    print("a\tb\x1b[31m", "Ünë\u2028", "".join(OBEYED), file=Screen(screen), flush=True)
+    assert screen.getvalue().startswith("a\tb\\x1b[31m Ünë\\u2028 ")
+    assert set(screen.getvalue()) & set(OBEYED) == {"\t", "\n"}
+
+
+def test_tensorflows_errors_are_said_without_its_graph(tmp_path):
+    import tensorflow as tf
+
+    path = str(tmp_path / "none")
+    for failing in (
+        lambda: tf.io.read_file(path),
+        tf.function(lambda: tf.io.read_file(path)),
+        lambda: tf.raw_ops.RestoreV2(
+            prefix=path, tensor_names=["a"], shape_and_slices=[""], dtypes=[tf.float32]
+        ),
+    ):
+        with pytest.raises(tf.errors.NotFoundError) as caught:
+            failing()
+        said = reason(caught.value)
+        assert path in said and not {"{", "[", "\n"} & set(said), said
+        # Advice behind it stays.
+        assert reason(ValueError(f"{caught.value.message}; go on.")).endswith("go on.")
+
+
+def test_an_errors_kind_is_what_is_said_where_it_says_nothing():
+    assert reason(MemoryError()) == "MemoryError"

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from bert_tf.untrusted import reason
+
 from . import checkpoint_files
 
 _DIRECTORY = re.compile(r"step-(\d{8,})/?")
@@ -81,11 +83,11 @@ def save(
             values = {name: tf.identity(variable.value) for name, variable in variables.items()}
         checkpoint_files.write(path, step, values, extra)
     except (OSError, tf.errors.OpError) as error:
-        reason = " ".join(str(getattr(error, "message", None) or error).split())[:300]
         checkpoint_files.delete(path)
         raise OSError(
-            f"The checkpoint of step {step} could not be saved in {directory} ({reason}): make "
-            "room there or mend it, and start again; the checkpoints before it are intact."
+            f"The checkpoint of step {step} could not be saved in {directory} "
+            f"({reason(error, 300)}): make room there or mend it, and start again; the checkpoints "
+            "before it are intact."
         ) from error
     _delete_old(directory, step, keep)
     return path
