@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from .entities import Scheme, check_tags, convert_tags
 from .examples import BadRowError, BadRows, Examples, TaggedExample
+from .fields import shown
 from .text_lines import read_lines
 
 _DOCUMENT_START = "-DOCSTART-"
@@ -90,6 +91,7 @@ def read_conll(
     def make_example(row: tuple[int, _Sentence]) -> TaggedExample:
         number, sentence = row
         words = tuple(columns[0] for columns in sentence.rows)
+        _check_words(sentence)
         tags = None
         if file_scheme is not None:
             _check_widths(sentence, width)
@@ -108,7 +110,8 @@ def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
     rows: list[list[str]] = []
     line = 0
     for line, text in read_lines(path, encoding):
-        columns = _GAP.split(text.strip(" \t"))
+        # A byte order mark stands where files were joined.
+        columns = _GAP.split(text.removeprefix("\ufeff").strip(" \t"))
         starts_document = columns[0] == _DOCUMENT_START
         if columns != [""] and not starts_document:
             rows.append(columns)
@@ -122,6 +125,12 @@ def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
             tag_before = "O"
     if rows:
         yield _Sentence(line + 1 - len(rows), document, rows, tag_before)
+
+
+def _check_words(sentence: _Sentence) -> None:
+    for line, columns in enumerate(sentence.rows, start=sentence.first_line):
+        if not columns[0].strip("\0"):
+            raise BadRowError(f"expected a word, got {shown(columns[0])}", line)
 
 
 def _check_widths(sentence: _Sentence, width: int) -> None:

@@ -132,7 +132,7 @@ class BadRows:
     >>> BadRows("train.tsv", skip=False).report(7, "expected 2 columns, got 1")
     Traceback (most recent call last):
     ...
-    ValueError: train.tsv, line 7: expected 2 columns, got 1; correct the row, or set skip_bad_rows.
+    ValueError: train.tsv, line 7: expected 2 columns, got 1; correct the row, or leave...
     """
 
     def __init__(self, path: str, skip: bool) -> None:
@@ -151,7 +151,10 @@ class BadRows:
             ValueError: bad rows are not to be skipped.
         """
         if not self._skip:
-            raise ValueError(f"{self._at(place)}: {reason}; correct the row, or set skip_bad_rows.")
+            raise ValueError(
+                f"{self._at(place)}: {reason}; correct the row, or leave out bad rows by "
+                "--skip_bad_rows (in Python skip_bad_rows=True)."
+            )
         self.skip(place, reason)
 
     def skip(self, place: int | str, reason: object) -> None:

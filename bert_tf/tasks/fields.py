@@ -40,7 +40,8 @@ def text(value: Any, what: str) -> str:
 def filled_text(value: Any, what: str) -> str:
     """Returns a field that is text, and not white space alone; raises ``BadRowError``."""
     found = text(value, what)
-    if not found or found.isspace():
+    # Zeros are what a file has where its last blocks were never written.
+    if not found.replace("\0", "").strip():
         raise BadRowError(f"expected text in {what}, got {shown(found)}")
     return found
 

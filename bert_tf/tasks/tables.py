@@ -10,7 +10,9 @@ The first line of .tsv and .csv names the columns. Blank lines are passed over, 
 one column, where they are empty fields.
 """
 
+import collections
 import csv
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +23,14 @@ from .fields import shown
 from .text_lines import read_lines
 
 _SUFFIXES = (".tsv", ".csv", ".jsonl")
+# The csv module's own limit is 131,072 characters. A field of more than these is no text, but what
+# stands behind a quote that nothing ends.
+_LONGEST_FIELD = 1 << 30
+_QUOTES = re.compile('"+')
+# A line whose first quote ends a field that the line does not begin.
+_ENDS_FIELD = re.compile(r'[^"]*[^",]"(?:"")*[,\n]')
+# A field without a misplaced quote or a single return.
+_FIELD = r'(?:"[^"]*(?:""[^"]*)*"|[^",\r\n]*)'
 
 
 class Row(NamedTuple):
@@ -53,7 +63,8 @@ def read_columns(
         path: see ``text_lines.read_lines``.
         columns: names of columns (JSON lines: of keys), each in the table; None gives None.
         bad: told of rows with more or fewer fields than the first line, of quotes in the wrong
-            place, of lines that are no JSON object, of objects that lack a key.
+            place, of a line with the columns' names again, of lines that are no JSON object, of
+            objects that lack a key.
         suffix: ".tsv", ".csv" or ".jsonl"; None to go by the end of the path, before ".gz".
         skip_short_rows: rows of too few fields are listed by ``bad``, and never an error.
 
@@ -87,7 +98,7 @@ def read_columns(
     positions = [
         None if column is None else _position(path, line, header, column) for column in columns
     ]
-    yield from _select(rows, {len(header)}, positions, bad, skip_short_rows)
+    yield from _select(rows, {len(header)}, positions, bad, skip_short_rows, header)
 
 
 def read_fields(
@@ -141,6 +152,7 @@ def _select(
     positions: Sequence[int | None],
     bad: BadRows,
     skip_short_rows: bool,
+    header: Sequence[str] = (),
 ) -> Iterator[tuple[int, Row]]:
     number = -1
     for line, fields in rows:
@@ -149,6 +161,10 @@ def _select(
         number += 1
         if isinstance(fields, BadRowError):
             bad.report(line, fields)
+        elif len(header) > 1 and _are_names(fields, header):
+            bad.report(
+                line, "expected a row, got the names of the columns again (were files joined?)"
+            )
         elif len(fields) in widths:
             values = [None if at is None else fields[at] for at in positions]
             yield line, Row(number, values)
@@ -158,38 +174,155 @@ def _select(
             tell(line, f"expected {expected} columns, got {len(fields)}")
 
 
+def _are_names(fields: Sequence[str], header: Sequence[str]) -> bool:
+    # A file that was joined to another may begin with a byte order mark.
+    return fields[-1].strip() == header[-1] and [
+        field.removeprefix("\ufeff").strip() for field in fields
+    ] == list(header)
+
+
 def _tsv_rows(path: str) -> Iterator[_Fields]:
     for line, text in read_lines(path):
         yield line, text.split("\t")
 
 
+class _Lines:
+    """A file's lines with their ends, some of which may be put back."""
+
+    def __init__(self, path: str) -> None:
+        self.count = 0  # given so far
+        self.has_ended = False
+        self._lines = (text + "\n" for _, text in read_lines(path))
+        self._put_back: collections.deque[str] = collections.deque()
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._put_back.popleft() if self._put_back else next(self._lines, None)
+        self.has_ended = line is None
+        if line is None:
+            raise StopIteration
+        self.count += 1
+        return line
+
+    def put_back(self, lines: Sequence[str]) -> None:
+        self._put_back.extendleft(reversed(lines))
+        self.count -= len(lines)
+
+
 def _csv_rows(path: str) -> Iterator[_Fields]:
-    ended = False
+    lines = _Lines(path)
+    taken: list[str] = []  # the row's lines
 
-    def lines() -> Iterator[str]:
-        nonlocal ended
-        for _, text in read_lines(path):
-            yield text + "\n"
-        ended = True
+    def take() -> Iterator[str]:
+        for line in lines:
+            taken.append(line)
+            yield line
 
-    reader = csv.reader(lines(), strict=True)
+    reader = csv.reader(take(), strict=True)
+    width = 0
+    may_end = True
     while True:
-        first = reader.line_num + 1
+        first = lines.count + 1
+        taken.clear()
         try:
-            fields = next(reader, None)
+            fields = _next_row(reader)
         except csv.Error as error:
-            if ended:
+            if lines.has_ended:
                 raise ValueError(
                     f"{path}, line {first}: a quoted field of this row never ends; double each "
                     "quote that is text, and put quotes round the field."
                 ) from error
-            last = reader.line_num
-            where = "" if last == first else f" (in its lines {first} to {last})"
+            may_end = _skip_broken_row(lines, taken, width, may_end)
+            where = "" if lines.count == first else f" (in its lines {first} to {lines.count})"
             yield first, BadRowError(f"expected comma-separated fields, got: {error}{where}")
             continue
         if fields is None:
             return
+        width = width or len(fields)
         yield first, fields or [""]
+
+
+def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
+    # The limit is the whole process's: other readers keep theirs.
+    limit = csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _skip_broken_row(lines: _Lines, taken: list[str], width: int, may_end: bool) -> bool:
+    """Skips a row whose quotes are misplaced, and the lines behind it that may be its text.
+
+    A quote in it that is followed by neither a comma nor a line's end counts as text. So the row
+    ends where its last quoted field does, unless all lines from that of the error to there are rows
+    without a misplaced quote. Where the next quote of the file ends a field that none began, a
+    quote at which the row seemed to end was text, too.
+
+    Args:
+        lines: behind the line of the error.
+        taken: the row's lines so far.
+        width: how many fields a row has.
+        may_end: whether a quote that ends a field may follow; without, none is looked for.
+
+    Returns:
+        Whether one may follow still.
+    """
+    is_open = False
+    for line in taken:
+        is_open = _is_open(line, is_open)
+    ahead: list[str] = []
+    while is_open and may_end:
+        line = next(lines, "")
+        if line:
+            ahead.append(line)
+            is_open = _is_open(line, is_open)
+        else:
+            may_end = False
+    if not may_end or (ahead and _are_rows("".join(ahead), width)):
+        lines.put_back(ahead)
+        return may_end
+    ahead = []
+    for line in lines:
+        ahead.append(line)
+        if '"' in line:
+            break
+    if not ahead or not _ENDS_FIELD.match(ahead[-1]):
+        lines.put_back(ahead)
+    return True
+
+
+def _is_open(line: str, is_open: bool) -> bool:
+    """Whether a quoted field is open at a line's end, and whether one is at its beginning."""
+    at = 0
+    while True:
+        if not is_open and line.startswith('"', at):
+            is_open = True
+            at += 1
+        if is_open:
+            ends = (quotes.end() for quotes in _QUOTES.finditer(line, at) if len(quotes[0]) % 2)
+            at = next((end for end in ends if line[end] in ",\n"), -1)
+            if at < 0:
+                return True
+            is_open = False
+        else:
+            at = line.find(",", at)
+        if at < 0 or line[at] == "\n":
+            return False
+        at += 1
+
+
+def _are_rows(text: str, width: int) -> bool:
+    row = re.compile(rf"{_FIELD}(?:,{_FIELD}){{{width - 1}}}\n")
+    at = 0
+    while at < len(text):
+        found = row.match(text, at)
+        if not found:
+            return False
+        at = found.end()
+    return True
 
 
 def _read_objects(
@@ -201,7 +334,7 @@ def _read_objects(
             continue
         number += 1
         try:
-            row = parse_json(text, "the line")
+            row = parse_json(text.removeprefix("\ufeff"), "the line")  # joined files
         except ValueError as error:
             bad.report(
                 line, f"expected a JSON object, got {shown(text)} ({str(error).removesuffix('.')})"

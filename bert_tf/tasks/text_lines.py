@@ -34,7 +34,8 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
 
     Raises:
         ValueError: there is no such file, encoding or member, an archive is damaged, a line is not
-            of the encoding, or the text is UTF-8 and another encoding was named.
+            of the encoding, the text is UTF-8 and another encoding was named, or single returns
+            alone end the lines.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "a.txt")
@@ -51,14 +52,16 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
         ) from error
     before = 0
     with _open(str(path)) as file:
-        for block in _whole_lines(file):
+        for block in _whole_lines(file, str(path)):
             try:
                 text = block.decode(encoding)
             except UnicodeDecodeError as error:
                 line = before + block.count(b"\n", 0, error.start) + 1
+                utf16 = not before and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
                 raise ValueError(
-                    f"{path}, line {line}: expected text in {encoding}, got the byte "
-                    f"0x{block[error.start]:02x}; save the file as UTF-8."
+                    f"{path}, line {line}: expected text in {encoding}, got "
+                    f"{'UTF-16' if utf16 else f'the byte 0x{block[error.start]:02x}'}; save the "
+                    "file as UTF-8."
                 ) from error
             _check_encoding(path, block, encoding)
             if not before:
@@ -83,16 +86,24 @@ def _check_encoding(path: str, block: bytes, encoding: str) -> None:
         )
 
 
-def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+def _whole_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
     """Gives the file in pieces of whole lines, each piece without its last line's end."""
     pieces: list[bytes] = []
+    is_one_line = True
     while chunk := file.read(_CHUNK_BYTES):
         whole, newline, rest = chunk.rpartition(b"\n")
         if newline:
             yield b"".join([*pieces, whole])
             pieces = []
+            is_one_line = False
         pieces.append(rest)
-    if last := b"".join(pieces):
+    last = b"".join(pieces)
+    if is_one_line and b"\r" in last[:-1]:
+        raise ValueError(
+            f"{path}: expected lines that end with a line feed, got single carriage returns alone "
+            "(as old Macs wrote them): save it with the line ends of Unix or Windows."
+        )
+    if last:
         yield last
 
 

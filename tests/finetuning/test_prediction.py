@@ -155,7 +155,8 @@ def test_bad_rows(classifier, tmp_path, capsys):
     with pytest.raises(ValueError) as caught:
         predict(classifier[0], source, output)
     assert str(caught.value) == (
-        f"{source}, line 3: expected 2 columns, got 1; correct the row, or set skip_bad_rows."
+        f"{source}, line 3: expected 2 columns, got 1; correct the row, or leave out bad rows by "
+        "--skip_bad_rows (in Python skip_bad_rows=True)."
     )
     assert not output.exists()
     done = predict(classifier[0], source, output, skip_bad_rows=True)

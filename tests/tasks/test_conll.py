@@ -176,3 +176,11 @@ def test_real_files(data_dir, name):
         counts = {kind: kinds.count(kind) for kind in ("LOC", "MISC", "ORG", "PER")}
         # conlleval's counts of this file, and one more MISC: that which a sentence's end cuts.
         assert counts == {"LOC": 1084, "MISC": 340, "ORG": 1400, "PER": 735}
+
+
+def test_what_files_leave_that_were_joined_or_cut_short(read):
+    examples = read(CONLL_2003 + "\n\ufeff" + CONLL_2003 + "\n")
+    assert [item.document for item in examples.items] == [0, 0, 1, 2, 2, 3]
+    assert examples.items[3].words == examples.items[0].words
+    with pytest.raises(ValueError, match=r"line 2: expected a word, got '\\x00\\x00'"):
+        read("Ann\n\0\0", labelled=False)

@@ -17,7 +17,8 @@ def test_the_first_bad_row_is_an_error():
     bad = BadRows("a.tsv", skip=False)
     assert bad.collect([(1, 2), (2, 4)], halve) == [1, 2]
     message = (
-        "a.tsv, line 7: expected an even number, got 5; correct the row, or set skip_bad_rows."
+        "a.tsv, line 7: expected an even number, got 5; correct the row, or leave out bad rows by "
+        "--skip_bad_rows (in Python skip_bad_rows=True)."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         bad.collect([(6, 2), (7, 5), (8, 9)], halve)

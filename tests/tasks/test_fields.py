@@ -14,7 +14,7 @@ def test_texts():
             fields.text(value, "column 'a'")
     with pytest.raises(BadRowError, match="in x, got half a surrogate pair at character 2"):
         fields.text("ab\ud800", "x")
-    for value in ("", " \t"):
+    for value in ("", " \t", "\0\0 "):
         with pytest.raises(BadRowError, match="expected text in x, got '"):
             fields.filled_text(value, "x")
 

@@ -105,3 +105,15 @@ def test_says_what_is_no_file(tmp_path):
         list(read_lines(str(tmp_path)))
     with pytest.raises(ValueError, match="is not a whole gzip file"):
         lines_of(tmp_path / "a.gz", gzip.compress(b"x" * 1000)[:-9])
+
+
+def test_single_returns_alone_end_no_lines(tmp_path):
+    message = r"a\.txt: expected lines that end with a line feed, got single carriage returns alone"
+    with pytest.raises(ValueError, match=message):
+        lines_of(tmp_path / "a.txt", b"text\tlabel\rso\tx\r")
+    assert lines_of(tmp_path / "a.txt", b"text\tlabel\r") == [(1, "text\tlabel")]
+
+
+def test_utf_16_is_named(tmp_path):
+    with pytest.raises(ValueError, match="line 1: expected text in utf-8, got UTF-16; save the"):
+        lines_of(tmp_path / "a.txt", "text\tlabel\n".encode("utf-16"))
