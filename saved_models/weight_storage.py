@@ -88,7 +88,9 @@ class _Stored(NamedTuple):
 
 
 def _store(variable: keras.Variable, weights: str, axis: int) -> _Stored:
-    if weights == "float32" or len(variable.shape) != 2:
+    # A matrix of one column is no larger than a bias, and a regressor's has the scale of its
+    # labels, which float16 may not hold.
+    if weights == "float32" or len(variable.shape) != 2 or variable.shape[1] == 1:
         return _Stored(variable.value, None)
     values = variable.numpy()
     if weights != "int8":

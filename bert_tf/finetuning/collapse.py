@@ -26,7 +26,7 @@ class LossCurve:
     >>> for step in range(100):
     ...     curve.add(step, 1.0 - 0.001 * step)
     >>> curve.fall()
-    'from 0.996 to 0.905'
+    'from 0.9955 to 0.9055'
     >>> curve.is_flat()
     False
     """
@@ -57,7 +57,7 @@ class LossCurve:
     def fall(self) -> str:
         """The means of the first and of the last tenth, in words."""
         means = self._means()
-        return f"from {means[0]:.3f} to {means[-1]:.3f}"
+        return f"from {means[0]:#.4g} to {means[-1]:#.4g}"
 
     def is_flat(self) -> bool:
         """Whether the mean of the last tenth is not below that of the first by 2%.
@@ -70,17 +70,18 @@ class LossCurve:
         return means[-1] > (1 - _LEAST_FALL) * means[0]
 
 
-def describe_collapse(curve: LossCurve, constant: bool, set_name: str | None) -> str | None:
+def describe_collapse(curve: LossCurve, constant: str | None, set_name: str | None) -> str | None:
     """Why a run counts as collapsed, in a phrase; ``None`` where it does not.
 
     Args:
         curve: its training loss.
-        constant: whether the best weights give every example of the set the same prediction.
+        constant: in words, that the best weights give every example of the set the same
+            prediction; ``None`` where they do not.
         set_name: that set; ``None`` where nothing was evaluated.
     """
     reasons = []
     if constant:
-        reasons.append(f"every prediction on {set_name} is the same")
+        reasons.append(f"on {set_name} {constant}")
     if curve.is_flat():
         reasons.append(f"the training loss did not fall ({curve.fall()})")
     return " and ".join(reasons) or None

@@ -116,6 +116,8 @@ def build_model(
         tensors, report = select(found, spec, new_head=not same_kind or found.labels != task.labels)
         model = weights.build_model(start.config, spec)
         weights.assign(model, tensors)
+        if not any(name.startswith("regressor/") for name in report.new):
+            task.target_scale.unfold(model)
         sentences = report.sentences(found.path)
     _freeze(model, settings.freeze)
     return model, sentences

@@ -12,39 +12,45 @@ from keras import ops
 
 from bert_tf.modeling.classifier import BertRegressor
 from bert_tf.tasks.examples import TextExample
-from bert_tf.tasks.glue_metrics import glue_scores
-from bert_tf.tasks.regression_metrics import pearson_correlation, spearman_correlation
+from bert_tf.tasks.regression_metrics import pearson_correlation, r2_score, spearman_correlation
 
-from .task import Evaluation
+from .task import Evaluation, TargetScale
 from .text_kinds import Prediction, TextKind, label_fault, worst_mistakes
 
 # A regressor whose predictions differ less than this share of the labels' differences says nothing.
 _LEAST_SPREAD = 0.01
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class NumberKind(TextKind):
     """A number each.
 
-    Scores are ``pearson`` and ``spearman``, and for data of one's own ``mean_squared_error``.
-
-    Args:
-        glue: "STS-B", or ``None``.
+    Scores are ``pearson`` and ``spearman``; of the errors, in the numbers' own units,
+    ``mean_squared_error``, its root and ``mean_absolute_error``; and ``r2``, the share of the
+    labels' variance that is explained, 0 for a model that always says their mean.
     """
 
     model_class = BertRegressor
     model_arguments: Mapping[str, Any] = {}
     headline = "spearman"
 
-    def __init__(self, glue: str | None = None) -> None:
-        self._glue = glue
-
     def find_fault(self, item: TextExample) -> str | None:
-        """Every label is a number."""
-        return None if isinstance(item.label, float | int) else label_fault(item, "a number")
+        """Every label is a number, of those that the model can give."""
+        if not isinstance(item.label, float | int):
+            return label_fault(item, "a number")
+        if not abs(item.label) <= _LARGEST:
+            return label_fault(item, f"a number from {-_LARGEST:.2g} to {_LARGEST:.2g}")
+        return None
 
     def targets(self, items: Sequence[TextExample]) -> np.ndarray:
         """(N,) float32."""
         return np.array([item.label for item in items], np.float32)
+
+    def target_scale(self, items: Sequence[TextExample]) -> TargetScale:
+        """Mean and standard deviation; a standard deviation of 1 where all numbers are one."""
+        numbers = self.targets(items).astype(np.float64)
+        differ = np.ptp(numbers) > np.finfo(np.float32).tiny
+        return TargetScale(float(numbers.mean()), float(numbers.std()) if differ else 1.0)
 
     def compile_arguments(self) -> dict[str, Any]:
         """The squared error."""
@@ -59,17 +65,17 @@ class NumberKind(TextKind):
         """From numbers, (N,); constant where they differ by less than 1% of what labels do."""
         true, predicted = self.targets(items).astype(np.float64), outputs.astype(np.float64)
         errors = (true - predicted) ** 2
-        if self._glue:
-            scores = glue_scores(self._glue, true, predicted)
-        else:
-            scores = {
+        return Evaluation(
+            scores={
                 "pearson": pearson_correlation(true, predicted),
                 "spearman": spearman_correlation(true, predicted),
                 "mean_squared_error": float(errors.mean()),
-            }
-        return Evaluation(
-            scores=scores,
+                "root_mean_squared_error": float(np.sqrt(errors.mean())),
+                "mean_absolute_error": float(np.abs(true - predicted).mean()),
+                "r2": r2_score(true, predicted),
+            },
             constant=bool(predicted.std() < _LEAST_SPREAD * true.std()),
+            constant_means="the predictions differ by less than 1% of what the labels do",
             mistakes=worst_mistakes(
                 items,
                 errors,

@@ -121,21 +121,21 @@ def _write(path: str, text: str) -> None:
 
 
 def _page(evaluation: Evaluation, title: str, picture: str) -> str:
-    shown = html.escape(title)
+    shown, scores = html.escape(title), evaluation.scores
     parts = [
         "<!DOCTYPE html>",
         f"<html lang='en'><head><meta charset='utf-8'><title>{shown}</title>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<style>{_STYLE}</style></head><body><main>",
         f"<h1>{shown}</h1>",
-        _figures({name: score(value) for name, value in evaluation.scores.items()}),
+        _figures({name: score(name, value, scores) for name, value in scores.items()}),
     ]
     if evaluation.thresholds:
         parts.append("<h2>Thresholds</h2>")
         parts.append(_figures({n: f"{value:.4g}" for n, value in evaluation.thresholds.items()}))
     if evaluation.constant:
         parts.append(
-            "<p class='warning'><b>Collapsed:</b> every prediction is the same. Try another seed, "
+            f"<p class='warning'><b>Collapsed:</b> {evaluation.constant_means}. Try another seed, "
             "a lower learning rate, or more steps.</p>"
         )
     if picture:

@@ -1,6 +1,6 @@
 """What a fine-tuning prints: the data, a line for each evaluation, the scores, what comes next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bert_tf.pipelines.length_buckets import Examples
@@ -13,13 +13,30 @@ from .task import Task
 _SHOWN_CLASSES = 10
 
 
-def score(value: float) -> str:
-    """A score for people: of three decimals, or of two where it counts to 100.
+# A score is a fraction of 1, but for these: the official scores of SQuAD, which are told by either
+# of two among them, count to 100, and errors are in the units of the labels.
+_AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
+_IN_LABELS_UNITS = frozenset(
+    {"mean_squared_error", "root_mean_squared_error", "mean_absolute_error"}
+)
 
-    >>> score(0.86744), score(92.2)
-    ('0.867', '92.20')
+
+def score(name: str, value: float, names: Collection[str]) -> str:
+    """A score for people: a fraction has three decimals, what counts to 100 has two.
+
+    Args:
+        name: the metric's.
+        value: its own, or a deviation of it.
+        names: all metrics that are reported beside it.
+
+    >>> score("f1", 0.86744, ["f1"]), score("f1", 0.8, ["exact", "f1"])
+    ('0.867', '0.80')
+    >>> score("mean_absolute_error", 0.00012, ["mean_absolute_error"])
+    '0.00012'
     """
-    return f"{value:.2f}" if abs(value) > 1 else f"{value:.3f}"
+    if name in _IN_LABELS_UNITS:
+        return f"{value:.4g}"
+    return f"{value:.3f}" if _AMONG_PERCENTAGES.isdisjoint(names) else f"{value:.2f}"
 
 
 def scores_line(headline: str, scores: Mapping[str, float]) -> str:
@@ -29,7 +46,7 @@ def scores_line(headline: str, scores: Mapping[str, float]) -> str:
     'f1 0.250, accuracy 0.500'
     """
     names = sorted(scores, key=lambda name: name != headline)
-    return ", ".join(f"{name} {score(scores[name])}" for name in names)
+    return ", ".join(f"{name} {score(name, scores[name], scores)}" for name in names)
 
 
 def evaluation_line(when: str, task: Task, scores: Mapping[str, float], *, is_best: bool) -> str:
@@ -76,8 +93,8 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         print(f"  threshold {name}: {value:g}")
     if results["collapsed"]:
         print(
-            f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), or "
-            "a lower --learning_rate."
+            f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
+            "lower --learning_rate, or more --num_train_epochs."
         )
     for name, paths in results["files"].items():
         print(f"\n{name}:")
@@ -107,16 +124,19 @@ _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed
 def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The table of a sweep, its header first: a row for each configuration, the best first."""
     rows: list[tuple[str, ...]] = [_COLUMNS]
+    headline = results["headline"]
     for entry in results["configurations"]:
+        shown = {
+            name: "-" if entry[name] is None else score(headline, entry[name], entry["means"])
+            for name in ("mean", "std", "best")
+        }
         rows.append(
             (
                 str(entry["train_batch_size"]),
                 f"{entry['learning_rate']:g}",
                 str(entry["num_train_epochs"]),
                 str(entry["runs"]),
-                "-" if entry["mean"] is None else score(entry["mean"]),
-                "-" if entry["std"] is None else score(entry["std"]),
-                "-" if entry["best"] is None else score(entry["best"]),
+                *shown.values(),
                 "-" if entry["best_seed"] is None else str(entry["best_seed"]),
                 str(entry["collapsed"]),
             )

@@ -106,7 +106,7 @@ def train(
         "thresholds": thresholds,
         "collapsed": describe_collapse(
             state.curve,
-            constant=bool(deciding and deciding.constant),
+            constant=deciding.constant_means if deciding and deciding.constant else None,
             set_name=task.deciding_set,
         ),
         "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},

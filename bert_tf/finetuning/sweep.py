@@ -174,8 +174,8 @@ def _best(runs: Sequence[dict[str, Any]], material: Material) -> dict[str, Any] 
 def _say(run: dict[str, Any], material: Material) -> None:
     told = "no score"
     if run["scores"]:
-        value = _headline(run, _dev_set(material))
-        told = f"{run['headline']} {score(value)}"
+        scores, headline = run["scores"][_dev_set(material)], run["headline"]
+        told = f"{headline} {score(headline, scores[headline], scores)}"
     collapsed = f"; COLLAPSED: {run['collapsed']}" if run["collapsed"] else ""
     print(f"{run['name']}: {told}{collapsed}", flush=True)
 
@@ -238,7 +238,12 @@ def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, An
         scored = [run for run in members if run["scores"]]
         values = [_headline(run, dev_set) for run in scored]
         best = max(scored, key=lambda run: _headline(run, dev_set), default=None)
-        names = scored[0]["scores"][dev_set] if scored else ()
+        # A run that an earlier version finished may have fewer.
+        names = [
+            name
+            for name in (scored[0]["scores"][dev_set] if scored else ())
+            if all(name in run["scores"][dev_set] for run in scored)
+        ]
         entries.append(
             {
                 **dict(zip(_CONFIGURATION, configuration, strict=True)),

@@ -6,11 +6,13 @@ fine-tuning (``training``, ``run``, ``sweep``, ``results``) knows only what stan
 """
 
 import abc
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
@@ -75,6 +77,7 @@ class Evaluation:
         scores: by the metric's name; fractions of 1, or 0 to 100 where the official script says so.
         constant: whether every prediction was the same and should not have been: the run has
             collapsed.
+        constant_means: what ``constant`` says, in words.
         mistakes: the worst first, at most 50.
         confusion: (C, C) counts, row = expected, column = predicted; ``None`` without classes.
         thresholds: those of the scores, by name, such as SQuAD's ``null``: decided on this set, or
@@ -86,6 +89,57 @@ class Evaluation:
     mistakes: Sequence[Mistake] = ()
     confusion: Any = None
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    constant_means: str = "every prediction is the same"
+
+
+class TargetScale(NamedTuple):
+    """The scale of the numbers to learn: a regressor is trained on ``(number - mean) / std``.
+
+    Weights and learning rates are made for numbers near 0. A model in training holds the head that
+    answers in those; the head of the weights that are kept, ``kernel * std`` and
+    ``bias * std + mean``, answers in the numbers' own units, and is that of a plain regressor.
+    The default changes nothing, not even a rounding.
+    """
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    @contextlib.contextmanager
+    def folded(self, model: Any) -> Iterator[None]:
+        """Within it, a model in training answers in the numbers' own units."""
+        if self == TargetScale():
+            yield
+            return
+        head = model.regressor
+        kept = [variable.numpy() for variable in (head.kernel, head.bias)]
+        self._assign(head, self.std, self.mean)
+        try:
+            yield
+        finally:
+            head.kernel.assign(kept[0])
+            head.bias.assign(kept[1])
+
+    def unfold(self, model: Any) -> None:
+        """Makes of a regressor that answers in the numbers' own units one to train."""
+        if self != TargetScale():
+            self._assign(model.regressor, 1 / self.std, -self.mean / self.std)
+
+    @staticmethod
+    def _assign(head: Any, factor: float, shift: float) -> None:
+        kernel, bias = np.float64(head.kernel.numpy()), np.float64(head.bias.numpy())
+        head.kernel.assign(np.float32(kernel * factor))
+        head.bias.assign(np.float32(bias * factor + shift))
+
+    def scaled(self, batches: Any) -> Any:
+        """A dataset of features and numbers, (B,) float32, with the numbers to train on."""
+        if self == TargetScale():
+            return batches
+
+        def scale(rows: Any, numbers: Any) -> tuple[Any, Any]:
+            wide = tf.cast(numbers, tf.float64)
+            return rows, tf.cast((wide - self.mean) / self.std, tf.float32)
+
+        return batches.map(scale)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +172,7 @@ class Task(abc.ABC):
         dev_sets: the names of the labelled sets, which are evaluated on ("dev"; MNLI:
             "dev_matched", "dev_mismatched"; "test" where that has labels). () where there is none.
         test_sets: the names of the unlabelled sets to predict on; most often ().
+        target_scale: of the numbers to learn; the default where classes are learned.
     """
 
     name: str
@@ -128,6 +183,7 @@ class Task(abc.ABC):
     headline: str
     dev_sets: tuple[str, ...] = ()
     test_sets: tuple[str, ...] = ()
+    target_scale: TargetScale = TargetScale()
 
     @property
     def deciding_set(self) -> str | None:

@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.modeling.base import BertModel
 from bert_tf.tasks.examples import TextExample
 
-from .task import Evaluation, Mistake, worst_first
+from .task import Evaluation, Mistake, TargetScale, worst_first
 
 
 class Prediction(NamedTuple):
@@ -50,6 +50,10 @@ class TextKind(abc.ABC):
     @abc.abstractmethod
     def targets(self, items: Sequence[TextExample]) -> np.ndarray:
         """The labels, as ``classification_examples`` takes them."""
+
+    def target_scale(self, items: Sequence[TextExample]) -> TargetScale:
+        """The scale of the targets of examples to train on."""
+        return TargetScale()
 
     @abc.abstractmethod
     def compile_arguments(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from .data_sets import DataSets
 from .inference import batch_outputs
 from .number_kind import NumberKind
 from .prediction_files import Record, with_expected, write_records
-from .task import Evaluation, Inference, Task
+from .task import Evaluation, Inference, TargetScale, Task
 from .text_kinds import TextKind
 
 Kind = Literal["classification", "multilabel", "regression"]
@@ -80,6 +80,8 @@ class TextTask(Task):
         self.model_class = self._kind.model_class
         self.model_arguments = self._kind.model_arguments
         self.headline = self._kind.headline
+        if train is not None and train.items:
+            self.target_scale = self._kind.target_scale(train.items)
         self._class_weights = class_weights
         if class_weights is not None:
             _check_weights(name, kind, self.labels, class_weights)
@@ -104,6 +106,14 @@ class TextTask(Task):
             sample_weights=weights,
             max_seq_length=max_seq_length,
         )
+
+    def training_lines(self, examples: length_buckets.Examples) -> list[str]:
+        """Counts examples; of numbers, where they lie."""
+        lines = super().training_lines(examples)
+        if self.target_scale != TargetScale():
+            mean, std = self.target_scale
+            lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
+        return lines
 
     def compile_arguments(self) -> dict[str, Any]:
         """The kind's loss and metrics."""
@@ -185,7 +195,7 @@ def _make_kind(name: str, kind: str, labels: Sequence[str], glue: str | None) ->
     if kind == "multilabel":
         return ClassesKind(labels)
     if kind == "regression":
-        return NumberKind(glue)
+        return NumberKind()
     raise ValueError(
         f"{name}: kind is {kind!r}, expected classification, multilabel or regression."
     )

@@ -80,7 +80,10 @@ class Training:
             **{f"model/{seed.path}": seed for seed in seed_variables(model)},
             **{f"optimizer/{variable.path}": variable for variable in optimizer.variables},
         }
-        self.state = TrainingState(0, LossCurve(self.total_steps))
+        scale = task.target_scale
+        self.state = TrainingState(
+            0, LossCurve(self.total_steps), target_mean=scale.mean, target_std=scale.std
+        )
         self._recent: collections.deque[float] = collections.deque(maxlen=_SHOWN_STEPS)
         self._saved_step = -1
         self._saved_at = time.monotonic()
@@ -120,7 +123,7 @@ class Training:
             length_multiple=_LENGTH_MULTIPLE[device_type()],
         )
         self.model.fit(
-            batches,
+            self.state.target_scale.scaled(batches),
             initial_epoch=epoch,
             epochs=epoch + 1 if done else settings.num_train_epochs,
             steps_per_epoch=steps - done,
@@ -165,8 +168,14 @@ class Training:
         state = self.state
         deciding = self.task.deciding_set
         if deciding is None:
-            self._keep_weights()
+            with state.target_scale.folded(self.model):
+                self._keep_weights()
             return None
+        with state.target_scale.folded(self.model):
+            return self._evaluate(deciding)
+
+    def _evaluate(self, deciding: str) -> str:
+        state = self.state
         evaluation = self.task.evaluate(self.inference, deciding)
         scores = {name: float(score) for name, score in evaluation.scores.items()}
         headline = self.task.headline
@@ -215,7 +224,7 @@ class Training:
         loss = sum(losses) / len(losses)
         rate = float(self._schedule(self.state.step))
         figures = {"loss": loss, "learning_rate": rate}
-        shown = {"loss": f"{sum(self._recent) / len(self._recent):.3f}"}
+        shown = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
         if self.state.seconds:
             per_second = self.state.examples / self.state.seconds
             figures["examples_per_second"] = per_second
@@ -267,7 +276,10 @@ class _AfterEachStep(keras.callbacks.Callback):
         self._step_began = time.monotonic()
 
     def _report(self) -> None:
-        state, losses = self._training.state, [float(loss) for loss in self._losses]
+        state = self._training.state
+        # A squared error, where numbers are learned: in their own units, as the scores are.
+        unit = state.target_std**2
+        losses = [float(loss) * unit for loss in self._losses]
         for step, loss in enumerate(losses, start=state.step - len(losses)):
             state.curve.add(step, loss)
         self._training.report(self._progress, losses)

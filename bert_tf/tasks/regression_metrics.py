@@ -1,4 +1,4 @@
-"""Metrics of numbers: Pearson's and Spearman's correlation, in NumPy float64."""
+"""Metrics of numbers: Pearson's and Spearman's correlation and R squared, in NumPy float64."""
 
 from typing import Any
 
@@ -37,6 +37,22 @@ def spearman_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """
     true, predicted = _check_numbers(labels, predictions)
     return _correlation(_ranks(true), _ranks(predicted))
+
+
+def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """The share of the labels' variance that predictions explain, 1.0 at most.
+
+    Always to say the labels' mean gives 0.0, and what is worse than that a negative number. 0.0
+    where all labels are equal: the definition divides by zero there. Arguments and errors are those
+    of ``pearson_correlation``.
+
+    >>> r2_score([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
+    0.5
+    """
+    true, predicted = _check_numbers(labels, predictions)
+    if np.ptp(true) == 0:
+        return 0.0
+    return float(1 - ((true - predicted) ** 2).sum() / ((true - true.mean()) ** 2).sum())
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -45,11 +45,9 @@ def test_a_loss_that_is_no_number():
 
 def test_collapses_are_named():
     flat, falling = curve([1.0] * 50), curve([1.0 / step for step in range(1, 51)])
-    assert describe_collapse(falling, constant=False, set_name="dev") is None
-    assert describe_collapse(falling, constant=True, set_name="dev") == (
-        "every prediction on dev is the same"
-    )
-    assert describe_collapse(flat, constant=True, set_name="dev") == (
-        "every prediction on dev is the same and the training loss did not fall "
-        "(from 1.000 to 1.000)"
+    assert describe_collapse(falling, constant=None, set_name="dev") is None
+    same = "every prediction is the same"
+    assert describe_collapse(falling, constant=same, set_name="dev") == f"on dev {same}"
+    assert describe_collapse(flat, constant=same, set_name="dev") == (
+        f"on dev {same} and the training loss did not fall (from 1.000 to 1.000)"
     )

@@ -45,10 +45,16 @@ def test_numbers_are_scored_by_hand(tmp_path):
     assert task.labels == () and task.model_class is BertRegressor
     model = by_first_word({"a0": 1.0, "a1": 4.0, "a2": 3.0})
     found = task.evaluate(inference(model), "dev")
-    assert list(found.scores) == ["pearson", "spearman", "mean_squared_error"]
+    assert list(found.scores) == [
+        "pearson", "spearman", "mean_squared_error", "root_mean_squared_error",
+        "mean_absolute_error", "r2",
+    ]  # fmt: skip
     assert found.scores["pearson"] == pytest.approx(np.corrcoef([1, 2, 3.5], [1, 4, 3])[0, 1])
     assert found.scores["spearman"] == pytest.approx(0.5)
     assert found.scores["mean_squared_error"] == pytest.approx((0 + 4 + 0.25) / 3)
+    assert found.scores["root_mean_squared_error"] == pytest.approx(4.25**0.5 / 3**0.5)
+    assert found.scores["mean_absolute_error"] == pytest.approx(2.5 / 3)
+    assert found.scores["r2"] == pytest.approx(1 - 4.25 / np.var([1, 2, 3.5]) / 3)
     assert [(m.id, m.expected, m.predicted, m.loss) for m in found.mistakes] == [
         ("id1", "2", "4", 4.0),
         ("id2", "3.5", "3", 0.25),

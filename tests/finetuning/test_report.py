@@ -71,7 +71,7 @@ def test_the_page_shows_everything_and_runs_nothing(tmp_path):
     page = _Page(content)
     assert "script" not in page.tags and page.links == []
     for shown in (
-        f"dev of {BAD}", "macro f1", "0.500", "92.25", "null", "-1.25", "7 of 8 right (87.5%)",
+        f"dev of {BAD}", "macro f1", "0.50", "92.25", "null", "-1.25", "7 of 8 right (87.5%)",
         f"A text {BAD}\nand its pair", "loss 3.25 · id 7", "id <9>", "2 errors, the greatest",
         "word " * 400,
     ):  # fmt: skip

@@ -34,7 +34,8 @@ def test_the_data_in_words():
     numbers = examples_of([TextExample("0", "a0", None, 1.5)])
     task = TextTask("own", numbers, {}, {}, kind="regression")
     assert data_lines(task, task.training_examples(TOKENIZER, 5)) == [
-        "Task: own, 1 examples to train on; evaluated on: nothing."
+        "Task: own, 1 examples to train on; evaluated on: nothing.",
+        "The numbers to learn: mean 1.5, standard deviation 1.",
     ]
 
 
@@ -68,9 +69,9 @@ def test_an_export_is_shown_with_what_comes_next(capsys):
 
 def test_a_collapse_is_named(capsys):
     show(
-        results(collapsed="every prediction on dev is the same", examples_per_second=None),
+        results(collapsed="on dev every prediction is the same", examples_per_second=None),
         FineTuningDirectory("run"),
     )
     printed = capsys.readouterr().out
-    assert "COLLAPSED: every prediction on dev is the same. Try another --seed" in printed
+    assert "COLLAPSED: on dev every prediction is the same. Try another --seed" in printed
     assert printed.startswith("Trained 1,200 steps; the weights")

@@ -154,7 +154,7 @@ def test_glues_numbers(tmp_path):
     task = TextTask("STS-B", None, {"dev": data}, {"test": data}, kind="regression", glue="STS-B")
     assert task.headline == "spearman"
     model = by_first_word({"a0": -1.0, "a1": 2.5, "a2": 7.0})
-    assert list(task.evaluate(inference(model), "dev").scores) == ["pearson", "spearman"]
+    assert list(task.evaluate(inference(model), "dev").scores)[:2] == ["pearson", "spearman"]
     task.write_predictions(inference(model), "test", str(tmp_path), {})
     assert (tmp_path / "STS-B.tsv").read_text().split()[2:] == [
         "id0", "0.000", "id1", "2.500", "id2", "5.000"

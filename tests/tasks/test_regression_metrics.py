@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.tasks.regression_metrics import pearson_correlation, spearman_correlation
+from bert_tf.tasks.regression_metrics import pearson_correlation, r2_score, spearman_correlation
 
 
 def _pearson(x, y):
@@ -38,6 +38,13 @@ def test_literals():
     assert spearman_correlation(x, y) == pytest.approx(8 / math.sqrt(95))
     assert pearson_correlation(x, [-3 * value for value in x]) == pytest.approx(-1.0)
     assert spearman_correlation(x, [math.exp(-value) for value in x]) == pytest.approx(-1.0)
+
+
+def test_explained_variance():
+    assert r2_score([1.0, 2.0, 3.0, 6.0], [2.0, 2.0, 2.0, 2.0]) == pytest.approx(-4 / 14)
+    assert r2_score([1.0, 3.0], [2.0, 2.0]) == 0.0
+    assert r2_score([1.0, 3.0], [1.0, 3.0]) == 1.0
+    assert r2_score([5.0, 5.0], [5.0, 5.0]) == 0.0
 
 
 @pytest.mark.parametrize("seed", range(3))

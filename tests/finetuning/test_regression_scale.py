@@ -1,0 +1,194 @@
+"""Numbers of any scale are learned as those near 0 are, and what is kept answers in their units."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.finetuning import training
+from bert_tf.finetuning.model import build_model, open_start
+from bert_tf.finetuning.number_kind import NumberKind
+from bert_tf.finetuning.prediction import predict_file
+from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
+from bert_tf.finetuning.task import TargetScale
+from bert_tf.finetuning.text_tasks import TextTask
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.modeling.classifier import BertRegressor
+from bert_tf.saved_models.weight_storage import StoredWeights
+from bert_tf.tasks.examples import TextExample
+from bert_tf.training import checkpoints
+
+from .small_runs import (
+    TINY,
+    assert_bit_equal,
+    assert_ends_as,
+    results_of,
+    saved,
+    sentences,
+    settings,
+    write_table,
+)
+from .small_tasks import examples_of
+from .test_training import stop_at
+
+# What the numbers of good and of bad films are.
+NUMBERS = {"near 0": (1, -1), "1,000": (1010, 990), "0.001": (0.0011, 0.0009)}
+
+BRIEF = {"count": 100, "train_batch_size": 20, "num_train_epochs": 1, "eval_steps": 2}
+
+
+def regression(inputs, folder, numbers, count=600, **changes):
+    """The settings of a run on sentences in which a word decides the number."""
+    for name, size, seed in (("train", count, 0), ("dev", 60, 1)):
+        rows = [(text, numbers[label == "neg"]) for text, label in sentences(size, seed)]
+        write_table(folder / f"{name}.tsv", rows)
+    flags = {
+        "task": "regression",
+        "train_file": folder / "train.tsv",
+        "dev_file": folder / "dev.tsv",
+        "train_batch_size": 16,
+        "learning_rate": 5e-3,
+        "num_train_epochs": 3,
+        **changes,
+    }
+    return settings(inputs, folder / "run", **flags)
+
+
+def reloaded(folder):
+    """What the kept weights say of the dev set, and its numbers."""
+    model = bert_tf.load(str(folder / "run"))
+    rows = [line.split("\t") for line in (folder / "dev.tsv").read_text().splitlines()[1:]]
+    outputs = model(model.preprocessor([text for text, _ in rows]), training=False)
+    return outputs.numpy(), np.array([float(number) for _, number in rows])
+
+
+def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
+    run(regression(inputs, tmp_path, (90, 70)))
+    printed = capsys.readouterr().out
+    assert "The numbers to learn: mean 79.5" in printed and "COLLAPSED" not in printed
+    scores = results_of(tmp_path / "run")["scores"]["dev"]
+    assert scores["pearson"] > 0.99 and scores["r2"] > 0.9
+    predicted, true = reloaded(tmp_path)
+    assert np.sqrt(np.mean((predicted - true) ** 2)) == pytest.approx(
+        scores["root_mean_squared_error"], rel=1e-4
+    )
+    predict_file(str(tmp_path / "run"), str(tmp_path / "dev.tsv"), str(tmp_path / "out.tsv"))
+    written = [line.split("\t")[1] for line in (tmp_path / "out.tsv").read_text().splitlines()[1:]]
+    np.testing.assert_allclose([float(number) for number in written], predicted, rtol=1e-4)
+    # The loss is in the units of the scores: it begins at the variance.
+    curve = checkpoints.find_latest(str(tmp_path / "run" / "last")).extra["curve"]
+    assert curve["sums"][0] / curve["counts"][0] == pytest.approx(100, rel=0.2)
+
+
+@pytest.mark.slow
+def test_every_scale_is_learned_alike(inputs, tmp_path):
+    found = {}
+    for name, numbers in NUMBERS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        run(regression(inputs, folder, numbers, export=name == "1,000"))
+        found[name] = np.corrcoef(*reloaded(folder))[0, 1]
+    assert found["near 0"] > 0.99
+    np.testing.assert_allclose([*found.values()], found["near 0"], atol=0.001)
+    exported = tf.saved_model.load(str(tmp_path / "1,000" / "run" / "export" / "1"))
+    texts = [line.split("\t")[0] for line in (folder / "dev.tsv").read_text().splitlines()[1:]]
+    answer = exported.signatures["serving_default"](text=tf.constant(texts))["value"]
+    np.testing.assert_allclose(answer, reloaded(tmp_path / "1,000")[0], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_interrupted_ends_as_one_that_is_not(inputs, tmp_path, monkeypatch):
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    run(regression(inputs, tmp_path / "whole", (90, 70), **BRIEF))
+    stop_at(monkeypatch, 3)
+    stopped = regression(inputs, tmp_path / "stopped", (90, 70), **BRIEF)
+    with pytest.raises(KeyboardInterrupt):
+        run(stopped)
+    run(stopped)
+    assert_ends_as(tmp_path / "whole" / "run", tmp_path / "stopped" / "run")
+
+
+@pytest.mark.slow
+def test_a_run_of_an_earlier_version_goes_on_as_it_began(inputs, tmp_path, monkeypatch):
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(NumberKind, "target_scale", lambda self, items: TargetScale())
+        run(regression(inputs, tmp_path / "whole", (90, 70), **BRIEF))
+        with monkeypatch.context() as stops:
+            stop_at(stops, 3)
+            stopped = regression(inputs, tmp_path / "stopped", (90, 70), **BRIEF)
+            with pytest.raises(KeyboardInterrupt):
+                run(stopped)
+    (state,) = (tmp_path / "stopped" / "run" / "last").glob("step-*/manifest.json")
+    values = json.loads(state.read_text())
+    assert values["extra"].pop("target_mean") == 0 and values["extra"].pop("target_std") == 1
+    state.write_text(json.dumps(values))
+    run(stopped)
+    for kept in ("last", "checkpoints"):
+        assert_bit_equal(
+            saved(tmp_path / "stopped/run" / kept), saved(tmp_path / "whole/run" / kept)
+        )
+
+
+def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
+    keras.utils.set_random_seed(3)
+    source = BertRegressor(TINY)
+    source.regressor.bias.assign([75.0])
+    folder = tmp_path / "source.keras"
+    source.save(folder)
+    flags = regression(inputs, tmp_path, (90, 70))
+    items = [TextExample(str(number), "good", None, number) for number in (70.0, 90.0)]
+    task = TextTask("own", examples_of(items), {}, {}, kind="regression")
+    start = open_start(flags, FineTuningDirectory(flags.model_dir))
+    start = start._replace(checkpoint=open_checkpoint(str(folder)))
+    model, sentences = build_model(flags, task, start)
+    assert not any("new" in sentence for sentence in sentences)
+    ids = keras.ops.ones((2, 5), "int32")
+    rows = {"input_word_ids": ids, "input_mask": ids, "input_type_ids": 0 * ids}
+    expected = source(rows).numpy()
+    np.testing.assert_allclose(model(rows), (expected - 80) / 10, rtol=1e-4)
+    before = model.regressor.kernel.numpy()
+    with task.target_scale.folded(model):
+        np.testing.assert_allclose(model(rows), expected, rtol=1e-5)
+    np.testing.assert_array_equal(model.regressor.kernel, before)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "scale"),
+    [([70, 90], (80, 10)), ([5, 5], (5, 1)), ([1e-42, 0], (0, 1)), ([0.1] * 7, (0.1, 1))],
+)
+def test_the_scale_of_numbers(numbers, scale):
+    items = [TextExample("0", "good", None, number) for number in numbers]
+    found = TextTask("own", examples_of(items), {}, {}, kind="regression").target_scale
+    np.testing.assert_allclose(found, scale, rtol=1e-6, atol=1e-40)
+
+
+def test_numbers_that_no_float32_is():
+    items = [TextExample("a", "good", None, 1e39)]
+    with pytest.raises(ValueError, match="own, train: the example a has the label 1e.39: expected"):
+        TextTask("own", examples_of(items), {}, {}, kind="regression")
+
+
+def test_a_large_scale_is_answered_in_float32_and_stored_so():
+    model = BertRegressor(TINY, dtype="mixed_bfloat16")
+    model.regressor.kernel.assign(model.regressor.kernel * 1e7)
+    model.regressor.bias.assign([1001.0])
+    ids = keras.ops.ones((1, 5), "int32")
+    rows = {"input_word_ids": ids, "input_mask": ids, "input_type_ids": 0 * ids}
+    pooled = model.encoder(rows)["pooled_output"].numpy().astype(np.float32)
+    expected = pooled @ model.regressor.kernel.numpy() + 1001
+    np.testing.assert_allclose(model(rows), expected[:, 0], rtol=1e-6)
+    stored = StoredWeights(model, "float16").read(model.regressor.kernel, "float32")
+    np.testing.assert_array_equal(stored, model.regressor.kernel)
+
+
+def test_the_state_keeps_the_scale():
+    state = training.TrainingState(0, training.LossCurve(10), target_mean=0.1, target_std=1 / 3)
+    again = training.TrainingState.from_dict(json.loads(json.dumps(state.to_dict())))
+    assert again.target_scale == (0.1, 1 / 3)
