@@ -1,17 +1,15 @@
 """TensorFlow's tensor bundles (``.index`` and ``.data-...`` files), read and written by tensor."""
 
 import os
-import re
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.training import bundle_reader
+
 from . import in_place
 from .checkpoint import StoredTensor
-
-_INDEX = ".index"
 
 
 def find_prefix(path: str, preferred: str = "") -> str | None:
@@ -27,12 +25,14 @@ def find_prefix(path: str, preferred: str = "") -> str | None:
     Raises:
         ValueError: the directory holds several, and nothing says which.
     """
-    if tf.io.gfile.exists(path + _INDEX):
+    if tf.io.gfile.exists(path + bundle_reader.INDEX):
         return path
     if not tf.io.gfile.isdir(path):
         return None
     names = sorted(
-        name.removesuffix(_INDEX) for name in tf.io.gfile.listdir(path) if name.endswith(_INDEX)
+        name.removesuffix(bundle_reader.INDEX)
+        for name in tf.io.gfile.listdir(path)
+        if name.endswith(bundle_reader.INDEX)
     )
     if len(names) > 1:
         state = tf.train.get_checkpoint_state(path)
@@ -47,33 +47,8 @@ def find_prefix(path: str, preferred: str = "") -> str | None:
     return os.path.join(path, names[0]) if names else None
 
 
-class Bundle:
-    """A bundle opened for reading.
-
-    Args:
-        prefix: the path up to ``.index``.
-
-    Attributes:
-        prefix: as given.
-        shapes: every tensor's shape, by name.
-
-    Raises:
-        ValueError: the bundle is damaged, or a part of it is missing.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        try:
-            reader: Any = tf.train.load_checkpoint(prefix)
-        except (tf.errors.OpError, ValueError) as error:
-            raise ValueError(
-                f"{prefix}{_INDEX} is not a TensorFlow checkpoint that can be read: "
-                f"{_first_line(error)}."
-            ) from error
-        self.shapes = {
-            name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()
-        }
-        self._dtypes = reader.get_variable_to_dtype_map()
+class Bundle(bundle_reader.Bundle):
+    """A bundle opened for reading, whose tensors go into a ``Checkpoint``."""
 
     def tensor(self, name: str, columns: tuple[int, int] | None = None) -> StoredTensor:
         """A tensor, or some of its columns.
@@ -85,27 +60,10 @@ class Bundle:
         shape = self.shapes[name]
         if columns:
             shape = (*shape[:-1], columns[1])
-        dtype = self._dtypes[name].name
-        return StoredTensor((name,), shape, dtype, lambda: self._read(name, columns))
+        return StoredTensor((name,), shape, self.dtypes[name], lambda: self._columns(name, columns))
 
-    def _read(self, name: str, columns: tuple[int, int] | None) -> np.ndarray:
-        try:
-            with tf.device("CPU:0"):
-                (value,) = tf.raw_ops.RestoreV2(
-                    prefix=self.prefix,
-                    tensor_names=[name],
-                    # TensorFlow reads no slices of float16.
-                    shape_and_slices=[""],
-                    dtypes=[self._dtypes[name]],
-                )
-        except tf.errors.OpError as error:
-            raise ValueError(
-                f"{self.prefix}: {name} cannot be read, the checkpoint's data file is damaged or "
-                f"cut off: {_first_line(error)}."
-            ) from error
-        # value.numpy() copies, which matters for the large ones: those of plain floats.
-        plain = value.dtype in (tf.float16, tf.float32, tf.float64)
-        array: Any = np.asarray(memoryview(value)) if plain else value.numpy()
+    def _columns(self, name: str, columns: tuple[int, int] | None) -> np.ndarray:
+        array = self.read(name)
         return array[..., columns[0] : sum(columns)] if columns else array
 
 
@@ -127,9 +85,3 @@ def write(prefix: str, tensors: Iterable[tuple[str, StoredTensor]]) -> None:
             shape_and_slices=[""] * len(names),
             tensors=values,
         )
-
-
-def _first_line(error: Exception) -> str:
-    text = str(getattr(error, "message", None) or error).strip().split("\n")[0]
-    # Without the names of the graph's nodes.
-    return re.sub(r"\{\{.*?\}\} ?| ?\[Op:.*", "", text).rstrip(".")

@@ -50,8 +50,8 @@ def read_variables(bundle: bundles.Bundle) -> list[Variable]:
     """
     graph: Any = TrackableObjectGraph()
     try:
-        graph.ParseFromString(bundle.tensor(KEY).read())
-    except (DecodeError, TypeError) as error:
+        graph.ParseFromString(bundle.read_string(KEY))
+    except DecodeError as error:
         raise ValueError(
             f"{bundle.prefix}: {KEY} is no object graph, the checkpoint is damaged ({error})."
         ) from error

@@ -15,6 +15,7 @@ import tensorflow as tf
 from bert_tf.untrusted import reason
 
 from . import checkpoint_files
+from .bundle_reader import Bundle
 
 _DIRECTORY = re.compile(r"step-(\d{8,})/?")
 
@@ -114,10 +115,10 @@ def restore_latest(
     found = find_latest(directory)
     if found is None:
         return None
-    reader = tf.train.load_checkpoint(os.path.join(found.path, checkpoint_files.BUNDLE))
-    _check_agreement(found.path, reader, variables, prefix)
+    bundle = Bundle(os.path.join(found.path, checkpoint_files.BUNDLE))
+    _check_agreement(found.path, bundle, variables, prefix)
     for name, variable in variables.items():
-        variable.assign(reader.get_tensor(name))
+        variable.assign(bundle.read(name))
     return found
 
 
@@ -184,12 +185,11 @@ def _is_intact(path: str) -> bool:
 
 
 def _check_agreement(
-    path: str, reader: Any, variables: Mapping[str, keras.Variable], prefix: str
+    path: str, bundle: Bundle, variables: Mapping[str, keras.Variable], prefix: str
 ) -> None:
-    dtypes = reader.get_variable_to_dtype_map()
     saved = {
-        name: (tuple(shape), dtypes[name].name)
-        for name, shape in reader.get_variable_to_shape_map().items()
+        name: (shape, bundle.dtypes[name])
+        for name, shape in bundle.shapes.items()
         if name.startswith(prefix)
     }
     wanted = {

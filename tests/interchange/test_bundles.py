@@ -1,14 +1,20 @@
 """TensorFlow's tensor bundles: found, read by tensor and by columns, written."""
 
 import os
+import pathlib
+import random
 import re
 
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleHeaderProto
 
 from bert_tf.interchange import bundles
+from bert_tf.training import bundle_reader
+from tests.interchange.small_bundles import HEADER, entry, make_table, varint, write_index
 from tests.interchange.small_checkpoints import stored
 
 ARRAYS = {
@@ -113,19 +119,18 @@ def test_data_cut_off(prefix):
     data = prefix + ".data-00000-of-00001"
     with open(data, "rb+") as file:
         file.truncate(os.path.getsize(data) // 2)
-    bundle = bundles.Bundle(prefix)
     unreadable = (
-        r"bert_model\.ckpt: .+ cannot be read, the checkpoint's data file is damaged or cut"
+        r"bert_model\.ckpt: .+ cannot be read, the checkpoint's data file is damaged or cut off: "
+        r"it ends at \d+ of the 31 bytes of .+/bert_model\.ckpt\.data-00000-of-00001\."
     )
     with pytest.raises(ValueError, match=unreadable):
-        for name in ARRAYS:
-            bundle.tensor(name).read()
+        bundles.Bundle(prefix)
 
 
 def test_data_that_is_not_there(prefix):
     os.remove(prefix + ".data-00000-of-00001")
-    with pytest.raises(ValueError, match=r"half cannot be read, .* No such file"):
-        bundles.Bundle(prefix).tensor("half").read()
+    with pytest.raises(ValueError, match=r"a/kernel cannot be read, .* No such file"):
+        bundles.Bundle(prefix)
 
 
 def test_data_with_a_bit_turned(prefix):
@@ -138,3 +143,191 @@ def test_data_with_a_bit_turned(prefix):
     with pytest.raises(ValueError, match=r"a/kernel cannot be read.*[Cc]hecksum") as caught:
         bundles.Bundle(prefix).tensor("a/kernel").read()
     assert not re.search(r"\n", str(caught.value))
+
+
+def test_an_index_that_changed_is_not_read(prefix):
+    bundle = bundles.Bundle(prefix)
+    os.utime(prefix + ".index", ns=(0, 0))
+    with pytest.raises(
+        ValueError, match=r"ckpt\.index has changed since it was opened: open it ag"
+    ):
+        bundle.read("half")
+
+
+# === What a stranger may write ===
+
+
+def test_an_index_of_several_blocks(tmp_path):
+    names = [f"layer_{number}/{'long' * 500}" for number in range(300)]
+    bundles.write(
+        str(tmp_path / "a"),
+        [(name, stored("x", np.int32([number]))) for number, name in enumerate(names)],
+    )
+    bundle = bundles.Bundle(str(tmp_path / "a"))
+    assert bundle.shapes == dict.fromkeys(sorted(names), (1,))
+    assert [bundle.read(names[number]).tolist() for number in (0, 150, 299)] == [
+        [0],
+        [150],
+        [299],
+    ]
+
+
+# Where what TensorFlow did with such an entry is not said, it read it or gave an error.
+HOSTILE = {
+    "no entry": (b"\xff\xff\xff", "what it says of x is not what TensorFlow writes"),  # aborted
+    "type 0": (entry(dtype=0), "x is of the unknown type 0"),
+    "type -1": (entry(dtype=-1), "x is of the unknown type -1"),
+    "type 9999": (entry(dtype=9999), "x is of the unknown type 9999"),
+    "dimension -1": (entry(shape=(-1,)), r"x has the shape \(-1,\)"),  # aborted
+    "dimension -5": (entry(shape=(2, -5)), r"x has the shape \(2, -5\)"),  # aborted
+    "too many": (
+        entry(shape=(1 << 62, 4)),
+        r"x has the shape \(4611686018427387904, 4\)",
+    ),  # aborted
+    "rank 300": (entry(shape=[1] * 300), "x has 300 dimensions"),  # aborted
+    "slices": (entry(slices=2), "x is a partitioned variable: save it whole"),  # aborted
+    "bytes": (entry(size=12), r"x is float32 \(2,\), and has 12 bytes"),
+    "no bytes": (entry(size=-8), r"x is float32 \(2,\), and has -8 bytes"),
+    "before the file": (entry(offset=-8), "x has the 8 bytes from -8"),
+    "of another file": (entry(shard=1), "x lies in the data file 1 of 1"),
+    "of no file": (entry(shard=-1), "x lies in the data file -1 of 1"),
+    "a string without end": (entry(7, (), size=1 << 60), "x has the 1,152,921,504,606,846,976 b"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_tensorflow_never_says_of_a_tensor_is_refused(tmp_path, case):
+    value, sentence = HOSTILE[case]
+    prefix = write_index(tmp_path / "a", [(b"x", value)])
+    with pytest.raises(ValueError, match=rf"a(\.index is not a Tens.*)?: {sentence}"):
+        bundles.Bundle(prefix)
+
+
+@pytest.mark.parametrize(
+    "entries, sentence",
+    [
+        ([(b"x", entry()), (b"x", entry(offset=8))], "names are not in ascending order"),
+        ([(b"y", entry()), (b"x", entry(offset=8))], "names are not in ascending order"),
+        ([(b"\x7fx", entry())], "a block's names are not those of the table's index"),
+        ([(b"\0x", entry())], "it holds a partitioned variable: save the variable whole"),
+        ([(b"x\xc3", entry())], "a tensor's name is not UTF-8"),
+    ],
+)
+def test_names_that_tensorflow_does_not_write(tmp_path, entries, sentence):
+    prefix = write_index(tmp_path / "a", entries)
+    with pytest.raises(ValueError, match=rf"a\.index is not a TensorFlow checkpoint .*{sentence}"):
+        bundles.Bundle(prefix)
+
+
+@pytest.mark.parametrize(
+    "table, sentence",
+    [
+        ({"compression": 1}, "it is compressed"),
+        ({"restarts": ()}, "has 0 restarts"),
+        ({"restarts": (1,)}, "restarts are not where its entries are"),
+        ({"restarts": (0, 3)}, "restarts are not where its entries are"),
+        ({"limit": b""}, "a block's names are not those of the table's index"),
+        ({"header": b"\xff"}, "what it says of the header is not"),
+        ({"header": BundleHeaderProto(endianness=1)}, "its numbers are big-endian"),
+        ({"header": BundleHeaderProto(version={"min_consumer": 2})}, "its version is 2, expected"),
+    ],
+)
+def test_tables_that_tensorflow_does_not_write(tmp_path, table, sentence):
+    prefix = write_index(tmp_path / "a", [(b"x", entry())], **table)
+    with pytest.raises(ValueError, match=rf"a\.index is not a TensorFlow checkpoint .*{sentence}"):
+        bundles.Bundle(prefix)
+
+
+def test_an_index_without_a_header(tmp_path):
+    (tmp_path / "a.index").write_bytes(make_table([(b"x", entry())]))
+    with pytest.raises(ValueError, match=r"a\.index is not a TensorFlow .*it has no header"):
+        bundles.Bundle(str(tmp_path / "a"))
+
+
+def test_two_tensors_in_one_place_are_refused(tmp_path):
+    """A small file would make a model of any size."""
+    prefix = write_index(tmp_path / "a", [(b"x", entry()), (b"y", entry(offset=4))])
+    with pytest.raises(ValueError, match=r"a: y cannot be read, .*it begins at 4, within another"):
+        bundles.Bundle(prefix)
+
+
+def test_an_index_beyond_any_models_size(tmp_path):
+    with open(tmp_path / "a.index", "wb") as file:
+        file.truncate((16 << 20) + 1)
+    with pytest.raises(ValueError, match=r"it has 16,777,217 bytes, expected .*16,777,216 at most"):
+        bundles.Bundle(str(tmp_path / "a"))
+
+
+def test_more_tensors_than_any_model_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle_reader, "_MAX_TENSORS", 1)
+    prefix = write_index(tmp_path / "a", [(b"x", entry()), (b"y", entry(offset=8))])
+    with pytest.raises(ValueError, match=r"a\.index is not .*it names more than 1 tensors\."):
+        bundles.Bundle(prefix)
+
+
+STRINGS = {
+    "2^60 bytes": varint(1 << 60) + bytes(4),  # ended the process
+    "10^11 bytes": varint(10**11) + bytes(4),  # ended the process
+    "no end": b"\xff" * 14,
+    "a byte too many": varint(2) + bytes(4) + b"ab\0",
+    "another checksum": varint(2) + bytes(4) + b"ab",
+}
+
+
+@pytest.mark.parametrize("case", STRINGS)
+def test_strings_that_tensorflow_does_not_write(tmp_path, case):
+    content = STRINGS[case]
+    given = entry(types_pb2.DT_STRING, (), size=len(content))
+    bundle = bundles.Bundle(write_index(tmp_path / "a", [(b"x", given)], data=content))
+    with pytest.raises(
+        ValueError, match=r"a: x cannot be read, the checkpoint's data file is dama"
+    ):
+        bundle.read_string("x")
+
+
+def test_numbers_are_no_strings_and_strings_no_numbers(tmp_path):
+    given = [(b"x", entry(types_pb2.DT_STRING, (2,))), (b"y", entry(offset=8))]
+    bundle = bundles.Bundle(write_index(tmp_path / "a", given))
+    with pytest.raises(ValueError, match=r"a: x is string \(2,\), expected one string\."):
+        bundle.read_string("x")
+    with pytest.raises(ValueError, match=r"a: y is float32 \(2,\), expected one string\."):
+        bundle.read_string("y")
+    with pytest.raises(ValueError, match=r"a: x is string, expected a tensor of numbers\."):
+        bundle.read("x")
+
+
+@pytest.mark.parametrize("checksums", ["valid", "left"])
+def test_damage_anywhere_gives_a_sentence_or_an_array(tmp_path, checksums):
+    random_ = random.Random(0)
+    sizes = (("a", 8), ("b", 16), ("c", 4))
+    items = [(name.encode(), entry(shape=(size // 4,), size=size)) for name, size in sizes]
+    items = [(b"", HEADER.SerializeToString()), *((k, v.SerializeToString()) for k, v in items)]
+    prefix = write_index(tmp_path / "x", items[1:], data=bytes(64))
+    index = pathlib.Path(prefix + ".index")
+    refused = 0
+    for _ in range(300):
+        if checksums == "valid":
+            number = random_.randrange(len(items))
+            key, value = items[number]
+            whole = key + value
+            damaged = _damage(whole, random_)
+            damaged_items = [*items]
+            damaged_items[number] = (damaged[: len(key)], damaged[len(key) :])
+            index.write_bytes(make_table(damaged_items))
+        else:
+            index.write_bytes(_damage(make_table(items), random_))
+        try:
+            bundle = bundles.Bundle(prefix)
+            for name, dtype in bundle.dtypes.items():
+                bundle.read_string(name) if dtype == "string" else bundle.read(name)
+        except ValueError as error:
+            refused += 1
+            assert prefix in str(error)
+    assert refused > 200
+
+
+def _damage(content, random_):
+    damaged = bytearray(content)
+    for _ in range(random_.randrange(1, 3)):
+        damaged[random_.randrange(len(damaged))] ^= random_.randrange(1, 256)
+    return bytes(damaged)

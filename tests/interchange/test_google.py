@@ -122,12 +122,18 @@ def test_the_released_names_and_shapes(data_dir, tmp_path):
     assert set(reader.get_variable_to_dtype_map().values()) == {tf.float32}
 
 
-def test_a_released_file_without_its_data(data_dir):
+def test_a_released_index(data_dir, tmp_path):
     folder = data_dir / "checkpoints" / "chinese_L-12_H-768_A-12_names_only"
-    assert google.is_checkpoint(str(folder))
-    checkpoint = google.open_checkpoint(str(folder))
+    with pytest.raises(ValueError, match=r"beta cannot be read, .*; No such file or directory\."):
+        google.is_checkpoint(str(folder))
+    for name in ("bert_config.json", "bert_model.ckpt.index"):
+        shutil.copyfile(folder / name, tmp_path / name)
+    with open(tmp_path / "bert_model.ckpt.data-00000-of-00001", "wb") as file:
+        file.truncate(500_000_000)  # a hole
+    assert google.is_checkpoint(str(tmp_path))
+    checkpoint = google.open_checkpoint(str(tmp_path))
     assert checkpoint.unused == () and len(checkpoint.tensors) == 206
-    with pytest.raises(ValueError, match=r"word_embeddings cannot be read, .*; No such file or"):
+    with pytest.raises(ValueError, match=r"word_embeddings cannot be read, .*[Cc]hecksum"):
         checkpoint.tensors["embeddings/word_embeddings"].read()
 
 

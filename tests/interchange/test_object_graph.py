@@ -88,7 +88,8 @@ def test_a_graph_of_numbers_is_refused(tmp_path):
     )
     bundle = bundles.Bundle(prefix)
     with pytest.raises(
-        ValueError, match=r"second: _CHECKPOINTABLE_OBJECT_GRAPH is no object graph"
+        ValueError,
+        match=r"second: _CHECKPOINTABLE_OBJECT_GRAPH is float32 \(3,\), expected one str",
     ):
         object_graph.read_variables(bundle)
 
