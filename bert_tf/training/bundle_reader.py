@@ -12,7 +12,6 @@ tensor's name. Source: google/leveldb ``doc/table_format.md``; tensorflow
 """
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +20,8 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
+
+from bert_tf.untrusted import one_line, quote, reason
 
 INDEX = ".index"
 _VERSION = 1
@@ -75,7 +76,7 @@ class Bundle:
         except (tf.errors.OpError, _DamageError) as error:
             raise ValueError(
                 f"{prefix}{INDEX} is not a TensorFlow checkpoint that can be read: "
-                f"{_first_line(error)}."
+                f"{reason(error).rstrip('.')}."
             ) from error
 
     def read(self, name: str) -> np.ndarray:
@@ -86,7 +87,8 @@ class Bundle:
         """
         if self._entries[name].dtype not in _NUMBERS:
             raise ValueError(
-                f"{self.prefix}: {name} is {self.dtypes[name]}, expected a tensor of numbers."
+                f"{self.prefix}: {one_line(name)} is {self.dtypes[name]}, expected a tensor of "
+                "numbers."
             )
         value = self._restore(name)
         # value.numpy() copies, which matters for the large ones: those of plain floats.
@@ -104,8 +106,8 @@ class Bundle:
         size = entry.size
         if (entry.dtype, self.shapes[name]) != (types_pb2.DT_STRING, ()):
             raise ValueError(
-                f"{self.prefix}: {name} is {self.dtypes[name]} {self.shapes[name]}, expected one "
-                "string."
+                f"{self.prefix}: {one_line(name)} is {self.dtypes[name]} {self.shapes[name]}, "
+                "expected one string."
             )
         # The string's length, four bytes of checksum, the string.
         try:
@@ -151,7 +153,9 @@ class Bundle:
         last, end, length = -1, 0, 0
         for shard, offset, size, name in places:
             if not 0 <= shard < self._shards:
-                raise _DamageError(f"{name} lies in the data file {shard} of {self._shards}")
+                raise _DamageError(
+                    f"{one_line(name)} lies in the data file {shard} of {self._shards}"
+                )
             try:
                 if shard != last:
                     last, end, length = shard, 0, tf.io.gfile.stat(self._data_path(shard)).length
@@ -191,15 +195,9 @@ class Bundle:
 
     def _unreadable(self, name: str, error: Exception) -> ValueError:
         return ValueError(
-            f"{self.prefix}: {name} cannot be read, the checkpoint's data file is damaged or cut "
-            f"off: {_first_line(error)}."
+            f"{self.prefix}: {one_line(name)} cannot be read, the checkpoint's data file is "
+            f"damaged or cut off: {reason(error).rstrip('.')}."
         )
-
-
-def _first_line(error: Exception) -> str:
-    """An error's first line, without the names of a graph's nodes and the full stop."""
-    text = str(getattr(error, "message", None) or error).strip().split("\n")[0]
-    return re.sub(r"\{\{.*?\}\} ?| ?\[Op:.*", "", text).rstrip(".")
 
 
 def _file_state(path: str) -> tuple[int, int]:
@@ -209,23 +207,24 @@ def _file_state(path: str) -> tuple[int, int]:
 
 def _checked_shape(name: str, entry: Any) -> tuple[int, ...]:
     """A tensor's shape, once its entry is seen to describe a tensor that can be."""
+    shown = one_line(name)
     if entry.slices:
-        raise _DamageError(f"{name} is a partitioned variable: save it whole")
+        raise _DamageError(f"{shown} is a partitioned variable: save it whole")
     if entry.dtype not in _NAMES:
-        raise _DamageError(f"{name} is of the unknown type {entry.dtype}")
+        raise _DamageError(f"{shown} is of the unknown type {entry.dtype}")
     if len(entry.shape.dim) > _MAX_DIMENSIONS or entry.shape.unknown_rank:
         raise _DamageError(
-            f"{name} has {len(entry.shape.dim)} dimensions or an unknown number of them"
+            f"{shown} has {len(entry.shape.dim)} dimensions or an unknown number of them"
         )
     shape = tuple(dimension.size for dimension in entry.shape.dim)
     number = _NUMBERS.get(entry.dtype)
     width = number.size if number else 1
     if min(shape, default=0) < 0 or math.prod(max(1, n) for n in shape) * width > _MAX_BYTES:
-        raise _DamageError(f"{name} has the shape {shape}")
+        raise _DamageError(f"{shown} has the shape {quote(shape)}")
     if number and entry.size != math.prod(shape) * width:
-        raise _DamageError(f"{name} is {number.name} {shape}, and has {entry.size:,} bytes")
+        raise _DamageError(f"{shown} is {number.name} {shape}, and has {entry.size:,} bytes")
     if entry.offset < 0 or not 0 <= entry.size <= _MAX_BYTES:
-        raise _DamageError(f"{name} has the {entry.size:,} bytes from {entry.offset:,}")
+        raise _DamageError(f"{shown} has the {entry.size:,} bytes from {entry.offset:,}")
     return shape
 
 
@@ -233,7 +232,9 @@ def _parse(message: Any, value: bytes, name: str) -> Any:
     try:
         message.ParseFromString(value)
     except DecodeError as error:
-        raise _DamageError(f"what it says of {name} is not what TensorFlow writes") from error
+        raise _DamageError(
+            f"what it says of {one_line(name)} is not what TensorFlow writes"
+        ) from error
     return message
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import read_json_object
+from bert_tf.untrusted import listed, one_line, quote, reason
 
 MANIFEST = "manifest.json"
 BUNDLE = "variables"
@@ -100,23 +101,56 @@ def read_manifest(path: str) -> dict[str, Any]:
     manifest_path = os.path.join(path, MANIFEST)
     if not tf.io.gfile.exists(manifest_path):
         raise UnfinishedError("its save did not end")
+    if not _is_regular(manifest_path):
+        raise UnusableError(f"its {MANIFEST} is no file")
     try:
         manifest = read_json_object(manifest_path)
-        expected = {name: dict(entry) for name, entry in manifest["files"].items()}
-        manifest["step"], manifest["extra"]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UnusableError(f"its {MANIFEST} is damaged") from error
-    for name, entry in expected.items():
-        file_path = os.path.join(path, name)
-        try:
-            size = tf.io.gfile.stat(file_path).length
-            if size != entry["bytes"]:
-                raise UnusableError(f"{name} has {size} bytes instead of {entry['bytes']}")
-            if _fingerprint(file_path) != entry:
-                raise UnusableError(f"{name} has the right size but other contents than were saved")
-        except tf.errors.OpError as error:
-            raise UnusableError(f"{name} is missing or cannot be read") from error
+        _check_manifest(manifest)
+    except ValueError as error:
+        raise UnusableError(f"its {MANIFEST} is damaged: {reason(error).rstrip('.')}") from error
+    # A name that the directory lists leads nowhere else.
+    listing = set(tf.io.gfile.listdir(path))
+    unnamed = {name for name in listing if name.startswith(f"{BUNDLE}.")} - set(manifest["files"])
+    if unnamed:
+        raise UnusableError(f"its {MANIFEST} does not name {listed(sorted(unnamed))}")
+    for name, entry in manifest["files"].items():
+        _check_file(path, name, entry, listing)
     return manifest
+
+
+def _check_manifest(manifest: dict[str, Any]) -> None:
+    """Checks that a manifest says what ``write`` writes: the step, the extra state, the files."""
+    step, extra, files = (manifest.get(key) for key in ("step", "extra", "files"))
+    if type(step) is not int or step < 0 or not isinstance(extra, dict):
+        raise ValueError(f"expected a step and an object, got {quote(step)} and {quote(extra)}")
+    if not isinstance(files, dict) or f"{BUNDLE}.index" not in files:
+        raise ValueError(f"expected {BUNDLE}.index among its files, got {quote(files)}")
+    for name, entry in files.items():
+        known = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
+        if not known or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+            raise ValueError(f"expected bytes and sha256 of {one_line(name)}, got {quote(entry)}")
+
+
+def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str]) -> None:
+    file_path, shown = os.path.join(path, name), one_line(name)
+    try:
+        if name not in listing or not _is_regular(file_path):
+            raise UnusableError(f"{shown} is missing or cannot be read")
+        size = tf.io.gfile.stat(file_path).length
+        if size != entry["bytes"]:
+            raise UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")
+        if _fingerprint(file_path) != entry:
+            raise UnusableError(f"{shown} has the right size but other contents than were saved")
+    except tf.errors.OpError as error:
+        raise UnusableError(f"{shown} is missing or cannot be read") from error
+
+
+def _is_regular(path: str) -> bool:
+    """Whether a path is a file, or a link to one as in the cache of the Hugging Face hub.
+
+    A pipe or a device may be read for ever.
+    """
+    return "://" in path or os.path.isfile(path)
 
 
 def delete(path: str) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints survive what can happen to a process and to a disk."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training import checkpoint_files, checkpoints
+from tests.interchange import small_bundles
 
 
 class Killed(BaseException):
@@ -123,6 +125,94 @@ def test_a_damaged_newest_one_is_passed_over(tmp_path, name, damage, reason):
     assert _restored_step(tmp_path) == 2
 
 
+def _manifest(change):
+    def damage(path):
+        manifest = json.loads(path.read_text())
+        change(manifest, manifest["files"])
+        path.write_text(json.dumps(manifest))
+
+    return damage
+
+
+ZERO = {"bytes": 0, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda m, files: files.update({"/dev/zero": ZERO}), "/dev/zero is missing or cannot be r"),
+        (
+            lambda m, files: files.update({"../step-00000001/variables.index": ZERO}),
+            "is missing or",
+        ),
+        (lambda m, files: files.update({"pipe": ZERO}), "pipe is missing or cannot be read"),
+        (lambda m, files: files.update({"zero": ZERO}), "zero is missing or cannot be read"),
+        (lambda m, files: files.clear(), r"expected variables\.index among its files, got {}"),
+        (
+            lambda m, files: m.update(files=[]),
+            r"expected variables\.index among its files, got \[\]",
+        ),
+        (
+            lambda m, files: files.pop("variables.data-00000-of-00001"),
+            "does not name variables.data-00000-of-00001",
+        ),
+        (
+            lambda m, files: files.update({"variables.index": {}}),
+            "bytes and sha256 of variables.in",
+        ),
+        (lambda m, files: files["variables.index"].update(bytes=True), "bytes and sha256 of var"),
+        (lambda m, files: files["variables.index"].update(sha256=None), "bytes and sha256 of var"),
+        (lambda m, files: m.update(step="2"), "expected a step and an object, got '2' and"),
+        (lambda m, files: m.update(step=-1), "expected a step and an object, got -1 and"),
+        (lambda m, files: m.update(extra=[]), r"expected a step and an object, got 2 and \[\]"),
+    ],
+)
+def test_a_manifest_of_a_stranger_leads_nowhere(tmp_path, change, reason):
+    _save(tmp_path, 1)
+    path = pathlib.Path(_save(tmp_path, 2))
+    os.mkfifo(path / "pipe")
+    (path / "zero").symlink_to("/dev/zero")
+    _manifest(change)(path / "manifest.json")
+    found = checkpoints.find_latest(str(tmp_path))
+    assert found.step == 1
+    assert re.search(reason, found.warnings[0])
+
+
+def test_manifests_that_are_no_json_file_are_passed_over(tmp_path):
+    _save(tmp_path, 1)
+    manifest = pathlib.Path(_save(tmp_path, 2)) / "manifest.json"
+    manifest.write_text("[" * 100_000)
+    assert _restored_step(tmp_path) == 1
+    manifest.unlink()
+    os.mkfifo(manifest)
+    assert "its manifest.json is no file" in checkpoints.find_latest(str(tmp_path)).warnings[0]
+
+
+def test_links_to_files_are_read_as_the_cache_of_a_hub_has_them(tmp_path):
+    path = pathlib.Path(_save(tmp_path, 1))
+    path.rename(tmp_path / "blobs")
+    path.mkdir()
+    for blob in (tmp_path / "blobs").iterdir():
+        (path / blob.name).symlink_to(blob)
+    assert _restored_step(tmp_path) == 1
+
+
+def test_a_bundle_of_a_stranger_is_refused_though_its_manifest_agrees(tmp_path):
+    path = pathlib.Path(_save(tmp_path, 1))
+    small_bundles.write_index(
+        path / "variables", [(b"model/kernel", small_bundles.entry(shape=(-1,)))]
+    )
+    files = {}
+    for name in ("variables.index", "variables.data-00000-of-00001"):
+        content = (path / name).read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        files[name] = {"bytes": len(content), "sha256": digest}
+    manifest = {"step": 1, "extra": {}, "files": files}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=r"model/kernel has the shape \(-1,\)"):
+        checkpoints.restore_latest(str(tmp_path), _variables(0))
+
+
 def test_if_none_is_intact_training_does_not_start_anew_in_silence(tmp_path):
     _truncate(pathlib.Path(_save(tmp_path, 1)) / "variables.index")
     message = r"No checkpoint in .* is intact: bring one back from a copy, or delete them to start"
@@ -190,6 +280,7 @@ _FULL_DISK = """
 import resource, sys
 import keras, numpy as np
 from bert_tf.training import checkpoint_files, checkpoints
+from tests.interchange import small_bundles
 from bert_tf.untrusted import reason
 directory = sys.argv[1]
 variables = lambda size: {"model/kernel": keras.Variable(np.ones(size, np.float32))}
