@@ -8,8 +8,9 @@ r"""Predicts on unlabelled files with a fine-tuned model.
 --model_dir is what ``bert_tf.finetune`` left, which says its task, columns, labels and thresholds;
 or any other checkpoint with a task's head, for which --text_columns says what to read. --input is a
 .tsv, .csv or .jsonl table (.gz too), for tagging also CoNLL's columns and for squad SQuAD's JSON;
-labels that it has are not looked at. The predictions are in its order, with its ids or the rows'
-numbers, and the probability of each class.
+labels that it has are not looked at. The predictions are in its order, one for each row, with its
+ids or the rows' numbers, and the probability of each class; a row without text has an ``error``
+instead.
 """
 
 from absl import flags
@@ -44,7 +45,8 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "skip_bad_rows",
         False,
-        "Leave out bad rows, count and list them, instead of an error at the first.",
+        "List bad rows instead of an error at the first: the output has them without a prediction, "
+        "and says why. Rows without text are always listed.",
     )
     flags.DEFINE_float(
         "threshold",

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +14,13 @@ from bert_tf.files import replace_whole
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import NULL_THRESHOLD, PROBABILITY_THRESHOLD, BertModel
+from bert_tf.tasks.examples import BadRow
 from bert_tf.training.progress import Progress
 
 from .prediction_files import AnswersWriter, ConllWriter, Record, RecordWriter
 from .prediction_inputs import Inputs, read_inputs
 from .predictor import Predictor
+from .run_directory import is_unfinished
 from .task_file import TaskFile, read_task_file
 
 
@@ -45,11 +49,11 @@ _KINDS = {
     "BertSpanPredictor": ("squad",),
 }
 # Who writes an output, by its suffix; some are for one kind alone.
-_WRITERS: Mapping[str, Callable[[IO[bytes]], Writer]] = {
-    ".tsv": lambda file: RecordWriter(file, ".tsv"),
-    ".jsonl": lambda file: RecordWriter(file, ".jsonl"),
-    ".conll": ConllWriter,
-    ".json": AnswersWriter,
+_WRITERS: Mapping[str, Callable[[IO[bytes], Record], Writer]] = {
+    ".tsv": lambda file, columns: RecordWriter(file, ".tsv", columns),
+    ".jsonl": lambda file, columns: RecordWriter(file, ".jsonl", columns),
+    ".conll": lambda file, columns: ConllWriter(file),
+    ".json": lambda file, columns: AnswersWriter(file),
 }
 _ONLY_FOR = {".conll": "tagging", ".json": "squad"}
 
@@ -59,7 +63,7 @@ class Predicted(NamedTuple):
 
     Attributes:
         num_examples: the examples predicted.
-        skipped: a sentence for each bad row that was left out.
+        skipped: a sentence for each bad row, which has no prediction.
     """
 
     num_examples: int
@@ -81,6 +85,10 @@ def predict_file(
     allow_pickle: bool = False,
 ) -> Predicted:
     """Predicts every example of a file and writes the predictions in its order.
+
+    Every row has its record: that of a row without text, or of a bad one that is not to be an
+    error, has no prediction, and says why (``error``; CoNLL's columns have ``_`` for its tags,
+    SQuAD's predictions an empty answer).
 
     Args:
         model_dir: what ``bert_tf.finetune`` left, or any checkpoint with a task's head that
@@ -111,6 +119,11 @@ def predict_file(
     standard_output = sys.stdout
     # What is printed must not come between the predictions.
     with contextlib.redirect_stdout(sys.stdout if output else sys.stderr):
+        if is_unfinished(model_dir):
+            print(
+                f"{model_dir}: the run has not finished: these are its best weights so far. The "
+                "command that began it goes on with it."
+            )
         inputs = read_inputs(
             task,
             input,
@@ -122,7 +135,10 @@ def predict_file(
         model = _load(model_dir, allow_pickle)
         predictor = Predictor(task, model, _labels(checkpoint), thresholds, batch_size)
         with _opened(output, standard_output) as file:
-            _predict_all(predictor, inputs, _WRITERS[suffix](file))
+            columns = predictor.columns(
+                itertools.chain.from_iterable(inputs.chunks()), bool(inputs.skipped)
+            )
+            _predict_all(predictor, inputs, _WRITERS[suffix](file, columns))
         _tell(inputs, output)
     return Predicted(inputs.count, inputs.skipped)
 
@@ -163,11 +179,15 @@ def _thresholds(
     """The model's; or the flag."""
     if threshold is None:
         return checkpoint.thresholds
+    if not math.isfinite(threshold):
+        raise ValueError(f"--threshold={threshold}: expected a finite number.")
     if task.kind not in _THRESHOLDS:
         raise ValueError(
             f"--threshold={threshold:g} means nothing to {task.kind}: it is for "
             f"{' and '.join(_THRESHOLDS)}."
         )
+    if task.kind == "multilabel" and not 0 <= threshold <= 1:
+        raise ValueError(f"--threshold={threshold:g}: expected a probability from 0 to 1.")
     if task.options.get("with_null") is False:
         raise ValueError(
             f"--threshold={threshold:g}: {model_dir} was trained on questions that all have an "
@@ -220,7 +240,7 @@ def _predict_all(predictor: Predictor, inputs: Inputs, writer: Writer) -> None:
     for items in inputs.chunks():
         for record in predictor.records(items):
             writer.write(record)
-        done += len(items)
+        done += sum(not isinstance(item, BadRow) for item in items)
         progress.update(done)
     writer.finish()
     progress.close()
@@ -228,7 +248,7 @@ def _predict_all(predictor: Predictor, inputs: Inputs, writer: Writer) -> None:
 
 def _tell(inputs: Inputs, output: str | None) -> None:
     if inputs.skipped:
-        print(f"Left out {len(inputs.skipped):,} bad rows:")
+        print(f"{len(inputs.skipped):,} bad rows have no prediction:")
         for sentence in inputs.skipped[:_SHOWN_ROWS]:
             print(f"  {sentence}")
         if len(inputs.skipped) > _SHOWN_ROWS:

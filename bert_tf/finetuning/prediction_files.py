@@ -11,13 +11,14 @@ SUFFIXES = (".tsv", ".jsonl")
 # An example's id, prediction and what else is told of it.
 Record = Mapping[str, Any]
 # What parts the columns and the lines of a CoNLL file.
+_NO_TAG = "_"
 _SEPARATOR = re.compile(r"[ \t\r\n]")
 
 
 class RecordWriter:
     r"""Writes records one by one.
 
-    As JSON lines each is an object. Tab-separated, the first one's keys name the columns; the names
+    As JSON lines each is an object. Tab-separated, a record's keys name the columns; the names
     of a list are parted by commas, the words of a tuple by blanks, a mapping (of probabilities) has
     a column ``probability_NAME`` for each of its names, and white space within a text is a blank,
     so that a record is always a line. Numbers have six digits in both.
@@ -25,6 +26,8 @@ class RecordWriter:
     Args:
         file: open for bytes.
         suffix: one of ``SUFFIXES``.
+        columns: a record whose keys are the columns, whatever a record has; ``None``: the first
+            one's.
 
     Raises:
         ValueError: another suffix.
@@ -38,29 +41,34 @@ class RecordWriter:
     ['id\tprediction\tprobability_bad\tprobability_good', '0\tgood\t0.25\t0.75']
     """
 
-    def __init__(self, file: IO[bytes], suffix: str) -> None:
+    def __init__(self, file: IO[bytes], suffix: str, columns: Record | None = None) -> None:
         if suffix not in SUFFIXES:
             raise ValueError(
                 f"Predictions are files of {' or '.join(SUFFIXES)}, got {suffix or 'no suffix'!r}."
             )
         self._file = file
         self._as_json = suffix == ".jsonl"
-        self._has_header = False
+        self._columns: list[str] = []
+        if columns is not None:
+            self._write_header(columns)
 
     def write(self, record: Record) -> None:
-        """Writes one record; all have the keys of the first."""
+        """Writes one record; in a table its keys are among the columns."""
         if self._as_json:
-            line = json.dumps(_rounded(record), ensure_ascii=False)
-        else:
-            cells = dict(_cells(record))
-            if not self._has_header:
-                self._write_line("\t".join(map(_cell, cells)))
-                self._has_header = True
-            line = "\t".join(map(_cell, cells.values()))
-        self._write_line(line)
+            self._write_line(json.dumps(_rounded(record), ensure_ascii=False))
+            return
+        if not self._columns:
+            self._write_header(record)
+        cells = dict(_cells(record))
+        self._write_line("\t".join(_cell(cells.get(name)) for name in self._columns))
 
     def finish(self) -> None:
         """Nothing is left to do."""
+
+    def _write_header(self, record: Record) -> None:
+        if not self._as_json:
+            self._columns = [name for name, _ in _cells(record)]
+            self._write_line("\t".join(map(_cell, self._columns)))
 
     def _write_line(self, line: str) -> None:
         self._file.write(f"{line}\n".encode())
@@ -102,7 +110,7 @@ class ConllWriter:
 
     A line is a word, its expected tag where the record has that, and its predicted one, parted by a
     blank, as conlleval reads it. A blank, a tab or a line's end inside a word is written as an
-    underscore.
+    underscore, and so is every tag of a sentence that has none.
 
     Args:
         file: open for bytes.
@@ -114,6 +122,7 @@ class ConllWriter:
     def write(self, record: Record) -> None:
         """Writes a sentence."""
         columns = [record[name] for name in ("words", "expected", "tags") if name in record]
+        columns = [column or [_NO_TAG] * len(record["words"]) for column in columns]
         for row in zip(*columns, strict=True):
             line = " ".join(_SEPARATOR.sub("_", field) for field in row)
             self._file.write(f"{line}\n".encode())
@@ -126,6 +135,8 @@ class ConllWriter:
 class AnswersWriter:
     """Writes records of answers as SQuAD's predictions: one JSON object, the answers by their ids.
 
+    The answer to a bad row (with an ``error``) is "", where no other row has its id.
+
     Args:
         file: open for bytes.
     """
@@ -133,10 +144,15 @@ class AnswersWriter:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._before = "{"
+        self._ids = {""}
 
     def write(self, record: Record) -> None:
         """Writes an answer."""
-        key, value = (json.dumps(record[name], ensure_ascii=False) for name in ("id", "prediction"))
+        if "error" in record and record["id"] in self._ids:
+            return
+        self._ids.add(record["id"])
+        values = (record["id"], record["prediction"] or "")
+        key, value = (json.dumps(value, ensure_ascii=False) for value in values)
         self._file.write(f"{self._before}\n  {key}: {value}".encode())
         self._before = ","
 
@@ -155,6 +171,8 @@ def _cells(record: Record) -> Iterable[tuple[str, Any]]:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):

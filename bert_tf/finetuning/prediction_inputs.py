@@ -10,12 +10,14 @@
 Tables end in .tsv, .csv or .jsonl, or in one of these and .gz.
 """
 
+import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_tf.tasks.conll import read_conll
-from bert_tf.tasks.examples import BadRowError, BadRows, Examples, TextExample
+from bert_tf.tasks.examples import BadRow, BadRowError, BadRows, Examples, TextExample
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 from bert_tf.tasks.own_data import read_tagging, text_example
 from bert_tf.tasks.question_tables import read_questions
@@ -38,10 +40,11 @@ class Inputs:
     """A file's examples.
 
     Attributes:
-        count: how many there are, at least one.
-        skipped: a sentence for each bad row that is left out.
-        chunks: gives the examples in the order of the file, some thousand at a time. Texts are read
-            anew with each call and not kept, so that the memory does not grow with the file.
+        count: how many there are.
+        skipped: a sentence for each bad row.
+        chunks: gives the examples, and in their places the bad rows (``BadRow``), in the order of
+            the file, some thousand at a time. Texts are read anew with each call and not kept, so
+            that the memory does not grow with the file.
     """
 
     count: int
@@ -67,46 +70,58 @@ def read_inputs(
         id_column: the column of ids; by default the training table's, where the file has it, and
             else the rows are counted from 0.
         encoding: of CoNLL's files.
-        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
+        skip_bad_rows: list bad rows, instead of an error at the first. Rows without text are listed
+            anyway.
 
     Raises:
-        ValueError: the columns are not known, or as the kind's reader.
+        ValueError: the columns are not known, or are not those of a row that the model was trained
+            with, or as the kind's reader.
         OSError: the file cannot be read.
     """
     has_named_columns = is_table(path) and (text_columns is not None or not _has_own_form(task))
     other_form = _other_form(task)
     if other_form is not None and not has_named_columns:
-        return _kept(other_form(path, encoding, skip_bad_rows), task)
+        bad = BadRows(path, skip_bad_rows, answers_all=True)
+        return _kept(other_form(path, encoding, bad), bad, task)
     columns = _columns(task, path, text_columns)
-    columns["id_column"] = id_column or _id_column(task, path)
+    columns["id_column"] = id_column = id_column or _id_column(task, path)
+
+    def new_bad_rows() -> BadRows:
+        return BadRows(path, skip_bad_rows, answers_all=True, id_column=id_column)
+
+    bad = new_bad_rows()
     if task.kind == "tagging":
-        found: Examples[Any] = read_tagging(
-            path, tags_column=None, skip_bad_rows=skip_bad_rows, **columns
-        )
+        found: Examples[Any] = read_tagging(path, tags_column=None, skip_bad_rows=bad, **columns)
     elif task.kind == "multiple_choice":
-        found = read_choices(path, label_column=None, skip_bad_rows=skip_bad_rows, **columns)
+        found = read_choices(path, label_column=None, skip_bad_rows=bad, **columns)
     elif task.kind == "squad":
-        found = read_questions(path, answers_column=None, skip_bad_rows=skip_bad_rows, **columns)
+        found = read_questions(path, answers_column=None, skip_bad_rows=bad, **columns)
     else:
-        return _texts(path, skip_bad_rows=skip_bad_rows, **columns)
-    return _kept(found, task)
+        return _texts(path, new_bad_rows, **columns)
+    return _kept(found, bad, task)
 
 
-def _kept(examples: Examples[Any], task: TaskFile) -> Inputs:
-    items = examples.items
+def _kept(examples: Examples[Any], bad: BadRows, task: TaskFile) -> Inputs:
+    items: list[Any] = []
+    rows = collections.deque(bad.rows)
+    for number, item in enumerate(examples.items):
+        while rows and rows[0].before <= number:
+            items.append(rows.popleft())
+        items.append(item)
+    items += rows
     # A document's sentences must stay together to be each other's context.
-    size = len(items) if task.options.get("document_context") else _CHUNK
+    size = max(1, len(items)) if task.options.get("document_context") else _CHUNK
 
     def chunks() -> Iterator[list[Any]]:
         for begin in range(0, len(items), size):
             yield items[begin : begin + size]
 
-    return Inputs(len(items), examples.skipped, chunks)
+    return Inputs(len(examples.items), bad.skipped, chunks)
 
 
 # === Files of a form of their own ===
 
-_Reader = Callable[[str, str, bool], Examples[Any]]
+_Reader = Callable[[str, str, BadRows], Examples[Any]]
 
 
 def _has_own_form(task: TaskFile) -> bool:
@@ -117,15 +132,15 @@ def _has_own_form(task: TaskFile) -> bool:
 def _other_form(task: TaskFile) -> _Reader | None:
     """The reader of files that are no tables, or none with named columns."""
     if task.kind == "tagging":
-        return lambda path, encoding, skip: read_conll(
-            path, encoding=encoding, labelled=False, skip_bad_rows=skip
+        return lambda path, encoding, bad: read_conll(
+            path, encoding=encoding, labelled=False, skip_bad_rows=bad
         )
     if task.kind == "squad":
-        return lambda path, encoding, skip: read_squad(path, labelled=False, skip_bad_rows=skip)
+        return lambda path, encoding, bad: read_squad(path, labelled=False, skip_bad_rows=bad)
     if _has_own_form(task) and task.name == "swag":
-        return lambda path, encoding, skip: read_swag(path, labelled=False, skip_bad_rows=skip)
+        return lambda path, encoding, bad: read_swag(path, labelled=False, skip_bad_rows=bad)
     if _has_own_form(task):
-        return lambda path, encoding, skip: read_codah(path, skip_bad_rows=skip)
+        return lambda path, encoding, bad: read_codah(path, skip_bad_rows=bad)
     return None
 
 
@@ -154,6 +169,13 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
         raise ValueError(
             f"--text_columns={','.join(names)}: expected {_COLUMNS[task.kind]} for {task.kind}."
         )
+    trained = task.columns.get("text_columns")
+    if trained and len(trained) != len(names):
+        forms = ("single texts", "pairs of texts")
+        raise ValueError(
+            f"--text_columns={','.join(names)}: the model was trained on {forms[len(trained) - 1]} "
+            f"({','.join(trained)}): name {'one column' if len(trained) == 1 else 'two columns'}."
+        )
     return dict(zip(wanted, given, strict=True))
 
 
@@ -167,27 +189,26 @@ def _id_column(task: TaskFile, path: str) -> str | None:
         found = next(read_columns(path, [name], BadRows(path, skip=True)), None)
     except ValueError:
         return None
-    return name if found else None
+    # A table without a good row has the column all the same; JSON lines have none to say it.
+    has_header = not path.lower().removesuffix(".gz").endswith(".jsonl")
+    return name if found or has_header else None
 
 
 def _texts(
-    path: str, *, text_columns: Sequence[str], id_column: str | None, skip_bad_rows: bool
+    path: str,
+    new_bad_rows: Callable[[], BadRows],
+    *,
+    text_columns: Sequence[str],
+    id_column: str | None,
 ) -> Inputs:
     if len(text_columns) not in (1, 2):
         raise ValueError(f"--text_columns={','.join(text_columns)}: expected one or two columns.")
-    bad = BadRows(path, skip_bad_rows)
-    count = sum(1 for _ in _read_texts(path, text_columns, id_column, bad))
-    if not count:
-        bad.collect((), str)  # raises what it says of every file without a good row
+    bad = new_bad_rows()
+    count = sum(1 for _ in _read_texts(path, text_columns, id_column, bad)) - len(bad.rows)
 
-    def chunks() -> Iterator[list[TextExample]]:
-        chunk = []
-        for example in _read_texts(path, text_columns, id_column, BadRows(path, skip_bad_rows)):
-            chunk.append(example)
-            if len(chunk) == _CHUNK:
-                yield chunk
-                chunk = []
-        if chunk:
+    def chunks() -> Iterator[list[TextExample | BadRow]]:
+        rows = _read_texts(path, text_columns, id_column, new_bad_rows())
+        while chunk := list(itertools.islice(rows, _CHUNK)):
             yield chunk
 
     return Inputs(count, bad.skipped, chunks)
@@ -195,9 +216,13 @@ def _texts(
 
 def _read_texts(
     path: str, text_columns: Sequence[str], id_column: str | None, bad: BadRows
-) -> Iterator[TextExample]:
+) -> Iterator[TextExample | BadRow]:
+    told = 0
     for place, row in read_columns(path, [id_column, *text_columns], bad):
+        yield from bad.rows[told:]
+        told = len(bad.rows)
         try:
             yield text_example(row, text_columns)
         except BadRowError as error:
             bad.report(place, error)
+    yield from bad.rows[told:]

@@ -1,10 +1,10 @@
 """A fine-tuned model's predictions, some examples at a time, by the kind of its task."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.modeling.base import BertModel
-from bert_tf.tasks.examples import Examples
+from bert_tf.tasks.examples import BadRow, Examples
 
 from .multiple_choice import ChoiceTask
 from .prediction_files import Record
@@ -47,12 +47,47 @@ class Predictor:
         """Predicts.
 
         Args:
-            items: examples of the task's kind, at least one.
+            items: examples of the task's kind, bad rows (``BadRow``) among them.
 
         Yields:
-            A record of each, in the items' order.
+            A record of each, in the items' order; that of a bad row has an ``error``.
         """
-        return self._task_on(items).predict(self._inference, _SET, self._thresholds)
+        good = [item for item in items if not isinstance(item, BadRow)]
+        found: Iterator[Record] = iter(())
+        if good:
+            found = self._task_on(good).predict(self._inference, _SET, self._thresholds)
+        for item in items:
+            if isinstance(item, BadRow):
+                yield {**self._nothing(item.words), "id": item.id, "error": item.reason}
+            else:
+                yield next(found)
+
+    def columns(self, items: Iterable[Any], has_errors: bool) -> Record:
+        """A record that has every key of all.
+
+        Args:
+            items: all examples; as many as it takes are looked at.
+            has_errors: whether there are bad rows.
+        """
+        names: Sequence[str] = self._labels
+        if self._task.kind == "multiple_choice":
+            first = next((item for item in items if not isinstance(item, BadRow)), None)
+            choices = first.choices if first else self._task.columns.get("choice_columns", ())
+            names = [str(number) for number in range(len(choices))]
+        columns = dict(self._nothing())
+        if names and self._task.kind != "tagging":
+            columns["probabilities"] = dict.fromkeys(names)
+        if self._task.kind == "squad" and self._with_null():
+            columns["null_odds"] = None
+        return {**columns, "error": None} if has_errors else columns
+
+    def _nothing(self, words: Sequence[str] = ()) -> Record:
+        if self._task.kind == "tagging":
+            return {"id": "", "words": tuple(words), "tags": ()}
+        return {"id": "", "prediction": None}
+
+    def _with_null(self) -> bool:
+        return bool(self._task.options.get("with_null", bool(self._thresholds)))
 
     def _task_on(self, items: Sequence[Any]) -> Task:
         kind = self._task.kind
@@ -62,6 +97,6 @@ class Predictor:
         if kind == "multiple_choice":
             return ChoiceTask(*sets)
         if kind == "squad":
-            options = {"with_null": bool(self._thresholds), **self._task.options}
+            options = {**self._task.options, "with_null": self._with_null()}
             return QuestionTask(*sets, **options)
         return TextTask(*sets, kind=kind, labels=self._labels)  # type: ignore[arg-type]

@@ -56,3 +56,9 @@ class FineTuningDirectory(RunDirectory):
             return True
         below = ("results.json", "last/step-*/manifest.json")
         return any(tf.io.gfile.glob(os.path.join(self.runs, "*", name)) for name in below)
+
+
+def is_unfinished(path: str) -> bool:
+    """Whether a model is what a run has kept that has not ended."""
+    directory = FineTuningDirectory(path)
+    return tf.io.gfile.exists(directory.flags) and not tf.io.gfile.exists(directory.results)

@@ -51,7 +51,7 @@ def read_conll(
     convert_to: Scheme | None = None,
     labels: Collection[str] | None = None,
     labelled: bool = True,
-    skip_bad_rows: bool = False,
+    skip_bad_rows: bool | BadRows = False,
 ) -> Examples[TaggedExample]:
     """Reads sentences and their entity tags.
 
@@ -79,7 +79,7 @@ def read_conll(
     for name, value in (("scheme", scheme), ("convert_to", convert_to)):
         if value is not None and value not in _SCHEMES:
             raise ValueError(f"{name} is {value!r}: expected {', '.join(_SCHEMES)} or None.")
-    bad = BadRows(path, skip_bad_rows)
+    bad = BadRows.of(path, skip_bad_rows)
     sentences = list(_sentences(path, encoding))
     width = len(sentences[0].rows[0]) if sentences else 0
     if labelled and width == 1:
@@ -91,6 +91,7 @@ def read_conll(
     def make_example(row: tuple[int, _Sentence]) -> TaggedExample:
         number, sentence = row
         words = tuple(columns[0] for columns in sentence.rows)
+        bad.begin(number, words=words)
         _check_words(sentence)
         tags = None
         if file_scheme is not None:

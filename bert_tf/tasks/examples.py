@@ -1,8 +1,8 @@
 """What the readers of task files give: examples of a few kinds, and what was left out."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence, Sized
+from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")
@@ -100,7 +100,7 @@ class Examples(Generic[T]):
     """A file's examples.
 
     Attributes:
-        items: the examples in the order of the file, at least one.
+        items: the examples in the order of the file, at least one unless every row is answered.
         labels: the classes' names in the order of their ids; () where there are none.
         skipped: a sentence for each row that was left out: file, line, what was expected.
     """
@@ -122,8 +122,39 @@ class BadRowError(ValueError):
         self.line = line
 
 
+class NoTextError(BadRowError):
+    """Says that there is no text where a row should have some."""
+
+
+class BadRow(NamedTuple):
+    """A bad row, for those who answer every row of a file.
+
+    Attributes:
+        before: how many good rows come before it.
+        id: what the file calls it, or its number; "" where that is not known.
+        words: of a sentence, where they are known.
+        reason: a sentence: file, line, what was expected.
+    """
+
+    before: int
+    id: str
+    words: tuple[str, ...]
+    reason: str
+
+
 class BadRows:
     """What becomes of a file's bad rows: the first is an error, or all are skipped and listed.
+
+    Args:
+        path: the file.
+        skip: whether they are skipped.
+        answers_all: whether every row of the file is answered: a row without text is listed then,
+            and never an error, and there may be no row.
+        id_column: the column of the ids of the bad rows; ``None``: rows are numbered.
+
+    Attributes:
+        skipped: a sentence for each bad row so far.
+        rows: each bad row so far.
 
     >>> bad = BadRows("train.tsv", skip=True)
     >>> bad.report(7, "expected 2 columns, got 1")
@@ -135,10 +166,40 @@ class BadRows:
     ValueError: train.tsv, line 7: expected 2 columns, got 1; correct the row, or leave...
     """
 
-    def __init__(self, path: str, skip: bool) -> None:
+    def __init__(
+        self,
+        path: str,
+        skip: bool,
+        *,
+        answers_all: bool = False,
+        id_column: str | None = None,
+    ) -> None:
         self.path = path
+        self.id_column = id_column
         self.skipped: list[str] = []
+        self.rows: list[BadRow] = []
         self._skip = skip
+        self._answers_all = answers_all
+        self._good: Sized = ()
+        self._id = ""
+        self._words: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(path: str, skip: "bool | BadRows") -> "BadRows":
+        """What a reader was given in place of ``skip``, or a new one."""
+        return skip if isinstance(skip, BadRows) else BadRows(path, skip)
+
+    def begin(self, number: int | None, row_id: Any = None, words: Sequence[str] = ()) -> None:
+        """Takes down what is known of the next row, whether it will be good or bad.
+
+        Args:
+            number: the row's, counted from 0.
+            row_id: what the file calls it, as it is there; ``None``: the number.
+            words: of a sentence.
+        """
+        known = number if row_id is None else row_id
+        self._id = str(known).strip() if isinstance(known, str | int) else ""
+        self._words = tuple(words)
 
     def report(self, place: int | str, reason: object) -> None:
         """Raises, or lists, a bad row.
@@ -150,7 +211,8 @@ class BadRows:
         Raises:
             ValueError: bad rows are not to be skipped.
         """
-        if not self._skip:
+        has_answer = self._answers_all and isinstance(reason, NoTextError) and self._id
+        if not (self._skip or has_answer):
             raise ValueError(
                 f"{self._at(place)}: {reason}; correct the row, or leave out bad rows by "
                 "--skip_bad_rows (in Python skip_bad_rows=True)."
@@ -160,6 +222,7 @@ class BadRows:
     def skip(self, place: int | str, reason: object) -> None:
         """Lists a bad row, whether or not bad rows are to be skipped."""
         self.skipped.append(f"{self._at(place)}: {reason}.")
+        self.rows.append(BadRow(len(self._good), self._id, self._words, self.skipped[-1]))
 
     def _at(self, place: int | str) -> str:
         return f"{self.path}, {f'line {place}' if isinstance(place, int) else place}"
@@ -174,15 +237,16 @@ class BadRows:
             make_example: raises ``BadRowError`` where it cannot.
 
         Raises:
-            ValueError: there is no row, or no good one; or as ``report``.
+            ValueError: there is no row, or no good one, and not every row is answered; or as
+                ``report``.
         """
-        examples = []
+        self._good = examples = []
         for place, row in rows:
             try:
                 examples.append(make_example(row))
             except BadRowError as error:
                 self.report(place if error.line is None else error.line, error)
-        if not examples:
+        if not examples and not self._answers_all:
             raise ValueError(self._nothing())
         return examples
 

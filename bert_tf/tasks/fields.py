@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from .examples import BadRowError
+from .examples import BadRowError, NoTextError
 
 _LONGEST_SHOWN = 60
 _NAMES_SHOWN = 10
@@ -25,6 +25,8 @@ def text(value: Any, what: str) -> str:
     Raises:
         BadRowError: it is no string, or holds half of a surrogate pair, which UTF-8 cannot.
     """
+    if value is None:
+        raise NoTextError(f"expected text in {what}, got None")
     if not isinstance(value, str):
         raise BadRowError(f"expected text in {what}, got {shown(value)}")
     if not value.isascii():
@@ -42,7 +44,7 @@ def filled_text(value: Any, what: str) -> str:
     found = text(value, what)
     # Zeros are what a file has where its last blocks were never written.
     if not found.replace("\0", "").strip():
-        raise BadRowError(f"expected text in {what}, got {shown(found)}")
+        raise NoTextError(f"expected text in {what}, got {shown(found)}")
     return found
 
 

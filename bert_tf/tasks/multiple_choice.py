@@ -15,7 +15,7 @@ _ENDINGS = tuple(f"ending{number}" for number in range(4))
 
 
 def read_swag(
-    path: str, *, labelled: bool = True, skip_bad_rows: bool = False
+    path: str, *, labelled: bool = True, skip_bad_rows: bool | BadRows = False
 ) -> Examples[ChoiceExample]:
     """Reads SWAG's csv (``train.csv``, ``val.csv``, ``test.csv``; not the ``_full`` ones).
 
@@ -33,7 +33,7 @@ def read_swag(
     Raises:
         ValueError: see ``tables.read_columns``; or a text is missing, or a label is not 0 to 3.
     """
-    bad = BadRows(str(path), skip_bad_rows)
+    bad = BadRows.of(str(path), skip_bad_rows)
 
     def make_example(row: Row) -> ChoiceExample:
         context, beginning, *endings, label = row.values
@@ -45,7 +45,7 @@ def read_swag(
     return Examples(bad.collect(rows, make_example), (), bad.skipped)
 
 
-def read_codah(path: str, *, skip_bad_rows: bool = False) -> Examples[ChoiceExample]:
+def read_codah(path: str, *, skip_bad_rows: bool | BadRows = False) -> Examples[ChoiceExample]:
     """Reads CODAH's tsv: category, prompt, four endings, the right one's number.
 
     Args:
@@ -58,7 +58,7 @@ def read_codah(path: str, *, skip_bad_rows: bool = False) -> Examples[ChoiceExam
     Raises:
         ValueError: see ``tables.read_fields``; or a text is missing, or a label is not 0 to 3.
     """
-    bad = BadRows(str(path), skip_bad_rows)
+    bad = BadRows.of(str(path), skip_bad_rows)
 
     def make_example(row: Row) -> ChoiceExample:
         context, *choices, label = row.values
@@ -75,7 +75,7 @@ def read_choices(
     choice_columns: Sequence[str],
     label_column: str | None,
     id_column: str | None = None,
-    skip_bad_rows: bool = False,
+    skip_bad_rows: bool | BadRows = False,
 ) -> Examples[ChoiceExample]:
     """Reads contexts with a number of choices each.
 
@@ -102,7 +102,7 @@ def read_choices(
             f"choice_columns is {choice_columns!r}: expected a list of two names or more, or of "
             "the one that holds lists."
         )
-    bad = BadRows(str(path), skip_bad_rows)
+    bad = BadRows.of(str(path), skip_bad_rows)
     count = len(choice_columns) if len(choice_columns) > 1 else None
 
     def make_example(row: Row) -> ChoiceExample:

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .examples import BadRowError, BadRows, Examples, TaggedExample, TextExample
+from .examples import BadRowError, BadRows, Examples, NoTextError, TaggedExample, TextExample
 from .fields import (
     filled_text,
     known_name,
@@ -30,7 +30,7 @@ def read_classification(
     label_column: str | None,
     id_column: str | None = None,
     labels: Sequence[str] | None = None,
-    skip_bad_rows: bool = False,
+    skip_bad_rows: bool | BadRows = False,
 ) -> Examples[TextExample]:
     r"""Reads texts of which each belongs to one class.
 
@@ -79,7 +79,7 @@ def read_multilabel(
     separator: str = ",",
     id_column: str | None = None,
     labels: Sequence[str] | None = None,
-    skip_bad_rows: bool = False,
+    skip_bad_rows: bool | BadRows = False,
 ) -> Examples[TextExample]:
     """Reads texts of which each belongs to any number of classes, none included.
 
@@ -122,7 +122,7 @@ def read_regression(
     text_columns: Sequence[str],
     label_column: str | None,
     id_column: str | None = None,
-    skip_bad_rows: bool = False,
+    skip_bad_rows: bool | BadRows = False,
 ) -> Examples[TextExample]:
     """Reads texts of which each has a number.
 
@@ -154,11 +154,11 @@ def _read_texts(
     id_column: str | None,
     read_label: Callable[[Any], _Label],
     labels: Sequence[str] | None,
-    skip_bad_rows: bool,
+    skip_bad_rows: bool | BadRows,
 ) -> Examples[TextExample]:
     if isinstance(text_columns, str) or len(text_columns) not in (1, 2):
         raise ValueError(f"text_columns is {text_columns!r}: expected a list of one or two names.")
-    bad = BadRows(str(path), skip_bad_rows)
+    bad = BadRows.of(str(path), skip_bad_rows)
 
     def make_example(row: Row) -> TextExample:
         example = text_example(row, text_columns)
@@ -205,7 +205,7 @@ def read_tagging(
     tags_column: str | None = "tags",
     id_column: str | None = None,
     labels: Sequence[str] | None = None,
-    skip_bad_rows: bool = False,
+    skip_bad_rows: bool | BadRows = False,
 ) -> Examples[TaggedExample]:
     """Reads sentences with a tag for each word.
 
@@ -225,7 +225,7 @@ def read_tagging(
         ValueError: see ``tables.read_columns``; or a row has no words, an empty word, more or fewer
             tags than words, or a tag that is not one of ``labels``.
     """
-    bad = BadRows(str(path), skip_bad_rows)
+    bad = BadRows.of(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
     words_are, tags_are = f"column {words_column!r}", f"column {tags_column!r}"
 
@@ -233,7 +233,7 @@ def read_tagging(
         example_id, words, tags = row.values
         found_words = tuple(filled_text(word, words_are) for word in _list(words, words_are))
         if not found_words:
-            raise BadRowError(f"expected words in {words_are}, got none")
+            raise NoTextError(f"expected words in {words_are}, got none")
         found_tags = None
         if tags_column is not None:
             found_tags = tuple(known_name(tag, tags_are, known) for tag in _list(tags, tags_are))

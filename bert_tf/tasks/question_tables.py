@@ -21,7 +21,7 @@ def read_questions(
     answer_start_column: str | None = None,
     id_column: str | None = None,
     title_column: str | None = None,
-    skip_bad_rows: bool = False,
+    skip_bad_rows: bool | BadRows = False,
 ) -> Examples[QuestionExample]:
     r"""Reads questions with their contexts, a row each.
 
@@ -55,7 +55,7 @@ def read_questions(
     >>> examples.items[0].answers
     (Answer(text='Ann', start=5),)
     """
-    bad = BadRows(str(path), skip_bad_rows)
+    bad = BadRows.of(str(path), skip_bad_rows)
     ids: set[str] = set()
 
     def make_example(row: Row) -> QuestionExample:

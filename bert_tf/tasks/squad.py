@@ -15,7 +15,7 @@ from .json_files import read_json_document
 
 
 def read_squad(
-    path: str, *, labelled: bool = True, skip_bad_rows: bool = False
+    path: str, *, labelled: bool = True, skip_bad_rows: bool | BadRows = False
 ) -> Examples[QuestionExample]:
     """Reads a file of SQuAD's layout.
 
@@ -40,11 +40,12 @@ def read_squad(
     document = read_json_document(path)
     if not isinstance(document, dict):
         raise ValueError(f"{path}: expected an object with a list 'data', got {shown(document)}.")
-    bad = BadRows(path, skip_bad_rows)
+    bad = BadRows.of(path, skip_bad_rows)
     ids: set[str] = set()
 
     def make_example(row: tuple[str, Any, Any]) -> QuestionExample:
         title, context, question = row
+        bad.begin(None, question.get("id", ""))
         question_id = filled_text(question.get("id"), "'id'")
         if question_id in ids:
             raise BadRowError("expected an id of its own for every question, got this id again")

@@ -155,10 +155,12 @@ def _select(
     header: Sequence[str] = (),
 ) -> Iterator[tuple[int, Row]]:
     number = -1
+    id_at = header.index(bad.id_column) if bad.id_column in header else None
     for line, fields in rows:
         if fields == [""] and 1 not in widths:
             continue
         number += 1
+        bad.begin(number, None if id_at is None else _field(fields, id_at, widths))
         if isinstance(fields, BadRowError):
             bad.report(line, fields)
         elif len(header) > 1 and _are_names(fields, header):
@@ -172,6 +174,12 @@ def _select(
             expected = " or ".join(str(width) for width in sorted(widths))
             tell = bad.skip if skip_short_rows and len(fields) < min(widths) else bad.report
             tell(line, f"expected {expected} columns, got {len(fields)}")
+
+
+def _field(fields: list[str] | BadRowError, at: int, widths: Collection[int]) -> str:
+    """A field of a row; of one with other than the right number of them only the first is known."""
+    is_known = isinstance(fields, list) and (len(fields) in widths or at == 0)
+    return fields[at] if is_known else ""
 
 
 def _are_names(fields: Sequence[str], header: Sequence[str]) -> bool:
@@ -333,6 +341,7 @@ def _read_objects(
         if not text.strip():
             continue
         number += 1
+        bad.begin(number, None if bad.id_column is None else "")
         try:
             row = parse_json(text.removeprefix("\ufeff"), "the line")  # joined files
         except ValueError as error:
@@ -343,6 +352,8 @@ def _read_objects(
         if not isinstance(row, dict):
             bad.report(line, f"expected a JSON object, got {shown(row)}")
             continue
+        if bad.id_column is not None:
+            bad.begin(number, row.get(bad.id_column, ""))
         missing = [column for column in columns if column is not None and column not in row]
         if missing:
             bad.report(line, f"expected the key {missing[0]!r}, got {', '.join(row) or 'none'}")

@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 
 from bert_tf.finetuning import prediction_inputs
+from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import conversion
 from bert_tf.training import checkpoints
 
@@ -65,7 +67,10 @@ def test_chunks_make_no_difference(classifier, table, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_other_columns_and_pairs(classifier, tmp_path):
-    folder, model = classifier
+    folder = tmp_path / "model"
+    columns = {"text_columns": ["first", "second"], "label_column": "label", "id_column": "n"}
+    task = TaskFile("classification", "own", 16, columns)
+    model = write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS)
     source = tmp_path / "pairs.csv"
     source.write_text("one,two\n" + "".join(f"{text},film\n" for text in TEXTS))
     output = tmp_path / "out.jsonl"
@@ -75,6 +80,12 @@ def test_other_columns_and_pairs(classifier, tmp_path):
     expected = probabilities_of(model, TEXTS, ["film"] * 6, length=9)
     found = [list(row["probabilities"].values()) for row in rows]
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(ValueError) as caught:
+        predict(folder, source, output, text_columns=["one"])
+    assert str(caught.value) == (
+        "--text_columns=one: the model was trained on pairs of texts (first,second): name two "
+        "columns."
+    )
 
 
 @pytest.mark.slow
@@ -128,11 +139,14 @@ def test_several_classes_by_the_models_threshold(table, tmp_path):
         ({"threshold": 0.5}, ["pos"]),
         ({"threshold": 0.1}, list(LABELS)),
         ({"threshold": 0.7}, []),
+        ({"threshold": 1.0}, []),
     ):
         predict(folder, table, output, **options)
         for row in read_lines(output):
             assert row["prediction"] == names
             assert row["probabilities"] == {"neg": 0.2, "neutral": 0.4, "pos": 0.6}
+    with pytest.raises(ValueError, match="--threshold=2: expected a probability from 0 to 1"):
+        predict(folder, table, output, threshold=2)
 
 
 @pytest.mark.slow
@@ -160,20 +174,69 @@ def test_bad_rows(classifier, tmp_path, capsys):
     )
     assert not output.exists()
     done = predict(classifier[0], source, output, skip_bad_rows=True)
-    assert [row["id"] for row in read_lines(output)] == ["1", "4"]
+    rows = read_lines(output)
+    assert [row["id"] for row in rows] == ["1", "2", "3", "4"]
+    assert [row["prediction"] in LABELS for row in rows] == [True, False, False, True]
+    assert rows[1] == {
+        "id": "2", "prediction": None, "error": f"{source}, line 3: expected 2 columns, got 1."
+    }  # fmt: skip
+    assert "error" not in rows[3] and rows[2]["error"].endswith(
+        "expected text in column 'text', got ' '."
+    )
     assert (done.num_examples, len(done.skipped)) == (2, 2)
     assert capsys.readouterr().out.splitlines()[1:4] == [
-        "Left out 2 bad rows:",
+        "2 bad rows have no prediction:",
         f"  {source}, line 3: expected 2 columns, got 1.",
         f"  {source}, line 4: expected text in column 'text', got ' '.",
     ]
     source.write_text("n\ttext\n" + "2\n" * 7 + "1\tgood\n")
     predict(classifier[0], source, output, skip_bad_rows=True)
     assert "  and 2 more" in capsys.readouterr().out
-    for content, message in (("n\ttext\n", "has no rows"), ("n\ttext\n2\n", "has no good row")):
-        source.write_text(content)
-        with pytest.raises(ValueError, match=message):
-            predict(classifier[0], source, output, skip_bad_rows=True)
+    output = tmp_path / "out.tsv"
+    header = "id\tprediction\tprobability_neg\tprobability_neutral\tprobability_pos"
+    source.write_text("n\ttext\n2\n")
+    predict(classifier[0], source, output, skip_bad_rows=True)
+    assert output.read_text() == (
+        f"{header}\terror\n2\t\t\t\t\t{source}, line 2: expected 2 columns, got 1.\n"
+    )
+
+
+def test_every_row_has_its_own_though_it_has_no_text(classifier, tmp_path, capsys):
+    source, output = tmp_path / "texts.jsonl", tmp_path / "out.tsv"
+    texts = ["good film", "", " ", None, "bad"]
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    assert predict(classifier[0], source, output).num_examples == 2
+    header, *rows = (line.split("\t") for line in output.read_text().splitlines())
+    assert header[-1] == "error"
+    assert [row[0] for row in rows] == ["0", "1", "2", "3", "4"]
+    assert [bool(row[1]) for row in rows] == [True, False, False, False, True]
+    assert rows[3][-1] == f"{source}, line 4: expected text in column 'text', got None."
+    assert rows[4][-1] == "" and rows[4][2] != ""
+    assert "3 bad rows have no prediction:" in capsys.readouterr().out
+    # An id that is missing is no empty text.
+    source.write_text('{"n": "", "text": ""}\n')
+    with pytest.raises(
+        ValueError, match=r"line 1: expected text in column 'text', got ''; correct"
+    ):
+        predict(classifier[0], source, output)
+
+
+def test_a_table_without_rows(classifier, tmp_path):
+    source, output = tmp_path / "texts.csv", tmp_path / "out.tsv"
+    source.write_text("n,text\n")
+    assert predict(classifier[0], source, output) == (0, [])
+    header = "id\tprediction\tprobability_neg\tprobability_neutral\tprobability_pos\n"
+    assert output.read_text() == header
+
+
+def test_a_run_that_has_not_ended_is_told(classifier, table, tmp_path, capsys):
+    folder = shutil.copytree(classifier[0], tmp_path / "run")
+    (folder / "flags.json").write_text("{}")
+    predict(folder, table, tmp_path / "out.tsv")
+    assert "run: the run has not finished: these are its best weights" in capsys.readouterr().out
+    (folder / "results.json").write_text("{}")
+    predict(folder, table, tmp_path / "out.tsv")
+    assert "has not finished" not in capsys.readouterr().out
 
 
 def test_refusals(classifier, table, tmp_path):
@@ -182,7 +245,11 @@ def test_refusals(classifier, table, tmp_path):
         ({"max_seq_length": 33}, "--max_seq_length=33: expected 5 to 32, the positions that"),
         ({"max_seq_length": 4}, "--max_seq_length=4: expected 5 to 32"),
         ({"threshold": 0.5}, "--threshold=0.5 means nothing to classification: it is for multilab"),
-        ({"text_columns": list("abc")}, "--text_columns=a,b,c: expected one or two columns."),
+        ({"threshold": float("nan")}, "--threshold=nan: expected a finite number."),
+        (
+            {"text_columns": list("ab")},
+            "--text_columns=a,b: the model was trained on single texts (text): name one column.",
+        ),
         ({"text_columns": ["other"]}, f"{table}, line 1: expected one column 'other', got none"),
         ({"id_column": "other"}, f"{table}, line 1: expected one column 'other', got none"),
     ):

@@ -7,7 +7,7 @@ import pytest
 from bert_tf.finetuning import prediction_inputs
 from bert_tf.finetuning.prediction_inputs import read_inputs
 from bert_tf.finetuning.task_file import TaskFile
-from bert_tf.tasks.examples import ChoiceExample, TextExample
+from bert_tf.tasks.examples import BadRow, ChoiceExample, TextExample
 
 TEXTS = TaskFile("classification", "own", 16, {"text_columns": ["text"], "id_column": "n"})
 
@@ -39,7 +39,9 @@ def test_ids_are_the_files_though_its_first_row_is_bad(tmp_path):
     jsonl = write(tmp_path, "a.jsonl", ["no JSON", '{"n": "i1", "text": "good"}'])
     for path in (tsv, jsonl):
         (items,) = read_inputs(TEXTS, path, skip_bad_rows=True).chunks()
-        assert [item.id for item in items] == ["i1"]
+        # The first column of a row of too many is the id still.
+        assert [item.id for item in items] == ["i0" if path == tsv else "", "i1"]
+        assert isinstance(items[0], BadRow)
     for name, lines in (("b.tsv", ["text", "good"]), ("b.jsonl", ['{"text": "good"}'])):
         (items,) = read_inputs(TEXTS, write(tmp_path, name, lines)).chunks()
         assert [item.id for item in items] == ["0"]
@@ -66,8 +68,8 @@ def test_the_second_text_may_be_empty_and_not_both(tmp_path):
     items = next(read_inputs(pairs, path).chunks())
     assert [(item.text_a, item.text_b) for item in items] == [("y", "x"), ("y", ""), ("", "x")]
     path = write(tmp_path, "b.csv", ["b,a", "x,y", ","])
-    with pytest.raises(ValueError, match=r"b\.csv, line 3: expected text in column 'a', got ''"):
-        read_inputs(pairs, path)
+    (items,) = read_inputs(pairs, path).chunks()
+    assert items[1] == BadRow(0, "1", (), f"{path}, line 3: expected text in column 'a', got ''.")
 
 
 @pytest.mark.parametrize(("with_context", "sizes"), [(False, [3, 1]), (True, [4])])

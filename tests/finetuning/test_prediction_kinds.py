@@ -67,6 +67,21 @@ def test_tagging(tagger, tmp_path, name):
     assert lines[1] == f"0\tgood film\t{' '.join(expected[0])}"
 
 
+def test_sentences_without_words_keep_their_places(tagger, tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"words": words}) + "\n" for words in ([], ["good"], "")))
+    predict(tagger[0], source, tmp_path / "out.jsonl")
+    rows = read_lines(tmp_path / "out.jsonl")
+    assert [row["words"] for row in rows] == [[], ["good"], []]
+    assert [len(row["tags"]) for row in rows] == [0, 1, 0]
+    assert rows[2]["error"].endswith("line 3: expected words in column 'words', got none.")
+    source = tmp_path / "in.conll"
+    source.write_bytes(b"good\n\nbad\n\0\n\n")
+    predict(tagger[0], source, tmp_path / "out.conll", skip_bad_rows=True)
+    lines = (tmp_path / "out.conll").read_bytes().split(b"\n")
+    assert lines[0].startswith(b"good ") and lines[1:] == [b"", b"bad _", b"\0 _", b"", b""]
+
+
 # === Multiple choice ===
 
 
@@ -97,6 +112,19 @@ def test_multiple_choice(tmp_path, form):
         assert row["prediction"] == expected.argmax()
         found = [row["probabilities"][str(number)] for number in range(4)]
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_choices_without_text_keep_their_places(tmp_path):
+    columns = {"context_column": "c", "choice_columns": ["0", "1"], "label_column": "l"}
+    task = TaskFile("multiple_choice", "own", 16, columns)
+    write_model(tmp_path / "model", "BertMultipleChoice", task=task)
+    source, output = tmp_path / "in.tsv", tmp_path / "out.tsv"
+    for rows, predicted in ((["so\tgood\t", "so\tgood\tbad"], [False, True]), ([], [])):
+        source.write_text("\n".join(["c\t0\t1", *rows]) + "\n")
+        predict(tmp_path / "model", source, output)
+        header, *lines = (line.split("\t") for line in output.read_text().splitlines())
+        assert header[:4] == ["id", "prediction", "probability_0", "probability_1"]
+        assert [bool(line[1]) for line in lines] == predicted
 
 
 # === Questions ===
@@ -141,6 +169,27 @@ def test_questions(questions, tmp_path, with_null):
     else:
         with pytest.raises(ValueError, match="--threshold=1: .* questions that all have an answer"):
             predict(tmp_path / "model", questions, tmp_path / "out.json", threshold=1.0)
+
+
+def test_questions_without_text_keep_their_places(questions, tmp_path):
+    options = {"doc_stride": 4, "max_query_length": 8, "with_null": True}
+    task = TaskFile("squad", "squad", 16, {}, options)
+    write_model(tmp_path / "model", "BertSpanPredictor", task=task)
+    document = json.loads(questions.read_text())
+    paragraphs = document["data"][0]["paragraphs"]
+    paragraphs[1]["qas"][0]["question"] = " "
+    paragraphs[2]["qas"][0]["id"] = "q0"  # again
+    questions.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="expected an id of its own for every question"):
+        predict(tmp_path / "model", questions, tmp_path / "out.json")
+    predict(tmp_path / "model", questions, tmp_path / "out.json", skip_bad_rows=True)
+    answers = json.loads((tmp_path / "out.json").read_text())
+    assert list(answers) == ["q0", "q1", "q3", "q4", "q5"] and answers["q1"] == ""
+    predict(tmp_path / "model", questions, tmp_path / "out.tsv", skip_bad_rows=True)
+    header, *rows = (line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines())
+    assert header == ["id", "prediction", "null_odds", "error"]
+    assert [row[0] for row in rows] == ["q0", "q1", "q0", "q3", "q4", "q5"]
+    assert [bool(row[3]) for row in rows] == [False, True, True, False, False, False]
 
 
 def test_columns_of_another_number(tagger, table, tmp_path):
