@@ -31,6 +31,8 @@ _TRAILER_BYTES = 5  # of a block: how it is compressed, and a checksum
 # The largest BERT's index, with an optimizer's tensors, has a fortieth of either.
 _MAX_INDEX_BYTES = 16 << 20
 _MAX_TENSORS = 50_000
+# Names share their beginnings in the file, not in memory: a few megabytes could spell terabytes.
+_MAX_NAME_BYTES = 2_048
 _MAX_DIMENSIONS = 32  # what every release of NumPy can hold
 _MAX_BYTES = 1 << 48
 _MAX_STRING_BYTES = 64 << 20
@@ -308,6 +310,10 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
                 raise _DamageError("a restart of a block shares a name's beginning")
         if shared > len(key) or at + unshared + length > end:
             raise _DamageError("an entry reaches beyond its block")
+        if shared + unshared > _MAX_NAME_BYTES:
+            raise _DamageError(
+                f"a name has {shared + unshared:,} bytes, expected {_MAX_NAME_BYTES:,} at most"
+            )
         key = key[:shared] + block[at : at + unshared]
         at += unshared
         yield key, block[at : at + length]

@@ -211,6 +211,7 @@ def test_what_tensorflow_never_says_of_a_tensor_is_refused(tmp_path, case):
         ([(b"\x7fx", entry())], "a block's names are not those of the table's index"),
         ([(b"\0x", entry())], "it holds a partitioned variable: save the variable whole"),
         ([(b"x\xc3", entry())], "a tensor's name is not UTF-8"),
+        ([(b"x" * 2_049, entry())], "a name has 2,049 bytes, expected 2,048 at most"),
     ],
 )
 def test_names_that_tensorflow_does_not_write(tmp_path, entries, sentence):
