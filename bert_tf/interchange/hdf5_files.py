@@ -1,12 +1,14 @@
 """HDF5 files as Keras writes them, ``NAME.weights.h5``, read as data from a stranger.
 
 HDF5 can do more than hold arrays: a link may lead into another file, a dataset may be kept in
-another file or be put together from several, an element may be of any length. Keras uses none of
-it, and nothing of it is followed here.
+another file, be put together from several or be compressed, an element may be of any length. Keras
+uses none of it, and nothing of it is followed here: each dataset has bytes of its own in the file,
+as many as its shape says.
 """
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Iterator
 
 import h5py
@@ -18,6 +20,8 @@ from .tensor_files import Entry, check_unchanged, file_state, quote, readable
 
 _NUMBERS = "fiub"  # NumPy's kinds: floats, integers, unsigned integers, booleans
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+# Groups and datasets; the largest BERT's file, with an optimizer's, has a sixth of them.
+_MAX_OBJECTS = 20_000
 
 
 def open_file(path: str) -> dict[str, Entry]:
@@ -42,12 +46,20 @@ def open_file(path: str) -> dict[str, Entry]:
     {'layers/dense/vars/0': ('float32', (2, 3))}
     """
     state = file_state(path)
-    entries = {}
+    entries, places = {}, []
     with _opened(path) as file:
         for name, dataset in _datasets(file, path):
-            dtype = _checked_dtype(dataset, state[0], f"{path}: {quote(name)}")
+            dtype = _checked_dtype(dataset, f"{path}: {quote(name)}")
+            places.append((*_place(dataset, state[0], f"{path}: {quote(name)}"), name))
             read = functools.partial(_read, path, state, name, dtype)
             entries[name] = Entry(name, dtype.name, tuple(dataset.shape), read)
+    places.sort()
+    for (_, end, first), (begin, _, second) in itertools.pairwise(places):
+        if begin < end:
+            raise ValueError(
+                f"{path}: {quote(first)} and {quote(second)} share their bytes: Keras writes no "
+                "such file."
+            )
     return dict(sorted(entries.items()))
 
 
@@ -73,8 +85,14 @@ def _datasets(file: h5py.File, path: str) -> Iterator[tuple[str, h5py.Dataset]]:
     # A list and no recursion: how deep the groups lie is the stranger's choice.
     waiting = [("", file["/"])]
     seen = {h5py.h5o.get_info(file["/"].id).addr}
+    objects = 0
     while waiting:
         prefix, group = waiting.pop()
+        objects += len(group)
+        if objects > _MAX_OBJECTS:
+            raise ValueError(
+                f"{path} holds more than {_MAX_OBJECTS:,} groups and arrays, which no model has."
+            )
         for key in group:
             name = prefix + key
             kind = type(group.get(key, getlink=True))
@@ -84,37 +102,52 @@ def _datasets(file: h5py.File, path: str) -> Iterator[tuple[str, h5py.Dataset]]:
                     "anywhere: Keras writes none, and none is followed."
                 )
             found = group[key]
+            address = h5py.h5o.get_info(found.id).addr
+            if address in seen:
+                raise ValueError(
+                    f"{path}: {quote(name)} stands in the file twice, or within itself: Keras "
+                    "writes no such file."
+                )
+            seen.add(address)
             if isinstance(found, h5py.Dataset):
                 yield name, found
             elif isinstance(found, h5py.Group):
-                address = h5py.h5o.get_info(found.id).addr
-                if address in seen:
-                    raise ValueError(
-                        f"{path}: the group {quote(name)} stands in the file twice, or within "
-                        "itself: Keras writes no such file."
-                    )
-                seen.add(address)
                 waiting.append((f"{name}/", found))
 
 
-def _checked_dtype(dataset: h5py.Dataset, file_size: int, where: str) -> np.dtype:
-    """A dataset's type, once it is seen to be a whole array of numbers kept in this file."""
-    if dataset.is_virtual or dataset.external:
-        raise ValueError(f"{where} is kept in other files: Keras writes none such; refused.")
+def _checked_dtype(dataset: h5py.Dataset, where: str) -> np.dtype:
+    """A dataset's type, once it is seen to be an array of numbers."""
     dtype = dataset.dtype
     if dtype.kind == "V" and dtype.itemsize == 2 and str(dataset.attrs.get("dtype")) == "bfloat16":
-        dtype = _BFLOAT16
-    elif dtype.kind not in _NUMBERS or dataset.shape is None:
+        return _BFLOAT16
+    if dtype.kind not in _NUMBERS or dataset.shape is None:
         raise ValueError(
             f"{where} is of the type {quote(dataset.dtype)}: expected an array of numbers."
         )
-    size = dataset.size * dtype.itemsize
-    if not size <= dataset.id.get_storage_size() <= file_size:
+    return dtype
+
+
+def _place(dataset: h5py.Dataset, file_size: int, where: str) -> tuple[int, int]:
+    """A dataset's first byte in the file and the one after its last, once it is seen to be there.
+
+    A dataset of chunks or with filters may be any number of times larger than its bytes.
+    """
+    layout = dataset.id.get_create_plist()
+    if dataset.is_virtual or dataset.external:
+        raise ValueError(f"{where} is kept in other files: Keras writes none such; refused.")
+    if layout.get_layout() != h5py.h5d.CONTIGUOUS or layout.get_nfilters():
+        raise ValueError(
+            f"{where} is compressed or in chunks: Keras writes none such; write the file again "
+            "without compression."
+        )
+    size, stored = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()
+    begin = dataset.id.get_offset() or 0
+    if size != stored or begin + size > file_size or (size and not begin):
         raise ValueError(
             f"{where} is {size:,} bytes large, of which the file of {file_size:,} bytes holds "
-            f"{dataset.id.get_storage_size():,}: it is compressed, never written or cut off."
+            f"{stored:,} from byte {begin:,}: it was never written, or is cut off."
         )
-    return dtype
+    return begin, begin + size
 
 
 def _read(path: str, state: tuple[int, int], name: str, dtype: np.dtype) -> np.ndarray:

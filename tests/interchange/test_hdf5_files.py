@@ -72,6 +72,17 @@ def loop(file):
     file["layers/again"] = file["/"]
 
 
+def noise():
+    return np.random.default_rng(0).integers(256, size=9999, dtype="uint8")
+
+
+def compact(file):
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_layout(h5py.h5d.COMPACT)
+    kind, space = h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((2,))
+    h5py.h5d.create(file.id, b"a", kind, space, dcpl=layout)
+
+
 HOSTILE = {
     "soft link": (
         lambda file: file.__setitem__("a", h5py.SoftLink("/layers")),
@@ -83,7 +94,11 @@ HOSTILE = {
     ),
     "group in itself": (
         loop,
-        "the group 'layers/again' stands in the file twice, or within itself",
+        "'layers/again' stands in the file twice, or within itself",
+    ),
+    "array twice": (
+        lambda file: file.__setitem__("a", file["layers/dense/vars/0"]),
+        r"'layers(/dense/vars/0)?' stands in the file twice",
     ),
     "external storage": (
         lambda file: file.create_dataset("a", (4,), "u1", external=[("/etc/hosts", 0, 4)]),
@@ -109,13 +124,18 @@ HOSTILE = {
     "opaque": (lambda file: file.create_dataset("a", data=np.zeros(2, "V2")), "'a' is of the type"),
     "nothing": (lambda file: file.create_dataset("a", data=h5py.Empty("f4")), "'a' is of the type"),
     "a shape alone": (
+        lambda file: file.create_dataset("a", (1 << 40,), "float32"),
+        r"'a' is 4,398,046,511,104 bytes large, of which the file of [\d,]+ bytes holds 0 from by",
+    ),
+    "chunks": (
         lambda file: file.create_dataset("a", (1 << 40,), "float32", chunks=(1024,)),
-        r"'a' is 4,398,046,511,104 bytes large, of which the file of [\d,]+ bytes holds 0: it is",
+        "'a' is compressed or in chunks: Keras writes none such; write the file again without",
     ),
-    "compressed": (
-        lambda file: file.create_dataset("a", data=np.zeros(9999, "float32"), compression="gzip"),
-        "'a' is 39,996 bytes large, of which",
+    "compressed": (  # as large in the file as its shape says
+        lambda file: file.create_dataset("a", data=noise(), compression="gzip"),
+        "'a' is compressed or in chunks",
     ),
+    "compact": (compact, "'a' is compressed or in chunks"),
 }
 
 
@@ -124,6 +144,29 @@ def test_what_keras_never_writes_is_refused(tmp_path, case):
     change, sentence = HOSTILE[case]
     path = write(tmp_path / "a.h5", change)
     with pytest.raises(ValueError, match=rf"a\.h5: {sentence}"):
+        hdf5_files.open_file(path)
+
+
+def test_arrays_that_share_their_bytes_are_refused(tmp_path):
+    """A small file would make a model of any size."""
+    path = tmp_path / "a.h5"
+    write(path, lambda file: file.create_dataset("a", data=np.zeros((2, 3), "float32")))
+    with h5py.File(path) as file:
+        places = [file[name].id.get_offset() for name in ("layers/dense/vars/0", "a")]
+    old, new = (place.to_bytes(8, "little") for place in places)
+    content = path.read_bytes()
+    assert content.count(new) == 1
+    path.write_bytes(content.replace(new, old))
+    with pytest.raises(ValueError, match=r"a\.h5: 'a' and 'layers/dense/vars/0' share their bytes"):
+        hdf5_files.open_file(str(path))
+
+
+def test_more_arrays_than_any_model_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5_files, "_MAX_OBJECTS", 3)
+    path = write(tmp_path / "a.h5")
+    with pytest.raises(
+        ValueError, match=r"a\.h5 holds more than 3 groups and arrays, which no mod"
+    ):
         hdf5_files.open_file(path)
 
 
