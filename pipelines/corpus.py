@@ -33,11 +33,14 @@ class Corpus:
     table: corpus_index.DocumentTable
     kept: np.ndarray
 
+    def _sum_per_block(self, per_document: np.ndarray) -> np.ndarray:
+        """(blocks,) int64, over all blocks, also those without a document of this corpus."""
+        sums = np.concatenate([[0], np.cumsum(per_document, dtype=np.int64)])
+        return np.diff(sums[self.table.block_splits])
+
     @functools.cached_property
     def _kept_per_block(self) -> np.ndarray:
-        """(blocks,) int64, over all blocks, also those without a document of this corpus."""
-        counts = np.concatenate([[0], np.cumsum(self.kept, dtype=np.int64)])
-        return np.diff(counts[self.table.block_splits])
+        return self._sum_per_block(self.kept)
 
     @functools.cached_property
     def _blocks_read(self) -> np.ndarray:
@@ -53,6 +56,17 @@ class Corpus:
     def documents_per_block(self) -> np.ndarray:
         """(num_blocks,) int64: the number of documents that ``read_documents`` yields for each."""
         return self._kept_per_block[self._blocks_read]
+
+    @functools.cached_property
+    def bytes_per_block(self) -> np.ndarray:
+        """(num_blocks,) float64: the bytes of this corpus' text in each block.
+
+        An estimate by sentences for blocks of which not every document belongs to this corpus.
+        """
+        sentences = self._sum_per_block(self.table.num_sentences)
+        kept = self._sum_per_block(np.where(self.kept, self.table.num_sentences, 0))
+        read = self._blocks_read
+        return self.blocks.lengths[read] * (kept[read] / sentences[read])
 
     @property
     def num_documents(self) -> int:

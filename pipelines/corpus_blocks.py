@@ -22,6 +22,10 @@ class Blocks(Protocol):
     def num_blocks(self) -> int:
         """The number of blocks."""
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """(num_blocks,) int64, the bytes of each block's text."""
+
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Returns the documents of one block: ragged (documents, sentences) strings."""
 
@@ -147,6 +151,12 @@ class MemoryBlocks:
     def num_blocks(self) -> int:
         """The number of blocks, N."""
         return len(self.block_splits) - 1
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """(N,) int64, the bytes of each block's sentences."""
+        ends = np.cumsum([0, *map(len, self.sentences)], dtype=np.int64)
+        return np.diff(ends[self.document_splits[self.block_splits]])
 
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Returns the documents of one block, in-graph; see ``FileBlocks.read``."""

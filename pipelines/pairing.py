@@ -14,9 +14,11 @@ every sentence at once it is then known where a chunk that began there would end
 next one would begin. Which sentences do begin a chunk follows by pointer doubling, in a number of
 vector operations that is the logarithm of the longest document's number of sentences.
 
-One departure: Google's script tries ten times to draw a document other than the chunk's own and
+Two departures. Google's script tries ten times to draw a document other than the chunk's own and
 then goes on with its own; here the other document is uniform among the others, and only a pool
-of a single document takes the random segment from itself.
+of a single document takes the random segment from itself. And a sentence that is longer than a row,
+such as a text without full stops, is cut into pieces first (``cut_long_sentences``): Google's
+script makes one row of it, whose B is always random, and drops the rest.
 
 Letters: D documents, N sentences, R rows (pairs).
 """
@@ -37,11 +39,13 @@ class Tokens(NamedTuple):
             ``ids[token_splits[i]:token_splits[i + 1]]``.
         sentence_splits: (D+1,) int64, strictly ascending: document d is the sentences
             ``sentence_splits[d]`` to ``sentence_splits[d + 1] - 1``.
+        pieces: (N,) bool, which sentences are pieces of a longer one, see ``cut_long_sentences``.
     """
 
     ids: tf.Tensor
     token_splits: tf.Tensor
     sentence_splits: tf.Tensor
+    pieces: tf.Tensor
 
 
 class PairDraws(NamedTuple):
@@ -98,10 +102,12 @@ def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: t
     document_sizes = tf.math.unsorted_segment_sum(
         tf.cast(filled, tf.int64), documents, tf.size(document_sizes)
     )
+    lengths = tf.boolean_mask(sentence_lengths, filled)
     return Tokens(
         ids,
-        _splits(tf.boolean_mask(sentence_lengths, filled)),
+        _splits(lengths),
         _splits(tf.boolean_mask(document_sizes, document_sizes > 0)),
+        tf.zeros_like(lengths, tf.bool),
     )
 
 
@@ -125,19 +131,56 @@ def draw_targets(
     return tf.where(short, lengths, tf.cast(max_tokens, tf.int64))
 
 
-def draw_pairs(
-    num_sentences: tf.Tensor,
-    num_documents: tf.Tensor,
-    max_tokens: int,
-    short_seq_prob: float,
-    seed: tf.Tensor,
-) -> PairDraws:
-    """Draws everything random about a pool's pairs; the arguments are those of ``draw_targets``."""
+def cut_long_sentences(
+    tokens: Tokens, targets: tf.Tensor, max_tokens: int
+) -> tuple[Tokens, tf.Tensor]:
+    """Cuts the sentences that are longer than a row into pieces, which then count as sentences.
+
+    A piece has a third of its document's target, rounded up; a sentence's last piece has what is
+    left. So three pieces fill a row, with hardly a token too many. Where a document has
+    pieces, its target is at least a quarter of ``max_tokens``, or a long text whose target is two
+    tokens would make hundreds of thousands of rows. Documents without such sentences stay as they
+    are.
+
+    Args:
+        tokens: the pool.
+        targets: (D,) int64, from ``draw_targets``.
+        max_tokens: what A and B may have together; a sentence of more tokens is cut.
+
+    Returns:
+        The pool with its pieces, and the documents' targets.
+
+    >>> pool = without_empty(tf.range(12), tf.constant([2, 10], tf.int64),
+    ...                      tf.constant([1, 1], tf.int64))
+    >>> pool, targets = cut_long_sentences(pool, tf.constant([8, 8], tf.int64), 9)
+    >>> pool.token_splits.numpy(), pool.sentence_splits.numpy()
+    (array([ 0,  2,  5,  8, 11, 12]), array([0, 1, 5]))
+    """
+    starts, sentence_splits = tokens.token_splits[:-1], tokens.sentence_splits
+    lengths = tokens.token_splits[1:] - starts
+    sizes = sentence_splits[1:] - sentence_splits[:-1]
+    document = tf.repeat(tf.range(tf.size(sizes)), sizes)
+    is_long = lengths > max_tokens
+    has_long = tf.math.unsorted_segment_max(tf.cast(is_long, tf.int32), document, tf.size(sizes))
+    targets = tf.where(has_long > 0, tf.maximum(targets, max_tokens // 4), targets)
+    piece = tf.gather(-(-targets // 3), document)
+    counts = tf.where(is_long, -(-lengths // piece), 1)
+    first = _splits(counts)
+    number = tf.range(first[-1]) - tf.repeat(first[:-1], counts)
+    piece_starts = tf.repeat(starts, counts) + number * tf.repeat(piece, counts)
+    return Tokens(
+        tokens.ids,
+        tf.concat([piece_starts, tokens.token_splits[-1:]], 0),
+        tf.gather(first, sentence_splits),
+        tf.repeat(is_long, counts),
+    ), targets
+
+
+def draw_pairs(num_sentences: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) -> PairDraws:
+    """Draws everything random about a pool's pairs but the targets, which are given."""
     shape = [num_sentences]
     return PairDraws(
-        targets=draw_targets(
-            num_documents, max_tokens, short_seq_prob, fold(seed, Operation.TARGET_LENGTHS)
-        ),
+        targets=targets,
         segment_ends=bits(shape, fold(seed, Operation.SEGMENT_ENDS)),
         random_next=uniform(shape, fold(seed, Operation.RANDOM_NEXT)) < 0.5,
         other_documents=bits(shape, fold(seed, Operation.OTHER_DOCUMENTS)),
@@ -166,7 +209,13 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     begin = tf.range(tf.size(token_splits, tf.int64) - 1)
     end = _filled_end(token_splits, begin, target, tf.gather(sentence_splits, document + 1))
     a_end = begin + 1 + below(draws.segment_ends, end - begin - 1)
-    is_random = draws.random_next | (end - begin == 1)
+    alone = end - begin == 1
+    # A piece that is alone, as the last of its document, has two halves: B need not be random.
+    has_halves = tokens.pieces & (token_splits[1:] - token_splits[:-1] > 1)
+    halved = alone & has_halves & ~draws.random_next
+    is_random = (draws.random_next | alone) & ~halved
+    middle = (token_splits[:-1] + token_splits[1:] + 1) // 2
+    a_end_token = tf.where(halved, middle, tf.gather(token_splits, a_end))
 
     # (N,): the random B that it would have. The documents after one's own move up by one.
     other = below(draws.other_documents, num_documents - 1)
@@ -174,9 +223,8 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     other = tf.minimum(other, num_documents - 1)
     other_begin = tf.gather(sentence_splits, other)
     other_begin += below(draws.other_starts, tf.gather(sizes, other))
-    a_tokens = tf.gather(token_splits, a_end) - tf.gather(token_splits, begin)
     # A may alone be longer than the target; B has one sentence all the same.
-    missing = tf.maximum(target - a_tokens, 1)
+    missing = tf.maximum(target - (a_end_token - token_splits[:-1]), 1)
     other_end = _filled_end(
         token_splits, other_begin, missing, tf.gather(sentence_splits, other + 1)
     )
@@ -188,13 +236,13 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     )
     row = tf.boolean_mask(begin, begins_chunk)
     random_rows = tf.gather(is_random, row)
-    a_end_rows = tf.gather(a_end, row)
-    b_begin = tf.where(random_rows, tf.gather(other_begin, row), a_end_rows)
+    a_end_row = tf.gather(a_end_token, row)
+    other_start = tf.gather(token_splits, tf.gather(other_begin, row))
     b_end = tf.where(random_rows, tf.gather(other_end, row), tf.gather(end, row))
     return Segments(
         a_start=tf.gather(token_splits, row),
-        a_end=tf.gather(token_splits, a_end_rows),
-        b_start=tf.gather(token_splits, b_begin),
+        a_end=a_end_row,
+        b_start=tf.where(random_rows, other_start, a_end_row),
         b_end=tf.gather(token_splits, b_end),
         labels=tf.cast(random_rows, tf.int32),
     )
@@ -213,7 +261,8 @@ def chunk_documents(tokens: Tokens, targets: tf.Tensor) -> Segments:
     Returns:
         Segments whose B is empty and whose label is 0, in the text's order.
 
-    >>> pool = Tokens(tf.range(5), tf.constant([0, 2, 5], tf.int64), tf.constant([0, 2], tf.int64))
+    >>> pool = without_empty(tf.range(5), tf.constant([2, 3], tf.int64),
+    ...                      tf.constant([2], tf.int64))
     >>> chunks = chunk_documents(pool, tf.constant([3], tf.int64))
     >>> chunks.a_start.numpy(), chunks.a_end.numpy()
     (array([0, 3]), array([3, 5]))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
@@ -14,6 +15,7 @@ from .pairing import (
     Segments,
     Tokens,
     chunk_documents,
+    cut_long_sentences,
     draw_pairs,
     draw_targets,
     pair_sentences,
@@ -26,6 +28,14 @@ from .wordpiece import BertTokenizer
 # A pool of about this many sentences is some 4 MB of English: many documents to draw random
 # segments from, and a hundred megabytes or two with all that is made of them.
 _SENTENCES_PER_POOL = 32_768
+# Ordinary text has 100 to 150 bytes a sentence and stays below; text without full stops does not.
+_BYTES_PER_POOL = 6_000_000
+
+# The text that `measure_share` looks at takes half a second.
+_SAMPLE_BYTES = 2_000_000
+
+#: How rows are made of text; see `pretraining_dataset`.
+ROWS_VERSION = 2
 
 
 def pretraining_dataset(
@@ -48,6 +58,7 @@ def pretraining_dataset(
     drop_remainder: bool = True,
     pad_final_batch: bool = False,
     num_parallel_calls: int | None = None,
+    rows_version: int = ROWS_VERSION,
 ) -> tf.data.Dataset:
     """Makes the batches of BERT's pre-training from a corpus, anew in every epoch.
 
@@ -73,8 +84,8 @@ def pretraining_dataset(
             document's tokens, [CLS] A [SEP], and its label 0.
         seed: any integer of 64 bits.
         blocks_per_pool: how many blocks make a pool, about; by default as many as hold 32,768
-            sentences. The pools of an epoch are of one size, or one block larger. The rows
-            depend on it, and so does the memory needed.
+            sentences, or 6 MB of text where that is less. The pools of an epoch are of one size,
+            or one block larger. The rows depend on it, and so does the memory needed.
         start: (epoch, pool, row) of the first row.
         num_epochs: the epoch to end before; ``None`` for never.
         shard_index: this host's number.
@@ -85,6 +96,8 @@ def pretraining_dataset(
             be given no weight.
         num_parallel_calls: how many pools are made at once, by default one per processor, four at
             most.
+        rows_version: 1 goes on with what a release made that did not cut sentences longer than a
+            row (``pairing.cut_long_sentences``) and sized pools by sentences alone.
 
     Returns:
         A dataset of dicts: ``features.PRETRAINING_FEATURES`` and ``cursor`` (B, 3) int32, the
@@ -117,8 +130,9 @@ def pretraining_dataset(
         masking=masking,
         nsp=nsp,
         seed=seed,
+        rows_version=rows_version,
     )
-    plan = PoolPlan(corpus.num_blocks, _count_pools(corpus, blocks_per_pool, nsp=nsp))
+    plan = _plan_pools(corpus, blocks_per_pool, options)
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor) -> dict[str, tf.Tensor]:
         tokens = read_tokens(corpus, tokenizer, plan.blocks_of(seed, epoch, pool))
@@ -137,6 +151,49 @@ def pretraining_dataset(
         pad_final_batch=pad_final_batch,
         num_parallel_calls=num_parallel_calls,
     )
+
+
+def measure_share(
+    corpus: Corpus,
+    tokenizer: BertTokenizer,
+    *,
+    max_seq_length: int = 128,
+    short_seq_prob: float = 0.1,
+    nsp: bool = True,
+    seed: int = 0,
+    rows_version: int = ROWS_VERSION,
+) -> tuple[float, int]:
+    """Measures how much of a corpus' text reaches rows: pairs that are too long are cut to length.
+
+    The arguments are those of ``pretraining_dataset``. The text that random segments repeat counts
+    only where it stands in a row of its own.
+
+    Returns:
+        The share of a sample's tokens, from 0 to 1, and how many tokens the sample has: about two
+        megabytes of the first epoch's first pool.
+
+    >>> from bert_tf.pipelines.sources import from_documents
+    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+    >>> corpus = from_documents([["a b a b a b", "b a b a"], ["b", "a"]])
+    >>> measure_share(corpus, BertTokenizer(vocab), max_seq_length=11, short_seq_prob=0, seed=1)
+    (0.8333333333333334, 12)
+    """
+    options = _RowOptions(max_seq_length, 1, 0.15, short_seq_prob, "token", nsp, seed, rows_version)
+    blocks = _plan_pools(corpus, None, options).blocks_of(seed, tf.constant(0), tf.constant(0))
+    filled = np.cumsum(corpus.bytes_per_block[blocks])
+    blocks = blocks[: max(2, np.searchsorted(filled, _SAMPLE_BYTES) + 1)]
+    tokens = read_tokens(corpus, tokenizer, blocks)
+    tokens, segments = _segments_of(tokens, options, fold(seed, Operation.POOL, 0, 0))
+    num_tokens = int(tf.size(tokens.ids))
+    borders = np.zeros(num_tokens + 1, np.int64)
+    follows = segments.labels == 0
+    for start, end in (
+        (segments.a_start, segments.a_end),
+        (segments.b_start[follows], segments.b_end[follows]),
+    ):
+        np.add.at(borders, start, 1)
+        np.add.at(borders, end, -1)
+    return float(np.sum(np.cumsum(borders) > 0) / max(1, num_tokens)), num_tokens
 
 
 def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> Tokens:
@@ -186,6 +243,7 @@ class _RowOptions:
     masking: Masking
     nsp: bool
     seed: int
+    rows_version: int
 
     def __post_init__(self) -> None:
         for name in ("masked_lm_prob", "short_seq_prob"):
@@ -198,6 +256,8 @@ class _RowOptions:
         check_masking(self.masking)
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed: expected an integer of 64 bits; got {self.seed}.")
+        if self.rows_version not in (1, ROWS_VERSION):
+            raise ValueError(f"rows_version: expected 1 or 2; got {self.rows_version}.")
 
     @property
     def max_tokens(self) -> int:
@@ -205,11 +265,11 @@ class _RowOptions:
         return self.max_seq_length - (3 if self.nsp else 2)
 
 
-def _count_pools(corpus: Corpus, blocks_per_pool: int | None, *, nsp: bool) -> int:
+def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: _RowOptions) -> PoolPlan:
     """The pools of an epoch: every one has a document, or two where random segments are drawn."""
     if corpus.num_documents == 0:
         raise ValueError("The corpus has no documents: expected one at least.")
-    if nsp and corpus.num_documents == 1:
+    if options.nsp and corpus.num_documents == 1:
         raise ValueError(
             "The corpus has one document only, and next-sentence prediction takes its random "
             "segments from another one: add documents, or train without it (nsp=False, on the "
@@ -218,10 +278,14 @@ def _count_pools(corpus: Corpus, blocks_per_pool: int | None, *, nsp: bool) -> i
     if blocks_per_pool is None:
         share = _SENTENCES_PER_POOL / max(1, corpus.num_sentences)
         blocks_per_pool = max(1, round(corpus.num_blocks * share))
+        if options.rows_version > 1:
+            most = _BYTES_PER_POOL / max(1, corpus.bytes_per_block.mean())
+            blocks_per_pool = max(1, min(blocks_per_pool, round(most)))
     check_at_least("blocks_per_pool", blocks_per_pool, 1)
     # With two blocks a pool has two documents, whatever the order: no block is without one.
-    least = 2 if nsp and corpus.documents_per_block.min() == 1 else 1
-    return max(1, min(math.ceil(corpus.num_blocks / blocks_per_pool), corpus.num_blocks // least))
+    least = 2 if options.nsp and corpus.documents_per_block.min() == 1 else 1
+    num_pools = min(math.ceil(corpus.num_blocks / blocks_per_pool), corpus.num_blocks // least)
+    return PoolPlan(corpus.num_blocks, max(1, num_pools))
 
 
 def _not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:
@@ -232,18 +296,27 @@ def _not_empty(tokens: Tokens, epoch: tf.Tensor, pool: tf.Tensor) -> Tokens:
         return tokens._replace(ids=tf.identity(tokens.ids))
 
 
+def _segments_of(tokens: Tokens, options: _RowOptions, seed: tf.Tensor) -> tuple[Tokens, Segments]:
+    """Makes a pool's segments, in the text's order and cut to length."""
+    targets = draw_targets(
+        tf.size(tokens.sentence_splits) - 1,
+        options.max_tokens,
+        options.short_seq_prob,
+        fold(seed, Operation.TARGET_LENGTHS),
+    )
+    if not options.nsp:
+        return tokens, chunk_documents(tokens, targets)
+    if options.rows_version > 1:
+        tokens, targets = cut_long_sentences(tokens, targets, options.max_tokens)
+    draws = draw_pairs(tf.size(tokens.token_splits) - 1, targets, seed)
+    return tokens, cut_pairs(pair_sentences(tokens, draws), options.max_tokens, seed)
+
+
 def _rows_of(
     tokens: Tokens, tokenizer: BertTokenizer, options: _RowOptions, seed: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Makes a pool's rows: pairs, cut and in random order, packed, masked."""
-    num_documents = tf.size(tokens.sentence_splits) - 1
-    short = options.max_tokens, options.short_seq_prob
-    if options.nsp:
-        draws = draw_pairs(tf.size(tokens.token_splits) - 1, num_documents, *short, seed)
-        segments = cut_pairs(pair_sentences(tokens, draws), options.max_tokens, seed)
-    else:
-        targets = draw_targets(num_documents, *short, fold(seed, Operation.TARGET_LENGTHS))
-        segments = chunk_documents(tokens, targets)
+    """Makes a pool's rows: segments in random order, packed, masked."""
+    tokens, segments = _segments_of(tokens, options, seed)
     order = permutation(tf.size(segments.labels), fold(seed, Operation.ROW_ORDER))
     segments = Segments(*(tf.gather(field, order) for field in segments))
 

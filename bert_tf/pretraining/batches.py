@@ -14,6 +14,9 @@ from .settings import PretrainingSettings
 
 _EVALUATION_SEED_OFFSET = 1_000_000_007
 
+# English text has 0.85 to 0.98.
+_LOW_SHARE = 0.7
+
 
 def predictions_per_row(settings: PretrainingSettings, max_seq_length: int) -> int:
     """The masked-LM predictions of a row, P: the flag's, or the share of a full row, rounded up."""
@@ -63,7 +66,43 @@ def training_batches(
         # Each phase draws from a seed of its own: its epochs count from zero again.
         seed=settings.seed + phase_number,
         start=start,
+        rows_version=data.rows_version,
     )
+
+
+def report_share(
+    settings: PretrainingSettings, data: PretrainingData, tokenizer: BertTokenizer, phase: Phase
+) -> None:
+    """Prints how much of the text reaches the rows of the first phase, and what helps a low share.
+
+    Args:
+        settings: NSP, short rows, seed.
+        data: what to train on; nothing is printed of TFRecords.
+        tokenizer: the vocabulary's.
+        phase: the first.
+    """
+    if data.train is None:
+        return
+    share, tokens = pretraining.measure_share(
+        data.train,
+        tokenizer,
+        max_seq_length=phase.max_seq_length,
+        short_seq_prob=settings.short_seq_prob,
+        nsp=settings.nsp,
+        seed=settings.seed,
+        rows_version=data.rows_version,
+    )
+    print(f"Tokens that reach rows: {share:.1%} of a sample of {tokens:,}.")
+    if share < _LOW_SHARE:
+        reason = (
+            f"most sentences nearly fill the {phase.max_seq_length} tokens of a row, and pairs of "
+            "them are cut to length. Longer rows (--max_seq_length) use more of the text, and "
+            "--nsp=false leaves no token out."
+            if data.rows_version > 1
+            else "this run goes on as the release that began it, which keeps one row of a sentence "
+            "longer than that. A run in another --model_dir cuts such sentences into several."
+        )
+        print(f"  That is little: {reason}")
 
 
 def evaluation_batches(
@@ -111,6 +150,7 @@ def evaluation_batches(
         seed=seed,
         num_epochs=1,
         pad_final_batch=True,
+        rows_version=data.rows_version,
     )
 
 

@@ -5,8 +5,9 @@ import os
 
 import tensorflow as tf
 
+from bert_tf.files import read_json_object
 from bert_tf.interchange.checkpoint import Checkpoint
-from bert_tf.pipelines import sample_corpus, sources, tfrecords, vocabulary
+from bert_tf.pipelines import pretraining, sample_corpus, sources, tfrecords, vocabulary
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory
@@ -15,6 +16,9 @@ from .settings import PretrainingSettings
 
 # Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
 _VOCABULARY_BYTES = 200_000_000
+
+# The key of the rows' version in inputs.json.
+_ROWS = "rows_version"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +30,8 @@ class PretrainingData:
         held_out: the documents to evaluate on; None where there are none.
         records: TFRecord files to train on, in place of ``train``.
         eval_records: TFRecord files to evaluate on.
-        fingerprints: by flag, what changes when the files behind it do.
+        fingerprints: by flag, what changes when the files behind it do; and the rows' version.
+        rows_version: of ``pretraining.pretraining_dataset``.
     """
 
     train: sources.Corpus | None
@@ -34,6 +39,7 @@ class PretrainingData:
     records: list[str]
     eval_records: list[str]
     fingerprints: dict[str, str]
+    rows_version: int = pretraining.ROWS_VERSION
 
     @property
     def is_held_out(self) -> bool:
@@ -87,7 +93,17 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             "prediction draws its random segments from another one: add documents, or pass "
             "--nsp=false."
         )
-    return PretrainingData(train, held_out, [], [], fingerprints)
+    rows_version = _rows_version(run)
+    if rows_version > 1:
+        fingerprints[_ROWS] = str(rows_version)
+    return PretrainingData(train, held_out, [], [], fingerprints, rows_version)
+
+
+def _rows_version(run: RunDirectory) -> int:
+    """The newest; 1 for a run that got somewhere with a release that wrote no version down."""
+    if not run.has_progress() or _ROWS in read_json_object(run.inputs):
+        return pretraining.ROWS_VERSION
+    return 1
 
 
 def _open_corpus(settings: PretrainingSettings, run: RunDirectory) -> sources.Corpus:

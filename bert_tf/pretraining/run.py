@@ -21,7 +21,13 @@ from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.summaries import Summaries
 
-from .batches import check_records, evaluation_batches, first_sentences, training_batches
+from .batches import (
+    check_records,
+    evaluation_batches,
+    first_sentences,
+    report_share,
+    training_batches,
+)
 from .data import PretrainingData, load_or_learn_vocabulary, open_data
 from .model import build_loop, fit_vocabulary, read_config
 from .results import fill_masks, show
@@ -96,6 +102,7 @@ class _PretrainingRun:
         if self.data.records:
             check_records(settings, self.data, len(vocab), self.phases[0].max_seq_length)
         self.tokenizer = BertTokenizer(vocab, do_lower_case=lower)
+        report_share(settings, self.data, self.tokenizer, self.phases[0])
         self.loop = build_loop(settings, self.config, self.devices)
         name = settings.bert_config or settings.init_checkpoint
         print(

@@ -12,8 +12,31 @@ def below(bits, bound):
     return bits * bound >> 32
 
 
-def pairs(lengths, draws):
+def cut(lengths, targets, max_tokens):
+    """``cut_long_sentences``: the lengths with pieces, the targets, and which are pieces."""
+    lengths, targets = [list(document) for document in lengths], list(targets)
+    pieces = [[False] * len(document) for document in lengths]
+    for d, document in enumerate(lengths):
+        if max(document) <= max_tokens:
+            continue
+        targets[d] = max(targets[d], max_tokens // 4)
+        piece = (targets[d] + 2) // 3
+        lengths[d], pieces[d] = [], []
+        for length in document:
+            is_long = length > max_tokens
+            while is_long and length > piece:
+                lengths[d].append(piece)
+                pieces[d].append(True)
+                length -= piece
+            lengths[d].append(length)
+            pieces[d].append(is_long)
+    return lengths, targets, pieces
+
+
+def pairs(lengths, draws, pieces=None):
     """Google's loop, from ``PairDraws``; ``lengths``: one list of sentence lengths a document.
+
+    A piece that is a chunk of its own, and drawn to be followed by its next, is halved.
 
     Returns (a_start, a_end, b_start, b_end, label) in tokens of the pool, in the text's order.
     """
@@ -30,7 +53,11 @@ def pairs(lengths, draws):
                 k = 1 + below(segment_ends[draw], len(chunk) - 1) if len(chunk) > 1 else 1
                 a_start = token_starts[d][chunk[0]]
                 a_end = token_starts[d][chunk[0] + k]
-                if len(chunk) == 1 or random_next[draw]:
+                piece = pieces is not None and pieces[d][chunk[0]]
+                if len(chunk) == 1 and piece and filled > 1 and not random_next[draw]:
+                    middle = (a_start + a_end + 1) // 2
+                    rows.append((a_start, middle, middle, a_end, 0))
+                elif len(chunk) == 1 or random_next[draw]:
                     others = [other for other in range(len(lengths)) if other != d] or [d]
                     other = others[below(other_documents[draw], len(others))]
                     start = end = below(other_starts[draw], len(lengths[other]))

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -129,3 +131,11 @@ def test_a_changed_file_is_noticed(tmp_path):
     path.write_text("One.\nTwo.\n\n\n")
     with pytest.raises(tf.errors.InvalidArgumentError, match="has been changed since it was open"):
         list(tf.data.Dataset.range(1).map(corpus.read_documents))
+
+
+def test_bytes_per_block():
+    corpus = sources.from_documents([["12345", "123"], ["1"], ["1234567890"]], block_bytes=8)
+    assert corpus.bytes_per_block.tolist() == [8, 11]
+    part = dataclasses.replace(corpus, kept=np.array([False, True, False]))
+    # Of a block's bytes the share of the sentences: one of two.
+    assert part.bytes_per_block.tolist() == [5.5]

@@ -8,6 +8,7 @@ from bert_tf.pipelines.pairing import (
     PairDraws,
     Tokens,
     chunk_documents,
+    cut_long_sentences,
     draw_pairs,
     draw_targets,
     pair_sentences,
@@ -88,12 +89,60 @@ def test_equals_the_plain_loop_on_a_long_document_in_a_dataset():
     assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(lengths, draws)]
 
 
+@pytest.mark.parametrize("number", range(40))
+def test_long_sentences_equal_the_plain_loop(number):
+    generator = random.Random(number)
+    max_tokens = generator.choice([2, 3, 9, 10, 40])
+    lengths = _random_lengths(generator, generator.choice([12, 200]))
+    targets = twins.draw_targets(lengths, max_tokens, 0.5, generator)
+    cut, cut_targets, pieces = twins.cut(lengths, targets, max_tokens)
+    draws = cut_targets, *twins.draw_in_advance(cut, max_tokens, 0.5, generator)[1:]
+    tokens = _tokens(lengths)
+    tokens, found = cut_long_sentences(tokens, tf.constant(targets, tf.int64), max_tokens)
+    assert found.numpy().tolist() == cut_targets
+    assert tokens.pieces.numpy().tolist() == [piece for document in pieces for piece in document]
+    pairs = pair_sentences(tokens, _tensors(*draws))
+    assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(cut, draws, pieces)]
+
+
+def test_long_sentences_literally():
+    # At most 8 tokens: of document 0 only the sentence of 20 is cut, at its target of 7; the
+    # target of document 1 is raised to 2, a quarter of 8; document 2 stays.
+    tokens, targets = cut_long_sentences(
+        _tokens([[3, 20, 8], [9], [8, 1]]), tf.constant([7, 1, 1], tf.int64), 8
+    )
+    lengths = [3, *[3] * 6, 2, 8, *[1] * 9, 8, 1]
+    np.testing.assert_array_equal(np.diff(tokens.token_splits), lengths)
+    np.testing.assert_array_equal(tokens.sentence_splits, [0, 9, 18, 20])
+    assert tokens.pieces.numpy().tolist() == [0, *[1] * 7, 0, *[1] * 9, 0, 0]
+    assert targets.numpy().tolist() == [7, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("random_next", "rest"), [(False, (8, 10, 10, 11, 0)), (True, (8, 11, 12, 13, 1))]
+)
+def test_a_piece_alone_has_two_halves(random_next, rest):
+    # Pieces of 4 tokens, two of which are a chunk; of the last one 3 are left.
+    tokens = Tokens(
+        tf.range(13),
+        tf.constant([0, 4, 8, 11, 12, 13], tf.int64),
+        tf.constant([0, 3, 5], tf.int64),
+        tf.constant([True, True, True, False, False]),
+    )
+    draws = _tensors(
+        [8, 2], [0] * 5, [False, False, random_next, False, False], [0] * 5, [LAST] * 5
+    )
+    np.testing.assert_array_equal(
+        np.stack(pair_sentences(tokens, draws), 1), [(0, 4, 4, 8, 0), rest, (11, 12, 12, 13, 0)]
+    )
+
+
 def test_every_sentence_is_covered_and_labels_say_what_is_so():
     generator = random.Random(4)
     lengths = [[generator.randint(1, 9) for _ in range(200)] for _ in range(5)]
     tokens = _tokens(lengths)
     bounds = tf.gather(tokens.token_splits, tokens.sentence_splits).numpy()
-    draws = draw_pairs(1000, 5, 30, 0.2, fold(8))
+    draws = draw_pairs(1000, draw_targets(5, 30, 0.2, fold(7)), fold(8))
     a_start, a_end, b_start, b_end, labels = np.stack(pair_sentences(tokens, draws), 1).T
     owner_a, owner_b = (np.searchsorted(bounds, at, "right") for at in (a_start, b_start))
     follows = labels == 0
@@ -126,7 +175,11 @@ def test_distribution_equals_that_of_the_plain_loop():
         spread = a.std(), b[label == 1].std()
         return len(rows), label.mean(), a.mean(), b.mean(), *spread, b_start.mean()
 
-    pair = tf.function(lambda i: pair_sentences(tokens, draw_pairs(2400, 40, 50, 0.3, fold(1, i))))
+    @tf.function
+    def pair(i):
+        targets = draw_targets(40, 50, 0.3, fold(2, i))
+        return pair_sentences(tokens, draw_pairs(2400, targets, fold(1, i)))
+
     ours = np.array([statistics(np.stack(pair(tf.constant(i)), 1)) for i in range(n)])
     theirs = np.array(
         [
@@ -139,7 +192,7 @@ def test_distribution_equals_that_of_the_plain_loop():
 
 
 def test_draws():
-    draws = draw_pairs(20_000, 3, 10, 0.0, fold(2))
+    draws = draw_pairs(20_000, draw_targets(3, 10, 0.0, fold(1)), fold(2))
     assert draws.targets.numpy().tolist() == [10, 10, 10]
     np.testing.assert_allclose(np.mean(draws.random_next), 0.5, atol=4 * 0.5 / 20_000**0.5)
     drawn = [draws.segment_ends, draws.other_documents, draws.other_starts]

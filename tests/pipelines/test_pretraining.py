@@ -1,3 +1,4 @@
+import hashlib
 import random
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.pretraining import pretraining_dataset, read_tokens
+from bert_tf.pipelines.pretraining import measure_share, pretraining_dataset, read_tokens
 from bert_tf.pipelines.sources import from_documents
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -62,6 +63,13 @@ def _assert_same(rows, expected):
     assert rows.keys() == expected.keys()
     for key, values in expected.items():
         np.testing.assert_array_equal(rows[key], values, err_msg=key)
+
+
+def _digest(rows):
+    digest = hashlib.sha256()
+    for key in sorted(rows):
+        digest.update(key.encode() + np.ascontiguousarray(rows[key]).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _unmasked(rows):
@@ -182,6 +190,55 @@ def test_every_pool_has_two_documents():
     assert set(rows["cursor"][:, 1]) == {0, 1, 2}
 
 
+def test_rows_are_those_of_the_first_release(two_epochs):
+    """What is resumed must not change: these are the digests of rows that version 0.1 made."""
+    assert _digest(two_epochs) == "221ed314c33e3bdb"
+    spans = _rows(_dataset(num_epochs=2, masking="span", blocks_per_pool=None))
+    assert _digest(spans) == "667f5057b6547da2"
+    assert _digest(_rows(_dataset(nsp=False))) == "5d57b5d624b652a7"
+    # With sentences longer than a row that holds only of the version it had.
+    corpus = from_documents(_long_texts(6, 200), block_bytes=1)
+    rows = _rows(_dataset(corpus, blocks_per_pool=None, rows_version=1))
+    assert _digest(rows) == "eb4f7de9991029a7"
+
+
+def _long_texts(count, words):
+    """Documents of one sentence each."""
+    return [[" ".join(random.Random(i).choices(WORDS, k=words))] for i in range(count)]
+
+
+@pytest.mark.parametrize(("count", "words"), [(60, 400), (200, 27)])
+def test_texts_without_full_stops_reach_rows_and_half_of_their_labels_are_random(count, words):
+    corpus = from_documents(_long_texts(count, words))
+    share, tokens = measure_share(corpus, TOKENIZER, max_seq_length=16)
+    assert tokens == count * words and share > 0.85
+    labels = _rows(_dataset(corpus, batch_size=64))["next_sentence_labels"]
+    assert abs(labels.mean() - 0.5) < 3 * 0.5 / len(labels) ** 0.5
+    # A release kept one row of each, and B was random in all of them.
+    assert measure_share(corpus, TOKENIZER, max_seq_length=16, rows_version=1)[0] < 0.5
+    assert measure_share(corpus, TOKENIZER, max_seq_length=16, nsp=False)[0] == 1
+
+
+def test_the_share_is_of_a_sample_and_counts_no_token_twice():
+    # Two sentences fill a row, and a pair of them loses what is over 13 tokens.
+    even = from_documents([["w1 " * 7, "w2 " * 6] * 2000, ["w3 " * 7, "w4 " * 6] * 2000])
+    assert measure_share(even, TOKENIZER, max_seq_length=16, short_seq_prob=0)[0] == 1
+    over = from_documents([["w1 " * 12, "w2 " * 12] * 2000, ["w3 " * 12, "w4 " * 12] * 2000])
+    share, _ = measure_share(over, TOKENIZER, max_seq_length=16, short_seq_prob=0)
+    # Of a pair of 24 tokens 13 stay; of a random one A's 7 alone count, and its B comes back.
+    np.testing.assert_allclose(share, 13 / 24, rtol=0.05)
+    large = from_documents([["w1 " * 250_000]] * 10)
+    assert measure_share(large, TOKENIZER, max_seq_length=16, nsp=False) == (1, 1_000_000)
+
+
+def test_pools_are_capped_by_bytes():
+    """A pool of texts without full stops would otherwise be the whole corpus."""
+    corpus = from_documents([["w1 " * 350_000]] * 24)
+    for options, pools in (({}, 4), ({"rows_version": 1}, 1)):
+        with pytest.raises(ValueError, match=f"pool below {pools}, the pools of an epoch"):
+            _dataset(corpus, blocks_per_pool=None, start=(0, 99, 0), **options)
+
+
 def test_a_long_document_in_one_pool_by_default():
     generator = random.Random(3)
     long = [" ".join(generator.choices(WORDS, k=generator.randint(1, 30))) for _ in range(4000)]
@@ -255,6 +312,7 @@ class _NoDocuments:
         ({"seed": 2**63}, f"seed: expected an integer of 64 bits; got {2**63}."),
         ({"blocks_per_pool": 0}, "blocks_per_pool: expected 1 or more; got 0."),
         ({"batch_size": 0}, "batch_size: expected 1 or more; got 0."),
+        ({"rows_version": 3}, "rows_version: expected 1 or 2; got 3."),
         ({"corpus": _NoDocuments()}, "The corpus has no documents: expected one at least."),
     ],
 )
