@@ -132,12 +132,13 @@ def main(argv: Sequence[str]) -> None:
             f"version by: name {output}/1."
         )
     # TensorFlow loads here, after the flags were found good.
+    from bert_tf.files import check_new
     from bert_tf.interchange.load import load_with_report
     from bert_tf.interchange.recognition import open_checkpoint
-    from bert_tf.saved_models import export, serving_files, writing
+    from bert_tf.saved_models import export, serving_files
 
     serving_files.check_name(values.name)
-    writing.check_new(output)
+    check_new(output)
     print(f"Reading {values.checkpoint}.", flush=True)
     checkpoint = open_checkpoint(values.checkpoint, values.allow_pickle)
     options = _options(checkpoint, values)

@@ -1,15 +1,29 @@
-"""Files that appear whole or not at all, on any file system that TensorFlow writes; JSON."""
+"""Files and directories that appear whole or not at all, on any file system of TensorFlow; JSON.
+
+What is being written has a temporary name next to its own: ``NAME.TOKEN.tmp``. The token holds
+random digits and a check sum of them and the name, so that nobody else's file is taken for one, and
+on local disks its writer holds a lock on it. A temporary name that nobody holds was left by a
+process that was killed; the next write of the same name removes it. Remote file systems have no
+such lock, and there what was left stays.
+"""
 
 import contextlib
+import hashlib
 import json
 import os
-import uuid
-from collections.abc import Iterator
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import tensorflow as tf
 
 from bert_tf.untrusted import MAX_JSON_BYTES, parse_json, parse_json_object
+
+_TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
+_FILE_SCHEME = "file://"
 
 
 @contextlib.contextmanager
@@ -22,6 +36,9 @@ def replace_whole(path: str) -> Iterator[IO[bytes]]:
     Args:
         path: the file's name once it is whole.
 
+    Raises:
+        ValueError: something else than a file has that name, such as a link.
+
     >>> import tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "folder", "text.txt")
     >>> with replace_whole(path) as file:
@@ -29,18 +46,265 @@ def replace_whole(path: str) -> Iterator[IO[bytes]]:
     >>> tf.io.gfile.GFile(path).read()
     'whole'
     """
-    folder = os.path.dirname(path)
+    with whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
+        file.write(b"")  # or TensorFlow makes no file for a block that writes nothing
+        yield file
+
+
+@contextlib.contextmanager
+def whole_file(path: str) -> Iterator[str]:
+    """Gives the name to write a file under that takes its own after the block has ended well.
+
+    As ``replace_whole``, for libraries that open files themselves.
+    """
+    check_is_file(path)
+    with _temporary(path, _make_file) as temporary:
+        yield temporary
+        check_is_file(path)  # again: the block took its time
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+@contextlib.contextmanager
+def whole_directory(path: str) -> Iterator[str]:
+    """Gives a directory to write into, which takes its name when the block has ended well.
+
+    After an error nothing is left. On an object store a directory's files take their names one
+    after the other; there, what is written last says that all is there.
+
+    Args:
+        path: the directory's name once it is whole; its parents are made.
+
+    Raises:
+        ValueError: something is at ``path``, before the block or after it, but for an empty
+            directory.
+
+    >>> import tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "models", "1")
+    >>> with whole_directory(path) as folder:
+    ...     write_json(os.path.join(folder, "a.json"), "whole")
+    >>> os.listdir(path)
+    ['a.json']
+    """
+    check_new(path)
+    with scratch_directory(path) as folder:
+        yield folder
+        move_new(folder, path)
+
+
+@contextlib.contextmanager
+def scratch_directory(path: str) -> Iterator[str]:
+    """Gives a new directory next to ``path``, which is removed when the block has ended."""
+    with _temporary(path.rstrip("/"), tf.io.gfile.makedirs) as folder:
+        yield folder
+
+
+def move_new(source: str, path: str) -> None:
+    """Gives a file or a directory its name, where nothing has it.
+
+    Raises:
+        ValueError: something is at ``path``, but for an empty directory.
+    """
+    path = path.rstrip("/")
+    check_new(path)
+    try:
+        tf.io.gfile.rename(source, path, overwrite=True)
+    except tf.errors.OpError:
+        check_new(path)  # it may have come in between
+        raise
+
+
+def check_new(path: str) -> None:
+    """Checks that nothing is at a path; an empty directory is as good as nothing.
+
+    Raises:
+        ValueError: something is.
+    """
+    path = path.rstrip("/")
+    local = local_path(path)
+    there = tf.io.gfile.exists(path) if local is None else os.path.lexists(local)
+    is_link = local is not None and os.path.islink(local)
+    if there and (is_link or not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)):
+        raise ValueError(f"{path} is there already, and is never overwritten: name another.")
+
+
+def check_is_file(path: str) -> None:
+    """Checks that a path is a file or nothing at all, so that a file may take its place.
+
+    Raises:
+        ValueError: it is a directory, a link or another thing that is no file.
+    """
+    kind = _kind(path)
+    if kind not in (None, "a file"):
+        raise ValueError(f"{path} is {kind}, and only a file is replaced: name a file.")
+
+
+def _kind(path: str) -> str | None:
+    local = local_path(path)
+    if path.endswith("/") or (local is None and tf.io.gfile.isdir(path)):
+        return "a directory"
+    if local is None or not os.path.lexists(local):
+        return None
+    mode = os.lstat(local).st_mode
+    if stat.S_ISREG(mode):
+        return "a file"
+    if stat.S_ISLNK(mode):
+        return "a link"
+    return "a directory" if stat.S_ISDIR(mode) else "a device or a pipe"
+
+
+def remove(path: str) -> None:
+    """Removes a file, or a directory and all in it, where it is there; links are not followed."""
+    local = local_path(path.rstrip("/"))
+    if local is None:
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+        elif tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
+    elif os.path.isdir(local) and not os.path.islink(local):
+        shutil.rmtree(local)
+    elif os.path.lexists(local):
+        os.unlink(local)
+
+
+def remove_written(path: str, written: re.Pattern[str]) -> list[str]:
+    """Removes what this library wrote into a directory, and the directory if nothing is left in it.
+
+    Args:
+        path: the directory; it need not exist. A link in its place is kept, and not followed.
+        written: matches the names below the directory of the files to remove.
+
+    Returns:
+        The other files' names, which are kept.
+    """
+    local = local_path(path)
+    if local is not None and (os.path.islink(local) or not os.path.isdir(local)):
+        return [os.path.basename(path)] if os.path.lexists(local) else []
+    left = []
+    for name in _names_below(path):
+        if written.fullmatch(name):
+            remove(os.path.join(path, name))
+        else:
+            left.append(name)
+    if not left:
+        remove(path)
+    return sorted(left)
+
+
+def _names_below(path: str, below: str = "") -> list[str]:
+    """The names of all files and links below a directory."""
+    local = local_path(os.path.join(path, below))
+    if local is None:
+        walked = tf.io.gfile.walk(path)
+        found = [os.path.join(folder, name) for folder, _, names in walked for name in names]
+        return [os.path.relpath(name, path) for name in found]
+    names = []
+    for entry in os.scandir(local):
+        name = os.path.join(below, entry.name)
+        is_folder = entry.is_dir(follow_symlinks=False)
+        names += _names_below(path, name) if is_folder else [name]
+    return names
+
+
+def local_path(path: str) -> str | None:
+    """The path as this machine's own file systems have it; ``None`` where it is on another.
+
+    >>> local_path("file:///a/b"), local_path("a/b"), local_path("gs://bucket/b")
+    ('/a/b', 'a/b', None)
+    """
+    path = path.removeprefix(_FILE_SCHEME)
+    return None if "://" in path else path
+
+
+# === Temporary names ===
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file's or a directory's name is a temporary one of this library."""
+    match = _TEMPORARY.fullmatch(name)
+    return match is not None and match[3] == _check_sum(match[1], match[2])
+
+
+def _check_sum(name: str, digits: str) -> str:
+    return hashlib.sha256(os.fsencode(f"bert_tf {digits} {name}")).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _temporary(path: str, make: Callable[[str], None]) -> Iterator[str]:
+    """Makes something under a temporary name and holds it; removes it if it is there in the end."""
+    folder, name = os.path.split(path)
     if folder:
         tf.io.gfile.makedirs(folder)
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    _remove_leftovers(path)
+    while True:
+        digits = secrets.token_hex(8)
+        temporary = f"{path}.{digits}{_check_sum(name, digits)}.tmp"
+        make(temporary)
+        try:
+            lock = _lock(temporary)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process took it for a leftover before it was locked
+        except OSError:
+            lock = None  # a file system without locks
+        break
     try:
-        with tf.io.gfile.GFile(temporary, "wb") as file:
-            file.write(b"")  # or TensorFlow makes no file for a block that writes nothing
-            yield file
-        tf.io.gfile.rename(temporary, path, overwrite=True)
+        yield temporary
     finally:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
+        remove(temporary)
+        if lock is not None:
+            os.close(lock)
+
+
+def _make_file(path: str) -> None:
+    local = local_path(path)
+    if local is not None:
+        os.close(os.open(local, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+
+
+def _lock(path: str) -> int | None:
+    """Locks a local file or directory; gives what to close.
+
+    Raises:
+        BlockingIOError: another process holds it.
+        OSError: it is a link or not there, or its file system has no locks.
+    """
+    local = local_path(path)
+    if local is None:
+        return None
+    import fcntl  # only where processes lock local files
+
+    descriptor = os.open(local, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), os.lstat(local)):
+            raise FileNotFoundError(f"{path} was replaced.")
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_leftovers(path: str) -> None:
+    """Removes what killed processes left of writing a file or a directory."""
+    folder, name = os.path.split(path)
+    local = local_path(folder)
+    if local is None:
+        return
+    for found in os.listdir(local or "."):
+        if not (found.startswith(f"{name}.") and is_temporary(found)):
+            continue
+        left = os.path.join(local, found)
+        try:
+            lock = _lock(left)
+        except OSError:
+            continue  # it is being written, or nobody can tell
+        try:
+            remove(left)
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+
+# === JSON, sizes ===
 
 
 def write_json(path: str, value: Any) -> None:

@@ -3,6 +3,7 @@
 The rows of a record are what they were when it was written: an epoch changes their order alone.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -17,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.files import whole_file
 
 from .pools import Cursor, PoolPlan, check_at_least, pool_batches
 from .pretraining_records import check_first_record, parse_records, serialize_row
@@ -118,7 +120,7 @@ def write_tfrecords(
     """Writes pre-training batches as TFRecords that Google's ``run_pretraining.py`` reads.
 
     Row i goes to file i modulo their number. The files appear under their names when all is
-    written; until then they end in ``.partial``.
+    written.
 
     Args:
         batches: of ``features.PRETRAINING_FEATURES``, such as a finite ``pretraining_dataset``;
@@ -137,19 +139,15 @@ def write_tfrecords(
         raise ValueError("files: expected one path at least to write to; got none.")
     if num_rows is not None:
         check_at_least("num_rows", num_rows, 1)
-    partial = [f"{path}.partial" for path in paths]
-    writers = [tf.io.TFRecordWriter(path) for path in partial]
     written = 0
-    try:
+    with contextlib.ExitStack() as stack:
+        # The stack closes the writers before the files take their names.
+        temporary = [stack.enter_context(whole_file(path)) for path in paths]
+        writers = [stack.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
         rows = itertools.chain.from_iterable(map(_rows, batches))
         for row in itertools.islice(rows, num_rows):
             writers[written % len(writers)].write(serialize_row(row))
             written += 1
-    finally:
-        for writer in writers:
-            writer.close()
-    for path, temporary in zip(paths, partial, strict=True):
-        tf.io.gfile.rename(temporary, path, overwrite=True)
     return written
 
 

@@ -19,13 +19,16 @@ neither this library nor Keras.
 import contextlib
 import dataclasses
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.files import check_new, remove_written, whole_directory
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.untrusted import one_line
 
 from . import hub, lite, operations, precision, serving_files, writing
 from .card import model_card
@@ -35,6 +38,13 @@ from .served import ExportOptions, Signature
 from .signatures import model_signatures
 
 TFLITE = "assets.extra/tokens.tflite"
+# Every file of an export, by its name below the directory.
+_WRITTEN = re.compile(
+    r"saved_model\.pb|fingerprint\.pb|batching_params\.pbtxt|assets/[^/]+"
+    r"|variables/variables\.(index|data-\d{5}-of-\d{5})"
+    r"|assets\.extra/(tf_serving_warmup_requests|model\.config|vocab\.txt|bert_config\.json"
+    r"|README\.md|tokens\.tflite|samples/\w+\.\d+\.(json|request\.pb|response\.pb))"
+)
 _DEFAULTS = ExportOptions()
 _BFLOAT16_REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
@@ -94,7 +104,7 @@ def export(
             operation, or the model's answers are not finite. Nothing is left of the export then.
     """
     serving_files.check_name(name)
-    writing.check_new(output_dir)
+    check_new(output_dir)
     if tf.distribute.has_strategy():
         raise ValueError(
             "export was called inside strategy.scope(), where variables belong to the strategy: "
@@ -105,7 +115,7 @@ def export(
     signatures = model_signatures(served)
     traced = _trace(signatures)
     endpoints = hub.endpoints(served)
-    with writing.whole_directory(output_dir) as folder, _computing_as_a_server():
+    with whole_directory(output_dir) as folder, _computing_as_a_server():
         writing.save(folder, traced, endpoints, served.resources)
         oldest = operations.check_operations(folder)
         samples = [
@@ -138,6 +148,20 @@ def export(
             writing.write_text(os.path.join(folder, path), text)
     outputs = {key: tuple(function.structured_outputs) for key, function in traced.items()}
     return Exported(output_dir, name, signatures, outputs, tuple(samples), oldest, differences)
+
+
+def remove_export(path: str) -> None:
+    """Removes an export, or what there is of one, from where another is to be made.
+
+    Raises:
+        ValueError: the directory holds something that no export wrote.
+    """
+    left = remove_written(path, _WRITTEN)
+    if left:
+        raise ValueError(
+            f"{path} is where the export is to be, and there is {one_line(left[0])}, which no export wrote: "
+            "move it away and start again."
+        )
 
 
 def _own_tokenizer(model: BertModel) -> BertTokenizer:

@@ -1,65 +1,9 @@
-"""A directory that appears whole or not at all, and the SavedModel in it."""
+"""What is written into an export's directory: files, and the SavedModel."""
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-
-_PARTIAL = ".partial"
-
-
-def check_new(path: str) -> None:
-    """Checks that nothing is at a path.
-
-    Raises:
-        ValueError: something is.
-    """
-    if tf.io.gfile.exists(path):
-        raise ValueError(
-            f"{path} exists, and an export never overwrites one: name a directory that is yet to "
-            "be made, such as the next version's."
-        )
-
-
-@contextlib.contextmanager
-def whole_directory(path: str) -> Iterator[str]:
-    """Gives a directory to write into, which takes its name when the block has ended well.
-
-    After an error or Ctrl-C nothing is left. What a killed process left, ``path`` with ``.partial``
-    behind, the next one removes. On an object store a directory's files take their names one after
-    the other; there, what is written last says that all is there.
-
-    Args:
-        path: the directory's name once it is whole; its parents are made.
-
-    Raises:
-        ValueError: something is at ``path``, before the block or after it.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "models", "1")
-    >>> with whole_directory(path) as folder:
-    ...     write_text(os.path.join(folder, "a.txt"), "whole")
-    >>> os.listdir(path)
-    ['a.txt']
-    """
-    path = path.rstrip("/")
-    check_new(path)
-    partial = path + _PARTIAL
-    remove(partial)
-    try:
-        tf.io.gfile.makedirs(partial)
-        yield partial
-        check_new(path)  # again: the block took its time
-        tf.io.gfile.rename(partial, path)
-    finally:
-        remove(partial)
-
-
-def remove(folder: str) -> None:
-    """Removes a directory and all in it, where it is there."""
-    if tf.io.gfile.exists(folder):
-        tf.io.gfile.rmtree(folder)
 
 
 def write_bytes(path: str, content: bytes) -> None:

@@ -211,7 +211,9 @@ def test_nothing_is_read_before_the_flags_are_found_good(run, tmp_path):
     with pytest.raises(ValueError, match="The name is 'my model'"):
         run("--checkpoint=nowhere", f"--output={tmp_path}/1", "--name=my model")
     (tmp_path / "1").mkdir()
-    with pytest.raises(ValueError, match="/1 exists, and an export never overwrites one"):
+    with pytest.raises(
+        ValueError, match="/1 is there already, and is never overwritten: name another"
+    ):
         run("--checkpoint=nowhere", f"--output={tmp_path}/1")
 
 

@@ -1,8 +1,40 @@
-"""Files appear whole or not at all."""
+"""Files and directories appear whole or not at all, and nothing of anybody else's is touched."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
 
 import pytest
+import tensorflow as tf
 
-from bert_tf.files import read_json, read_json_object, replace_whole, size_of, write_json
+from bert_tf import files
+from bert_tf.files import (
+    read_json,
+    read_json_object,
+    remove_written,
+    replace_whole,
+    size_of,
+    whole_directory,
+    whole_file,
+    write_json,
+)
+
+TAKEN = "/1 is there already, and is never overwritten: name another"
+
+
+def below(folder):
+    """Every name below a folder, with its content."""
+    return {
+        str(path.relative_to(folder)): path.read_text() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+def write(folder, name, text):
+    with open(os.path.join(folder, name), "w") as file:
+        file.write(text)
 
 
 def test_interrupted_writing_leaves_what_was_there(tmp_path):
@@ -58,3 +90,178 @@ def test_a_file_of_nothing(tmp_path):
     with replace_whole(str(tmp_path / "a.txt")):
         pass
     assert (tmp_path / "a.txt").read_bytes() == b""
+
+
+# === Directories ===
+
+
+def test_an_existing_directory_is_never_overwritten(tmp_path):
+    folder = tmp_path / "1"
+    folder.mkdir()
+    write(folder, "kept", "kept")
+    with pytest.raises(ValueError, match=TAKEN), whole_directory(str(folder)):
+        raise AssertionError("the block was entered")
+    assert below(tmp_path) == {"1": None, "1/kept": "kept"}
+
+
+def test_an_empty_directory_is_as_good_as_none(tmp_path):
+    (tmp_path / "1").mkdir()
+    with whole_directory(str(tmp_path / "1") + "/") as folder:
+        write(folder, "a.txt", "a")
+    assert below(tmp_path) == {"1": None, "1/a.txt": "a"}
+
+
+@pytest.mark.parametrize("target", ["folder", "file", "missing"])
+def test_a_link_is_not_written_through(tmp_path, target):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "1").symlink_to(tmp_path / target)
+    with pytest.raises(ValueError, match=TAKEN), whole_directory(str(tmp_path / "1")):
+        pass
+    with pytest.raises(ValueError, match="/1 is a link, and only a file is replaced"):
+        write_json(str(tmp_path / "1"), "new")
+    (tmp_path / "1").unlink()
+    assert below(tmp_path) == {"folder": None, "file": "kept"}
+
+
+def test_two_writers_of_one_directory(tmp_path):
+    """The second began before the first had ended, and is refused whole."""
+    with pytest.raises(ValueError, match=TAKEN), whole_directory(str(tmp_path / "1")) as loser:
+        with whole_directory(str(tmp_path / "1")) as winner:
+            assert winner != loser
+            for folder in (winner, loser):
+                write(folder, "who", folder)
+    assert below(tmp_path) == {"1": None, "1/who": winner}
+
+
+def test_one_that_comes_between_the_look_and_the_rename(tmp_path, monkeypatch):
+    rename = tf.io.gfile.rename
+
+    def late(source, target, overwrite=False):
+        os.mkdir(target)
+        write(target, "kept", "kept")
+        rename(source, target, overwrite)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", late)
+    with pytest.raises(ValueError, match=TAKEN), whole_directory(str(tmp_path / "1")) as folder:
+        write(folder, "a.txt", "a")
+    assert below(tmp_path) == {"1": None, "1/kept": "kept"}
+
+
+@pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
+def test_an_interrupted_block_leaves_nothing(tmp_path, error):
+    path = str(tmp_path / "models" / "1")
+    with pytest.raises(type(error)), whole_directory(path) as folder:
+        write(folder, "a.txt", "a")
+        assert not os.path.exists(path)
+        raise error
+    assert below(tmp_path) == {"models": None}
+
+
+def test_interrupted_as_it_takes_its_name(tmp_path, monkeypatch):
+    def stop(source, target, overwrite=False):
+        assert os.path.exists(os.path.join(source, "a.txt"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf.io.gfile, "rename", stop)
+    with pytest.raises(KeyboardInterrupt), whole_directory(str(tmp_path / "1")) as folder:
+        write(folder, "a.txt", "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_on_a_file_system_without_links_and_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "local_path", lambda path: None)
+    path = str(tmp_path / "1")
+    with whole_directory(path) as folder:
+        write_json(f"{folder}/a.json", 1)
+    write_json(f"{path}/a.json", 2)
+    assert read_json(f"{path}/a.json") == 2
+    with pytest.raises(ValueError, match="/1 is a directory, and only a file is replaced"):
+        write_json(path, 1)
+    with pytest.raises(ValueError, match=TAKEN), whole_directory(path):
+        pass
+    assert remove_written(path, re.compile("b")) == ["a.json"]
+    assert remove_written(path, re.compile("a.json")) == []
+    assert not list(tmp_path.iterdir())
+
+
+# === What killed processes leave ===
+
+KILLED = """
+import os, signal, sys
+from bert_tf import files
+with files.whole_directory(sys.argv[1] + "/1") as folder, files.whole_file(sys.argv[1] + "/a") as a:
+    for name in (os.path.join(folder, "half"), a):
+        with open(name, "w") as file:
+            file.write("half")
+    print("ready", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    temporary = below(tmp_path)
+    assert len(temporary) == 3
+    for number in range(2):
+        with whole_directory(str(tmp_path / "1")), pytest.raises(OSError):
+            with whole_file(str(tmp_path / "a")):
+                raise OSError
+        (tmp_path / "1").rmdir()
+        assert below(tmp_path) == ({} if number else temporary)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_nobody_elses_file_is_taken_for_a_leftover(tmp_path):
+    (tmp_path / "kept").mkdir()
+    write(tmp_path / "kept", "file", "kept")
+    with whole_file(str(tmp_path / "a")) as temporary:
+        token = temporary.rsplit(".", 2)[1]
+    other = ("0" if token[-1] != "0" else "1") + token[1:]
+    for name in ("a.tmp", "a.partial", f"a.{'0' * 32}.tmp", f"a.{other}.tmp", f"b.{token}.tmp"):
+        write(tmp_path, name, "kept")
+    os.symlink(tmp_path / "kept", temporary)
+    before = below(tmp_path)
+    write_json(str(tmp_path / "a"), 1)
+    with whole_directory(str(tmp_path / "b")):
+        pass
+    assert below(tmp_path) == before | {"a": "1\n", "b": None}
+
+
+def test_links_are_removed_and_never_followed(tmp_path):
+    (tmp_path / "kept").mkdir()
+    write(tmp_path / "kept", "file", "kept")
+    (tmp_path / "gone" / "folder").mkdir(parents=True)
+    for name in ("gone/link", "gone/folder/link", "link"):
+        (tmp_path / name).symlink_to(tmp_path / "kept")
+    files.remove(str(tmp_path / "gone"))
+    files.remove(str(tmp_path / "link") + "/")
+    files.remove(str(tmp_path / "missing"))
+    assert below(tmp_path) == {"kept": None, "kept/file": "kept"}
+
+
+def test_what_was_written_is_removed_and_the_rest_is_kept(tmp_path):
+    (tmp_path / "1" / "a").mkdir(parents=True)
+    for name in ("ours", "mine", "a/ours", "a/mine"):
+        write(tmp_path / "1", name, name)
+    (tmp_path / "link").symlink_to(tmp_path / "1")
+    written = re.compile("(a/)?ours")
+    assert remove_written(str(tmp_path / "link"), written) == ["link"]
+    assert remove_written(str(tmp_path / "1" / "ours"), written) == ["ours"]
+    assert remove_written(str(tmp_path / "1"), written) == ["a/mine", "mine"]
+    (tmp_path / "link").unlink()
+    assert below(tmp_path) == {"1": None, "1/a": None, "1/a/mine": "a/mine", "1/mine": "mine"}
+    assert remove_written(str(tmp_path / "1"), re.compile(".*mine")) == []
+    assert below(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("target", "kind"), [(".", "a directory"), ("pipe", "a device or a pipe")])
+def test_only_a_file_is_replaced(tmp_path, target, kind):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=f"is {kind}, and only a file is replaced: name a file"):
+        write_json(str(tmp_path / target), 1)
+    with pytest.raises(ValueError, match=r"/pipe/ is a directory"):
+        write_json(str(tmp_path / "pipe") + "/", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

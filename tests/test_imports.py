@@ -25,7 +25,7 @@ ALLOWED = {
     "modeling": {"config", "features"},
     "training": {"config", "features", "files", "modeling", "untrusted"},
     "pipelines": {"config", "features", "files", "untrusted", "versions"},
-    "saved_models": {"config", "features", "modeling", "pipelines", "untrusted"},
+    "saved_models": {"config", "features", "files", "modeling", "pipelines", "untrusted"},
     "interchange": {
         *("config", "features", "files", "modeling", "pipelines", "training", "untrusted"),
     },

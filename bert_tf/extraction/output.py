@@ -6,15 +6,14 @@
 | manifest.json      | what the files hold, their lines, and whether all are there   |
 """
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import read_json_object, write_json
+from bert_tf.files import is_temporary, read_json_object, write_json
 
 from .input_lines import BEGINNING, Position
 
@@ -72,11 +71,11 @@ def open_output(path: str, new: Manifest) -> Manifest:
             that its manifest names.
     """
     manifest = os.path.join(path, MANIFEST)
-    # What a process left that was killed in the middle of a write.
-    for left in tf.io.gfile.glob(f"{manifest}.*.tmp"):
-        tf.io.gfile.remove(left)
     if not tf.io.gfile.exists(manifest):
-        if tf.io.gfile.exists(path) and (not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)):
+        is_directory = tf.io.gfile.isdir(path)
+        names = tf.io.gfile.listdir(path) if is_directory else []
+        # What a process left that was killed as it wrote the manifest does not count.
+        if tf.io.gfile.exists(path) and not (is_directory and all(map(is_temporary, names))):
             raise ValueError(
                 f"{path} is there and holds no {MANIFEST}: name another --output, or delete it."
             )
@@ -126,22 +125,6 @@ def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
 def shard_name(number: int, suffix: str) -> str:
     """A file's name; in the order of their names, files are in the order of their lines."""
     return f"part-{number:06d}{suffix}"
-
-
-@contextlib.contextmanager
-def appear_whole(path: str) -> Iterator[str]:
-    """Gives the name to write a file under, which it trades for its own when the block has ended.
-
-    The name is always the same, so that nothing stays of a process that was killed when another
-    has written the file.
-    """
-    partial = f"{path}.partial"
-    try:
-        yield partial
-        tf.io.gfile.rename(partial, path, overwrite=True)
-    finally:
-        if tf.io.gfile.exists(partial):
-            tf.io.gfile.remove(partial)
 
 
 def save(path: str, manifest: Manifest) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.files import whole_file
 from bert_tf.interchange.load import load_with_report
 from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.pipelines.corpus_files import find_files
@@ -169,7 +170,7 @@ def _write(
     suffix, write = WRITERS[settings.format]
     name = output.shard_name(len(done.shards), suffix)
     blocks = extractor.blocks(shard.rows, display.add)
-    with output.appear_whole(os.path.join(settings.output, name)) as path:
+    with whole_file(os.path.join(settings.output, name)) as path:
         write(path, layout, shard.rows, blocks)
     done = dataclasses.replace(
         done,

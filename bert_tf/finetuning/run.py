@@ -1,8 +1,8 @@
 """A fine-tuning, from its model directory to its results, and how it resumes."""
 
+import contextlib
+from collections.abc import Mapping
 from typing import Any
-
-import tensorflow as tf
 
 from bert_tf.files import read_json, write_json
 from bert_tf.training import distribution
@@ -11,7 +11,7 @@ from .model import device_type
 from .results import show
 from .run_directory import FineTuningDirectory
 from .serving import export_best
-from .settings import MAY_DIFFER, FineTuningSettings
+from .settings import DATA_PATHS, MAY_DIFFER, FineTuningSettings
 from .stages import prepare, train, write_outputs
 from .sweep import run_sweep
 
@@ -25,13 +25,20 @@ def run(settings: FineTuningSettings) -> None:
         KeyboardInterrupt: the run was stopped; its state is saved.
     """
     directory = FineTuningDirectory(settings.model_dir)
-    directory.create()
-    with directory.locked():
+    directory.check_place(
+        {f"--{name}": getattr(settings, name) for name in ("init_checkpoint", *DATA_PATHS)}
+    )
+    with contextlib.ExitStack() as stack:
+        # A finished run may be on a disk that cannot be written to.
+        if not directory.is_finished() or _is_export_left(settings, read_json(directory.results)):
+            directory.create()
+            stack.enter_context(directory.locked())
         directory.check_settings(settings.to_dict(), MAY_DIFFER)
-        if tf.io.gfile.exists(directory.results):
+        if directory.is_finished():
             print(f"{directory.path} holds this run, finished.\n")
             results = read_json(directory.results)
-            if not results.get("export") and _export(settings, directory, results):
+            if _is_export_left(settings, results):
+                _export(settings, directory, results)
                 write_json(directory.results, results)
             show(results, directory)
             return
@@ -44,21 +51,24 @@ def run(settings: FineTuningSettings) -> None:
             files = write_outputs(directory, material, trained)
             results = {**trained.results, "files": files}
         results["export"] = None
-        _export(settings, directory, results)
+        if _is_export_left(settings, results):
+            _export(settings, directory, results)
         # Last: that it is there says that everything before is.
         write_json(directory.results, results)
         print()
         show(results, directory)
 
 
+def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:
+    """Whether an export is wanted that the results do not name."""
+    # A tagger on frozen features has no signatures.
+    return settings.export and not settings.variants and not results.get("export")
+
+
 def _export(
     settings: FineTuningSettings, directory: FineTuningDirectory, results: dict[str, Any]
-) -> bool:
-    """Exports where that is wanted and there is something to export; says so in the results."""
-    # A tagger on frozen features has no signatures.
-    if not settings.export or settings.variants:
-        return False
+) -> None:
+    """Exports, and says so in the results."""
     print("Exporting.", flush=True)
     export_best(directory, settings.task)
     results["export"] = directory.export
-    return True

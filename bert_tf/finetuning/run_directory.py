@@ -4,6 +4,7 @@ import os
 
 import tensorflow as tf
 
+from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
 
@@ -48,17 +49,18 @@ class FineTuningDirectory(RunDirectory):
 
     def has_state(self) -> bool:
         """Whether the training has saved a state to go on from."""
-        return bool(tf.io.gfile.glob(os.path.join(self.last, "step-*", "manifest.json")))
+        return checkpoints.has_finished(self.last)
 
     def has_checkpoint(self) -> bool:
         """Whether the training, or one of a sweep, has saved anything."""
         if super().has_checkpoint() or self.has_state():
             return True
-        below = ("results.json", "last/step-*/manifest.json")
-        return any(tf.io.gfile.glob(os.path.join(self.runs, "*", name)) for name in below)
+        runs = tf.io.gfile.listdir(self.runs) if tf.io.gfile.isdir(self.runs) else ()
+        below = [FineTuningDirectory(os.path.join(self.runs, name)) for name in runs]
+        return any(run.is_finished() or run.has_state() for run in below)
 
 
 def is_unfinished(path: str) -> bool:
     """Whether a model is what a run has kept that has not ended."""
     directory = FineTuningDirectory(path)
-    return tf.io.gfile.exists(directory.flags) and not tf.io.gfile.exists(directory.results)
+    return tf.io.gfile.exists(directory.flags) and not directory.is_finished()

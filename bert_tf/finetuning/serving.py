@@ -1,8 +1,7 @@
 """A fine-tuned model's export: how its task is served, and the SavedModel in its directory."""
 
 import bert_tf
-from bert_tf.saved_models import writing
-from bert_tf.saved_models.exporting import export
+from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
 
 from .run_directory import FineTuningDirectory
@@ -43,17 +42,16 @@ def export_options(task: TaskFile | None) -> ExportOptions:
 def export_best(directory: FineTuningDirectory, name: str) -> None:
     """Exports what a run's directory describes, its best weights, into the directory itself.
 
-    What lies there was left by a run that was killed, on an object store perhaps half of it, and is
-    removed.
+    An export that a killed run left there, on an object store perhaps half of one, is removed.
 
     Args:
         directory: the run's; it holds no results yet.
         name: what a server is to call the model.
 
     Raises:
-        ValueError: as ``saved_models.export``.
+        ValueError: as ``saved_models.export``, or something else is where the export is to be.
     """
-    writing.remove(directory.export)
+    remove_export(directory.export)
     model = bert_tf.load(directory.path)
     task = read_task_file(directory.path)
     export(model, directory.export, options=export_options(task), name=name)

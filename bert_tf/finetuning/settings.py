@@ -15,6 +15,8 @@ Kind = Literal["classification", "multilabel", "regression", "tagging", "multipl
 MAY_DIFFER = frozenset(
     {"model_dir", "eval_batch_size", "save_checkpoints_minutes", "allow_pickle", "export"}
 )
+# Settings that name what is read to train and to evaluate on.
+DATA_PATHS = ("data_dir", "train_file", "dev_file", "test_file")
 
 _GLUE = tuple(GLUE_NAMES)
 _FILES = tuple(task for task in TASKS if task not in GLUE_NAMES)

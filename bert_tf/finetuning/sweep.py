@@ -133,6 +133,7 @@ def _material_of(settings: FineTuningSettings, material: Material) -> Material:
 def _finish_run(
     settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
 ) -> dict[str, Any]:
+    directory.check_place({})
     directory.create()
     directory.check_settings(settings.to_dict(), MAY_DIFFER)
     if tf.io.gfile.exists(directory.results):
@@ -189,8 +190,7 @@ def _delete_weights_but_of(
         if best is None or run["name"] != best["name"]:
             paths.append(folder.checkpoints)
         for path in paths:
-            if tf.io.gfile.exists(path):
-                tf.io.gfile.rmtree(path)
+            checkpoints.delete_all(path)
 
 
 def _put_in_place(
@@ -211,8 +211,7 @@ def _put_in_place(
     describe(settings, directory, material, best["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     checkpoints.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
-    if tf.io.gfile.exists(run_directory.checkpoints):
-        tf.io.gfile.rmtree(run_directory.checkpoints)
+    checkpoints.delete_all(run_directory.checkpoints)
     inference = inference_of(settings, material, model)
     trained = Trained(inference, evaluate_all(material.source.task, inference), best)
     return write_outputs(directory, material, trained)

@@ -2,11 +2,10 @@
 
 import dataclasses
 import os
-import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import tensorflow as tf
+from bert_tf import files
 
 from . import google, hugging_face, keras_files, model_directory
 from .checkpoint import Checkpoint
@@ -62,22 +61,14 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
     _check_place(checkpoint, form)
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
-    folder, name = os.path.split(target)
-    partial = os.path.join(folder, f".{uuid.uuid4().hex}-{name}")
-    try:
-        tf.io.gfile.makedirs(folder if form == "keras" else partial)
+    with files.scratch_directory(target) as folder:
+        # A file needs its name's ending, a directory is the scratch itself.
+        partial = os.path.join(folder, os.path.basename(target)) if form == "keras" else folder
         sample = take_sample(checkpoint)
         went = _WRITERS[form](checkpoint, partial)
         differences = compare(sample, take_sample(_complete(open_checkpoint(partial))))
         _check_target(target, form)  # again: that took its time
-        if tf.io.gfile.isdir(target):
-            tf.io.gfile.rmtree(target)
-        tf.io.gfile.rename(partial, target)
-    finally:
-        if tf.io.gfile.isdir(partial):
-            tf.io.gfile.rmtree(partial)
-        elif tf.io.gfile.exists(partial):
-            tf.io.gfile.remove(partial)
+        files.move_new(partial, target)
     left_out = tuple(name for name in checkpoint.tensors if name not in went)
     notes = checkpoint.notes + (_hugging_face_notes(checkpoint) if form == "huggingface" else ())
     return Conversion(checkpoint, went, left_out, differences, notes)
@@ -111,11 +102,9 @@ def _check_target(target: str, form: str) -> None:
         raise ValueError(f"There is no format {form!r} to write: expected {', '.join(FORMATS)}.")
     if form == "keras" and not target.endswith(keras_files.SUFFIX):
         raise ValueError(f"{target} has to end in {keras_files.SUFFIX}, or Keras will not open it.")
-    if not tf.io.gfile.exists(target):
-        return
-    # An empty directory is as good as none.
-    if form == "keras" or not tf.io.gfile.isdir(target) or tf.io.gfile.listdir(target):
-        raise ValueError(f"{target} is there already, and is never overwritten: name another.")
+    files.check_new(target)
+    if form == "keras":
+        files.check_is_file(target)
 
 
 def _complete(checkpoint: Checkpoint) -> Checkpoint:

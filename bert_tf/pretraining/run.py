@@ -1,5 +1,6 @@
 """A pre-training run, from its model directory to its results: its stages, and how it resumes."""
 
+import contextlib
 import dataclasses
 import time
 from typing import Any
@@ -10,8 +11,7 @@ from bert_tf.files import read_json, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import writing
-from bert_tf.saved_models.exporting import export
+from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
 from bert_tf.training import checkpoints, distribution, loop
 from bert_tf.training.estimates import parameter_count
@@ -47,11 +47,16 @@ def run(settings: PretrainingSettings) -> None:
         KeyboardInterrupt: the run was stopped; a checkpoint is kept.
     """
     directory = RunDirectory(settings.model_dir)
-    directory.create()
-    with directory.locked():
+    paths = ("input", "eval_input", "vocab_file", "bert_config", "init_checkpoint")
+    directory.check_place({f"--{name}": getattr(settings, name) for name in paths})
+    with contextlib.ExitStack() as stack:
+        # A finished run may be on a disk that cannot be written to.
+        if not directory.is_finished():
+            directory.create()
+            stack.enter_context(directory.locked())
         settings, start = open_start(settings, directory)
         directory.check_settings(settings.to_dict(), MAY_DIFFER)
-        if tf.io.gfile.exists(directory.results):
+        if directory.is_finished():
             print(f"{directory.path} holds this run, finished.\n")
             show(read_json(directory.results), directory)
             return
@@ -146,7 +151,7 @@ class _PretrainingRun:
 
     def _export(self) -> None:
         # One without results is a killed run's, and on an object store perhaps half of one.
-        writing.remove(self.directory.export)
+        remove_export(self.directory.export)
         # Positions beyond were never trained.
         longest = max(phase.max_seq_length for phase in self.phases)
         export(

@@ -16,17 +16,23 @@ to the disk before the manifest says that they are there.
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import read_json_object
+from bert_tf.files import read_json_object, remove, remove_written, whole_file
 from bert_tf.untrusted import listed, one_line, quote, reason
 
 MANIFEST = "manifest.json"
 BUNDLE = "variables"
 _CHUNK_BYTES = 16 << 20
+# Every file of a checkpoint, the names included that a killed write leaves.
+_WRITTEN = re.compile(
+    r"(variables\.(index|data-\d{5}-of-\d{5})|manifest\.json)"
+    r"(\.tempstate\d+|(\.[0-9a-f]{32})?\.tmp)?"
+)
 
 
 class UnusableError(Exception):
@@ -49,6 +55,8 @@ def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping
     Raises:
         OSError, tf.errors.OpError: a file could not be written.
     """
+    if os.path.islink(path):
+        raise OSError(f"{path} is a link, and is not followed")
     tf.io.gfile.makedirs(path)
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(
@@ -59,15 +67,15 @@ def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping
         )
     files = {}
     for name in sorted(tf.io.gfile.listdir(path)):
-        _force_to_disk(os.path.join(path, name))
-        files[name] = _fingerprint(os.path.join(path, name))
+        if name.startswith(f"{BUNDLE}."):
+            _force_to_disk(os.path.join(path, name))
+            files[name] = _fingerprint(os.path.join(path, name))
     _force_to_disk(path)
     manifest = {"step": step, "extra": dict(extra), "files": files}
-    temporary = os.path.join(path, MANIFEST + ".tmp")
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(manifest, indent=1) + "\n")
-    _force_to_disk(temporary)
-    tf.io.gfile.rename(temporary, os.path.join(path, MANIFEST), overwrite=True)
+    with whole_file(os.path.join(path, MANIFEST)) as temporary:
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write(json.dumps(manifest, indent=1) + "\n")
+        _force_to_disk(temporary)
     _force_to_disk(path)
     _force_to_disk(os.path.dirname(path))
 
@@ -154,9 +162,9 @@ def _is_regular(path: str) -> bool:
 
 
 def delete(path: str) -> None:
-    """Deletes a checkpoint, its manifest first: half deleted, it counts as unfinished."""
-    manifest = os.path.join(path, MANIFEST)
-    if tf.io.gfile.exists(manifest):
-        tf.io.gfile.remove(manifest)
-    if tf.io.gfile.exists(path):
-        tf.io.gfile.rmtree(path)
+    """Deletes a checkpoint, its manifest first: half deleted, it counts as unfinished.
+
+    Files that no save wrote are kept.
+    """
+    remove(os.path.join(path, MANIFEST))
+    remove_written(path, _WRITTEN)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from bert_tf.files import remove
 from bert_tf.untrusted import reason
 
 from . import checkpoint_files
@@ -152,6 +153,19 @@ def find_latest(directory: str) -> Restored | None:
     return None
 
 
+def has_finished(directory: str) -> bool:
+    """Whether a save has ended there; whether its files are intact is not asked."""
+    return any(_is_finished(path) for path in _checkpoint_paths(directory))
+
+
+def delete_all(directory: str) -> None:
+    """Deletes every checkpoint, and the directory if nothing else is in it."""
+    for path in _checkpoint_paths(directory):
+        checkpoint_files.delete(path)
+    if tf.io.gfile.isdir(directory) and not tf.io.gfile.listdir(directory):
+        remove(directory)
+
+
 def directory_name(step: int) -> str:
     """The name of a step's checkpoint.
 
@@ -174,6 +188,10 @@ def _checkpoint_paths(directory: str) -> list[str]:
         if match:
             found.append((int(match[1]), os.path.join(directory, name.rstrip("/"))))
     return [path for _, path in sorted(found)]
+
+
+def _is_finished(path: str) -> bool:
+    return bool(tf.io.gfile.exists(os.path.join(path, checkpoint_files.MANIFEST)))
 
 
 def _is_intact(path: str) -> bool:
@@ -218,7 +236,7 @@ def _check_agreement(
 def _delete_old(directory: str, newest_step: int, keep: int) -> None:
     """Deletes unfinished saves before the newest, and all but the last ``keep`` finished ones."""
     paths = [p for p in _checkpoint_paths(directory) if _step_of(p) <= newest_step]
-    finished = [p for p in paths if tf.io.gfile.exists(os.path.join(p, checkpoint_files.MANIFEST))]
+    finished = [path for path in paths if _is_finished(path)]
     for path in paths:
         if path not in finished[-keep:]:
             checkpoint_files.delete(path)

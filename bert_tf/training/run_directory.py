@@ -4,12 +4,28 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import read_json, write_json
+from bert_tf.files import (
+    check_is_file,
+    is_temporary,
+    local_path,
+    read_json,
+    read_json_object,
+    remove,
+    write_json,
+)
+from bert_tf.untrusted import listed
+
+from . import checkpoints
+
+_LOCK = ".lock"
+# What every run's flags.json has.
+_FLAGS = {"model_dir", "seed"}
 
 
 class RunDirectory:
@@ -45,6 +61,47 @@ class RunDirectory:
         self.results = os.path.join(path, "results.json")
         self.export = os.path.join(path, "export", "1")
 
+    def check_place(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
+        """Checks, before anything is written, that a run may have the directory.
+
+        Args:
+            inputs: by flag, such as ``--vocab_file``, the paths that it names.
+
+        Raises:
+            ValueError: the directory holds what no run wrote; or a path is in it, and the run has
+                not got anywhere.
+        """
+        own = local_path(self.path)
+        if own is not None and not self.has_progress():
+            own = os.path.realpath(own)
+            for flag, named in inputs.items():
+                for path in [named] if isinstance(named, str) else named or ():
+                    local = local_path(path)
+                    if local is not None and f"{os.path.realpath(local)}/".startswith(f"{own}/"):
+                        raise ValueError(
+                            f"{flag}={path} is in --model_dir={self.path}, which is for what the "
+                            "run writes: name another --model_dir."
+                        )
+        if tf.io.gfile.isdir(self.path):
+            self._check_own()
+
+    def _check_own(self) -> None:
+        if tf.io.gfile.exists(self.flags):
+            try:
+                check_is_file(self.flags)
+                flags = read_json_object(self.flags)
+            except ValueError:
+                flags = {}
+            found = [] if flags.keys() >= _FLAGS else ["a flags.json of something else"]
+        else:
+            names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self.path))
+            found = [name for name in names if not (is_temporary(name) or self._is_lock(name))]
+        if found:
+            raise ValueError(
+                f"--model_dir={self.path} holds {listed(found, 3)}, and no run of this library, "
+                "which would write over it: name an empty directory, or one yet to be made."
+            )
+
     def create(self) -> None:
         """Makes the directory where it is not there yet.
 
@@ -68,13 +125,23 @@ class RunDirectory:
 
         Raises:
             ValueError: another process holds it.
+            OSError: nothing can be written there.
         """
-        if "://" in self.path:
+        local = local_path(self.path)
+        if local is None:
             yield
             return
         import fcntl  # only where processes lock local files
 
-        with open(os.path.join(self.path, ".lock"), "a+", encoding="utf-8") as file:
+        try:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            descriptor = os.open(os.path.join(local, _LOCK), flags, 0o666)
+        except OSError as error:
+            raise OSError(
+                f"{self.path} cannot be written to ({error.strerror}), and its run is not "
+                "finished: make it writable, or name another --model_dir."
+            ) from error
+        with os.fdopen(descriptor, "a+", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -90,11 +157,15 @@ class RunDirectory:
 
     def has_progress(self) -> bool:
         """Whether there is anything that other settings would spoil: a checkpoint, or results."""
-        return tf.io.gfile.exists(self.results) or self.has_checkpoint()
+        return self.is_finished() or self.has_checkpoint()
+
+    def is_finished(self) -> bool:
+        """Whether the run has written its results, which it does last."""
+        return bool(tf.io.gfile.exists(self.results))
 
     def has_checkpoint(self) -> bool:
-        """Whether a checkpoint was begun."""
-        return bool(tf.io.gfile.glob(os.path.join(self.checkpoints, "step-*")))
+        """Whether a checkpoint was saved to its end."""
+        return checkpoints.has_finished(self.checkpoints)
 
     def check_settings(
         self, settings: Mapping[str, Any], may_differ: frozenset[str] = frozenset()
@@ -102,7 +173,7 @@ class RunDirectory:
         """Keeps the settings of a start, and refuses others once the run has got anywhere.
 
         A start that ended before its first checkpoint is forgotten: its vocabulary, its config and
-        what it said of its inputs go. The corpus' copies and its index stay.
+        what it said of its inputs are removed. The corpus' copies and its index stay.
 
         Args:
             settings: JSON values by flag name.
@@ -116,10 +187,11 @@ class RunDirectory:
         changed = sorted(
             name for name in {*kept, *current} - may_differ if kept.get(name) != current.get(name)
         )
-        if not kept or (changed and not self.has_progress()):
+        if not kept:
+            write_json(self.flags, current)
+        elif changed and not self.has_progress():
             for path in (self.inputs, self.vocabulary, self.config, self.description):
-                if tf.io.gfile.exists(path):
-                    tf.io.gfile.remove(path)
+                remove(path)
             write_json(self.flags, current)
         elif changed:
             differences = ", ".join(
@@ -149,6 +221,15 @@ class RunDirectory:
                 "with: bring the files back to go on, or name another --model_dir."
             )
         write_json(self.inputs, dict(fingerprints))
+
+    def _is_lock(self, name: str) -> bool:
+        """Whether a file is what ``locked`` leaves: nothing, or the number of a process."""
+        local = local_path(os.path.join(self.path, name))
+        if name != _LOCK or local is None or not stat.S_ISREG(os.lstat(local).st_mode):
+            return False
+        with open(local, "rb") as file:
+            content = file.read(21)
+        return not content or (len(content) <= 20 and content.isdigit())
 
     @staticmethod
     def _kept(path: str) -> dict[str, Any]:

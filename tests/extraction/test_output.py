@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bert_tf.extraction import output, vectors
+from bert_tf.files import whole_file
 from tests.extraction.conftest import files_of, write_many
 
 
@@ -46,7 +47,7 @@ def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, caps
         extract(many, **flags)
     assert capsys.readouterr().out.endswith("/output has 30 lines; the same command goes on.\n")
     left = files_of(tmp_path / "output")
-    assert len(left) == 3 and not any(name.endswith(".partial") for name in left)
+    assert len(left) == 3 and not any(name.endswith(".tmp") for name in left)
     done = extract(many, **flags)
     assert len(calls) == 3 + 2 and done.lines == 50
     assert f"{tmp_path}/output has 30 lines already: going on." in capsys.readouterr().out
@@ -144,8 +145,10 @@ def test_names_sort_as_their_lines():
 def test_what_a_killed_process_left(extract, many, tmp_path):
     extract(many, "whole", pooling="mean")
     (tmp_path / "output").mkdir()
-    extract(many, pooling="mean")
-    (tmp_path / "output" / "manifest.json.0123.tmp").write_text("{")
+    with whole_file(str(tmp_path / "output" / "manifest.json")) as temporary:
+        left = os.path.basename(temporary)
+    (tmp_path / "output" / "manifest.json").unlink()
+    (tmp_path / "output" / left).write_text("{")
     extract(many, pooling="mean")
     assert files_of(tmp_path / "output") == files_of(tmp_path / "whole")
 

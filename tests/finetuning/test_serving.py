@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.files import is_temporary
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning import serving
 from bert_tf.finetuning.run import run
@@ -106,8 +107,8 @@ def test_an_export_comes_after_the_outputs_and_before_the_results(
 
 def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monkeypatch):
     left = tmp_path / "export" / "1"
-    left.mkdir(parents=True)
-    (left / "half").write_text("half")
+    (left / "variables").mkdir(parents=True)
+    (left / "variables" / "variables.index").write_text("half")
     directory = FineTuningDirectory(str(finished))
     directory.export = str(left)
     asked = []
@@ -117,6 +118,11 @@ def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monke
         asked.append((model, path, keywords))
 
     monkeypatch.setattr(serving, "export", export)
+    (left / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"export/1 is .* and there is mine\.txt, which no export"):
+        serving.export_best(directory, "sst2")
+    assert (left / "mine.txt").read_text() == "mine"
+    (left / "mine.txt").unlink()
     serving.export_best(directory, "sst2")
     ((model, path, keywords),) = asked
     assert (type(model).__name__, model.labels, path) == (
@@ -131,14 +137,14 @@ def test_killed_as_the_export_or_the_results_take_their_names(inputs, tmp_path):
     exported = tmp_path / "run" / "export"
     for target in ("export/1", "results.json"):
         kill_at_a_write("bert_tf.finetune", flags, "before", target)
-        assert os.listdir(exported) == ["1.partial" if target == "export/1" else "1"]
-    (exported / "1" / "of the killed run").write_text("")
+        (left,) = os.listdir(exported)
+        assert is_temporary(left) if target == "export/1" else left == "1"
+    (exported / "1" / "saved_model.pb").write_text("of the killed run")
     done = subprocess.run(
         [sys.executable, "-m", "bert_tf.finetune", *flags], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert os.listdir(exported) == ["1"]
-    assert not (exported / "1" / "of the killed run").exists()
     assert (tmp_path / "run" / "results.json").exists()
     verified = subprocess.run(
         [sys.executable, "-m", "bert_tf.verify", str(exported / "1")], capture_output=True

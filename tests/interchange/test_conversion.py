@@ -151,7 +151,7 @@ def test_an_empty_directory_is_as_good_as_none(tmp_path, unverified):
     conversion.convert(source, str(target), "huggingface")
     assert open_checkpoint(target).format == "huggingface"
     (tmp_path / "empty.keras").mkdir()
-    with pytest.raises(ValueError, match=r"empty\.keras is there already"):
+    with pytest.raises(ValueError, match=r"empty\.keras is a directory, and only a file is"):
         conversion.convert(source, str(tmp_path / "empty.keras"), "keras")
 
 

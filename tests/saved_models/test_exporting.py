@@ -183,7 +183,7 @@ def test_every_weight_is_stored_once(exported, trained):
 def test_an_existing_directory(model, tokenizer, tmp_path):
     folder = tmp_path / "1"
     folder.mkdir()
-    with pytest.raises(ValueError, match=r"/1 exists, and an export never overwrites one"):
+    with pytest.raises(ValueError, match=r"/1 is there already, and is never overwritten"):
         export(model, str(folder), tokenizer=tokenizer)
     assert not list(folder.iterdir())
 

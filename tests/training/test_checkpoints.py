@@ -264,16 +264,29 @@ def test_killed_while_an_old_one_is_deleted(tmp_path, monkeypatch):
     _save(tmp_path, 1)
     _save(tmp_path, 2)
 
-    def killed(path):
-        raise Killed
+    def killed(path, written):
+        if os.path.exists(path):
+            raise Killed
 
-    monkeypatch.setattr(tf.io.gfile, "rmtree", killed)
+    monkeypatch.setattr(checkpoint_files, "remove_written", killed)
     with pytest.raises(Killed):
         _save(tmp_path, 3, keep=1)
     assert _restored_step(tmp_path) == 3
     monkeypatch.undo()
+    (tmp_path / "step-00000003" / "notes.txt").write_text("mine")
     _save(tmp_path, 4, keep=1)
-    assert os.listdir(tmp_path) == ["step-00000004"]
+    assert sorted(os.listdir(tmp_path)) == ["step-00000003", "step-00000004"]
+    assert os.listdir(tmp_path / "step-00000003") == ["notes.txt"]
+    checkpoints.delete_all(str(tmp_path))
+    assert os.listdir(tmp_path) == ["step-00000003"]
+
+
+def test_a_link_in_a_checkpoints_place_is_not_written_through(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "step-00000001").symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError, match="step-00000001 is a link, and is not followed"):
+        _save(tmp_path, 1)
+    assert os.listdir(tmp_path / "mine") == []
 
 
 _FULL_DISK = """

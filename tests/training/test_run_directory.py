@@ -2,8 +2,10 @@ import multiprocessing
 import os
 
 import pytest
+import tensorflow as tf
 
-from bert_tf.files import read_json, write_json
+from bert_tf.files import read_json, whole_file, write_json
+from bert_tf.training import checkpoint_files
 from bert_tf.training.run_directory import RunDirectory
 
 
@@ -14,46 +16,63 @@ def directory(tmp_path):
     return made
 
 
+def settings_of(directory, **settings):
+    """What is asked for and kept of a run, its seed 1 if nothing else is said."""
+    return {"model_dir": directory.path, "seed": 1, **settings}
+
+
 def test_settings_are_kept_and_may_be_repeated(directory):
-    settings = {"seed": 1, "phases": ("128", 1.0), "tpu": None}
+    settings = settings_of(directory, phases=("128", 1.0), tpu=None)
     directory.check_settings(settings)
     directory.check_settings(settings)
-    assert read_json(directory.flags) == {"seed": 1, "phases": ["128", 1.0], "tpu": None}
+    assert read_json(directory.flags) == {**settings, "phases": ["128", 1.0]}
+
+
+def save(path, finished=True):
+    """A checkpoint; or what a process leaves that was killed as it saved one."""
+    checkpoint_files.write(path, 4, {"model/weight": tf.constant([1.0])}, {})
+    if not finished:
+        os.remove(os.path.join(path, "manifest.json"))
 
 
 @pytest.fixture
 def under_way(directory):
     """A directory whose run has a checkpoint."""
-    os.makedirs(os.path.join(directory.checkpoints, "step-00000004"))
+    save(os.path.join(directory.checkpoints, "step-00000004"))
     return directory
 
 
 def test_changed_settings_are_refused_by_name(under_way):
-    under_way.check_settings({"seed": 1, "learning_rate": 0.1, "keep": 3})
+    under_way.check_settings(settings_of(under_way, learning_rate=0.1, keep=3))
     with pytest.raises(
         ValueError,
         match=r"other settings: --learning_rate=0.2 \(was 0.1\), --seed=2 \(was 1\)\. Start again",
     ):
-        under_way.check_settings({"seed": 2, "learning_rate": 0.2, "keep": 3})
+        under_way.check_settings(settings_of(under_way, seed=2, learning_rate=0.2, keep=3))
     assert read_json(under_way.flags)["seed"] == 1
 
 
 def test_settings_that_may_differ(under_way):
-    under_way.check_settings({"seed": 1, "keep": 3}, frozenset({"keep"}))
-    under_way.check_settings({"seed": 1, "keep": 9}, frozenset({"keep"}))
+    under_way.check_settings(settings_of(under_way, keep=3), frozenset({"keep"}))
+    under_way.check_settings(settings_of(under_way, keep=9), frozenset({"keep"}))
     with pytest.raises(ValueError, match=r"--keep=9 \(was 3\)"):
-        under_way.check_settings({"seed": 1, "keep": 9})
+        under_way.check_settings(settings_of(under_way, keep=9))
 
 
-def test_a_start_that_came_to_nothing_is_forgotten(directory):
-    directory.check_settings({"seed": 1})
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_start_that_came_to_nothing_is_forgotten(directory, saves):
+    """Also one that was killed in its first save."""
+    directory.check_settings(settings_of(directory))
     directory.check_inputs({"--vocab_file": "abc"})
     for path in (directory.vocabulary, directory.config):
         write_json(path, {})
-    directory.check_settings({"seed": 1})
+    if saves:
+        save(os.path.join(directory.checkpoints, "step-00000004"), finished=False)
+    directory.check_place({})
+    directory.check_settings(settings_of(directory))
     assert os.path.exists(directory.vocabulary)
-    directory.check_settings({"seed": 2})
-    assert read_json(directory.flags) == {"seed": 2}
+    directory.check_settings(settings_of(directory, seed=2))
+    assert read_json(directory.flags) == settings_of(directory, seed=2)
     for path in (directory.vocabulary, directory.config, directory.inputs):
         assert not os.path.exists(path)
 
@@ -100,3 +119,66 @@ def test_a_path_that_cannot_be_a_directory(tmp_path):
         RunDirectory(str(tmp_path / "file")).create()
     with pytest.raises(ValueError, match="cannot be made"):
         RunDirectory(str(tmp_path / "file" / "below")).create()
+
+
+# === What is not a run's ===
+
+
+def contents(path):
+    """What is below a path, and when it was changed."""
+    found = [path, *sorted(path.rglob("*"))]
+    return {str(p): (p.stat().st_mtime_ns, p.is_file() and p.read_bytes()) for p in found}
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({"vocab.txt": "[PAD]", "bert_config.json": "{}"}, "bert_config.json, vocab.txt"),
+        ({"a": "", "b": "", "c": "", "d": "", "e": ""}, "a, b, c and 2 more"),
+        ({".lock": "mine"}, ".lock"),
+        ({"flags.json": "{"}, "a flags.json of something else"),
+        ({"flags.json": '["seed"]'}, "a flags.json of something else"),
+        ({"flags.json": '{"seed": 1}', "results.json": "[]"}, "a flags.json of something else"),
+        ({"checkpoints/step-00000000/manifest.json": "{}"}, "checkpoints"),
+    ],
+)
+def test_a_directory_of_something_else_is_refused_and_left_as_it_is(tmp_path, files, named):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError) as refused:
+        RunDirectory(str(tmp_path)).check_place({})
+    assert str(refused.value) == (
+        f"--model_dir={tmp_path} holds {named}, and no run of this library, which would write over "
+        "it: name an empty directory, or one yet to be made."
+    )
+    assert contents(tmp_path) == before
+
+
+def test_what_a_start_leaves_that_was_killed_at_once_is_no_hindrance(directory):
+    with directory.locked(), pytest.raises(OSError), whole_file(directory.flags):
+        assert len(os.listdir(directory.path)) == 2
+        directory.check_place({})
+        raise OSError
+
+
+@pytest.mark.parametrize("path", ["run", "run/vocab.txt", "run/../run/*.txt", "link/vocab.txt"])
+def test_a_run_reads_nothing_from_where_it_writes(directory, tmp_path, path):
+    directory.check_settings(settings_of(directory))
+    (tmp_path / "link").symlink_to(directory.path)
+    inputs = {"--vocab_file": None, "--input": [str(tmp_path / "runs"), str(tmp_path / path)]}
+    with pytest.raises(ValueError, match=r"--input=.* is in --model_dir=.*/run, which is for what"):
+        directory.check_place(inputs)
+    # A run of before that has got somewhere is not stopped by it.
+    save(os.path.join(directory.checkpoints, "step-00000004"))
+    directory.check_place(inputs)
+
+
+def test_the_lock_follows_no_link(directory, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    os.symlink(tmp_path / "mine", os.path.join(directory.path, ".lock"))
+    with pytest.raises(OSError, match="/run cannot be written to .*: make it writable, or name an"):
+        with directory.locked():
+            pass
+    assert (tmp_path / "mine").read_text() == "mine"
