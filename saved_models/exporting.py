@@ -159,8 +159,8 @@ def remove_export(path: str) -> None:
     left = remove_written(path, _WRITTEN)
     if left:
         raise ValueError(
-            f"{path} is where the export is to be, and there is {one_line(left[0])}, which no export wrote: "
-            "move it away and start again."
+            f"{path} is where the export is to be, and there is {one_line(left[0])}, which no "
+            "export wrote: move it away and start again."
         )
 
 
