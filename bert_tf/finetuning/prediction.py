@@ -17,7 +17,7 @@ from bert_tf.modeling.base import NULL_THRESHOLD, PROBABILITY_THRESHOLD, BertMod
 from bert_tf.tasks.examples import BadRow
 from bert_tf.training.progress import Progress
 
-from .prediction_files import AnswersWriter, ConllWriter, Record, RecordWriter
+from .prediction_files import AnswersWriter, ConllWriter, Record, RecordWriter, check_words
 from .prediction_inputs import Inputs, read_inputs
 from .predictor import Predictor
 from .run_directory import is_unfinished
@@ -109,7 +109,8 @@ def predict_file(
 
     Raises:
         ValueError: the model has no task's head or no vocabulary, the columns are not known, the
-            file has a bad row, or an argument does not fit.
+            file has a bad row, words cannot be written to the output as they are, or an argument
+            does not fit.
         OSError: a file cannot be read or written.
     """
     checkpoint = open_checkpoint(model_dir, allow_pickle)
@@ -132,6 +133,8 @@ def predict_file(
             encoding=encoding,
             skip_bad_rows=skip_bad_rows,
         )
+        if task.kind == "tagging":
+            _check_words(suffix, output, inputs, _labels(checkpoint))
         model = _load(model_dir, allow_pickle)
         predictor = Predictor(task, model, _labels(checkpoint), thresholds, batch_size)
         with _opened(output, standard_output) as file:
@@ -209,6 +212,14 @@ def _suffix(task: TaskFile, input: str, output: str | None) -> str:
             f"{task.kind}."
         )
     return suffix
+
+
+def _check_words(suffix: str, output: str | None, inputs: Inputs, labels: Sequence[str]) -> None:
+    where = f"--output={output}" if output else "The tab-separated output"
+    check_words(suffix, labels, f"{where}, a tag of the model")
+    for item in itertools.chain.from_iterable(inputs.chunks()):
+        if not isinstance(item, BadRow):
+            check_words(suffix, item.words, f"{where}, row {item.id}")
 
 
 def _load(model_dir: str, allow_pickle: bool) -> BertModel:

@@ -1,27 +1,69 @@
 """Files of predictions, one example after the other: tables, CoNLL's columns, SQuAD's JSON."""
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any
 
 from bert_tf.files import replace_whole
+from bert_tf.tasks import conll, own_data
+from bert_tf.untrusted import quote
 
 SUFFIXES = (".tsv", ".jsonl")
 # An example's id, prediction and what else is told of it.
 Record = Mapping[str, Any]
-# What parts the columns and the lines of a CoNLL file.
+# The tag of each word of a sentence that has none, in CoNLL's columns.
 _NO_TAG = "_"
-_SEPARATOR = re.compile(r"[ \t\r\n]")
+# Of each form, whether the library's reader gives a word or a tag back as it was written. A JSON
+# list has any but white space alone, of which CoNLL's files may have words.
+_HOLDS: Mapping[str, Callable[[str], bool]] = {
+    ".tsv": own_data.is_word,
+    ".conll": conll.is_word,
+    ".jsonl": lambda text: bool(text.replace("\0", "").strip()),
+}
+
+
+def check_words(suffix: str, texts: Iterable[str], where: str) -> None:
+    """Checks that a form of files gives words or tags back as they are written.
+
+    Args:
+        suffix: the form's: ".tsv", ".conll" or ".jsonl".
+        texts: the words or the tags.
+        where: what they are of, for the error.
+
+    Raises:
+        ValueError: one has white space in it, or is else no word where the form is read.
+
+    >>> check_words(".conll", ["in", "New York"], "row 7")
+    Traceback (most recent call last):
+    ValueError: row 7: 'New York' would not be one word when a .conll file is read: ... .jsonl.
+    """
+    for text in texts:
+        if not _HOLDS[suffix](text):
+            others = [name for name, holds in _HOLDS.items() if holds(text)]
+            raise ValueError(
+                f"{where}: {quote(text)} would not be one word when a {suffix} file is read: name "
+                f"an --output that ends in {' or '.join(others)}."
+            )
+
+
+def _check_tagged(record: Record, suffix: str) -> None:
+    if record.get("tags"):  # a bad row has none, and its words were no good to begin with
+        for name in ("words", "expected", "tags"):
+            check_words(suffix, record.get(name, ()), f"row {record['id']}")
+
+
+def columns_suffix(texts: Iterable[str]) -> str:
+    """The form for words and tags: ".conll" where that holds all of them, else ".jsonl"."""
+    return ".conll" if all(map(conll.is_word, texts)) else ".jsonl"
 
 
 class RecordWriter:
     r"""Writes records one by one.
 
-    As JSON lines each is an object. Tab-separated, a record's keys name the columns; the names
-    of a list are parted by commas, the words of a tuple by blanks, a mapping (of probabilities) has
-    a column ``probability_NAME`` for each of its names, and white space within a text is a blank,
-    so that a record is always a line. Numbers have six digits in both.
+    As JSON lines each is an object. Tab-separated, a record's keys name the columns; the names of a
+    list are parted by commas, the words of a tuple, which may hold none, by blanks, a mapping (of
+    probabilities) has a column ``probability_NAME`` for each of its names, and white space within a
+    text is a blank, so that a record is always a line. Numbers have six digits in both.
 
     Args:
         file: open for bytes.
@@ -30,7 +72,7 @@ class RecordWriter:
             one's.
 
     Raises:
-        ValueError: another suffix.
+        ValueError: another suffix; or, when one is written, as ``check_words``.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -47,14 +89,15 @@ class RecordWriter:
                 f"Predictions are files of {' or '.join(SUFFIXES)}, got {suffix or 'no suffix'!r}."
             )
         self._file = file
-        self._as_json = suffix == ".jsonl"
+        self._suffix = suffix
         self._columns: list[str] = []
         if columns is not None:
             self._write_header(columns)
 
     def write(self, record: Record) -> None:
         """Writes one record; in a table its keys are among the columns."""
-        if self._as_json:
+        _check_tagged(record, self._suffix)
+        if self._suffix == ".jsonl":
             self._write_line(json.dumps(_rounded(record), ensure_ascii=False))
             return
         if not self._columns:
@@ -66,7 +109,7 @@ class RecordWriter:
         """Nothing is left to do."""
 
     def _write_header(self, record: Record) -> None:
-        if not self._as_json:
+        if self._suffix != ".jsonl":
             self._columns = [name for name, _ in _cells(record)]
             self._write_line("\t".join(map(_cell, self._columns)))
 
@@ -109,11 +152,13 @@ class ConllWriter:
     """Writes records of words and tags as CoNLL's columns, an empty line behind each sentence.
 
     A line is a word, its expected tag where the record has that, and its predicted one, parted by a
-    blank, as conlleval reads it. A blank, a tab or a line's end inside a word is written as an
-    underscore, and so is every tag of a sentence that has none.
+    blank, as conlleval reads it. Every tag of a sentence that has none is an underscore.
 
     Args:
         file: open for bytes.
+
+    Raises:
+        ValueError: when one is written, as ``check_words``.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -122,10 +167,10 @@ class ConllWriter:
     def write(self, record: Record) -> None:
         """Writes a sentence."""
         columns = [record[name] for name in ("words", "expected", "tags") if name in record]
+        _check_tagged(record, ".conll")
         columns = [column or [_NO_TAG] * len(record["words"]) for column in columns]
         for row in zip(*columns, strict=True):
-            line = " ".join(_SEPARATOR.sub("_", field) for field in row)
-            self._file.write(f"{line}\n".encode())
+            self._file.write(f"{' '.join(row)}\n".encode())
         self._file.write(b"\n")
 
     def finish(self) -> None:

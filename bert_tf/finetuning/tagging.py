@@ -23,7 +23,7 @@ from bert_tf.tasks.examples import Examples, TaggedExample
 from .data_sets import DataSets
 from .entity_table import write_entity_scores
 from .inference import batch_outputs, log_softmax
-from .prediction_files import ConllWriter, Record
+from .prediction_files import ConllWriter, Record, RecordWriter, columns_suffix
 from .task import Evaluation, Inference, Mistake, Task, is_constant, worst_first
 
 _ENTITY_TAG = re.compile("O|[BI]-.+")
@@ -179,14 +179,16 @@ class TaggingTask(Task):
     ) -> list[str]:
         """Writes ``SET.conll`` and, of entities to evaluate on, ``SET_entities.tsv``.
 
-        ``ConllWriter`` and ``write_entity_scores`` say what they hold.
+        ``ConllWriter`` and ``write_entity_scores`` say what they hold. Words or tags with blanks,
+        which CoNLL's columns cannot hold, are written as ``SET.jsonl``.
         """
         items = self._data.items(set_name)
         records = list(self.predict(inference, set_name, thresholds))
         is_labelled = set_name in self.dev_sets
-        columns = os.path.join(folder, f"{set_name}.conll")
+        suffix = columns_suffix([*self.labels, *(word for item in items for word in item.words)])
+        columns = os.path.join(folder, f"{set_name}{suffix}")
         with replace_whole(columns) as file:
-            writer = ConllWriter(file)
+            writer = ConllWriter(file) if suffix == ".conll" else RecordWriter(file, suffix)
             for item, record in zip(items, records, strict=True):
                 writer.write({**record, "expected": item.tags} if item.tags else record)
         if not (self._has_entities and is_labelled):

@@ -105,14 +105,28 @@ def read_conll(
     return Examples(items, tuple(found) if labelled else (), bad.skipped)
 
 
+def is_word(text: str) -> bool:
+    r"""Whether ``read_conll`` reads a text as one word, and as it is, where it stands in a column.
+
+    >>> is_word("1\u00a0000"), is_word("New York"), is_word("-DOCSTART-")
+    (True, False, False)
+    """
+    is_text = text.strip("\0") and "\n" not in text and not text.endswith("\r")
+    return bool(is_text) and text != _DOCUMENT_START and _columns(f"{text} O") == [text, "O"]
+
+
+def _columns(line: str) -> list[str]:
+    # A byte order mark stands where files were joined.
+    return _GAP.split(line.removeprefix("\ufeff").strip(" \t"))
+
+
 def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
     document, document_is_empty = 0, True
     tag_before = "O"
     rows: list[list[str]] = []
     line = 0
     for line, text in read_lines(path, encoding):
-        # A byte order mark stands where files were joined.
-        columns = _GAP.split(text.removeprefix("\ufeff").strip(" \t"))
+        columns = _columns(text)
         starts_document = columns[0] == _DOCUMENT_START
         if columns != [""] and not starts_document:
             rows.append(columns)

@@ -252,6 +252,15 @@ def read_tagging(
     return Examples(items, tuple(labels), bad.skipped)
 
 
+def is_word(text: str) -> bool:
+    r"""Whether ``read_tagging`` reads a text as one word, and as it is, from a text of words.
+
+    >>> is_word("York"), is_word("New York"), is_word("1\u00a0000")
+    (True, False, False)
+    """
+    return _list(text, "") == [text] and bool(text.strip("\0"))
+
+
 def _list(value: Any, what: str) -> list[Any]:
     if isinstance(value, str):
         return value.split()

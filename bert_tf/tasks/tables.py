@@ -343,7 +343,7 @@ def _read_objects(
         number += 1
         bad.begin(number, None if bad.id_column is None else "")
         try:
-            row = parse_json(text.removeprefix("\ufeff"), "the line")  # joined files
+            row = parse_json(text, "the line")
         except ValueError as error:
             bad.report(
                 line, f"expected a JSON object, got {shown(text)} ({str(error).removesuffix('.')})"

@@ -10,8 +10,8 @@ from bert_tf.tasks.examples import TaggedExample
 from .small_tasks import WORDS, examples_of
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-# No piece; [UNK]; two pieces; a word with a blank in it.
-ODD_WORDS = ["\u200b", "\u6f22", "a0s", "b1 c2"]
+# No piece; [UNK]; two pieces; a word with white space in it.
+ODD_WORDS = ["\u200b", "\u6f22", "a0s", "b1\u00a0c2"]
 
 
 def random_examples(count, labels=LABELS, longest=9, seed=5):

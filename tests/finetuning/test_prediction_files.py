@@ -1,7 +1,11 @@
 """Files of predictions, to the byte."""
 
+import collections
+import functools
 import io
 import json
+import random
+import re
 
 import pytest
 
@@ -9,8 +13,11 @@ from bert_tf.finetuning.prediction_files import (
     AnswersWriter,
     ConllWriter,
     RecordWriter,
+    columns_suffix,
     write_records,
 )
+from bert_tf.tasks.conll import read_conll
+from bert_tf.tasks.own_data import read_tagging
 
 RECORDS = [
     {"id": "a\tb", "prediction": ["x y", "z"], "probabilities": {"x y": 0.123456789, "z": 1.0}},
@@ -54,10 +61,71 @@ def test_no_records_are_an_empty_file(tmp_path):
 def test_conll_columns():
     file = io.BytesIO()
     writer = ConllWriter(file)
-    writer.write({"id": "0", "words": ("New", "Yo rk"), "tags": ("B-LOC", "I-LOC")})
-    writer.write({"id": "1", "words": ("ä\u00a0\t",), "expected": ("B-X",), "tags": ("O",)})
+    writer.write({"id": "0", "words": ("New", "York"), "tags": ("B-LOC", "I-LOC")})
+    writer.write({"id": "1", "words": ("ä\u00a0",), "expected": ("B-X",), "tags": ("O",)})
     writer.finish()
-    assert file.getvalue().decode() == "New B-LOC\nYo_rk I-LOC\n\nä\u00a0_ B-X O\n\n"
+    assert file.getvalue().decode() == "New B-LOC\nYork I-LOC\n\nä\u00a0 B-X O\n\n"
+
+
+def written(form, words, tags):
+    file = io.BytesIO()
+    writer = ConllWriter(file) if form == ".conll" else RecordWriter(file, form)
+    writer.write({"id": "7", "words": words, "tags": tags})
+    writer.finish()
+    return file.getvalue()
+
+
+READERS = {
+    ".conll": read_conll,
+    ".tsv": functools.partial(read_tagging, id_column="id"),
+    ".jsonl": functools.partial(read_tagging, id_column="id"),
+}
+# What parts words in one form or another, ends lines, or means something to a reader.
+PIECES = [
+    *"ab\"',_[]\\{}", " ", "\t", "\n", "\r", "\0", "\x0b", "\x1c", "\x85", "\u00a0", "\u2028",
+    "\u3000", "\ufeff", "\u200b", "漢", "😀", "-DOCSTART-", "O", "B-X",
+]  # fmt: skip
+
+
+def test_words_are_read_as_they_were_written_or_refused(tmp_path):
+    rng = random.Random(5)
+    written_forms = collections.Counter()
+    for _ in range(1500):
+        words = tuple(
+            "".join(rng.choices(PIECES, k=rng.randint(1, 3))) for _ in range(rng.randint(1, 3))
+        )
+        tags = tuple(rng.choice(["O", "B-X", "B-X"]) for _ in words)
+        for form, read in READERS.items():
+            try:
+                content = written(form, words, tags)
+            except ValueError as error:
+                assert re.search("^row 7: .* would not be one word when a", str(error))
+                continue
+            path = tmp_path / f"out{form}"
+            path.write_bytes(content)
+            (item,) = read(str(path)).items
+            assert (item.words, item.tags) == (words, tags)
+            written_forms[form] += 1
+            written_forms["chosen"] += form == columns_suffix(words)
+    assert min(written_forms.values()) > 300
+
+
+def test_says_which_form_holds_a_word():
+    message = (
+        "row 7: 'New York' would not be one word when a .tsv file is read: name an --output that "
+        "ends in .jsonl."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        written(".tsv", ("in", "New York"), ("O", "O"))
+    with pytest.raises(
+        ValueError, match=r"'a\\xa0b' .*: name an --output that ends in .* or .jsonl"
+    ):
+        written(".tsv", ("a\u00a0b",), ("O",))
+    with pytest.raises(ValueError, match="'noun phrase' would not be one word when a .conll file"):
+        written(".conll", ("a",), ("noun phrase",))
+    assert (
+        written(".jsonl", ("a b",), ("c d",)) == b'{"id": "7", "words": ["a b"], "tags": ["c d"]}\n'
+    )
 
 
 @pytest.mark.parametrize("answers", [{"a": 'an "answer"', "ä": ""}, {}])

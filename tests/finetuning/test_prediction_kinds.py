@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.finetuning import prediction
 from bert_tf.finetuning.task_file import TaskFile
 
 from .prediction_models import CLASSES, TEXTS, predict, preprocessor_of, read_lines, write_model
@@ -80,6 +81,17 @@ def test_sentences_without_words_keep_their_places(tagger, tmp_path):
     predict(tagger[0], source, tmp_path / "out.conll", skip_bad_rows=True)
     lines = (tmp_path / "out.conll").read_bytes().split(b"\n")
     assert lines[0].startswith(b"good ") and lines[1:] == [b"", b"bad _", b"\0 _", b"", b""]
+
+
+def test_words_that_the_output_cannot_hold(tagger, tmp_path, monkeypatch):
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"words": ["so"]}\n{"words": ["good film", "is"]}\n')
+    monkeypatch.setattr(prediction, "_load", None)  # refused before the model is loaded
+    for output, where in ((tmp_path / "a.conll", "--output="), (None, "The tab-separated output")):
+        message = f"^{where}.*, row 1: 'good film' would not be one word .* ends in .jsonl.$"
+        with pytest.raises(ValueError, match=message):
+            prediction.predict_file(str(tagger[0]), str(source), output and str(output))
+    assert not (tmp_path / "a.conll").exists()
 
 
 # === Multiple choice ===

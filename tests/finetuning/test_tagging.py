@@ -12,6 +12,7 @@ from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.modeling.token_classifier import BertTokenClassifier
 from bert_tf.tasks.entities import entity_scores
 from bert_tf.tasks.examples import TaggedExample
+from bert_tf.tasks.own_data import read_tagging
 
 from .small_sentences import LABELS, random_examples, read_columns, without_tags
 from .small_tasks import CONFIG, IDS, TOKENIZER, StandIn, by_token, examples_of, inference
@@ -97,7 +98,7 @@ def test_equals_a_plain_loop(model, tmp_path):
         assert tables == ([str(tmp_path / "dev_entities.tsv")] if gold else [])
         assert read_columns(path) == [
             [
-                [word.replace(" ", "_"), *([tag] if gold else []), predicted]
+                [word, *([tag] if gold else []), predicted]
                 for word, tag, predicted in zip(item.words, item.tags, row, strict=True)
             ]
             for item, row in zip(examples.items, tags, strict=True)
@@ -199,6 +200,15 @@ def test_predicts_without_any_tags(tmp_path):
         [tag(word) for word in item.words] for item in examples.items
     ]
     assert pathlib.Path(paths[1]).read_bytes() == b""
+
+
+def test_words_with_blanks_are_written_as_json_lines(tmp_path):
+    items = [TaggedExample("0", ("a0", "New York"), ("O", "B-LOC"), 0)]
+    task = TaggingTask("ner", None, {"dev": examples_of(items, LABELS)}, {})
+    path, _ = task.write_predictions(inference(says_tags({})), "dev", str(tmp_path), {})
+    assert path == str(tmp_path / "dev.jsonl")
+    assert read_tagging(path).items[0].words == ("a0", "New York")
+    assert read_tagging(path, tags_column="expected").items[0].tags == ("O", "B-LOC")
 
 
 def test_refuses_bad_data():
