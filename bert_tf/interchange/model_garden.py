@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig
 from . import bundles, object_graph
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
 from .model_garden_config import Settings, read_settings
-from .model_garden_names import Found, find_weights
+from .model_garden_names import HEAD_ATTRIBUTES, Found, find_weights
 from .multi_head import merge_heads
 from .tokenizer_files import read_tokenization
 
@@ -54,7 +54,8 @@ def open_checkpoint(path: str) -> Checkpoint:
         raise ValueError(f"{prefix} is a TensorFlow checkpoint without an object graph.")
     folder = os.path.dirname(prefix)
     settings = read_settings(folder)
-    found = find_weights(object_graph.read_variables(bundle), bundle.shapes, prefix)
+    variables = object_graph.read_variables(bundle, HEAD_ATTRIBUTES)
+    found = find_weights(variables, bundle.shapes, prefix)
     stored = {name: bundle.tensor(variable.key) for name, variable in found.weights.items()}
     config = _config(stored, settings, prefix)
     source = settings.source or prefix

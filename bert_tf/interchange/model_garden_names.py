@@ -37,6 +37,10 @@ _BLOCK_MODULES = {
 _TABLE_LEAVES = {"embeddings": ""}
 _NORMALIZATION_LEAVES = {"gamma": "/gamma", "beta": "/beta"}
 _DENSE_LEAVES = {"kernel": "/kernel", "bias": "/bias"}
+# The names that a head, or what is around it, is held by: they say which head it is.
+HEAD_ATTRIBUTES = frozenset(
+    ("span_labeling", "classification_heads", "classification", "classifier", "out_proj")
+)
 # A head's output layer, and the dense layer that it may have in front of it.
 _HEAD = re.compile(r"(.+)/(logits|pooler_dense)/(kernel|bias)")
 _MODULES_OF_HEADS = {

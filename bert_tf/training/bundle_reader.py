@@ -35,7 +35,7 @@ _MAX_TENSORS = 50_000
 _MAX_NAME_BYTES = 2_048
 _MAX_DIMENSIONS = 32  # what every release of NumPy can hold
 _MAX_BYTES = 1 << 48
-_MAX_STRING_BYTES = 64 << 20
+_MAX_STRING_BYTES = 8 << 20  # an object graph's
 _NAMES = {
     number: name.removeprefix("DT_").lower()
     for name, number in types_pb2.DataType.items()
