@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Self
 
-from bert_tf.untrusted import MAX_JSON_BYTES, parse_json_object
+from bert_tf.untrusted import MAX_JSON_BYTES, is_number, listed, parse_json_object, quote
 
 # Names as bert_config.json and Hugging Face's config.json spell them. Released models written by
 # Google say "gelu"; their Hugging Face forms, and the first months of google-research/bert,
@@ -47,6 +47,15 @@ _ONLY_AS_PUBLISHED: dict[str, Any] = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
+}
+# What a file may say: sizes beyond these are an error of whoever wrote it, or meant to fill memory.
+_MOST = {
+    "vocab_size": 10**7,
+    "hidden_size": 10**5,
+    "num_hidden_layers": 1000,
+    "intermediate_size": 10**6,
+    "max_position_embeddings": 10**6,
+    "type_vocab_size": 10**4,
 }
 
 
@@ -105,11 +114,9 @@ equal share of the hidden size.
             if field.type is int and (
                 isinstance(value, bool) or not isinstance(value, int) or value < 1
             ):
-                raise ValueError(f"{field.name} must be a positive integer, got {value!r}.")
-            if field.type is float and (
-                isinstance(value, bool) or not isinstance(value, int | float)
-            ):
-                raise ValueError(f"{field.name} must be a number, got {value!r}.")
+                raise ValueError(f"{field.name} must be a positive integer, got {quote(value)}.")
+            if field.type is float and not is_number(value):
+                raise ValueError(f"{field.name} must be a finite number, got {quote(value)}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(
@@ -125,7 +132,7 @@ equal share of the hidden size.
             )
         if self.hidden_act not in ACTIVATIONS:
             raise ValueError(
-                f"hidden_act {self.hidden_act!r} is unknown: expected one of "
+                f"hidden_act {quote(self.hidden_act)} is unknown: expected one of "
                 f"{', '.join(ACTIVATIONS)}."
             )
 
@@ -170,7 +177,8 @@ equal share of the hidden size.
             source: what errors name as the place that the values came from.
 
         Raises:
-            ValueError: a size is missing or invalid, or the file describes another model.
+            ValueError: a size is missing, invalid or larger than any model's, or the file describes
+                another model.
 
         >>> BertConfig.from_dict({"vocab_size": 100, "model_type": "roberta"}, "config.json")
         Traceback (most recent call last):
@@ -181,14 +189,21 @@ can be built from it.
         for key, published in _ONLY_AS_PUBLISHED.items():
             if values.get(key, published) != published:
                 raise ValueError(
-                    f"{source}: {key} is {values[key]!r}, expected {published!r}: only BERT as "
-                    "published can be built from it."
+                    f"{source}: {key} is {quote(values[key])}, expected {published!r}: only BERT "
+                    "as published can be built from it."
                 )
         if "vocab_size" not in values:
             raise ValueError(
                 f"{source}: no vocab_size: expected the keys of a bert_config.json, got "
-                f"{', '.join(sorted(values)) or 'none'}."
+                f"{listed(sorted(values))}."
             )
+        for name, most in _MOST.items():
+            size = values.get(name)
+            if isinstance(size, int) and size > most:
+                raise ValueError(
+                    f"{source}: {name} is {quote(size)}: expected at most {most:,}, more than any "
+                    "BERT's."
+                )
         names = {field.name for field in dataclasses.fields(cls)}
         try:
             return cls(**{key: value for key, value in values.items() if key in names})

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from bert_tf.untrusted import MAX_JSON_BYTES, parse_json, parse_json_object
+from bert_tf.untrusted import MAX_JSON_BYTES, parse_json, parse_json_object, reason
 
 _TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
 _FILE_SCHEME = "file://"
@@ -348,7 +348,7 @@ def _read_bounded(path: str) -> bytes:
         with tf.io.gfile.GFile(path, "rb") as file:
             content: bytes = file.read(MAX_JSON_BYTES + 1)
     except tf.errors.OpError as error:
-        raise ValueError(f"{path} cannot be read: {error.message}.") from error
+        raise ValueError(f"{path} cannot be read: {reason(error)}.") from error
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"{path}: expected a JSON file of at most {MAX_JSON_BYTES:,} bytes.")
     return content

@@ -6,6 +6,7 @@ long. What a command prints all the same goes through ``Screen``.
 """
 
 import json
+import math
 import re
 import reprlib
 from collections.abc import Iterable
@@ -105,6 +106,16 @@ def _is_deep(value: Any) -> bool:
         if not level:
             return False
     return True
+
+
+def is_number(value: object) -> bool:
+    """Whether a JSON value is a finite number that a float can hold; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 class _Quoting(reprlib.Repr):

@@ -74,7 +74,16 @@ def test_hugging_face_keys_that_say_nothing_are_left_alone():
         ({"num_hidden_layers": True}, "num_hidden_layers must be a positive integer, got True"),
         ({"hidden_size": 100}, "hidden_size 100 is not a multiple of num_attention_heads 12"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be at least 0 and less than 1"),
-        ({"hidden_dropout_prob": "x"}, "hidden_dropout_prob must be a number, got 'x'"),
+        ({"hidden_dropout_prob": "x"}, "hidden_dropout_prob must be a finite number, got 'x'"),
+        (
+            {"hidden_dropout_prob": float("nan")},
+            "hidden_dropout_prob must be a finite number",
+        ),
+        ({"initializer_range": float("inf")}, "initializer_range must be a finite number, got inf"),
+        ({"initializer_range": 10**400}, "initializer_range must be a finite number, got 1000"),
+        ({"layer_norm_eps": [1]}, r"layer_norm_eps must be a finite number, got \[1\]"),
+        ({"vocab_size": ["x" * 10**6]}, r"vocab_size must be a positive integer, got \['x{9,60}"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act \['gelu'\] is unknown"),
         ({"layer_norm_eps": 0.0}, "layer_norm_eps must be greater than 0, got 0.0"),
         ({"hidden_act": "mish"}, "hidden_act 'mish' is unknown: expected one of gelu"),
     ],
@@ -110,6 +119,10 @@ def test_errors_of_files(tmp_path):
     bad.write_text(json.dumps({"vocab_size": 8, "hidden_size": 7}))
     with pytest.raises(ValueError, match=r"bad\.json: hidden_size 7 is not a multiple"):
         BertConfig.from_json(bad)
+    for name, size in (("num_hidden_layers", 1001), ("hidden_size", 10**9), ("vocab_size", 10**99)):
+        bad.write_text(json.dumps({"vocab_size": 8, name: size}))
+        with pytest.raises(ValueError, match=rf"bad\.json: {name} is 10+1?: expected at most \d"):
+            BertConfig.from_json(bad)
     bad.write_text(json.dumps({"vocab_size": 8, "position_embedding_type": "relative_key"}))
     with pytest.raises(ValueError, match="position_embedding_type is 'relative_key', expected"):
         BertConfig.from_json(bad)

@@ -5,7 +5,16 @@ import math
 
 import pytest
 
-from bert_tf.untrusted import Screen, listed, one_line, parse_json, parse_json_object, quote, reason
+from bert_tf.untrusted import (
+    Screen,
+    is_number,
+    listed,
+    one_line,
+    parse_json,
+    parse_json_object,
+    quote,
+    reason,
+)
 
 
 def test_json_is_read_as_pythons_own_json_does():
@@ -55,6 +64,11 @@ def test_what_is_no_json_object_is_refused(text, sentence):
 def test_a_number_of_thousands_of_digits_is_refused():
     with pytest.raises(ValueError, match="a.json is not JSON: Exceeds the limit"):
         parse_json("9" * 5000, "a.json")
+
+
+def test_numbers_are_finite():
+    assert all(map(is_number, (0, -1.5, 10**300)))
+    assert not any(map(is_number, (True, None, "1", [1], math.nan, -math.inf, 10**400)))
 
 
 # C0 and C1 codes, separators of lines and paragraphs, turns of the direction, half a character.

@@ -142,13 +142,15 @@ def _define_column_flags(values: flags.FlagValues) -> None:
 
 
 def _define_question_flags(values: flags.FlagValues) -> None:
-    for name, default, lowest, text in (
-        ("doc_stride", 128, 1, "squad: tokens between the starts of two windows of a context."),
-        ("max_query_length", 64, 1, "squad: the most tokens of a question."),
-        ("n_best_size", 20, 1, "squad: how many answers are kept of a question."),
-        ("max_answer_length", 30, 1, "squad: the most tokens of an answer."),
+    for name, default, most, text in (
+        ("doc_stride", 128, None, "squad: tokens between the starts of two windows of a context."),
+        ("max_query_length", 64, None, "squad: the most tokens of a question."),
+        ("n_best_size", 20, 1000, "squad: how many answers are kept of a question."),
+        ("max_answer_length", 30, None, "squad: the most tokens of an answer."),
     ):
-        flags.DEFINE_integer(name, default, text, lower_bound=lowest, flag_values=values)
+        flags.DEFINE_integer(
+            name, default, text, lower_bound=1, upper_bound=most, flag_values=values
+        )
     flags.DEFINE_bool(
         "version_2_with_negative",
         None,

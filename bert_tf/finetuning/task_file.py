@@ -6,16 +6,90 @@ that the directory is all that predictions need.
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.files import read_json_object, write_json
+from bert_tf.untrusted import listed, quote
 
 NAME = "task.json"
 KINDS = ("classification", "multilabel", "regression", "tagging", "multiple_choice", "squad")
 _FORMAT_VERSION = 1
+_MOST_ANSWERS = 1000  # of a question; the memory grows with their square
+_MOST = 2**31 - 1  # what TensorFlow's int32 holds
+
+_Test = Callable[[Any], bool]
+
+
+def _size(most: int = _MOST) -> tuple[str, _Test]:
+    return (
+        f"a whole number from 1 to {most:,}",
+        lambda value: type(value) is int and 1 <= value <= most,
+    )
+
+
+def _names(least: int, most: int) -> tuple[str, _Test]:
+    return (
+        f"a list of {least} to {most:,} columns' names",
+        lambda value: (
+            isinstance(value, list)
+            and least <= len(value) <= most
+            and all(isinstance(name, str) for name in value)
+        ),
+    )
+
+
+_TEXT: tuple[str, _Test] = ("a text", lambda value: isinstance(value, str))
+_FILLED: tuple[str, _Test] = ("a text", lambda value: isinstance(value, str) and value != "")
+_TEXT_OR_NULL: tuple[str, _Test] = ("a text or null", lambda value: isinstance(value, str | None))
+_FLAG: tuple[str, _Test] = ("true or false", lambda value: isinstance(value, bool))
+_OBJECT: tuple[str, _Test] = ("an object", lambda value: isinstance(value, dict))
+
+# What the file may say: by key, the words for it and the test of it.
+_TASK = {
+    "kind": _TEXT,
+    "name": _TEXT,
+    "max_seq_length": _size(),
+    "columns": _OBJECT,
+    "options": _OBJECT,
+}
+_TEXTS = {
+    "text_columns": _names(1, 2),
+    "label_column": _TEXT_OR_NULL,
+    "id_column": _TEXT_OR_NULL,
+}
+_COLUMNS: dict[str, dict[str, tuple[str, _Test]]] = {
+    "classification": _TEXTS,
+    "multilabel": {**_TEXTS, "separator": _FILLED},
+    "regression": _TEXTS,
+    "tagging": {"words_column": _TEXT, "tags_column": _TEXT_OR_NULL, "id_column": _TEXT_OR_NULL},
+    "multiple_choice": {
+        "context_column": _TEXT,
+        "choice_columns": _names(1, 1000),
+        "label_column": _TEXT_OR_NULL,
+        "id_column": _TEXT_OR_NULL,
+    },
+    "squad": {
+        "question_column": _TEXT,
+        "context_column": _TEXT,
+        "answers_column": _TEXT_OR_NULL,
+        "answer_start_column": _TEXT_OR_NULL,
+        "title_column": _TEXT_OR_NULL,
+        "id_column": _TEXT_OR_NULL,
+    },
+}
+_OPTIONS: dict[str, dict[str, tuple[str, _Test]]] = {
+    "tagging": {"document_context": _FLAG},
+    "squad": {
+        "doc_stride": _size(),
+        "max_query_length": _size(),
+        "n_best_size": _size(_MOST_ANSWERS),
+        "max_answer_length": _size(),
+        "with_null": _FLAG,
+    },
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,24 +150,32 @@ def read_task_file(folder: str) -> TaskFile | None:
     if values.keys() != expected:
         raise ValueError(
             f"{path}: expected the keys {', '.join(sorted(expected))}, got "
-            f"{', '.join(sorted(values)) or 'none'}; fine-tune again."
+            f"{listed(sorted(values))}; fine-tune again."
         )
     _check(path, values)
     return TaskFile(**values)
 
 
 def _check(path: str, values: Mapping[str, Any]) -> None:
-    length = values["max_seq_length"]
-    good = {
-        "kind": values["kind"] in KINDS,
-        "name": isinstance(values["name"], str),
-        "max_seq_length": type(length) is int and length > 0,
-        "columns": isinstance(values["columns"], dict),
-        "options": isinstance(values["options"], dict),
-    }
-    for key, is_good in good.items():
-        if not is_good:
-            expected = f"one of {', '.join(KINDS)}" if key == "kind" else "another value"
+    kind = values["kind"]
+    if kind not in KINDS:  # the keys of the rest depend on it
+        raise ValueError(
+            f"{path}: kind is {quote(kind)}, expected one of {', '.join(KINDS)}; fine-tune again."
+        )
+    _check_values(path, values, _TASK)
+    _check_values(path, values["columns"], _COLUMNS[kind])
+    _check_values(path, values["options"], _OPTIONS.get(kind, {}))
+
+
+def _check_values(
+    path: str, values: Mapping[str, Any], expected: Mapping[str, tuple[str, _Test]]
+) -> None:
+    for key, value in values.items():
+        if key not in expected:
             raise ValueError(
-                f"{path}: {key} is {values[key]!r:.60}, expected {expected}; fine-tune again."
+                f"{path}: {quote(key)} is not known: expected {', '.join(expected) or 'nothing'}; "
+                "it was written by another version of this library, or fine-tune again."
             )
+        what, is_good = expected[key]
+        if not is_good(value):
+            raise ValueError(f"{path}: {key} is {quote(value)}, expected {what}; fine-tune again.")

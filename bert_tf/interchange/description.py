@@ -1,17 +1,17 @@
 """Which model a checkpoint is, as JSON, for formats that have no word for it."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_tf.config import ACTIVATIONS
 from bert_tf.modeling.layer_mixing import VARIANTS
+from bert_tf.untrusted import is_number, quote
 
 from .checkpoint import Checkpoint, ModelSpec, Tokenization
-from .tensor_files import quote
 
 _FORMAT_VERSION = 1
+_MOST_UNITS = 10**7
 _ARGUMENTS = {
     "BertEncoder": ("pooler",),
     "BertPretrainer": ("mlm", "nsp", "pooler", "mlm_activation", "mlm_layer_norm_eps"),
@@ -102,24 +102,41 @@ def parse(values: Any, source: str) -> Description:
         raise ValueError(
             f"{source}: labels is {quote(labels)}, expected a list of {classes or 'no'} names."
         )
-    lower = values.get("do_lower_case")
+    lower, multi_label = values.get("do_lower_case"), values.get("multi_label", False)
+    if not isinstance(lower, bool | None):
+        raise ValueError(
+            f"{source}: do_lower_case is {quote(lower)}, expected true, false or null."
+        )
+    if not isinstance(multi_label, bool):
+        raise ValueError(f"{source}: multi_label is {quote(multi_label)}, expected true or false.")
     return Description(
         model,
-        tuple(str(label) for label in labels),
-        bool(values.get("multi_label", False)),
-        None if lower is None else bool(lower),
+        check_labels(labels, source),
+        multi_label,
+        lower,
         _thresholds(values.get("thresholds", {}), source),
     )
 
 
 def _thresholds(values: Any, source: str) -> dict[str, float]:
-    if not isinstance(values, Mapping) or not all(
-        isinstance(value, int | float) and math.isfinite(value) for value in values.values()
-    ):
+    if not isinstance(values, Mapping) or not all(map(is_number, values.values())):
         raise ValueError(
             f"{source}: thresholds is {quote(values)}, expected an object of numbers by name."
         )
     return {str(name): float(value) for name, value in values.items()}
+
+
+def check_labels(labels: Iterable[Any], source: str) -> tuple[str, ...]:
+    """The names of classes, as a stranger's file gives them: texts, or numbers as text.
+
+    Raises:
+        ValueError: one is neither.
+    """
+    names = tuple(labels)
+    for name in names:
+        if not isinstance(name, str | int | float):
+            raise ValueError(f"{source}: the label {quote(name)} is not a text.")
+    return tuple(map(str, names))
 
 
 def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
@@ -144,14 +161,13 @@ def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
 
 def _is_argument(key: str, value: Any) -> bool:
     if key in ("num_classes", "lstm_units"):
-        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+        return type(value) is int and 0 < value <= _MOST_UNITS
     if key == "dropout":
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return value is None or (number and 0 <= value < 1)
+        return value is None or (is_number(value) and 0 <= value < 1)
     if key == "variant":
         return value in VARIANTS
     if key == "mlm_activation":
         return value is None or value in ACTIVATIONS
     if key == "mlm_layer_norm_eps":
-        return value is None or (isinstance(value, float) and value > 0)
+        return value is None or (is_number(value) and isinstance(value, float) and value > 0)
     return isinstance(value, bool) or (key == "pooler" and value is None)

@@ -16,7 +16,9 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-from .tensor_files import Entry, check_unchanged, file_state, quote, readable
+from bert_tf.untrusted import quote
+
+from .tensor_files import Entry, check_unchanged, file_state, readable
 
 _NUMBERS = "fiub"  # NumPy's kinds: floats, integers, unsigned integers, booleans
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

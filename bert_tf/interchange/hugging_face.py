@@ -13,12 +13,13 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
+from bert_tf.untrusted import quote
 
 from . import safetensors, torch_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
 from .hugging_face_config import architecture_of, config_values, model_spec, read_labels
 from .spelling import Names, transpose
-from .tensor_files import Entry, quote
+from .tensor_files import Entry
 from .tokenizer_files import read_tokenization, write_tokenization
 from .weights import expected_shapes, heads
 
@@ -114,7 +115,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         tensors=tensors,
         unused=tuple(sorted(entry.name for entry in stored.values())),
         tokenization=tokenization,
-        labels=read_labels(values, spec),
+        labels=read_labels(values, spec, os.path.join(path, CONFIG)),
         multi_label=values.get("problem_type") == "multi_label_classification",
         notes=(*notes, *tokenizer_notes),
     )

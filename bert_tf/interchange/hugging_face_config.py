@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.pipelines.vocabulary import PAD_TOKEN
+from bert_tf.untrusted import quote
 
 from .checkpoint import Checkpoint, ModelSpec
-from .description import check_model
-from .tensor_files import quote
+from .description import check_labels, check_model
 
 _ARCHITECTURES = {
     "BertEncoder": "BertModel",
@@ -78,14 +78,19 @@ def _classifier_spec(
     return ModelSpec("BertClassifier", {"num_classes": classes, **arguments}), notes
 
 
-def read_labels(values: Mapping[str, Any], spec: ModelSpec) -> tuple[str, ...]:
-    """The names of the classes; () where they are the ones made up by default."""
+def read_labels(values: Mapping[str, Any], spec: ModelSpec, source: str) -> tuple[str, ...]:
+    """The names of the classes; () where they are the ones made up by default.
+
+    Raises:
+        ValueError: a name is no text.
+    """
     names = values.get("id2label")
     classes = spec.arguments.get("num_classes")
     if not isinstance(names, Mapping) or classes is None:
         return ()
     defaults = _default_labels(classes)
-    labels = tuple(str(names.get(str(index), defaults[index])) for index in range(classes))
+    found = (names.get(str(index), defaults[index]) for index in range(classes))
+    labels = check_labels(found, source)
     return () if labels == defaults else labels
 
 

@@ -21,11 +21,11 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.pipelines.vocabulary import validate_vocabulary
-from bert_tf.untrusted import parse_json_object
+from bert_tf.untrusted import parse_json_object, quote
 
 from . import description, hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
-from .tensor_files import Entry, quote
+from .tensor_files import Entry
 from .weights import (
     MODEL_CLASSES,
     build_model,

@@ -16,11 +16,12 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
 from bert_tf.pipelines.vocabulary import load_vocabulary
+from bert_tf.untrusted import quote
 
 from . import hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 from .multi_head import merge_heads
-from .tensor_files import Entry, quote
+from .tensor_files import Entry
 
 CONFIG = "config.json"
 TASK = "task.json"
@@ -181,7 +182,7 @@ def _read_task(
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
         raise ValueError(f"{source}: num_classes is {quote(classes)}, expected a positive integer.")
     dropout = values.get("dropout", config.hidden_dropout_prob)
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise ValueError(f"{source}: dropout is {quote(dropout)}, expected a number in [0, 1).")
     activation = values.get("activation", "linear")
     notes: tuple[str, ...] = ()
@@ -272,7 +273,16 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
         return None, (f"{path} has no {_TOKENIZER}: no preprocessor is made.",)
     values = _serialized(source, "BertTokenizer")
     lowercase, strip = values.get("lowercase", False), values.get("strip_accents", False)
-    settings = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
+    for key, value in (("lowercase", lowercase), ("strip_accents", strip)):
+        if not isinstance(value, bool):
+            raise ValueError(f"{source}: {key} is {quote(value)}, expected true or false.")
+    settings = {
+        "split": True,
+        "split_on_cjk": True,
+        "suffix_indicator": "##",
+        "oov_token": "[UNK]",
+        "special_tokens_in_strings": False,
+    }
     different = [
         f"{key}={quote(values[key])}"
         for key, published in settings.items()

@@ -11,11 +11,16 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.files import read_json_object
+from bert_tf.untrusted import quote, reason
 
-from .tensor_files import quote, readable
+from .description import check_labels
+from .tensor_files import readable
 
 _JSON = "bert_config.json"
 _YAML = "params.yaml"
+_MAX_YAML_BYTES = (
+    1 << 20
+)  # Model Garden's have some kilobytes, and PyYAML reads a megabyte a minute
 _ENCODERS = ("bert", "bert_v2")
 # params.yaml's names that differ from bert_config.json's.
 _RENAMED = {
@@ -95,7 +100,7 @@ def _from_task(task: Mapping[str, Any], path: str) -> Settings:
         _fields(_mapping(encoder, kind, path), path),
         mlm_activation=_activation(model.get("mlm_activation")),
         do_lower_case=_casing(task),
-        labels=tuple(map(str, labels)) if isinstance(labels, list) else (),
+        labels=check_labels(labels, path) if isinstance(labels, list) else (),
     )
 
 
@@ -104,9 +109,9 @@ def _fields(values: Mapping[str, Any], path: str) -> dict[str, Any]:
     width = values.get("hidden_size")
     if values.get("norm_first") or values.get("embedding_size") not in (None, width):
         raise ValueError(
-            f"{path}: norm_first is {values.get('norm_first')!r} and embedding_size is "
-            f"{quote(values.get('embedding_size'))}, expected false and {width}: only BERT as "
-            "published can be built from it."
+            f"{path}: norm_first is {quote(values.get('norm_first'))} and embedding_size is "
+            f"{quote(values.get('embedding_size'))}, expected false and {quote(width)}: only BERT "
+            "as published can be built from it."
         )
     fields = {name: values[name] for name in _FIELDS if values.get(name) is not None}
     if "hidden_act" in fields:
@@ -161,10 +166,10 @@ def _read_yaml(path: str) -> Any:
             "install pyyaml, or put a bert_config.json beside it."
         ) from error
     with readable(path), tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
+        content = file.read(_MAX_YAML_BYTES + 1)
+    if len(content) > _MAX_YAML_BYTES:
+        raise ValueError(f"{path}: expected a YAML file of at most {_MAX_YAML_BYTES:,} bytes.")
     try:
         return yaml.safe_load(content)  # safe: makes no object of a class that the file names
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path} is not YAML that can be read: {' '.join(str(error).split())}."
-        ) from error
+        raise ValueError(f"{path} is not YAML that can be read: {reason(error)}.") from error

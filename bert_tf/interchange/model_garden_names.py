@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from bert_tf.untrusted import quote
+
 from .object_graph import Variable
-from .tensor_files import quote
 
 # By the end of a variable's name, up to its last part.
 _MODULES = {

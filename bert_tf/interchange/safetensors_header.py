@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from bert_tf.untrusted import parse_json_object
-
-from .tensor_files import quote
+from bert_tf.untrusted import parse_json_object, quote
 
 METADATA = "__metadata__"
 _MAX_DIMENSIONS = 32  # what every release of NumPy can hold

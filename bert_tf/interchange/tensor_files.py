@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import reprlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -10,9 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import read_json_object
-
-_QUOTING = reprlib.Repr()
-_QUOTING.maxstring = 120
+from bert_tf.untrusted import quote, reason
 
 
 class Entry(NamedTuple):
@@ -100,12 +97,7 @@ def readable(path: str) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        raise ValueError(f"{path} cannot be read: {error.message}.") from error
-
-
-def quote(value: object) -> str:
-    """A value from a stranger's file, shortened to fit into a sentence."""
-    return _QUOTING.repr(value)
+        raise ValueError(f"{path} cannot be read: {reason(error)}.") from error
 
 
 def _weight_map(index_path: str) -> dict[str, str]:

@@ -10,9 +10,9 @@ import tokenizers
 from bert_tf.files import read_json_object, replace_whole, write_json
 from bert_tf.pipelines import vocabulary
 from bert_tf.pipelines.wordpiece import MAX_CHARACTERS_PER_WORD
+from bert_tf.untrusted import quote
 
 from .checkpoint import Tokenization
-from .tensor_files import quote
 
 VOCABULARY = "vocab.txt"
 _TOKENIZER = "tokenizer.json"
@@ -23,13 +23,44 @@ _SETTINGS = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-_PARTS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _SPECIAL_ROLES = {
     "pad_token": vocabulary.PAD_TOKEN,
     "unk_token": vocabulary.UNK_TOKEN,
     "cls_token": vocabulary.CLS_TOKEN,
     "sep_token": vocabulary.SEP_TOKEN,
     "mask_token": vocabulary.MASK_TOKEN,
+}
+# What the library computes, besides _SETTINGS, by the files' own keys; null, or a key that is not
+# there, means the first value. transformers writes 100 letters for every BERT and Google's code has
+# 200: words between are rare, and are no reason to go without a tokenizer.
+_COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "model": {
+        "type": ("WordPiece",),
+        "unk_token": (vocabulary.UNK_TOKEN,),
+        "continuing_subword_prefix": (vocabulary.CONTINUATION_PREFIX,),
+        "max_input_chars_per_word": (100, MAX_CHARACTERS_PER_WORD),
+    },
+    "normalizer": {"type": ("BertNormalizer",), "clean_text": (True,)},
+    "pre_tokenizer": {"type": ("BertPreTokenizer",)},
+}
+_LIKE_BERTS = ("Bert", "DistilBert", "Electra", "MobileBert")  # they tokenise alike
+_COMPUTED_CONFIG: dict[str, tuple[Any, ...]] = {
+    "tokenizer_class": (
+        *(f"{name}Tokenizer{fast}" for name in _LIKE_BERTS for fast in ("", "Fast")),
+        *("PreTrainedTokenizerFast", "TokenizersBackend"),  # tokenizer.json says all of these
+    ),
+    "do_basic_tokenize": (True,),
+    "clean_text": (True,),
+    "wordpieces_prefix": (vocabulary.CONTINUATION_PREFIX,),
+    "never_split": ([],),
+    "additional_special_tokens": ([],),
+    "extra_special_tokens": ([], {}),
+    **{role: (token,) for role, token in _SPECIAL_ROLES.items()},
+}
+_CLS_A_SEP = [("SpecialToken", "[CLS]", 0), ("Sequence", "A", 0), ("SpecialToken", "[SEP]", 0)]
+_TEMPLATES = {
+    "single": _CLS_A_SEP,
+    "pair": [*_CLS_A_SEP, ("Sequence", "B", 1), ("SpecialToken", "[SEP]", 1)],
 }
 
 
@@ -48,8 +79,9 @@ def read_tokenization(
         sentences on what was assumed, or on why there is none.
     """
     try:
-        pieces = _read_vocabulary(path)
-        settings = _read_settings(path)
+        tokenizer = _read_tokenizer(path)
+        pieces = _read_vocabulary(path, tokenizer)
+        settings = _read_settings(path, tokenizer, pieces)
     except ValueError as error:
         return None, (f"No preprocessor is made: {error}",)
     if pieces is None:
@@ -128,58 +160,124 @@ def write_tokenization(path: str, tokenization: Tokenization, max_seq_length: in
         file.write(tokenizer.to_str(pretty=True).encode())
 
 
-def _read_vocabulary(path: str) -> list[str] | None:
-    """The pieces in the order of their ids; ``None`` where no file has them."""
-    plain, tokenizer = os.path.join(path, VOCABULARY), os.path.join(path, _TOKENIZER)
-    if tf.io.gfile.exists(plain):
-        return vocabulary.load_vocabulary(plain)
-    if not tf.io.gfile.exists(tokenizer):
+def _read_tokenizer(path: str) -> Mapping[str, Any] | None:
+    """``tokenizer.json``, which computes what is computed here; ``None`` where there is none."""
+    source = os.path.join(path, _TOKENIZER)
+    if not tf.io.gfile.exists(source):
         return None
-    values = read_json_object(tokenizer)
-    model = values.get("model")
-    if not isinstance(model, Mapping) or model.get("type", "WordPiece") != "WordPiece":
-        kind = model.get("type") if isinstance(model, Mapping) else model
-        raise ValueError(f"{tokenizer}: expected a WordPiece model, got {quote(kind)}.")
-    try:
-        entries = [(int(index), str(piece)) for piece, index in model["vocab"].items()]
-        entries += [
-            (int(token["id"]), str(token["content"])) for token in values.get("added_tokens") or ()
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    values = read_json_object(source)
+    for part, computed in _COMPUTED.items():
+        found = values.get(part)
+        if not isinstance(found, Mapping) or (part != "model" and "type" not in found):
+            raise ValueError(
+                f"{source}: expected its {part} to be a {computed['type'][0]}, got {quote(found)}."
+            )
+        _check_computed(found, computed, f"{source}: {part}.")
+        known = {*computed, *(_SETTINGS.values() if part == "normalizer" else ()), "vocab"}
+        for key in found.keys() - known:
+            raise ValueError(f"{source}: {part}.{quote(key)} is not known, and so not computed.")
+    processor = values.get("post_processor")
+    if processor is not None and not _adds_berts_tokens(processor):
         raise ValueError(
-            f"{tokenizer}: expected model.vocab to be an object of pieces and their ids, and "
-            f"added_tokens a list of objects with id and content ({error!r})."
-        ) from error
-    # An added token most often stands in the vocabulary, too.
-    ordered = sorted(set(entries))
-    if [index for index, _ in ordered] != list(range(len(ordered))):
-        raise ValueError(
-            f"{tokenizer}: expected the ids 0 to {len(ordered) - 1:,}, one for each of its "
-            f"{len(ordered):,} pieces; some are missing or stand twice."
+            f"{source}: its post_processor is {quote(processor)}, expected one that makes "
+            "[CLS] A [SEP] of a text and [CLS] A [SEP] B [SEP] of a pair."
         )
-    pieces = [piece for _, piece in ordered]
-    vocabulary.validate_vocabulary(pieces, tokenizer)
+    return values
+
+
+def _check_computed(
+    values: Mapping[str, Any], computed: Mapping[str, tuple[Any, ...]], where: str
+) -> None:
+    for key, good in computed.items():
+        value = values.get(key)
+        if isinstance(value, Mapping) and "content" in value:
+            value = value["content"]  # a special token may be spelled out
+        if value is not None and not any(type(value) is type(v) and value == v for v in good):
+            raise ValueError(
+                f"{where}{key} is {quote(value)}, and only {' and '.join(map(repr, good[:2]))} "
+                "can be computed."
+            )
+
+
+def _adds_berts_tokens(processor: Any) -> bool:
+    try:
+        if processor["type"] == "BertProcessing":
+            return bool(processor["cls"][0] == "[CLS]" and processor["sep"][0] == "[SEP]")
+        return processor["type"] == "TemplateProcessing" and all(
+            template
+            == [
+                (kind, item["id"], item["type_id"])
+                for part in processor[name]
+                for kind, item in part.items()
+            ]
+            for name, template in _TEMPLATES.items()
+        )
+    except (AttributeError, KeyError, IndexError, TypeError):
+        return False
+
+
+def _read_vocabulary(path: str, tokenizer: Mapping[str, Any] | None) -> list[str] | None:
+    """The pieces in the order of their ids; ``None`` where no file has them."""
+    plain, source = os.path.join(path, VOCABULARY), os.path.join(path, _TOKENIZER)
+    pieces = vocabulary.load_vocabulary(plain) if tf.io.gfile.exists(plain) else None
+    if tokenizer is None:
+        return pieces
+    found = _pieces(tokenizer, source)
+    if pieces is not None and pieces != found:
+        differs = [
+            index
+            for index, pair in enumerate(zip(pieces, found, strict=False))
+            if len(set(pair)) > 1
+        ]
+        raise ValueError(
+            f"{plain} and {source} are of two tokenizers: they have {len(pieces):,} and "
+            f"{len(found):,} pieces"
+            + (f", and their first difference is at the id {differs[0]:,}." if differs else ".")
+        )
+    vocabulary.validate_vocabulary(found, source)
+    return found
+
+
+def _pieces(tokenizer: Mapping[str, Any], source: str) -> list[str]:
+    vocab, added = tokenizer["model"].get("vocab"), tokenizer.get("added_tokens") or []
+    if not isinstance(vocab, Mapping) or not all(type(index) is int for index in vocab.values()):
+        raise ValueError(
+            f"{source}: expected model.vocab to be an object of pieces and their ids, got "
+            f"{quote(vocab)}."
+        )
+    ids = dict(vocab)
+    if not isinstance(added, list):
+        raise ValueError(f"{source}: expected added_tokens to be a list, got {quote(added)}.")
+    for token in added:
+        # Others are found in a text before it is split into words, which is not computed.
+        content = token.get("content") if isinstance(token, Mapping) else None
+        known = content in vocabulary.SPECIAL_TOKENS and type(token.get("id")) is int
+        if not known or ids.setdefault(content, token["id"]) != token["id"]:
+            raise ValueError(
+                f"{source} adds the token {quote(token)}: expected no others than "
+                f"{', '.join(vocabulary.SPECIAL_TOKENS)}, under their ids in the vocabulary."
+            )
+    pieces = sorted(ids, key=ids.__getitem__)
+    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
+        raise ValueError(
+            f"{source}: expected the ids 0 to {len(pieces) - 1:,}, one for each of its "
+            f"{len(pieces):,} pieces; some are missing or stand twice."
+        )
     return pieces
 
 
-def _read_settings(path: str) -> dict[str, bool]:
+def _read_settings(
+    path: str, tokenizer: Mapping[str, Any] | None, pieces: Sequence[str] | None
+) -> dict[str, bool]:
     """The settings of ``_SETTINGS``, as far as the files say them."""
     settings: dict[str, Any] = {}
-    tokenizer = os.path.join(path, _TOKENIZER)
-    if tf.io.gfile.exists(tokenizer):
-        values = read_json_object(tokenizer)
-        for part, expected in _PARTS.items():
-            found = values.get(part)
-            kind = found.get("type") if isinstance(found, Mapping) else found
-            if kind != expected:
-                raise ValueError(
-                    f"{tokenizer}: expected its {part} to be {expected}, got {quote(kind)}."
-                )
-        normalizer = values["normalizer"]
-        settings = {name: normalizer.get(there) for name, there in _SETTINGS.items()}
-    config = os.path.join(path, _TOKENIZER_CONFIG)
-    if tf.io.gfile.exists(config):
-        values = read_json_object(config)
+    if tokenizer is not None:
+        settings = {name: tokenizer["normalizer"].get(key) for name, key in _SETTINGS.items()}
+    source = os.path.join(path, _TOKENIZER_CONFIG)
+    if tf.io.gfile.exists(source):
+        values = read_json_object(source)
+        _check_computed(values, _COMPUTED_CONFIG, f"{source}: ")
+        _check_added(values.get("added_tokens_decoder"), pieces or (), source)
         settings.update((name, values[name]) for name in _SETTINGS if values.get(name) is not None)
     settings = {name: value for name, value in settings.items() if value is not None}
     for name, value in settings.items():
@@ -188,3 +286,15 @@ def _read_settings(path: str) -> dict[str, bool]:
                 f"{path}: the tokenizer's {name} is {quote(value)}, not true or false."
             )
     return settings
+
+
+def _check_added(tokens: Any, pieces: Sequence[str], source: str) -> None:
+    """Checks ``added_tokens_decoder``, tokens by their ids, against the vocabulary."""
+    for index, token in tokens.items() if pieces and isinstance(tokens, Mapping) else ():
+        content = token.get("content") if isinstance(token, Mapping) else None
+        if content not in vocabulary.SPECIAL_TOKENS or str(pieces.index(content)) != index:
+            raise ValueError(
+                f"{source} has the token {quote(token)} under the id {quote(index)}: expected no "
+                f"others than {', '.join(vocabulary.SPECIAL_TOKENS)}, under their ids in the "
+                "vocabulary."
+            )

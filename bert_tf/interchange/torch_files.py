@@ -8,8 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from bert_tf.untrusted import quote
+
 from .safetensors_header import DTYPES
-from .tensor_files import Entry, check_unchanged, file_state, open_shards, quote
+from .tensor_files import Entry, check_unchanged, file_state, open_shards
 
 _DTYPE_NAMES = {dtype.name for dtype in DTYPES.values()}
 _ZIP = b"PK\x03\x04"

@@ -38,7 +38,6 @@ MODEL_CLASSES: dict[str, Any] = {
 }
 _FUSED = "query_key_value"
 # Each layer takes names and time before any tensor is looked for: a stranger may claim any number.
-_MAX_LAYERS = 1000
 _ATTENTION_PARTS = ("query", "key", "value")
 
 
@@ -141,19 +140,11 @@ def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
 def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """The shape of every weight that a model has, by the names of ``checkpoint``.
 
-    Raises:
-        ValueError: there are more layers than any checkpoint's.
-
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
     >>> shapes = expected_shapes(config, ModelSpec("BertClassifier", {"num_classes": 3}))
     >>> shapes["classifier/kernel"], len(shapes)
     ((128, 3), 41)
     """
-    if config.num_hidden_layers > _MAX_LAYERS:
-        raise ValueError(
-            f"num_hidden_layers is {config.num_hidden_layers:,}: expected at most {_MAX_LAYERS:,} "
-            "in a checkpoint's config."
-        )
     width = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings/word_embeddings": (config.vocab_size, width),

@@ -4,14 +4,24 @@ import json
 
 import pytest
 
-from bert_tf.finetuning.task_file import TaskFile, read_task_file, write_task_file
+from bert_tf.finetuning.task_file import KINDS, TaskFile, read_task_file, write_task_file
 
 TASK = TaskFile(
     "multilabel",
     "tags",
     96,
     {"text_columns": ["title", "text"], "separator": ";", "id_column": None},
-    {"option": True},
+    {},
+)
+QUESTIONS = TaskFile(
+    "squad",
+    "squad",
+    384,
+    {},
+    {
+        **{"doc_stride": 128, "max_query_length": 64, "n_best_size": 20, "max_answer_length": 30},
+        "with_null": True,
+    },
 )
 
 
@@ -28,15 +38,82 @@ def test_what_is_written_is_read(tmp_path):
         ({"format_version": 2}, "format_version is not 1: it was written by another version"),
         ({"more": 1}, "expected the keys columns, kind, max_seq_length, name, options, got"),
         ({"kind": "ranking"}, "kind is 'ranking', expected one of classification, multilabel,"),
-        ({"name": 3}, "name is 3, expected another value"),
-        ({"max_seq_length": 0}, "max_seq_length is 0, expected another value"),
+        ({"name": 3}, "name is 3, expected a text"),
+        ({"max_seq_length": 0}, "max_seq_length is 0, expected a whole number from 1"),
         ({"max_seq_length": True}, "max_seq_length is True, expected"),
         ({"columns": []}, "columns is [], expected"),
         ({"options": None}, "options is None, expected"),
+        ({"kind": ["squad"]}, "kind is ['squad'], expected one of"),
+        (
+            {"columns": {"text_columns": "text"}},
+            "text_columns is 'text', expected a list of 1 to 2",
+        ),
+        ({"columns": {"text_columns": ["a", 1]}}, "text_columns is ['a', 1], expected a list of 1"),
+        ({"columns": {"text_columns": ["a"] * 3}}, "text_columns is ['a', 'a', 'a'], expected a l"),
+        ({"columns": {"separator": ""}}, "separator is '', expected a text"),
+        ({"columns": {"id_column": 5}}, "id_column is 5, expected a text or null"),
+        ({"columns": {"words_column": "a"}}, "'words_column' is not known: expected text_columns,"),
+        ({"options": {"option": True}}, "'option' is not known: expected nothing; it was written"),
     ],
 )
 def test_damage(tmp_path, change, message):
-    path = write_task_file(str(tmp_path), TASK)
+    _assert_refused(tmp_path, TASK, change, message)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            {"doc_stride": "abc"},
+            "doc_stride is 'abc', expected a whole number from 1",
+        ),
+        ({"doc_stride": 0}, "doc_stride is 0, expected a whole number from 1 to"),
+        ({"max_query_length": 1.5}, "max_query_length is 1.5, expected a whole number"),
+        (
+            {"n_best_size": 1e9},
+            "n_best_size is 1000000000.0, expected a whole number",
+        ),
+        (
+            {"n_best_size": 10**9},
+            "n_best_size is 1000000000, expected a whole number",
+        ),
+        ({"max_answer_length": True}, "max_answer_length is True, expected a whole number"),
+        ({"max_answer_length": 10**99}, "max_answer_length is 1000"),
+        ({"with_null": "false"}, "with_null is 'false', expected true or false"),
+    ],
+)
+def test_damaged_options_of_questions(tmp_path, option, message):
+    options = {**QUESTIONS.options, **option}
+    _assert_refused(tmp_path, QUESTIONS, {"options": options}, message)
+
+
+def test_every_kind_of_file_is_read(tmp_path):
+    """As each kind of task has written them."""
+    texts = {"text_columns": ["a", "b"], "label_column": None, "id_column": "id"}
+    columns = {
+        "classification": texts,
+        "multilabel": {**texts, "separator": "|"},
+        "regression": texts,
+        "tagging": {"words_column": "w", "tags_column": "t", "id_column": None},
+        "multiple_choice": {
+            **{"context_column": "c", "choice_columns": ["a", "b"], "label_column": "l"},
+            "id_column": None,
+        },
+        "squad": {
+            **{"question_column": "q", "context_column": "c", "answers_column": "a"},
+            **{"answer_start_column": None, "title_column": None, "id_column": None},
+        },
+    }
+    options = {"tagging": {"document_context": False}, "squad": QUESTIONS.options}
+    for kind in KINDS:
+        for named in (columns[kind], {}):
+            task = TaskFile(kind, "mine", 128, named, options.get(kind, {}))
+            write_task_file(str(tmp_path), task)
+            assert read_task_file(str(tmp_path)) == task
+
+
+def _assert_refused(tmp_path, task, change, message):
+    path = write_task_file(str(tmp_path), task)
     with open(path) as file:
         values = json.load(file)
     with open(path, "w") as file:

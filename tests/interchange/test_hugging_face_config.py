@@ -116,7 +116,7 @@ def test_a_classifier_without_classes(shape):
         ({"0": "no", "1": "yes"}, ("no", "yes")),
         ({"1": "yes"}, ("LABEL_0", "yes")),
         ({"0": "LABEL_0", "1": "LABEL_1"}, ()),
-        ({"0": 5, "1": None, "2": "more"}, ("5", "None")),
+        ({"0": 5, "1": "yes", "2": "more"}, ("5", "yes")),
         ({}, ()),
         (["no", "yes"], ()),
         (None, ()),
@@ -124,8 +124,14 @@ def test_a_classifier_without_classes(shape):
 )
 def test_labels(names, expected):
     two = ModelSpec("BertClassifier", {"num_classes": 2})
-    assert read_labels({"id2label": names}, two) == expected
-    assert read_labels({"id2label": names}, MODELS["encoder"]) == ()
+    assert read_labels({"id2label": names}, two, "c.json") == expected
+    assert read_labels({"id2label": names}, MODELS["encoder"], "c.json") == ()
+
+
+def test_labels_that_are_no_text():
+    two = ModelSpec("BertClassifier", {"num_classes": 2})
+    with pytest.raises(ValueError, match=r"^c\.json: the label \['b'\] is not a text\.$"):
+        read_labels({"id2label": {"0": "a", "1": ["b"]}}, two, "c.json")
 
 
 # === Writing ===

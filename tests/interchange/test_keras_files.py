@@ -188,7 +188,7 @@ def _lambda(values):
         ),
         (
             {"config": _set(["config", "config"], "num_hidden_layers", 10**9)},
-            r"num_hidden_layers is 1,000,000,000: expected at most 1,000",
+            r"bad\.keras, config\.json: num_hidden_layers is 1000000000: expected at most 1,000",
         ),
         (
             {"config": _set(["config", "config"], "hidden_size", 4)},

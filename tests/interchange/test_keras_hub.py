@@ -182,6 +182,7 @@ def test_accents_that_are_kept_there_are_noted():
         ({"split": False}, "split=False"),
         ({"suffix_indicator": "@@", "oov_token": "?"}, "suffix_indicator='@@', oov_token='?'"),
         ({"strip_accents": True}, "strip_accents=True without lowercase"),
+        ({"special_tokens_in_strings": True}, "special_tokens_in_strings=True"),
     ],
 )
 def test_another_tokenizer_is_not_imitated(preset, changes, difference):
@@ -208,6 +209,9 @@ def test_another_tokenizer_is_not_imitated(preset, changes, difference):
         ("task.json", {"num_classes": 0}, "num_classes is 0, expected a positive integer"),
         ("task.json", {"dropout": "0.1"}, r"dropout is '0\.1', expected a number in \[0, 1\)"),
         ("task.json", {"dropout": 1}, r"dropout is 1, expected a number in \[0, 1\)"),
+        ("task.json", {"dropout": False}, r"dropout is False, expected a number in \[0, 1\)"),
+        ("tokenizer.json", {"lowercase": "false"}, "lowercase is 'false', expected true or false"),
+        ("tokenizer.json", {"strip_accents": None}, "strip_accents is None, expected true or fals"),
         ("tokenizer.json", {"class_name": "Other"}, "class_name is 'Other', expected 'BertTokeniz"),
     ],
 )

@@ -122,6 +122,7 @@ def test_a_head_without_a_layer_of_its_own_may_have_any_activation(tmp_path):
     ("text", "sentence"),
     [
         ("a: [", "is not YAML that can be read: "),
+        ("#" * (1 << 20) + "\na: 1", r"expected a YAML file of at most 1,048,576 bytes\."),
         ("\x00", "is not YAML that can be read: "),
         (
             "a: !!python/object/apply:os.system ['touch broken']",

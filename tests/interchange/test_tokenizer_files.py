@@ -78,10 +78,11 @@ def test_tokenizer_config_goes_before_tokenizer_json(tmp_path):
 
 
 def test_added_tokens_are_pieces(tmp_path):
-    added = [{"id": len(PIECES), "content": "[X]"}, {"id": 0, "content": "[PAD]"}]
-    _write(tmp_path, tokenizer=_tokenizer_json(added_tokens=added))
+    added = [{"id": len(PIECES) - 1, "content": "[MASK]"}, {"id": 0, "content": "[PAD]"}]
+    pieces = [piece for piece in PIECES if piece != "[MASK]"]
+    _write(tmp_path, tokenizer=_tokenizer_json(pieces, added_tokens=added))
     tokenization, _ = read_tokenization(str(tmp_path))
-    assert tokenization.vocabulary == (*PIECES, "[X]")
+    assert tokenization.vocabulary == (*pieces, "[MASK]")
 
 
 @pytest.mark.parametrize(
@@ -115,26 +116,31 @@ SWAPPED = {piece: index for index, piece in enumerate(PIECES)} | {"cat": 5}
 @pytest.mark.parametrize(
     "changes, note",
     [
-        ({"model": {"type": "BPE", "vocab": {}}}, "expected a WordPiece model, got 'BPE'."),
-        ({"model": None}, "expected a WordPiece model, got None."),
+        (
+            {"model": {"type": "BPE", "vocab": {}}},
+            "tokenizer.json: model.type is 'BPE', and only 'WordPiece' can be computed.",
+        ),
+        ({"model": None}, "expected its model to be a WordPiece, got None."),
         (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids"),
         ({"model": {"type": "WordPiece"}}, "expected model.vocab to be an object of pieces"),
         (_model(vocab={"a": "one"}), "expected model.vocab to be an object of pieces and their"),
-        ({"added_tokens": 5}, "and added_tokens a list of objects with id and content"),
-        ({"added_tokens": [{"id": 1}]}, "and added_tokens a list of objects with id and content"),
+        (_model(vocab={"a": float("inf")}), "expected model.vocab to be an object of pieces and"),
+        (_model(vocab={"a": True}), "expected model.vocab to be an object of pieces and their ids"),
+        ({"added_tokens": 5}, "expected added_tokens to be a list, got 5."),
+        ({"added_tokens": [5]}, "adds the token 5: expected no others than [PAD], [UNK], [CLS]"),
+        ({"added_tokens": [{"id": 1}]}, "adds the token {'id': 1}: expected no others than [PAD]"),
+        ({"added_tokens": [{"id": 1, "content": "[PAD]"}]}, "}: expected no others than [PAD]"),
+        ({"added_tokens": [{"id": 5, "content": ["[X]"]}]}, "5}: expected no others than [PAD]"),
+        ({"added_tokens": [{"id": 15, "content": "[X]"}]}, "}: expected no others than [PAD]"),
         (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some"),
         (_model(vocab={"a": 10**12}), "expected the ids 0 to 5, one for each of its 6 pieces; "),
-        (
-            {"added_tokens": [{"id": 5, "content": "[X]"}]},
-            "expected the ids 0 to 15, one for each of its 16 pieces; some are missing or stand",
-        ),
         (
             {"added_tokens": [], **_model(vocab={"a": 0})},
             "no line holds [PAD], [UNK], [CLS], [SEP], [MASK]",
         ),
-        ({"normalizer": {"type": "NFC"}}, "expected its normalizer to be BertNormalizer, got 'N"),
-        ({"normalizer": None}, "expected its normalizer to be BertNormalizer, got None"),
-        ({"pre_tokenizer": {"type": "Metaspace"}}, "expected its pre_tokenizer to be BertPreTok"),
+        ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', and only 'BertNormalizer'"),
+        ({"normalizer": None}, "expected its normalizer to be a BertNormalizer, got None"),
+        ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', and"),
         (
             {"normalizer": {"type": "BertNormalizer", "lowercase": "no"}},
             "the tokenizer's do_lower_case is 'no', not true or false.",
@@ -154,6 +160,132 @@ def test_another_tokenizer_is_not_taken_for_berts(tmp_path, changes, note):
     tokenization, notes = read_tokenization(str(tmp_path))
     assert tokenization is None
     assert notes[-1].startswith("No preprocessor is made: ") and note in notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("part", "setting", "note"),
+    [
+        ("model", {"unk_token": "<unk>"}, "unk_token is '<unk>', and only '[UNK]' can be computed"),
+        ("model", {"continuing_subword_prefix": ""}, "prefix is '', and only '##' can be computed"),
+        (
+            "model",
+            {"max_input_chars_per_word": 5},
+            "word is 5, and only 100 and 200 can be compute",
+        ),
+        (
+            "model",
+            {"max_input_chars_per_word": 100.0},
+            "word is 100.0, and only 100 and 200 can be",
+        ),
+        ("model", {"fuse_unk": True}, "model.'fuse_unk' is not known, and so not computed."),
+        ("normalizer", {"clean_text": False}, "clean_text is False, and only True can be computed"),
+        (
+            "pre_tokenizer",
+            {"behavior": "Isolated"},
+            "pre_tokenizer.'behavior' is not known, and so",
+        ),
+    ],
+)
+@pytest.mark.parametrize("with_vocab", [False, True])
+def test_every_setting_of_tokenizer_json_is_computed_or_named(
+    tmp_path, part, setting, note, with_vocab
+):
+    values = _tokenizer_json()
+    values[part] = {**values[part], **setting}
+    _write(tmp_path, tokenizer=values, **({"vocab": _lines(PIECES)} if with_vocab else {}))
+    tokenization, (said,) = read_tokenization(str(tmp_path))
+    assert tokenization is None
+    assert said.startswith(f"No preprocessor is made: {tmp_path}/tokenizer.json: ") and note in said
+
+
+@pytest.mark.parametrize(
+    ("setting", "note"),
+    [
+        (
+            {"tokenizer_class": "BertJapaneseTokenizer"},
+            "tokenizer_class is 'BertJapaneseTokenizer'",
+        ),
+        (
+            {"do_basic_tokenize": False},
+            "do_basic_tokenize is False, and only True can be computed.",
+        ),
+        ({"never_split": ["cat"]}, "never_split is ['cat'], and only [] can be computed."),
+        ({"unk_token": {"content": "<unk>"}}, "unk_token is '<unk>', and only '[UNK]' can be comp"),
+        ({"additional_special_tokens": ["<e>"]}, "additional_special_tokens is ['<e>'], and only"),
+        (
+            {"added_tokens_decoder": {"15": {"content": "[X]"}}},
+            "under the id '15': expected no oth",
+        ),
+        (
+            {"added_tokens_decoder": {"3": {"content": "[PAD]"}}},
+            "under the id '3': expected no oth",
+        ),
+        ({"added_tokens_decoder": {"3": ["[PAD]"]}}, "has the token ['[PAD]'] under the id '3': "),
+    ],
+)
+def test_every_setting_of_tokenizer_config_is_computed_or_named(tmp_path, setting, note):
+    _write(tmp_path, vocab=_lines(PIECES), tokenizer_config={"do_lower_case": False, **setting})
+    tokenization, (said,) = read_tokenization(str(tmp_path))
+    assert tokenization is None and note in said
+    assert said.startswith(f"No preprocessor is made: {tmp_path}/tokenizer_config.json")
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        {"type": "RobertaProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
+        {"type": "BertProcessing", "cls": ["<s>", 2], "sep": ["[SEP]", 3]},
+        {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}]},
+        {"type": "TemplateProcessing", "single": 5},
+        ["BertProcessing"],
+        5,
+    ],
+)
+def test_rows_of_another_form_are_not_taken_for_berts(tmp_path, processor):
+    _write(tmp_path, tokenizer=_tokenizer_json(post_processor=processor))
+    tokenization, (said,) = read_tokenization(str(tmp_path))
+    assert tokenization is None and "expected one that makes [CLS] A [SEP] of a text" in said
+
+
+def test_vocabularies_that_differ(tmp_path):
+    _write(tmp_path, vocab=_lines([*PIECES[:-1], "other"]), tokenizer=_tokenizer_json())
+    tokenization, (said,) = read_tokenization(str(tmp_path))
+    assert tokenization is None
+    assert said.endswith(
+        "tokenizer.json are of two tokenizers: they have 15 and 15 pieces, and their first "
+        "difference is at the id 14."
+    )
+    _write(tmp_path, vocab=_lines([*PIECES, "other"]))
+    assert "they have 16 and 15 pieces." in read_tokenization(str(tmp_path))[1][0]
+
+
+def test_files_of_transformers(tmp_path):
+    """As transformers 5 writes them for BertTokenizer, and as version 4 did."""
+    template = (
+        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    )
+    sep = {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
+    pair = {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}
+    single = [*template, sep]
+    values = _tokenizer_json(
+        post_processor={"type": "TemplateProcessing", "single": single, "pair": [*single, *pair]}
+    )
+    values["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    roles = {f"{name[1:-1].lower()}_token": name for name in SPECIAL_TOKENS}
+    config = {
+        "do_lower_case": False,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        **roles,
+    }
+    new = {"backend": "tokenizers", "tokenizer_class": "BertTokenizer", "model_max_length": 10**30}
+    old = {"do_basic_tokenize": True, "never_split": None, "clean_up_tokenization_spaces": True}
+    added = {str(index): {"content": name} for index, name in enumerate(SPECIAL_TOKENS)}
+    old |= {"added_tokens_decoder": added, "tokenizer_class": "BertTokenizerFast"}
+    for more in (new, old):
+        _write(tmp_path, tokenizer=values, tokenizer_config={**config, **more})
+        assert read_tokenization(str(tmp_path)) == (CASED, ())
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -105,11 +105,3 @@ def test_a_fused_weight_of_another_width(shape):
         check_fused(shape, 8, "there")
     check_fused((8, 24), 8, "there")
     check_fused((24,), 8, "there")
-
-
-def test_an_absurd_number_of_layers():
-    config = dataclasses.replace(CONFIG, num_hidden_layers=10**9)
-    with pytest.raises(
-        ValueError, match=r"^num_hidden_layers is 1,000,000,000: expected at most 1,000 in a"
-    ):
-        expected_shapes(config, MODELS["encoder"])
