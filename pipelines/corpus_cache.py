@@ -164,6 +164,27 @@ def write_paragraphs(
         file.write(b"".join(pending))
 
 
+def write_documents(path: str, blocks: Iterable[tf.RaggedTensor]) -> list[int]:
+    """Writes documents in the format ``google``: a sentence a line, a blank line between documents.
+
+    Args:
+        path: the file to write, whole or not at all.
+        blocks: ragged (documents, sentences) strings.
+
+    Returns:
+        The bytes of each block.
+    """
+    lengths = []
+    with replace_whole(path) as file:
+        for block in blocks:
+            documents = tf.strings.reduce_join(block, axis=-1, separator="\n").numpy()
+            # The blank line comes first: a block that began with a byte order mark would lose it.
+            text = b"".join(b"\n" + document + b"\n" for document in documents)
+            file.write(text)
+            lengths.append(len(text))
+    return lengths
+
+
 def tfds_texts(examples: Iterable[dict[str, Any]], text_key: str, name: str) -> Iterator[str]:
     """Yields the text of each example of a dataset.
 

@@ -24,7 +24,15 @@ from . import (
 )
 from .corpus import Corpus
 
-__all__ = ["BLOCK_BYTES", "Corpus", "Progress", "from_documents", "open_corpus", "open_tfds"]
+__all__ = [
+    "BLOCK_BYTES",
+    "Corpus",
+    "Progress",
+    "copy_documents",
+    "from_documents",
+    "open_corpus",
+    "open_tfds",
+]
 
 #: Called now and then with the bytes done and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -159,6 +167,50 @@ def open_tfds(
         progress,
         label="tfds",
     )
+
+
+def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
+    """Writes a corpus' documents to a file of their own, so that reading them reads nothing else.
+
+    The file is written once: a later call with the same documents opens it.
+
+    Args:
+        corpus: part of another corpus' documents, as ``Corpus.split_held_out`` returns.
+        cache_dir: a folder for the file and its index.
+
+    Returns:
+        A corpus of the same documents in as many blocks, in the same order. ``corpus`` itself where
+        a sentence holds a line break, as only one in memory can.
+
+    >>> import tempfile
+    >>> documents = [[f"This is {i}.", "It ends."] for i in range(300)]
+    >>> _, held_out = from_documents(documents, block_bytes=100).split_held_out()
+    >>> copy = copy_documents(held_out, tempfile.mkdtemp())
+    >>> list(copy.sentences()) == list(held_out.sentences())
+    True
+    """
+    name = f"held-out-{corpus.fingerprint}"
+    index_path = corpus_index.index_path(cache_dir, name)
+    known = corpus_index.load_index(index_path)
+    if known is None:
+        path = os.path.join(cache_dir, f"{name}.txt")
+        needed = int(corpus.bytes_per_block.sum())
+        corpus_cache.check_space(cache_dir, needed, "the held-out documents")
+        read = tf.data.Dataset.range(corpus.num_blocks).map(corpus.read_documents, tf.data.AUTOTUNE)
+        lengths = corpus_cache.write_documents(path, iter(read))
+        block = corpus_scan.ScannedFile(
+            path,
+            sum(lengths),
+            corpus_formats.GOOGLE,
+            is_gzip=False,
+            ranges=tuple(zip(np.cumsum([0, *lengths[:-1]]), lengths, strict=True)),
+        )
+        blocks = corpus_blocks.file_blocks([block])
+        known = corpus.input_format, blocks, corpus_index.count_documents(blocks)
+        corpus_index.save_index(index_path, *known)
+    input_format, blocks, table = known
+    copy = _corpus(input_format, corpus.num_files, blocks, table)
+    return copy if copy.fingerprint == corpus.fingerprint else corpus
 
 
 def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLOCK_BYTES) -> Corpus:

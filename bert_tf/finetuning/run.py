@@ -24,6 +24,7 @@ def run(settings: FineTuningSettings) -> None:
             loss is no number.
         KeyboardInterrupt: the run was stopped; its state is saved.
     """
+    distribution.check_one_worker()
     directory = FineTuningDirectory(settings.model_dir)
     directory.check_place(
         {f"--{name}": getattr(settings, name) for name in ("init_checkpoint", *DATA_PATHS)}

@@ -87,6 +87,8 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             print("The corpus is a single document: nothing is held out, nor evaluated.")
         else:
             print(f"Held out for evaluation: {held_out.num_documents:,} documents.", flush=True)
+            # Each evaluation would read every block that has one of them.
+            held_out = sources.copy_documents(held_out, run.corpus)
     if settings.nsp and train.num_documents < 2:
         raise ValueError(
             f"The corpus leaves {train.num_documents} document to train on, and next-sentence "

@@ -46,6 +46,7 @@ def run(settings: PretrainingSettings) -> None:
         ValueError: the input, the vocabulary, the config or the model directory does not fit.
         KeyboardInterrupt: the run was stopped; a checkpoint is kept.
     """
+    distribution.check_one_worker()
     directory = RunDirectory(settings.model_dir)
     paths = ("input", "eval_input", "vocab_file", "bert_config", "init_checkpoint")
     directory.check_place({f"--{name}": getattr(settings, name) for name in paths})

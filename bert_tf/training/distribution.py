@@ -9,6 +9,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from bert_tf.untrusted import parse_json_object
+
 STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
 PRECISIONS = ("float32", "bfloat16")
 
@@ -34,6 +36,26 @@ class Distribution(NamedTuple):
     strategy: tf.distribute.Strategy
     device_type: str
     description: str
+
+
+def check_one_worker() -> None:
+    """Checks that ``TF_CONFIG`` names no cluster of several tasks: each would train alone.
+
+    Raises:
+        ValueError: it does, or is no JSON object.
+    """
+    config = os.environ.get("TF_CONFIG")
+    if not config:
+        return
+    cluster = parse_json_object(config, "the environment variable TF_CONFIG").get("cluster")
+    tasks = cluster.values() if isinstance(cluster, dict) else []
+    count = sum(len(addresses) if isinstance(addresses, list | dict) else 1 for addresses in tasks)
+    if count > 1:
+        raise ValueError(
+            f"TF_CONFIG names a cluster of {count} tasks, and each of them would train alone: "
+            "several workers are not supported yet. Start the run on one machine, with TF_CONFIG "
+            "unset; it takes every GPU of that machine."
+        )
 
 
 def choose_strategy(

@@ -119,6 +119,13 @@ def test_what_does_not_fit(inputs, tmp_path, flags, sentence):
         run(settings(inputs, tmp_path / "run", **flags))
 
 
+def test_a_cluster_is_refused_before_anything_is_written(inputs, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
+    with pytest.raises(ValueError, match="TF_CONFIG names a cluster of 2 tasks"):
+        run(settings(inputs, tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_checkpoint_without_a_vocabulary(inputs, tmp_path):
     bare = write_checkpoint(tmp_path / "bare")
     (bare / "vocab.txt").unlink()

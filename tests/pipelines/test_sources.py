@@ -1,5 +1,6 @@
 import gzip
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -195,6 +196,36 @@ def test_from_documents_checks_and_cleans():
         sources.from_documents([["One."], "Two."])
     with pytest.raises(ValueError, match="None of the 2 documents has a sentence"):
         sources.from_documents([[], [" "]])
+
+
+def test_held_out_documents_are_copied_once_and_alone_are_read(tmp_path, monkeypatch):
+    texts = [f"This is {i}.\nIt is so.\n" for i in range(300)]
+    texts[200:200] = ["\ufeff" + texts[7]] * 2  # in the middle of a file it stays
+    (tmp_path / "1.txt").write_text("\n".join(texts))
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress(WIKI.encode()))
+    corpus = sources.open_corpus(f"{tmp_path}/*", block_bytes=500, cache_dir=str(tmp_path / "c"))
+    _, held_out = corpus.split_held_out(0.1)
+    cache = str(tmp_path / "cache")
+    copy = sources.copy_documents(held_out, cache)
+    for part in (copy, sources.copy_documents(held_out, cache)):
+        assert documents_of(part) == documents_of(held_out)
+        assert part.documents_per_block.tolist() == held_out.documents_per_block.tolist()
+        assert part.num_sentences == held_out.num_sentences
+    text = "".join("\n" + "\n".join(lines) + "\n" for lines in documents_of(held_out))
+    (name,) = copy.blocks.files
+    assert pathlib.Path(name).read_text() == text
+    assert copy.blocks.lengths.sum() == len(text.encode())
+    # It is written once, and again where it is gone.
+    monkeypatch.setattr(sources.corpus_cache, "write_documents", None)
+    sources.copy_documents(held_out, cache)
+    pathlib.Path(name).unlink()
+    with pytest.raises(TypeError):
+        sources.copy_documents(held_out, cache)
+
+
+def test_documents_that_no_file_can_hold_stay_in_memory(tmp_path):
+    corpus = sources.from_documents([["One\nline.", "Two."]])
+    assert sources.copy_documents(corpus, str(tmp_path)) is corpus
 
 
 def test_tensorflow_datasets(tmp_path):

@@ -60,3 +60,9 @@ def test_no_tpu_is_told_in_time(inputs, tmp_path):
     began = time.monotonic()
     assert "TPU" in error_of(inputs, tmp_path, tpu="grpc://127.0.0.1:9")
     assert time.monotonic() - began < 20
+
+
+def test_a_cluster_is_refused_before_anything_is_written(inputs, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
+    assert "TF_CONFIG names a cluster of 2 tasks" in refusal_of(inputs, tmp_path)
+    assert not (tmp_path / "run").exists()
