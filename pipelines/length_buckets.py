@@ -46,8 +46,8 @@ class Examples:
     >>> examples = Examples(np.int32([5, 3, 9, 3]), 12, make_batch)
     >>> for batch in examples.evaluation_batches(2).as_numpy_iterator():
     ...     print(batch["example_index"], batch["width"])
-    [2 0] 12
-    [1 3] 8
+    [0 1] 8
+    [2 3] 12
     """
 
     lengths: np.ndarray
@@ -82,7 +82,7 @@ class Examples:
         self,
         batch_size: int,
         *,
-        epochs: int = 1,
+        epochs: int | None = None,
         seed: int = 0,
         first_step: int = 0,
         length_multiple: int = _LENGTH_MULTIPLE,
@@ -90,14 +90,17 @@ class Examples:
         batches_sorted_together: int = 1,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
-        """Makes the batches of some epochs, one after the other, each epoch in another order.
+        """Makes the batches to train on, each epoch in another order.
 
-        ``fit`` takes its epochs from one pass over the dataset if it knows their size; and where
-        it starts later, so does the dataset::
+        Each pass over the dataset is the next epoch. A run that may be gone on with has all its
+        epochs in one dataset, whose batches can be counted: ``fit`` takes them from one pass if it
+        knows their size; and where it starts later, so does the dataset::
 
+            model.fit(examples.training_batches(32), epochs=3, shuffle=False)
+            # the same
             steps = {"steps_per_epoch": examples.num_batches(32), "shuffle": False}
             model.fit(examples.training_batches(32, epochs=3), epochs=3, **steps)
-            # the same run, from its second epoch on
+            # the same, from its second epoch on
             batches = examples.training_batches(32, epochs=3, first_step=examples.num_batches(32))
             model.fit(batches, epochs=3, initial_epoch=1, **steps)
 
@@ -105,7 +108,8 @@ class Examples:
 
         Args:
             batch_size: B; an epoch's last batch is smaller where B does not divide N.
-            epochs: how many epochs there are, from the run's start.
+            epochs: how many epochs there are, from the run's start, one after the other; ``None``:
+                one, of which each pass makes another (with a ``first_step`` it is the first).
             seed: any integer of 64 bits. Batch i of epoch e depends on the seed, i, e, N and
                 ``batch_size``, and on nothing else; sorted, on the lengths and
                 ``batches_sorted_together`` too.
@@ -129,6 +133,8 @@ class Examples:
             ValueError: an argument is out of its range.
         """
         steps = self.num_batches(batch_size)
+        makes_others = epochs is None and not first_step
+        epochs = 1 if epochs is None else epochs
         check_at_least("epochs", epochs, 1)
         check_at_least("batches_sorted_together", batches_sorted_together, 1)
         if not 0 <= first_step < epochs * steps:
@@ -149,7 +155,14 @@ class Examples:
             skipped = tf.where(epoch == first_epoch, tf.constant(first_batch, tf.int64), 0)
             return _slices(order, batch_size, tf.data.Dataset.range(skipped, steps))
 
-        dataset = tf.data.Dataset.range(first_epoch, epochs).flat_map(make_epoch)
+        numbers = tf.data.Dataset.range(first_epoch, epochs)
+        if makes_others:
+            passes = itertools.count()
+            # It is called anew for each pass, when that begins.
+            numbers = tf.data.Dataset.from_generator(
+                lambda: [next(passes)], output_signature=tf.TensorSpec((), tf.int64)
+            )
+        dataset = numbers.flat_map(make_epoch)
         widths = padded_lengths(self.max_seq_length, length_multiple, bucket_lengths)
         dataset = self._packed(dataset, widths, num_parallel_calls)
         return dataset.apply(
@@ -160,17 +173,20 @@ class Examples:
         self,
         batch_size: int,
         *,
+        longest_first: bool = False,
         length_multiple: int = _LENGTH_MULTIPLE,
         bucket_lengths: Sequence[int] | None = None,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
-        """Makes the batches of one pass over the examples, the longest first.
+        """Makes the batches of one pass over the examples, in their order.
 
-        So the first batch shows whether the memory suffices. Results go back into the examples'
-        order by the batches' ``example_index``.
+        So ``model.predict`` of them answers in the examples' order.
 
         Args:
             batch_size: B; the last batch is smaller where B does not divide N.
+            longest_first: whether the examples are sorted by their lengths, which takes less time:
+                batches have almost no padding, and the first one shows whether the memory suffices.
+                Results go back into the examples' order by the batches' ``example_index``.
             length_multiple: as for ``training_batches``.
             bucket_lengths: as for ``training_batches``.
             num_parallel_calls: as for ``training_batches``.
@@ -183,7 +199,8 @@ class Examples:
         """
         steps = self.num_batches(batch_size)
         with tf.device("CPU:0"):
-            order = tf.constant(np.argsort(-self.lengths, kind="stable"), tf.int32)
+            keys = -self.lengths if longest_first else np.zeros(len(self))
+            order = tf.constant(np.argsort(keys, kind="stable"), tf.int32)
         dataset = _slices(order, batch_size, tf.data.Dataset.range(steps))
         widths = padded_lengths(self.max_seq_length, length_multiple, bucket_lengths)
         dataset = self._packed(dataset, widths, num_parallel_calls)

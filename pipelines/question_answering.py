@@ -95,7 +95,7 @@ class QuestionExamples:
 
     def _run(self, model: Any, batch_size: int, n_best: int) -> list[np.ndarray]:
         """The fields of ``BestColumns`` for all windows."""
-        dataset = self.examples.evaluation_batches(batch_size)
+        dataset = self.examples.evaluation_batches(batch_size, longest_first=True)
         step = traced_step(model, _best_of_rows, dataset.element_spec, n_best)
         collected: list[np.ndarray] = []
         for batch in dataset:

@@ -28,7 +28,7 @@ def batch_outputs(
         A batch's features, ``example_index`` among them, and the model's output for it, where 0
         stands for what is not finite: a diverged model is evaluated like others.
     """
-    dataset = examples.evaluation_batches(batch_size)
+    dataset = examples.evaluation_batches(batch_size, longest_first=True)
     step = traced_step(model, _rows_and_output, dataset.element_spec)
     for batch in dataset:
         rows, outputs = step(batch)

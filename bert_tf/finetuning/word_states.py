@@ -93,7 +93,7 @@ class WordStates:
 
 
 def _count_words(examples: Examples) -> int:
-    batches = examples.evaluation_batches(_BATCH_SIZE)
+    batches = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
     return sum(int(np.sum(_rows(batch)[features.WORD_INDEX] >= 0)) for batch in batches)
 
 
@@ -105,7 +105,7 @@ def _encoded(
     model: BertFeatureTagger, examples: Examples
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Batch by batch, the states of its words, (words, L, H), and what else is known of them."""
-    dataset = examples.evaluation_batches(_BATCH_SIZE)
+    dataset = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
     encode = traced_step(model, _states_of_words, dataset.element_spec)
     for batch in dataset:
         rows = {key: value.numpy() for key, value in _rows(batch).items()}

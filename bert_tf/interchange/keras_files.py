@@ -46,6 +46,10 @@ _DESCRIPTION = "bert_tf"
 _MAX_GROWTH = 2
 _SPARE_BYTES = 1 << 20
 _MAX_TEXT_BYTES = 64 << 20
+_WITHOUT_DESCRIPTION = (
+    "{} has neither vocabulary nor labels, as Keras' own save keeps none: no preprocessor is made. "
+    "python -m bert_tf.convert --format=keras of the checkpoint that the model is from keeps them."
+)
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -135,7 +139,7 @@ def open_checkpoint(path: str) -> Checkpoint:
             check_fused(entry.shape, config.hidden_size, f"{path}: {place}")
         tensors[name] = _tensor(entry, columns, folder)
         used.add(place)
-    notes = () if tokenization else (f"No preprocessor is made: {path} has no vocabulary.",)
+    notes = () if tokenization else (_WITHOUT_DESCRIPTION.format(path),)
     return Checkpoint(
         path=path,
         format="keras",

@@ -91,6 +91,39 @@ class BertModel(keras.Model):
         """All but the preprocessor: Keras saves every layer that it finds here."""
         return [name for name in super().__dir__() if name != "preprocessor"]
 
+    @property
+    def jit_compile(self) -> bool:
+        """Whether XLA compiles the steps of ``fit``, as for every Keras model.
+
+        Raises:
+            ValueError: it is set, and the encoder trains without padding.
+        """
+        compiles: bool = super().jit_compile
+        return compiles
+
+    @jit_compile.setter
+    def jit_compile(self, value: bool | None) -> None:
+        self._check_compilation(value)
+        keras.Model.jit_compile.fset(self, value)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Makes what ``fit`` runs.
+
+        Raises:
+            ValueError: XLA is to compile it, and the encoder trains without padding.
+        """
+        self._check_compilation(self.jit_compile)
+        return super().make_train_function(force)
+
+    def _check_compilation(self, jit_compile: bool | None) -> None:
+        encoder: Any = getattr(self, "encoder", None)
+        if jit_compile and encoder is not None and encoder.trains_without_padding:
+            raise ValueError(
+                f"{self.name} is to be compiled with jit_compile=True, and its encoder has "
+                "trains_without_padding, which XLA cannot compile: set "
+                "encoder.trains_without_padding = False, or compile with jit_compile=False."
+            )
+
     def set_config(self, config: BertConfig, dtype_policy: keras.DTypePolicy) -> None:
         """Keeps what every such model is made from; called once, when the graph is complete."""
         self.config = config

@@ -46,7 +46,8 @@ class BertEncoder(BertModel):
             computed by itself (attention still has B * S): the same outputs at real tokens and the
             same gradients in less time, and zeros at padding. False at first. Set it before
             ``compile``, for texts of different lengths and a step that XLA does not compile
-            (``jit_compile=False``, no TPU): how many tokens are real is known too late for XLA.
+            (no ``jit_compile=True``, no TPU): how many tokens are real is known too late for XLA.
+        encoder: the model itself, as every model with a head has its encoder there.
 
     Raises:
         ValueError: called without a feature, or with a sequence longer than the positions.
@@ -104,6 +105,15 @@ class BertEncoder(BertModel):
         self.pooler = pooling
 
     @property
+    def encoder(self) -> "BertEncoder":
+        """The model itself."""
+        return self
+
+    def __dir__(self) -> list[str]:
+        """All but the encoder: Keras saves every layer that it finds here."""
+        return [name for name in super().__dir__() if name != "encoder"]
+
+    @property
     def seed_generator(self) -> keras.random.SeedGenerator:
         """Where every dropout of the model, and of a model that is built on it, gets its seeds."""
         return self.embeddings.dropout.seed_generator
@@ -117,6 +127,8 @@ class BertEncoder(BertModel):
     def trains_without_padding(self, value: bool) -> None:
         for block in self.blocks:
             block.trains_without_padding = value
+            # So that ``jit_compile="auto"`` means False, whatever model the encoder is part of.
+            block.supports_jit = not value
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

@@ -178,8 +178,9 @@ def _select(
 
 def _field(fields: list[str] | BadRowError, at: int, widths: Collection[int]) -> str:
     """A field of a row; of one with other than the right number of them only the first is known."""
-    is_known = isinstance(fields, list) and (len(fields) in widths or at == 0)
-    return fields[at] if is_known else ""
+    if isinstance(fields, BadRowError) or (at and len(fields) not in widths):
+        return ""
+    return fields[at]
 
 
 def _are_names(fields: Sequence[str], header: Sequence[str]) -> bool:

@@ -71,6 +71,35 @@ def test_training_without_padding_is_every_block_s():
         assert np.abs(state[1, :4]).min() > 0.0
 
 
+def test_xla_and_training_without_padding_exclude_each_other(tmp_path):
+    encoder = BertEncoder(TINY)
+    encoder.trains_without_padding = True
+    message = "encoder.trains_without_padding = False, or compile with jit_compile=False"
+    with pytest.raises(ValueError, match=message):
+        encoder.compile(optimizer="sgd", loss="mse", jit_compile=True)
+    # Keras chooses, also for a model that the encoder is a part of.
+    assert not any(block.supports_jit for block in encoder.blocks)
+    encoder.compile(optimizer="sgd", loss="mse")
+    encoder.trains_without_padding = False
+    assert all(block.supports_jit for block in encoder.blocks)
+    encoder.compile(optimizer="sgd", loss="mse", jit_compile=True)
+    assert encoder.jit_compile
+    encoder.trains_without_padding = True
+    with pytest.raises(ValueError, match=message):
+        encoder.fit(encoder_batch(), None)
+    encoder.save(tmp_path / "a.keras")
+    assert keras.saving.load_model(tmp_path / "a.keras").jit_compile
+
+
+def test_an_encoder_is_its_own(tmp_path):
+    encoder = BertEncoder(TINY)
+    assert encoder.encoder is encoder and "encoder" not in dir(encoder)
+    encoder.save(tmp_path / "a.keras")
+    again = keras.saving.load_model(tmp_path / "a.keras")
+    for one, other in zip(encoder.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_variables_do_not_depend_on_what_was_built_before():
     first, second = ([v.path for v in BertEncoder(TINY).weights] for _ in range(2))
     assert first == second

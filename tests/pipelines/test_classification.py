@@ -39,7 +39,7 @@ def test_rows_of_single_texts(tokenizer):
     )
     assert (len(examples), examples.num_too_long) == (3, 2)
     assert examples.lengths.tolist() == [3, 5, 5]
-    first, second = examples.evaluation_batches(2)
+    first, second = examples.evaluation_batches(2, longest_first=True)
     features.check_batch(first[0], features.ENCODER_FEATURES)
     assert {value.dtype for value in first[0].values()} == {tf.int32}
     assert first[0]["input_word_ids"].numpy().tolist() == [

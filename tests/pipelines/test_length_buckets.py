@@ -134,16 +134,33 @@ def test_fit_and_its_initial_epoch(examples):
     assert fit(x=rest, epochs=3, steps_per_epoch=5, initial_epoch=1) == whole[5:]
 
 
-def test_evaluation_takes_the_longest_first():
+def test_the_natural_fit_has_the_epochs_of_a_run(examples):
+    model = _Recorder()
+    model.compile(run_eagerly=True)
+    batches = examples.training_batches(10)
+    assert batches.cardinality().numpy() == 5
+    model.fit(batches, epochs=2, verbose=0, shuffle=False)
+    model.fit(batches, verbose=0, shuffle=False)  # goes on
+    assert model.seen == [at for at, _ in _batches(examples.training_batches(10, epochs=3))]
+    # A resumed epoch has no others behind it.
+    rest = examples.training_batches(10, first_step=3)
+    assert [at for at, _ in [*_batches(rest), *_batches(rest)]] == 2 * model.seen[3:5]
+
+
+def test_evaluation_in_the_examples_order_or_the_longest_first():
     examples = Examples(np.int32([5, 9, 3, 12, 9]), 12, _make_batch)
     dataset = examples.evaluation_batches(2)
     assert dataset.cardinality().numpy() == 3
+    assert _batches(dataset) == [([0, 1], 12), ([2, 3], 12), ([4], 12)]
+    sort = {"longest_first": True}
+    dataset = examples.evaluation_batches(2, **sort)
+    assert dataset.cardinality().numpy() == 3
     assert _batches(dataset) == [([3, 1], 12), ([4, 0], 12), ([2], 8)]
-    exact = examples.evaluation_batches(2, length_multiple=1, num_parallel_calls=1)
+    exact = examples.evaluation_batches(2, **sort, length_multiple=1, num_parallel_calls=1)
     assert [width for _, width in _batches(exact)] == [12, 9, 3]
-    full = examples.evaluation_batches(2, bucket_lengths=[])
+    full = examples.evaluation_batches(2, **sort, bucket_lengths=[])
     assert [width for _, width in _batches(full)] == [12, 12, 12]
-    buckets = examples.evaluation_batches(2, bucket_lengths=[3, 9])
+    buckets = examples.evaluation_batches(2, **sort, bucket_lengths=[3, 9])
     assert [width for _, width in _batches(buckets)] == [12, 9, 3]
 
 
