@@ -11,6 +11,8 @@ from bert_tf.training import bundle_reader
 from . import in_place
 from .checkpoint import StoredTensor
 
+_MAX_STATE_BYTES = 1 << 20
+
 
 def find_prefix(path: str, preferred: str = "") -> str | None:
     """The prefix of the bundle that a path means.
@@ -35,9 +37,7 @@ def find_prefix(path: str, preferred: str = "") -> str | None:
         if name.endswith(bundle_reader.INDEX)
     )
     if len(names) > 1:
-        state = tf.train.get_checkpoint_state(path)
-        # Only the name counts: the file may have been written in another directory.
-        last = os.path.basename(state.model_checkpoint_path) if state else preferred
+        last = _last_saved(path) or preferred
         if last not in names:
             raise ValueError(
                 f"{path} holds {len(names)} checkpoints, {', '.join(names[:5])}, and nothing says "
@@ -45,6 +45,18 @@ def find_prefix(path: str, preferred: str = "") -> str | None:
             )
         names = [last]
     return os.path.join(path, names[0]) if names else None
+
+
+def _last_saved(path: str) -> str:
+    """The name that a directory's file ``checkpoint`` says; "" where it says none."""
+    try:
+        if tf.io.gfile.stat(os.path.join(path, "checkpoint")).length > _MAX_STATE_BYTES:
+            return ""
+        state = tf.train.get_checkpoint_state(path)
+    except (tf.errors.OpError, UnicodeDecodeError):
+        return ""
+    # Only the name counts: the file may have been written in another directory.
+    return os.path.basename(state.model_checkpoint_path) if state else ""
 
 
 class Bundle(bundle_reader.Bundle):

@@ -1,14 +1,21 @@
 """Which format a path holds, and the checkpoint that it is."""
 
+import contextlib
+import dataclasses
 import os
+from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
 
+from bert_tf.untrusted import listed, reason
+
 from . import google, hugging_face, keras_files, keras_hub, model_directory, model_garden
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, StoredTensor
 
 # In this order: a KerasHub directory has a config.json too.
 _FORMATS = (keras_files, model_directory, keras_hub, hugging_face, model_garden, google)
+_CHUNK = 1 << 20  # values
 
 
 def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) -> Checkpoint:
@@ -20,16 +27,20 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled. A pickle from a stranger can
             run any code.
 
+    Returns:
+        The checkpoint. Reading a tensor of it raises ``ValueError`` where the file is damaged, or a
+        value of the tensor is infinite or no number: no model computes with such a weight.
+
     Raises:
         ValueError: nothing is there, it is none of these, or it is damaged.
     """
     path = os.fspath(path).rstrip("/") or "/"
-    for form in _FORMATS:
-        if not form.is_checkpoint(path):
-            continue
-        if form is hugging_face:
-            return hugging_face.open_checkpoint(path, allow_pickle)
-        return form.open_checkpoint(path)
+    with _named(path):
+        checkpoint = _open(path, allow_pickle)
+    if checkpoint is not None:
+        tensors = checkpoint.tensors.items()
+        checked = {name: _checked(tensor, path) for name, tensor in tensors}
+        return dataclasses.replace(checkpoint, tensors=checked)
     if not tf.io.gfile.exists(path):
         raise ValueError(
             f"There is no checkpoint at {path}: expected a directory, the prefix of a TensorFlow "
@@ -46,3 +57,46 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
         "bert_config.json and bert_model.ckpt.* (Google, Model Garden), config.json and "
         f"model.weights.h5 (KerasHub), or a .keras file; it is {there}."
     )
+
+
+def _open(path: str, allow_pickle: bool) -> Checkpoint | None:
+    for form in _FORMATS:
+        if not form.is_checkpoint(path):
+            continue
+        if form is hugging_face:
+            return hugging_face.open_checkpoint(path, allow_pickle)
+        return form.open_checkpoint(path)
+    return None
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Names the checkpoint in errors that name no file."""
+    try:
+        yield
+    except (ValueError, MemoryError) as error:
+        if path in str(error):
+            raise
+        raise ValueError(f"{path} cannot be read: {reason(error)}") from error
+
+
+def _checked(tensor: StoredTensor, path: str) -> StoredTensor:
+    def read() -> np.ndarray:
+        with _named(path):
+            array = tensor.read()
+        if not _is_finite(array):
+            raise ValueError(
+                f"{path}: {listed(tensor.names)} has a value that is infinite or no number (NaN): "
+                "the training that saved it diverged; take a checkpoint from before."
+            )
+        return array
+
+    return dataclasses.replace(tensor, read=read)
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    if array.flags.f_contiguous:
+        array = array.T  # in the order of its memory: a transposed one takes four times as long
+    rows = array.reshape(1) if array.ndim == 0 else array
+    step = max(1, _CHUNK // max(1, rows[:1].size))
+    return all(np.isfinite(rows[at : at + step]).all() for at in range(0, len(rows), step))

@@ -85,10 +85,12 @@ def test_the_preferred_of_several(several):
     assert bundles.find_prefix(str(several), "model.ckpt-30") == str(several / "model.ckpt-30")
 
 
-@pytest.mark.parametrize("state", [None, "garbage {", 'model_checkpoint_path: "../../model.ckpt"'])
+@pytest.mark.parametrize(
+    "state", [None, b"garbage {", b'model_checkpoint_path: "../../model.ckpt"', b"\xff\xfe", b"\0"]
+)
 def test_several_and_nothing_says_which(several, state):
     if state:
-        (several / "checkpoint").write_text(state)
+        (several / "checkpoint").write_bytes(state)
     with pytest.raises(
         ValueError,
         match=r"holds 3 checkpoints, model\.ckpt-10, model\.ckpt-20, model\.ckpt-30, and nothing "

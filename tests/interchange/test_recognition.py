@@ -1,20 +1,24 @@
 """Which format a path is, and what is said of a path that is none."""
 
+import dataclasses
 import os
 
+import ml_dtypes  # noqa: F401  (NumPy knows bfloat16 by it)
+import numpy as np
 import pytest
 
-from bert_tf.interchange import conversion
+from bert_tf import load
+from bert_tf.interchange import conversion, recognition
 from bert_tf.interchange.recognition import open_checkpoint
 from tests.interchange.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
-from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
+from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint, read_all, stored
 
 
-def _write(folder, form):
+def _write(folder, form, checkpoint=None):
     path = folder / ("m.keras" if form == "keras" else "m")
     if form != "keras":
         path.mkdir()
-    checkpoint = make_checkpoint(MODELS["encoder"], tokenization=UNCASED)
+    checkpoint = checkpoint or make_checkpoint(MODELS["encoder"], tokenization=UNCASED)
     conversion._WRITERS[form](checkpoint, str(path))
     return path
 
@@ -46,7 +50,56 @@ def test_only_hugging_faces_reader_is_told_to_unpickle(tmp_path, monkeypatch):
     assert asked == [True]
 
 
+# === Values that no model computes with ===
+
+
+@pytest.mark.parametrize("form", conversion.FORMATS)
+def test_a_value_that_is_no_number_is_refused_by_its_name(tmp_path, form):
+    """Such a model gives NaN for every text."""
+    checkpoint = make_checkpoint(MODELS["encoder"], tokenization=UNCASED)
+    tensors = dict(checkpoint.tensors)
+    kernel = tensors["layer_1/intermediate/kernel"].read().copy()
+    kernel[-1, -1] = np.nan
+    tensors["layer_1/intermediate/kernel"] = stored("x", kernel)
+    path = _write(tmp_path, form, dataclasses.replace(checkpoint, tensors=tensors))
+    sentence = rf"^{path}: \S*(intermediate|feed_forward)\S* has a value that is infinite or no num"
+    with pytest.raises(ValueError, match=sentence):
+        read_all(open_checkpoint(path))
+    if form == "bert_tf":
+        with pytest.raises(ValueError, match=sentence):
+            load(path)
+        with pytest.raises(ValueError, match=sentence):
+            conversion.convert(str(path), str(tmp_path / "converted"), "bert_tf")
+        assert not (tmp_path / "converted").exists()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_every_value_of_a_tensor_is_looked_at(dtype):
+    for shape in ((), (1,), (3000, 700), (700, 3000)):
+        whole = np.ones(shape, dtype)
+        for array in (whole, whole.T, whole[..., -1:]) if whole.ndim else (whole,):
+            assert recognition._is_finite(array)
+            array[(-1,) * array.ndim] = np.nan
+            assert not recognition._is_finite(array)
+            array[(-1,) * array.ndim] = 1
+
+
 # === Nothing that can be read ===
+
+
+def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch):
+    path = _write(tmp_path, "bert_tf")
+
+    def fails(*arguments):
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr("bert_tf.interchange.bundles.Bundle.read", fails)
+    checkpoint = open_checkpoint(path)
+    with pytest.raises(ValueError, match=rf"^{path} cannot be read: std::bad_alloc$"):
+        checkpoint.tensors["layer_0/output/bias"].read()
+    monkeypatch.setattr("bert_tf.interchange.model_directory.Bundle", fails)
+    with pytest.raises(ValueError, match=rf"^{path} cannot be read: std::bad_alloc$"):
+        open_checkpoint(path)
 
 
 def test_nothing_there(tmp_path):
