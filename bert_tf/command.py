@@ -65,7 +65,7 @@ def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> Non
 
     def guarded(argv: list[str]) -> None:
         try:
-            sys.stdout = Screen(sys.stdout)  # type: ignore[assignment]
+            sys.stdout = Screen(sys.stdout)
             if not _DEBUG.value:
                 filter_native_log()
             check_versions()

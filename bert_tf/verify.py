@@ -3,9 +3,11 @@
     python -m bert_tf.verify DIR
     python -m bert_tf.verify exports/mine/1 --python=other/env/bin/python
 
-DIR is a version's directory. A fresh process that loads TensorFlow and the operations of
-tensorflow_text, and neither this library nor Keras, asks every signature the samples that were
-recorded with the export, and compares the answers: floats within --tolerance, all else exactly.
+DIR is a version's directory. Its files are compared with the hashes that were exported with them,
+and a graph with operations that no export has is not loaded. Then a fresh process that loads
+TensorFlow and the operations of tensorflow_text, and neither this library nor Keras, asks every
+signature the samples that were recorded with the export, and compares the answers: floats within
+--tolerance, all else exactly.
 Exit status 0: all answers are as recorded; 1: one is not, or could not be had.
 """
 
@@ -43,6 +45,10 @@ def main(argv: list[str]) -> None:
     found = verify(directory, python=values.python, tolerance=values.tolerance)
     print(f"{directory} in TensorFlow {found.tensorflow}, tensorflow_text {found.tensorflow_text}:")
     print(found.table())
+    if not found.has_hashes:
+        print(
+            "An older version exported it without hashes: damage that changes no answer is unseen."
+        )
     for problem in found.problems:
         print(f"  {problem}")
     if found.problems:

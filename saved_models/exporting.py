@@ -14,6 +14,7 @@ neither this library nor Keras.
 | assets.extra/bert_config.json           | the model's sizes                                  |
 | assets.extra/README.md                  | the model card                                     |
 | assets.extra/tokens.tflite              | the encoder for TF Lite, where it was asked for    |
+| assets.extra/sha256.json                | what ``verify`` compares the other files with      |
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import one_line
 
-from . import hub, lite, operations, precision, serving_files, writing
+from . import hashes, hub, lite, operations, precision, serving_files, writing
 from .card import model_card
 from .comparison import Differences, compare_signatures, compare_tflite
 from .samples import Sample, run_samples, write_samples
@@ -43,7 +44,7 @@ _WRITTEN = re.compile(
     r"saved_model\.pb|fingerprint\.pb|batching_params\.pbtxt|assets/[^/]+"
     r"|variables/variables\.(index|data-\d{5}-of-\d{5})"
     r"|assets\.extra/(tf_serving_warmup_requests|model\.config|vocab\.txt|bert_config\.json"
-    r"|README\.md|tokens\.tflite|samples/\w+\.\d+\.(json|request\.pb|response\.pb))"
+    r"|README\.md|sha256\.json|tokens\.tflite|samples/\w+\.\d+\.(json|request\.pb|response\.pb))"
 )
 _DEFAULTS = ExportOptions()
 _BFLOAT16_REWRITE = "auto_mixed_precision_onednn_bfloat16"
@@ -146,6 +147,7 @@ def export(
         }
         for path, text in texts.items():
             writing.write_text(os.path.join(folder, path), text)
+        hashes.write_hashes(folder)
     outputs = {key: tuple(function.structured_outputs) for key, function in traced.items()}
     return Exported(output_dir, name, signatures, outputs, tuple(samples), oldest, differences)
 

@@ -13,7 +13,15 @@ import os
 from collections.abc import Iterable
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
+
+from bert_tf.untrusted import listed, reason
+
+# What BERT-large's exports have is a tenth of this.
+_MAX_GRAPH_BYTES = 128 << 20
+_OF_FILES = {"MergeV2Checkpoints", "RestoreV2", "SaveV2"}
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 # Those whose kernels are in tensorflow_text, by the library of its wheel that has them: a program
 # that runs an export loads them beforehand. TensorFlow Serving has them built in.
@@ -72,6 +80,59 @@ def used_operations(model: saved_model_pb2.SavedModel) -> set[str]:
         # A node may name a function as its operation, and so call it.
         used -= {function.signature.name for function in functions}
     return used
+
+
+def check_loadable(saved_model_dir: str) -> None:
+    """Checks that loading and asking a SavedModel runs no operation that an export does not have.
+
+    So nothing of a stranger's writes a file, opens a connection or runs code. What reads and writes
+    checkpoints may be in the saver's functions alone, which the graph's own two nodes name, and
+    which no signature, no other function and no object can reach.
+
+    Args:
+        saved_model_dir: the directory, on any TensorFlow file system.
+
+    Raises:
+        ValueError: ``saved_model.pb`` is damaged or too large, is of TensorFlow 1, or has another
+            operation.
+    """
+    path = os.path.join(saved_model_dir, "saved_model.pb")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read(_MAX_GRAPH_BYTES + 1)
+    if len(content) > _MAX_GRAPH_BYTES:
+        raise ValueError(
+            f"{path}: expected the graph of an export, of at most {_MAX_GRAPH_BYTES:,} bytes."
+        )
+    try:
+        model = saved_model_pb2.SavedModel.FromString(content)
+    except DecodeError as error:
+        raise ValueError(f"{path} is damaged: {reason(error)}.") from error
+    if len(model.meta_graphs) != 1 or not model.meta_graphs[0].HasField("object_graph_def"):
+        raise ValueError(f"{path}: expected one graph with its objects, as TensorFlow 2 saves it.")
+    unknown = sorted(used_operations(model) - OLDEST_SERVING.keys())
+    if unknown:
+        raise ValueError(
+            f"{path} is not loaded, because its graph uses {listed(unknown)}: expected the "
+            "operations of an export alone, of this version of the library or an older one."
+        )
+    graph = model.meta_graphs[0].graph_def
+    outside = [node.name for node in graph.node if node.op in _OF_FILES]
+    savers = [
+        function.signature.name
+        for function in graph.library.function
+        if any(node.op in _OF_FILES for node in function.node_def)
+    ]
+    called = [node.attr["f"].func.name for node in graph.node if node.op in _CALLS]
+    for name in savers:
+        # Wherever in the file the function is named, its bytes are there: twice is its own name and
+        # the one call of it.
+        if called.count(name) != 1 or content.count(name.encode()) != 2:
+            outside.append(name)
+    if outside:
+        raise ValueError(
+            f"{path} is not loaded, because {listed(outside)} would read or write files: expected "
+            f"{' and '.join(sorted(_OF_FILES))} in the functions of the saver alone."
+        )
 
 
 def oldest_serving(operations: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 DEFAULT_TOLERANCE = 1e-4
+_MOST_SAMPLE_BYTES = 64 << 20
 # What an export must not need. TensorFlow before 2.16 loads Keras itself, on import.
 FOREIGN = ("bert_tf", "keras", "tf_keras")
 
@@ -109,7 +110,10 @@ def read_samples(directory: str) -> list[Sample]:
     for path in sorted(tf.io.gfile.glob(pattern)):
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
-                sample = json.loads(file.read().decode("utf-8"))
+                content = file.read(_MOST_SAMPLE_BYTES + 1)
+            if len(content) > _MOST_SAMPLE_BYTES:
+                raise ValueError(f"more than {_MOST_SAMPLE_BYTES:,} bytes")
+            sample = json.loads(content.decode("utf-8"))
             samples.append(
                 Sample(
                     os.path.basename(path),
@@ -118,7 +122,7 @@ def read_samples(directory: str) -> list[Sample]:
                     sample["response"]["outputs"],
                 )
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ReplayError(
                 f"{path} is no recorded sample: expected JSON with a signature_name, a request's "
                 f"inputs and a response's outputs, got {type(error).__name__}: {error}"

@@ -1,16 +1,25 @@
 """Verifies an export outside this library: a process with TensorFlow alone gives its answers again.
 
 The process runs ``replay.py``, imports neither this library nor Keras, and may be of another
-environment with another TensorFlow.
+environment with another TensorFlow. Before that, the export's files are compared with their hashes,
+and its graph is looked through for operations that no export has.
 """
 
 import dataclasses
-import json
 import os
 import subprocess
 import sys
 
-# By its path: importing it would load TensorFlow here, where it is not needed.
+import tensorflow as tf
+
+from bert_tf.untrusted import listed, one_line, parse_json_object
+
+from .hashes import check_hashes
+from .operations import check_loadable
+
+_LONGEST_S = 1800
+_LONGEST_PROBLEM = 500
+# By its path: it is run there, never imported here.
 _REPLAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "replay.py")
 
 
@@ -40,12 +49,14 @@ class Verification:
         tensorflow: the version that answered.
         tensorflow_text: the version whose operations it used.
         signatures: by name.
+        has_hashes: whether the files were compared with hashes; older exports have none.
     """
 
     directory: str
     tensorflow: str
     tensorflow_text: str
     signatures: tuple[VerifiedSignature, ...]
+    has_hashes: bool = True
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -87,9 +98,13 @@ def verify(
         What came of it: an answer that differs is one of its ``problems``, and no error.
 
     Raises:
-        ValueError: ``directory`` is no export, is damaged or has no samples; the interpreter
-            cannot be started or has no TensorFlow; or the process loaded this library or Keras.
+        ValueError: ``directory`` is no export, is damaged, has an operation that no export has, or
+            has no samples; the interpreter cannot be started, has no TensorFlow or takes longer
+            than half an hour; or the process loaded this library or Keras.
     """
+    has_hashes = check_hashes(directory)
+    if tf.io.gfile.exists(os.path.join(directory, "saved_model.pb")):  # else the process says so
+        check_loadable(directory)
     # Both keep the script's own folder from the modules it finds. This interpreter may have its
     # TensorFlow from PYTHONPATH; -P, which heeds that, is unknown to Python 3.10.
     isolated = "-P" if python is None else "-I"
@@ -97,24 +112,28 @@ def verify(
     if tolerance is not None:
         command.append(repr(tolerance))
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S)
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(
+            f"{directory} did not answer its samples within {_LONGEST_S:,} seconds and was stopped."
+        ) from error
     except OSError as error:
         raise ValueError(
             f"{python} cannot be started: expected a Python interpreter, got {error.strerror}."
         ) from error
     try:
-        report = json.loads(done.stdout.strip().splitlines()[-1])
+        report = parse_json_object(done.stdout.strip().splitlines()[-1], "its report")
     except (IndexError, ValueError) as error:
         said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise ValueError(
             f"{command[0]} ended with status {done.returncode} before it could report on "
-            f"{directory}; its last words: {said}"
+            f"{directory}; its last words: {one_line(said, _LONGEST_PROBLEM)}"
         ) from error
     if report["error"]:
         raise ValueError(report["error"])
     if report["foreign"]:
         raise ValueError(
-            f"{directory} does not stand alone: loading it loaded {', '.join(report['foreign'])}."
+            f"{directory} does not stand alone: loading it loaded {listed(report['foreign'])}."
         )
     return Verification(
         directory,
@@ -122,8 +141,12 @@ def verify(
         report["tensorflow_text"],
         tuple(
             VerifiedSignature(
-                row["name"], row["samples"], row["largest_difference"], tuple(row["problems"])
+                one_line(row["name"]),
+                row["samples"],
+                row["largest_difference"],
+                tuple(one_line(problem, _LONGEST_PROBLEM) for problem in row["problems"]),
             )
             for row in report["signatures"]
         ),
+        has_hashes,
     )

@@ -19,12 +19,12 @@ WRONG = VerifiedSignature("serving_default", 3, 0.5, ("serving_default.0.json: b
 def run(monkeypatch):
     """Runs the command where verifying finds what is told; returns what it was asked."""
 
-    def run_with(signatures, **values):
+    def run_with(signatures, has_hashes=True, **values):
         asked = []
 
         def found(directory, **options):
             asked.append((directory, options))
-            return Verification(directory, "2.14.1", "2.14.0", signatures)
+            return Verification(directory, "2.14.1", "2.14.0", signatures, has_hashes)
 
         monkeypatch.setattr(verification, "verify", found)
         given = types.SimpleNamespace(**{"python": None, "tolerance": None, **values})
@@ -41,6 +41,14 @@ def test_as_recorded(run, capsys):
         "exports/1 in TensorFlow 2.14.1, tensorflow_text 2.14.0:\n"
         "signature  samples  largest difference  result\n"
         "tokens           2             2.5e-07  as recorded\n"
+        "Every answer is as recorded, and neither bert_tf nor Keras was needed.\n"
+    )
+
+
+def test_an_export_of_an_older_version(run, capsys):
+    run((SOUND,), has_hashes=False)
+    assert capsys.readouterr().out.endswith(
+        "An older version exported it without hashes: damage that changes no answer is unseen.\n"
         "Every answer is as recorded, and neither bert_tf nor Keras was needed.\n"
     )
 

@@ -67,6 +67,7 @@ def test_what_an_export_holds(exported):
         "variables/variables.data-00000-of-00001",
         "batching_params.pbtxt",
         "assets.extra/README.md",
+        "assets.extra/sha256.json",
         "assets.extra/vocab.txt",
         "assets.extra/bert_config.json",
         "assets.extra/model.config",

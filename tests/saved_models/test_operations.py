@@ -56,6 +56,153 @@ def test_several_operations_outside_the_list():
         operations.oldest_serving(["PyFunc", "Add", "EagerPyFunc"])
 
 
+# === Before a stranger's export is loaded ===
+
+
+def saved(folder, **functions):
+    """A SavedModel of TensorFlow 2 that answers with each of some functions of a text."""
+    module = tf.Module()
+    module.weight = tf.Variable([1.0])
+    spec = tf.TensorSpec([], tf.string, name="text")
+    signatures = {
+        name: tf.function(function).get_concrete_function(spec)
+        for name, function in functions.items()
+    }
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+    return str(folder)
+
+
+def edited(folder, edit):
+    """Changes the graph of a SavedModel."""
+    path = os.path.join(folder, "saved_model.pb")
+    with open(path, "rb") as file:
+        model = saved_model_pb2.SavedModel.FromString(file.read())
+    edit(model.meta_graphs[0])
+    with open(path, "wb") as file:
+        file.write(model.SerializeToString())
+
+
+def saver(graph):
+    """The name of the function that writes checkpoints."""
+    return next(
+        function.signature.name
+        for function in graph.graph_def.library.function
+        if any(node.op == "SaveV2" for node in function.node_def)
+    )
+
+
+def refused(folder):
+    with pytest.raises(ValueError) as caught:
+        operations.check_loadable(folder)
+    return str(caught.value).replace(folder, "DIR")
+
+
+def test_a_sound_export_is_loaded(tmp_path):
+    operations.check_loadable(saved(tmp_path, f=lambda text: {"a": tf.strings.length(text)}))
+
+
+def write_file(text):
+    tf.io.write_file(text, "written")
+    return {"a": text}
+
+
+def in_a_branch(text):
+    nested = tf.function(lambda: tf.io.read_file(text))
+    return {"a": tf.cond(tf.strings.length(text) > 1, nested, lambda: text)}
+
+
+def print_it(text):
+    tf.print(text)
+    return {"a": text}
+
+
+@pytest.mark.parametrize(
+    ("function", "operation"),
+    [
+        (write_file, "WriteFile"),
+        (in_a_branch, "ReadFile"),
+        (print_it, "PrintV2"),
+        (lambda text: {"a": tf.io.matching_files(text)}, "MatchingFiles"),
+        (lambda text: {"a": tf.py_function(lambda: 1, [], tf.int32)}, "EagerPyFunc"),
+    ],
+)
+def test_a_strangers_operations_are_not_loaded(tmp_path, function, operation):
+    assert refused(saved(tmp_path, f=function)) == (
+        f"DIR/saved_model.pb is not loaded, because its graph uses {operation}: expected the "
+        "operations of an export alone, of this version of the library or an older one."
+    )
+
+
+def test_the_saver_is_the_graphs_alone(tmp_path):
+    """A checkpoint is a file that is written where a stranger's graph says."""
+    folder = saved(
+        tmp_path / "1",
+        f=lambda text: {
+            "a": tf.raw_ops.RestoreV2(
+                prefix=text, tensor_names=["a"], shape_and_slices=[""], dtypes=[tf.float32]
+            )[0]
+        },
+    )
+    assert refused(folder).startswith("DIR/saved_model.pb is not loaded, because __inference_")
+    assert refused(folder).endswith(
+        "would read or write files: expected MergeV2Checkpoints and RestoreV2 and SaveV2 in the "
+        "functions of the saver alone."
+    )
+
+    def call(graph):
+        other = next(
+            f for f in graph.graph_def.library.function if f.signature.name != saver(graph)
+        )
+        other.node_def.add(name="n", op="PartitionedCall").attr["f"].func.name = saver(graph)
+
+    def branch(graph):
+        other = next(
+            f for f in graph.graph_def.library.function if f.signature.name != saver(graph)
+        )
+        node = other.node_def.add(name="n", op="StatelessIf")
+        node.attr["then_branch"].func.name = saver(graph)
+
+    def as_operation(graph):
+        graph.graph_def.library.function[0].node_def.add(name="n", op=saver(graph))
+
+    def as_object(graph):
+        graph.object_graph_def.nodes.add().bare_concrete_function.concrete_function_name = saver(
+            graph
+        )
+
+    def as_gradient(graph):
+        graph.graph_def.library.gradient.add(function_name="f", gradient_func=saver(graph))
+
+    def twice(graph):
+        node = next(n for n in graph.graph_def.node if n.attr["f"].func.name == saver(graph))
+        graph.graph_def.node.add().CopyFrom(node)
+
+    for number, edit in enumerate((call, branch, as_operation, as_object, as_gradient, twice), 2):
+        folder = saved(tmp_path / str(number), f=lambda text: {"a": text})
+        operations.check_loadable(folder)
+        edited(folder, edit)
+        assert "because __inference__traced_save_" in refused(folder), edit
+
+    def in_the_graph(graph):
+        graph.graph_def.node.add(name="mine", op="SaveV2")
+
+    edited(saved(tmp_path / "9", f=lambda text: {"a": text}), in_the_graph)
+    assert "because mine would read or write files" in refused(str(tmp_path / "9"))
+
+
+def test_what_is_no_graph_of_tensorflow_2(tmp_path, monkeypatch):
+    write(tmp_path, ["Const"])
+    assert refused(str(tmp_path)) == (
+        "DIR/saved_model.pb: expected one graph with its objects, as TensorFlow 2 saves it."
+    )
+    (tmp_path / "saved_model.pb").write_bytes(b"no graph")
+    assert refused(str(tmp_path)).startswith("DIR/saved_model.pb is damaged: ")
+    monkeypatch.setattr(operations, "_MAX_GRAPH_BYTES", 7)
+    assert refused(str(tmp_path)) == (
+        "DIR/saved_model.pb: expected the graph of an export, of at most 7 bytes."
+    )
+
+
 def test_every_name_is_an_operation():
     root = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
     for library in operations.TEXT_LIBRARIES.values():
@@ -79,3 +226,4 @@ def test_activations_are_of_the_list(name, training):
 @pytest.mark.parametrize("name", HEADS)
 def test_exports_are_of_the_list(tmp_path_factory, name):
     assert operations.check_operations(exported(name, tmp_path_factory)) == "2.12"
+    operations.check_loadable(exported(name, tmp_path_factory))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.saved_models import replay, verification
+from bert_tf.saved_models import hashes, operations, replay, verification
 
 SAMPLES = {
     # By hand: a text's characters are counted, and multiplied by 0.5 and by -2.
@@ -98,7 +98,14 @@ def change(folder, name, edit):
     path.write_text(json.dumps(content))
 
 
-def test_a_process_without_this_library(sound):
+@pytest.fixture
+def small_is_an_export(monkeypatch):
+    """Takes the operations of ``Small`` for an export's."""
+    for name in ("CaseFoldUTF8", "NormalizeUTF8"):
+        monkeypatch.setitem(operations.OLDEST_SERVING, name, "2.12")
+
+
+def test_a_process_without_this_library(sound, small_is_an_export):
     found = verification.verify(str(sound))
     assert (found.tensorflow, found.directory) == (tf.__version__, str(sound))
     assert found.tensorflow_text.split(".")[:2] == tf.__version__.split(".")[:2]
@@ -198,6 +205,8 @@ def test_samples_missing(folder):
         ),
         ("{}", r"tokens\.0\.json is no recorded sample: .* got KeyError: 'signature_name'"),
         ("[]", r"tokens\.0\.json is no recorded sample: .* got TypeError: list indices"),
+        ("[" * 10**5, r"tokens\.0\.json is no recorded sample: .* got RecursionError: maximum"),
+        (" " * 67_108_865, r"is no recorded sample: .* got ValueError: more than 67,108,864 bytes"),
     ],
 )
 def test_a_sample_that_is_none(folder, content, message):
@@ -306,6 +315,21 @@ def test_no_such_interpreter(tmp_path):
         verification.verify("exports/1", python=str(tmp_path / "python"))
 
 
+def test_an_answer_that_never_comes(interpreter, monkeypatch):
+    monkeypatch.setattr(verification, "_LONGEST_S", 1)
+    with pytest.raises(ValueError, match="^exports/1 did not answer its samples within 1 seconds"):
+        verification.verify("exports/1", python=interpreter("import time; time.sleep(30)"))
+
+
+def test_what_an_export_says_obeys_no_terminal(interpreter):
+    row = {**ROW, "name": "a\x1b[2J", "problems": ["\x9b" * 10**5]}
+    found = verification.verify(
+        "exports/1", python=interpreter(f"print(json.dumps({REPORT | {'signatures': [row]}}))")
+    )
+    assert found.signatures[0].name == "a\\x1b[2J" and len(found.signatures[0].problems[0]) <= 500
+    assert "\x9b" not in found.problems[0]
+
+
 @pytest.mark.parametrize("name", ["bert_tf", "keras"])
 def test_a_library_that_loading_loads_is_reported(sound, monkeypatch, name):
     def load_more(directory, tolerance):
@@ -315,3 +339,98 @@ def test_a_library_that_loading_loads_is_reported(sound, monkeypatch, name):
     assert replay.report(str(sound), 1.0)["foreign"] == []
     monkeypatch.setattr(replay, "replay", load_more)
     assert replay.report(str(sound), 1.0)["foreign"] == [name]
+
+
+# === Hashes ===
+
+
+@pytest.fixture
+def hashed(folder):
+    """A copy with its hashes."""
+    hashes.write_hashes(str(folder))
+    return folder
+
+
+def test_every_bit_of_every_file_counts(hashed):
+    assert hashes.check_hashes(str(hashed))
+    files = [path for path in hashed.rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"saved_model.pb", "variables.index", "sha256.json"}
+    for path in files:
+        whole = path.read_bytes()
+        places = {0, len(whole) // 2, len(whole) - 1, *range(7, len(whole), 1 + len(whole) // 40)}
+        for place in sorted(places) if whole else ():
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << place % 8
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError) as caught:
+                hashes.check_hashes(str(hashed))
+            assert str(hashed) in str(caught.value)
+        path.write_bytes(whole)
+    assert hashes.check_hashes(str(hashed))
+
+
+def test_damage_is_found_before_anything_is_run(hashed, interpreter):
+    path = hashed / "saved_model.pb"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        verification.verify(str(hashed), python=interpreter("sys.exit('was run')"))
+    assert str(caught.value) == (
+        f"{path} is not what was exported: its SHA-256 differs; fetch it again, or export anew. If "
+        f"the change is yours, delete {hashed}/assets.extra/sha256.json, and nothing is compared."
+    )
+    path.write_bytes(content[:-1])
+    with pytest.raises(
+        ValueError, match=r"pb has [\d,]+ bytes, and [\d,]+ were exported: fetch it"
+    ):
+        hashes.check_hashes(str(hashed))
+    path.unlink()
+    with pytest.raises(
+        ValueError, match=r"/1 has no saved_model\.pb, which was exported: fetch it"
+    ):
+        hashes.check_hashes(str(hashed))
+    path.mkdir()
+    with pytest.raises(ValueError, match=r"saved_model\.pb is no file: expected what was exported"):
+        hashes.check_hashes(str(hashed))
+
+
+def test_an_export_without_hashes(folder, interpreter):
+    (folder / "saved_model.pb").unlink()
+    python = interpreter(f"print(json.dumps({REPORT | {'signatures': [ROW]}}))")
+    assert not verification.verify(str(folder), python=python).has_hashes
+    (folder / "saved_model.pb").write_bytes(b"")
+    hashes.write_hashes(str(folder))
+    (folder / "notes.txt").write_text("A file more is no damage.")
+    assert hashes.check_hashes(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"format_version": 2, "files": {}}, r"sha256\.json is damaged, or of another version"),
+        (
+            {"format_version": 1, "files": {}, "a": 1},
+            r"sha256\.json is damaged, or of another vers",
+        ),
+        ({"format_version": 1, "files": {}}, r"sha256\.json: expected hashes by file, got {}"),
+        (
+            {"format_version": 1, "files": {"saved_model.pb": 1}},
+            r"expected bytes and sha256 of sav",
+        ),
+        (
+            {"format_version": 1, "files": {"../a": {}, "saved_model.pb": {}}},
+            r"names the file '\.\.",
+        ),
+        (
+            {"format_version": 1, "files": {"/a": {}, "saved_model.pb": {}}},
+            r"names the file '/a': ",
+        ),
+        ([1], r"sha256\.json: expected a JSON object, got a list"),
+    ],
+)
+def test_hashes_that_are_none(folder, values, sentence):
+    path = folder / "assets.extra" / "sha256.json"
+    path.write_text(json.dumps(values, indent=2) + "\n")
+    with pytest.raises(ValueError, match=sentence):
+        hashes.check_hashes(str(folder))
