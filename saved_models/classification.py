@@ -5,7 +5,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD
 
-from .rows import text_rows
+from .rows import on_rows, text_rows
 from .served import Outputs, Served
 
 _HALF = 0.5
@@ -31,7 +31,7 @@ def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None
     """
     rows, truncated = text_rows(served, *_given(text, text_pair))
     # (B, C)
-    logits = served.call(rows)
+    logits = on_rows(rows, served.call)
     names = tf.constant(label_names(served))
     outputs = _classes(served, logits, names) if served.model.multi_label else _class(logits, names)
     return {
@@ -54,7 +54,7 @@ def regress(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None)
         ``truncated`` (B,) bool.
     """
     rows, truncated = text_rows(served, *_given(text, text_pair))
-    return {"value": tf.cast(served.call(rows), tf.float32), "truncated": truncated}
+    return {"value": tf.cast(on_rows(rows, served.call), tf.float32), "truncated": truncated}
 
 
 def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Outputs:
@@ -69,10 +69,14 @@ def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Output
         ``probability`` (B,) float32, that it follows; ``truncated`` (B,) bool.
     """
     rows, truncated = text_rows(served, first, second)
-    # The head reads the pooled output alone; the masked-LM head gets the least there is to do.
-    positions = tf.zeros([tf.shape(first)[0], 1], tf.int32)
-    outputs = served.call({**rows, features.MASKED_LM_POSITIONS: positions})
-    logits = tf.cast(outputs[features.NEXT_SENTENCE_LOGITS], tf.float32)
+
+    def head(inputs: Outputs) -> tf.Tensor:
+        # This head reads the pooled output alone; the masked-LM head gets nothing to do.
+        positions = tf.zeros([tf.shape(inputs[features.INPUT_MASK])[0], 0], tf.int32)
+        outputs = served.call({**inputs, features.MASKED_LM_POSITIONS: positions})
+        return outputs[features.NEXT_SENTENCE_LOGITS]
+
+    logits = tf.cast(on_rows(rows, head), tf.float32)
     return {"probability": tf.nn.softmax(logits)[:, 0], "truncated": truncated}
 
 

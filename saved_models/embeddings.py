@@ -5,7 +5,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.modeling.pooling import normalize, pool
 
-from .rows import text_rows
+from .rows import on_rows, text_rows
 from .served import Outputs, Served
 
 
@@ -35,11 +35,15 @@ def embed(served: Served, text: tf.Tensor) -> Outputs:
     """
     check_layers(served)
     rows, truncated = text_rows(served, text)
-    outputs = served.encode(rows)
-    mask = rows[features.INPUT_MASK]
+    return {**on_rows(rows, lambda inputs: _vectors(served, inputs)), "truncated": truncated}
+
+
+def _vectors(served: Served, inputs: Outputs) -> Outputs:
+    """The vectors of some packed rows."""
+    outputs = served.encode(inputs)
 
     def pooled(states: tf.Tensor, pooling: str) -> tf.Tensor:
-        vectors = pool(tf.cast(states, tf.float32), mask, pooling)
+        vectors = pool(tf.cast(states, tf.float32), inputs[features.INPUT_MASK], pooling)
         return normalize(vectors) if served.options.normalize else vectors
 
     last = outputs[features.SEQUENCE_OUTPUT]
@@ -52,7 +56,7 @@ def embed(served: Served, text: tf.Tensor) -> Outputs:
             answers[f"layer_{pooling}_outputs"] = tf.stack(
                 [pooled(blocks[layer], pooling) for layer in served.options.layers], 1
             )
-    return {**answers, "truncated": truncated}
+    return answers
 
 
 def check_layers(served: Served) -> None:

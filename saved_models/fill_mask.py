@@ -3,10 +3,14 @@
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.pipelines.blocks import in_blocks
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
-from .rows import segment_rows
+from .rows import on_rows, segment_rows
 from .served import Outputs, Served
+
+# Logits that are computed at once: 32 MB.
+_LOGITS_AT_ONCE = 1 << 23
 
 
 def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
@@ -44,24 +48,14 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
 
     rows, truncated = segment_rows(served, [ids])
     # Only a literal mask has this id: tokenising text never gives it.
-    mask_places = tf.where(rows[features.INPUT_WORD_IDS] == tokenizer.mask_id)
-    positions = tf.RaggedTensor.from_value_rowids(
-        tf.cast(mask_places[:, 1], tf.int32), mask_places[:, 0], nrows=tf.size(text, tf.int64)
-    )
-    counts = tf.cast(positions.row_lengths(), tf.int32)
-    # (B, M)
-    positions = _widen(positions.to_tensor(), 1)
-    answered = tf.sequence_mask(counts, tf.shape(positions)[1])
-
-    outputs = served.call({**rows, features.MASKED_LM_POSITIONS: positions})
-    # (B, M, V); rows of the table beyond the vocabulary stand for no piece.
-    logits = outputs[features.MASKED_LM_LOGITS][:, :, : tokenizer.vocab_size]
-    scores, token_ids = tf.math.top_k(
-        tf.nn.softmax(tf.cast(logits, tf.float32)),
-        min(served.options.top_k, tokenizer.vocab_size),
-    )
+    is_mask = ids[:, : served.max_seq_length - 2] == tokenizer.mask_id
+    # (B,)
+    counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
+    most = tf.maximum(tf.reduce_max(counts), 1)
+    # (B, M, K)
+    scores, token_ids = on_rows(rows, lambda inputs: _guesses(served, inputs, most))
     tokens = tf.gather(tf.constant(tokenizer.vocab), token_ids)
-    answered = answered[:, :, None]
+    answered = tf.sequence_mask(counts, most)[:, :, None]
 
     best = tf.strings.regex_replace(tokens[:, :, 0], f"^{CONTINUATION_PREFIX}", "")
     part_rows = parts.value_rowids()
@@ -81,7 +75,26 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     }
 
 
-def _widen(values: tf.Tensor, width: int) -> tf.Tensor:
-    """Pads (B, M) by zeros to at least ``width`` columns."""
-    missing = tf.maximum(width - tf.shape(values)[1], 0)
-    return tf.pad(values, [[0, 0], [0, missing]])
+def _guesses(served: Served, inputs: Outputs, most: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Scores and ids of the best pieces for each mask of N packed rows, (N, M, K); 0 if padded."""
+    tokenizer = served.tokenizer
+    top_k = min(served.options.top_k, tokenizer.vocab_size)
+    places = tf.where(inputs[features.INPUT_WORD_IDS] == tokenizer.mask_id)
+    # Of all masks, (P, H)
+    states = tf.gather_nd(served.encode(inputs)[features.SEQUENCE_OUTPUT], places)
+    at_once = max(_LOGITS_AT_ONCE // tokenizer.vocab_size, 1)
+
+    def step(begin: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
+        end = begin + at_once
+        # Rows of the table beyond the vocabulary stand for no piece.
+        logits = served.guess(states[begin:end])[:, : tokenizer.vocab_size]
+        return end, tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
+
+    def dense(values: tf.Tensor) -> tf.Tensor:
+        ragged = tf.RaggedTensor.from_value_rowids(
+            values, places[:, 0], tf.shape(inputs[features.INPUT_MASK], tf.int64)[0], validate=False
+        )
+        return ragged.to_tensor(shape=tf.stack([-1, most, top_k]))
+
+    scores, ids = in_blocks(tf.shape(states)[0], step)
+    return dense(scores), dense(ids)

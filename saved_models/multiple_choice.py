@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from bert_tf.pipelines.packing import join_segments
 
-from .rows import check_equally_many, range_rows
+from .rows import check_equally_many, fitted_rows, on_rows
 from .served import Outputs, Served
 
 
@@ -39,14 +39,14 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
     ids, (contexts, choice_ranges) = join_segments(segments)
     # The rows of a context share its tokens.
     repeated = (tf.repeat(contexts[0], shape[1]), tf.repeat(contexts[1], shape[1]))
-    rows, truncated = range_rows(served, ids, [repeated, choice_ranges])
-    # (B * K, S) -> (B, K, S)
-    grouped = {
-        key: tf.reshape(value, tf.concat([shape, tf.shape(value)[1:]], 0))
-        for key, value in rows.items()
-    }
-    # (B, K)
-    logits = tf.cast(served.call(grouped), tf.float32)
+    rows, truncated = fitted_rows(served, ids, [repeated, choice_ranges])
+
+    def head(inputs: Outputs) -> tf.Tensor:
+        # Each choice by itself, (N, S) -> (N, 1, S): a logit does not depend on the others.
+        return served.call({key: value[:, None] for key, value in inputs.items()})[:, 0]
+
+    # (B * K,) -> (B, K)
+    logits = tf.reshape(tf.cast(on_rows(rows, head), tf.float32), shape)
     # A column more, which is the greatest only where there is no other.
     with_none = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
     best = tf.argmax(with_none, 1, output_type=tf.int32)

@@ -35,17 +35,17 @@ _NAMES = {
     "2.12": """
         Add AddN AddV2 All Any ArgMax AsString Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast
         BitwiseAnd BroadcastTo Cast ConcatV2 Const Cumsum DenseBincount DisableCopyOnRead DivNoNan
-        EnsureShape Equal Erf Exp ExpandDims Fill FloorDiv FloorMod GatherNd GatherV2 Greater
-        GreaterEqual Identity IdentityN If Less LessEqual LogicalAnd LogicalNot LogicalOr MatMul Max
-        Maximum Mean MergeV2Checkpoints Minimum Mul Neg NoOp NotEqual OnesLike Pack Pad PadV2
-        PartitionedCall Placeholder Prod RaggedGather RaggedRange RaggedTensorToTensor Range
-        ReadVariableOp RealDiv Relu Reshape RestoreV2 Rsqrt SaveV2 Select SelectV2 Shape
-        ShardedFilename Sigmoid Size Softmax Split Square Squeeze StatefulPartitionedCall
-        StatelessIf StatelessRandomGetKeyCounter StatelessRandomUniformIntV2 StaticRegexFullMatch
-        StaticRegexReplace StridedSlice StringJoin StringLength StringSplitV2 Sub Sum Tanh
-        TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecodeWithOffsets UnicodeEncode
-        UnicodeTranscode Unique Unpack UnsortedSegmentJoin UnsortedSegmentMin UnsortedSegmentSum
-        UpperBound VarHandleOp Where While ZerosLike
+        EmptyTensorList EnsureShape Equal Erf Exp ExpandDims Fill FloorDiv FloorMod GatherNd
+        GatherV2 Greater GreaterEqual Identity IdentityN If Less LessEqual LogicalAnd LogicalNot
+        LogicalOr MatMul Max Maximum Mean MergeV2Checkpoints Minimum Mul Neg NoOp NotEqual OnesLike
+        Pack Pad PadV2 PartitionedCall Placeholder Prod RaggedGather RaggedRange
+        RaggedTensorToTensor Range ReadVariableOp RealDiv Relu Reshape RestoreV2 Rsqrt SaveV2 Select
+        SelectV2 Shape ShardedFilename Sigmoid Size Softmax Split Square Squeeze
+        StatefulPartitionedCall StatelessIf StatelessRandomGetKeyCounter StatelessRandomUniformIntV2
+        StaticRegexFullMatch StaticRegexReplace StridedSlice StringJoin StringLength StringSplitV2
+        Sub Sum Tanh TensorListConcatV2 TensorListPushBack TensorScatterUpdate Tile TopKV2 Transpose
+        UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode Unique Unpack UnsortedSegmentJoin
+        UnsortedSegmentMin UnsortedSegmentSum UpperBound VarHandleOp Where While ZerosLike
         FastBertNormalize FastWordpieceTokenizeWithOffsets
     """,
 }

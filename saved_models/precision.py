@@ -55,6 +55,8 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     own, below = _readings(copied, encoder, options)
     encode = _trace(encoder, storage, below)
     call = encode if copied is encoder else _trace(copied, storage, own, {encoder: encode})
+    has_masked_lm = isinstance(copied, BertPretrainer) and copied.mlm
+    guess = _trace_masked_lm(copied, storage, own) if has_masked_lm else None
     return Served(
         model=copied,
         call=call,
@@ -63,6 +65,7 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
         max_seq_length=max_seq_length,
         options=options,
         resources=storage.resources(),
+        guess=guess,
     )
 
 
@@ -143,15 +146,36 @@ def _trace(
     }
 
     def run(inputs: Mapping[str, tf.Tensor]) -> Any:
-        scope = keras.StatelessScope()
-        # Not by the constructor, which would cast to the variable's own dtype.
-        scope.state_mapping.update({id(v): storage.read(v, dtype) for v, dtype in reading})
-        with scope, _called_in_place(traced or {}):
+        with _reading(storage, reading), _called_in_place(traced or {}):
             return model(inputs, training=False)
 
     function = tf.function(run, input_signature=[specification], autograph=False)
     function.get_concrete_function()
     return lambda inputs: function({key: inputs[key] for key in specification})
+
+
+def _trace_masked_lm(
+    model: BertPretrainer, storage: StoredWeights, reading: Reading
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """The masked-LM head by itself as one graph: states (P, H) to logits (P, V)."""
+
+    def run(states: tf.Tensor) -> tf.Tensor:
+        positions = tf.range(tf.shape(states)[0])
+        with _reading(storage, reading):
+            return model.masked_lm(states[None], positions[None], training=False)[0]
+
+    specification = tf.TensorSpec([None, model.config.hidden_size], model.compute_dtype)
+    function = tf.function(run, input_signature=[specification], autograph=False)
+    function.get_concrete_function()
+    return function
+
+
+def _reading(storage: StoredWeights, reading: Reading) -> keras.StatelessScope:
+    """A scope in which variables are read from the storage."""
+    scope = keras.StatelessScope()
+    # Not by the constructor, which would cast to the variable's own dtype.
+    scope.state_mapping.update({id(v): storage.read(v, dtype) for v, dtype in reading})
+    return scope
 
 
 @contextlib.contextmanager

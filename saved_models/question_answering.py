@@ -8,16 +8,14 @@ from bert_tf.pipelines.answers import Answers, BestColumns, answers_from_columns
 from bert_tf.pipelines.context_windows import (
     Windows,
     cut_windows,
-    pack_windows,
     row_lengths,
+    row_segments,
     tokenize_questions,
 )
 
-from .rows import check_equally_many
+from .rows import check_equally_many, on_rows, range_rows
 from .served import Outputs, Served
 
-# The model reads so many windows at once: a context of a megabyte has some thousand.
-_WINDOWS_AT_ONCE = 32
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
 
@@ -98,32 +96,19 @@ def question_length(served: Served) -> int:
 
 
 def _best_columns(served: Served, windows: Windows) -> BestColumns:
-    """Runs the model on some windows after the others, so that memory does not grow with them."""
-    rows, lengths = pack_windows(windows, served.tokenizer), row_lengths(windows)
-    n_best = served.options.n_best
+    """Runs the model on the windows."""
+    rows = range_rows(served, windows.tokens.ids, row_segments(windows), row_lengths(windows))
 
-    def is_left(begin: tf.Tensor, best: BestColumns) -> tf.Tensor:
-        return begin < tf.size(lengths)
-
-    def run(begin: tf.Tensor, best: BestColumns) -> tuple[tf.Tensor, BestColumns]:
-        part = slice(begin, begin + _WINDOWS_AT_ONCE)
-        outputs = served.call({key: value[part] for key, value in rows.items()})
-        found = best_columns(
-            outputs[features.START_LOGITS], outputs[features.END_LOGITS], lengths[part], n_best
+    def head(inputs: Outputs) -> BestColumns:
+        outputs = served.call(inputs)
+        return best_columns(
+            outputs[features.START_LOGITS],
+            outputs[features.END_LOGITS],
+            tf.reduce_sum(inputs[features.INPUT_MASK], 1),
+            served.options.n_best,
         )
-        joined = (tf.concat(pair, 0) for pair in zip(best, found, strict=True))
-        return begin + _WINDOWS_AT_ONCE, BestColumns(*joined)
 
-    none = best_columns(tf.zeros([0, 1]), tf.zeros([0, 1]), tf.zeros([0], tf.int32), n_best)
-    shapes = BestColumns(*(tf.TensorShape([None, *values.shape[1:]]) for values in none))
-    _, best = tf.while_loop(
-        is_left,
-        run,
-        (tf.constant(0), none),
-        shape_invariants=(tf.TensorShape([]), shapes),
-        parallel_iterations=1,
-    )
-    return best
+    return on_rows(rows, head)
 
 
 def _null_odds(found: Answers) -> tf.Tensor:

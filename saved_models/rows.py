@@ -10,17 +10,45 @@ Letters, here and in the heads: B batch, S sequence, H hidden, V vocabulary, C c
 answers or choices, R rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.pipelines.packing import Range, fit_segments, join_segments, pack
+from bert_tf.pipelines.blocks import in_blocks
+from bert_tf.pipelines.packing import (
+    Range,
+    fit_segments,
+    join_segments,
+    pack_from_table,
+    token_table,
+)
 
 from .served import Outputs, Served
 
+# The model reads so many tokens at once, padding included: 8 rows of 512, or 64 of 64. More make no
+# CPU quicker, and attention's memory grows with rows times the square of their length.
+_TOKENS_AT_ONCE = 4096
+# So much padding costs less than another call of the model.
+_FREE_PADDING = 256
 
-def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Outputs, tf.Tensor]:
-    """Tokenises and packs texts, or pairs of texts.
+
+class Rows(NamedTuple):
+    """Rows that are yet to be packed: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+
+    Attributes:
+        table: of all their tokens, from ``packing.token_table``.
+        segments: the ranges of A, and of B where there is one, (R,) int32 each.
+        lengths: (R,) int32, the tokens of each row, [CLS] and [SEP] among them.
+    """
+
+    table: tf.Tensor
+    segments: Sequence[Range]
+    lengths: tf.Tensor
+
+
+def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
+    """Tokenises texts, or pairs of texts.
 
     Args:
         served: the model.
@@ -38,8 +66,8 @@ def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Outputs, tf.Tensor]:
     return segment_rows(served, [served.tokenizer.tokenize(strings) for strings in texts])
 
 
-def segment_rows(served: Served, segments: Sequence[tf.RaggedTensor]) -> tuple[Outputs, tf.Tensor]:
-    """Packs one or two segments of ids.
+def segment_rows(served: Served, segments: Sequence[tf.RaggedTensor]) -> tuple[Rows, tf.Tensor]:
+    """Fits one or two segments of ids into rows.
 
     Args:
         served: the model.
@@ -47,15 +75,15 @@ def segment_rows(served: Served, segments: Sequence[tf.RaggedTensor]) -> tuple[O
             tokens of its longer segment first.
 
     Returns:
-        The encoder's inputs, each (B, S) int32, and ``truncated`` (B,) bool.
+        The rows, and ``truncated`` (B,) bool.
     """
-    return range_rows(served, *join_segments(segments))
+    return fitted_rows(served, *join_segments(segments))
 
 
-def range_rows(
+def fitted_rows(
     served: Served, ids: tf.Tensor, segments: Sequence[Range]
-) -> tuple[Outputs, tf.Tensor]:
-    """Packs rows whose segments may share their tokens.
+) -> tuple[Rows, tf.Tensor]:
+    """Fits segments that may share their tokens into rows.
 
     Args:
         served: the model.
@@ -64,20 +92,59 @@ def range_rows(
             int32 each.
 
     Returns:
-        The encoder's inputs, each (R, S) int32, and ``truncated`` (R,) bool.
+        The rows, and ``truncated`` (R,) bool.
     """
     fitted = fit_segments(segments, served.max_seq_length)
+    return range_rows(served, ids, fitted.ranges, fitted.lengths), fitted.truncated
+
+
+def range_rows(
+    served: Served, ids: tf.Tensor, segments: Sequence[Range], lengths: tf.Tensor
+) -> Rows:
+    """Rows whose segments fit; the arguments are those of ``Rows``, but for the tokens."""
     tokenizer = served.tokenizer
-    rows = pack(
-        ids,
-        fitted.ranges,
-        # An empty batch has no longest row; it gets the columns of an empty text.
-        tf.maximum(tf.reduce_max(fitted.lengths), 1 + len(segments)),
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-        pad_id=tokenizer.pad_id,
+    table = token_table(
+        ids, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id
     )
-    return rows, fitted.truncated
+    return Rows(table, segments, lengths)
+
+
+def on_rows(rows: Rows, head: Callable[[Outputs], Any]) -> Any:
+    """Packs rows and runs a head on them, in blocks of rows that are about as long as each other.
+
+    So a block's memory is bounded, and rows are not computed at the length of the longest of all:
+    at least half of a block is real tokens, but for a block of little padding.
+
+    Args:
+        rows: R of them.
+        head: takes the encoder's inputs of some rows, each (N, S) int32 with S the longest one's
+            length, and returns a nest of tensors (N, ...) whose other sizes do not depend on S.
+
+    Returns:
+        The nest of the head's outputs, (R, ...) in the rows' order.
+    """
+    size = tf.size(rows.lengths)
+    order = tf.argsort(rows.lengths, direction="DESCENDING")
+    lengths = tf.gather(rows.lengths, order)
+    # (R + 1,)
+    tokens_before = tf.concat([[0], tf.cumsum(lengths)], 0)
+
+    def step(begin: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        # An empty batch has no longest row; it gets the columns of an empty text.
+        width = tf.reduce_max(lengths[begin : begin + 1])
+        width = tf.maximum(width, 1 + len(rows.segments))
+        most = tf.minimum(tf.maximum(_TOKENS_AT_ONCE // width, 1), size - begin)
+        places = width * (1 + tf.range(most))
+        real = tokens_before[begin + 1 : begin + 1 + most] - tokens_before[begin]
+        fits = (2 * real >= places) | (places - real <= _FREE_PADDING)
+        end = begin + tf.math.count_nonzero(fits, dtype=tf.int32)
+        chosen = order[begin:end]
+        segments = [tuple(tf.gather(part, chosen) for part in segment) for segment in rows.segments]
+        return end, head(pack_from_table(rows.table, segments, width))
+
+    found = in_blocks(size, step)
+    back = tf.argsort(order)
+    return tf.nest.map_structure(lambda values: tf.gather(values, back), found)
 
 
 def check_equally_many(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -74,6 +74,8 @@ class Served:
         model: the copy that is exported, its ``labels``, ``thresholds`` and ``multi_label`` set.
         call: features to the model's outputs, at inference; traced once.
         encode: features to the encoder's outputs, at inference; traced once.
+        guess: states (P, H) to the logits of the masked-LM head, (P, V) float32; traced once. Of a
+            model without this head ``None``.
         tokenizer: the one that the model was trained with, its graph traced once.
         max_seq_length: the most tokens of a row.
         options: how it is served.
@@ -88,6 +90,7 @@ class Served:
     max_seq_length: int
     options: ExportOptions
     resources: tuple[Any, ...] = ()
+    guess: Callable[[tf.Tensor], tf.Tensor] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.pipelines.answers import span_texts
 
 from .classification import label_names
-from .rows import dense, segment_rows
+from .rows import Rows, dense, on_rows, segment_rows
 from .served import Outputs, Served
 
 _OUTSIDE = "O"
@@ -44,8 +44,7 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     names = label_names(served)
     ids, byte_starts, byte_ends = served.tokenizer.tokenize_with_offsets(text)
     rows, truncated = segment_rows(served, [ids])
-    # (B, S, C)
-    logits = served.call(rows)
+    labels, probabilities = _likeliest(served, rows)
 
     # === Words: (W,) vectors of those that were not cut off ===
     is_first = ~tf.gather(tf.constant(served.tokenizer.continuation), ids.values)
@@ -56,7 +55,8 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     kept = place < served.max_seq_length - 2
     first, last, place = (tf.boolean_mask(values, kept) for values in (first, last, place))
     row = tf.gather(ids.value_rowids(), first)
-    label, probability = _likeliest(tf.gather_nd(logits, tf.stack([row, place + 1], 1)))
+    columns = tf.stack([row, place + 1], 1)
+    label, probability = tf.gather_nd(labels, columns), tf.gather_nd(probabilities, columns)
 
     # === Entities: (E,) vectors of those of all texts ===
     found = _join_words(label, row, _read_labels(names))
@@ -117,25 +117,33 @@ def tag_words(served: Served, words: tf.Tensor) -> Outputs:
     lengths = tf.reshape(pieces.row_lengths(), shape)
     ids = tf.RaggedTensor.from_row_lengths(pieces.values, tf.reduce_sum(lengths, 1))
     rows, truncated = segment_rows(served, [ids])
-    # (B, S, C)
-    logits = served.call(rows)
+    labels, probabilities = _likeliest(served, rows)
 
     first = tf.cumsum(lengths, axis=1, exclusive=True)
     tagged = is_word & (first < served.max_seq_length - 2)
     columns = tf.where(tagged, first + 1, 0)
-    label, probability = _likeliest(tf.gather(logits, columns, batch_dims=1))
+    label = tf.gather(labels, columns, batch_dims=1)
     return {
         "tags": tf.where(tagged, tf.gather(tf.constant(label_names(served)), label), ""),
-        "scores": tf.where(tagged, probability, 0.0),
+        "scores": tf.where(tagged, tf.gather(probabilities, columns, batch_dims=1), 0.0),
         "counts": tf.math.count_nonzero(tagged, 1, dtype=tf.int32),
         "truncated": truncated,
     }
 
 
-def _likeliest(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """(..., C) -> the most probable label's id and its probability, (...)."""
-    probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
-    return tf.argmax(probabilities, -1), tf.reduce_max(probabilities, -1)
+def _likeliest(served: Served, rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
+    """The most probable label of each token of R rows and its probability, (R, S); 0 if padded."""
+    # As wide as the longest; of no rows the maximum is the least integer.
+    width = tf.maximum(tf.reduce_max(rows.lengths), 2)
+
+    def head(inputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
+        # (N, S, C)
+        probabilities = tf.nn.softmax(tf.cast(served.call(inputs), tf.float32))
+        missing = width - tf.shape(probabilities)[1]
+        best = tf.argmax(probabilities, -1), tf.reduce_max(probabilities, -1)
+        return tuple(tf.pad(values, [[0, 0], [0, missing]]) for values in best)
+
+    return on_rows(rows, head)
 
 
 class _Labels(NamedTuple):

@@ -46,6 +46,11 @@ def traced_tokenizer():
 def serve(model, max_seq_length=16, *, call=None, **options):
     """A served model, or what stands in for its outputs."""
     encoder = model if isinstance(model, BertEncoder) else model.encoder
+
+    def guess(states):
+        positions = tf.range(tf.shape(states)[0])
+        return model.masked_lm(states[None], positions[None], training=False)[0]
+
     return Served(
         model=model,
         call=call or (lambda inputs: model(inputs, training=False)),
@@ -53,6 +58,7 @@ def serve(model, max_seq_length=16, *, call=None, **options):
         tokenizer=traced_tokenizer(),
         max_seq_length=max_seq_length,
         options=ExportOptions(**options),
+        guess=guess if getattr(model, "mlm", False) else None,
     )
 
 

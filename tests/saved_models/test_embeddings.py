@@ -99,6 +99,7 @@ def test_rows_do_not_depend_on_their_batch(encoder):
         assert_same(
             ask(embed, served, text=texts[:size]),
             {key: value[:size] for key, value in together.items()},
+            atol=1e-5,  # a matrix product rounds by where in the matrix a row is
         )
 
 

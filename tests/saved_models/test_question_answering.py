@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.modeling.span_predictor import BertSpanPredictor
 from bert_tf.pipelines.question_answering import question_examples
-from bert_tf.saved_models import question_answering
+from bert_tf.saved_models import rows
 from bert_tf.saved_models.question_answering import answer, question_length
 from bert_tf.tasks.squad_predictions import squad_predictions
 
@@ -142,11 +142,11 @@ def test_memory_does_not_grow_with_the_windows(predictor, monkeypatch):
     expected = answer(serve(predictor, 12, **OPTIONS), *inputs)
     sizes = []
 
-    def call(rows):
-        sizes.append(rows["input_word_ids"].shape[0])
-        return predictor(rows, training=False)
+    def call(inputs):
+        sizes.append(inputs["input_word_ids"].shape[0])
+        return predictor(inputs, training=False)
 
-    monkeypatch.setattr(question_answering, "_WINDOWS_AT_ONCE", 4)
+    monkeypatch.setattr(rows, "_TOKENS_AT_ONCE", 4 * 12)
     assert_same(answer(serve(predictor, 12, call=call, **OPTIONS), *inputs), expected, atol=1e-5)
     assert len(sizes) > 5 and max(sizes) == 4
 

@@ -4,7 +4,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.saved_models.rows import check_equally_many, dense, segment_rows, text_rows
+from bert_tf.saved_models import rows as rows_module
+from bert_tf.saved_models.rows import check_equally_many, dense, on_rows, segment_rows, text_rows
 
 from .conftest import VOCAB, make, serve
 
@@ -17,9 +18,24 @@ def encoder():
     return make(BertEncoder)
 
 
+def packed(rows, width):
+    """All rows as the heads get them, in their order, and the sizes of the blocks."""
+    sizes = []
+
+    def head(inputs):
+        sizes.append(tuple(inputs["input_mask"].shape))
+        return {
+            key: tf.pad(value, [[0, 0], [0, width - sizes[-1][1]]]) for key, value in inputs.items()
+        }
+
+    return on_rows(rows, head), sizes
+
+
 def test_rows_of_one_segment(encoder):
     ids = tf.ragged.constant([[CAT, SAT], [], [THE, CAT, SAT, ON, THE, MAT]], dtype=tf.int32)
     rows, truncated = segment_rows(serve(encoder, 7), [ids])
+    rows, sizes = packed(rows, 7)
+    assert sizes == [(3, 7)]
     assert rows["input_word_ids"].numpy().tolist() == [
         [CLS, CAT, SAT, SEP, PAD, PAD, PAD],
         [CLS, SEP, PAD, PAD, PAD, PAD, PAD],
@@ -29,13 +45,14 @@ def test_rows_of_one_segment(encoder):
     assert not rows["input_type_ids"].numpy().any()
     assert truncated.numpy().tolist() == [False, False, True]
     # As wide as the longest needs, and no wider.
-    assert segment_rows(serve(encoder, 24), [ids])[0]["input_mask"].shape == (3, 8)
+    assert packed(segment_rows(serve(encoder, 24), [ids])[0], 24)[1] == [(3, 8)]
 
 
 def test_rows_of_pairs_lose_the_longer_ones_end(encoder):
     first = ["The cat sat", "a", ""]
     second = ["on the mat.!", "dog", b"\xff\xc3"]
     rows, truncated = text_rows(serve(encoder, 9), tf.constant(first), tf.constant(second))
+    rows, _ = packed(rows, 9)
     assert rows["input_word_ids"].numpy().tolist() == [
         [CLS, THE, CAT, SAT, SEP, ON, THE, MAT, SEP],
         [CLS, A, SEP, DOG, SEP, PAD, PAD, PAD, PAD],
@@ -52,9 +69,28 @@ def test_rows_of_pairs_lose_the_longer_ones_end(encoder):
 def test_no_rows(encoder):
     nothing = tf.zeros([0], tf.string)
     rows, truncated = text_rows(serve(encoder), nothing)
-    assert {value.shape for value in rows.values()} == {(0, 2)} and truncated.shape == (0,)
+    assert packed(rows, 2)[1] == [(0, 2)] and truncated.shape == (0,)
     rows, _ = text_rows(serve(encoder), nothing, nothing)
-    assert {value.shape for value in rows.values()} == {(0, 3)}
+    rows, sizes = packed(rows, 3)
+    assert sizes == [(0, 3)] and {value.shape for value in rows.values()} == {(0, 3)}
+
+
+def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
+    monkeypatch.setattr(rows_module, "_TOKENS_AT_ONCE", 30)
+    monkeypatch.setattr(rows_module, "_FREE_PADDING", 6)
+    lengths = [2, 8, 0, 1, 8, 3, 1, 2, 8, 2, 7]
+    ids = tf.RaggedTensor.from_row_lengths(tf.range(5, 5 + sum(lengths)) % 10 + 5, lengths)
+    rows, _ = segment_rows(serve(encoder, 12), [ids])
+    rows, sizes = packed(rows, 12)
+    # Three rows of ten tokens are as many as there may be; the one of nine would be padded too
+    # much with more than two others.
+    assert sizes == [(3, 10), (3, 9), (5, 4)]
+    for number, row in enumerate(ids.to_list()):
+        expected = [CLS, *row, SEP]
+        assert rows["input_word_ids"][number].numpy().tolist() == expected + [PAD] * (
+            12 - len(expected)
+        )
+        assert rows["input_mask"][number].numpy().sum() == len(expected)
 
 
 def test_columns_of_different_lengths_are_refused_when_it_runs(encoder):

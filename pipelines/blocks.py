@@ -1,0 +1,68 @@
+"""Work along a long axis in blocks, one after the other, so that memory is that of one block."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+# From where a block begins to where the next one does, and the block's outputs: a nest of tensors
+# whose first dimension is any number of rows.
+Step = Callable[[tf.Tensor], tuple[tf.Tensor, Any]]
+
+
+def in_blocks(size: tf.Tensor, step: Step) -> Any:
+    """Runs a step on each block of an axis, and lays the blocks' outputs one behind the other.
+
+    Works eagerly and in a graph, in time that is linear in the number of blocks.
+
+    Args:
+        size: the axis' length, a scalar int32. For an axis of length 0 there is one block, so that
+            the outputs have their shapes.
+        step: what is done at each block's begin, a scalar int32.
+
+    Returns:
+        The nest of the step's outputs, whole.
+
+    >>> in_blocks(tf.constant(5), lambda begin: (begin + 2, tf.range(begin, begin + 2))).numpy()
+    array([0, 1, 2, 3, 4, 5], dtype=int32)
+    """
+    if tf.executing_eagerly():
+        begin, blocks = tf.constant(0), []
+        while not blocks or begin < size:
+            begin, outputs = step(begin)
+            blocks.append(outputs)
+        return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks)
+
+    # Traced first: the lists need to know what they are lists of.
+    traced = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
+    outputs = traced.structured_outputs[1]
+    specs = tf.nest.flatten(outputs)
+    shapes = [[-1, *(size or -1 for size in spec.shape.as_list()[1:])] for spec in specs]
+
+    def run(begin: tf.Tensor, lists: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        end, outputs = traced(begin)
+        pairs = zip(lists, tf.nest.flatten(outputs), strict=True)
+        return tf.maximum(end, begin + 1), [
+            tf.raw_ops.TensorListPushBack(input_handle=handle, tensor=value)
+            for handle, value in pairs
+        ]
+
+    empty = [
+        tf.raw_ops.EmptyTensorList(
+            element_shape=shape, max_num_elements=-1, element_dtype=spec.dtype
+        )
+        for shape, spec in zip(shapes, specs, strict=True)
+    ]
+    _, lists = tf.while_loop(
+        lambda begin, lists: begin < tf.maximum(size, 1),
+        run,
+        (tf.constant(0), empty),
+        parallel_iterations=1,
+    )
+    whole = [
+        tf.raw_ops.TensorListConcatV2(
+            input_handle=handle, element_shape=shape, leading_dims=[], element_dtype=spec.dtype
+        )[0]
+        for handle, shape, spec in zip(lists, shapes, specs, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(outputs, whole)
