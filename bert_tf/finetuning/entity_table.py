@@ -3,22 +3,21 @@
 from collections.abc import Sequence
 
 from bert_tf.tasks.entities import entity_scores
-from bert_tf.tasks.examples import TaggedExample
 
 from .prediction_files import write_records
 
 
 def write_entity_scores(
-    path: str, items: Sequence[TaggedExample], predicted: Sequence[Sequence[str]]
+    path: str, true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> None:
     """Writes precision, recall, F1 and counts: a line for all entities, and one for each type.
 
     Args:
         path: a .tsv, which appears whole or not at all.
-        items: the sentences, tagged.
-        predicted: a tag for each of their words.
+        true: the tags of each sentence.
+        predicted: likewise.
     """
-    found = entity_scores([item.tags or () for item in items], predicted)
+    found = entity_scores(true, predicted)
     write_records(
         path,
         [

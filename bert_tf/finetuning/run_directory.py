@@ -7,6 +7,9 @@ import tensorflow as tf
 from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
+# The key in inputs.json of the rules by which data are read; runs from before it are by rules "1".
+RULES = "rules"
+
 
 class FineTuningDirectory(RunDirectory):
     """The paths of a fine-tuning's ``--model_dir``; ``bert_tf.load`` takes it.
@@ -46,6 +49,11 @@ class FineTuningDirectory(RunDirectory):
     def set_folder(self, set_name: str) -> str:
         """Where what belongs to a set is put."""
         return os.path.join(self.path, set_name)
+
+    def rules(self, newest: str) -> str:
+        """The rules by which data are read: the newest, or those that the run was started with."""
+        kept = self._kept(self.inputs) if self.has_progress() else {}
+        return kept.get(RULES, "1") if kept else newest
 
     def has_state(self) -> bool:
         """Whether the training has saved a state to go on from."""

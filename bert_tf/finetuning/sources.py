@@ -18,8 +18,7 @@ from .tagging import TaggingTask
 from .task import Task
 from .text_tasks import TextTask
 
-# Fewer classes than these are no cause to ask whether the column is the right one.
-_MANY_CLASSES = 20
+NEWEST_RULES = "2"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +40,13 @@ class Source:
     fingerprints: Mapping[str, str]
 
 
-def read_source(settings: FineTuningSettings) -> Source:
+def read_source(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> Source:
     """Reads and checks all data of a fine-tuning.
+
+    Args:
+        settings: of the run.
+        rules: those that the run was started with. By "1" entities are scored in IOB1 and IOB2
+            alone.
 
     Raises:
         ValueError: a file is missing, a row is bad (and bad rows are not to be skipped), or nothing
@@ -53,28 +57,17 @@ def read_source(settings: FineTuningSettings) -> Source:
     skipped = list(
         dict.fromkeys(sentence for examples in sets.all().values() for sentence in examples.skipped)
     )
-    notes = [*sets.notes, *_label_notes(settings, sets.train)]
+    notes = [*sets.notes, *sets.train.notes]
     if skipped:
         notes.append(f"Left out {len(skipped):,} bad rows; the first: {skipped[0]}")
     options = _options(settings, [sets.train, *sets.dev.values()])
     return Source(
-        task=_make_task(settings, sets, options),
+        task=_make_task(settings, sets, options, rules),
         options=options,
         notes=notes,
         skipped=skipped,
         fingerprints={name: _fingerprint(examples) for name, examples in sets.all().items()},
     )
-
-
-def _label_notes(settings: FineTuningSettings, train: Examples[Any]) -> list[str]:
-    """Says where labels look like names of the rows."""
-    count, classes = len(train.items), len(train.labels)
-    if settings.task != "classification" or 2 * classes <= count or classes < _MANY_CLASSES:
-        return []
-    return [
-        f"{settings.label_column} has {classes:,} classes in {count:,} examples: is it the column "
-        "to learn (--label_column)?"
-    ]
 
 
 def _fingerprint(examples: Examples[Any]) -> str:
@@ -98,8 +91,11 @@ def _options(settings: FineTuningSettings, labelled: Sequence[Examples[Any]]) ->
     return {}
 
 
-def _make_task(settings: FineTuningSettings, sets: Sets, options: Mapping[str, Any]) -> Task:
+def _make_task(
+    settings: FineTuningSettings, sets: Sets, options: Mapping[str, Any], rules: str
+) -> Task:
     data = (settings.glue or settings.task, sets.train, sets.dev, sets.test)
+    only_iob = rules == "1"
     match settings.kind:
         case "tagging" if settings.variants:
             return FeatureTaggingTask(
@@ -107,10 +103,11 @@ def _make_task(settings: FineTuningSettings, sets: Sets, options: Mapping[str, A
                 variant=settings.variants[0],
                 lstm_units=int(settings.lstm_units or 0),
                 folder=settings.model_dir,
+                only_iob=only_iob,
                 **options,
             )
         case "tagging":
-            return TaggingTask(*data, **options)
+            return TaggingTask(*data, only_iob=only_iob, **options)
         case "multiple_choice":
             return ChoiceTask(*data)
         case "squad":

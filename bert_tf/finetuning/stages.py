@@ -16,9 +16,9 @@ from .model import Start, build_model, model_spec, open_start
 from .reading import table_columns
 from .report import write_report
 from .results import data_lines
-from .run_directory import FineTuningDirectory
+from .run_directory import RULES, FineTuningDirectory
 from .settings import FineTuningSettings
-from .sources import Source, read_source
+from .sources import NEWEST_RULES, Source, read_source
 from .task import Evaluation, Inference, Task
 from .task_file import TaskFile, write_task_file
 from .training import Training
@@ -61,8 +61,9 @@ def prepare(settings: FineTuningSettings, directory: FineTuningDirectory) -> Mat
         ValueError: the data, the checkpoint or a flag does not fit, or not the model directory.
     """
     start = open_start(settings, directory)
-    source = read_source(settings)
-    directory.check_inputs(source.fingerprints)
+    rules = directory.rules(NEWEST_RULES)
+    source = read_source(settings, rules)
+    directory.check_inputs({**source.fingerprints, RULES: rules})
     for note in source.notes:
         print(note)
     if source.skipped:

@@ -1,8 +1,8 @@
 """Tagging as a task of fine-tuning: named entities, or any other tag for each word."""
 
+import collections
 import functools
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +17,7 @@ from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.classification_metrics import accuracy, confusion_matrix, macro_f1
-from bert_tf.tasks.entities import entity_scores, find_entities
+from bert_tf.tasks.entities import Entity, entity_scores, find_entities, find_odd_tags, is_tag
 from bert_tf.tasks.examples import Examples, TaggedExample
 
 from .data_sets import DataSets
@@ -26,17 +26,17 @@ from .inference import batch_outputs, log_softmax
 from .prediction_files import ConllWriter, Record, RecordWriter, columns_suffix
 from .task import Evaluation, Inference, Mistake, Task, is_constant, worst_first
 
-_ENTITY_TAG = re.compile("O|[BI]-.+")
 _NO_ENTITY = "(none)"
 
 
 class TaggingTask(Task):
     """Sentences of words with a tag each.
 
-    Where the labels are those of entities (O, B-TYPE, I-TYPE; IOB1 or IOB2), entities are scored:
-    ``f1``, ``precision`` and ``recall`` over all, ``f1_TYPE`` of each type, and ``accuracy``, the
-    share of words with the right tag. Of other tags, as parts of speech, it is ``accuracy`` and
-    ``macro_f1``, the mean F1 of the tags that are true or predicted somewhere.
+    Where the labels are those of entities (O, B-TYPE, I-TYPE; IOB1, IOB2, BIOES or BILOU), entities
+    are scored: ``f1``, ``precision`` and ``recall`` over all, ``f1_TYPE`` of each type, and
+    ``accuracy``, the share of words with the right tag. Odd tags among them, as misspelt ones,
+    count as O. Of other tags, as parts of speech, it is ``accuracy`` and ``macro_f1``, the mean
+    F1 of the tags that are true or predicted somewhere.
 
     Source: Devlin et al. 2019, section 5.3: no layer joins neighbouring tags, and each word is
     tagged at its first piece. The loss is the mean cross-entropy of a batch's words.
@@ -49,6 +49,7 @@ class TaggingTask(Task):
         document_context: whether a row is filled with its sentence's neighbours in the document.
         labels: the tags in the order of their ids; by default those of ``train``, or, without it,
             of the first set that has any.
+        only_iob: whether entities are scored only where every tag is one of IOB1's and IOB2's.
 
     Raises:
         ValueError: as ``DataSets``; there are no labels; or a sentence to train or evaluate on has
@@ -66,6 +67,7 @@ class TaggingTask(Task):
         *,
         document_context: bool = False,
         labels: Sequence[str] = (),
+        only_iob: bool = False,
     ) -> None:
         self.name = name
         self.dev_sets, self.test_sets = tuple(dev), tuple(test)
@@ -77,9 +79,16 @@ class TaggingTask(Task):
         self.model_arguments = {"num_classes": len(self.labels)}
         self._ids = {label: number for number, label in enumerate(self.labels)}
         self._data.check_labelled(self._find_fault)
-        self._has_entities = set(self.labels) != {"O"} and all(
-            _ENTITY_TAG.fullmatch(label) for label in self.labels
+        counts = collections.Counter(
+            tag for item in (train.items if train else ()) for tag in item.tags or ()
         )
+        entities = [label for label in self.labels if is_tag(label) and label != "O"]
+        self._odd_tags = {label for label in self.labels if not is_tag(label)}
+        if only_iob:
+            others_fit = not self._odd_tags and all(label[0] in "BI" for label in entities)
+        else:
+            others_fit = self._odd_tags <= set(find_odd_tags(counts))
+        self._has_entities = bool(entities) and others_fit
         self.headline = "f1" if self._has_entities else "accuracy"
         self._document_context = document_context
         self._tokenized = functools.cache(self._tokenize)
@@ -131,7 +140,10 @@ class TaggingTask(Task):
         confusion = confusion_matrix(true, predicted, len(self.labels))
         scores = {"accuracy": accuracy(true, predicted)}
         if self._has_entities:
-            entities = entity_scores([item.tags or () for item in items], tags)
+            entities = entity_scores(
+                [self._as_entities(item.tags or ()) for item in items],
+                [self._as_entities(found) for found in tags],
+            )
             scores = {
                 "f1": entities.overall.f1,
                 "precision": entities.overall.precision,
@@ -142,7 +154,9 @@ class TaggingTask(Task):
         else:
             scores["macro_f1"] = macro_f1(true, predicted)
         read, show = (
-            (find_entities, _show_entities) if self._has_entities else (tuple, _show_differences)
+            (self._entities, self._show_entities)
+            if self._has_entities
+            else (list, _show_differences)
         )
         wrong = [
             read(item.tags or ()) != read(found) for item, found in zip(items, tags, strict=True)
@@ -194,7 +208,8 @@ class TaggingTask(Task):
         if not (self._has_entities and is_labelled):
             return [columns]
         table = os.path.join(folder, f"{set_name}_entities.tsv")
-        write_entity_scores(table, items, [record["tags"] for record in records])
+        true = [self._as_entities(item.tags or ()) for item in items]
+        write_entity_scores(table, true, [self._as_entities(record["tags"]) for record in records])
         return [columns, table]
 
     def _find_fault(self, item: TaggedExample) -> str | None:
@@ -204,6 +219,24 @@ class TaggingTask(Task):
         if unknown is None:
             return None
         return f"the sentence {item.id}: expected tags {', '.join(self.labels)}, got {unknown!r}"
+
+    def _as_entities(self, tags: Sequence[str]) -> list[str]:
+        """The tags with O in place of those that are none of entities."""
+        return ["O" if tag in self._odd_tags else tag for tag in tags]
+
+    def _entities(self, tags: Sequence[str]) -> list[Entity]:
+        return find_entities(self._as_entities(tags))
+
+    def _show_entities(self, item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
+        """The true and the predicted entities."""
+        expected, found = (
+            "; ".join(
+                f"{kind}: {' '.join(item.words[start:end])}"
+                for kind, start, end in self._entities(column)
+            )
+            for column in (item.tags or (), tags)
+        )
+        return expected or _NO_ENTITY, found or _NO_ENTITY
 
     def _tag_ids(self, item: TaggedExample) -> list[int]:
         return [self._ids[tag] for tag in item.tags or ()]
@@ -257,18 +290,6 @@ class TaggingTask(Task):
             if true is not None:
                 losses[words] = -log_softmax(logits[tagged])[np.arange(len(words)), true[words]]
         return predicted, losses
-
-
-def _show_entities(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
-    """The true and the predicted entities."""
-    expected, found = (
-        "; ".join(
-            f"{kind}: {' '.join(item.words[start:end])}"
-            for kind, start, end in find_entities(column)
-        )
-        for column in (item.tags or (), tags)
-    )
-    return expected or _NO_ENTITY, found or _NO_ENTITY
 
 
 def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:

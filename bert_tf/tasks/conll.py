@@ -10,13 +10,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from .entities import Scheme, check_tags, convert_tags
+from .entities import SCHEMES, Scheme, convert_tags, find_fault, prefixes
 from .examples import BadRowError, BadRows, Examples, TaggedExample
 from .fields import shown
 from .text_lines import read_lines
 
 _DOCUMENT_START = "-DOCSTART-"
-_SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1")
 # Columns are parted by blanks and tabs alone: a word may be, or hold, other white space.
 _GAP = re.compile("[ \t]+")
 
@@ -30,17 +29,13 @@ class _Sentence(NamedTuple):
     def tags(self) -> list[str]:
         return [row[-1] for row in self.rows]
 
-    def fault(self, scheme: Scheme, num_words: int | None = None) -> ValueError | None:
-        """What ``check_tags`` says of the tags, or of the first of them."""
-        tags = self.tags()[:num_words]
+    def fault(self, scheme: Scheme) -> tuple[int, str] | None:
+        """The index of the first tag that cannot stand where it does, and why."""
+        tags = self.tags()
         kind = tags[0].removeprefix("I-")
         if scheme == "IOB2" and kind != tags[0] and self.tag_before[1:] == f"-{kind}":
             tags[0] = f"B-{kind}"
-        try:
-            check_tags(tags, scheme)
-        except ValueError as error:
-            return error
-        return None
+        return find_fault(tags, scheme)
 
 
 def read_conll(
@@ -58,8 +53,11 @@ def read_conll(
     Args:
         path: plain, gzip, or ``ARCHIVE.zip/MEMBER``, on any TensorFlow file system.
         encoding: the file's; see ``text_lines.read_lines``.
-        scheme: "IOB1" or "IOB2"; None for the one in which fewer sentences are invalid.
-        convert_to: the scheme to give the tags in; None for the file's.
+        scheme: "IOB1", "IOB2", "BIOES" or "BILOU"; None for the one in which fewest sentences are
+            invalid.
+        convert_to: the scheme to give the tags in; None for the file's. Tags of BIOES and BILOU
+            stay as they are, unless ``labels`` are of that scheme, where it does not say where an
+            entity ends.
         labels: the tags there may be, as a train file's ``labels``; None for those that are there.
         labelled: whether the last column is a tag; without, the first column alone is looked at,
             and ``scheme``, ``convert_to`` and ``labels`` mean nothing.
@@ -68,17 +66,17 @@ def read_conll(
     Returns:
         The sentences; ids count them from 0, documents are counted from 0 by the lines that begin
         one (all of a file without such lines is one document). ``labels`` is "O" and, for each type
-        of entity in its alphabetical place, B- and I-, whether or not both occur.
+        of entity in its alphabetical place, the scheme's prefixes, whether or not all occur.
 
     Raises:
         ValueError: an argument is none of these; the file has no sentence; a line has more or fewer
-            columns than the first; a tag is not O, B-TYPE or I-TYPE, cannot stand where it does, or
-            is not one of ``labels``.
+            columns than the first; a tag is none of entities, cannot stand where it does, or is not
+            one of ``labels``.
     """
     path = str(path)
     for name, value in (("scheme", scheme), ("convert_to", convert_to)):
-        if value is not None and value not in _SCHEMES:
-            raise ValueError(f"{name} is {value!r}: expected {', '.join(_SCHEMES)} or None.")
+        if value is not None and value not in SCHEMES:
+            raise ValueError(f"{name} is {value!r}: expected {', '.join(SCHEMES)} or None.")
     bad = BadRows.of(path, skip_bad_rows)
     sentences = list(_sentences(path, encoding))
     width = len(sentences[0].rows[0]) if sentences else 0
@@ -86,7 +84,10 @@ def read_conll(
         raise ValueError(
             f"{path}, line {sentences[0].first_line}: expected a word and its tag, got one column."
         )
-    file_scheme = (scheme or _likelier_scheme(sentences)) if labelled else None
+    file_scheme = (scheme or _likeliest_scheme(sentences)) if labelled else None
+    known = labels or prefixes(file_scheme or "IOB2")
+    if convert_to is not None and {name[0] for name in known} - {"O", *prefixes(convert_to)}:
+        convert_to = None
 
     def make_example(row: tuple[int, _Sentence]) -> TaggedExample:
         number, sentence = row
@@ -101,7 +102,9 @@ def read_conll(
 
     places = (sentence.first_line for sentence in sentences)
     items = bad.collect(zip(places, enumerate(sentences), strict=True), make_example)
-    found = labels or _entity_labels(tag for item in items for tag in item.tags or ())
+    found = labels or _entity_labels(
+        (tag for item in items for tag in item.tags or ()), convert_to or file_scheme or "IOB2"
+    )
     return Examples(items, tuple(found) if labelled else (), bad.skipped)
 
 
@@ -156,13 +159,13 @@ def _check_widths(sentence: _Sentence, width: int) -> None:
             )
 
 
-def _likelier_scheme(sentences: Sequence[_Sentence]) -> Scheme:
-    """The scheme in which fewer sentences are invalid: IOB2 where both have as many."""
+def _likeliest_scheme(sentences: Sequence[_Sentence]) -> Scheme:
+    """The scheme in which fewest sentences are invalid: the first of those that have as many."""
     faults = {
         scheme: sum(sentence.fault(scheme) is not None for sentence in sentences)
-        for scheme in _SCHEMES
+        for scheme in SCHEMES
     }
-    return min(_SCHEMES, key=lambda scheme: faults[scheme])
+    return min(SCHEMES, key=lambda scheme: faults[scheme])
 
 
 def _tags(
@@ -173,10 +176,7 @@ def _tags(
 ) -> tuple[str, ...]:
     fault = sentence.fault(scheme)
     if fault is not None:
-        good = 0
-        while sentence.fault(scheme, good + 1) is None:
-            good += 1
-        raise BadRowError(str(fault).rstrip("."), sentence.first_line + good)
+        raise BadRowError(fault[1].rstrip("."), sentence.first_line + fault[0])
     tags = sentence.tags()
     if convert_to is not None:
         tags = convert_tags(tags, convert_to)
@@ -186,6 +186,6 @@ def _tags(
     return tuple(tags)
 
 
-def _entity_labels(tags: Iterable[str]) -> tuple[str, ...]:
+def _entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
     types = sorted({tag[2:] for tag in tags if tag != "O"})
-    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in ("B", "I")))
+    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in prefixes(scheme)))

@@ -1,22 +1,32 @@
 """Entities in tag sequences: found, scored, and their tags checked and converted.
 
-A tag is ``O``, or ``B-`` or ``I-`` followed by a type. In *IOB2* an entity begins with B- and goes
-on with I-. In *IOB1* it begins with I-, and with B- only where it follows an entity of its own type
-without a gap.
+A tag is ``O``, or a prefix, ``-`` and a type. In *IOB2* an entity begins with B- and goes on with
+I-. In *IOB1* it begins with I-, and with B- only where it follows an entity of its own type without
+a gap. *BIOES* is IOB2 in which E- ends an entity, and S- is one of a single token; *BILOU* calls
+the two L- and U-.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-Scheme = Literal["IOB1", "IOB2"]
+Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
+SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
+# What ends an entity, and what is one alone, where a scheme marks that.
+_LAST: Mapping[Scheme, str] = {"BIOES": "E", "BILOU": "L"}
+_SINGLE: Mapping[Scheme, str] = {"BIOES": "S", "BILOU": "U"}
+_TAG = re.compile("O|[BIESLU]-.+", re.DOTALL)
+# What stands in place of a tag where it was misspelt: "o", "b-per", "B_PER".
+_MISSPELT = re.compile("O|[BIESLU][-_ ]?.*", re.DOTALL | re.IGNORECASE)
+_ENTITY_TAGS = "O, B-TYPE or I-TYPE"
 
 
 class Entity(NamedTuple):
     """A span of tokens.
 
     Attributes:
-        type: what its tags say behind B- and I-.
+        type: what its tags say behind their prefixes.
         start: its first token's index in the sequence.
         end: the index behind its last token.
     """
@@ -26,37 +36,78 @@ class Entity(NamedTuple):
     end: int
 
 
+def is_tag(tag: str) -> bool:
+    """Whether a tag is one of entities, of whatever scheme.
+
+    >>> is_tag("O"), is_tag("S-PER"), is_tag("B_PER")
+    (True, True, False)
+    """
+    return _TAG.fullmatch(tag) is not None
+
+
+def prefixes(scheme: Scheme) -> tuple[str, ...]:
+    """The prefixes that a scheme's tags may have."""
+    return ("B", "I", *([_LAST[scheme], _SINGLE[scheme]] if scheme in _LAST else []))
+
+
+def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
+    """The tags that are none of entities where most tags are, or all of them where most could be.
+
+    Args:
+        counts: how many words have each tag.
+
+    Returns:
+        The tags in the order of ``counts``: [] where every tag is one of entities, or the tags are
+        others, such as parts of speech.
+
+    >>> find_odd_tags({"O": 7, "B-PER": 2, "B_PER": 1}), find_odd_tags({"NOUN": 2, "VERB": 1})
+    (['B_PER'], [])
+    >>> find_odd_tags({"o": 7, "b-per": 2})
+    ['o', 'b-per']
+    """
+    odd = [tag for tag in counts if not is_tag(tag)]
+    num_entities = sum(tag != "O" and is_tag(tag) for tag in counts)
+    if num_entities and 2 * sum(counts[tag] for tag in odd) < sum(counts.values()):
+        return odd
+    could_be = all(_MISSPELT.fullmatch(tag) for tag in counts)
+    return odd if could_be and any(tag.upper() == "O" for tag in counts) else []
+
+
 def find_entities(tags: Sequence[str]) -> list[Entity]:
     """Finds the entities of one sequence, as CoNLL's conlleval and seqeval's default mode do.
 
-    The rule takes both schemes and any order of tags, valid or not: B- begins an entity; so does I-
-    unless the tag before is B- or I- of the same type.
+    The rule takes all schemes and any order of tags, valid or not: B-, S- and U- begin an entity;
+    so do I-, E- and L- unless the tag before is B- or I- of the same type.
 
     Raises:
         ValueError: a tag is none, with its index.
 
     >>> find_entities(["I-PER", "I-PER", "O", "B-LOC", "I-ORG"])
     [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4), ...]
+    >>> find_entities(["B-PER", "E-PER", "S-PER"])
+    [Entity(type='PER', start=0, end=2), Entity(type='PER', start=2, end=3)]
     """
     found: list[Entity] = []
     open_type, start = "", 0
     for index, tag in enumerate(tags):
         prefix, kind = _split(tag, index)
-        if open_type and (prefix != "I" or kind != open_type):
+        if open_type and (prefix not in "IEL" or kind != open_type):
             found.append(Entity(open_type, start, index))
             open_type = ""
         if prefix != "O" and not open_type:
             open_type, start = kind, index
+        if prefix in "ESLU":
+            found.append(Entity(open_type, start, index + 1))
+            open_type = ""
     if open_type:
         found.append(Entity(open_type, start, len(tags)))
     return found
 
 
 def _split(tag: str, index: int) -> tuple[str, str]:
-    prefix, dash, kind = tag.partition("-")
-    if tag != "O" and not (prefix in ("B", "I") and dash and kind):
-        raise ValueError(f"Tag {index} is {tag!r}: expected O, B-TYPE or I-TYPE.")
-    return prefix, kind
+    if not is_tag(tag):
+        raise ValueError(f"Tag {index} is {tag!r}: expected {_ENTITY_TAGS}.")
+    return tag[0], tag[2:]
 
 
 def check_tags(tags: Sequence[str], scheme: Scheme) -> None:
@@ -69,19 +120,44 @@ def check_tags(tags: Sequence[str], scheme: Scheme) -> None:
     Traceback (most recent call last):
     ValueError: Tag 1 is 'I-PER' behind 'O': in IOB2 an entity begins with B-PER.
     """
+    fault = find_fault(tags, scheme)
+    if fault is not None:
+        raise ValueError(fault[1])
+
+
+def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
+    """The index of the first tag that ``check_tags`` refuses, and its sentence."""
     before = "O"
+    allowed = ("O", *prefixes(scheme))
     for index, tag in enumerate(tags):
-        prefix, kind = _split(tag, index)
-        continues = before in (f"B-{kind}", f"I-{kind}")
+        if not is_tag(tag):
+            return index, f"Tag {index} is {tag!r}: expected {_ENTITY_TAGS}."
+        prefix, kind = tag[0], tag[2:]
         behind = f"Tag {index} is {tag!r} behind {before!r}" if index else f"Tag 0 is {tag!r}"
-        if scheme == "IOB2" and prefix == "I" and not continues:
-            raise ValueError(f"{behind}: in IOB2 an entity begins with B-{kind}.")
-        if scheme == "IOB1" and prefix == "B" and not continues:
-            raise ValueError(
-                f"{behind}: in IOB1 an entity begins with I-{kind}, but right behind another "
-                f"{kind}."
-            )
+        if prefix not in allowed:
+            return index, f"{behind}: in {scheme} there is no {prefix}-."
+        continues = before in (f"B-{kind}", f"I-{kind}")
+        if scheme == "IOB1":
+            if prefix == "B" and not continues:
+                return index, (
+                    f"{behind}: in IOB1 an entity begins with I-{kind}, but right behind another "
+                    f"{kind}."
+                )
+        elif prefix == "I" or prefix == _LAST.get(scheme):
+            if not continues:
+                return index, f"{behind}: in {scheme} an entity begins with B-{kind}."
+        elif scheme in _LAST and before[0] in "BI":
+            return index, f"{behind}: {_must_end(before, scheme)}."
         before = tag
+    if scheme in _LAST and before[0] in "BI":
+        last = len(tags) - 1
+        return last, f"Tag {last}, the last, is {before!r}: {_must_end(before, scheme)}."
+    return None
+
+
+def _must_end(tag: str, scheme: Scheme) -> str:
+    kind = tag[2:]
+    return f"in {scheme} an entity ends with {_LAST[scheme]}-{kind} or is {_SINGLE[scheme]}-{kind}"
 
 
 def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
@@ -92,12 +168,16 @@ def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
 
     >>> convert_tags(["I-PER", "I-PER", "B-PER", "O"], "IOB2")
     ['B-PER', 'I-PER', 'B-PER', 'O']
+    >>> convert_tags(["I-PER", "I-PER", "B-PER", "O"], "BIOES")
+    ['B-PER', 'E-PER', 'S-PER', 'O']
     """
     converted = ["O"] * len(tags)
     for kind, start, end in find_entities(tags):
         touches = start > 0 and converted[start - 1][2:] == kind
-        first = "B" if scheme == "IOB2" or touches else "I"
-        converted[start:end] = [f"{first}-{kind}"] + [f"I-{kind}"] * (end - start - 1)
+        written = ["I" if scheme == "IOB1" and not touches else "B", *"I" * (end - start - 1)]
+        if scheme in _LAST:
+            written[-1] = _LAST[scheme] if len(written) > 1 else _SINGLE[scheme]
+        converted[start:end] = [f"{prefix}-{kind}" for prefix in written]
     return converted
 
 
@@ -151,7 +231,7 @@ def entity_scores(
     """Scores predicted tags by the entities that they spell, as seqeval's default mode does.
 
     Args:
-        true: the tags of each sequence, in either scheme.
+        true: the tags of each sequence, in any scheme.
         predicted: likewise, of the same lengths; a token that the model did not see has ``O``.
 
     Raises:

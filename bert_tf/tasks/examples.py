@@ -103,11 +103,13 @@ class Examples(Generic[T]):
         items: the examples in the order of the file, at least one unless every row is answered.
         labels: the classes' names in the order of their ids; () where there are none.
         skipped: a sentence for each row that was left out: file, line, what was expected.
+        notes: sentences on what is read as it is, and may not be meant.
     """
 
     items: list[T]
     labels: tuple[str, ...]
     skipped: list[str]
+    notes: tuple[str, ...] = ()
 
 
 class BadRowError(ValueError):

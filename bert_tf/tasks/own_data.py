@@ -18,6 +18,7 @@ from .fields import (
     sorted_names,
     text,
 )
+from .label_notes import LabelPlaces, class_notes, tag_notes
 from .tables import Row, read_columns
 
 _Label = str | float | tuple[str, ...]
@@ -160,18 +161,26 @@ def _read_texts(
         raise ValueError(f"text_columns is {text_columns!r}: expected a list of one or two names.")
     bad = BadRows.of(str(path), skip_bad_rows)
 
+    places = LabelPlaces()
+
     def make_example(row: Row) -> TextExample:
         example = text_example(row, text_columns)
         if label_column is None:
             return example
-        return dataclasses.replace(example, label=read_label(row.values[-1]))
+        label = read_label(row.values[-1])
+        places.add(_names(label))
+        return dataclasses.replace(example, label=label)
 
     columns = [id_column, *text_columns, label_column]
-    rows = read_columns(str(path), columns, bad)
+    rows = places.follow(read_columns(str(path), columns, bad))
     items = bad.collect(rows, make_example)
+    notes: tuple[str, ...] = ()
     if labels is None:
-        labels = sorted_names(label for item in items for label in _names(item.label))
-    return Examples(items, tuple(labels), bad.skipped)
+        labels = sorted_names(places.counts)
+        if places.counts and label_column is not None:
+            several = not isinstance(items[0].label, str)
+            notes = class_notes(str(path), label_column, places, len(items), several=several)
+    return Examples(items, tuple(labels), bad.skipped, notes)
 
 
 def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
@@ -192,7 +201,7 @@ def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
     return TextExample(row_id(example_id, row.number), text_a, second[0] if second else None, None)
 
 
-def _names(label: _Label | None) -> tuple[str, ...]:
+def _names(label: _Label) -> tuple[str, ...]:
     if isinstance(label, str):
         return (label,)
     return label if isinstance(label, tuple) else ()
@@ -228,6 +237,7 @@ def read_tagging(
     bad = BadRows.of(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
     words_are, tags_are = f"column {words_column!r}", f"column {tags_column!r}"
+    places = LabelPlaces()
 
     def make_example(row: Row) -> TaggedExample:
         example_id, words, tags = row.values
@@ -241,15 +251,18 @@ def read_tagging(
                 raise BadRowError(
                     f"expected a tag for each of {len(found_words)} words, got {len(found_tags)}"
                 )
-        return TaggedExample(
+        example = TaggedExample(
             row_id(example_id, row.number), found_words, found_tags, document=row.number
         )
+        places.add(found_tags or ())
+        return example
 
     rows = read_columns(str(path), [id_column, words_column, tags_column], bad)
-    items = bad.collect(rows, make_example)
+    items = bad.collect(places.follow(rows), make_example)
+    notes = tag_notes(str(path), places) if labels is None else ()
     if labels is None:
-        labels = sorted_names(tag for item in items for tag in item.tags or ())
-    return Examples(items, tuple(labels), bad.skipped)
+        labels = sorted_names(places.counts)
+    return Examples(items, tuple(labels), bad.skipped, notes)
 
 
 def is_word(text: str) -> bool:

@@ -218,7 +218,8 @@ class RunDirectory:
         if changed and self.has_progress():
             raise ValueError(
                 f"What {' and '.join(changed)} read is not what the run in {self.path} was started "
-                "with: bring the files back to go on, or name another --model_dir."
+                "with (files have changed, or this version reads them otherwise): bring the files "
+                "back to go on, or name another --model_dir."
             )
         write_json(self.inputs, dict(fingerprints))
 

@@ -178,6 +178,35 @@ def test_other_tags_have_no_entities():
     assert (mistake.text, mistake.expected, mistake.predicted) == ("a0 a1 b0", "a0/NOUN", "a0/ADJ")
 
 
+def test_tags_that_say_where_an_entity_ends():
+    labels = ("O", "B-LOC", "E-LOC", "S-PER")
+    items = [TaggedExample("0", ("a0", "a1", "b0", "b1"), ("B-LOC", "E-LOC", "S-PER", "O"), 0)]
+    says = {"a0": "B-LOC", "a1": "E-LOC", "b0": "S-PER", "b1": "S-PER"}
+    sets = ("ner", examples_of(items, labels), {"dev": examples_of(items, labels)}, {})
+    task = TaggingTask(*sets)
+    assert task.headline == "f1"
+    found = task.evaluate(inference(says_tags(says, labels)), "dev")
+    assert found.scores["f1"] == pytest.approx(2 * 2 / (2 + 3))
+    assert TaggingTask(*sets, only_iob=True).headline == "accuracy"
+
+
+def test_a_misspelt_tag_leaves_entities_scored(tmp_path):
+    labels = ("B-LOC", "B_PER", "O", "o")
+    items = [
+        TaggedExample("0", ("a0", "a1", "b0"), ("B-LOC", "O", "o"), 0),
+        TaggedExample("1", ("a0", "b1", "a1"), ("B-LOC", "B_PER", "O"), 1),
+    ]
+    says = {"a0": "B-LOC", "a1": "o", "b0": "O", "b1": "B_PER"}
+    sets = ("ner", examples_of(items, labels), {"dev": examples_of(items, labels)}, {})
+    task = TaggingTask(*sets)
+    found = task.evaluate(inference(says_tags(says, labels)), "dev")
+    assert (found.scores["f1"], found.scores["f1_LOC"], found.mistakes) == (1.0, 1.0, [])
+    assert found.scores["accuracy"] == 0.5
+    _, table = task.write_predictions(inference(says_tags(says, labels)), "dev", str(tmp_path), {})
+    assert pathlib.Path(table).read_text().split("\n")[1] == "all\t1\t1\t1\t2\t2\t2"
+    assert TaggingTask(*sets, only_iob=True).headline == "accuracy"
+
+
 def test_names_a_collapse():
     examples = random_examples(9)
     task = TaggingTask("ner", None, {"dev": examples}, {})

@@ -135,8 +135,34 @@ def test_the_scheme_is_that_of_most_sentences(read):
     with pytest.raises(ValueError, match="line 1: Tag 0 is 'B-PER': in IOB1 an entity begins with"):
         read(IOB2, scheme="IOB1")
     for name in ("scheme", "convert_to"):
-        with pytest.raises(ValueError, match=f"{name} is 'BIO': expected IOB2, IOB1 or None"):
+        with pytest.raises(
+            ValueError, match=f"{name} is 'BIO': expected IOB2, IOB1, BIOES, BILOU or None"
+        ):
             read(IOB2, **{name: "BIO"})
+
+
+@pytest.mark.parametrize(("scheme", "last", "single"), [("BIOES", "E", "S"), ("BILOU", "L", "U")])
+def test_tags_that_say_where_an_entity_ends(read, scheme, last, single):
+    tags = ("B-PER", f"{last}-PER", "O", f"{single}-LOC", "B-LOC", "I-LOC", f"{last}-LOC")
+    text = "".join(f"word{n} {tag}\n" for n, tag in enumerate(tags))
+    examples = read(text)
+    assert examples.items[0].tags == tags
+    assert examples.labels == (
+        "O", "B-LOC", "I-LOC", f"{last}-LOC", f"{single}-LOC",
+        "B-PER", "I-PER", f"{last}-PER", f"{single}-PER",
+    )  # fmt: skip
+    assert read(text, convert_to="IOB2") == examples
+    converted = read(text, convert_to="IOB2", labels=read(IOB2).labels).items[0].tags
+    assert converted == ("B-PER", "I-PER", "O", "B-LOC", "B-LOC", "I-LOC", "I-LOC")
+    broken = text.replace(f"6 {last}-LOC", "6 O")
+    message = f"line 15: Tag 6 is 'O' behind 'I-LOC': in {scheme} an entity ends with {last}-LOC or"
+    with pytest.raises(ValueError, match=message):
+        read(f"{text}\n{broken}")
+    message = f"line 14: Tag 5, the last, is 'I-LOC': in {scheme} an entity ends with {last}-LOC or"
+    with pytest.raises(ValueError, match=message):
+        read(f"{text}\n{text.rsplit('word6')[0]}")
+    with pytest.raises(ValueError, match=f"line 1: Tag 0 is '{single}-LOC': in IOB2 there is no"):
+        read(f"Rome {single}-LOC\n", scheme="IOB2")
 
 
 def test_known_tags(read):

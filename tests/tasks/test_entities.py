@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.entities import (
+    SCHEMES,
     Entity,
     EntityScore,
     check_tags,
     convert_tags,
     entity_scores,
     find_entities,
+    find_odd_tags,
 )
 
 TYPES = ("PER", "LOC", "MISC")
@@ -172,6 +174,64 @@ def test_what_is_no_input(call, sentence):
     with pytest.raises(ValueError) as caught:
         call()
     assert str(caught.value) == sentence
+
+
+def test_every_scheme_spells_the_same_entities():
+    true = [_written(parts, "IOB2") for parts in _random_entities(3)]
+    entities = [find_entities(tags) for tags in true]
+    for scheme in SCHEMES:
+        converted = [convert_tags(tags, scheme) for tags in true]
+        assert [find_entities(tags) for tags in converted] == entities
+        assert [convert_tags(tags, "IOB2") for tags in converted] == true
+        for tags in converted:
+            check_tags(tags, scheme)
+    assert convert_tags(["B-X", "I-X", "I-X", "O", "B-X"], "BILOU") == [
+        "B-X",
+        "I-X",
+        "L-X",
+        "O",
+        "U-X",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "odd"),
+    [
+        ({"O": 90, "B-PER": 5, "I-PER": 2, "o": 2, "B_PER": 1}, ["o", "B_PER"]),
+        ({"O": 9, "S-LOC": 2, "X": 4}, ["X"]),
+        ({"O": 9, "B-PER": 2, "U-LOC": 1}, []),
+        ({"o": 9, "B_PER": 2, "i_per": 1}, ["o", "B_PER", "i_per"]),
+        ({"NOUN": 9, "VERB": 2, "O": 1}, []),
+        ({"NOUN": 9, "S-VERB": 2, "O": 1}, []),
+        ({"B": 9, "I": 2, "E": 1}, []),
+        ({"O": 3}, []),
+    ],
+)
+def test_odd_tags(counts, odd):
+    assert find_odd_tags(counts) == odd
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("form", ["BIOES", "BILOU"])
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_seqeval_where_tags_say_the_end(form, seed):
+    """Valid tags by its strict mode; those of BIOES in any order by its default, too."""
+    seqeval = pytest.importorskip("seqeval.scheme")
+    metrics = pytest.importorskip("seqeval.metrics")
+    scheme = {"BIOES": seqeval.IOBES, "BILOU": seqeval.BILOU}[form]
+    true = [convert_tags(_written(parts, "IOB2"), form) for parts in _random_entities(seed)]
+    other = [convert_tags(_written(parts, "IOB2"), form) for parts in _random_entities(seed + 9)]
+    predicted = [(two * len(one))[: len(one)] for one, two in zip(true, other, strict=True)]
+    valid = [convert_tags(tags, form) for tags in predicted]
+    ours = entity_scores(true, valid).overall
+    theirs = metrics.f1_score(true, valid, mode="strict", scheme=scheme)
+    assert ours.f1 == pytest.approx(theirs) and 0 < theirs < 1
+    if form == "BIOES":
+        altered = _altered(predicted, seed)
+        ours = entity_scores(true, altered).overall
+        assert ours.f1 == pytest.approx(metrics.f1_score(true, altered))
+        spelled = [[(e.type, e.start, e.end - 1) for e in find_entities(tags)] for tags in altered]
+        assert spelled == list(map(metrics.sequence_labeling.get_entities, altered))
 
 
 @pytest.mark.parity

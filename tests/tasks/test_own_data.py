@@ -189,3 +189,51 @@ def test_bad_sentences(write, row, message):
     with pytest.raises(ValueError, match=f"line 2: {re.escape(message)}"):
         read_tagging(path, labels=["O"])
     assert len(read_tagging(path, labels=["O"], skip_bad_rows=True).items) == 1
+
+
+# === What is read as it is, and may not be meant ===
+
+
+def notes_of(tmp_path, rows, read=read_classification, name="a.tsv", **columns):
+    path = tmp_path / name
+    path.write_text("t\tl\n" + "".join(f"text {n}\t{label}\n" for n, label in enumerate(rows)))
+    columns = columns or {"text_columns": ["t"], "label_column": "l"}
+    return [note.removeprefix(str(path)) for note in read(str(path), **columns).notes]
+
+
+@pytest.mark.parametrize(
+    ("rows", "notes"),
+    [
+        (["a", "b"] * 30, []),
+        (["a"] * 3, ["Every example has the class 'a': there is nothing to learn; is l the "]),
+        (["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so the "]),
+        (["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own name: if "]),
+        (["a", "nan", "NULL", "a"], [": 'nan' (line 3), 'NULL' (line 4) count as classes: where "]),
+        (["1.0", "0.0", "1.0"], [": the classes are called '1.0' (line 2), '0.0' (line 3), as "]),
+        (map(str, range(30)), ["l has 30 classes in 30 examples: is it the column to learn"]),
+    ],
+)  # fmt: skip
+def test_classes_that_may_not_be_meant(tmp_path, rows, notes):
+    found = notes_of(tmp_path, list(rows))
+    assert [note[: len(start)] for note, start in zip(found, notes, strict=True)] == notes
+
+
+def test_lists_as_programs_print_them(tmp_path):
+    found = notes_of(tmp_path, ["['a', 'b']", "['a']", "a,b"], read_multilabel)
+    assert len(found) == 1 and found[0].startswith(
+        """: "['a'" (line 2), "'b']" (line 2), "['a']" (line 3) count as classes, and look like"""
+    )
+    assert notes_of(tmp_path, ["a,b", "a", ""], read_multilabel) == []
+
+
+def test_tags_that_may_not_be_meant(tmp_path):
+    columns = {"words_column": "t", "tags_column": "l"}
+    (note,) = notes_of(tmp_path, ["O O", "B-X I-X", "o B_X", "O O", "O o"], read_tagging, **columns)
+    assert note == (
+        ": most tags are those of entities, but not 'o' (line 4), 'B_X' (line 4): they count as O "
+        "where entities are scored; correct them if they are misspelt."
+    )
+    (note,) = notes_of(tmp_path, ["o o", "b-x i-x"], read_tagging, **columns)
+    assert note.startswith(": the tags look like those of entities and are none, such as 'o' (line")
+    assert notes_of(tmp_path, ["NOUN O", "B-X I-X", "NOUN VERB"], read_tagging, **columns) == []
+    assert notes_of(tmp_path, ["O O", "S-X U-X"], read_tagging, **columns) == []
