@@ -237,7 +237,8 @@ def _define_training_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "early_stopping_epochs",
         0,
-        "Stop when the best is so many epochs old; 0: never.",
+        "Stop at the first evaluation that comes this many epochs after the best one, or later, "
+        "without being better; 0: never.",
         lower_bound=0,
         flag_values=values,
     )

@@ -88,7 +88,7 @@ class ChoiceTask(Task):
     ) -> Evaluation:
         """Accuracy; a mistake's loss is the negative log-likelihood of the right choice."""
         items = self._data.items(set_name)
-        log_probabilities = self._predict(inference, set_name)
+        log_probabilities = inference.once(set_name, lambda: self._predict(inference, set_name))
         chosen = log_probabilities.argmax(1)
         labels = np.array([item.label for item in items])
         losses = -log_probabilities[np.arange(len(items)), labels]
@@ -111,7 +111,7 @@ class ChoiceTask(Task):
         self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
     ) -> Iterator[Record]:
         """The likeliest choice; there is no threshold."""
-        log_probabilities = self._predict(inference, set_name)
+        log_probabilities = inference.once(set_name, lambda: self._predict(inference, set_name))
         for item, row in zip(self._data.items(set_name), log_probabilities, strict=True):
             probabilities = {str(choice): p for choice, p in enumerate(np.exp(row).tolist())}
             yield {"id": item.id, "prediction": int(row.argmax()), "probabilities": probabilities}

@@ -164,7 +164,7 @@ class QuestionTask(Task):
         references = SquadReferences(
             {item.id: tuple(answer.text for answer in item.answers) for item in items}, version
         )
-        found = self._predict(inference, set_name)
+        found = inference.once(set_name, lambda: self._predict(inference, set_name))
         given = self._threshold_of(thresholds or {})
         judged = score_predictions(
             references, found.texts, found.null_odds, given if self._with_null else None
@@ -206,7 +206,7 @@ class QuestionTask(Task):
         self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
     ) -> Iterator[Record]:
         """The answers; ``thresholds["null"]`` as for ``write_predictions``."""
-        found = self._predict(inference, set_name)
+        found = inference.once(set_name, lambda: self._predict(inference, set_name))
         for name, answer in found.answers(self._threshold_of(thresholds)).items():
             record: dict[str, Any] = {"id": name, "prediction": answer}
             if found.null_odds is not None:
@@ -220,7 +220,7 @@ class QuestionTask(Task):
 
         ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``.
         """
-        found = self._predict(inference, set_name)
+        found = inference.once(set_name, lambda: self._predict(inference, set_name))
         found.write(folder, self._threshold_of(thresholds))
         names = [PREDICTIONS, N_BEST_PREDICTIONS, *([NULL_ODDS] if self._with_null else [])]
         return [os.path.join(folder, name) for name in names]

@@ -122,7 +122,7 @@ def train(
 def inference_of(settings: FineTuningSettings, material: Material, model: BertModel) -> Inference:
     """A model to be run as the settings say."""
     tokenizer = material.start.tokenizer
-    return Inference(model, tokenizer, settings.max_seq_length, settings.eval_batch_size)
+    return Inference(model, tokenizer, settings.max_seq_length, settings.eval_batch_size, kept={})
 
 
 def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
@@ -188,4 +188,6 @@ def write_outputs(
         if name in trained.evaluations:
             evaluation, title = trained.evaluations[name], f"{task.name}, {name}"
             files[name] += write_report(folder, evaluation, task.labels, title)
+        if trained.inference.kept is not None:
+            trained.inference.kept.pop(name, None)
     return files

@@ -135,7 +135,7 @@ class TaggingTask(Task):
         """
         items = self._data.items(set_name)
         true = np.concatenate([self._tag_ids(item) for item in items])
-        predicted, losses = self._predict(inference, set_name, true)
+        predicted, losses = inference.once(set_name, lambda: self._predict(inference, set_name))
         tags = self._tags_by_sentence(items, predicted)
         confusion = confusion_matrix(true, predicted, len(self.labels))
         scores = {"accuracy": accuracy(true, predicted)}
@@ -183,7 +183,7 @@ class TaggingTask(Task):
     ) -> Iterator[Record]:
         """The words and their tags; there is no threshold."""
         items = self._data.items(set_name)
-        predicted, _ = self._predict(inference, set_name)
+        predicted, _ = inference.once(set_name, lambda: self._predict(inference, set_name))
         tags = self._tags_by_sentence(items, predicted)
         for item, found in zip(items, tags, strict=True):
             yield {"id": item.id, "words": item.words, "tags": tuple(found)}
@@ -267,14 +267,15 @@ class TaggingTask(Task):
     ) -> length_buckets.Examples:
         return self._rows(tokenizer, self._data.items(set_name), max_seq_length)
 
-    def _predict(
-        self, inference: Inference, set_name: str, true: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _predict(self, inference: Inference, set_name: str) -> tuple[np.ndarray, np.ndarray]:
         """For all words of all sentences, (W,) each: the likeliest tag, and the true one's loss.
 
-        Without ``true`` the losses are 0.
+        Of a set that is not evaluated on the losses are 0.
         """
         items = self._data.items(set_name)
+        true = None
+        if set_name in self.dev_sets:
+            true = np.concatenate([self._tag_ids(item) for item in items])
         begins = np.cumsum([0, *(len(item.words) for item in items)])
         predicted = np.zeros(begins[-1], np.int64)
         losses = np.zeros(begins[-1])

@@ -8,8 +8,8 @@ fine-tuning (``training``, ``run``, ``sweep``, ``results``) knows only what stan
 import abc
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +20,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .prediction_files import Record
 
+T = TypeVar("T")
 _MOST_MISTAKES = 50
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
@@ -151,12 +152,25 @@ class Inference:
         tokenizer: the vocabulary's that the model was trained with.
         max_seq_length: the most tokens of a row.
         batch_size: rows at once.
+        kept: what the model gave for a set, by the set's name, so that its evaluation and its
+            predictions run the model once; who changes the weights clears it. ``None``: nothing is
+            kept.
     """
 
     model: BertModel
     tokenizer: BertTokenizer
     max_seq_length: int
     batch_size: int
+    kept: dict[str, Any] | None = None
+
+    def once(self, set_name: str, compute: Callable[[], T]) -> T:
+        """What is kept of a set, or what is computed now."""
+        if self.kept is None:
+            return compute()
+        if set_name not in self.kept:
+            self.kept[set_name] = compute()
+        found: T = self.kept[set_name]
+        return found
 
 
 class Task(abc.ABC):

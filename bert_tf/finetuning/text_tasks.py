@@ -127,7 +127,7 @@ class TextTask(Task):
     ) -> Evaluation:
         """The kind's scores."""
         items = self._data.items(set_name)
-        outputs = self._outputs(inference, set_name)
+        outputs = inference.once(set_name, lambda: self._outputs(inference, set_name))
         return self._kind.evaluate(items, outputs, thresholds)
 
     def predict(
@@ -137,7 +137,7 @@ class TextTask(Task):
         items = self._data.items(set_name)
         if not items:
             return
-        outputs = self._outputs(inference, set_name)
+        outputs = inference.once(set_name, lambda: self._outputs(inference, set_name))
         predictions = self._kind.predictions(outputs, thresholds)
         for item, prediction in zip(items, predictions, strict=True):
             record: dict[str, Any] = {"id": item.id, "prediction": prediction.value}

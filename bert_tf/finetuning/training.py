@@ -82,9 +82,14 @@ class Training:
         }
         scale = task.target_scale
         self.state = TrainingState(
-            0, LossCurve(self.total_steps), target_mean=scale.mean, target_std=scale.std
+            0,
+            LossCurve(self.total_steps),
+            target_mean=scale.mean,
+            target_std=scale.std,
+            stops_at_evaluations=True,
         )
         self._recent: collections.deque[float] = collections.deque(maxlen=_SHOWN_STEPS)
+        self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._saved_step = -1
         self._saved_at = time.monotonic()
         # Shapes differ from batch to batch: XLA would compile each.
@@ -110,6 +115,9 @@ class Training:
                     self._fit(progress)
                 progress.close()
         checkpoints.restore_latest(self.directory.checkpoints, self._weights)
+        if self.inference.kept is not None:
+            self.inference.kept.clear()
+            self.inference.kept.update(self._outputs_of_best)
 
     def _fit(self, progress: Progress) -> None:
         """Fits to the end; or, where that is not an epoch's first step, to this epoch's end."""
@@ -134,10 +142,13 @@ class Training:
 
     def has_ended(self) -> bool:
         """Whether all steps are made, or the best evaluation is too old to go on."""
+        state = self.state
         patience = self.settings.early_stopping_epochs * self.steps_per_epoch
-        waited = self.state.step - self.state.best_step
-        stopped = patience and self.state.evaluations and waited >= patience
-        return self.state.step >= self.total_steps or bool(stopped)
+        stopped = False
+        if patience and state.evaluations:
+            newest = state.evaluations[-1]["step"] if state.stops_at_evaluations else state.step
+            stopped = newest - state.best_step >= patience
+        return state.step >= self.total_steps or stopped
 
     # --- What follows a step -----------------------------------------------------------------
 
@@ -176,6 +187,8 @@ class Training:
 
     def _evaluate(self, deciding: str) -> str:
         state = self.state
+        if self.inference.kept is not None:
+            self.inference.kept.clear()
         evaluation = self.task.evaluate(self.inference, deciding)
         scores = {name: float(score) for name, score in evaluation.scores.items()}
         headline = self.task.headline
@@ -186,6 +199,7 @@ class Training:
         )
         if is_best:
             self._keep_weights()
+            self._outputs_of_best = dict(self.inference.kept or {})
         self._summaries.write("eval", state.step, scores)
         epoch = state.step / self.steps_per_epoch
         return evaluation_line(f"Epoch {epoch:.3g}", self.task, scores, is_best=is_best)

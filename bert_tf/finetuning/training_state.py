@@ -22,6 +22,8 @@ class TrainingState:
         target_mean: the ``TargetScale`` that the variables were trained with; without it in what
             was saved, that which changes nothing.
         target_std: likewise.
+        stops_at_evaluations: whether early stopping is at an evaluation; earlier versions stopped
+            between two.
     """
 
     step: int
@@ -32,6 +34,7 @@ class TrainingState:
     examples: int = 0
     target_mean: float = 0.0
     target_std: float = 1.0
+    stops_at_evaluations: bool = False
 
     @property
     def target_scale(self) -> TargetScale:

@@ -1,4 +1,5 @@
 import collections
+import dataclasses
 
 import keras
 import numpy as np
@@ -6,11 +7,12 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.finetuning import training
+from bert_tf.finetuning import stages, text_tasks, training
 from bert_tf.finetuning.collapse import DivergedError
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.task import Evaluation
 from bert_tf.finetuning.text_tasks import TextTask
+from bert_tf.finetuning.training_state import TrainingState
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.training import checkpoints
 from bert_tf.training.optimizers import create_optimizer
@@ -174,6 +176,70 @@ def test_early_stopping(inputs, tmp_path, monkeypatch):
     run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=2))
     results = results_of(tmp_path / "run")
     assert (results["steps"], results["best"]["step"]) == (24, 12)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "steps"), [(False, 8), pytest.param(True, 7, marks=pytest.mark.slow)]
+)
+def test_early_stopping_is_at_an_evaluation(inputs, tmp_path, monkeypatch, earlier, steps):
+    scores = iter([0.7, 0.6, 0.65, 0.9])
+
+    def falling(self, inference, set_name, thresholds=None):
+        return Evaluation({self.headline: next(scores)}, constant=False)
+
+    # Evaluated after steps 1 (of 6 an epoch), 6 and 8: an epoch after the first there is none.
+    monkeypatch.setattr(TextTask, "evaluate", falling)
+    monkeypatch.setattr(
+        training.Training, "is_evaluation_due", lambda self: self.state.step in (1, 6, 8)
+    )
+    monkeypatch.setattr(training, "TrainingState", state_of(earlier))
+    monkeypatch.setattr(stages, "evaluate_all", lambda task, inference: {})
+    monkeypatch.setattr(TextTask, "write_predictions", lambda *given: [])
+    run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=1))
+    assert results_of(tmp_path / "run")["steps"] == steps
+
+
+def state_of(earlier):
+    """Makes states, as an earlier version's are read."""
+
+    def make(*given, **values):
+        return TrainingState(*given, **{**values, "stops_at_evaluations": not earlier})
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [pytest.param([0.1, 0.2], 2, marks=pytest.mark.slow), ([0.2, 0.1], 1)],
+)
+def test_the_model_runs_on_a_set_once_for_each_evaluation(
+    inputs, tmp_path, monkeypatch, scores, best
+):
+    counts = collections.Counter()
+    outputs, evaluate = text_tasks.batch_outputs, TextTask.evaluate
+    left = collections.deque(scores)
+
+    def counted(model, examples, batch_size):
+        counts[len(examples)] += 1
+        return outputs(model, examples, batch_size)
+
+    def evaluated(self, *given):
+        found = evaluate(self, *given)
+        value = left.popleft() if left else scores[best - 1]
+        return dataclasses.replace(found, scores={self.headline: value})
+
+    monkeypatch.setattr(text_tasks, "batch_outputs", counted)
+    monkeypatch.setattr(TextTask, "evaluate", evaluated)
+    run(settings(inputs, tmp_path / "run", test_file=inputs / "test.tsv", num_train_epochs=2))
+    assert counts == {20: 2, 9: 1}  # dev after each epoch, and test
+    assert results_of(tmp_path / "run")["best"]["step"] == 6 * best
+    rows = [line.split("\t") for line in (tmp_path / "run/dev/dev.tsv").read_text().splitlines()]
+    model = bert_tf.load(str(tmp_path / "run"), max_seq_length=16)
+    texts = [line.split("\t")[0] for line in (inputs / "dev.tsv").read_text().splitlines()[1:]]
+    logits = model(model.preprocessor(texts), training=False)
+    np.testing.assert_allclose(
+        [float(row[-1]) for row in rows[1:]], tf.nn.softmax(logits)[:, 1], atol=1e-4
+    )
 
 
 @pytest.mark.slow
