@@ -55,13 +55,11 @@ def main(argv: list[str]) -> None:
         if not value:
             raise ValueError(f"--{flag} is missing: it has to name a file.")
 
-    import tensorflow as tf
-
+    from bert_tf.files import check_new
     from bert_tf.pipelines import pretraining, sources, tfrecords
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
-    if tf.io.gfile.exists(_OUTPUT.value):
-        raise ValueError(f"{_OUTPUT.value} is there already: delete it, or name another file.")
+    check_new(_OUTPUT.value)  # before all the work
     tokenizer = BertTokenizer(_VOCAB.value, do_lower_case=_LOWER.value)
     with tempfile.TemporaryDirectory() as temporary:
         corpus = sources.open_corpus(

@@ -118,9 +118,11 @@ def learn(
     # Only now: --help and wrong flags answer without loading TensorFlow.
     import tensorflow as tf
 
+    from bert_tf.files import check_is_file
     from bert_tf.pipelines import sources, vocabulary
     from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 
+    check_is_file(output)
     if tf.io.gfile.exists(output) and not overwrite:
         raise ValueError(
             f"{output} exists: name another --output, or pass --overwrite to replace it."

@@ -99,7 +99,7 @@ def _outcome_of(error: Exception) -> tuple[str, str]:
     """A refusal, where a command would print it as one good sentence; else a traceback."""
     import tensorflow as tf
 
-    from bert_tf.command import _sentence
+    from bert_tf.untrusted import reason
 
     from . import formats
 
@@ -108,10 +108,11 @@ def _outcome_of(error: Exception) -> tuple[str, str]:
         return "memory", f"MemoryError {notes}"
     if isinstance(error, ValueError | OSError | tf.errors.OpError):
         try:
-            formats.check_sentence(_sentence(error))
+            formats.check_sentence(reason(error))
+            formats.check_length(str(error))  # what catches it in Python sees
         except AssertionError as wrong:
             return "traceback", f"{type(error).__name__}, {notes}: {wrong}"
-        return "refused", f"{type(error).__name__}, {notes}: {_sentence(error)}"
+        return "refused", f"{type(error).__name__}, {notes}: {reason(error)}"
     where = list(traceback.extract_tb(error.__traceback__))[-1]
     place = f"{os.path.basename(where.filename)}:{where.lineno}"
     return "traceback", f"{type(error).__name__} at {place}, {notes}: {error}"

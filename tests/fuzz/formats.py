@@ -5,10 +5,12 @@ import csv
 import dataclasses
 import fnmatch
 import glob
+import gzip
 import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
@@ -21,6 +23,7 @@ from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import google, hugging_face, keras_files, model_directory
 from bert_tf.interchange.load import make_preprocessor, select
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.pipelines import sources
 from bert_tf.tasks import conll, multiple_choice, own_data, question_tables, squad
 from bert_tf.tasks.squad_references import read_null_odds, read_predictions, read_references
 from tests.finetuning import prediction_models
@@ -334,14 +337,23 @@ def _check_skipped(examples: Any) -> None:
         raise AssertionError(f"{len(examples.items)} rows were made of a handful")
 
 
+def check_length(sentence: str) -> None:
+    """What is said of a stranger's file is not long.
+
+    Raises:
+        AssertionError: it is, or nothing is said.
+    """
+    if not sentence.strip() or len(sentence) > 4000:
+        raise AssertionError(f"a sentence of {len(sentence)} characters: {sentence[:100]!r}")
+
+
 def check_sentence(sentence: str) -> None:
     """What is printed of a stranger's file is one line, not long, without control characters.
 
     Raises:
         AssertionError: it is not.
     """
-    if not sentence.strip() or len(sentence) > 2000:
-        raise AssertionError(f"a sentence of {len(sentence)} characters: {sentence[:100]!r}")
+    check_length(sentence)
     odd = [c for c in sentence if ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000]
     if odd or "\u202e" in sentence:
         raise AssertionError(f"control characters in {sentence[:300]!r}")
@@ -400,6 +412,38 @@ def _read_squad(path: str) -> Any:
     references = read_references(files[0])
     answers = read_predictions(files[1], references)
     return examples, references, answers, read_null_odds(files[2], sorted(answers))
+
+
+# === Corpora ===
+
+_DOCUMENTS = [["It rained. We stayed in.", "The sun shone!"], ["So was it.", "Ärger in Paris?"]]
+
+
+def _make_corpora(folder: str) -> None:
+    lines = [f"{line}\n" for document in _DOCUMENTS for line in (*document, "")]
+    texts = {
+        "google.txt": "".join(lines),
+        "prose.md": "\n\n".join(" ".join(document) for document in _DOCUMENTS) + "\n",
+        "wikiextractor.txt": "".join(
+            f'<doc id="{n}" url="u" title="t">\nt\n\n{" ".join(document)}\n</doc>\n'
+            for n, document in enumerate(_DOCUMENTS)
+        ),
+        "lines.jsonl": "".join(json.dumps({"text": " ".join(d)}) + "\n" for d in _DOCUMENTS),
+    }
+    for name, text in texts.items():
+        path = os.path.join(folder, name.split(".")[0])
+        os.makedirs(path)
+        with open(os.path.join(path, name), "wb") as file:
+            file.write(text.encode())
+    os.makedirs(os.path.join(folder, "packed"))
+    with open(os.path.join(folder, "packed", "google.txt.gz"), "wb") as file:
+        file.write(gzip.compress(texts["google.txt"].encode(), mtime=0))
+
+
+def _read_corpus(path: str) -> Any:
+    with tempfile.TemporaryDirectory() as cache:
+        corpus = sources.open_corpus(f"{glob.escape(path)}/*", cache_dir=cache)
+        return corpus.describe(), list(corpus.sentences())
 
 
 # === A fine-tuned model's directory ===
@@ -508,6 +552,12 @@ FORMATS: dict[str, Format] = {
         for suffix in ("csv", "tsv", "jsonl")
     },
     "conll": Format(_make_conll, _read_conll, {"*.conll": mutate_lines}, named=True),
+    "corpora": Format(
+        _make_corpora,
+        _read_corpus,
+        {"*.jsonl": mutate_json_lines, "*.gz": mutate_bytes, "*": mutate_lines},
+        named=True,
+    ),
     "squad": Format(_make_squad, _read_squad, {"*.json": mutate_json}, named=True),
     **{
         f"requests_{head}": Format(
