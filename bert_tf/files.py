@@ -343,7 +343,21 @@ def read_json_object(path: str) -> dict[str, Any]:
     return parse_json_object(_read_bounded(path), path)
 
 
+def check_readable(path: str) -> None:
+    """Checks that what is at a path ends: a file, or a link to one as in the cache of a hub.
+
+    Raises:
+        ValueError: it is a pipe or a device, which may be read for ever.
+    """
+    local = local_path(path)
+    if local is None or not os.path.exists(local):
+        return
+    if not os.path.isfile(local) and not os.path.isdir(local):
+        raise ValueError(f"{path} is a pipe or a device: expected a file.")
+
+
 def _read_bounded(path: str) -> bytes:
+    check_readable(path)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             content: bytes = file.read(MAX_JSON_BYTES + 1)

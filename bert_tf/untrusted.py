@@ -15,6 +15,8 @@ from typing import Any, TextIO
 # The most that readers of JSON files take. LaBSE's tokenizer.json, of 501,153 pieces, has 10 MB; a
 # parsed value takes up to thirty times the text.
 MAX_JSON_BYTES = 32 << 20
+# The most that a checkpoint may hold: BERT-large has 400, three times that with an optimizer's.
+MAX_TENSORS = 50_000
 # Keras' configs, the deepest files that are read, have about fifteen levels.
 _DEEPEST_JSON = 64
 _LONGEST = 120

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.files import replace_whole
+from bert_tf.files import check_readable, replace_whole
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"
@@ -50,6 +50,7 @@ def load_vocabulary(path: str) -> list[str]:
         raise ValueError(
             f"There is no vocabulary file at {path!r}: expected a text file with one piece a line."
         )
+    check_readable(path)
     with tf.io.gfile.GFile(path, "rb") as file:
         content = file.read()
     try:

@@ -20,6 +20,8 @@ from bert_tf.files import (
     whole_file,
     write_json,
 )
+from bert_tf.interchange import hdf5_files, safetensors
+from bert_tf.pipelines.vocabulary import load_vocabulary
 
 TAKEN = "/1 is there already, and is never overwritten: name another"
 
@@ -265,3 +267,13 @@ def test_only_a_file_is_replaced(tmp_path, target, kind):
     with pytest.raises(ValueError, match=r"/pipe/ is a directory"):
         write_json(str(tmp_path / "pipe") + "/", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_pipes_and_devices_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for name in ("pipe", "link"):
+        path = str(tmp_path / name)
+        for read in (read_json, load_vocabulary, safetensors.open_file, hdf5_files.open_file):
+            with pytest.raises(ValueError, match=f"{name} is a pipe or a device: expected a file"):
+                read(path)

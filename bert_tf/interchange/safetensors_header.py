@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from bert_tf.untrusted import parse_json_object, quote
+from bert_tf.untrusted import MAX_TENSORS, parse_json_object, quote
 
 METADATA = "__metadata__"
 _MAX_DIMENSIONS = 32  # what every release of NumPy can hold
@@ -73,6 +73,11 @@ def check_header(raw: bytes, data_size: int, path: str) -> tuple[dict[str, str],
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise ValueError(
             f"{path}: expected {METADATA} to map strings to strings, got {quote(metadata)}."
+        )
+    if len(header) > MAX_TENSORS:
+        raise ValueError(
+            f"{path} names {len(header):,} tensors: expected at most {MAX_TENSORS:,}, more than "
+            "any BERT has."
         )
     regions = [_region(name, fields, path) for name, fields in header.items()]
     regions.sort(key=lambda region: (region.begin, region.end))

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import read_json_object
-from bert_tf.untrusted import quote, reason
+from bert_tf.files import check_readable, read_json_object
+from bert_tf.untrusted import MAX_TENSORS, quote, reason
 
 
 class Entry(NamedTuple):
@@ -93,7 +93,12 @@ def check_unchanged(path: str, state: tuple[int, int]) -> None:
 
 @contextlib.contextmanager
 def readable(path: str) -> Iterator[None]:
-    """Turns TensorFlow's errors while a file is read into a ``ValueError`` that names it."""
+    """Turns TensorFlow's errors while a file is read into a ``ValueError`` that names it.
+
+    Raises:
+        ValueError: and where it is a pipe or a device.
+    """
+    check_readable(path)
     try:
         yield
     except tf.errors.OpError as error:
@@ -106,6 +111,11 @@ def _weight_map(index_path: str) -> dict[str, str]:
         raise ValueError(
             f"{index_path}: expected weight_map, an object of tensors' and files' names, got "
             f"{quote(weight_map)}."
+        )
+    if len(weight_map) > MAX_TENSORS:
+        raise ValueError(
+            f"{index_path} names {len(weight_map):,} tensors: expected at most {MAX_TENSORS:,}, "
+            "more than any BERT has."
         )
     for shard in weight_map.values():
         if not isinstance(shard, str) or not _is_plain(shard):

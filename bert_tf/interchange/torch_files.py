@@ -143,7 +143,8 @@ def _map_and_read(path: str, state: tuple[int, int], name: str) -> np.ndarray:
 
 
 def _to_numpy(tensor: Any) -> np.ndarray:
-    tensor = tensor.detach()
+    # Some are stored as the negative, or the conjugate, of what they are.
+    tensor = tensor.detach().resolve_conj().resolve_neg()
     if _dtype_name(tensor) == "bfloat16":
         # NumPy's bfloat16 is unknown to torch: the same 16 bits under another name.
         view = tensor.view(_import_torch().int16).numpy()

@@ -21,16 +21,14 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
-from bert_tf.untrusted import one_line, quote, reason
+from bert_tf.untrusted import MAX_TENSORS, one_line, quote, reason
 
 INDEX = ".index"
 _VERSION = 1
 _FOOTER_BYTES = 48
 _MAGIC = 0xDB4775248B80FB57
 _TRAILER_BYTES = 5  # of a block: how it is compressed, and a checksum
-# The largest BERT's index, with an optimizer's tensors, has a fortieth of either.
-_MAX_INDEX_BYTES = 16 << 20
-_MAX_TENSORS = 50_000
+_MAX_INDEX_BYTES = 16 << 20  # BERT-large's, with an optimizer's tensors, has 100 KB
 # Names share their beginnings in the file, not in memory: a few megabytes could spell terabytes.
 _MAX_NAME_BYTES = 2_048
 _MAX_DIMENSIONS = 32  # what every release of NumPy can hold
@@ -141,8 +139,8 @@ class Bundle:
                 name = key.decode()
             except UnicodeDecodeError as error:
                 raise _DamageError(f"a tensor's name is not UTF-8: {error}") from error
-            if len(self._entries) == _MAX_TENSORS:
-                raise _DamageError(f"it names more than {_MAX_TENSORS:,} tensors")
+            if len(self._entries) == MAX_TENSORS:
+                raise _DamageError(f"it names more than {MAX_TENSORS:,} tensors")
             entry = _parse(BundleEntryProto(), value, name)
             self.shapes[name] = _checked_shape(name, entry)
             self.dtypes[name] = _NAMES[entry.dtype]

@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import read_json_object, remove, remove_written, whole_file
+from bert_tf.files import check_readable, read_json_object, remove, remove_written, whole_file
 from bert_tf.untrusted import listed, one_line, quote, reason
 
 MANIFEST = "manifest.json"
@@ -109,8 +109,6 @@ def read_manifest(path: str) -> dict[str, Any]:
     manifest_path = os.path.join(path, MANIFEST)
     if not tf.io.gfile.exists(manifest_path):
         raise UnfinishedError("its save did not end")
-    if not _is_regular(manifest_path):
-        raise UnusableError(f"its {MANIFEST} is no file")
     try:
         manifest = read_json_object(manifest_path)
         _check_manifest(manifest)
@@ -142,23 +140,16 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
 def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str]) -> None:
     file_path, shown = os.path.join(path, name), one_line(name)
     try:
-        if name not in listing or not _is_regular(file_path):
+        if name not in listing:
             raise UnusableError(f"{shown} is missing or cannot be read")
+        check_readable(file_path)
         size = tf.io.gfile.stat(file_path).length
         if size != entry["bytes"]:
             raise UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")
         if _fingerprint(file_path) != entry:
             raise UnusableError(f"{shown} has the right size but other contents than were saved")
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, ValueError) as error:
         raise UnusableError(f"{shown} is missing or cannot be read") from error
-
-
-def _is_regular(path: str) -> bool:
-    """Whether a path is a file, or a link to one as in the cache of the Hugging Face hub.
-
-    A pipe or a device may be read for ever.
-    """
-    return "://" in path or os.path.isfile(path)
 
 
 def delete(path: str) -> None:

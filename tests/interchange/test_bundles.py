@@ -262,7 +262,7 @@ def test_an_index_beyond_any_models_size(tmp_path):
 
 
 def test_more_tensors_than_any_model_has(tmp_path, monkeypatch):
-    monkeypatch.setattr(bundle_reader, "_MAX_TENSORS", 1)
+    monkeypatch.setattr(bundle_reader, "MAX_TENSORS", 1)
     prefix = write_index(tmp_path / "a", [(b"x", entry()), (b"y", entry(offset=8))])
     with pytest.raises(ValueError, match=r"a\.index is not .*it names more than 1 tensors\."):
         bundles.Bundle(prefix)

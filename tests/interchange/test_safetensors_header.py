@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from bert_tf.interchange import safetensors_header
 from bert_tf.interchange.safetensors import open_file
 
 
@@ -209,3 +210,13 @@ def test_a_damaged_file_is_read_or_refused(tmp_path):
             assert str(path) in str(error)
             outcomes["refused"] += 1
     assert min(outcomes.values()) > 20, outcomes
+
+
+def test_more_tensors_than_any_model_has(monkeypatch):
+    monkeypatch.setattr(safetensors_header, "MAX_TENSORS", 1)
+    tensor = {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
+    raw = json.dumps({"a": tensor, "b": tensor}).encode()
+    with pytest.raises(
+        ValueError, match=r"^m names 2 tensors: expected at most 1, more than any B"
+    ):
+        safetensors_header.check_header(raw, 0, "m")

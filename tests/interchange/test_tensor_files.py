@@ -50,6 +50,14 @@ def test_what_is_no_file_name_is_refused(folder, name):
         _open(folder, {"a": name})
 
 
+def test_more_tensors_than_any_model_has(folder, monkeypatch):
+    monkeypatch.setattr("bert_tf.interchange.tensor_files.MAX_TENSORS", 1)
+    with pytest.raises(
+        ValueError, match=r"index\.json names 2 tensors: expected at most 1, more t"
+    ):
+        _open(folder, {"a": "1.bin", "b": "1.bin"})
+
+
 @pytest.mark.parametrize("weight_map", [{}, None, [], ["1.bin"], "1.bin", 1])
 def test_what_is_no_weight_map_is_refused(folder, weight_map):
     with pytest.raises(ValueError, match=r"index\.json: expected weight_map, an object of "):

@@ -140,6 +140,14 @@ def test_tensors_come_bit_for_bit(torch, path, zipped):
 
 
 @PARITY
+def test_what_is_stored_as_its_negative_is_read(torch, path):
+    weight = torch.tensor([1.0, -2.0])
+    torch.save({"weight": torch._neg_view(weight)}, path)
+    entry = open_pytorch_bin(path, allow_pickle=True)["weight"]
+    assert entry.read().tolist() == [-1.0, 2.0]
+
+
+@PARITY
 def test_a_file_that_changes_is_noticed(torch, path):
     torch.save({"a": torch.ones(2)}, path)
     entry = open_pytorch_bin(path, allow_pickle=True)["a"]
