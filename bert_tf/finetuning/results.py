@@ -5,13 +5,11 @@ from typing import Any
 
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.training.progress import duration
+from bert_tf.untrusted import listed, one_line, quote
 
 from .layer_table import has_layers, layer_table
 from .run_directory import FineTuningDirectory
 from .task import Task
-
-_SHOWN_CLASSES = 10
-
 
 # A score is a fraction of 1, but for these: the official scores of SQuAD, which are told by either
 # of two among them, count to 100, and errors are in the units of the labels.
@@ -59,9 +57,7 @@ def data_lines(task: Task, examples: Examples) -> list[str]:
     """What is printed of the data before the training."""
     labels = ""
     if task.labels:
-        shown = ", ".join(task.labels[:_SHOWN_CLASSES])
-        more = len(task.labels) - _SHOWN_CLASSES
-        labels = f", labels {shown}{f' and {more} more' if more > 0 else ''}"
+        labels = f", labels {listed(task.labels)}"
     evaluated = ", ".join(task.dev_sets) or "nothing"
     predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
     count, *sentences = task.training_lines(examples)
@@ -69,6 +65,45 @@ def data_lines(task: Task, examples: Examples) -> list[str]:
         f"Task: {task.name}, {count} to train on{labels}; evaluated on: {evaluated}{predicted}.",
         *sentences,
     ]
+
+
+def label_lines(task: Task) -> list[str]:
+    """What is printed of the labels: counts, what the commonest one scores, where some lack."""
+    counts = task.label_counts(None)
+    if not counts:
+        return []
+    total = sum(counts.values())
+    ranked = sorted(counts, key=lambda label: (-counts[label], label))
+    share = "" if task.multi_label else f" of {total:,}"
+    lines = [
+        "In the training set: "
+        + listed(f"{one_line(label)} {counts[label]:,}" for label in ranked)
+        + f"{share}."
+    ]
+    if task.deciding_set is None:
+        return lines
+    name = task.deciding_set
+    there = task.label_counts(name)
+    if not task.multi_label and there:
+        baseline = there.get(ranked[0], 0) / sum(there.values())
+        lines.append(
+            f"To beat: always saying {quote(ranked[0])}, the most frequent, has an accuracy of "
+            f"{baseline:.3f} on {name}."
+        )
+    help = "a --dev_file with all labels, a larger --dev_fraction or another --seed helps"
+    unjudged = [label for label in counts if not there.get(label)]
+    if unjudged and there:
+        lines.append(
+            f"Only the training set has {listed(map(quote, unjudged))}, and {name} has none: what "
+            f"is learned of that is not judged; {help}."
+        )
+    unlearned = [label for label in there if not counts.get(label)]
+    if unlearned:
+        lines.append(
+            f"Only {name} has {listed(map(quote, unlearned))}, and the training set has none: that "
+            f"cannot be learned; {help}."
+        )
+    return lines
 
 
 # === A run's results ===

@@ -15,7 +15,7 @@ from .collapse import describe_collapse
 from .model import Start, build_model, model_spec, open_start
 from .reading import table_columns
 from .report import write_report
-from .results import data_lines
+from .results import data_lines, label_lines
 from .run_directory import RULES, FineTuningDirectory
 from .settings import FineTuningSettings
 from .sources import NEWEST_RULES, Source, read_source
@@ -71,7 +71,7 @@ def prepare(settings: FineTuningSettings, directory: FineTuningDirectory) -> Mat
             file.write("".join(f"{sentence}\n" for sentence in source.skipped).encode())
         print(f"All are listed in {directory.skipped_rows}.")
     examples = source.task.training_examples(start.tokenizer, settings.max_seq_length)
-    for line in data_lines(source.task, examples):
+    for line in [*data_lines(source.task, examples), *label_lines(source.task)]:
         print(line, flush=True)
     return Material(source, start, examples)
 

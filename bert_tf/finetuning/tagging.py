@@ -115,6 +115,11 @@ class TaggingTask(Task):
             )
         return lines
 
+    def label_counts(self, set_name: str | None) -> Mapping[str, int]:
+        """How many words each tag has."""
+        items = self._data.training_items() if set_name is None else self._data.items(set_name)
+        return collections.Counter(tag for item in items for tag in item.tags or ())
+
     def compile_arguments(self) -> dict[str, Any]:
         """Cross-entropy, the mean over the words that are tagged."""
         return {

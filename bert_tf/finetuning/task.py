@@ -227,6 +227,13 @@ class Task(abc.ABC):
             )
         return lines
 
+    def label_counts(self, set_name: str | None) -> Mapping[str, int]:
+        """How often each label stands in one of ``dev_sets``, or (None) in the training set.
+
+        {} without classes.
+        """
+        return {}
+
     def prepared(self, model: BertModel, examples: Examples) -> Examples:
         """What a model is run on: the examples, or what a part of it that is frozen made of them.
 

@@ -1,6 +1,8 @@
 """Texts, or pairs of texts, as a task of fine-tuning: classes, several classes, numbers; GLUE."""
 
+import collections
 import functools
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -114,6 +116,14 @@ class TextTask(Task):
             mean, std = self.target_scale
             lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
         return lines
+
+    def label_counts(self, set_name: str | None) -> Mapping[str, int]:
+        """How many examples each class has."""
+        items = self._data.training_items() if set_name is None else self._data.items(set_name)
+        if not self.labels:
+            return {}
+        names = (item.label if self.multi_label else (item.label,) for item in items)
+        return collections.Counter(itertools.chain.from_iterable(names))  # type: ignore[arg-type]
 
     def compile_arguments(self) -> dict[str, Any]:
         """The kind's loss and metrics."""

@@ -1,4 +1,4 @@
-from bert_tf.finetuning.results import data_lines, show
+from bert_tf.finetuning.results import data_lines, label_lines, show
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.text_tasks import TextTask
 from bert_tf.tasks.examples import TextExample
@@ -37,6 +37,34 @@ def test_the_data_in_words():
         "Task: own, 1 examples to train on; evaluated on: nothing.",
         "The numbers to learn: mean 1.5, standard deviation 1.",
     ]
+
+
+def test_labels_are_counted_and_compared():
+    def task_on(train, dev, kind="classification"):
+        sets = [
+            examples_of([TextExample(str(n), "a0", None, label) for n, label in enumerate(labels)])
+            for labels in (train, dev)
+        ]
+        return TextTask("own", sets[0], {"dev": sets[1]}, {}, kind=kind, labels=["x", "y", "z"])
+
+    assert label_lines(task_on(["y", "x", "y"], ["x", "x", "y", "x"])) == [
+        "In the training set: y 2, x 1 of 3.",
+        "To beat: always saying 'y', the most frequent, has an accuracy of 0.250 on dev.",
+    ]
+    found = label_lines(task_on(["x", "x", "y"], ["x", "z"]))
+    assert found[2].startswith(
+        "Only the training set has 'y', and dev has none: what is learned of"
+    )
+    assert found[3].startswith(
+        "Only dev has 'z', and the training set has none: that cannot be lea"
+    )
+    assert len(found) == 4
+    several = task_on([("x", "y"), (), ("y",)], [("x",), ("y",)], "multilabel")
+    assert label_lines(several) == ["In the training set: y 2, x 1."]
+    numbers = TextTask(
+        "own", examples_of([TextExample("0", "a0", None, 1.5)]), {}, {}, kind="regression"
+    )
+    assert label_lines(numbers) == []
 
 
 def test_what_a_finished_run_shows(capsys):
