@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 import tensorflow as tf
@@ -24,6 +24,13 @@ from bert_tf.untrusted import MAX_JSON_BYTES, parse_json, parse_json_object, rea
 
 _TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
 _FILE_SCHEME = "file://"
+_CHUNK_BYTES = 16 << 20
+_SEAL = "sha256"
+_NO_HASH = "0" * 64
+_CHANGED = (
+    "has other contents than were saved: bring it back from a copy. If the change is yours, delete "
+    f"{_SEAL} from the JSON file that holds it, and nothing is checked."
+)
 
 
 @contextlib.contextmanager
@@ -307,10 +314,85 @@ def _remove_leftovers(path: str) -> None:
 # === JSON, sizes ===
 
 
+def encode_json(value: Any) -> bytes:
+    """A JSON file's content, as this library writes it."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
 def write_json(path: str, value: Any) -> None:
     """Writes JSON so that the file appears whole or not at all."""
     with replace_whole(path) as file:
-        file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+        file.write(encode_json(value))
+
+
+def write_sealed(path: str, value: Mapping[str, Any], beside: Mapping[str, bytes]) -> None:
+    """Writes a JSON object and files next to it, whose SHA-256 and its own it holds.
+
+    The object is written first: whatever the moment of a kill, a file that differs from what the
+    object says is either of before or not this library's.
+
+    Args:
+        path: the object's file.
+        value: the object; ``sha256`` is added.
+        beside: the files' contents, by name.
+    """
+    folder, name = os.path.split(path)
+    hashes = {other: hashlib.sha256(content).hexdigest() for other, content in beside.items()}
+    blank = encode_json({**value, _SEAL: {**hashes, name: _NO_HASH}})
+    before, _, after = blank.rpartition(_NO_HASH.encode())
+    with replace_whole(path) as file:
+        file.write(before + hashlib.sha256(blank).hexdigest().encode() + after)
+    for other, content in beside.items():
+        with replace_whole(os.path.join(folder, other)) as file:
+            file.write(content)
+
+
+def read_sealed(path: str) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """Reads what ``write_sealed`` wrote.
+
+    Returns:
+        The object without its seal; the SHA-256 of the files next to it by name, ``None`` where
+        there is no seal.
+
+    Raises:
+        ValueError: the file is not a JSON object, or not what was sealed.
+    """
+    content = _read_bounded(path)
+    values = parse_json_object(content, path)
+    if _SEAL not in values:
+        return values, None
+    hashes = values.pop(_SEAL)
+    own = hashes.pop(os.path.basename(path), None) if isinstance(hashes, dict) else None
+    if isinstance(own, str) and len(own) == len(_NO_HASH):
+        before, _, after = content.rpartition(own.encode())
+        if hashlib.sha256(before + _NO_HASH.encode() + after).hexdigest() == own:
+            return values, hashes
+    raise ValueError(f"{path} {_CHANGED}")
+
+
+def check_sealed(path: str, sha256: str | None) -> None:
+    """Checks that a file, where it is there, is what was sealed.
+
+    Args:
+        path: the file.
+        sha256: what ``read_sealed`` says of it; ``None``: nothing was sealed.
+
+    Raises:
+        ValueError: it has other contents.
+    """
+    if sha256 is not None and tf.io.gfile.exists(path):
+        check_is_file(path)
+        if sha256_of(path) != sha256:
+            raise ValueError(f"{path} {_CHANGED}")
+
+
+def sha256_of(path: str) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def size_of(path: str) -> int:

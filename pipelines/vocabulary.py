@@ -148,6 +148,13 @@ def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
             back as it is (it holds a line end, or starts or ends with ASCII white space).
     """
     path = str(path)
+    content = encode_vocabulary(vocab, path)
+    with replace_whole(path) as file:
+        file.write(content)
+
+
+def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
+    """A vocabulary file's content; arguments and errors as of ``save_vocabulary``."""
     validate_vocabulary(vocab, path)
     for line, piece in enumerate(vocab, start=1):
         if "\n" in piece or piece != piece.strip(_ASCII_WHITESPACE):
@@ -155,5 +162,4 @@ def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
                 f"Vocabulary {path}: the piece {piece!r} for line {line} holds white space that "
                 "a file with one piece a line cannot keep; remove it."
             )
-    with replace_whole(path) as file:
-        file.write("".join(piece + "\n" for piece in vocab).encode("utf-8"))
+    return "".join(piece + "\n" for piece in vocab).encode("utf-8")

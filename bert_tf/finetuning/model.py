@@ -6,8 +6,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.files import read_json_object
-from bert_tf.interchange import description, weights
+from bert_tf.interchange import model_directory, weights
 from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec, Tokenization
 from bert_tf.interchange.load import select
 from bert_tf.interchange.recognition import open_checkpoint
@@ -47,8 +46,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             ``max_seq_length``.
     """
     if directory.has_state():
-        config = BertConfig.from_dict(read_json_object(directory.config), directory.config)
-        described = description.parse(read_json_object(directory.description), directory.path)
+        config, described = model_directory.read_description(directory.path)
         tokenization, notes = read_tokenization(directory.path, described.do_lower_case)
         checkpoint = None
     else:

@@ -11,8 +11,8 @@ from .model import device_type
 from .results import show
 from .run_directory import FineTuningDirectory
 from .serving import export_best
-from .settings import DATA_PATHS, MAY_DIFFER, FineTuningSettings
-from .stages import prepare, train, write_outputs
+from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
+from .stages import check_inputs, prepare, train, write_outputs
 from .sweep import run_sweep
 
 
@@ -26,16 +26,16 @@ def run(settings: FineTuningSettings) -> None:
     """
     distribution.check_one_worker()
     directory = FineTuningDirectory(settings.model_dir)
-    directory.check_place(
-        {f"--{name}": getattr(settings, name) for name in ("init_checkpoint", *DATA_PATHS)}
-    )
+    directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
     with contextlib.ExitStack() as stack:
         # A finished run may be on a disk that cannot be written to.
         if not directory.is_finished() or _is_export_left(settings, read_json(directory.results)):
             directory.create()
             stack.enter_context(directory.locked())
-        directory.check_settings(settings.to_dict(), MAY_DIFFER)
+        moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
         if directory.is_finished():
+            if moved:
+                check_inputs(settings, directory, moved)
             print(f"{directory.path} holds this run, finished.\n")
             results = read_json(directory.results)
             if _is_export_left(settings, results):
@@ -44,7 +44,7 @@ def run(settings: FineTuningSettings) -> None:
             show(results, directory)
             return
         distribution.set_precision(settings.precision, device_type())
-        material = prepare(settings, directory)
+        material = prepare(settings, directory, moved)
         if settings.sweep or settings.restarts > 1 or settings.variants:
             results = run_sweep(settings, directory, material)
         else:
@@ -56,6 +56,7 @@ def run(settings: FineTuningSettings) -> None:
             _export(settings, directory, results)
         # Last: that it is there says that everything before is.
         write_json(directory.results, results)
+        directory.delete_state()
         print()
         show(results, directory)
 

@@ -23,7 +23,7 @@ class FineTuningDirectory(RunDirectory):
     | model.json        | the model's class, labels, thresholds and casing                  |
     | task.json         | what ``bert_tf.predict`` needs besides: columns, lengths          |
     | checkpoints/      | the weights of the best evaluation                                |
-    | last/             | the whole state at the newest save, to go on from                 |
+    | last/             | the whole state at the newest save, until the run has finished    |
     | logs/             | TensorBoard's event files                                         |
     | dev/, test/, ...  | by set: predictions, worst errors, confusion matrix               |
     | skipped_rows.txt  | the bad rows that were left out                                   |
@@ -41,6 +41,7 @@ class FineTuningDirectory(RunDirectory):
         super().__init__(path)
         self.last = os.path.join(path, "last")
         self.task = os.path.join(path, "task.json")
+        self.described.append(self.task)
         self.skipped_rows = os.path.join(path, "skipped_rows.txt")
         self.runs = os.path.join(path, "runs")
         self.layer_table = os.path.join(path, "feature_based.md")
@@ -58,6 +59,10 @@ class FineTuningDirectory(RunDirectory):
     def has_state(self) -> bool:
         """Whether the training has saved a state to go on from."""
         return checkpoints.has_finished(self.last)
+
+    def delete_state(self) -> None:
+        """Deletes that state, which a finished run does not need."""
+        checkpoints.delete_all(self.last)
 
     def has_checkpoint(self) -> bool:
         """Whether the training, or one of a sweep, has saved anything."""

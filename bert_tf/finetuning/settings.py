@@ -7,7 +7,7 @@ from typing import Any, Literal
 from absl import flags
 
 from .feature_based_flags import resolve_feature_based
-from .flag_definitions import GLUE_NAMES, OWN_DATA, TASKS, WITHOUT_MEANING
+from .flag_definitions import GLUE_NAMES, OWN_DATA, TASKS, WITHOUT_MEANING, define_flags
 
 Kind = Literal["classification", "multilabel", "regression", "tagging", "multiple_choice", "squad"]
 
@@ -15,8 +15,8 @@ Kind = Literal["classification", "multilabel", "regression", "tagging", "multipl
 MAY_DIFFER = frozenset(
     {"model_dir", "eval_batch_size", "save_checkpoints_minutes", "allow_pickle", "export"}
 )
-# Settings that name what is read to train and to evaluate on.
-DATA_PATHS = ("data_dir", "train_file", "dev_file", "test_file")
+# Settings that name files whose contents a run keeps the fingerprints of.
+PATHS = frozenset({"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint"})
 
 _GLUE = tuple(GLUE_NAMES)
 _FILES = tuple(task for task in TASKS if task not in GLUE_NAMES)
@@ -182,6 +182,15 @@ def settings_from_flags(
         if name in given
     ]
     return FineTuningSettings(**wanted), ignored
+
+
+def flag_defaults() -> dict[str, Any]:
+    """The flags' defaults by name."""
+    values = flags.FlagValues()
+    define_flags(values)
+    return {
+        field.name: values[field.name].default for field in dataclasses.fields(FineTuningSettings)
+    }
 
 
 def _task(task: str | None, tfds: str | None) -> str:

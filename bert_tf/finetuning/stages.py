@@ -1,13 +1,15 @@
 """The stages of a fine-tuning: prepare, train and evaluate, write what people look at."""
 
 import dataclasses
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import replace_whole
+from bert_tf.files import encode_json, replace_whole
 from bert_tf.interchange import model_directory
+from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 
@@ -20,7 +22,7 @@ from .run_directory import RULES, FineTuningDirectory
 from .settings import FineTuningSettings
 from .sources import NEWEST_RULES, Source, read_source
 from .task import Evaluation, Inference, Task
-from .task_file import TaskFile, write_task_file
+from .task_file import TaskFile, to_json
 from .training import Training
 
 
@@ -54,16 +56,42 @@ class Trained:
     results: dict[str, Any]
 
 
-def prepare(settings: FineTuningSettings, directory: FineTuningDirectory) -> Material:
+def check_inputs(
+    settings: FineTuningSettings, directory: FineTuningDirectory, moved: Sequence[str]
+) -> Source:
+    """Reads the data, and checks that they are those of the run's start.
+
+    Args:
+        settings: where they are.
+        directory: the run's.
+        moved: the flags that name other paths than at the start.
+
+    Raises:
+        ValueError: the data do not fit, or are others.
+    """
+    rules = directory.rules(NEWEST_RULES)
+    source = read_source(settings, rules)
+    fingerprints = {**source.fingerprints, RULES: rules}
+    # Once the run has a state of its own, the checkpoint may be gone.
+    if "init_checkpoint" in moved or not directory.has_progress():
+        start = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
+        fingerprints["--init_checkpoint"] = start.fingerprint()
+    directory.check_inputs(fingerprints)
+    return source
+
+
+def prepare(
+    settings: FineTuningSettings, directory: FineTuningDirectory, moved: Sequence[str]
+) -> Material:
     """Opens the start, reads the data, and tokenises the training set; says what was found.
+
+    Args: as ``check_inputs``.
 
     Raises:
         ValueError: the data, the checkpoint or a flag does not fit, or not the model directory.
     """
     start = open_start(settings, directory)
-    rules = directory.rules(NEWEST_RULES)
-    source = read_source(settings, rules)
-    directory.check_inputs({**source.fingerprints, RULES: rules})
+    source = check_inputs(settings, directory, moved)
     for note in source.notes:
         print(note)
     if source.skipped:
@@ -148,15 +176,12 @@ def describe(
 ) -> None:
     """Writes what ``bert_tf.load`` and ``bert_tf.predict`` read beside the weights."""
     task, start = material.source.task, material.start
-    write_task_file(
-        directory.path,
-        TaskFile(
-            kind=settings.kind,
-            name=task.name,
-            max_seq_length=settings.max_seq_length,
-            columns=table_columns(settings),
-            options=material.source.options,
-        ),
+    task_file = TaskFile(
+        kind=settings.kind,
+        name=task.name,
+        max_seq_length=settings.max_seq_length,
+        columns=table_columns(settings),
+        options=material.source.options,
     )
     model_directory.write_description(
         directory.path,
@@ -166,6 +191,7 @@ def describe(
         labels=task.labels,
         multi_label=task.multi_label,
         thresholds=thresholds,
+        beside={os.path.basename(directory.task): encode_json(to_json(task_file))},
     )
 
 

@@ -19,7 +19,7 @@ from .feature_tagging import FeatureTaggingTask
 from .layer_table import layer_table
 from .results import score, table_rows
 from .run_directory import FineTuningDirectory
-from .settings import MAY_DIFFER, FineTuningSettings
+from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .stages import (
     Material,
     Trained,
@@ -88,6 +88,11 @@ def run_sweep(
     for number, (name, run_settings) in enumerate(planned, start=1):
         print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
         run_directory = FineTuningDirectory(run_settings.model_dir)
+        run_directory.check_place({})
+        run_directory.create()
+        run_directory.check_settings(run_settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
+        # The same data and the same start for all, and found to be those by now.
+        run_directory.check_inputs(read_json(directory.inputs))
         results = _finish_run(run_settings, run_directory, _material_of(run_settings, material))
         ended.append({**results, "name": name, **_configuration(run_settings)})
         _say(ended[-1], material)
@@ -133,13 +138,9 @@ def _material_of(settings: FineTuningSettings, material: Material) -> Material:
 def _finish_run(
     settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
 ) -> dict[str, Any]:
-    directory.check_place({})
-    directory.create()
-    directory.check_settings(settings.to_dict(), MAY_DIFFER)
     if tf.io.gfile.exists(directory.results):
         results: dict[str, Any] = read_json(directory.results)
         return results
-    directory.check_inputs(material.source.fingerprints)
     # The graphs of the run before, and Keras' names.
     keras.backend.clear_session()
     try:

@@ -117,8 +117,13 @@ class TaskFile:
 def write_task_file(folder: str, task: TaskFile) -> str:
     """Writes ``task.json`` into a folder and returns its path."""
     path = os.path.join(folder, NAME)
-    write_json(path, {"format_version": _FORMAT_VERSION, **dataclasses.asdict(task)})
+    write_json(path, to_json(task))
     return path
+
+
+def to_json(task: TaskFile) -> dict[str, Any]:
+    """What ``task.json`` holds."""
+    return {"format_version": _FORMAT_VERSION, **dataclasses.asdict(task)}
 
 
 def read_task_file(folder: str) -> TaskFile | None:

@@ -27,6 +27,7 @@ states of a token, U units of an LSTM, X its inputs.
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -109,3 +110,12 @@ class Checkpoint:
     multi_label: bool = False
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def fingerprint(self) -> str:
+        """Hexadecimal digits that stand for the model, its vocabulary and every weight."""
+        model = (self.model.class_name, sorted(self.model.arguments.items()), self.labels)
+        digest = hashlib.sha256(repr((self.config.to_dict(), model, self.tokenization)).encode())
+        for name, tensor in sorted(self.tensors.items()):
+            digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+            digest.update(tensor.read().tobytes())
+        return digest.hexdigest()[:32]

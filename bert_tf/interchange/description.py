@@ -12,6 +12,10 @@ from .checkpoint import Checkpoint, ModelSpec, Tokenization
 
 _FORMAT_VERSION = 1
 _MOST_UNITS = 10**7
+KEYS = {
+    *("format_version", "class_name", "arguments", "labels", "multi_label", "do_lower_case"),
+    "thresholds",
+}
 _ARGUMENTS = {
     "BertEncoder": ("pooler",),
     "BertPretrainer": ("mlm", "nsp", "pooler", "mlm_activation", "mlm_layer_norm_eps"),

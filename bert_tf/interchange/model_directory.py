@@ -2,7 +2,8 @@
 
 | path             | what                                                             |
 |------------------|------------------------------------------------------------------|
-| model.json       | the model's class, its arguments, its labels, the casing         |
+| model.json       | the model's class, its arguments, its labels, the casing; the    |
+|                  | SHA-256 of itself and of the next two, and of task.json          |
 | bert_config.json | the sizes                                                        |
 | vocab.txt        | the vocabulary, one piece a line; not where a source had none    |
 | checkpoints/     | ``step-.../``, each verified by its manifest; the newest counts  |
@@ -11,13 +12,15 @@
 import os
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.files import read_json_object, replace_whole, write_json
-from bert_tf.pipelines.vocabulary import save_vocabulary
+from bert_tf.files import check_sealed, read_json_object, read_sealed, write_sealed
+from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import checkpoint_files, checkpoints
+from bert_tf.untrusted import listed
 
 from . import description
 from .bundles import Bundle
@@ -35,6 +38,8 @@ from .weights import (
 DESCRIPTION = "model.json"
 CONFIG = "bert_config.json"
 CHECKPOINTS = "checkpoints"
+# What model.json may hold the SHA-256 of; the last is a fine-tuning's.
+_SEALED = (CONFIG, VOCABULARY, "task.json")
 _MODEL = "model/"
 _ENCODER = "bert_encoder"
 _ENCODER_ROOMS = ("embeddings", "layer_", "pooler")
@@ -56,8 +61,11 @@ def write_description(
     labels: tuple[str, ...] = (),
     multi_label: bool = False,
     thresholds: Mapping[str, float] | None = None,
+    beside: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
     """Writes everything but the weights.
+
+    ``model.json`` holds the SHA-256 of all that is written.
 
     Args:
         path: the directory.
@@ -67,17 +75,37 @@ def write_description(
         labels: the classes' names in the order of their ids.
         multi_label: whether several classes may hold at once.
         thresholds: decided in fine-tuning, by name.
+        beside: further files' contents, by name.
     """
-    with replace_whole(os.path.join(path, CONFIG)) as file:
-        file.write(config.to_json().encode())
+    contents = {CONFIG: config.to_json().encode(), **beside}
     if tokenization is not None:
-        save_vocabulary(os.path.join(path, VOCABULARY), tokenization.vocabulary)
-    # Last: a directory with it is one of this library.
+        source = os.path.join(path, VOCABULARY)
+        contents[VOCABULARY] = encode_vocabulary(tokenization.vocabulary, source)
     values = description.describe(model, labels, multi_label, tokenization, thresholds)
-    write_json(os.path.join(path, DESCRIPTION), values)
+    write_sealed(os.path.join(path, DESCRIPTION), values, contents)
 
 
 # === Reading ===
+
+
+def read_description(path: str) -> tuple[BertConfig, description.Description]:
+    """Reads the sizes, and what the model is.
+
+    Raises:
+        ValueError: a file is damaged, or not what was saved.
+    """
+    described_in = os.path.join(path, DESCRIPTION)
+    values, hashes = read_sealed(described_in)
+    if hashes is None and not values.keys() <= description.KEYS:
+        raise ValueError(
+            f"{described_in}: expected the keys {', '.join(sorted(description.KEYS))}, got "
+            f"{listed(sorted(values.keys() - description.KEYS))} besides."
+        )
+    for name in _SEALED:
+        check_sealed(os.path.join(path, name), (hashes or {}).get(name))
+    described = description.parse(values, described_in)
+    config_path = os.path.join(path, CONFIG)
+    return BertConfig.from_dict(read_json_object(config_path), config_path), described
 
 
 def open_checkpoint(path: str) -> Checkpoint:
@@ -86,10 +114,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     Raises:
         ValueError: nothing has been saved yet, no checkpoint is intact, or a file is damaged.
     """
-    config_path = os.path.join(path, CONFIG)
-    config = BertConfig.from_dict(read_json_object(config_path), config_path)
-    described_in = os.path.join(path, DESCRIPTION)
-    described = description.parse(read_json_object(described_in), described_in)
+    config, described = read_description(path)
     found = checkpoints.find_latest(os.path.join(path, CHECKPOINTS))
     if found is None:
         raise ValueError(f"{path} has no checkpoint yet: its run was stopped before the first.")

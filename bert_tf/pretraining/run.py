@@ -3,13 +3,17 @@
 import contextlib
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import read_json, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
@@ -31,7 +35,7 @@ from .batches import (
 from .data import PretrainingData, load_or_learn_vocabulary, open_data
 from .model import build_loop, fit_vocabulary, read_config
 from .results import fill_masks, show
-from .settings import MAY_DIFFER, PretrainingSettings
+from .settings import MAY_DIFFER, PATHS, PretrainingSettings, flag_defaults
 from .start import initialise_pretrainer, open_start, pretrainer_spec
 
 _REPORT_SECONDS = 2.0
@@ -48,20 +52,63 @@ def run(settings: PretrainingSettings) -> None:
     """
     distribution.check_one_worker()
     directory = RunDirectory(settings.model_dir)
-    paths = ("input", "eval_input", "vocab_file", "bert_config", "init_checkpoint")
-    directory.check_place({f"--{name}": getattr(settings, name) for name in paths})
+    directory.check_place(
+        {
+            f"--{name}": getattr(settings, name)
+            for name in sorted(PATHS)
+            if name != "bert_config" or settings.bert_config not in PRESETS
+        }
+    )
     with contextlib.ExitStack() as stack:
         # A finished run may be on a disk that cannot be written to.
         if not directory.is_finished():
             directory.create()
             stack.enter_context(directory.locked())
         settings, start = open_start(settings, directory)
-        directory.check_settings(settings.to_dict(), MAY_DIFFER)
+        # Of TFRecords no contents are compared.
+        paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
+        moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, paths, flag_defaults())
         if directory.is_finished():
+            if moved:
+                stack.enter_context(directory.locked())  # the corpus' index may be written
+                _open_inputs(settings, directory, start, moved)
             print(f"{directory.path} holds this run, finished.\n")
             show(read_json(directory.results), directory)
             return
-        _PretrainingRun(settings, directory, start).finish()
+        _PretrainingRun(settings, directory, start, moved).finish()
+
+
+def _open_inputs(
+    settings: PretrainingSettings,
+    directory: RunDirectory,
+    start: Checkpoint | None,
+    moved: Sequence[str],
+) -> tuple[PretrainingData, list[str], BertConfig]:
+    """Opens the data, the vocabulary and the config, and checks that they are the run's.
+
+    Args:
+        settings: what they are.
+        directory: the run's.
+        start: the checkpoint that the run starts from, or goes on from.
+        moved: the flags that name other paths than at the start.
+    """
+    config = read_config(settings, start)
+    data = open_data(settings, directory)
+    vocab = load_or_learn_vocabulary(settings, data, config.vocab_size, directory, start)
+    config = fit_vocabulary(settings, config, vocab)
+    fingerprints = {
+        **data.fingerprints,
+        "--vocab_file": fingerprint(vocab),
+        "--bert_config": fingerprint(config.to_dict()),
+    }
+    if "vocab_file" in moved and settings.vocab_file:  # a start of its own has been taken before it
+        fingerprints["--vocab_file"] = fingerprint(load_vocabulary(settings.vocab_file))
+    # Once the run has a checkpoint of its own, the one that it started from may be gone.
+    if settings.init_checkpoint and ("init_checkpoint" in moved or not directory.has_progress()):
+        first = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
+        fingerprints["--init_checkpoint"] = first.fingerprint()
+    directory.check_inputs(fingerprints)
+    return data, vocab, config
 
 
 @dataclasses.dataclass
@@ -76,7 +123,11 @@ class _PretrainingRun:
     """The state that the stages of a run share: data, model, loop, checkpoints."""
 
     def __init__(
-        self, settings: PretrainingSettings, directory: RunDirectory, start: Checkpoint | None
+        self,
+        settings: PretrainingSettings,
+        directory: RunDirectory,
+        start: Checkpoint | None,
+        moved: Sequence[str],
     ) -> None:
         self.settings = settings
         self.directory = directory
@@ -87,17 +138,7 @@ class _PretrainingRun:
         print(f"Devices: {self.devices.description}.", flush=True)
         if settings.deterministic:
             tf.config.experimental.enable_op_determinism()
-        config = read_config(settings, start)
-        self.data: PretrainingData = open_data(settings, directory)
-        vocab = load_or_learn_vocabulary(settings, self.data, config.vocab_size, directory, start)
-        self.config = fit_vocabulary(settings, config, vocab)
-        directory.check_inputs(
-            {
-                **self.data.fingerprints,
-                "--vocab_file": fingerprint(vocab),
-                "--bert_config": fingerprint(self.config.to_dict()),
-            }
-        )
+        self.data, vocab, self.config = _open_inputs(settings, directory, start, moved)
         lower = bool(settings.do_lower_case)
         model_directory.write_description(
             directory.path,

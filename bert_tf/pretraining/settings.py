@@ -213,6 +213,9 @@ MAY_DIFFER = frozenset(
     }
 )
 
+# Settings that name files whose contents a run keeps the fingerprints of.
+PATHS = frozenset({"input", "eval_input", "vocab_file", "bert_config", "init_checkpoint"})
+
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings:
@@ -263,6 +266,11 @@ class PretrainingSettings:
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
         return dataclasses.asdict(self)
+
+
+def flag_defaults() -> dict[str, Any]:
+    """The flags' defaults by name."""
+    return {field.name: _F[field.name].default for field in dataclasses.fields(PretrainingSettings)}
 
 
 def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:

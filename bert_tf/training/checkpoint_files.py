@@ -13,7 +13,6 @@ Everything goes through TensorFlow's file systems, so ``gs://`` works; local fil
 to the disk before the manifest says that they are there.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -22,12 +21,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import check_readable, read_json_object, remove, remove_written, whole_file
+from bert_tf.files import (
+    check_readable,
+    read_json_object,
+    remove,
+    remove_written,
+    sha256_of,
+    whole_file,
+)
 from bert_tf.untrusted import listed, one_line, quote, reason
 
 MANIFEST = "manifest.json"
 BUNDLE = "variables"
-_CHUNK_BYTES = 16 << 20
 # Every file of a checkpoint, the names included that a killed write leaves.
 _WRITTEN = re.compile(
     r"(variables\.(index|data-\d{5}-of-\d{5})|manifest\.json)"
@@ -91,12 +96,7 @@ def _force_to_disk(path: str) -> None:
 
 
 def _fingerprint(path: str) -> dict[str, Any]:
-    digest, size = hashlib.sha256(), 0
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
-    return {"bytes": size, "sha256": digest.hexdigest()}
+    return {"bytes": tf.io.gfile.stat(path).length, "sha256": sha256_of(path)}
 
 
 def read_manifest(path: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,9 @@ from bert_tf.files import (
     local_path,
     read_json,
     read_json_object,
+    read_sealed,
     remove,
+    sha256_of,
     write_json,
 )
 from bert_tf.untrusted import listed
@@ -24,8 +27,10 @@ from bert_tf.untrusted import listed
 from . import checkpoints
 
 _LOCK = ".lock"
-# What every run's flags.json has.
+_FORMAT = {"format_version": 1}
+# What every run's flags.json has, of any version.
 _FLAGS = {"model_dir", "seed"}
+_START = "init_checkpoint"
 
 
 class RunDirectory:
@@ -60,6 +65,8 @@ class RunDirectory:
         self.logs = os.path.join(path, "logs")
         self.results = os.path.join(path, "results.json")
         self.export = os.path.join(path, "export", "1")
+        # What the description holds the SHA-256 of.
+        self.described = [self.vocabulary, self.config]
 
     def check_place(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
         """Checks, before anything is written, that a run may have the directory.
@@ -168,39 +175,75 @@ class RunDirectory:
         return checkpoints.has_finished(self.checkpoints)
 
     def check_settings(
-        self, settings: Mapping[str, Any], may_differ: frozenset[str] = frozenset()
-    ) -> None:
+        self,
+        settings: Mapping[str, Any],
+        may_differ: frozenset[str] = frozenset(),
+        paths: frozenset[str] = frozenset(),
+        defaults: Mapping[str, Any] = MappingProxyType({}),
+    ) -> list[str]:
         """Keeps the settings of a start, and refuses others once the run has got anywhere.
 
         A start that ended before its first checkpoint is forgotten: its vocabulary, its config and
         what it said of its inputs are removed. The corpus' copies and its index stay.
 
+        A flag that the directory does not have is one of a later version: it has to have today's
+        default, which is how the run was started. One that this version does not have may have
+        said anything, and so is refused where it said something.
+
         Args:
             settings: JSON values by flag name.
             may_differ: names that a restart may change: hardware, logging, saving.
+            paths: names of files whose contents ``check_inputs`` compares: they may have moved.
+            defaults: today's values of flags that are not given.
+
+        Returns:
+            The flags that name other paths than before, whose contents are still to be compared.
 
         Raises:
             ValueError: a setting outside ``may_differ`` is not the first start's; the message
-                names each with both values.
+                names each with both values. Or a file that is to be written is somebody else's.
         """
         kept, current = self._kept(self.flags), _through_json(settings)
-        changed = sorted(
-            name for name in {*kept, *current} - may_differ if kept.get(name) != current.get(name)
-        )
         if not kept:
-            write_json(self.flags, current)
-        elif changed and not self.has_progress():
-            for path in (self.inputs, self.vocabulary, self.config, self.description):
+            write_json(self.flags, {**_FORMAT, **current})
+            return []
+        is_first = not self.has_progress()
+        if is_first:
+            self._check_described(is_older=not kept.keys() >= _FORMAT.keys())
+        changed = [
+            name
+            for name in sorted({*kept, *current} - may_differ - _FORMAT.keys())
+            if _is_changed(name, kept, current, defaults)
+        ]
+        if is_first and changed:
+            for path in (self.inputs, *self.described, self.description):
                 remove(path)
-            write_json(self.flags, current)
-        elif changed:
+            write_json(self.flags, {**_FORMAT, **current})
+            return []
+        places = [name for name in changed if name in paths]
+        places = [name for name in places if not _is_same_place(kept.get(name), current.get(name))]
+        compared = self._kept(self.inputs)
+        moved = [
+            name
+            for name in places
+            if kept.get(name)
+            and current.get(name)
+            and compared
+            # Not kept of its contents by earlier versions.
+            and (name != _START or f"--{_START}" in compared)
+        ]
+        other = [
+            name for name in changed if name not in moved and (name not in paths or name in places)
+        ]
+        if other:
             differences = ", ".join(
-                f"--{name}={current.get(name)} (was {kept.get(name)})" for name in changed
+                f"--{name}={current.get(name)} (was {kept.get(name)})" for name in other
             )
             raise ValueError(
                 f"{self.path} holds a run with other settings: {differences}. "
                 "Start again with the same flags to go on with it, or name another --model_dir."
             )
+        return moved
 
     def check_inputs(self, fingerprints: Mapping[str, str]) -> None:
         """Keeps what the files behind the flags held, and refuses others once the run got anywhere.
@@ -215,13 +258,40 @@ class RunDirectory:
         changed = sorted(
             name for name, value in fingerprints.items() if kept.get(name, value) != value
         )
-        if changed and self.has_progress():
+        has_progress = self.has_progress()
+        if changed and has_progress:
             raise ValueError(
                 f"What {' and '.join(changed)} read is not what the run in {self.path} was started "
                 "with (files have changed, or this version reads them otherwise): bring the files "
                 "back to go on, or name another --model_dir."
             )
-        write_json(self.inputs, dict(fingerprints))
+        values = {**kept, **fingerprints} if has_progress else dict(fingerprints)
+        if values != kept:
+            write_json(self.inputs, values)
+
+    def _check_described(self, *, is_older: bool) -> None:
+        """Checks that what a start is to write over was written by one before it.
+
+        Args:
+            is_older: whether the start before was of a version that kept no record of it.
+
+        Raises:
+            ValueError: somebody else has put a file there.
+        """
+        hashes: Mapping[str, str] | None = None
+        if tf.io.gfile.exists(self.description):
+            check_is_file(self.description)
+            hashes = read_sealed(self.description)[1]
+        if hashes is None and is_older:
+            return
+        files = self.described if hashes is not None else [self.description, *self.described]
+        for path in files:
+            digest = (hashes or {}).get(os.path.basename(path))
+            if tf.io.gfile.exists(path) and digest != sha256_of(path):
+                raise ValueError(
+                    f"{path} is not what the run wrote there, which was stopped before its first "
+                    "checkpoint: move it away, or name another --model_dir."
+                )
 
     def _is_lock(self, name: str) -> bool:
         """Whether a file is what ``locked`` leaves: nothing, or the number of a process."""
@@ -244,6 +314,25 @@ def fingerprint(value: Any) -> str:
     False
     """
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+def _is_changed(
+    name: str, kept: Mapping[str, Any], current: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> bool:
+    if name not in current:
+        return bool(kept[name])
+    before = kept[name] if name in kept else _through_json(defaults).get(name)
+    return bool(before != current[name])
+
+
+def _is_same_place(before: Any, now: Any) -> bool:
+    """Whether two values of a flag name the same local files."""
+    places = []
+    for value in (before, now):
+        names = value if isinstance(value, list) else [value]
+        local = [local_path(name) if isinstance(name, str) else None for name in names]
+        places.append([name and os.path.realpath(name) for name in local])
+    return places[0] == places[1] and all(places[0])
 
 
 def _through_json(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,22 @@
 import pytest
 
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
 
 from .prediction_models import write_classifier, write_texts
 from .small_runs import settings, write_inputs
+
+
+@pytest.fixture(scope="session", autouse=True)
+def delete_state():
+    """Runs keep their last state here when they have finished, so that tests can compare it.
+
+    Gives what deletes it.
+    """
+    before = FineTuningDirectory.delete_state
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FineTuningDirectory, "delete_state", lambda self: None)
+        yield before
 
 
 @pytest.fixture(scope="session")

@@ -73,6 +73,50 @@ def test_a_finished_run_shows_its_results_again(finished, inputs, capsys):
         run(settings(inputs, finished, **flags, learning_rate=0.1))
 
 
+def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
+    finished, inputs, tmp_path, monkeypatch, capsys
+):
+    def refuse(*arguments, **keywords):
+        raise OSError("Read-only file system")
+
+    flags = {"eval_steps": 4, "test_file": inputs / "test.tsv"}
+    moved = shutil.copytree(inputs, tmp_path / "moved")
+    write_checkpoint(moved / "other", seed=9)
+    for name in ("tf.io.gfile.rename", "os.open", "tf.io.gfile.makedirs"):
+        monkeypatch.setattr(name.replace("tf.", "tensorflow.", 1), refuse)
+    run(settings(inputs, finished, **flags))
+    run(settings(moved, finished, **{**flags, "test_file": moved / "test.tsv"}))
+    assert capsys.readouterr().out.count("holds this run, finished.") == 2
+    write_table(moved / "dev.tsv", sentences(20, seed=9))
+    with pytest.raises(ValueError, match="What dev read is not what the run in .* was started"):
+        run(settings(moved, finished, **flags))
+    with pytest.raises(ValueError, match="What --init_checkpoint read is not what the run in"):
+        run(settings(inputs, finished, **flags, init_checkpoint=moved / "other"))
+    (tmp_path / "run").mkdir()
+    with pytest.raises(OSError, match="Read-only"):
+        run(settings(inputs, tmp_path / "run"))
+
+
+def test_a_finished_run_needs_its_last_state_no_more(finished, inputs, tmp_path, delete_state):
+    model_dir = shutil.copytree(finished, tmp_path / "run")
+    delete_state(FineTuningDirectory(str(model_dir)))
+    assert not (model_dir / "last").exists()
+    run(settings(inputs, model_dir, eval_steps=4, test_file=inputs / "test.tsv"))
+    assert bert_tf.load(str(model_dir)).labels == ("neg", "pos")
+
+
+def test_a_checkpoint_as_model_dir_is_refused_and_stays_as_it_is(inputs, tmp_path):
+    there = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for start, sentence in (
+        (inputs / "tiny", "holds bert_config.json, checkpoints, model.json and 1 more, and no run"),
+        (there, "--init_checkpoint=.* is in --model_dir=|holds bert_config.json, checkpoints"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            run(settings(inputs, there, init_checkpoint=start, train_file="nowhere.csv"))
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
 @pytest.mark.slow
 def test_thresholds_are_kept_and_loaded(inputs, tmp_path, monkeypatch):
     def with_threshold(self, inference, set_name, thresholds=None):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import keras
@@ -100,7 +101,49 @@ def test_without_a_vocabulary(tmp_path):
     assert checkpoint.notes[0].startswith("No preprocessor is made: ")
 
 
+def unseal(folder):
+    """Leaves a directory as earlier versions wrote it, which kept no hashes."""
+    values = json.loads((folder / "model.json").read_text())
+    del values["sha256"]
+    (folder / "model.json").write_text(json.dumps(values))
+
+
+def test_a_directory_of_an_earlier_version(written):
+    folder, checkpoint = written
+    unseal(folder)
+    read = model_directory.open_checkpoint(str(folder))
+    assert (read.model, read.tokenization) == (checkpoint.model, checkpoint.tokenization)
+
+
 # === Refused ===
+
+
+@pytest.mark.parametrize("name", ["model.json", "bert_config.json", "vocab.txt", "task.json"])
+def test_any_flipped_bit_beside_the_weights(tmp_path, name):
+    model_directory.write_description(
+        str(tmp_path),
+        CONFIG,
+        MODELS["encoder"],
+        tokenization=UNCASED,
+        beside={"task.json": b'{"kind": "classification"}'},
+    )
+    whole = (tmp_path / name).read_bytes()
+    model_directory.read_description(str(tmp_path))
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        (tmp_path / name).write_bytes(damaged)
+        with pytest.raises(ValueError, match=re.escape(name)):
+            model_directory.read_description(str(tmp_path))
+
+
+def test_a_seal_that_is_none(written):
+    folder, _ = written
+    values = json.loads((folder / "model.json").read_text())
+    for seal in (None, [], {}, {"model.json": "0"}, {"model.json": ""}, {"model.json": 1}):
+        (folder / "model.json").write_text(json.dumps({**values, "sha256": seal}))
+        with pytest.raises(ValueError, match=r"model\.json has other contents than were saved: br"):
+            model_directory.open_checkpoint(str(folder))
 
 
 def test_nothing_saved_yet(written):
@@ -131,7 +174,7 @@ def test_nothing_intact(written):
             {"hidden_size": 6},
             r"query_key_value/\w+ is \(.*24.*\): expected 18 ",
         ),
-        ("bert_config.json", {"num_hidden_layers": 10**8}, r"num_hidden_layers is 100,000,000: "),
+        ("bert_config.json", {"num_hidden_layers": 10**8}, r"num_hidden_layers is 100000000: "),
         (
             "bert_config.json",
             {"hidden_act": "evil"},
@@ -141,6 +184,7 @@ def test_nothing_intact(written):
 )
 def test_a_stranger_changed_the_json(written, file, changes, sentence):
     folder, _ = written
+    unseal(folder)
     values = json.loads((folder / file).read_text())
     (folder / file).write_text(json.dumps({**values, **changes}))
     with pytest.raises(ValueError, match=sentence):
@@ -150,6 +194,7 @@ def test_a_stranger_changed_the_json(written, file, changes, sentence):
 @pytest.mark.parametrize("file", ["model.json", "bert_config.json"])
 def test_garbage(written, file):
     folder, _ = written
+    unseal(folder)
     (folder / file).write_bytes(b"\xff{")
     with pytest.raises(ValueError, match=rf"{file} is not JSON"):
         model_directory.open_checkpoint(str(folder))

@@ -1,10 +1,11 @@
 import multiprocessing
 import os
+import pathlib
 
 import pytest
 import tensorflow as tf
 
-from bert_tf.files import read_json, whole_file, write_json
+from bert_tf.files import read_json, whole_file, write_json, write_sealed
 from bert_tf.training import checkpoint_files
 from bert_tf.training.run_directory import RunDirectory
 
@@ -25,7 +26,7 @@ def test_settings_are_kept_and_may_be_repeated(directory):
     settings = settings_of(directory, phases=("128", 1.0), tpu=None)
     directory.check_settings(settings)
     directory.check_settings(settings)
-    assert read_json(directory.flags) == {**settings, "phases": ["128", 1.0]}
+    assert read_json(directory.flags) == {"format_version": 1, **settings, "phases": ["128", 1.0]}
 
 
 def save(path, finished=True):
@@ -64,17 +65,86 @@ def test_a_start_that_came_to_nothing_is_forgotten(directory, saves):
     """Also one that was killed in its first save."""
     directory.check_settings(settings_of(directory))
     directory.check_inputs({"--vocab_file": "abc"})
-    for path in (directory.vocabulary, directory.config):
-        write_json(path, {})
+    write_sealed(directory.description, {}, {"vocab.txt": b"a", "bert_config.json": b"{}"})
     if saves:
         save(os.path.join(directory.checkpoints, "step-00000004"), finished=False)
     directory.check_place({})
     directory.check_settings(settings_of(directory))
     assert os.path.exists(directory.vocabulary)
     directory.check_settings(settings_of(directory, seed=2))
-    assert read_json(directory.flags) == settings_of(directory, seed=2)
-    for path in (directory.vocabulary, directory.config, directory.inputs):
+    assert read_json(directory.flags)["seed"] == 2
+    for path in (*directory.described, directory.description, directory.inputs):
         assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize("written", [None, {"vocab.txt": b"a", "bert_config.json": b"{}"}])
+def test_a_forgotten_start_takes_nobody_elses_file(directory, written):
+    directory.check_settings(settings_of(directory))
+    if written:
+        write_sealed(directory.description, {}, written)
+    for name in ("vocab.txt", "bert_config.json", *([] if written else ["model.json"])):
+        path = pathlib.Path(directory.path, name)
+        before = path.read_bytes() if written else None
+        write_json(str(path), {"mine": 1})
+        for seed in (1, 2):
+            with pytest.raises(ValueError, match=f"{name} is not what the run wrote there, which"):
+                directory.check_settings(settings_of(directory, seed=seed))
+        assert read_json(str(path)) == {"mine": 1}
+        path.unlink()
+        if written:
+            path.write_bytes(before)
+    directory.check_settings(settings_of(directory, seed=2))
+
+
+def test_a_forgotten_start_of_an_earlier_version(directory):
+    write_json(directory.flags, settings_of(directory))
+    for path in (directory.vocabulary, directory.config, directory.description):
+        write_json(path, {})
+    directory.check_settings(settings_of(directory))
+    assert os.path.exists(directory.vocabulary)
+    directory.check_settings(settings_of(directory, seed=2))
+    assert sorted(os.listdir(directory.path)) == ["flags.json"]
+
+
+def test_flags_of_other_versions(under_way):
+    """What a later version asks has today's default; what this one does not know was not asked."""
+    write_json(under_way.flags, settings_of(under_way, gone=None, off=False))
+    settings = settings_of(under_way, new=3, other=None)
+    under_way.check_settings(settings, defaults={"new": 3})
+    with pytest.raises(ValueError, match=r"other settings: --new=3 \(was None\)\."):
+        under_way.check_settings(settings, defaults={"new": 4})
+    write_json(under_way.flags, settings_of(under_way, gone=0.5))
+    with pytest.raises(ValueError, match=r"other settings: --gone=None \(was 0.5\)\."):
+        under_way.check_settings(settings_of(under_way))
+
+
+def test_paths_may_differ_where_their_contents_are_compared(under_way, monkeypatch):
+    monkeypatch.chdir(under_way.path)
+    paths = frozenset({"input", "init_checkpoint", "eval_input"})
+    before = settings_of(
+        under_way, input=["a", "b"], init_checkpoint="c", seed=1, eval_input=None, other="d"
+    )
+    under_way.check_settings(before, paths=paths)
+
+    def moved(**changes):
+        return under_way.check_settings({**before, **changes}, paths=paths)
+
+    # The same files.
+    assert moved(input=[f"{under_way.path}/a", "./b"], init_checkpoint="x/../c") == []
+    # Nothing to compare them with.
+    for changes in ({"input": ["a", "e"]}, {"init_checkpoint": "e"}, {"other": "./d"}):
+        with pytest.raises(ValueError, match=f"other settings: --{next(iter(changes))}="):
+            moved(**changes)
+    under_way.check_inputs({"--input": "abc"})
+    assert moved(input=["e"]) == ["input"]
+    for changes in ({"init_checkpoint": "e"}, {"eval_input": "e"}, {"input": []}):
+        with pytest.raises(ValueError, match=f"other settings: --{next(iter(changes))}="):
+            moved(**changes)
+    under_way.check_inputs({"--init_checkpoint": "def"})
+    assert moved(input=["e"], init_checkpoint="e") == ["init_checkpoint", "input"]
+    with pytest.raises(ValueError, match="What --init_checkpoint read is not what the run"):
+        under_way.check_inputs({"--input": "abc", "--init_checkpoint": "e"})
+    assert read_json(under_way.inputs) == {"--input": "abc", "--init_checkpoint": "def"}
 
 
 def test_changed_inputs_are_refused(under_way):
