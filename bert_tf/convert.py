@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf import command
+from bert_tf.untrusted import listed
 
 if TYPE_CHECKING:
     from bert_tf.interchange.conversion import Conversion
@@ -53,7 +54,6 @@ def main(argv: Sequence[str]) -> None:
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.files import size_of
     from bert_tf.interchange import conversion
-    from bert_tf.interchange.load import first_names
 
     print(f"Reading {values.input}.", flush=True)
     done = conversion.convert(
@@ -62,9 +62,9 @@ def main(argv: Sequence[str]) -> None:
     _print_table(done)
     checkpoint = done.checkpoint
     if done.left_out:
-        print(f"Left out, {values.format} has no place for them: {', '.join(done.left_out)}.")
+        print(f"Left out, {values.format} has no place for them: {listed(done.left_out, 8)}.")
     if checkpoint.unused:
-        print(f"In {values.input} and no weight of the model: {first_names(checkpoint.unused)}.")
+        print(f"In {values.input} and no weight of the model: {listed(checkpoint.unused, 8)}.")
     for note in done.notes:
         print(note)
     print(f"{len(done.went)} weights are equal bit for bit.")

@@ -14,6 +14,7 @@ from absl import flags
 from bert_tf import command
 from bert_tf.tasks.squad_metrics import SquadScores, score_predictions
 from bert_tf.tasks.squad_references import read_null_odds, read_predictions, read_references
+from bert_tf.untrusted import listed
 
 
 def define_flags() -> None:
@@ -107,11 +108,10 @@ def _print_table(scores: SquadScores) -> None:
         ):
             print(f"Best {name} {score:.2f}, with --null_threshold={threshold!r}.")
     if scores.missing:
-        shown = ", ".join([*scores.missing[:3], *(["..."] if len(scores.missing) > 3 else [])])
         score_0 = "questions without a prediction score 0"
         if len(scores.missing) == 1:
             score_0 = "question without a prediction scores 0"
-        print(f"{len(scores.missing):,} {score_0}: {shown}")
+        print(f"{len(scores.missing):,} {score_0}: {listed(scores.missing, 3)}")
 
 
 if __name__ == "__main__":

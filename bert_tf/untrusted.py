@@ -23,10 +23,10 @@ _LONGEST = 120
 _LISTED = 10
 _LONGEST_REASON = 2000
 # C0 and C1 controls, marks and turns of the writing's direction, separators of lines and of
-# paragraphs, a byte order mark, annotations, halves of surrogate pairs. Joiners and soft hyphens
-# stay: words of some languages, and many emoji, need them.
+# paragraphs, a byte order mark, annotations, what is no character, halves of surrogate pairs.
+# Joiners and soft hyphens stay: words of some languages, and many emoji, need them.
 _OBEYED = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
 
 

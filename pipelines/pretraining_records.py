@@ -13,6 +13,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_tf import features
+from bert_tf.untrusted import listed
 
 GOOGLE_NAMES = {
     features.INPUT_WORD_IDS: "input_ids",
@@ -104,7 +105,7 @@ def check_first_record(path: str, max_seq_length: int, max_predictions_per_seq: 
         if name not in found:
             raise ValueError(
                 f"{path}: the records have no feature {name!r} but "
-                f"{', '.join(sorted(found)) or 'none'}; expected "
+                f"{listed(sorted(found))}; expected "
                 f"{', '.join(GOOGLE_NAMES.values())}."
             )
         values = found[name].float_list if kind.dtype == "float32" else found[name].int64_list

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from bert_tf.files import check_readable, replace_whole
+from bert_tf.untrusted import quote
 
 PAD_TOKEN = "[PAD]"
 UNK_TOKEN = "[UNK]"
@@ -96,7 +97,7 @@ id, so remove one of them (ids are line numbers: the later pieces move up).
         earlier = first_line.setdefault(piece, line)
         if earlier != line:
             raise ValueError(
-                f"Vocabulary {source}: {piece!r} stands on line {earlier} and again on line "
+                f"Vocabulary {source}: {quote(piece)} stands on line {earlier} and again on line "
                 f"{line}; a piece has one id, so remove one of them (ids are line numbers: the "
                 "later pieces move up)."
             )
@@ -159,7 +160,7 @@ def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
     for line, piece in enumerate(vocab, start=1):
         if "\n" in piece or piece != piece.strip(_ASCII_WHITESPACE):
             raise ValueError(
-                f"Vocabulary {path}: the piece {piece!r} for line {line} holds white space that "
-                "a file with one piece a line cannot keep; remove it."
+                f"Vocabulary {path}: the piece {quote(piece)} for line {line} holds white space "
+                "that a file with one piece a line cannot keep; remove it."
             )
     return "".join(piece + "\n" for piece in vocab).encode("utf-8")

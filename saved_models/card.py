@@ -1,11 +1,14 @@
 """The model card of an export: its ``README.md``, for whoever finds the directory."""
 
 import json
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from bert_tf.untrusted import one_line
 
 from . import hub, serving_files
 from .comparison import Differences, describe
@@ -153,9 +156,21 @@ def _differences(differences: Differences) -> str:
 def _labels(served: Served) -> str:
     if not served.model.labels:
         return ""
-    names = ", ".join(f"`{label}`" for label in served.model.labels)
+    names = ", ".join(_code(label) for label in served.model.labels)
     several = ", any number of which may hold at once" if served.model.multi_label else ""
     return f"- Classes: {names}{several}.\n"
+
+
+def _code(text: str) -> str:
+    """Text as code in Markdown; a fence longer than any within holds backticks, too.
+
+    >>> _code("pos"), _code("a`b"), _code("``")
+    ('`pos`', '``a`b``', '``` `` ```')
+    """
+    shown = one_line(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    room = " " if "`" in shown[:1] + shown[-1:] or not shown else ""
+    return f"{fence}{room}{shown}{room}{fence}"
 
 
 def _arguments(sample: Sample) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
+from bert_tf.untrusted import quote
+
 from .samples import Sample
 from .served import Signature
 from .serving_protos import predict_request, prediction_log
@@ -63,7 +65,7 @@ model_config_list {{
 
 
 def check_name(name: str) -> None:
-    """Checks that a model's name can stand in an address.
+    """Checks that a model's name can stand in an address and be a folder.
 
     Raises:
         ValueError: it cannot.
@@ -71,13 +73,13 @@ def check_name(name: str) -> None:
     >>> check_name("my model")
     Traceback (most recent call last):
     ...
-    ValueError: The name is 'my model': expected letters, digits, ".", "_" and "-", as it is part \
-of the address that clients ask.
+    ValueError: The name is 'my model': expected letters, digits, ".", "_" and "-", a letter or a \
+digit first, as it is part of the address that clients ask.
     """
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", name):
         raise ValueError(
-            f'The name is {name!r}: expected letters, digits, ".", "_" and "-", as it is part of '
-            "the address that clients ask."
+            f'The name is {quote(name)}: expected letters, digits, ".", "_" and "-", a letter or a '
+            "digit first, as it is part of the address that clients ask."
         )
 
 

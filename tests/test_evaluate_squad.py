@@ -81,7 +81,7 @@ def test_many_missing_predictions(files, capsys):
     (files / "data.json").write_text(json.dumps(_data({name: ["x"] for name in "abcdefgh"})))
     _evaluate(files)
     assert capsys.readouterr().out.splitlines()[2] == (
-        "5 questions without a prediction score 0: d, e, f, ..."
+        "5 questions without a prediction score 0: d, e, f and 2 more"
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_tf.untrusted import one_line
+
 _FONT = 'font-family=\'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif\''
 _INK, _FAINT = "#1c2733", "#66727f"
 _LINES = "#d5dbe1"
@@ -42,6 +44,8 @@ def confusion_svg(confusion: np.ndarray, labels: Sequence[str], title: str) -> s
         ValueError: there is not one name for each row and column.
     """
     counts = np.asarray(confusion)
+    # XML knows no control characters, and a tooltip for each cell has no room for long names.
+    labels, title = [one_line(label) for label in labels], one_line(title)
     size = len(labels)
     if counts.shape != (size, size) or not size:
         raise ValueError(

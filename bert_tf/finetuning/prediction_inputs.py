@@ -23,6 +23,7 @@ from bert_tf.tasks.own_data import read_tagging, text_example
 from bert_tf.tasks.question_tables import read_questions
 from bert_tf.tasks.squad import read_squad
 from bert_tf.tasks.tables import read_columns
+from bert_tf.untrusted import listed
 
 from .settings import is_table
 from .task_file import TaskFile
@@ -174,7 +175,7 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
         forms = ("single texts", "pairs of texts")
         raise ValueError(
             f"--text_columns={','.join(names)}: the model was trained on {forms[len(trained) - 1]} "
-            f"({','.join(trained)}): name {'one column' if len(trained) == 1 else 'two columns'}."
+            f"({listed(trained)}): name {'one column' if len(trained) == 1 else 'two columns'}."
         )
     return dict(zip(wanted, given, strict=True))
 

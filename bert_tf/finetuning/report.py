@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.files import replace_whole
+from bert_tf.untrusted import one_line
 
 from .confusion_picture import confusion_svg
 from .prediction_files import Record, write_records
@@ -166,12 +167,13 @@ def _note(count: int) -> str:
 def _error(rank: int, mistake: Mistake) -> str:
     expected, predicted = (
         f"<span><span class='what'>{what}</span>"
-        f"<span class='label {what}'>{html.escape(value)}</span></span>"
+        f"<span class='label {what}'>{html.escape(one_line(value))}</span></span>"
         for what, value in (("expected", mistake.expected), ("predicted", mistake.predicted))
     )
+    shown = f"loss {mistake.loss:.3g} · id {html.escape(one_line(mistake.id))}"
     return (
         f"<article class='error'><header><span class='rank'>{rank}</span>{expected}{predicted}"
-        f"<span class='loss'>loss {mistake.loss:.3g} · id {html.escape(mistake.id)}</span></header>"
+        f"<span class='loss'>{shown}</span></header>"
         f"{_text(mistake.text)}</article>"
     )
 

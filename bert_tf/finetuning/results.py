@@ -44,7 +44,7 @@ def scores_line(headline: str, scores: Mapping[str, float]) -> str:
     'f1 0.250, accuracy 0.500'
     """
     names = sorted(scores, key=lambda name: name != headline)
-    return ", ".join(f"{name} {score(name, scores[name], scores)}" for name in names)
+    return ", ".join(f"{one_line(name)} {score(name, scores[name], scores)}" for name in names)
 
 
 def evaluation_line(when: str, task: Task, scores: Mapping[str, float], *, is_best: bool) -> str:

@@ -19,6 +19,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.classification_metrics import accuracy, confusion_matrix, macro_f1
 from bert_tf.tasks.entities import Entity, entity_scores, find_entities, find_odd_tags, is_tag
 from bert_tf.tasks.examples import Examples, TaggedExample
+from bert_tf.untrusted import listed, quote
 
 from .data_sets import DataSets
 from .entity_table import write_entity_scores
@@ -223,7 +224,7 @@ class TaggingTask(Task):
         unknown = next((tag for tag in item.tags if tag not in self._ids), None)
         if unknown is None:
             return None
-        return f"the sentence {item.id}: expected tags {', '.join(self.labels)}, got {unknown!r}"
+        return f"the sentence {item.id}: expected tags {listed(self.labels)}, got {quote(unknown)}"
 
     def _as_entities(self, tags: Sequence[str]) -> list[str]:
         """The tags with O in place of those that are none of entities."""

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.training import bundle_reader
+from bert_tf.untrusted import listed
 
 from . import in_place
 from .checkpoint import StoredTensor
@@ -40,7 +41,7 @@ def find_prefix(path: str, preferred: str = "") -> str | None:
         last = _last_saved(path) or preferred
         if last not in names:
             raise ValueError(
-                f"{path} holds {len(names)} checkpoints, {', '.join(names[:5])}, and nothing says "
+                f"{path} holds {len(names)} checkpoints, {listed(names, 5)}, and nothing says "
                 f"which to take: name one, {os.path.join(path, names[-1])} for example."
             )
         names = [last]

@@ -10,9 +10,9 @@ import numpy as np
 
 from bert_tf import features
 from bert_tf.modeling.base import BertModel
+from bert_tf.untrusted import listed
 
 from .checkpoint import Checkpoint, StoredTensor
-from .load import first_names
 from .weights import assign, build_model
 
 # Both sides compute in the same way, so most often nothing differs at all.
@@ -62,9 +62,7 @@ def compare(first: Sample, second: Sample) -> dict[str, float]:
     """
     changed = [name for name, digest in second.digests.items() if first.digests.get(name) != digest]
     if changed:
-        raise ValueError(
-            f"What was made of {first.path} has other weights: {first_names(changed)}."
-        )
+        raise ValueError(f"What was made of {first.path} has other weights: {listed(changed, 8)}.")
     outputs = [_run(first.few)]
     gc.collect()  # the first model goes before the second one comes
     outputs.append(_run(second.few))

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bert_tf import files
+from bert_tf.untrusted import listed
 
 from . import google, hugging_face, keras_files, model_directory
 from .checkpoint import Checkpoint
 from .comparison import compare, take_sample
-from .load import check_tensors, first_names
+from .load import check_tensors
 from .recognition import open_checkpoint
 from .weights import expected_shapes, has_pooler
 
@@ -113,7 +114,7 @@ def _complete(checkpoint: Checkpoint) -> Checkpoint:
     missing = [name for name in expected if name not in checkpoint.tensors]
     if missing:
         raise ValueError(
-            f"{checkpoint.path} lacks {first_names(missing)}, so there is no whole "
+            f"{checkpoint.path} lacks {listed(missing, 8)}, so there is no whole "
             f"{checkpoint.model.class_name} to convert."
         )
     tensors = {name: checkpoint.tensors[name] for name in expected}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
+from bert_tf.untrusted import listed, one_line
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
 from .recognition import open_checkpoint
@@ -41,9 +42,9 @@ class LoadReport(NamedTuple):
         """What a person should know before using the model; [] where all went one to one."""
         lines = [*self.notes]
         if self.new:
-            lines.append(f"Not in {path}, and new (train before use): {first_names(self.new)}.")
+            lines.append(f"Not in {path}, and new (train before use): {listed(self.new, _SHOWN)}.")
         if self.unused:
-            lines.append(f"In {path} and not used: {first_names(self.unused)}.")
+            lines.append(f"In {path} and not used: {listed(self.unused, _SHOWN)}.")
         return lines
 
 
@@ -208,11 +209,11 @@ def check_tensors(
     for tensor in tensors.values():
         if tensor.dtype not in _DTYPES:
             raise ValueError(
-                f"{path}: {' + '.join(tensor.names)} is stored as {tensor.dtype}, expected one of "
-                f"{', '.join(_DTYPES)}: quantised weights are not read."
+                f"{path}: {one_line(' + '.join(tensor.names))} is stored as {tensor.dtype}, "
+                f"expected one of {', '.join(_DTYPES)}: quantised weights are not read."
             )
     problems = [
-        f"{' + '.join(tensor.names)} is {tensor.shape}, expected {expected[name]}"
+        f"{one_line(' + '.join(tensor.names))} is {tensor.shape}, expected {expected[name]}"
         for name, tensor in tensors.items()
         if tensor.shape != expected[name]
     ]
@@ -238,19 +239,9 @@ def _check_missing(
     bad = [name for name in missing if name.split("/")[0] not in new]
     if bad:
         raise ValueError(
-            f"{checkpoint.path} lacks {first_names(bad)}, which the model has that its files "
+            f"{checkpoint.path} lacks {listed(bad, _SHOWN)}, which the model has that its files "
             "describe or that was asked for: take a whole checkpoint, or a model without them."
         )
-
-
-def first_names(names: Sequence[str]) -> str:
-    """Names for a sentence, the rest of a long list as their number.
-
-    >>> first_names([str(number) for number in range(10)])
-    '0, 1, 2, 3, 4, 5, 6, 7 and 2 more'
-    """
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 # === Text to the model's inputs ===

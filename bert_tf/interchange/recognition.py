@@ -49,8 +49,7 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     there = "a file: name the directory that it lies in"
     if tf.io.gfile.isdir(path):
         names = sorted(tf.io.gfile.listdir(path))
-        there = f"a directory with {', '.join(names[:8]) or 'nothing'}"
-        there += f" and {len(names) - 8} more" if len(names) > 8 else " in it"
+        there = f"a directory with {listed(names, 8) if names else 'nothing'} in it"
     raise ValueError(
         f"{path} is no checkpoint that can be recognised: expected model.json and "
         "bert_config.json (this library), config.json and model.safetensors (Hugging Face), "

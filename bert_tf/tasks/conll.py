@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from bert_tf.untrusted import listed, quote
+
 from .entities import SCHEMES, Scheme, convert_tags, find_fault, prefixes
 from .examples import BadRowError, BadRows, Examples, TaggedExample
 from .fields import shown
@@ -182,7 +184,7 @@ def _tags(
         tags = convert_tags(tags, convert_to)
     for line, tag in enumerate(tags, start=sentence.first_line):
         if labels is not None and tag not in labels:
-            raise BadRowError(f"expected one of {', '.join(labels)}, got the tag {tag!r}", line)
+            raise BadRowError(f"expected one of {listed(labels)}, got the tag {quote(tag)}", line)
     return tuple(tags)
 
 

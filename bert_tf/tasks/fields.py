@@ -7,16 +7,16 @@ import math
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from bert_tf.untrusted import listed, quote
+
 from .examples import BadRowError, NoTextError
 
 _LONGEST_SHOWN = 60
-_NAMES_SHOWN = 10
 
 
 def shown(value: object) -> str:
     """Spells a value for an error, cut where it is long."""
-    spelled = repr(value)
-    return spelled if len(spelled) <= _LONGEST_SHOWN else spelled[:_LONGEST_SHOWN] + "..."
+    return quote(value, _LONGEST_SHOWN)
 
 
 def text(value: Any, what: str) -> str:
@@ -61,10 +61,7 @@ def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
     """Returns a name, one of ``names`` where these are given; raises ``BadRowError``."""
     found = name(value, what)
     if names is not None and found not in names:
-        rest = len(names) - _NAMES_SHOWN
-        more = f" and {rest} more" if rest > 0 else ""
-        listed = ", ".join(list(names)[:_NAMES_SHOWN]) + more
-        raise BadRowError(f"expected one of {listed} in {what}, got {shown(found)}")
+        raise BadRowError(f"expected one of {listed(names)} in {what}, got {shown(found)}")
     return found
 
 

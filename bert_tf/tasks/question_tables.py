@@ -6,6 +6,8 @@ The tables are .csv, .tsv or JSON lines: see ``tables``. Files of SQuAD's own la
 
 from typing import Any
 
+from bert_tf.untrusted import quote
+
 from .examples import BadRowError, BadRows, Examples, QuestionExample
 from .fields import row_id, shown
 from .squad import make_question
@@ -62,7 +64,9 @@ def read_questions(
         question_id, title, question, context, answers, start = row.values
         question_id = row_id(question_id, row.number)
         if question_id in ids:
-            raise BadRowError(f"expected an id of its own for every row, got {question_id!r} again")
+            raise BadRowError(
+                f"expected an id of its own for every row, got {quote(question_id)} again"
+            )
         ids.add(question_id)
         if answers_column is None:
             answers = ()

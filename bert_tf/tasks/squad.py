@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from bert_tf.untrusted import one_line, quote
+
 from .examples import Answer, BadRowError, BadRows, Examples, QuestionExample
 from .fields import filled_text, shown, whole_number
 from .json_files import read_json_document
@@ -75,7 +77,8 @@ def _questions(path: str, document: Any) -> Iterator[tuple[str, tuple[str, Any, 
         for paragraph_number, paragraph in enumerate(_objects(article, "paragraphs", where)):
             inside = f"{where}, paragraph {paragraph_number}"
             for question in _objects(paragraph, "qas", inside):
-                place = f"article {number} {title!r}, question {question.get('id')}"
+                shown_id = one_line(str(question.get("id")))
+                place = f"article {number} {quote(title)}, question {shown_id}"
                 yield place, (title, paragraph.get("context"), question)
 
 

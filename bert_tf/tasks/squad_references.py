@@ -5,6 +5,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bert_tf.untrusted import listed, quote
+
 from .fields import shown
 from .json_files import read_json_document
 
@@ -93,7 +95,7 @@ def _field(value: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(value, dict):
         got = f"a {type(value).__name__}"
     elif key not in value:
-        got = f"the keys {', '.join(map(repr, list(value)[:4])) or '(none)'}"
+        got = f"the keys {listed(map(quote, value), 4) if value else '(none)'}"
     elif not isinstance(value[key], kind):
         got = f"a {type(value[key]).__name__} there"
     else:

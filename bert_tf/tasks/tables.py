@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.untrusted import parse_json
+from bert_tf.untrusted import listed, parse_json
 
 from .examples import BadRowError, BadRows
 from .fields import shown
@@ -141,7 +141,7 @@ def _position(path: str, line: int, header: list[str], column: str) -> int:
     if count != 1:
         raise ValueError(
             f"{path}, line {line}: expected one column {column!r}, got "
-            f"{count or 'none'}; the columns are {', '.join(header)}."
+            f"{count or 'none'}; the columns are {listed(header)}."
         )
     return header.index(column)
 
@@ -357,6 +357,6 @@ def _read_objects(
             bad.begin(number, row.get(bad.id_column, ""))
         missing = [column for column in columns if column is not None and column not in row]
         if missing:
-            bad.report(line, f"expected the key {missing[0]!r}, got {', '.join(row) or 'none'}")
+            bad.report(line, f"expected the key {missing[0]!r}, got {listed(row)}")
             continue
         yield line, Row(number, [None if column is None else row[column] for column in columns])

@@ -15,6 +15,7 @@ from typing import IO
 import tensorflow as tf
 
 from bert_tf.pipelines.corpus_files import open_text
+from bert_tf.untrusted import listed
 
 _CHUNK_BYTES = 1 << 20
 # So many characters are UTF-8 by chance in no text of another encoding.
@@ -132,7 +133,7 @@ def _open_member(archive: str, member: str) -> Iterator[IO[bytes]]:
     try:
         with _open_archive(archive) as opened:
             if member not in opened.namelist():
-                names = ", ".join(name for name in opened.namelist() if not name.endswith("/"))
+                names = listed(name for name in opened.namelist() if not name.endswith("/"))
                 raise ValueError(f"{archive} holds no {member!r}: expected one of {names}.")
             with opened.open(member) as stream:
                 yield stream

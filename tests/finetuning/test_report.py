@@ -125,6 +125,14 @@ def test_one_error(tmp_path):
 # === The picture ===
 
 
+def test_the_picture_is_well_formed_whatever_the_names():
+    hostile = "".join(map(chr, (*range(1, 33), 0x7F, 0x9B, 0x202E, 0xD800, 0xFFFE, 0xFFFF)))
+    drawn = confusion_svg(np.array([[1, 1], [3, 9]]), [hostile, "x" * 10**6], hostile)
+    texts, tooltips = texts_of(drawn)  # parsed as XML
+    assert texts[0].startswith("\\x01\\x02") and len(drawn) < 10**4
+    assert not any(set(text) & set(hostile) - {" "} for text in (*texts, *tooltips))
+
+
 def test_counts_and_shares_of_rows():
     texts, tooltips = texts_of(confusion_svg(np.array([[1200, 1], [3, 9]]), ["a", BAD], "title"))
     assert texts[:2] == ["title", "1,209 of 1,213 right (99.7%)"]

@@ -115,7 +115,7 @@ def test_nothing_there(tmp_path):
     [
         ([], "a directory with nothing in it"),
         (["b.txt", "a.txt"], "a directory with a.txt, b.txt in it"),
-        (list("abcdefghij"), "a directory with a, b, c, d, e, f, g, h and 2 more"),
+        (list("abcdefghij"), "a directory with a, b, c, d, e, f, g, h and 2 more in it"),
         (["config.json"], "a directory with config.json in it"),
     ],
 )

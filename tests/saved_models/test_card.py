@@ -97,6 +97,15 @@ def test_what_differs_from_model_to_model():
     assert "- Classes: `neg`, `pos`, any number of which may hold at once.\n" in several
 
 
+def test_a_label_cannot_leave_its_code():
+    hostile = ("`<script>", "a`` ![x](http://a) ``", "\n# Title\x1b[2J", "", "x" * 10**6)
+    line = next(line for line in card(labels=hostile).splitlines() if "Classes" in line)
+    assert line.startswith(
+        "- Classes: `` `<script> ``, ``` a`` ![x](http://a) `` ```, `\\n# Title\\x1b[2J`, `  `, `x"
+    )
+    assert len(line) < 250
+
+
 def test_what_lower_precision_costs():
     assert "differ" not in card()
     difference = Difference(largest=0.0123, mean=0.001, cosine=None)

@@ -68,7 +68,9 @@ def test_a_servers_config_names_the_model():
     ]
 
 
-@pytest.mark.parametrize("name", ["", "my model", "a/b", 'a"', "ä"])
+@pytest.mark.parametrize(
+    "name", ["", "my model", "a/b", 'a"', "ä", ".", "..", ".a", "-a", "_a", "a" * 256, "a\n"]
+)
 def test_a_name_that_is_no_part_of_an_address(name):
     with pytest.raises(ValueError, match=r"The name is .*: expected letters, digits"):
         serving_files.check_name(name)

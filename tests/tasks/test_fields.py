@@ -20,7 +20,7 @@ def test_texts():
 
 
 def test_long_values_are_cut():
-    assert fields.shown("a" * 100) == "'" + "a" * 59 + "..."
+    assert fields.shown("a" * 100) == "'" + "a" * 27 + "..." + "a" * 28 + "'"
 
 
 def test_names():

@@ -147,7 +147,7 @@ def test_predictions_and_odds(write):
         (
             {"a": "x", "b": [{"text": "x", "probability": 0.5}]},
             "FILE, question b: expected the answer's text, got "
-            "[{'text': 'x', 'probability': 0.5}].",
+            "[{'probability': 0.5, 'text': 'x'}].",
         ),
         (
             {"c": "x", "d": "y"},
