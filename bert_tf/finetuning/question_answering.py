@@ -16,7 +16,7 @@ from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.examples import Examples, QuestionExample
-from bert_tf.tasks.squad_metrics import score_answer, score_predictions
+from bert_tf.tasks.squad_metrics import SquadScores, score_answer, score_predictions
 from bert_tf.tasks.squad_predictions import (
     N_BEST_PREDICTIONS,
     NULL_ODDS,
@@ -40,9 +40,10 @@ class QuestionTask(Task):
 
     The scores are the official evaluation's, 0 to 100. With ``with_null`` a question has no answer
     where the score of "no answer" exceeds the best text's by more than a threshold. The one that
-    is best for F1 on a set is its evaluation's ``thresholds["null"]``, and ``best_f1`` what it
-    scores; ``exact`` and ``f1`` are those of ``null_threshold``, or of Google's default, 0.0. Where
-    an evaluation is given its threshold, they are by that one, and there is no best.
+    is best for F1 on a set is its evaluation's ``thresholds["null"]``: by it are the answers that
+    are written, and ``exact``, ``f1`` and all else but ``best_exact``, and ``exact_at_0`` and
+    ``f1_at_0``, which are by Google's default, 0.0. Where an evaluation is given its threshold, or
+    there is a ``null_threshold``, the scores are by that one.
 
     Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``. The
     loss is the mean of the cross-entropies of start and end, each a softmax over the row.
@@ -165,18 +166,26 @@ class QuestionTask(Task):
             {item.id: tuple(answer.text for answer in item.answers) for item in items}, version
         )
         found = inference.once(set_name, lambda: self._predict(inference, set_name))
-        given = self._threshold_of(thresholds or {})
-        judged = score_predictions(
-            references, found.texts, found.null_odds, given if self._with_null else None
-        )
+
+        def judged_by(threshold: float) -> SquadScores:
+            return score_predictions(
+                references, found.texts, found.null_odds, threshold if self._with_null else None
+            )
+
+        threshold = self._threshold_of(thresholds or {})
+        judged = judged_by(threshold)
+        at_default = {}
+        if thresholds is None and judged.thresholds and self._null_threshold is None:
+            # What is written is by the tuned threshold: so are the scores.
+            at_default = {"exact_at_0": judged.overall.exact, "f1_at_0": judged.overall.f1}
+            threshold = judged.thresholds.best_f1_threshold
+            judged = judged_by(threshold)
         scores = {
             name: value for name, value in judged.to_dict().items() if not name.endswith(_COUNTS)
         }
-        threshold = given
+        scores |= at_default
         if thresholds is not None:
             scores = {name: v for name, v in scores.items() if not name.startswith("best_")}
-        elif judged.thresholds and self._null_threshold is None:
-            threshold = judged.thresholds.best_f1_threshold
         answers = found.answers(threshold)
         gold = references.answers
         wrong = np.array(

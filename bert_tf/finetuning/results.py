@@ -125,7 +125,7 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
     for name, scores in results["scores"].items():
         print(f"  {name:<16}{scores_line(results['headline'], scores)}")
     for name, value in results["thresholds"].items():
-        print(f"  threshold {name}: {value:g}")
+        print(f"  threshold {name}: {value:g}, of the scores and of the predictions")
     if results["collapsed"]:
         print(
             f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "

@@ -57,6 +57,11 @@ def name(value: Any, what: str) -> str:
     return filled_text(value, what).strip()
 
 
+def spelled_number(value: Any) -> Any:
+    """Returns a whole number's digits, and anything else as it is."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
     """Returns a name, one of ``names`` where these are given; raises ``BadRowError``."""
     found = name(value, what)

@@ -12,7 +12,7 @@ from typing import Any
 from bert_tf.untrusted import one_line, quote
 
 from .examples import Answer, BadRowError, BadRows, Examples, QuestionExample
-from .fields import filled_text, shown, whole_number
+from .fields import filled_text, shown, spelled_number, whole_number
 from .json_files import read_json_document
 
 
@@ -48,7 +48,7 @@ def read_squad(
     def make_example(row: tuple[str, Any, Any]) -> QuestionExample:
         title, context, question = row
         bad.begin(None, question.get("id", ""))
-        question_id = filled_text(question.get("id"), "'id'")
+        question_id = filled_text(spelled_number(question.get("id")), "'id'")
         if question_id in ids:
             raise BadRowError("expected an id of its own for every question, got this id again")
         ids.add(question_id)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_tf.untrusted import listed, quote
 
-from .fields import shown
+from .fields import shown, spelled_number
 from .json_files import read_json_document
 
 _KINDS: dict[type, str] = {list: "list", str: "string"}
@@ -64,6 +64,8 @@ def read_references(path: str) -> SquadReferences:
         where = f"{path}, article {article_number}"
         for number, paragraph in enumerate(_field(article, "paragraphs", list, where)):
             for question in _field(paragraph, "qas", list, f"{where}, paragraph {number}"):
+                if isinstance(question, dict) and "id" in question:
+                    question["id"] = spelled_number(question["id"])
                 name = _field(question, "id", str, f"{where}, paragraph {number}, a question")
                 if name in answers:
                     raise ValueError(

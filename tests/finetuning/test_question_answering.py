@@ -91,9 +91,10 @@ def test_null_is_tuned_on_the_set(tmp_path):
     found = task.evaluate(inference(model), "dev")
     # At 0, Google's default, "a" keeps its answer and "b" is rightly silent; at 1.5 "c" and "e" are
     # right too, and "b" no more.
-    assert found.scores["exact"] == found.scores["f1"] == 40.0
-    assert (found.scores["HasAns_f1"], found.scores["NoAns_f1"]) == (25.0, 100.0)
+    assert found.scores["exact_at_0"] == found.scores["f1_at_0"] == 40.0
     assert (found.scores["best_f1"], found.thresholds) == (60.0, {"null": 1.5})
+    assert found.scores["exact"] == found.scores["f1"] == 60.0
+    assert (found.scores["HasAns_f1"], found.scores["NoAns_f1"]) == (75.0, 0.0)
     references = SquadReferences(
         {item.id: tuple(answer.text for answer in item.answers) for item in items}, "2.0"
     )
@@ -105,9 +106,14 @@ def test_null_is_tuned_on_the_set(tmp_path):
         name: next(entry["text"] for entry in entries if entry["text"])
         for name, entries in files["nbest_predictions.json"].items()
     }
-    scores = score_predictions(references, texts, files["null_odds.json"], 0.0).to_dict()
-    for name, value in found.scores.items():
-        assert value == scores[name]
+    for threshold in (0.0, 1.5):
+        scores = score_predictions(references, texts, files["null_odds.json"], threshold).to_dict()
+        end = "_at_0" if threshold == 0 else ""
+        for name in found.scores if threshold else ("exact", "f1"):
+            assert name.endswith("_at_0") or found.scores[name + end] == scores[name]
+    paths = task.write_predictions(inference(model), "dev", str(tmp_path), found.thresholds)
+    alone = score_predictions(references, written(paths)["predictions.json"]).to_dict()
+    assert (alone["exact"], alone["f1"]) == (found.scores["exact"], found.scores["f1"])
     assert {"total", "missing", "best_f1_thresh"} & set(found.scores) == set()
 
     # Decided on another set, a threshold is kept to, and none is searched.

@@ -72,7 +72,7 @@ def test_what_a_finished_run_shows(capsys):
     assert capsys.readouterr().out == (
         "Trained 1,200 steps, 1m15s, 512.0 examples/s; the weights of epoch 0.667 are kept.\n"
         "  dev             f1 0.836, accuracy 0.750\n"
-        "  threshold null: -1.25\n"
+        "  threshold null: -1.25, of the scores and of the predictions\n"
         "\n"
         "dev:\n"
         "  run/dev/dev.tsv\n"

@@ -97,7 +97,8 @@ GOOD = [answer("Ann", 20)]
         (question("q2", answers=[], is_impossible=False), "got False and 0 answers"),
         (question("q2", answers=GOOD, is_impossible=0), "got 0 and 1 answers"),
         (question("q1", answers=GOOD), "expected an id of its own for every question, got this id"),
-        (question(7, answers=GOOD), "expected text in 'id', got 7"),
+        (question(7.5, answers=GOOD), "expected text in 'id', got 7.5"),
+        (question(True, answers=GOOD), "expected text in 'id', got True"),
         ({"question": "Who?", "answers": GOOD}, "expected text in 'id', got None"),
         ({"id": "q2", "answers": GOOD}, "expected text in 'question', got None"),
         ({"id": "q2", "question": " ", "answers": GOOD}, "expected text in 'question', got ' '"),
@@ -185,3 +186,8 @@ def test_real_files(data_dir, name, questions, articles, impossible):
             assert context[found.start : found.start + len(text)] == text
             moved += item.context[found.start : found.start + len(found.text)] != found.text
     assert moved > 1000  # answers whose place by character is another
+
+
+def test_ids_may_be_whole_numbers(write):
+    path = write([question(7, answers=GOOD), question("8", answers=GOOD)])
+    assert [item.id for item in read_squad(path).items] == ["7", "8"]

@@ -73,9 +73,9 @@ FORM = "FILE is not in SQuAD's form: expected an object with a list 'data', got 
             "'qas', got the keys 'context'.",
         ),
         (
-            _document({"id": 7, "answers": []}),
+            _document({"id": 7.5, "answers": []}),
             "FILE, article 0, paragraph 0, a question is not in SQuAD's form: expected an object "
-            "with a string 'id', got a int there.",
+            "with a string 'id', got a float there.",
         ),
         (
             _document({"id": "q7"}),
@@ -181,3 +181,10 @@ def test_what_are_no_null_odds(write, document, sentence):
     with pytest.raises(ValueError) as caught:
         read_null_odds(path, ["a"])
     assert str(caught.value) == sentence.replace("FILE", path)
+
+
+def test_ids_may_be_whole_numbers(write):
+    references = read_references(write(_document(_question(7, "x"), _question("8", "y"))))
+    assert references.answers == {"7": ("x",), "8": ("y",)}
+    with pytest.raises(ValueError, match="question 7 occurs twice"):
+        read_references(write(_document(_question(7, "x"), _question("7", "y"))))
