@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import is_temporary, read_json_object, write_json
+from bert_tf.untrusted import listed, quote
 
 from .input_lines import BEGINNING, Position
 
@@ -91,6 +92,7 @@ def open_output(path: str, new: Manifest) -> Manifest:
                 "next": Position(*values["next"]),
             }
         )
+        _check_types(found)
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{manifest} is not what extract_features writes ({error}): name another --output, or "
@@ -102,10 +104,28 @@ def open_output(path: str, new: Manifest) -> Manifest:
     missing = {shard["file"] for shard in found.shards} - set(tf.io.gfile.listdir(path))
     if missing:
         raise ValueError(
-            f"{path} lacks {', '.join(sorted(missing)[:3])}, which its {MANIFEST} names: delete "
+            f"{path} lacks {listed(sorted(missing), 3)}, which its {MANIFEST} names: delete "
             "the directory and begin anew."
         )
     return found
+
+
+def _check_types(found: Manifest) -> None:
+    counts = (*found.next, found.width, found.bytes_read, found.tokens, found.lines_cut)
+    good = (
+        all(type(count) is int and count >= 0 for count in (*counts, found.lines_not_utf8))
+        and isinstance(found.flags, dict)
+        and isinstance(found.complete, bool)
+        and all(isinstance(layer, int | str) for layer in found.layers)
+        and all(
+            isinstance(shard, dict)
+            and isinstance(shard.get("file"), str)
+            and type(shard.get("lines")) is int
+            for shard in found.shards
+        )
+    )
+    if not good:
+        raise TypeError("a value is of another type")
 
 
 def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -113,7 +133,7 @@ def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
     for name in now:
         if before.get(name) == now[name]:
             continue
-        told = _DIGESTS.get(name) or f"{before.get(name)}, now {now[name]}"
+        told = _DIGESTS.get(name) or f"{quote(before.get(name))}, now {quote(now[name])}"
         differences.append(f"--{name} ({told})")
     if differences:
         raise ValueError(

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol, TextIO, cast
 
 import bert_tf
 from bert_tf.files import replace_whole
@@ -16,6 +16,7 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import NULL_THRESHOLD, PROBABILITY_THRESHOLD, BertModel
 from bert_tf.tasks.examples import BadRow
 from bert_tf.training.progress import Progress
+from bert_tf.untrusted import Screen
 
 from .prediction_files import AnswersWriter, ConllWriter, Record, RecordWriter, check_words
 from .prediction_inputs import Inputs, read_inputs
@@ -240,9 +241,22 @@ def _opened(output: str | None, standard_output: Any) -> Iterator[IO[bytes]]:
     if output is not None:
         with replace_whole(output) as file:
             yield file
+    elif standard_output.isatty():
+        yield cast(IO[bytes], _Terminal(standard_output))
     else:
         yield standard_output.buffer
         standard_output.buffer.flush()
+
+
+class _Terminal:
+    """Takes the bytes that a file would hold; whoever reads the screen sees no control codes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = Screen(stream)
+
+    def write(self, content: bytes) -> int:
+        self._stream.write(content.decode())
+        return len(content)
 
 
 def _predict_all(predictor: Predictor, inputs: Inputs, writer: Writer) -> None:

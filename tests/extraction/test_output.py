@@ -1,5 +1,6 @@
 """What is in an output's directory: after an end, an interruption, a kill, with other flags."""
 
+import dataclasses
 import gzip
 import json
 import os
@@ -119,6 +120,24 @@ def test_a_directory_of_something_else(extract, many, tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ValueError, match=r"file is there and holds no manifest\.json"):
         extract(many, "file")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shards": [1]},
+        {"shards": [{"file": 1, "lines": 1}]},
+        {"flags": []},
+        {"next": [0, 0, "0"]},
+        {"width": True},
+        {"complete": "false"},
+    ],
+)
+def test_a_manifest_is_typed(tmp_path, change):
+    values = dataclasses.asdict(output.Manifest({"a": 1}, (-1,), 8))
+    (tmp_path / "manifest.json").write_text(json.dumps({**values, **change}))
+    with pytest.raises(ValueError, match=r"manifest\.json is not what extract_features writes \("):
+        output.open_output(str(tmp_path), output.Manifest({"a": 1}, (-1,), 8))
 
 
 def test_a_manifest_of_something_else(extract, many, tmp_path):

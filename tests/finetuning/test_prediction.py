@@ -1,5 +1,6 @@
 """Predictions of texts, from and to every form of file; and what is refused."""
 
+import io
 import json
 import re
 import shutil
@@ -25,6 +26,22 @@ from .prediction_models import (
 )
 
 # === Classification ===
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_is_sent_no_codes(classifier, tmp_path, monkeypatch):
+    table = tmp_path / "a.jsonl"
+    table.write_text(json.dumps({"id": "a\x1b[2J\x9bb", "text": TEXTS[0]}) + "\n")
+    screen = _Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    predict(classifier[0], table, text_columns=["text"], id_column="id")
+    header, row = screen.getvalue().splitlines()
+    assert header.startswith("id\tprediction\t")
+    assert row.startswith("a\\x1b[2J\\x9bb\t")
 
 
 def test_json_lines_in_the_files_order(classifier, table, tmp_path, capsys):
