@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.untrusted import listed, reason
+from bert_tf.files import local_path
+from bert_tf.untrusted import listed, one_line, reason
 
 from . import google, hugging_face, keras_files, keras_hub, model_directory, model_garden
 from .checkpoint import Checkpoint, StoredTensor
@@ -16,6 +17,7 @@ from .checkpoint import Checkpoint, StoredTensor
 # In this order: a KerasHub directory has a config.json too.
 _FORMATS = (keras_files, model_directory, keras_hub, hugging_face, model_garden, google)
 _CHUNK = 1 << 20  # values
+_DEEPEST = 3  # folders: KerasHub's assets/tokenizer, our checkpoints/step-*
 
 
 def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) -> Checkpoint:
@@ -35,6 +37,7 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
         ValueError: nothing is there, it is none of these, or it is damaged.
     """
     path = os.fspath(path).rstrip("/") or "/"
+    _check_files(path)
     with _named(path):
         checkpoint = _open(path, allow_pickle)
     if checkpoint is not None:
@@ -56,6 +59,22 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
         "bert_config.json and bert_model.ckpt.* (Google, Model Garden), config.json and "
         f"model.weights.h5 (KerasHub), or a .keras file; it is {there}."
     )
+
+
+def _check_files(path: str) -> None:
+    """Refuses a directory with a pipe or a device among its files: reading one may never end."""
+    local = local_path(path)
+    for folder, folders, names in os.walk(local) if local is not None else ():
+        if os.path.relpath(folder, local).count(os.sep) + 1 >= _DEEPEST:
+            folders.clear()
+        for name in names:
+            file = os.path.join(folder, name)
+            # A link may end nowhere: who wants the file says so.
+            if os.path.exists(file) and not os.path.isfile(file):
+                raise ValueError(
+                    f"{path} is no checkpoint: {one_line(name)} in it is a pipe or a device, "
+                    "expected a file."
+                )
 
 
 def _open(path: str, allow_pickle: bool) -> Checkpoint | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf import load
-from bert_tf.interchange import conversion, recognition
+from bert_tf.interchange import conversion, model_directory, recognition
 from bert_tf.interchange.recognition import open_checkpoint
 from tests.interchange.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint, read_all, stored
@@ -133,3 +133,15 @@ def test_a_file_of_a_checkpoint(tmp_path):
     path = write_directory(tmp_path / "hf", random_tensors({**ENCODER, **POOLER}))
     with pytest.raises(ValueError, match=r"; it is a file: name the directory that it lies in\.$"):
         open_checkpoint(f"{path}/model.safetensors")
+
+
+@pytest.mark.parametrize("name", ["model.json", "checkpoints/step-00000000/manifest.json"])
+def test_a_pipe_or_a_device_in_the_place_of_a_file(tmp_path, name):
+    model_directory.write(make_checkpoint(MODELS["encoder"], tokenization=UNCASED), str(tmp_path))
+    (tmp_path / name).unlink()
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        make(tmp_path / name)
+        sentence = rf"is no checkpoint: {os.path.basename(name)} in it is a pipe or a device"
+        with pytest.raises(ValueError, match=sentence):
+            open_checkpoint(tmp_path)
+        (tmp_path / name).unlink()
