@@ -42,7 +42,16 @@ def read_json_document(path: str) -> Any:
     text = _decode(_unpack(_read_bytes(path), path), path)
     if not text.strip():
         raise ValueError(f"{path} is empty: expected a JSON document.")
-    return parse_json(text, path)
+    try:
+        return parse_json(text, path)
+    except ValueError as error:
+        first, _, rest = text.strip().partition("\n")
+        if rest and first.startswith("{") and first.rstrip().endswith("}"):
+            raise ValueError(
+                f"{path} holds several JSON documents, a line each: expected one; if they are a "
+                "table's rows, let its name end in .jsonl."
+            ) from error
+        raise
 
 
 def _read_bytes(path: str) -> bytes:

@@ -26,6 +26,8 @@ _SUFFIXES = (".tsv", ".csv", ".jsonl")
 # The csv module's own limit is 131,072 characters. A field of more than these is no text, but what
 # stands behind a quote that nothing ends.
 _LONGEST_FIELD = 1 << 30
+# What other files part their columns by.
+_GAPS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 _QUOTES = re.compile('"+')
 # A line whose first quote ends a field that the line does not begin.
 _ENDS_FIELD = re.compile(r'[^"]*[^",]"(?:"")*[,\n]')
@@ -87,7 +89,9 @@ def read_columns(
         yield from _read_objects(path, columns, bad)
         return
     rows = _csv_rows(path) if suffix == ".csv" else _tsv_rows(path)
-    line, header = next(rows, (1, None))
+    line, header = next(
+        ((line, fields) for line, fields in rows if not _is_separator(fields)), (1, None)
+    )
     if header is None:
         raise ValueError(
             f"{path} is empty: expected a first line with the columns {_names(columns)}."
@@ -126,10 +130,16 @@ def _suffix(path: str) -> str:
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
             return suffix
+    lines = "; if its lines are JSON objects, call it .jsonl" if name.endswith(".json") else ""
     raise ValueError(
         f"{path} is no table: expected a name that ends in {', '.join(_SUFFIXES)} (or in one of "
-        "them and .gz)."
+        f"them and .gz){lines}."
     )
+
+
+def _is_separator(fields: list[str] | BadRowError) -> bool:
+    """Whether a line is Excel's, "sep=" and the separator."""
+    return fields == ["sep=", ""]
 
 
 def _names(columns: Sequence[str | None]) -> str:
@@ -139,9 +149,16 @@ def _names(columns: Sequence[str | None]) -> str:
 def _position(path: str, line: int, header: list[str], column: str) -> int:
     count = header.count(column)
     if count != 1:
+        found = next((gap for gap in _GAPS if len(header) == 1 and gap in header[0]), None)
+        gaps = (
+            f" (the file seems to use {_GAPS[found]}: save it as .csv with commas or as .tsv with "
+            "tabs)"
+            if found
+            else ""
+        )
         raise ValueError(
             f"{path}, line {line}: expected one column {column!r}, got "
-            f"{count or 'none'}; the columns are {listed(header)}."
+            f"{count or 'none'}; the columns are {listed(header)}{gaps}."
         )
     return header.index(column)
 
@@ -249,7 +266,8 @@ def _csv_rows(path: str) -> Iterator[_Fields]:
             continue
         if fields is None:
             return
-        width = width or len(fields)
+        if not _is_separator(fields):
+            width = width or len(fields)
         yield first, fields or [""]
 
 

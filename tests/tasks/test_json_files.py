@@ -128,3 +128,15 @@ def test_a_missing_file_and_a_folder(tmp_path):
     with pytest.raises(IsADirectoryError) as caught:
         read_json_document(str(tmp_path))
     assert str(caught.value) == f"{tmp_path} cannot be read: Is a directory."
+
+
+def test_json_lines_are_named(tmp_path):
+    path = tmp_path / "train.json"
+    path.write_text('{"question": "a"}\n{"question": "b"}\n')
+    message = (
+        r"train\.json holds several JSON documents, a line each: .* let its name end in \.jsonl"
+    )
+    with pytest.raises(ValueError, match=message):
+        read_json_document(str(path))
+    path.write_text('{"a": 1}\n')
+    assert read_json_document(str(path)) == {"a": 1}

@@ -190,7 +190,34 @@ def test_says_which_columns_there_are(read):
         read("a.tsv", "", [None, "a"])
 
 
+def test_other_separators_are_named(read):
+    message = (
+        "expected one column 'label', got none; the columns are text;label (the file seems to "
+    )
+    with pytest.raises(
+        ValueError, match=re.escape(f"a.csv, line 1: {message}use semicolons: save")
+    ):
+        read("a.csv", "text;label\nso;x\n", ["label"])
+    with pytest.raises(ValueError, match="the file seems to use tabs: save it as .csv with commas"):
+        read("a.csv", "text\tlabel\nso\tx\n", ["label"])
+    with pytest.raises(ValueError, match="the columns are sep=; .the file seems to use semicolons"):
+        read("a.csv", "sep=;\ntext;label\nso;x\n", ["label"])
+
+
+def test_excels_line_of_the_separator_is_none_of_the_table(read):
+    assert read("a.csv", "\ufeffsep=,\r\ntext,label\r\nso,x\r\n", ["label"]) == [(3, 0, ["x"])]
+    assert read("a.tsv", "sep=\t\ntext\tlabel\nso\tx\n", ["label"]) == [(3, 0, ["x"])]
+    with pytest.raises(
+        ValueError, match="a.csv is empty: expected a first line with the columns a"
+    ):
+        read("a.csv", "sep=,\n", ["a"])
+
+
 def test_says_which_files_are_tables(read):
+    with pytest.raises(
+        ValueError, match="them and .gz.; if its lines are JSON objects, call it .js"
+    ):
+        read("a.json", '{"a": 1}\n', ["a"])
     message = r"a\.txt is no table: expected a name that ends in \.tsv, \.csv, \.jsonl \(or in one"
     with pytest.raises(ValueError, match=message):
         read("a.txt", "a\n1\n", ["a"])
