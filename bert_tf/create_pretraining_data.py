@@ -21,7 +21,9 @@ _INPUT_FORMAT = flags.DEFINE_enum(
     ["google", "wikiextractor", "prose", "jsonl"],
     "How documents are told apart; by default told from the suffix and the first lines.",
 )
-_OUTPUT = flags.DEFINE_string("output_file", None, "The TFRecord file to write.")
+_OUTPUT = flags.DEFINE_list(
+    "output_file", [], "The TFRecord files to write, with commas; they take the examples in turn."
+)
 _VOCAB = flags.DEFINE_string("vocab_file", None, "The vocabulary, one piece a line.")
 _LOWER = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens in a row.")
@@ -59,13 +61,22 @@ def main(argv: list[str]) -> None:
     from bert_tf.pipelines import pretraining, sources, tfrecords
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
-    check_new(_OUTPUT.value)  # before all the work
+    for path in _OUTPUT.value:
+        check_new(path)  # before all the work
     tokenizer = BertTokenizer(_VOCAB.value, do_lower_case=_LOWER.value)
     with tempfile.TemporaryDirectory() as temporary:
         corpus = sources.open_corpus(
             _INPUT.value, input_format=_INPUT_FORMAT.value, cache_dir=_CACHE.value or temporary
         )
         print(f"Corpus: {corpus.describe()}.", flush=True)
+        share, sample = pretraining.measure_share(
+            corpus,
+            tokenizer,
+            max_seq_length=_LENGTH.value,
+            short_seq_prob=_SHORT.value,
+            seed=_SEED.value,
+        )
+        print(f"Tokens that reach rows: {share:.1%} of a sample of {sample:,}.", flush=True)
         examples = pretraining.pretraining_dataset(
             corpus,
             tokenizer,
@@ -81,7 +92,7 @@ def main(argv: list[str]) -> None:
         )
         count = tfrecords.write_tfrecords(examples, _OUTPUT.value)
     flags_of_next = {
-        "input": _OUTPUT.value,
+        "input": ",".join(_OUTPUT.value),
         "input_format": "tfrecord",
         "vocab_file": _VOCAB.value,
         "do_lower_case": str(_LOWER.value).lower(),
@@ -92,7 +103,8 @@ def main(argv: list[str]) -> None:
         shlex.quote(f"--{name}={value}") for name, value in flags_of_next.items()
     )
     print(
-        f"{count:,} examples in {_OUTPUT.value}. Next:\n  python -m bert_tf.pretrain {next_command}"
+        f"{count:,} examples in {', '.join(_OUTPUT.value)}. Next:\n"
+        f"  python -m bert_tf.pretrain {next_command}"
     )
 
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.files import whole_file
+from bert_tf.untrusted import listed
 
 from .pools import Cursor, PoolPlan, check_at_least, pool_batches
 from .pretraining_records import check_first_record, parse_records, serialize_row
@@ -132,11 +133,14 @@ def write_tfrecords(
         The number of rows written.
 
     Raises:
-        ValueError: there is no file, ``num_rows`` is below 1, or a batch breaks the contract.
+        ValueError: there is no file, one is named twice, ``num_rows`` is below 1, or a batch breaks
+            the contract.
     """
     paths = [files] if isinstance(files, str) else list(files)
     if not paths:
         raise ValueError("files: expected one path at least to write to; got none.")
+    if len(set(paths)) < len(paths):
+        raise ValueError(f"files: expected each file once; got {listed(paths)}.")
     if num_rows is not None:
         check_at_least("num_rows", num_rows, 1)
     written = 0

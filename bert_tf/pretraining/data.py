@@ -81,6 +81,9 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
         )
         fingerprints["--eval_input"] = held_out.fingerprint
         train = corpus
+    elif settings.held_out_fraction == 0:
+        train, held_out = corpus, None
+        print("--held_out_fraction=0: nothing is held out, nor evaluated.")
     else:
         train, held_out = corpus.split_held_out(settings.held_out_fraction)
         if held_out is None:

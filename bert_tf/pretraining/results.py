@@ -100,9 +100,16 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
                 )
             )
             print(f"  {filled['text']}\n    guesses: {guesses}   (was: {filled['word']})")
+    # A release that had no --export wrote no such key, and always exported.
+    is_exported = results.get("export", directory.export) is not None
     print(
-        f"\nResults: {directory.results}\nSavedModel: {directory.export}\n\nWhat comes next:\n"
-        f"  tensorboard --logdir {directory.logs}\n"
-        f"  saved_model_cli show --dir {directory.export} --tag_set serve --all\n"
-        "  python -m bert_tf.pretrain --help"
+        f"\nResults: {directory.results}\n"
+        + (f"SavedModel: {directory.export}\n" if is_exported else "")
+        + f"\nWhat comes next:\n  tensorboard --logdir {directory.logs}\n"
+        + (
+            f"  saved_model_cli show --dir {directory.export} --tag_set serve --all\n"
+            if is_exported
+            else f"  python -m bert_tf.export --checkpoint={directory.path} --output=...\n"
+        )
+        + "  python -m bert_tf.pretrain --help"
     )

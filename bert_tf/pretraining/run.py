@@ -177,7 +177,8 @@ class _PretrainingRun:
                         self.position = _Position(number)
                     self._train(number, phase)
         figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
-        self._export()
+        if self.settings.export:
+            self._export()
         sentences = [] if self.data.held_out is None else first_sentences(self.data.held_out)
         results = {
             "step": self.loop.step,
@@ -185,6 +186,7 @@ class _PretrainingRun:
             "held_out": self.data.is_held_out,
             "evaluation": figures,
             "filled_masks": fill_masks(self.loop.model, self.tokenizer, sentences),
+            "export": self.directory.export if self.settings.export else None,
         }
         # Last: that it is there says that everything before is.
         write_json(self.directory.results, results)

@@ -1,7 +1,9 @@
 """The flags of ``python -m bert_tf.pretrain``, and the settings that they resolve to."""
 
 import dataclasses
+import math
 import os
+from collections.abc import Callable
 from typing import Any, Literal
 
 from absl import flags
@@ -33,9 +35,7 @@ flags.DEFINE_list(
 flags.DEFINE_float(
     "held_out_fraction",
     0.01,
-    "The share of documents held out for evaluation; at least one.",
-    lower_bound=0.0,
-    upper_bound=1.0,
+    "The share of documents held out for evaluation, at least one document; 0: none.",
 )
 flags.DEFINE_string(
     "vocab_file", None, "A vocabulary, one piece a line. Without it one is learned from the input."
@@ -65,15 +65,11 @@ flags.DEFINE_float(
     "masked_lm_prob",
     0.15,
     "The share of a row's tokens to mask.",
-    lower_bound=0.0,
-    upper_bound=1.0,
 )
 flags.DEFINE_float(
     "short_seq_prob",
     0.1,
     "The share of documents cut to a random shorter length.",
-    lower_bound=0.0,
-    upper_bound=1.0,
 )
 flags.DEFINE_enum(
     "masking",
@@ -126,7 +122,6 @@ flags.DEFINE_float(
     "learning_rate",
     1e-3,
     "The highest rate. The paper's, for bert-base: 1e-4.",
-    lower_bound=0.0,
 )
 flags.DEFINE_enum(
     "optimizer", "adam", ["adam", "adamw"], "adam: Google's, without bias correction."
@@ -166,6 +161,9 @@ flags.DEFINE_integer("eval_batch_size", 64, "Rows in an evaluation batch.", lowe
 flags.DEFINE_integer(
     "max_eval_steps", 200, "The most batches of the last evaluation.", lower_bound=1
 )
+flags.DEFINE_bool(
+    "export", True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving."
+)
 flags.DEFINE_string("cache_dir", None, "Where unpacked copies of large gzip files are kept.")
 flags.DEFINE_bool("dry_run", False, "Say what the run would cost; write nothing.")
 
@@ -194,6 +192,15 @@ for _name, _reason in _WITHOUT_MEANING.items():
     _define = flags.DEFINE_bool if _name[:3] in ("use", "do_") else flags.DEFINE_string
     _define(_name, None, f"Accepted and ignored: {_reason}.")
 
+# Bounds of the numbers with a fraction. absl's own include both ends, and let NaN pass.
+_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "held_out_fraction": (lambda share: 0 <= share < 1, "0 or more and below 1"),
+    "masked_lm_prob": (lambda share: 0 < share <= 1, "above 0 and not above 1"),
+    "short_seq_prob": (lambda share: 0 <= share <= 1, "from 0 to 1"),
+    "learning_rate": (lambda rate: 0 < rate < math.inf, "above 0"),
+    "save_checkpoints_minutes": (lambda minutes: minutes >= 0, "0 or more"),
+}
+
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
     {
@@ -208,6 +215,7 @@ MAY_DIFFER = frozenset(
         "eval_batch_size",
         "max_eval_steps",
         "allow_pickle",
+        "export",
         "cache_dir",
         "dry_run",
     }
@@ -260,6 +268,7 @@ class PretrainingSettings:
     keep_checkpoints: int
     eval_batch_size: int
     max_eval_steps: int
+    export: bool
     cache_dir: str | None
     dry_run: bool
 
@@ -282,6 +291,9 @@ def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:
     values: dict[str, Any] = {
         field.name: _F[field.name].value for field in dataclasses.fields(PretrainingSettings)
     }
+    for name, (is_within, expected) in _RANGES.items():
+        if not is_within(values[name]):
+            raise ValueError(f"--{name}={values[name]}: expected a number {expected}.")
     if values["input"] and values["tfds"]:
         raise ValueError("--input and --tfds both name a corpus: give one of them.")
     names = [os.path.basename(path) for path in values["input"]]

@@ -174,6 +174,8 @@ def test_no_file_and_no_record(tmp_path):
 def test_writing_to_nothing_and_nothing_written(tmp_path):
     with pytest.raises(ValueError, match="files: expected one path at least to write to; got none"):
         write_tfrecords([], [])
+    with pytest.raises(ValueError, match="files: expected each file once; got .*x"):
+        write_tfrecords([], [str(tmp_path / "x")] * 2)
     with pytest.raises(ValueError, match="num_rows: expected 1 or more; got 0"):
         write_tfrecords([], str(tmp_path / "x"), num_rows=0)
     with pytest.raises(ValueError, match="The batch has no 'input_mask'"):

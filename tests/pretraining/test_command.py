@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from .commands import error_of, pretrain
 
@@ -55,7 +56,8 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
     written = subprocess.run(
         [
             *(sys.executable, "-m", "bert_tf.create_pretraining_data"),
-            *(f"--input={inputs}/corpus.txt", f"--output_file={tmp_path}/ex-1.tfrecord"),
+            f"--input={inputs}/corpus.txt",
+            f"--output_file={tmp_path}/ex-1.tfrecord,{tmp_path}/ex-2.tfrecord",
             *(f"--vocab_file={model_dir}/vocab.txt", "--max_seq_length=32", "--num_epochs=2"),
             "--max_predictions_per_seq=5",
         ],
@@ -63,6 +65,12 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
         text=True,
     )
     assert written.returncode == 0, written.stderr
+    # Google's script has its files take the examples in turn.
+    first, second = (
+        sum(1 for _ in tf.data.TFRecordDataset(f"{tmp_path}/ex-{i}.tfrecord")) for i in (1, 2)
+    )
+    assert first - second in (0, 1) and f"{first + second:,} examples in " in written.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"ex-1.tfrecord", "ex-2.tfrecord"}
     records = {
         "input": tmp_path / "ex-*.tfrecord",
         "input_format": "tfrecord",
@@ -86,9 +94,24 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
 def test_a_single_document_trains_without_next_sentence_prediction(inputs, tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("".join(f"Sentence number {number} of one document.\n" for number in range(60)))
-    done = pretrain(inputs, tmp_path / "run", input=path, nsp="false", num_train_steps=3)
+    flags = {"input": path, "nsp": "false", "num_train_steps": 3}
+    done = pretrain(inputs, tmp_path / "run", **flags)
     assert done.returncode == 0, done.stderr
     assert "nothing is held out" in done.stdout
+
+
+@pytest.mark.slow
+def test_nothing_is_held_out_or_exported_where_that_is_asked_for(inputs, tmp_path):
+    flags = {"held_out_fraction": 0, "export": "false", "num_train_steps": 3}
+    done = pretrain(inputs, tmp_path / "run", **flags)
+    assert done.returncode == 0, done.stderr
+    assert "--held_out_fraction=0: nothing is held out, nor evaluated." in done.stdout
+    assert not (tmp_path / "run" / "export").exists()
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert (results["evaluation"], results["export"]) == ({}, None)
+    again = pretrain(inputs, tmp_path / "run", **flags)
+    assert "SavedModel:" not in again.stdout
+    assert f"python -m bert_tf.export --checkpoint={tmp_path}/run --output=" in again.stdout
 
 
 @pytest.mark.slow
