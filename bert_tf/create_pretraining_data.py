@@ -59,11 +59,14 @@ def main(argv: list[str]) -> None:
 
     from bert_tf.files import check_new
     from bert_tf.pipelines import pretraining, sources, tfrecords
+    from bert_tf.pipelines.vocabulary import casing_note
     from bert_tf.pipelines.wordpiece import BertTokenizer
 
     for path in _OUTPUT.value:
         check_new(path)  # before all the work
     tokenizer = BertTokenizer(_VOCAB.value, do_lower_case=_LOWER.value)
+    if note := casing_note(tokenizer.vocab, _LOWER.value):
+        print(note, flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         corpus = sources.open_corpus(
             _INPUT.value, input_format=_INPUT_FORMAT.value, cache_dir=_CACHE.value or temporary

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -196,27 +196,40 @@ class Corpus:
             dataclasses.replace(self, kept=held_out),
         )
 
-    def sentences(self, limit_bytes: int | None = None) -> Iterator[str]:
-        """Yields sentences, for learning a vocabulary.
+    def sentences(self, limit_bytes: int | None = None) -> Iterable[str]:
+        """Reads sentences, for learning a vocabulary, anew as often as they are iterated over.
 
         Args:
             limit_bytes: stop after so many bytes of text, from blocks that are spread evenly over
                 the corpus; None for all, in order.
 
-        Yields:
+        Returns:
             The sentences of one block after another.
 
         >>> from bert_tf.pipelines import sources
         >>> list(sources.from_documents([["One.", "Two."], ["Three."]]).sentences())
         ['One.', 'Two.', 'Three.']
         """
-        order = np.arange(self.num_blocks)
-        if limit_bytes is not None:
+        return _Sentences(self, limit_bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sentences:
+    """What ``Corpus.sentences`` returns."""
+
+    corpus: Corpus
+    limit_bytes: int | None
+
+    def __iter__(self) -> Iterator[str]:
+        order = np.arange(self.corpus.num_blocks)
+        if self.limit_bytes is not None:
             # Multiples of the golden ratio modulo 1 never cluster.
             order = np.argsort(order * ((5**0.5 - 1) / 2) % 1, kind="stable")
         blocks = tf.data.Dataset.from_tensor_slices(order.astype(np.int64))
-        read = blocks.map(lambda block: self.read_documents(block).flat_values, tf.data.AUTOTUNE)
-        left = limit_bytes
+        read = blocks.map(
+            lambda block: self.corpus.read_documents(block).flat_values, tf.data.AUTOTUNE
+        )
+        left = self.limit_bytes
         for block in read.as_numpy_iterator():
             for sentence in block:
                 if left is not None:

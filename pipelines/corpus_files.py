@@ -4,13 +4,23 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import gzip
+import hashlib
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, cast
 
 import tensorflow as tf
 
+from bert_tf.files import local_path
+
 _GZIP_MAGIC = b"\x1f\x8b"
+
+# A file's sample is so many pieces, spread evenly over it; all files' together are this long, so
+# that those of a small corpus are read whole.
+_SAMPLE_PIECES = 16
+_SAMPLE_BYTES = 64 << 20
+_SMALLEST_SAMPLE = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +46,8 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
             it and below, except names that begin with ``.`` or ``_``.
 
     Returns:
-        The files, each once, in the order of ``inputs`` and sorted within each of them.
+        The files, each once, by whatever names and links it can be reached, in the order of
+        ``inputs`` and sorted within each of them.
 
     Raises:
         ValueError: nothing is named, a name matches no file, or all files are empty.
@@ -47,7 +58,7 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
         raise ValueError(
             "The input names no file: give paths or globs of text files, separated by commas."
         )
-    paths: dict[str, None] = {}
+    paths: dict[str, str] = {}  # by what they are in the end
     for pattern in patterns:
         found = [file for path in _glob(pattern) for file in _files_below(path)]
         if not found:
@@ -55,9 +66,10 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
                 f"No file matches {pattern!r}: give paths or globs of text files, separated by "
                 "commas."
             )
-        paths.update(dict.fromkeys(found))
+        for path in found:
+            paths.setdefault(_real(path), path)
     with concurrent.futures.ThreadPoolExecutor(16) as pool:  # remote file systems are slow to ask
-        files = list(pool.map(describe_file, paths))
+        files = list(pool.map(describe_file, paths.values()))
     filled = [file for file in files if file.size]
     if not filled:
         raise ValueError(
@@ -73,6 +85,34 @@ def describe_file(path: str) -> SourceFile:
     return SourceFile(path, statistics.length, statistics.mtime_nsec)
 
 
+def sample_files(paths: Sequence[str]) -> list[str]:
+    """Says in a few characters what stands in local files, whatever their size and time say.
+
+    Args:
+        paths: of files that are there.
+
+    Returns:
+        The hash of a sample of each file, which is all of it in a small corpus; "" for files of
+        an object store, which cannot be changed without a change of their time.
+    """
+    piece = max(_SMALLEST_SAMPLE, _SAMPLE_BYTES // max(1, len(paths))) // _SAMPLE_PIECES
+
+    def sample(path: str) -> str:
+        local = local_path(path)
+        if local is None:
+            return ""
+        digest = hashlib.sha256()
+        with open(local, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            for number in range(_SAMPLE_PIECES):
+                file.seek(max(number * piece, (size - piece) * number // (_SAMPLE_PIECES - 1)))
+                digest.update(file.read(piece))
+        return digest.hexdigest()[:16]
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        return list(pool.map(sample, paths))
+
+
 def _glob(pattern: str) -> list[str]:
     if tf.io.gfile.exists(pattern):  # a path, even where it has a glob's characters
         return [pattern]
@@ -86,13 +126,34 @@ def _files_below(path: str) -> list[str]:
     if not tf.io.gfile.isdir(path):
         return [path]
     found = []
-    for folder, _, names in tf.io.gfile.walk(path):
+    for folder, names in _folders_below(path):
         inside = folder[len(path) :].strip("/").split("/")
         if not any(name.startswith((".", "_")) for name in inside):
             found += [
                 tf.io.gfile.join(folder, name) for name in names if not name.startswith((".", "_"))
             ]
     return sorted(found)
+
+
+def _folders_below(path: str) -> Iterator[tuple[str, list[str]]]:
+    """A folder and those below it, each once even where links lead round, and their files."""
+    seen = set()
+    local = local_path(path)
+    if local is None:  # an object store, which has no links
+        yield from ((folder, names) for folder, _, names in tf.io.gfile.walk(path))
+        return
+    for folder, folders, names in os.walk(local, followlinks=True):
+        folders.sort()
+        if _real(folder) in seen:
+            folders.clear()
+        else:
+            seen.add(_real(folder))
+            yield path.removesuffix(local) + folder, names
+
+
+def _real(path: str) -> str:
+    local = local_path(path)
+    return path if local is None else os.path.realpath(local)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import dataclasses
 import io
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,10 +101,23 @@ def index_path(cache_dir: str, *parts: object) -> str:
 
 
 def save_index(
-    path: str, formats: str, blocks: corpus_blocks.FileBlocks, table: DocumentTable
+    path: str,
+    formats: str,
+    blocks: corpus_blocks.FileBlocks,
+    table: DocumentTable,
+    samples: Sequence[str] = (),
 ) -> None:
-    """Writes an index, whole or not at all; ``formats`` is what the files' formats were."""
+    """Writes an index, whole or not at all.
+
+    Args:
+        path: the file to write.
+        formats: what the files' formats were.
+        blocks: what is read.
+        table: the documents of ``blocks``.
+        samples: ``corpus_files.sample_files`` of the files that the user named.
+    """
     arrays = {
+        "samples": np.asarray(samples, np.str_),
         "formats": np.asarray(formats),
         **{f"blocks/{name}": np.asarray(value) for name, value in vars(blocks).items()},
         **{f"table/{name}": value for name, value in vars(table).items()},
@@ -115,12 +128,19 @@ def save_index(
         file.write(buffer.getvalue())
 
 
-def load_index(path: str) -> tuple[str, corpus_blocks.FileBlocks, DocumentTable] | None:
+def load_index(
+    path: str, samples: Sequence[str] = ()
+) -> tuple[str, corpus_blocks.FileBlocks, DocumentTable] | None:
     """Reads an index.
 
+    Args:
+        path: the index.
+        samples: as ``save_index`` takes them; an earlier release wrote none, and none are asked.
+
     Returns:
-        What ``save_index`` was given; None if there is no index at ``path``, if it is damaged, or
-        if a file that it refers to is gone or has another size.
+        What ``save_index`` was given, but for the samples; None if there is no index at ``path``,
+        if it is damaged, if its samples are others, or if a file that it refers to is gone or has
+        another size.
     """
     if not tf.io.gfile.exists(path):
         return None
@@ -130,6 +150,8 @@ def load_index(path: str) -> tuple[str, corpus_blocks.FileBlocks, DocumentTable]
         with np.load(data, allow_pickle=False) as arrays:
             values = {name: arrays[name] for name in arrays.files}
         formats = str(values.pop("formats"))
+        if values.pop("samples", np.asarray(samples)).tolist() != list(samples):
+            return None
         parts: dict[str, dict[str, np.ndarray]] = {"blocks": {}, "table": {}}
         for name, value in values.items():
             part, field = name.split("/")

@@ -267,11 +267,13 @@ def _open_files(
     label: str | None = None,
 ) -> Corpus:
     """Opens found files: see ``open_corpus``. ``label`` is shown in place of their format."""
-    index_path = None
+    index_path: str | None = None
+    samples: list[str] = []
     if cache_dir is not None:
+        samples = corpus_files.sample_files([file.path for file in sources])
         parts = (sources, input_format, text_key, block_bytes, corpus_scan.MAX_DOCUMENT_BYTES)
         index_path = corpus_index.index_path(cache_dir, *parts)
-        if known := corpus_index.load_index(index_path):
+        if known := corpus_index.load_index(index_path, samples):
             known_formats, blocks, table = known
             return _corpus(label or known_formats, len(sources), blocks, table)
     # Every byte is gone through twice: scanned, then counted.
@@ -300,7 +302,7 @@ def _open_files(
             "white space and markup; give other files or another format."
         )
     if index_path is not None:
-        corpus_index.save_index(index_path, formats, blocks, table)
+        corpus_index.save_index(index_path, formats, blocks, table, samples)
     return _corpus(label or formats, len(sources), blocks, table)
 
 

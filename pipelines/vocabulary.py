@@ -164,3 +164,21 @@ def encode_vocabulary(vocab: Sequence[str], path: str) -> bytes:
                 "that a file with one piece a line cannot keep; remove it."
             )
     return "".join(piece + "\n" for piece in vocab).encode("utf-8")
+
+
+def casing_note(vocab: Sequence[str], do_lower_case: bool) -> str | None:
+    """A sentence where a vocabulary with capitals is to be used on lower-cased text, else None.
+
+    >>> casing_note([*SPECIAL_TOKENS, "the", "The"], True)[:56]
+    'The vocabulary seems to be cased (1 pieces with capitals'
+    >>> casing_note([*SPECIAL_TOKENS, "the", "The"], False)
+    """
+    # Chinese vocabularies have a handful of other special tokens, with capitals.
+    capitals = [piece for piece in vocab if piece.lower() != piece and piece[0] not in "[<"]
+    if not do_lower_case or 100 * len(capitals) < len(vocab):
+        return None
+    return (
+        f"The vocabulary seems to be cased ({len(capitals):,} pieces with capitals, such as "
+        f"{quote(capitals[-1])}), and the text is lower-cased: pass --do_lower_case=false to keep "
+        "its case."
+    )

@@ -114,6 +114,7 @@ class Training:
                 while not self.has_ended():
                     self._fit(progress)
                 progress.close()
+        self._summaries.flush()
         checkpoints.restore_latest(self.directory.checkpoints, self._weights)
         if self.inference.kept is not None:
             self.inference.kept.clear()
@@ -218,6 +219,7 @@ class Training:
                 self.state.to_dict(),
                 keep=1,
             )
+        self._summaries.flush()
         self._saved_step = self.state.step
         self._saved_at = time.monotonic()
 

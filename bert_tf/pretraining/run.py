@@ -13,7 +13,7 @@ from bert_tf.files import read_json, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.pipelines.vocabulary import load_vocabulary
+from bert_tf.pipelines.vocabulary import casing_note, load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
@@ -140,6 +140,8 @@ class _PretrainingRun:
             tf.config.experimental.enable_op_determinism()
         self.data, vocab, self.config = _open_inputs(settings, directory, start, moved)
         lower = bool(settings.do_lower_case)
+        if note := casing_note(vocab, lower):
+            print(note, flush=True)
         model_directory.write_description(
             directory.path,
             self.config,
@@ -279,6 +281,7 @@ class _PretrainingRun:
             position,
             keep=self.settings.keep_checkpoints,
         )
+        self.summaries.flush()
         self.saved_step = self.loop.step
         self.saved_at = time.monotonic()
         # Who asked to stop is not kept waiting.

@@ -1,9 +1,15 @@
 """TensorBoard's curves of a run: one folder for the training, one for the evaluations."""
 
 import os
+import time
 from collections.abc import Mapping
 
 import tensorflow as tf
+
+from bert_tf.files import local_path
+
+# An object store takes all of a file again each time something is added to it.
+_REMOTE_SECONDS = 60.0
 
 
 class Summaries:
@@ -15,17 +21,30 @@ class Summaries:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
+        self._seconds = 0.0 if local_path(directory) is not None else _REMOTE_SECONDS
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        self._waiting: dict[str, list[tuple[int, Mapping[str, float]]]] = {}
+        self._written_at = time.monotonic()
 
     def write(self, group: str, step: int, figures: Mapping[str, float]) -> None:
-        """Writes each figure of a group (``train`` or ``eval``) at a global step."""
-        if group not in self._writers:
-            self._writers[group] = tf.summary.create_file_writer(
-                os.path.join(self._directory, group)
-            )
-        writer = self._writers[group]
-        with writer.as_default(step):
-            for name, value in figures.items():
-                tf.summary.scalar(name, value)
-        # A run may be killed at any instant: what was shown is on disk.
-        writer.flush()
+        """Takes each figure of a group (``train`` or ``eval``) at a global step.
+
+        A run may be killed at any instant, so that on a local disk it is written at once.
+        """
+        self._waiting.setdefault(group, []).append((step, dict(figures)))
+        if time.monotonic() - self._written_at >= self._seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits."""
+        for group, waiting in self._waiting.items():
+            if group not in self._writers:
+                folder = os.path.join(self._directory, group)
+                self._writers[group] = tf.summary.create_file_writer(folder, max_queue=10_000)
+            # The end of the block flushes.
+            with self._writers[group].as_default():
+                for step, figures in waiting:
+                    for name, value in figures.items():
+                        tf.summary.scalar(name, value, step=step)
+        self._waiting = {}
+        self._written_at = time.monotonic()

@@ -31,6 +31,40 @@ def test_finds_files_in_order_each_once(folder):
     assert names(folder, f"{folder}/") == ["a.txt", "b.txt", "c.md", "sub/d.txt"]
 
 
+def test_a_file_counts_once_by_whatever_name(folder, monkeypatch):
+    (folder / "link.txt").symlink_to(folder / "a.txt")
+    monkeypatch.chdir(folder)
+    found = [file.path for file in corpus_files.find_files(f"a.txt,./a.txt,file://{folder}/*.txt")]
+    assert found == ["a.txt", f"file://{folder}/b.txt"]
+
+
+def test_links_that_lead_round_are_walked_once(folder):
+    (folder / "sub" / "up").symlink_to(folder)
+    (folder / "again").symlink_to(folder / "sub")
+    assert names(folder, str(folder)) == ["a.txt", "again/d.txt", "b.txt", "c.md"]
+    assert names(folder, f"file://{folder}/") == [
+        f"file://{folder}/{name}" for name in ("a.txt", "again/d.txt", "b.txt", "c.md")
+    ]
+
+
+def test_a_sample_is_of_all_of_a_small_file_and_of_a_large_ones_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_files, "_SAMPLE_BYTES", 64)
+    monkeypatch.setattr(corpus_files, "_SMALLEST_SAMPLE", 32)
+    path = tmp_path / "a"
+
+    def samples(size):
+        """How many bytes make a difference: pieces are of 4 bytes, 16 of them."""
+        digests = set()
+        for changed in range(size):
+            path.write_bytes(b"a" * changed + b"b" + b"a" * (size - changed - 1))
+            digests.update(corpus_files.sample_files([str(path)]))
+        path.write_bytes(b"a" * size)
+        return len(digests - set(corpus_files.sample_files([str(path)])))
+
+    assert [samples(size) for size in (1, 3, 63, 64, 80)] == [1, 3, 63, 64, 64]
+    assert corpus_files.sample_files(["gs://bucket/a"]) == [""]
+
+
 def test_a_path_with_a_globs_characters_is_a_path(folder):
     (folder / "x[1].txt").write_text("x")
     assert names(folder, f"{folder}/x[1].txt") == ["x[1].txt"]

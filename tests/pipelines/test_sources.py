@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 import pathlib
 import re
 
@@ -147,6 +148,27 @@ def test_the_index_is_used_until_a_file_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(sources.corpus_index, "count_documents", count)
     path.write_text(GOOGLE + "Another.\n")
     assert sources.open_corpus(str(path), cache_dir=cache).num_documents == 41
+
+
+def test_a_file_changed_behind_its_size_and_time_is_read_anew(tmp_path, monkeypatch):
+    path, cache = tmp_path / "a.txt", str(tmp_path / "cache")
+    path.write_text(GOOGLE)
+    first = sources.open_corpus(str(path), cache_dir=cache)
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    for text in (GOOGLE.replace("This is 20.", "That is 20."), GOOGLE[:-4] + "!!\n\n"):
+        path.write_text(text)
+        os.utime(path, ns=times)
+        changed = sources.open_corpus(str(path), cache_dir=cache)
+        assert changed.fingerprint != first.fingerprint
+    # The index of a release that took no samples is as good as it was.
+    (index,) = (tmp_path / "cache").iterdir()
+    with np.load(index) as arrays:
+        kept = {name: arrays[name] for name in arrays.files if name != "samples"}
+    with index.open("wb") as file:
+        np.savez(file, **kept)
+    path.write_text(GOOGLE)
+    os.utime(path, ns=times)
+    assert sources.open_corpus(str(path), cache_dir=cache).fingerprint == changed.fingerprint
 
 
 def test_reports_progress(tmp_path):
