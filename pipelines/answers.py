@@ -6,7 +6,8 @@ and the span is neither backward nor too long. The spans of all a question's win
 by the sum of their two logits, and of those with equal text only the best stays.
 
 Core TensorFlow operations only; their cost grows with the number of windows, and with the length of
-the contexts, and never with the product of the two.
+the contexts, and never with the product of the two. Windows are looked at in blocks, and of each
+block no more than the ``n_best`` spans of a question are kept.
 
 Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``,
 ``write_predictions``. It differs in three points: padding never takes one of the ``n_best``
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from .blocks import in_blocks
 from .context_windows import (
     Windows,
     context_columns,
@@ -32,6 +34,8 @@ from .context_windows import (
 from .normalization import row_bases, upper_bound
 from .pools import check_at_least
 
+# Pairs of a start and an end that are looked at together: of 20 each those of 163 windows.
+_PAIRS_AT_ONCE = 1 << 16
 # What the tokenizer removes counts to the token before it: no answer ends in it.
 _REMOVED_AT_END = r"(?s)(.)[\p{Cc}\p{Cf}\x{FFFD}]+$"
 
@@ -186,52 +190,60 @@ def answers_from_columns(
     """
     check_at_least("max_answer_length", max_answer_length, 1)
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
-    window, start_place, end_place = _valid_spans(best, windows, max_answer_length)
-    question = tf.gather(windows.questions, window)
-    start_logit = tf.gather_nd(best.start_logits, start_place)
-    end_logit = tf.gather_nd(best.end_logits, end_place)
-    order = _best_first(question, start_logit, end_logit)
-    window, start_place, end_place, question, start_logit, end_logit = (
-        tf.gather(values, order)
-        for values in (window, start_place, end_place, question, start_logit, end_logit)
-    )
-    # Where the first column of the window's row would be among the tokens.
-    shift = tf.gather(row_segments(windows)[1][0] - context_columns(windows), window)
-    texts, byte_starts, byte_ends = span_texts(
-        contexts,
-        question,
-        tf.gather(windows.tokens.byte_starts, shift + tf.gather_nd(best.starts, start_place)),
-        tf.gather(windows.tokens.byte_ends, shift + tf.gather_nd(best.ends, end_place)),
-    )
-    # tf.unique numbers what it finds in the order of its first occurrence, and so best first.
-    keys = tf.strings.join([tf.strings.as_string(question), texts], " ")
-    distinct, which = tf.unique(keys)
-    kept = tf.math.unsorted_segment_min(tf.range(tf.size(keys)), which, tf.size(distinct))
+    characters = _characters_of(contexts)
+    at_once = max(_PAIRS_AT_ONCE // n_best**2, 1)
+
+    def step(begin: tf.Tensor) -> tuple[tf.Tensor, _Spans]:
+        part = slice(begin, begin + at_once)
+        some = windows._replace(
+            questions=windows.questions[part],
+            firsts=windows.firsts[part],
+            lengths=windows.lengths[part],
+        )
+        columns = BestColumns(*(values[part] for values in best))
+        spans = _valid_spans(columns, some, characters, max_answer_length)
+        return begin + at_once, _best_spans(spans, n_best)
+
+    # The best of all are among the best of each block.
+    spans = _best_spans(in_blocks(tf.size(windows.lengths), step), n_best)
     rows = tf.RaggedTensor.from_value_rowids(
-        kept, tf.gather(question, kept), tf.cast(num_questions, tf.int32), validate=False
+        tf.range(tf.size(spans.questions)),
+        spans.questions,
+        tf.cast(num_questions, tf.int32),
+        validate=False,
     )
 
     def dense(values: tf.Tensor, padding: str | float) -> tf.Tensor:
-        ragged = rows.with_values(tf.gather(values, rows.values))
-        return ragged.to_tensor(padding, shape=[None, n_best])
+        return rows.with_values(values).to_tensor(padding, shape=[None, n_best])
 
     null = _least_null(best, windows, num_questions)
     return Answers(
-        dense(texts, ""),
-        dense(byte_starts, -1),
-        dense(byte_ends, -1),
-        dense(start_logit, 0.0),
-        dense(end_logit, 0.0),
-        tf.minimum(tf.cast(rows.row_lengths(), tf.int32), n_best),
+        dense(spans.texts, ""),
+        dense(spans.byte_starts, -1),
+        dense(spans.byte_ends, -1),
+        dense(spans.start_logits, 0.0),
+        dense(spans.end_logits, 0.0),
+        tf.cast(rows.row_lengths(), tf.int32),
         tf.gather(best.null_start_logits, null),
         tf.gather(best.null_end_logits, null),
     )
 
 
+class _Spans(NamedTuple):
+    """Spans of several questions, (P,) each: their questions, ascending, and as in ``Answers``."""
+
+    questions: tf.Tensor
+    texts: tf.Tensor
+    byte_starts: tf.Tensor
+    byte_ends: tf.Tensor
+    start_logits: tf.Tensor
+    end_logits: tf.Tensor
+
+
 def _valid_spans(
-    best: BestColumns, windows: Windows, max_answer_length: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The spans that count: window, (P,); where in ``best`` the start and the end are, (P, 2)."""
+    best: BestColumns, windows: Windows, characters: "_Characters", max_answer_length: int
+) -> _Spans:
+    """The spans of some windows that count, in the order of their windows."""
     length = best.ends[:, None, :] - best.starts[:, :, None] + 1
     # (W, K, K)
     valid = (
@@ -241,15 +253,40 @@ def _valid_spans(
         & (length <= max_answer_length)
     )
     window, start, end = tf.unstack(tf.cast(tf.where(valid), tf.int32), num=3, axis=1)
-    return window, tf.stack([window, start], 1), tf.stack([window, end], 1)
+    start_place, end_place = tf.stack([window, start], 1), tf.stack([window, end], 1)
+    questions = tf.gather(windows.questions, window)
+    # Where the first column of the window's row would be among the tokens.
+    shift = tf.gather(row_segments(windows)[1][0] - context_columns(windows), window)
+    texts, byte_starts, byte_ends = _cut_texts(
+        characters,
+        questions,
+        tf.gather(windows.tokens.byte_starts, shift + tf.gather_nd(best.starts, start_place)),
+        tf.gather(windows.tokens.byte_ends, shift + tf.gather_nd(best.ends, end_place)),
+    )
+    return _Spans(
+        questions,
+        texts,
+        byte_starts,
+        byte_ends,
+        tf.gather_nd(best.start_logits, start_place),
+        tf.gather_nd(best.end_logits, end_place),
+    )
 
 
-def _best_first(question: tf.Tensor, start_logit: tf.Tensor, end_logit: tf.Tensor) -> tf.Tensor:
-    """The order of spans by question, then by score, greatest first; equal ones stay in order."""
+def _best_spans(spans: _Spans, n_best: int) -> _Spans:
+    """The ``n_best`` of each question with different texts, best first; the first of equal ones."""
     # In float64, as Python adds: what float32 rounds to equal sums would stay in another order.
-    score = tf.cast(start_logit, tf.float64) + tf.cast(end_logit, tf.float64)
-    by_score = tf.argsort(score, direction="DESCENDING", stable=True)
-    return tf.gather(by_score, tf.argsort(tf.gather(question, by_score), stable=True))
+    score = tf.cast(spans.start_logits, tf.float64) + tf.cast(spans.end_logits, tf.float64)
+    order = tf.argsort(score, direction="DESCENDING", stable=True)
+    order = tf.gather(order, tf.argsort(tf.gather(spans.questions, order), stable=True))
+    # tf.unique numbers what it finds in the order of its first occurrence, and so best first.
+    texts, questions = tf.gather(spans.texts, order), tf.gather(spans.questions, order)
+    distinct, which = tf.unique(tf.strings.join([tf.strings.as_string(questions), texts], " "))
+    first = tf.math.unsorted_segment_min(tf.range(tf.size(which)), which, tf.size(distinct))
+    questions = tf.gather(questions, first)
+    place = tf.range(tf.size(first)) - upper_bound(questions, questions - 1)
+    kept = tf.gather(order, tf.boolean_mask(first, place < n_best))
+    return _Spans(*(tf.gather(values, kept) for values in spans))
 
 
 def span_texts(
@@ -267,19 +304,53 @@ def span_texts(
         (P,) each: the texts, UTF-8, without bytes that are not and without what the tokenizer
         removes at their ends; and where they start and end.
     """
+    return _cut_texts(_characters_of(contexts), rows, byte_starts, byte_ends)
+
+
+class _Characters(NamedTuple):
+    """The characters of all different texts: code points, and their first bytes.
+
+    Attributes:
+        codes: (C,) int32.
+        starts: (C,) int64, within its text.
+        keys: (C,) int64, ascending: ``starts`` if all texts stood in a line.
+        bases: (B,) int64, where each text would begin there.
+    """
+
+    codes: tf.Tensor
+    starts: tf.Tensor
+    keys: tf.Tensor
+    bases: tf.Tensor
+
+
+def _characters_of(contexts: tf.Tensor) -> _Characters:
+    """Decodes (B,) texts, each different one once, without bytes that are not UTF-8."""
     distinct, which = tf.unique(contexts)
-    characters, starts = tf.strings.unicode_split_with_offsets(distinct, "UTF-8", errors="ignore")
+    codes, starts = tf.strings.unicode_decode_with_offsets(distinct, "UTF-8", errors="ignore")
     bases = row_bases(tf.cast(tf.strings.length(distinct), tf.int64))
     keys = starts.values + tf.gather(bases, starts.value_rowids())
-    base = tf.gather(bases, tf.gather(which, rows))
+    return _Characters(codes.values, starts.values, keys, tf.gather(bases, which))
+
+
+def _cut_texts(
+    characters: _Characters, rows: tf.Tensor, byte_starts: tf.Tensor, byte_ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """``span_texts`` of texts whose characters are known."""
+    base = tf.gather(characters.bases, rows)
     # How many characters begin before a byte is the number of the first that does not.
-    first = upper_bound(keys, base + byte_starts - 1)
-    places = tf.ragged.range(first, upper_bound(keys, base + byte_ends - 1))
-    texts = tf.strings.reduce_join(tf.gather(characters.values, places), axis=1)
+    first = upper_bound(characters.keys, base + byte_starts - 1)
+    places = tf.ragged.range(first, upper_bound(characters.keys, base + byte_ends - 1))
+    texts = _encode(characters, places)
     texts = tf.strings.regex_replace(texts, _REMOVED_AT_END, r"\1")
     last = first + tf.strings.length(texts, unit="UTF8_CHAR") - 1
-    length = tf.strings.length(tf.gather(characters.values, last))
-    return texts, byte_starts, tf.gather(starts.values, last) + tf.cast(length, tf.int64)
+    length = tf.strings.length(_encode(characters, tf.ragged.range(last, last + 1)))
+    return texts, byte_starts, tf.gather(characters.starts, last) + tf.cast(length, tf.int64)
+
+
+def _encode(characters: _Characters, places: tf.RaggedTensor) -> tf.Tensor:
+    """The texts of [P, (characters)] places, (P,) string."""
+    codes = places.with_values(tf.gather(characters.codes, places.values))
+    return tf.strings.unicode_encode(codes, "UTF-8", errors="ignore")
 
 
 def _least_null(best: BestColumns, windows: Windows, num_questions: tf.Tensor) -> tf.Tensor:

@@ -42,10 +42,11 @@ _NAMES = {
         RaggedTensorToTensor Range ReadVariableOp RealDiv Relu Reshape RestoreV2 Rsqrt SaveV2 Select
         SelectV2 Shape ShardedFilename Sigmoid Size Softmax Split Square Squeeze
         StatefulPartitionedCall StatelessIf StatelessRandomGetKeyCounter StatelessRandomUniformIntV2
-        StaticRegexFullMatch StaticRegexReplace StridedSlice StringJoin StringLength StringSplitV2
-        Sub Sum Tanh TensorListConcatV2 TensorListPushBack TensorScatterUpdate Tile TopKV2 Transpose
-        UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode Unique Unpack UnsortedSegmentJoin
-        UnsortedSegmentMin UnsortedSegmentSum UpperBound VarHandleOp Where While ZerosLike
+        StatelessWhile StaticRegexFullMatch StaticRegexReplace StridedSlice StringJoin StringLength
+        StringSplitV2 Sub Sum Tanh TensorListConcatV2 TensorListPushBack TensorScatterUpdate Tile
+        TopKV2 Transpose UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode Unique Unpack
+        UnsortedSegmentJoin UnsortedSegmentMin UnsortedSegmentSum UpperBound VarHandleOp Where While
+        ZerosLike
         FastBertNormalize FastWordpieceTokenizeWithOffsets
     """,
 }

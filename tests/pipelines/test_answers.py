@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.pipelines import answers as answers_module
 from bert_tf.pipelines.answers import Answers, extract_answers
 from bert_tf.pipelines.context_windows import make_windows, row_lengths
 from bert_tf.pipelines.unicode_tables import code_points
@@ -95,6 +96,21 @@ def test_answers_equal_googles_loop_on_other_draws():
         _, starts, ends = _random_logits(seed, QUESTIONS, CONTEXTS)
         answers = _answer(tf.constant(QUESTIONS), tf.constant(CONTEXTS), starts, ends)
         _check(answers, QUESTIONS, CONTEXTS, starts, ends)
+
+
+def test_blocks_of_windows_change_nothing(monkeypatch):
+    for windows_at_once, seed in ((1, 3), (3, 4)):
+        _, starts, ends = _random_logits(seed, QUESTIONS, CONTEXTS)
+        monkeypatch.setattr(
+            answers_module, "_PAIRS_AT_ONCE", windows_at_once * LIMITS["n_best"] ** 2
+        )
+        _check(
+            _answer(tf.constant(QUESTIONS), tf.constant(CONTEXTS), starts, ends),
+            QUESTIONS,
+            CONTEXTS,
+            starts,
+            ends,
+        )
 
 
 def test_padding_changes_nothing():
