@@ -223,19 +223,21 @@ def _read_vocabulary(path: str, tokenizer: Mapping[str, Any] | None) -> list[str
     if tokenizer is None:
         return pieces
     found = _pieces(tokenizer, source)
-    if pieces is not None and pieces != found:
-        differs = [
-            index
-            for index, pair in enumerate(zip(pieces, found, strict=False))
-            if len(set(pair)) > 1
-        ]
+    if pieces is None:
+        vocabulary.validate_vocabulary(found, source)
+        return found
+    # The released Chinese vocabulary has a piece of white space, which some libraries strip.
+    pairs = zip(pieces, found, strict=False)
+    differs = next(
+        (at for at, (one, other) in enumerate(pairs) if one.strip() != other.strip()), None
+    )
+    if differs is not None or len(pieces) != len(found):
+        where = "" if differs is None else f", and their first difference is at the id {differs:,}"
         raise ValueError(
             f"{plain} and {source} are of two tokenizers: they have {len(pieces):,} and "
-            f"{len(found):,} pieces"
-            + (f", and their first difference is at the id {differs[0]:,}." if differs else ".")
+            f"{len(found):,} pieces{where}."
         )
-    vocabulary.validate_vocabulary(found, source)
-    return found
+    return pieces
 
 
 def _pieces(tokenizer: Mapping[str, Any], source: str) -> list[str]:

@@ -22,7 +22,7 @@ from bert_tf.files import (
     sha256_of,
     write_json,
 )
-from bert_tf.untrusted import listed
+from bert_tf.untrusted import listed, reason
 
 from . import checkpoints
 
@@ -122,7 +122,7 @@ class RunDirectory:
         try:
             tf.io.gfile.makedirs(self.path)
         except tf.errors.OpError as error:
-            raise ValueError(f"--model_dir={self.path} cannot be made: {error.message}.") from error
+            raise ValueError(f"--model_dir={self.path} cannot be made: {reason(error)}.") from error
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -255,7 +255,10 @@ def test_vocabularies_that_differ(tmp_path):
         "tokenizer.json are of two tokenizers: they have 15 and 15 pieces, and their first "
         "difference is at the id 14."
     )
-    _write(tmp_path, vocab=_lines([*PIECES, "other"]))
+    # White space as a piece, as the released Chinese vocabulary has it, is stripped by some.
+    _write(tmp_path, vocab=_lines([*PIECES, "\u2028"]), tokenizer=_tokenizer_json([*PIECES, ""]))
+    assert read_tokenization(str(tmp_path))[0].vocabulary == (*PIECES, "\u2028")
+    _write(tmp_path, vocab=_lines([*PIECES, "other"]), tokenizer=_tokenizer_json())
     assert "they have 16 and 15 pieces." in read_tokenization(str(tmp_path))[1][0]
 
 

@@ -184,9 +184,10 @@ def test_every_weight_is_stored_once(exported, trained):
 def test_an_existing_directory(model, tokenizer, tmp_path):
     folder = tmp_path / "1"
     folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"/1 is there already, and is never overwritten"):
         export(model, str(folder), tokenizer=tokenizer)
-    assert not list(folder.iterdir())
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
 
 
 def test_not_inside_a_strategys_scope(model, tokenizer, tmp_path):
