@@ -80,7 +80,8 @@ class BertRegressor(TaskModel):
     Source: Devlin et al. 2019 report STS-B in section 4.1 and do not say how they trained it, and
     google-research/bert has no regression; this is ``BertClassifier`` with one output.
 
-    Inputs: the encoder's. Output: (B,) float32, not bounded.
+    Inputs: the encoder's. Output: (B,) float32, not bounded. ``fit`` learns numbers near 0: give it
+    others less their mean, divided by their standard deviation, as ``bert_tf.finetune`` does.
 
     Args:
         config: sizes, rates and activation.
