@@ -15,7 +15,7 @@ from .question_answering import QuestionTask
 from .reading import Sets, read_sets
 from .settings import FineTuningSettings
 from .tagging import TaggingTask
-from .task import Task
+from .task import TargetScale, Task
 from .text_tasks import TextTask
 
 NEWEST_RULES = "2"
@@ -46,7 +46,7 @@ def read_source(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> Sour
     Args:
         settings: of the run.
         rules: those that the run was started with. By "1" entities are scored in IOB1 and IOB2
-            alone.
+            alone; the rest is with ``Task.by_earlier_rules``.
 
     Raises:
         ValueError: a file is missing, a row is bad (and bad rows are not to be skipped), or nothing
@@ -61,8 +61,11 @@ def read_source(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> Sour
     if skipped:
         notes.append(f"Left out {len(skipped):,} bad rows; the first: {skipped[0]}")
     options = _options(settings, [sets.train, *sets.dev.values()])
+    task = _make_task(settings, sets, options, rules)
+    if rules == "1":
+        task.by_earlier_rules, task.target_scale = True, TargetScale()
     return Source(
-        task=_make_task(settings, sets, options, rules),
+        task=task,
         options=options,
         notes=notes,
         skipped=skipped,

@@ -140,7 +140,6 @@ def train(
         ),
         "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},
         "steps": state.step,
-        "target_scale": [*state.target_scale],
         "evaluations": state.evaluations,
         "seconds": state.seconds,
         "examples_per_second": state.examples / state.seconds if state.seconds else None,

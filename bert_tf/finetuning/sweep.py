@@ -29,7 +29,6 @@ from .stages import (
     train,
     write_outputs,
 )
-from .task import TargetScale
 
 # Source: Devlin et al. 2019, appendix A.3.
 _PAPER = {
@@ -94,9 +93,6 @@ def run_sweep(
         run_directory.check_settings(run_settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
         # The same data and the same start for all, and found to be those by now.
         run_directory.check_inputs(read_json(directory.inputs))
-        if ended:  # an earlier version, which may have begun the sweep, scaled no numbers
-            scale = ended[0].get("target_scale", TargetScale())
-            material.source.task.target_scale = TargetScale(*scale)
         results = _finish_run(run_settings, run_directory, _material_of(run_settings, material))
         ended.append({**results, "name": name, **_configuration(run_settings)})
         _say(ended[-1], material)
@@ -156,7 +152,6 @@ def _finish_run(
             "headline": task.headline,
             "scores": {},
             "collapsed": str(error).split(":")[0],
-            "target_scale": [*task.target_scale],
         }
     write_json(directory.results, results)
     return results

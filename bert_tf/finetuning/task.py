@@ -187,6 +187,8 @@ class Task(abc.ABC):
             "dev_matched", "dev_mismatched"; "test" where that has labels). () where there is none.
         test_sets: the names of the unlabelled sets to predict on; most often ().
         target_scale: of the numbers to learn; the default where classes are learned.
+        by_earlier_rules: whether a run is gone on with that an earlier version began: it scales no
+            numbers, and early stopping may be between two evaluations.
     """
 
     name: str
@@ -198,6 +200,7 @@ class Task(abc.ABC):
     dev_sets: tuple[str, ...] = ()
     test_sets: tuple[str, ...] = ()
     target_scale: TargetScale = TargetScale()
+    by_earlier_rules: bool = False
 
     @property
     def deciding_set(self) -> str | None:

@@ -80,14 +80,7 @@ class Training:
             **{f"model/{seed.path}": seed for seed in seed_variables(model)},
             **{f"optimizer/{variable.path}": variable for variable in optimizer.variables},
         }
-        scale = task.target_scale
-        self.state = TrainingState(
-            0,
-            LossCurve(self.total_steps),
-            target_mean=scale.mean,
-            target_std=scale.std,
-            stops_at_evaluations=True,
-        )
+        self.state = TrainingState(0, LossCurve(self.total_steps))
         self._recent: collections.deque[float] = collections.deque(maxlen=_SHOWN_STEPS)
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._saved_step = -1
@@ -132,7 +125,7 @@ class Training:
             length_multiple=_LENGTH_MULTIPLE[device_type()],
         )
         self.model.fit(
-            self.state.target_scale.scaled(batches),
+            self.task.target_scale.scaled(batches),
             initial_epoch=epoch,
             epochs=epoch + 1 if done else settings.num_train_epochs,
             steps_per_epoch=steps - done,
@@ -147,7 +140,7 @@ class Training:
         patience = self.settings.early_stopping_epochs * self.steps_per_epoch
         stopped = False
         if patience and state.evaluations:
-            newest = state.evaluations[-1]["step"] if state.stops_at_evaluations else state.step
+            newest = state.step if self.task.by_earlier_rules else state.evaluations[-1]["step"]
             stopped = newest - state.best_step >= patience
         return state.step >= self.total_steps or stopped
 
@@ -177,13 +170,12 @@ class Training:
         Returns:
             A line to print; ``None`` where nothing is evaluated on.
         """
-        state = self.state
         deciding = self.task.deciding_set
         if deciding is None:
-            with state.target_scale.folded(self.model):
+            with self.task.target_scale.folded(self.model):
                 self._keep_weights()
             return None
-        with state.target_scale.folded(self.model):
+        with self.task.target_scale.folded(self.model):
             return self._evaluate(deciding)
 
     def _evaluate(self, deciding: str) -> str:
@@ -294,7 +286,7 @@ class _AfterEachStep(keras.callbacks.Callback):
     def _report(self) -> None:
         state = self._training.state
         # A squared error, where numbers are learned: in their own units, as the scores are.
-        unit = state.target_std**2
+        unit = self._training.task.target_scale.std**2
         losses = [float(loss) * unit for loss in self._losses]
         for step, loss in enumerate(losses, start=state.step - len(losses)):
             state.curve.add(step, loss)

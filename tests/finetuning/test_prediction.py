@@ -290,7 +290,7 @@ def test_models_that_do_not_predict(classifier, table, tmp_path):
     write_model(tmp_path / "encoder", "BertEncoder", {"pooler": True})
     with pytest.raises(ValueError, match="encoder holds a BertEncoder, which predicts for no task"):
         predict(tmp_path / "encoder", table, tmp_path / "out.tsv")
-    write_model(tmp_path / "odd", "BertRegressor", task=text_task("squad"))
+    write_model(tmp_path / "odd", "BertRegressor", task=TaskFile("squad", "own", 16))
     with pytest.raises(ValueError, match="odd was trained for squad and holds a BertRegressor"):
         predict(tmp_path / "odd", table, tmp_path / "out.tsv")
     write_model(tmp_path / "no_words", "BertRegressor", task=text_task("regression"))

@@ -8,13 +8,11 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.finetuning import training
+from bert_tf.finetuning import stages
 from bert_tf.finetuning.model import build_model, open_start
-from bert_tf.finetuning.number_kind import NumberKind
 from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.task import TargetScale
 from bert_tf.finetuning.text_tasks import TextTask
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.classifier import BertRegressor
@@ -118,17 +116,17 @@ def test_a_run_of_an_earlier_version_goes_on_as_it_began(inputs, tmp_path, monke
     for name in ("whole", "stopped"):
         (tmp_path / name).mkdir()
     with monkeypatch.context() as earlier:
-        earlier.setattr(NumberKind, "target_scale", lambda self, items: TargetScale())
+        earlier.setattr(stages, "NEWEST_RULES", "1")
         run(regression(inputs, tmp_path / "whole", (90, 70), **BRIEF))
         with monkeypatch.context() as stops:
             stop_at(stops, 3)
             stopped = regression(inputs, tmp_path / "stopped", (90, 70), **BRIEF)
             with pytest.raises(KeyboardInterrupt):
                 run(stopped)
-    (state,) = (tmp_path / "stopped" / "run" / "last").glob("step-*/manifest.json")
-    values = json.loads(state.read_text())
-    assert values["extra"].pop("target_mean") == 0 and values["extra"].pop("target_std") == 1
-    state.write_text(json.dumps(values))
+    inputs_file = tmp_path / "stopped" / "run" / "inputs.json"
+    values = json.loads(inputs_file.read_text())
+    assert values.pop("rules") == "1"  # earlier versions did not name them
+    inputs_file.write_text(json.dumps(values))
     run(stopped)
     for kept in ("last", "checkpoints"):
         assert_bit_equal(
@@ -186,9 +184,3 @@ def test_a_large_scale_is_answered_in_float32_and_stored_so():
     np.testing.assert_allclose(model(rows), expected[:, 0], rtol=1e-6)
     stored = StoredWeights(model, "float16").read(model.regressor.kernel, "float32")
     np.testing.assert_array_equal(stored, model.regressor.kernel)
-
-
-def test_the_state_keeps_the_scale():
-    state = training.TrainingState(0, training.LossCurve(10), target_mean=0.1, target_std=1 / 3)
-    again = training.TrainingState.from_dict(json.loads(json.dumps(state.to_dict())))
-    assert again.target_scale == (0.1, 1 / 3)

@@ -6,7 +6,7 @@ import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.run import run
 
-from .small_runs import results_of, sentences, settings, write_table
+from .small_runs import results_of, settings
 
 
 def test_the_papers_grid(inputs, tmp_path):
@@ -128,27 +128,3 @@ def test_every_run_diverged(inputs, tmp_path, monkeypatch):
         run(settings(inputs, tmp_path / "sweep", restarts=2))
     flags = json.loads((tmp_path / "sweep" / "flags.json").read_text())
     assert flags["restarts"] == 2
-
-
-def test_a_sweep_of_an_earlier_version_goes_on_unscaled(inputs, tmp_path, monkeypatch):
-    table = write_table(tmp_path / "numbers.tsv", [(text, len(text)) for text, _ in sentences(9)])
-    flags = settings(
-        inputs, tmp_path / "sweep", task="regression", train_file=table, dev_file=table, restarts=3
-    )
-    scales = []
-
-    def diverged(settings, directory, material):
-        scales.append(material.source.task.target_scale)
-        raise sweep.DivergedError("The loss of step 3 is nan: do something.")
-
-    monkeypatch.setattr(sweep, "train", diverged)
-    for _ in range(2):
-        with pytest.raises(ValueError, match="Every run diverged"):
-            run(flags)
-        runs = sorted((tmp_path / "sweep" / "runs").iterdir())
-        runs[1].joinpath("results.json").unlink()
-        values = json.loads((runs[0] / "results.json").read_text())
-        values.pop("target_scale", None)
-        (runs[0] / "results.json").write_text(json.dumps(values))
-    assert len(set(scales[:3])) == 1 and scales[0].std > 1
-    assert scales[3:] == [(0.0, 1.0)]

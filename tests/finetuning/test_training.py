@@ -12,7 +12,6 @@ from bert_tf.finetuning.collapse import DivergedError
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.task import Evaluation
 from bert_tf.finetuning.text_tasks import TextTask
-from bert_tf.finetuning.training_state import TrainingState
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.training import checkpoints
 from bert_tf.training.optimizers import create_optimizer
@@ -192,20 +191,11 @@ def test_early_stopping_is_at_an_evaluation(inputs, tmp_path, monkeypatch, earli
     monkeypatch.setattr(
         training.Training, "is_evaluation_due", lambda self: self.state.step in (1, 6, 8)
     )
-    monkeypatch.setattr(training, "TrainingState", state_of(earlier))
+    monkeypatch.setattr(TextTask, "by_earlier_rules", earlier)
     monkeypatch.setattr(stages, "evaluate_all", lambda task, inference: {})
     monkeypatch.setattr(TextTask, "write_predictions", lambda *given: [])
     run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=1))
     assert results_of(tmp_path / "run")["steps"] == steps
-
-
-def state_of(earlier):
-    """Makes states, as an earlier version's are read."""
-
-    def make(*given, **values):
-        return TrainingState(*given, **{**values, "stops_at_evaluations": not earlier})
-
-    return make
 
 
 @pytest.mark.parametrize(
