@@ -381,7 +381,7 @@ def check_sealed(path: str, sha256: str | None) -> None:
         ValueError: it has other contents.
     """
     if sha256 is not None and tf.io.gfile.exists(path):
-        check_is_file(path)
+        check_readable(path)
         if sha256_of(path) != sha256:
             raise ValueError(f"{path} {_CHANGED}")
 

@@ -12,7 +12,6 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import (
-    check_is_file,
     is_temporary,
     local_path,
     read_json,
@@ -95,7 +94,6 @@ class RunDirectory:
     def _check_own(self) -> None:
         if tf.io.gfile.exists(self.flags):
             try:
-                check_is_file(self.flags)
                 flags = read_json_object(self.flags)
             except ValueError:
                 flags = {}
@@ -280,7 +278,6 @@ class RunDirectory:
         """
         hashes: Mapping[str, str] | None = None
         if tf.io.gfile.exists(self.description):
-            check_is_file(self.description)
             hashes = read_sealed(self.description)[1]
         if hashes is None and is_older:
             return

@@ -2,11 +2,14 @@
 
 import json
 import re
+import shutil
 import time
 
 import pytest
 
-from .commands import TINY, error_of, pretrain, refusal_of
+from bert_tf.pretraining.run import run
+
+from .commands import TINY, arguments, error_of, parse, pretrain, refusal_of, write_corpus
 
 
 @pytest.mark.slow
@@ -53,6 +56,28 @@ def test_a_file_that_changed_behind_its_flag_is_refused(inputs, tmp_path):
     )
     kept = json.loads((tmp_path / "run" / "bert_config.json").read_text())
     assert kept["hidden_act"] == "gelu"
+
+
+@pytest.mark.slow
+def test_files_that_moved_are_the_same_and_others_are_not(finished, inputs, tmp_path, capsys):
+    moved = shutil.copytree(inputs, tmp_path / "moved")
+    run(parse(*arguments(moved, finished[0]))[0])
+    assert "holds this run, finished." in capsys.readouterr().out
+    write_corpus(moved / "corpus.txt", seed=1)
+    with pytest.raises(ValueError, match="What --input read is not what the run in .* was started"):
+        run(parse(*arguments(moved, finished[0]))[0])
+
+
+@pytest.mark.slow
+def test_a_run_writes_over_nothing(finished, inputs, tmp_path):
+    there = shutil.copytree(finished[0], tmp_path / "run")
+    for name in ("flags.json", "results.json"):
+        (there / name).unlink()
+    before = {path: path.stat().st_mtime_ns for path in there.rglob("*")}
+    assert "run holds bert_config.json, checkpoints, corpus and 6 more, and no run" in refusal_of(
+        inputs, tmp_path, vocab_file=there / "vocab.txt", vocab_size=None
+    )
+    assert {path: path.stat().st_mtime_ns for path in there.rglob("*")} == before
 
 
 @pytest.mark.slow
