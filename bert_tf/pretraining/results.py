@@ -47,6 +47,11 @@ def fill_masks(
     hidden = [pair for pair in map(hide_word, sentences) if pair is not None]
     if not hidden:
         return []
+
+    def guess(states: tf.Tensor) -> tf.Tensor:
+        positions = tf.range(tf.shape(states)[0])
+        return model.masked_lm(states[None], positions[None], training=False)[0]
+
     served = Served(
         model=model,
         call=lambda inputs: model(inputs, training=False),
@@ -54,6 +59,7 @@ def fill_masks(
         tokenizer=tokenizer,
         max_seq_length=model.config.max_position_embeddings,
         options=ExportOptions(top_k=_SHOWN_GUESSES),
+        guess=guess,
     )
     filled = fill(served, tf.constant([text for text, _ in hidden]))
     # (B, M, K): the first mask's guesses; a text too long for the positions may have lost its mask.
