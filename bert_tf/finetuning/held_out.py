@@ -2,26 +2,29 @@
 
 import collections
 import hashlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_tf.tasks.examples import ChoiceExample, QuestionExample, TaggedExample
+from bert_tf.tasks.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 
 T = TypeVar("T")
 
 
-def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], list[T], str]:
+def hold_out(
+    items: Sequence[T], fraction: float, seed: int, *, by_class: bool = True
+) -> tuple[list[T], list[T], str]:
     """Splits examples in two, where no set to evaluate on is given.
 
     Examples that share what makes them alike stay together: questions of one article (or, without
     titles, of one paragraph), sentences of one document where there are enough of these, choices
     for one context, equal texts. Which of these groups are held out depends on their contents and
-    the seed, not on their order.
+    the seed, not on their order. Of texts with a class each, every class gives its share.
 
     Args:
         items: a task's examples.
         fraction: the share to hold out; one group at least is, and one at least is not.
         seed: another seed holds out others.
+        by_class: whether every class gives its share.
 
     Returns:
         What is left, what is held out, each in the order of ``items``, and what the groups are.
@@ -36,17 +39,12 @@ def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], l
             f"Nothing can be held out of {len(items):,} examples that belong together ({what}): "
             "give a --dev_file, or --dev_fraction=0."
         )
-    ranked = sorted(groups, key=lambda group: hashlib.sha256(f"{seed} {group!r}".encode()).digest())
-    wanted = fraction * len(items)
-    chosen: set[Hashable] = set()
-    count = 0
-    for group in ranked[:-1]:
-        # Whole groups: as many as come nearest to the share.
-        if count + groups[group] / 2 <= wanted:
-            chosen.add(group)
-            count += groups[group]
-        elif chosen:
-            break
+    ranked = sorted(groups, key=lambda group: _hash(seed, group))
+    classes = _classes(items, key) if by_class else {}
+    if len(set(classes.values())) > 1:
+        chosen = _draw_by_class(ranked, groups, classes, fraction, seed)
+    else:
+        chosen = _draw(ranked, groups, fraction * len(items))
     # Where each alone is too much, the least.
     chosen = chosen or {min(ranked, key=groups.__getitem__)}
     return (
@@ -54,6 +52,59 @@ def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], l
         [item for item in items if key(item) in chosen],
         what,
     )
+
+
+def _hash(seed: int, value: Hashable) -> bytes:
+    return hashlib.sha256(f"{seed} {value!r}".encode()).digest()
+
+
+def _draw(ranked: Sequence[Hashable], sizes: Mapping[Any, int], wanted: float) -> set[Hashable]:
+    """Whole groups, as many as come nearest to the wanted number of examples, and never all."""
+    chosen: set[Hashable] = set()
+    count = 0
+    for group in ranked[:-1]:
+        if count + sizes[group] / 2 <= wanted:
+            chosen.add(group)
+            count += sizes[group]
+        elif chosen:
+            break
+    return chosen
+
+
+def _classes(items: Sequence[Any], key: Callable[[Any], Hashable]) -> dict[Hashable, str]:
+    """The class of each group of texts, the rarest of several; {} without classes."""
+    if not all(isinstance(item, TextExample) and isinstance(item.label, str) for item in items):
+        return {}
+    counts = collections.Counter(item.label for item in items)
+    found: dict[Hashable, str] = {}
+    for item in items:
+        label = found.get(key(item), item.label)
+        found[key(item)] = min(label, item.label, key=lambda name: (counts[name], name))
+    return found
+
+
+def _draw_by_class(
+    ranked: Sequence[Hashable],
+    sizes: Mapping[Any, int],
+    classes: Mapping[Hashable, str],
+    fraction: float,
+    seed: int,
+) -> set[Hashable]:
+    """Draws each class' share, rounded so that all together are the whole's (largest remainder)."""
+    parts: dict[str, list[Hashable]] = {}
+    for group in ranked:
+        parts.setdefault(classes[group], []).append(group)
+    totals = {name: sum(sizes[group] for group in part) for name, part in parts.items()}
+    wanted = {name: int(fraction * total) for name, total in totals.items()}
+    rest = int(fraction * sum(totals.values()) + 0.5) - sum(wanted.values())
+    by_remainder = sorted(
+        (name for name, part in parts.items() if len(part) > 1),
+        key=lambda name: (wanted[name] - fraction * totals[name], _hash(seed, name)),
+    )
+    for name in by_remainder[:rest]:
+        wanted[name] += 1
+    drawn = (_draw(part, sizes, wanted[name]) for name, part in parts.items() if wanted[name])
+    return set().union(*drawn)
 
 
 def _grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Hashable], str]:

@@ -49,15 +49,15 @@ class Sets:
         return {"train": self.train, **self.dev, **self.test}
 
 
-def read_sets(settings: FineTuningSettings) -> Sets:
-    """Reads and checks the files that the settings name.
+def read_sets(settings: FineTuningSettings, *, by_class: bool = True) -> Sets:
+    """Reads and checks the files that the settings name; ``by_class`` as for ``hold_out``.
 
     Raises:
         ValueError: a file is missing, a row is bad (and bad rows are not to be skipped), or nothing
             can be held out.
         OSError: a file cannot be read.
     """
-    return _read_glue_sets(settings) if settings.glue else _read_files(settings)
+    return _read_glue_sets(settings) if settings.glue else _read_files(settings, by_class)
 
 
 # === GLUE ===
@@ -98,7 +98,7 @@ def _read_glue_sets(settings: FineTuningSettings) -> Sets:
 # === Files ===
 
 
-def _read_files(settings: FineTuningSettings) -> Sets:
+def _read_files(settings: FineTuningSettings, by_class: bool) -> Sets:
     read = _reader(settings)
     train = read(str(settings.train_file), None, True)
     labels = train.labels or None
@@ -108,7 +108,9 @@ def _read_files(settings: FineTuningSettings) -> Sets:
         dev["dev"] = read(settings.dev_file, labels, True)
     elif settings.dev_fraction > 0:
         whole = train
-        kept, held_out, what = hold_out(whole.items, settings.dev_fraction, settings.seed)
+        kept, held_out, what = hold_out(
+            whole.items, settings.dev_fraction, settings.seed, by_class=by_class
+        )
         train = dataclasses.replace(whole, items=kept)
         dev["dev"] = dataclasses.replace(whole, items=held_out)
         notes.append(

@@ -46,14 +46,15 @@ def read_source(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> Sour
     Args:
         settings: of the run.
         rules: those that the run was started with. By "1" entities are scored in IOB1 and IOB2
-            alone; the rest is with ``Task.by_earlier_rules``.
+            alone, and what is held out is drawn without regard to the classes; the rest is with
+            ``Task.by_earlier_rules``.
 
     Raises:
         ValueError: a file is missing, a row is bad (and bad rows are not to be skipped), or nothing
             can be held out.
         OSError: a file cannot be read.
     """
-    sets = read_sets(settings)
+    sets = read_sets(settings, by_class=rules != "1")
     skipped = list(
         dict.fromkeys(sentence for examples in sets.all().values() for sentence in examples.skipped)
     )

@@ -17,6 +17,41 @@ def test_a_share_is_held_out_by_contents_and_seed():
     assert backwards[::-1] == held_out
 
 
+def test_every_class_gives_its_share():
+    labels = ["rare"] * 20 + ["common"] * 980
+    items = [TextExample(str(n), f"text {n}", None, label) for n, label in enumerate(labels)]
+    for seed in range(200):
+        _, held_out, _ = hold_out(items, 0.1, seed)
+        assert len(held_out) == 100
+        assert sum(item.label == "rare" for item in held_out) == 2
+    missing = [
+        seed
+        for seed in range(200)
+        if all(item.label != "rare" for item in hold_out(items, 0.1, seed, by_class=False)[1])
+    ]
+    assert 10 < len(missing) < 40, "by chance it would be missing, as in 0.9 ** 20 of the draws"
+
+
+def test_many_small_classes_are_held_out_in_all_by_the_share():
+    items = [TextExample(str(n), f"text {n}", None, f"class {n % 50}") for n in range(200)]
+    for seed in range(20):
+        kept, held_out, _ = hold_out(items, 0.1, seed)
+        assert len(held_out) == 20
+        assert {item.label for item in kept} == {item.label for item in items}
+    assert hold_out(items, 0.1, 0)[1] != hold_out(items, 0.1, 1)[1]
+    backwards = hold_out(items[::-1], 0.1, seed=1)[1]
+    assert backwards[::-1] == hold_out(items, 0.1, seed=1)[1]
+
+
+def test_equal_texts_of_several_classes_stay_together():
+    items = [TextExample(str(n), f"text {n % 30}", None, "ab"[n % 7 == 0]) for n in range(90)]
+    kept, held_out, _ = hold_out(items, 0.2, seed=0)
+    assert len(held_out) == 18
+    assert not {item.text_a for item in kept} & {item.text_a for item in held_out}
+    alone = [TextExample("0", "x", None, "once"), *texts(30)]
+    assert all("once" not in [item.label for item in hold_out(alone, 0.1, s)[1]] for s in range(30))
+
+
 def test_equal_texts_stay_together():
     items = texts(20) + texts(20)
     kept, held_out, _ = hold_out(items, 0.3, seed=0)
