@@ -204,8 +204,12 @@ class BertTokenizer:
         else:
             normalized = self._normalizer.normalize(strings)
         ids, starts, ends = self._wordpiece.tokenize_with_offsets(normalized)
+        # A word of more than 200 bytes came out as [UNK]. It may have fewer characters, but not if
+        # it has more than four times as many bytes.
+        size = ends.values - starts.values
+        may_be_short = size <= MAX_CHARACTERS_PER_WORD * _MAX_BYTES_PER_CHARACTER
         is_doubtful = (ids.values >= self.vocab_size) | (
-            ends.values - starts.values > MAX_CHARACTERS_PER_WORD
+            (size > MAX_CHARACTERS_PER_WORD) & may_be_short
         )
         if not with_offsets:
             return [ids], is_doubtful

@@ -6,9 +6,11 @@ from bert_tf import features
 from bert_tf.pipelines.blocks import in_blocks
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
-from .rows import on_rows, segment_rows
+from .rows import beginnings, on_rows, segment_rows
 from .served import Outputs, Served
 
+# The literal mask would be so many tokens at most, did it not stand for one.
+_TOKENS_OF_MASK = 2 + len("MASK")
 # Logits that are computed at once: 32 MB.
 _LOGITS_AT_ONCE = 1 << 23
 
@@ -36,6 +38,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     """
     tokenizer = served.tokenizer
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
+    whole, text = text, beginnings(served, text, _TOKENS_OF_MASK * served.max_seq_length)
     # [B, (parts)]: one more part than masks.
     parts = tf.strings.split(text, sep=MASK_TOKEN)
     part_number = tf.ragged.range(parts.row_lengths()).flat_values
@@ -65,12 +68,14 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     guess = tf.gather_nd(best, tf.where(is_answered[:, None], place, tf.zeros_like(place)))
     filler = tf.where(is_answered, guess, MASK_TOKEN)
     pieces = tf.where(part_number > 0, filler, "") + parts.flat_values
+    # What was not looked at: masks in it are cut off.
+    rest = tf.strings.substr(whole, tf.strings.length(text), tf.strings.length(whole))
     return {
         "tokens": tf.where(answered, tokens, ""),
         "token_ids": tf.where(answered, token_ids, -1),
         "scores": tf.where(answered, scores, 0.0),
         "counts": counts,
-        "filled": tf.strings.reduce_join(parts.with_values(pieces), axis=-1),
+        "filled": tf.strings.reduce_join(parts.with_values(pieces), axis=-1) + rest,
         "truncated": truncated,
     }
 

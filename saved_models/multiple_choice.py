@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from bert_tf.pipelines.packing import join_segments
 
-from .rows import check_equally_many, fitted_rows, on_rows
+from .rows import beginnings, check_equally_many, fitted_rows, on_rows
 from .served import Outputs, Served
 
 
@@ -33,8 +33,8 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
     context, choices = check_equally_many(context, choices)
     shape = tf.shape(choices)
     segments = [
-        served.tokenizer.tokenize(context),
-        served.tokenizer.tokenize(tf.reshape(choices, [-1])),
+        served.tokenizer.tokenize(beginnings(served, texts, served.max_seq_length))
+        for texts in (context, tf.reshape(choices, [-1]))
     ]
     ids, (contexts, choice_ranges) = join_segments(segments)
     # The rows of a context share its tokens.

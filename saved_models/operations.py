@@ -43,8 +43,8 @@ _NAMES = {
         SelectV2 Shape ShardedFilename Sigmoid Size Softmax Split Square Squeeze
         StatefulPartitionedCall StatelessIf StatelessRandomGetKeyCounter StatelessRandomUniformIntV2
         StatelessWhile StaticRegexFullMatch StaticRegexReplace StridedSlice StringJoin StringLength
-        StringSplitV2 Sub Sum Tanh TensorListConcatV2 TensorListPushBack TensorScatterUpdate Tile
-        TopKV2 Transpose UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode Unique Unpack
+        StringSplitV2 Sub Substr Sum Tanh TensorListConcatV2 TensorListPushBack TensorScatterUpdate
+        Tile TopKV2 Transpose UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode Unique Unpack
         UnsortedSegmentJoin UnsortedSegmentMin UnsortedSegmentSum UpperBound VarHandleOp Where While
         ZerosLike
         FastBertNormalize FastWordpieceTokenizeWithOffsets

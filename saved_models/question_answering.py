@@ -13,7 +13,7 @@ from bert_tf.pipelines.context_windows import (
     tokenize_questions,
 )
 
-from .rows import check_equally_many, on_rows, range_rows
+from .rows import beginnings, check_equally_many, on_rows, range_rows
 from .served import Outputs, Served
 
 _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
@@ -52,10 +52,11 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
         tf.errors.InvalidArgumentError: when it runs: there are not as many contexts as questions.
     """
     question, context = check_equally_many(question, context)
+    most = question_length(served)
+    question = beginnings(served, question, most)
     tokens = tokenize_questions(
         served.tokenizer.tokenize_with_offsets, question, context, tf.int32.max
     )
-    most = question_length(served)
     truncated = tokens.question_lengths > most
     tokens = tokens._replace(question_lengths=tf.minimum(tokens.question_lengths, most))
     windows = cut_windows(tokens, served.max_seq_length, served.options.doc_stride)

@@ -29,6 +29,8 @@ from .served import Outputs, Served
 # The model reads so many tokens at once, padding included: 8 rows of 512, or 64 of 64. More make no
 # CPU quicker, and attention's memory grows with rows times the square of their length.
 _TOKENS_AT_ONCE = 4096
+# A text of this many bytes for each token that is wanted of it has as many, most probably.
+_BYTES_PER_TOKEN = 64
 # So much padding costs less than another call of the model.
 _FREE_PADDING = 256
 
@@ -63,7 +65,36 @@ def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
     """
     if len(texts) == 2:
         texts = check_equally_many(*texts)
+    texts = [beginnings(served, strings, served.max_seq_length) for strings in texts]
     return segment_rows(served, [served.tokenizer.tokenize(strings) for strings in texts])
+
+
+def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:
+    """Cuts long texts behind a blank where more tokens than are wanted stand before it.
+
+    A blank ends a word whatever follows, so the tokens before it are those of the whole text.
+
+    Args:
+        served: the model.
+        texts: (B,) string.
+        most: the tokens that are wanted; a cut text has more.
+
+    Returns:
+        (B,) string.
+    """
+    size = most * _BYTES_PER_TOKEN
+    is_long = tf.strings.length(texts) > size
+
+    def cut() -> tf.Tensor:
+        # In a pattern \C is any byte: the text may not be UTF-8.
+        begin = tf.strings.regex_replace(
+            tf.strings.substr(texts, 0, size), r"^(\C*[ \t\n\r])\C*$", r"\1"
+        )
+        begin = tf.where(is_long & tf.strings.regex_full_match(begin, r"\C*[ \t\n\r]"), begin, "")
+        is_enough = served.tokenizer.tokenize(begin).row_lengths() > most
+        return tf.where(is_enough, begin, texts)
+
+    return tf.cond(tf.reduce_any(is_long), cut, lambda: texts)
 
 
 def segment_rows(served: Served, segments: Sequence[tf.RaggedTensor]) -> tuple[Rows, tf.Tensor]:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.pipelines.answers import span_texts
 
 from .classification import label_names
-from .rows import Rows, dense, on_rows, segment_rows
+from .rows import Rows, beginnings, dense, on_rows, segment_rows
 from .served import Outputs, Served
 
 _OUTSIDE = "O"
@@ -42,6 +42,7 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
         ``counts`` (B,) int32, how many entities there are; ``truncated`` (B,) bool.
     """
     names = label_names(served)
+    text = beginnings(served, text, served.max_seq_length)
     ids, byte_starts, byte_ends = served.tokenizer.tokenize_with_offsets(text)
     rows, truncated = segment_rows(served, [ids])
     labels, probabilities = _likeliest(served, rows)

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.saved_models import rows
 from bert_tf.saved_models.fill_mask import fill_masks
 
 from .conftest import VOCAB, ask, assert_same, features_of, serve, softmax, texts_of
@@ -60,6 +61,14 @@ def test_masks_cut_off_stay_in_the_text(model):
     assert outputs["counts"].tolist() == [1] and outputs["truncated"].tolist() == [True]
     guess = outputs["tokens"][0, 0, 0].decode().removeprefix("##")
     assert outputs["filled"][0].decode() == text.replace("[MASK]", guess, 1)
+
+
+def test_a_long_texts_end_is_given_back(model, monkeypatch):
+    text = "the [MASK] sat " * 30 + "[MASK]\xe9 cat"
+    expected = ask(fill_masks, serve(model), text=[text, "[MASK]"])
+    monkeypatch.setattr(rows, "_BYTES_PER_TOKEN", 3)
+    assert_same(ask(fill_masks, serve(model), text=[text, "[MASK]"]), expected)
+    assert expected["counts"][0] == 5 and expected["filled"][0].endswith("[MASK]é cat".encode())
 
 
 def test_only_the_literal_mask_is_a_mask(model):

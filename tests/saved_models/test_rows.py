@@ -93,6 +93,36 @@ def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
         assert rows["input_mask"][number].numpy().sum() == len(expected)
 
 
+LONG_TEXTS = [
+    "the cat sat on the mat . " * 40,
+    "the\u0301" * 3 + " " + "cat" * 300,
+    " " * 900 + "cat sat",
+    "\x00" * 900 + " the cat",
+    b"\xff\xc3" * 300 + b" the \xff cat sat" * 40,
+    b"\xff the cat " + b"unable" * 300 + b"\xffs the cat",
+    "大" * 300 + " cat",
+    "ΟΔΟΣ cat ΟΔΟΣ" * 60,
+    "".join(f"{'a' * count} " for count in range(190, 210)) * 2,
+    "a\tcat\nsat\ron" * 90,
+    "cat",
+    "",
+]
+
+
+@pytest.mark.parametrize("bytes_per_token", [1, 3, 20])
+def test_long_texts_are_cut_where_no_token_is_lost(encoder, monkeypatch, bytes_per_token):
+    monkeypatch.setattr(rows_module, "_BYTES_PER_TOKEN", bytes_per_token)
+    served = serve(encoder, 12)
+    texts = tf.constant(LONG_TEXTS)
+    cut = rows_module.beginnings(served, texts, 12)
+    sizes, whole = tf.strings.length(cut).numpy(), tf.strings.length(texts).numpy()
+    assert (sizes[[0, 7]] < whole[[0, 7]]).all() == (bytes_per_token == 20)
+    before, after = (served.tokenizer.tokenize(strings).to_list() for strings in (texts, cut))
+    for number, (row, found) in enumerate(zip(before, after, strict=True)):
+        assert found == row[: len(found)], number
+        assert len(found) == len(row) or len(found) > 12, number
+
+
 def test_columns_of_different_lengths_are_refused_when_it_runs(encoder):
     served = serve(encoder)
     pairs = tf.function(
