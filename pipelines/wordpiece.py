@@ -3,7 +3,7 @@
 Most strings go through two operations of tensorflow-text: ``FastBertNormalize`` with the model of
 ``normalizer_model``, and ``FastWordpieceTokenizeWithOffsets`` (Song et al., 2021,
 arXiv:2012.15524). Two things are beyond them: a letter that changes with its neighbours, for which
-the first puts a mark, and a word of more than 200 *bytes*, as Google counts 200 *characters*. Both
+the first puts a mark, and a word of 201 to 800 *bytes*, as Google counts 200 *characters*. Both
 show in what the operations return anyway, and the strings with one are done again, by the
 definition. TensorFlow Serving has both operations since 2.13.
 

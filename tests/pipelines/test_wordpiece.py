@@ -144,6 +144,18 @@ def test_words_are_limited_by_characters_not_bytes():
     assert tokenizer.tokenize(["ж" * 200, "ж" * 201]).row_lengths().numpy().tolist() == [200, 1]
 
 
+def test_a_word_of_more_bytes_than_200_characters_have_takes_the_fast_way(monkeypatch):
+    vocab = [*SPECIAL_TOKENS, "x", "##x", "é", "😀"]
+    tokenizer = BertTokenizer(vocab, do_lower_case=False)
+    texts = [f" {letter * 801}, x" for letter in ("x", "é", "😀", "x\u0301")]
+    expected = [output.to_list() for output in tokenizer.tokenize_with_offsets(texts)]
+    exact = [output.to_list() for output in tokenizer._tokenize_by_definition(tf.constant(texts))]
+    assert expected == exact
+    assert_equal_to_definition(tokenizer, {piece: i for i, piece in enumerate(vocab)}, texts)
+    monkeypatch.setattr(tokenizer, "_replace_doubtful", None)  # eagerly it would be called
+    assert tokenizer.tokenize(texts).to_list() == expected[0]
+
+
 def test_special_tokens_never_come_from_text(tokenizer):
     texts = ["[CLS]", "[MASK] [SEP]", "[PAD]", "##[MASK]", "[ MASK ]", "##x [unk]", "cls"]
     found = set(tokenizer.tokenize(texts).flat_values.numpy().tolist())
