@@ -4,20 +4,18 @@ They tell damage: a bit that a disk or a network turned. They are no signature: 
 the export may write them.
 """
 
-import hashlib
 import json
 import os
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import local_path, write_json
+from bert_tf.files import local_path, sha256_of, write_json
 from bert_tf.untrusted import MAX_JSON_BYTES, one_line, parse_json_object, quote
 
 # Where TensorFlow Serving looks at nothing but its warm-up requests.
 HASHES = "assets.extra/sha256.json"
 _FORMAT_VERSION = 1
-_CHUNK_BYTES = 16 << 20
 
 
 def write_hashes(folder: str) -> None:
@@ -101,8 +99,4 @@ def _names(folder: str) -> list[str]:
 
 
 def _entry(path: str) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return {"bytes": tf.io.gfile.stat(path).length, "sha256": digest.hexdigest()}
+    return {"bytes": tf.io.gfile.stat(path).length, "sha256": sha256_of(path)}
