@@ -28,7 +28,8 @@ A {class_name}. {summary}
 {labels}- Runs in TensorFlow Serving {oldest_serving} and later.
 
 Text that does not fit into a row loses its end (of a pair, the longer one), and the answer is \
-about what was left; the output `truncated` is then true.
+about what was left; the output `truncated` is then true. Bytes that are not UTF-8 are left out; \
+the output `invalid_utf8` is then true.
 
 ## In Python
 

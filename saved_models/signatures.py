@@ -1,5 +1,6 @@
 """The signatures of an export: which heads a model is served with, under which names."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -61,9 +62,33 @@ def model_signatures(served: Served) -> Signatures:
     """
     for model_class, signatures in _BY_CLASS.items():
         if isinstance(served.model, model_class):
-            return signatures(served)
+            return _reporting_invalid_bytes(signatures(served))
     known = ", ".join(model_class.__name__ for model_class in _BY_CLASS)
     raise ValueError(f"{type(served.model).__name__} cannot be served: expected one of {known}.")
+
+
+def _reporting_invalid_bytes(signatures: Signatures) -> Signatures:
+    """The signatures, those that take strings with the output ``invalid_utf8`` (B,) bool."""
+    found: dict[int, Signature] = {}
+    for signature in signatures.values():
+        takes_strings = any(spec.dtype == tf.string for spec in signature.inputs.values())
+        function = functools.partial(_report_invalid_bytes, signature.function)
+        found[id(signature)] = (
+            dataclasses.replace(signature, function=function) if takes_strings else signature
+        )
+    return {name: found[id(signature)] for name, signature in signatures.items()}
+
+
+def _report_invalid_bytes(function: Callable[..., Outputs], **inputs: tf.Tensor) -> Outputs:
+    outputs = function(**inputs)
+    # Behind the function, which refuses columns of different lengths.
+    with tf.control_dependencies(list(outputs.values())):
+        rows = []
+        for values in inputs.values():
+            kept = tf.strings.unicode_transcode(values, "UTF-8", "UTF-8", errors="ignore")
+            lost = kept != values
+            rows.append(tf.reduce_any(lost, 1) if values.shape.rank == 2 else lost)
+        return {**outputs, "invalid_utf8": functools.reduce(tf.logical_or, rows)}
 
 
 def _of_pretrainer(served: Served) -> Signatures:

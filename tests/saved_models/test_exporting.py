@@ -131,7 +131,11 @@ def test_the_loaded_signatures_answer_as_recorded(loaded, exported):
         )
         assert_same(answers, sample.outputs)
     assert {sample.signature for sample in exported.samples} == set(loaded.signatures)
-    assert set(exported.outputs["next_sentence"]) == {"probability", "truncated"}
+    assert set(exported.outputs["next_sentence"]) == {
+        "probability",
+        "truncated",
+        "invalid_utf8",
+    }
 
 
 def test_the_endpoints_are_attributes(loaded, exported):

@@ -169,7 +169,11 @@ def ask_signature(function, inputs):
 def test_names_inputs_and_outputs(name):
     found = answers_of(name)
     assert next(iter(found)) == "serving_default"
-    assert {key: set(answers[0]) for key, (_, _, answers) in found.items()} == CASES[name].outputs
+    expected = {
+        key: outputs if key == "tokens" else outputs | {"invalid_utf8"}
+        for key, outputs in CASES[name].outputs.items()
+    }
+    assert {key: set(answers[0]) for key, (_, _, answers) in found.items()} == expected
     for signature, samples, answers in found.values():
         assert all(spec.shape[0] is None for spec in signature.inputs.values())
         assert signature.summary.endswith(".") and "\n" not in signature.summary
@@ -206,6 +210,17 @@ def test_samples_have_what_a_server_must_take(name):
         assert any(not text.isascii() and not is_bad(text) for text in texts)
         for sample in samples[0].values():
             assert all(text.isascii() for text in sample.numpy().reshape(-1))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_rows_that_lost_bytes_are_named(name):
+    for key, (_, samples, answers) in answers_of(name).items():
+        for inputs, answer in zip(samples, answers, strict=True):
+            if key != "tokens":
+                columns = [value.numpy().reshape(len(value), -1) for value in inputs.values()]
+                expected = [any(map(is_bad, row)) for row in np.concatenate(columns, 1)]
+                assert answer["invalid_utf8"].tolist() == expected
+        assert key == "tokens" or any(expected)
 
 
 def is_bad(text):
