@@ -1,9 +1,11 @@
 """Filled masks against rows made by hand, the model called on them, and NumPy."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.saved_models import rows
+from bert_tf.saved_models import fill_mask, rows
 from bert_tf.saved_models.fill_mask import fill_masks
 
 from .conftest import VOCAB, ask, assert_same, features_of, serve, softmax, texts_of
@@ -91,3 +93,18 @@ def test_rows_do_not_depend_on_their_batch(model):
             ask(fill_masks, served, text=texts[:size]),
             {key: value[:size] for key, value in together.items()},
         )
+
+
+def test_memory_grows_with_the_masks_that_are_there(model, monkeypatch):
+    texts = ["the [MASK] sat", "[MASK] " * 20, "a [MASK]", "cat"] * 3
+    expected = ask(fill_masks, serve(model, 24), text=texts)
+    served, sizes = serve(model, 24), []
+
+    def guess(states):
+        sizes.append(states.shape[0])
+        return served.guess(states)
+
+    monkeypatch.setattr(fill_mask, "_LOGITS_AT_ONCE", 4 * len(VOCAB))
+    counted = dataclasses.replace(served, guess=guess)
+    assert_same(ask(fill_masks, counted, text=texts), expected, atol=1e-5)
+    assert max(sizes) == 4 and sum(sizes) == 3 * 22
