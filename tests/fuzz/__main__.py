@@ -12,7 +12,17 @@ import tempfile
 import time
 from typing import Any
 
-_OUTCOMES = ("refused", "equal", "different", "unsealed", "traceback", "crash", "hang", "memory")
+_OUTCOMES = (
+    "refused",
+    "equal",
+    "told",
+    "different",
+    "unsealed",
+    "traceback",
+    "crash",
+    "hang",
+    "memory",
+)
 FAULTS = ("unsealed", "traceback", "crash", "hang", "memory")
 _HANG_SECONDS = 30
 _START_SECONDS = 300

@@ -46,7 +46,7 @@ class Workplace:
             path = os.path.join(self.folder, variant)
             shutil.copytree(os.path.join(originals, variant), path)
             self.files[variant] = formats.files_below(path)
-            self.read[variant] = repr(self.form.read(path))
+            self.read[variant] = self.form.read(path)
 
     def run(self, rng: random.Random) -> tuple[str, str]:
         """Runs a mutation; gives the outcome and a line about it."""
@@ -65,9 +65,15 @@ class Workplace:
                 _put(os.path.join(path, name), change)
             if all(files[name] == change for name, change in changes.items()):
                 return "equal", about
-            read = repr(self.form.read(path))
-            if read == self.read[variant]:
+            read, original = self.form.read(path), self.read[variant]
+            if repr(read) == repr(original):
                 return "equal", about
+            if isinstance(read, formats.Told):
+                for note in read.notes:
+                    formats.check_sentence(note)
+                if read.value == original.value or read.notes != original.notes:
+                    formats.load_whole(path)
+                    return "told", about
             if self.form.read is not formats.FORMATS["fine_tuned"].read:
                 formats.load_whole(path)
             return "different", about
@@ -104,6 +110,8 @@ def _outcome_of(error: Exception) -> tuple[str, str]:
     from . import formats
 
     notes = " ".join(getattr(error, "__notes__", []))
+    if isinstance(error, AssertionError):
+        return "traceback", f"{notes}: {error}"
     if isinstance(error, MemoryError):
         return "memory", f"MemoryError {notes}"
     if isinstance(error, ValueError | OSError | tf.errors.OpError):

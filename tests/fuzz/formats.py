@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,13 @@ Change = bytes | str
 Changes = dict[str, Change]
 
 
+class Told(NamedTuple):
+    """What was read, and what its reader says was assumed or left out."""
+
+    value: Any
+    notes: tuple[str, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Format:
     """A kind of file, or of files that belong together.
@@ -54,7 +61,7 @@ class Format:
     Attributes:
         make: writes the originals of each variant below a folder.
         read: reads those of a variant from a folder, to a value to compare; it knows the variant
-            by the folder's name.
+            by the folder's name. What is told in notes comes in a ``Told``.
         mutators: by pattern of the paths that they change.
         joint: change several files at once, such as an index and what it is of.
         sealed: whether the format can tell every change: a silent difference is a fault.
@@ -124,7 +131,7 @@ def _read_checkpoint(path: str, *, inner: str = "") -> Any:
         digest.update(f"{name} {array.shape} {array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     tokenization = checkpoint.tokenization
-    return (
+    value = (
         dataclasses.astuple(checkpoint.config),
         checkpoint.model.class_name,
         sorted(map(repr, checkpoint.model.arguments.items())),
@@ -132,6 +139,7 @@ def _read_checkpoint(path: str, *, inner: str = "") -> Any:
         tokenization and (tokenization.vocabulary, tokenization.do_lower_case),
         (checkpoint.labels, checkpoint.multi_label, sorted(checkpoint.thresholds.items())),
     )
+    return Told(value, checkpoint.notes)
 
 
 def load_whole(path: str) -> None:
