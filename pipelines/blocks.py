@@ -27,7 +27,8 @@ def in_blocks(size: tf.Tensor, step: Step) -> Any:
     array([0, 1, 2, 3, 4, 5], dtype=int32)
     """
     if tf.executing_eagerly():
-        begin, blocks = tf.constant(0), []
+        begin = tf.constant(0)
+        blocks: list[Any] = []
         while not blocks or begin < size:
             begin, outputs = step(begin)
             blocks.append(outputs)

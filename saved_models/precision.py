@@ -158,11 +158,12 @@ def _trace_masked_lm(
     model: BertPretrainer, storage: StoredWeights, reading: Reading
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """The masked-LM head by itself as one graph: states (P, H) to logits (P, V)."""
+    head: Any = model.masked_lm
 
     def run(states: tf.Tensor) -> tf.Tensor:
         positions = tf.range(tf.shape(states)[0])
         with _reading(storage, reading):
-            return model.masked_lm(states[None], positions[None], training=False)[0]
+            return head(states[None], positions[None], training=False)[0]
 
     specification = tf.TensorSpec([None, model.config.hidden_size], model.compute_dtype)
     function = tf.function(run, input_signature=[specification], autograph=False)

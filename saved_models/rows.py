@@ -65,8 +65,8 @@ def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
     """
     if len(texts) == 2:
         texts = check_equally_many(*texts)
-    texts = [beginnings(served, strings, served.max_seq_length) for strings in texts]
-    return segment_rows(served, [served.tokenizer.tokenize(strings) for strings in texts])
+    cut = [beginnings(served, strings, served.max_seq_length) for strings in texts]
+    return segment_rows(served, [served.tokenizer.tokenize(strings) for strings in cut])
 
 
 def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:

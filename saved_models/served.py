@@ -90,7 +90,7 @@ class Served:
     max_seq_length: int
     options: ExportOptions
     resources: tuple[Any, ...] = ()
-    guess: Callable[[tf.Tensor], tf.Tensor] | None = None
+    guess: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
