@@ -28,8 +28,9 @@ from .wordpiece import BertTokenizer
 # A pool of about this many sentences is some 4 MB of English: many documents to draw random
 # segments from, and a hundred megabytes or two with all that is made of them.
 _SENTENCES_PER_POOL = 32_768
-# Ordinary text has 100 to 150 bytes a sentence and stays below; text without full stops does not.
-_BYTES_PER_POOL = 6_000_000
+# Ordinary text has 100 to 150 bytes a sentence, and hardly any 335 without sentences longer than a
+# row: it stays below; text without full stops does not.
+_BYTES_PER_POOL = 11_000_000
 
 # The text that `measure_share` looks at takes half a second.
 _SAMPLE_BYTES = 2_000_000
@@ -84,7 +85,7 @@ def pretraining_dataset(
             document's tokens, [CLS] A [SEP], and its label 0.
         seed: any integer of 64 bits.
         blocks_per_pool: how many blocks make a pool, about; by default as many as hold 32,768
-            sentences, or 6 MB of text where that is less. The pools of an epoch are of one size,
+            sentences, or 11 MB of text where that is less. The pools of an epoch are of one size,
             or one block larger. The rows depend on it, and so does the memory needed.
         start: (epoch, pool, row) of the first row.
         num_epochs: the epoch to end before; ``None`` for never.
