@@ -28,6 +28,7 @@ _HANG_SECONDS = 30
 _START_SECONDS = 300
 _MUTATIONS_OF_A_CHILD = 1500
 _PROGRESS_SECONDS = 30
+_TURN = 20  # mutations
 
 
 class _Child:
@@ -145,8 +146,9 @@ def fuzz(
         say: prints a line.
     """
     share = -(-mutations // len(formats))
-    # Format by format, so that a child is made ready seldom.
-    left = collections.deque(only or [(f, n) for f in formats for n in range(share)])
+    # In turns, so that the time suffices for some of each.
+    turns = [range(n, min(n + _TURN, share)) for n in range(0, share, _TURN)]
+    left = collections.deque(only or [(f, n) for turn in turns for f in formats for n in turn])
     total, began, told = len(left), time.monotonic(), time.monotonic()
     counts: dict[str, collections.Counter[str]] = {f: collections.Counter() for f in formats}
     slowest: dict[str, float] = collections.Counter()
