@@ -1,5 +1,7 @@
 """What each literal ``[MASK]`` of a text stands for."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from bert_tf import features
@@ -78,6 +80,12 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
         "filled": tf.strings.reduce_join(parts.with_values(pieces), axis=-1) + rest,
         "truncated": truncated,
     }
+
+
+def masked_lm_logits(head: Any, states: tf.Tensor) -> tf.Tensor:
+    """The masked-LM head's logits for states by themselves: (P, H) to (P, V)."""
+    positions = tf.range(tf.shape(states)[0])
+    return head(states[None], positions[None], training=False)[0]
 
 
 def _guesses(served: Served, inputs: Outputs, most: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -21,6 +21,7 @@ from bert_tf.modeling.pretrainer import BertPretrainer
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
+from .fill_mask import masked_lm_logits
 from .served import ExportOptions, Outputs, Served
 from .weight_storage import StoredWeights, embedding_tables
 
@@ -158,12 +159,10 @@ def _trace_masked_lm(
     model: BertPretrainer, storage: StoredWeights, reading: Reading
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """The masked-LM head by itself as one graph: states (P, H) to logits (P, V)."""
-    head: Any = model.masked_lm
 
     def run(states: tf.Tensor) -> tf.Tensor:
-        positions = tf.range(tf.shape(states)[0])
         with _reading(storage, reading):
-            return head(states[None], positions[None], training=False)[0]
+            return masked_lm_logits(model.masked_lm, states)
 
     specification = tf.TensorSpec([None, model.config.hidden_size], model.compute_dtype)
     function = tf.function(run, input_signature=[specification], autograph=False)

@@ -10,6 +10,7 @@ from bert_tf.modeling.pretrainer import BertPretrainer
 from bert_tf.pipelines.vocabulary import MASK_TOKEN
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.fill_mask import fill_masks as fill
+from bert_tf.saved_models.fill_mask import masked_lm_logits
 from bert_tf.saved_models.served import ExportOptions, Served
 from bert_tf.training.run_directory import RunDirectory
 
@@ -47,11 +48,6 @@ def fill_masks(
     hidden = [pair for pair in map(hide_word, sentences) if pair is not None]
     if not hidden:
         return []
-
-    def guess(states: tf.Tensor) -> tf.Tensor:
-        positions = tf.range(tf.shape(states)[0])
-        return model.masked_lm(states[None], positions[None], training=False)[0]
-
     served = Served(
         model=model,
         call=lambda inputs: model(inputs, training=False),
@@ -59,7 +55,7 @@ def fill_masks(
         tokenizer=tokenizer,
         max_seq_length=model.config.max_position_embeddings,
         options=ExportOptions(top_k=_SHOWN_GUESSES),
-        guess=guess,
+        guess=lambda states: masked_lm_logits(model.masked_lm, states),
     )
     filled = fill(served, tf.constant([text for text, _ in hidden]))
     # (B, M, K): the first mask's guesses; a text too long for the positions may have lost its mask.
