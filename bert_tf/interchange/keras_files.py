@@ -21,7 +21,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.pipelines.vocabulary import validate_vocabulary
-from bert_tf.untrusted import parse_json_object, quote
+from bert_tf.untrusted import parse_json_object, quote, reason
 
 from . import description, hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
@@ -123,7 +123,9 @@ def open_checkpoint(path: str) -> Checkpoint:
             _check_size(archive, _WEIGHTS, limit, path)
             unpacked = archive.extract(_WEIGHTS, folder.name)
     except _UNREADABLE as error:
-        raise ValueError(f"{path} is not a .keras file that can be read: {error}.") from error
+        raise ValueError(
+            f"{path} is not a .keras file that can be read: {reason(error, 120)}."
+        ) from error
     try:
         stored = hdf5_files.open_file(unpacked)
     except ValueError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bert_tf.untrusted import quote
+from bert_tf.untrusted import one_line, quote
 
 from .safetensors_header import DTYPES
 from .tensor_files import Entry, check_unchanged, file_state, open_shards
@@ -107,7 +107,8 @@ def _reason(error: Exception) -> str:
     """What was wrong, in torch's words but without its advice."""
     # What an unpickling failed with, torch wraps in a page on how to be less careful.
     cause = error.__context__ or error
-    return re.split(r"\.\s|\.$|\n", str(cause).strip())[0] or type(cause).__name__
+    words = re.split(r"\.\s|\.$|\n", str(cause).strip())[0]
+    return one_line(words) or type(cause).__name__
 
 
 def _check_tensor(path: str, name: Any, tensor: Any) -> None:

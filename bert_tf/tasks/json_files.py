@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from typing import Any
 
-from bert_tf.untrusted import parse_json
+from bert_tf.untrusted import parse_json, reason
 
 # SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
 # larger is no document to hold in memory whole, or an archive made to fill it.
@@ -93,8 +93,8 @@ def _unpack(content: bytes, path: str) -> bytes:
     # know by NotImplementedError.
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
         raise ValueError(
-            f"{path} cannot be unpacked ({error}): expected a whole gzip or zip file without a "
-            "password; fetch it again."
+            f"{path} cannot be unpacked ({reason(error, 120)}): expected a whole gzip or zip "
+            "file without a password; fetch it again."
         ) from error
     return content
 

@@ -15,7 +15,7 @@ from typing import IO
 import tensorflow as tf
 
 from bert_tf.pipelines.corpus_files import open_text
-from bert_tf.untrusted import listed
+from bert_tf.untrusted import listed, reason
 
 _CHUNK_BYTES = 1 << 20
 # So many characters are UTF-8 by chance in no text of another encoding.
@@ -139,8 +139,8 @@ def _open_member(archive: str, member: str) -> Iterator[IO[bytes]]:
                 yield stream
     except (EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
-            f"{archive} cannot be unpacked ({error}): expected a whole zip file without a "
-            "password; fetch it again."
+            f"{archive} cannot be unpacked ({reason(error, 120)}): expected a whole zip file "
+            "without a password; fetch it again."
         ) from error
 
 
