@@ -38,14 +38,16 @@ _QUESTIONS = [
     "When did the library open?",
     "How many seats are there?",
 ]
+# No two of a context's are of one length: a vocabulary without their words would make them equal,
+# and rounding would choose.
 _CHOICES = [
     [
         "She poured the tea.",
-        "She closed the umbrella.",
-        "She ate the kettle.",
-        "She sang in Lisbon.",
+        "She closed the old umbrella.",
+        "She ate the kettle and the cup.",
+        "She sang.",
     ],
-    ["It began to swim.", "It ran home.", "It read the paper.", "It was painted red."],
+    ["It began to swim.", "It ran home.", "It swam.", "It was painted red again."],
 ]
 _WORDS = [
     ["Ada", "Brandt", "moved", "from", "Lisbon", "to", "Oslo", "."],
