@@ -210,7 +210,7 @@ def test_a_version_is_a_number(run, output):
 def test_nothing_is_read_before_the_flags_are_found_good(run, tmp_path):
     with pytest.raises(ValueError, match="The name is 'my model'"):
         run("--checkpoint=nowhere", f"--output={tmp_path}/1", "--name=my model")
-    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "theirs").mkdir(parents=True)
     with pytest.raises(
         ValueError, match="/1 is there already, and is never overwritten: name another"
     ):

