@@ -4,8 +4,10 @@ A command's module defines absl flags and a ``main(argv)``, imports nothing heav
 that ``--help`` is quick), and ends with ``command.run(main)``.
 """
 
+import _thread
 import functools
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
 from absl import app, flags
@@ -50,6 +52,21 @@ def _is_user_error(error: Exception) -> bool:
     return any(base.__name__ == "OpError" for base in type(error).__mro__)
 
 
+def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
+    """Repeats a Ctrl-C that came while a finalizer ran, where Python drops every exception.
+
+    JAX, which Keras imports where it is installed, and TensorFlow run Python code with the garbage
+    collection, so that this is not rare.
+    """
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)
+        return
+    # Not at once: it would be raised in this function, and dropped again.
+    timer = threading.Timer(0.01, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
+
+
 def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> None:
     """Parses the flags, runs ``main`` and exits the process.
 
@@ -66,6 +83,7 @@ def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> Non
     def guarded(argv: list[str]) -> None:
         try:
             sys.stdout = Screen(sys.stdout)
+            sys.unraisablehook = _interrupt_again
             if not _DEBUG.value:
                 filter_native_log()
             check_versions()

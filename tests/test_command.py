@@ -12,11 +12,17 @@ import pytest
 PROGRAM = textwrap.dedent(
     """
     \"\"\"A command for the test.\"\"\"
-    import os, sys, time
+    import os, signal, sys, time
     from absl import flags
     from bert_tf import command
 
     KIND = flags.DEFINE_string("kind", "none", "What goes wrong.")
+
+    class Finalized:
+        def __del__(self):
+            if KIND.value == "finalizer":
+                signal.raise_signal(signal.SIGINT)
+            raise IndexError("of a finalizer")
 
     def main(argv):
         if KIND.value == "value":
@@ -40,6 +46,9 @@ PROGRAM = textwrap.dedent(
         if KIND.value == "sleep":
             print("asleep", flush=True)
             time.sleep(60)
+        if KIND.value in ("finalizer", "dropped"):
+            Finalized()
+            time.sleep(5 if KIND.value == "finalizer" else 0)
         print("done", *argv[1:])
 
     command.run(main, arguments=os.environ.get("TEST_ARGUMENTS", "").split())
@@ -150,3 +159,15 @@ def test_interrupt(program):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=20)
     assert (process.returncode, stderr) == (130, "\nInterrupted.\n")
+
+
+def test_an_interrupt_within_a_finalizer_is_not_lost(program):
+    done = _run(program, "--kind=finalizer")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
+
+
+def test_other_errors_of_finalizers_are_reported(program):
+    done = _run(program, "--kind=dropped")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "Exception ignored in" in done.stderr
+    assert done.stderr.endswith("IndexError: of a finalizer\n")

@@ -100,7 +100,7 @@ def test_other_columns_and_pairs(classifier, tmp_path):
     with pytest.raises(ValueError) as caught:
         predict(folder, source, output, text_columns=["one"])
     assert str(caught.value) == (
-        "--text_columns=one: the model was trained on pairs of texts (first,second): name two "
+        "--text_columns=one: the model was trained on pairs of texts (first, second): name two "
         "columns."
     )
 
