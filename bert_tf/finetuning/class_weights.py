@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from bert_tf.untrusted import listed
+
 
 def class_weights(
     text: str | None, labels: Sequence[str], counts: Mapping[str, int]
@@ -40,7 +42,7 @@ def class_weights(
         if name not in labels or name in named:
             raise ValueError(
                 f"--class_weights={text}: expected each class once as NAME:WEIGHT, or balanced; "
-                f"got {part!r}, and the classes are {', '.join(labels)}."
+                f"got {part!r}, and the classes are {listed(labels)}."
             )
         named.add(name)
         try:

@@ -25,6 +25,7 @@ from bert_tf.tasks.squad_predictions import (
     squad_predictions,
 )
 from bert_tf.tasks.squad_references import SquadReferences
+from bert_tf.untrusted import one_line
 
 from .data_sets import DataSets
 from .prediction_files import Record
@@ -240,12 +241,10 @@ class QuestionTask(Task):
     def _find_fault(self, item: QuestionExample) -> str | None:
         if item.answers or (item.is_impossible and self._with_null):
             return None
+        question = f"the question {one_line(item.id)}"
         if item.is_impossible:
-            return f"the question {item.id} has no answer: expected with_null for such questions"
-        return (
-            f"the question {item.id} has no answers and is not known to be impossible: expected "
-            "either"
-        )
+            return f"{question} has no answer: expected with_null for such questions"
+        return f"{question} has no answers and is not known to be impossible: expected either"
 
     def _tokenize(
         self, tokenizer: BertTokenizer, set_name: str, max_seq_length: int

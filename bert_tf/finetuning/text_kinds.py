@@ -14,6 +14,7 @@ import numpy as np
 
 from bert_tf.modeling.base import BertModel
 from bert_tf.tasks.examples import TextExample
+from bert_tf.untrusted import one_line, quote
 
 from .task import Evaluation, Mistake, TargetScale, worst_first
 
@@ -80,7 +81,7 @@ class TextKind(abc.ABC):
 
 def label_fault(item: TextExample, expected: str) -> str:
     """What is wrong with an example's label, for ``DataSets.check_labelled``."""
-    return f"the example {item.id} has the label {item.label!r}: expected {expected}"
+    return f"the example {one_line(item.id)} has the label {quote(item.label)}: expected {expected}"
 
 
 def worst_mistakes(

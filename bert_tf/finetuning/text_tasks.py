@@ -16,6 +16,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.examples import Examples, TextExample
 from bert_tf.tasks.glue_submission import write_glue_submission
 from bert_tf.tasks.glue_tasks import glue_task
+from bert_tf.untrusted import listed
 
 from .class_kinds import ClassesKind, ClassKind
 from .data_sets import DataSets
@@ -222,7 +223,7 @@ def _check_weights(
     for label, weight in class_weights.items():
         if label not in labels:
             raise ValueError(
-                f"{name}: class_weights names {label!r}, expected some of {', '.join(labels)}."
+                f"{name}: class_weights names {label!r}, expected some of {listed(labels)}."
             )
         if not 0 < weight < float("inf"):
             raise ValueError(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.config import ACTIVATIONS
 from bert_tf.modeling.layer_mixing import VARIANTS
-from bert_tf.untrusted import is_number, quote
+from bert_tf.untrusted import is_number, one_line, quote
 
 from .checkpoint import Checkpoint, ModelSpec, Tokenization
 
@@ -157,7 +157,8 @@ def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
         raise ValueError(f"{source}: arguments is {quote(arguments)}, expected an object.")
     for key, value in arguments.items():
         if key not in _ARGUMENTS[name] or not _is_argument(key, value):
-            raise ValueError(f"{source}: {name} cannot be made with {key}={quote(value)}.")
+            argument = f"{one_line(key)}={quote(value)}"
+            raise ValueError(f"{source}: {name} cannot be made with {argument}.")
     if "num_classes" in _ARGUMENTS[name] and "num_classes" not in arguments:
         raise ValueError(f"{source}: {name} needs num_classes among its arguments.")
     return ModelSpec(name, dict(arguments))

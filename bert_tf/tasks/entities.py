@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from bert_tf.untrusted import one_line, quote
+
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
 # What ends an entity, and what is one alone, where a scheme marks that.
@@ -106,7 +108,7 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
 
 def _split(tag: str, index: int) -> tuple[str, str]:
     if not is_tag(tag):
-        raise ValueError(f"Tag {index} is {tag!r}: expected {_ENTITY_TAGS}.")
+        raise ValueError(f"Tag {index} is {quote(tag)}: expected {_ENTITY_TAGS}.")
     return tag[0], tag[2:]
 
 
@@ -131,27 +133,30 @@ def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
     allowed = ("O", *prefixes(scheme))
     for index, tag in enumerate(tags):
         if not is_tag(tag):
-            return index, f"Tag {index} is {tag!r}: expected {_ENTITY_TAGS}."
+            return index, f"Tag {index} is {quote(tag)}: expected {_ENTITY_TAGS}."
         prefix, kind = tag[0], tag[2:]
-        behind = f"Tag {index} is {tag!r} behind {before!r}" if index else f"Tag 0 is {tag!r}"
-        if prefix not in allowed:
-            return index, f"{behind}: in {scheme} there is no {prefix}-."
         continues = before in (f"B-{kind}", f"I-{kind}")
-        if scheme == "IOB1":
+        fault = ""
+        if prefix not in allowed:
+            fault = f"in {scheme} there is no {prefix}-"
+        elif scheme == "IOB1":
             if prefix == "B" and not continues:
-                return index, (
-                    f"{behind}: in IOB1 an entity begins with I-{kind}, but right behind another "
-                    f"{kind}."
-                )
+                fault = f"in IOB1 an entity begins with I-{kind}, but right behind another {kind}"
         elif prefix == "I" or prefix == _LAST.get(scheme):
             if not continues:
-                return index, f"{behind}: in {scheme} an entity begins with B-{kind}."
+                fault = f"in {scheme} an entity begins with B-{kind}"
         elif scheme in _LAST and before[0] in "BI":
-            return index, f"{behind}: {_must_end(before, scheme)}."
+            fault = _must_end(before, scheme)
+        if fault:
+            behind = f" behind {quote(before)}" if index else ""
+            return index, f"Tag {index} is {quote(tag)}{behind}: {one_line(fault)}."
         before = tag
     if scheme in _LAST and before[0] in "BI":
         last = len(tags) - 1
-        return last, f"Tag {last}, the last, is {before!r}: {_must_end(before, scheme)}."
+        return (
+            last,
+            f"Tag {last}, the last, is {quote(before)}: {one_line(_must_end(before, scheme))}.",
+        )
     return None
 
 

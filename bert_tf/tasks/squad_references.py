@@ -1,11 +1,10 @@
 """What a SQuAD evaluation compares: gold answers, predictions and null odds, read and checked."""
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bert_tf.untrusted import listed, quote
+from bert_tf.untrusted import is_number, listed, one_line, quote
 
 from .fields import shown, spelled_number
 from .json_files import read_json_document
@@ -67,12 +66,12 @@ def read_references(path: str) -> SquadReferences:
                 if isinstance(question, dict) and "id" in question:
                     question["id"] = spelled_number(question["id"])
                 name = _field(question, "id", str, f"{where}, paragraph {number}, a question")
+                place = f"{path}, question {one_line(name)}"
                 if name in answers:
                     raise ValueError(
-                        f"{path}, question {name} occurs twice: expected ids that name one "
-                        "question each."
+                        f"{place} occurs twice: expected ids that name one question each."
                     )
-                answers[name] = _gold_answers(question, f"{path}, question {name}")
+                answers[name] = _gold_answers(question, place)
                 unanswerable_allowed |= "is_impossible" in question or not answers[name]
     if not answers:
         raise ValueError(f"{path} holds no question: expected a SQuAD file with some.")
@@ -122,14 +121,13 @@ def read_predictions(path: str, references: SquadReferences) -> dict[str, str]:
     predictions = _by_question(path, "question ids to answers")
     for name, answer in predictions.items():
         if not isinstance(answer, str):
-            raise ValueError(
-                f"{path}, question {name}: expected the answer's text, got {shown(answer)}."
-            )
+            place = f"{path}, question {one_line(name)}"
+            raise ValueError(f"{place}: expected the answer's text, got {shown(answer)}.")
     if not references.answers.keys() & predictions.keys():
         raise ValueError(
             f"{path} answers none of the data's {len(references.answers):,} questions: expected "
-            f"ids such as {next(iter(references.answers))!r}, got "
-            f"{next(map(repr, predictions), 'none')}."
+            f"ids such as {quote(next(iter(references.answers)))}, got "
+            f"{next(map(quote, predictions), 'none')}."
         )
     return predictions
 
@@ -148,15 +146,14 @@ def read_null_odds(path: str, questions: Iterable[str]) -> dict[str, float]:
     """
     odds = _by_question(path, "question ids to numbers")
     for name, number in odds.items():
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ValueError(f"{path}, question {name}: expected a number, got {shown(number)}.")
-        if not math.isfinite(number):
-            raise ValueError(f"{path}, question {name}: expected a finite number, got {number}.")
+        if not is_number(number):
+            place = f"{path}, question {one_line(name)}"
+            raise ValueError(f"{place}: expected a finite number, got {shown(number)}.")
     missing = next((name for name in questions if name not in odds), None)
     if missing is not None:
         raise ValueError(
-            f"{path} has no number for question {missing}: expected one for every question that "
-            "is predicted."
+            f"{path} has no number for question {one_line(missing)}: expected one for every "
+            "question that is predicted."
         )
     return {name: float(number) for name, number in odds.items()}
 

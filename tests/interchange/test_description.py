@@ -76,6 +76,7 @@ def _tagger(**arguments):
         (_values(class_name="BertEncoder", arguments={"pooler": 1}), r"made with pooler=1"),
         (_values(class_name="BertPretrainer", arguments={"mlm": None}), r"made with mlm=None"),
         (_values(arguments={"num_classes": 2, "name": "x" * 500}), r"made with name='x{50}.*\.$"),
+        (_values(arguments={"x" * 10**5: 1}), r"cannot be made with x{58}\.{3}x{59}=1\.$"),
         (_tagger(variant="first"), r"BertFeatureTagger cannot be made with variant='first'"),
         (_tagger(variant=["last"]), r"cannot be made with variant=\['last'\]"),
         (_tagger(lstm_units=0), r"cannot be made with lstm_units=0"),

@@ -156,6 +156,11 @@ def test_conversion_mends_what_is_broken(scheme):
             "Tag 1 is 'I-LOC' behind 'B-PER': in IOB2 an entity begins with B-LOC.",
         ),
         (
+            lambda: check_tags(["O", "I-" + "a" * 10**5], "IOB2"),
+            f"Tag 1 is 'I-{'a' * 55}...{'a' * 58}' behind 'O': "
+            f"in IOB2 an entity begins with B-{'a' * 26}...{'a' * 59}.",
+        ),
+        (
             lambda: check_tags(["I-PER", "B-PER", "O", "B-PER"], "IOB1"),
             "Tag 3 is 'B-PER' behind 'O': in IOB1 an entity begins with I-PER, but right behind "
             "another PER.",

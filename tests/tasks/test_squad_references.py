@@ -167,8 +167,20 @@ def test_what_are_no_predictions(write, document, sentence):
     "document, sentence",
     [
         (1.5, "FILE: expected a JSON object from question ids to numbers, got a float."),
-        ({"a": "1.5"}, "FILE, question a: expected a number, got '1.5'."),
-        ({"a": True}, "FILE, question a: expected a number, got True."),
+        ({"a": "1.5"}, "FILE, question a: expected a finite number, got '1.5'."),
+        ({"a": True}, "FILE, question a: expected a finite number, got True."),
+        (
+            {"a": 10**400},
+            f"FILE, question a: expected a finite number, got 1{'0' * 27}...{'0' * 29}.",
+        ),
+        (
+            {"x" * 10**5: 1},
+            "FILE has no number for question a: expected one for every question that is predicted.",
+        ),
+        (
+            {"x" * 10**5: "1"},
+            f"FILE, question {'x' * 58}...{'x' * 59}: expected a finite number, got '1'.",
+        ),
         ({"a": float("nan")}, "FILE, question a: expected a finite number, got nan."),
         (
             {"b": 1.0},
