@@ -1,0 +1,331 @@
+"""A checkout of an earlier version against this one, in paired rounds.
+
+    git worktree add ../earlier 50b70a9
+    python -m benchmarks.versions --old=../earlier [--work=train_step,...] [--rounds=11]
+
+| work       | a round                                                                           |
+|------------|-----------------------------------------------------------------------------------|
+| train_step | pre-training steps of a bert-tiny, batches of 32 rows of 128 tokens               |
+| pipeline   | gzip files to batches of pre-training rows                                        |
+| tokenizer  | lines to ids                                                                      |
+| embed      | requests of 32 sentences to the export of a bert-mini                             |
+| answer     | requests of a question about 700 characters to the export of a bert-mini          |
+| finetune   | ``python -m bert_tf.finetune``, two epochs of some rows of MRPC: its steps' time  |
+
+Each version is a process that imports its own checkout, its ``benchmarks`` too. The two are asked
+in turn, one at a time. The ratio is old time over new time, more than 1 where this version is
+faster: the geometric mean of the rounds' ratios with its 95% interval, of wall time and of
+processor time.
+"""
+
+import argparse
+import csv
+import glob
+import gzip
+import importlib
+import itertools
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_T_95 = {5: 2.78, 7: 2.45, 9: 2.31, 11: 2.23, 15: 2.14, 21: 2.09, 31: 2.04}
+_MRPC_ROWS = 320
+_FINETUNE = "finetune"
+
+Round = Callable[[], None]
+
+
+# === What a process does in a round ===
+
+
+def _train_step(folder: str, scratch: str) -> Round:
+    import numpy as np
+
+    bench = importlib.import_module("benchmarks.train_step")
+    path = os.path.join(scratch, "batches.npz")
+    bench.make_batches(folder, path, bench.SIZES["tiny"][1])
+    with np.load(path) as file:
+        step = bench.our_stepper("tiny", "float32", dict(file))
+    return lambda: step(5)
+
+
+def _pipeline(folder: str, scratch: str) -> Round:
+    bench = importlib.import_module("benchmarks.pipeline")
+    files = bench.corpus_files(folder, "enwiki", 6)
+    return lambda: bench.run_bert_tf(folder, files)
+
+
+def _tokenizer(folder: str, scratch: str) -> Round:
+    bench = importlib.import_module("benchmarks.tokenizer")
+    run = bench.our_runner(folder, bench.read_batches(folder, 2), 2)
+
+    def one_round() -> None:
+        for _ in run(10):
+            pass
+
+    return one_round
+
+
+def _sentences(folder: str) -> list[str]:
+    path = sorted(glob.glob(os.path.join(folder, "corpora", "enwiki", "*.gz")))[0]
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        lines = [line.strip() for line in file if not line.startswith("<")]
+    sentences = itertools.chain.from_iterable(line.split(". ") for line in lines)
+    return [sentence for sentence in sentences if 40 < len(sentence) < 300]
+
+
+def _signature(model_class: str, folder: str, scratch: str) -> Any:
+    import keras
+    import tensorflow as tf
+
+    import bert_tf
+    from bert_tf.pipelines.vocabulary import load_vocabulary
+    from bert_tf.pipelines.wordpiece import BertTokenizer
+    from bert_tf.saved_models import export
+
+    keras.utils.set_random_seed(1)
+    model = getattr(bert_tf, model_class)(bert_tf.BertConfig.from_preset("bert-mini"))
+    vocabulary = load_vocabulary(os.path.join(folder, "vocab", "bert-base-uncased.txt"))
+    path = os.path.join(scratch, model_class, "1")
+    export(model, path, tokenizer=BertTokenizer(vocabulary))
+    loaded = tf.saved_model.load(path)
+    # The signature alone would not keep its variables.
+    return loaded, loaded.signatures["serving_default"]
+
+
+def _embed(folder: str, scratch: str) -> Round:
+    import tensorflow as tf
+
+    kept, signature = _signature("BertEncoder", folder, scratch)
+    sentences = _sentences(folder)
+    requests = [tf.constant(sentences[begin : begin + 32]) for begin in range(0, 320, 32)]
+
+    def one_round() -> None:
+        for request in requests:
+            signature(text=request)
+        assert kept
+
+    return one_round
+
+
+def _answer(folder: str, scratch: str) -> Round:
+    import tensorflow as tf
+
+    kept, signature = _signature("BertSpanPredictor", folder, scratch)
+    text = " ".join(_sentences(folder))
+    contexts = [tf.constant([text[begin : begin + 700]]) for begin in range(0, 40 * 700, 700)]
+    question = tf.constant(["When did the library open?"])
+
+    def one_round() -> None:
+        for context in contexts:
+            signature(question=question, context=context)
+        assert kept
+
+    return one_round
+
+
+_IN_PROCESS = {
+    "train_step": _train_step,
+    "pipeline": _pipeline,
+    "tokenizer": _tokenizer,
+    "embed": _embed,
+    "answer": _answer,
+}
+
+
+def _serve(work: str, folder: str) -> None:
+    """Prepares, then makes a round for each line of the input; prints its two times."""
+    with tempfile.TemporaryDirectory() as scratch:
+        one_round = _IN_PROCESS[work](folder, scratch)
+        one_round()
+        one_round()
+        print("READY", flush=True)
+        for _ in sys.stdin:
+            began, cpu_began = time.perf_counter(), time.process_time()
+            one_round()
+            times = time.perf_counter() - began, time.process_time() - cpu_began
+            print("TIMES", *times, flush=True)
+
+
+# === The versions ===
+
+
+class _Version:
+    """A checkout's process, which makes rounds of one work."""
+
+    def __init__(self, root: str, work: str, folder: str) -> None:
+        self._process = _start(root, ["--serve", work], folder, stdin=subprocess.PIPE)
+        self._read("READY")
+
+    def round(self) -> tuple[float, float]:
+        """Seconds, and seconds of processor time."""
+        print(file=self._process.stdin, flush=True)
+        wall, cpu = self._read("TIMES")
+        return float(wall), float(cpu)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _read(self, word: str) -> list[str]:
+        for line in self._process.stdout or ():
+            if line.startswith(word):
+                return line.split()[1:]
+        raise ValueError("The process ended: see its messages above.")
+
+
+class _FineTuning:
+    """A checkout's command, which is started anew for each round."""
+
+    def __init__(self, root: str, folder: str, scratch: str) -> None:
+        self._root, self._folder, self._scratch = root, folder, scratch
+        self._rounds = itertools.count()
+
+    def round(self) -> tuple[float, float]:
+        """Seconds of the steps, and the whole process's seconds of processor time."""
+        run = os.path.join(self._scratch, f"run-{next(self._rounds)}")
+        before = os.times()
+        _start(self._root, ["--finetune", self._scratch, "--run", run], self._folder).communicate()
+        after = os.times()
+        with open(os.path.join(run, "results.json"), encoding="utf-8") as file:
+            seconds = json.load(file)["seconds"]
+        cpu = after.children_user + after.children_system
+        return seconds, cpu - before.children_user - before.children_system
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def _start(root: str, arguments: list[str], folder: str, **options: Any) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, os.path.abspath(__file__), "--root", root, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "BERT_TF_DATA": folder, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        **options,
+    )
+
+
+def _prepare_finetuning(folder: str, scratch: str) -> None:
+    """Writes a small checkpoint with its vocabulary, and some rows of MRPC as a table."""
+    import keras
+
+    import bert_tf
+    from bert_tf.tasks.glue import read_glue
+
+    keras.utils.set_random_seed(1)
+    bert_tf.BertEncoder(bert_tf.BertConfig.from_preset("bert-mini"), pooler=True).save(
+        os.path.join(scratch, "model.keras")
+    )
+    shutil.copy(os.path.join(folder, "vocab", "bert-base-uncased.txt"), f"{scratch}/vocab.txt")
+    rows = read_glue("MRPC", os.path.join(folder, "glue", "MRPC"), "train").items[:_MRPC_ROWS]
+    with open(os.path.join(scratch, "train.csv"), "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["first", "second", "same"])
+        writer.writerows((row.text_a, row.text_b, row.label) for row in rows)
+
+
+def _finetune(scratch: str, run: str) -> None:
+    from absl import flags
+
+    from bert_tf import finetune
+    from bert_tf.finetuning import flag_definitions
+
+    flag_definitions.define_flags()
+    values = {
+        "task": "classification",
+        "train_file": os.path.join(scratch, "train.csv"),
+        "text_columns": "first,second",
+        "label_column": "same",
+        "init_checkpoint": os.path.join(scratch, "model.keras"),
+        "model_dir": run,
+        "num_train_epochs": 2,
+    }
+    flags.FLAGS(["finetune", "--noexport", *(f"--{k}={v}" for k, v in values.items())])
+    finetune.main([])
+
+
+# === The comparison ===
+
+
+def _interval(ratios: list[float]) -> tuple[float, float, float]:
+    """The geometric mean and the ends of its 95% interval, by Student's t of the logarithms."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logs)
+    half = _T_95[len(ratios)] * statistics.stdev(logs) / math.sqrt(len(ratios))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def _compare(old: str, work: str, folder: str, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        versions: list[Any]
+        if work == _FINETUNE:
+            _prepare_finetuning(folder, scratch)
+            versions = [_FineTuning(root, folder, scratch) for root in (old, _ROOT)]
+            for version in versions:
+                version.round()
+        else:
+            versions = [_Version(root, work, folder) for root in (old, _ROOT)]
+        rounds_of = [[version.round() for version in versions] for _ in range(rounds)]
+        for version in versions:
+            version.close()
+    for number, what in enumerate(("wall time", "processor time")):
+        old_times, new_times = ([one[who][number] for one in rounds_of] for who in (0, 1))
+        mean, low, high = _interval([o / n for o, n in zip(old_times, new_times, strict=True)])
+        print(
+            f"{work:10} {what:14} old {statistics.median(old_times):7.3f} s, "
+            f"new {statistics.median(new_times):7.3f} s: {mean:.3f} times as fast "
+            f"(95%: {low:.3f} to {high:.3f})",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Compares, and prints two lines for each work."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--old", help="the earlier version's checkout")
+    parser.add_argument("--work", default=",".join((*_IN_PROCESS, _FINETUNE)))
+    parser.add_argument("--rounds", type=int, default=11, choices=sorted(_T_95))
+    for hidden in ("--root", "--serve", "--finetune", "--run"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    folder = os.environ.get("BERT_TF_DATA")
+    if not folder:
+        sys.exit("Set BERT_TF_DATA to the folder that holds corpora/, glue/ and vocab/.")
+    if arguments.root:
+        _import_from(arguments.root)
+        if arguments.serve:
+            _serve(arguments.serve, folder)
+        else:
+            _finetune(arguments.finetune, arguments.run)
+        return
+    if not arguments.old:
+        sys.exit("--old is missing: name the earlier version's checkout.")
+    _import_from(_ROOT)
+    for work in arguments.work.split(","):
+        _compare(os.path.abspath(arguments.old), work, folder, arguments.rounds)
+
+
+def _import_from(root: str) -> None:
+    """Makes a checkout the one that is imported, whichever is installed."""
+    sys.path.insert(0, root)
+    import bert_tf
+
+    bert_tf.__path__.append(root)  # for pipelines and saved_models
+    for name in ("bert_tf", "bert_tf.pipelines", "benchmarks"):
+        found = importlib.import_module(name).__file__ or ""
+        if not found.startswith(root + os.sep):
+            sys.exit(f"Expected {name} of {root}, got {found}.")
+
+
+if __name__ == "__main__":
+    main()
