@@ -3,7 +3,7 @@
     git worktree add ../earlier 50b70a9
     python -m benchmarks.versions --old=../earlier [--work=train_step,...] [--rounds=11]
 
-| work       | a round                                                                           |
+| work       | what is done; a unit of it, by which its time is divided                          |
 |------------|-----------------------------------------------------------------------------------|
 | train_step | pre-training steps of a bert-tiny, batches of 32 rows of 128 tokens               |
 | pipeline   | gzip files to batches of pre-training rows                                        |
@@ -41,7 +41,8 @@ _T_95 = {5: 2.78, 7: 2.45, 9: 2.31, 11: 2.23, 15: 2.14, 21: 2.09, 31: 2.04}
 _MRPC_ROWS = 320
 _FINETUNE = "finetune"
 
-Round = Callable[[], None]
+# What was done in a round, by which its time is divided: the versions may differ in that.
+Round = Callable[[], float]
 
 
 # === What a process does in a round ===
@@ -55,22 +56,28 @@ def _train_step(folder: str, scratch: str) -> Round:
     bench.make_batches(folder, path, bench.SIZES["tiny"][1])
     with np.load(path) as file:
         step = bench.our_stepper("tiny", "float32", dict(file))
-    return lambda: step(5)
+
+    def one_round() -> float:
+        step(5)
+        return 5.0
+
+    return one_round
 
 
 def _pipeline(folder: str, scratch: str) -> Round:
     bench = importlib.import_module("benchmarks.pipeline")
     files = bench.corpus_files(folder, "enwiki", 6)
-    return lambda: bench.run_bert_tf(folder, files)
+    return lambda: float(bench.run_bert_tf(folder, files)["tokens"]) / 1e6
 
 
 def _tokenizer(folder: str, scratch: str) -> Round:
     bench = importlib.import_module("benchmarks.tokenizer")
     run = bench.our_runner(folder, bench.read_batches(folder, 2), 2)
 
-    def one_round() -> None:
+    def one_round() -> float:
         for _ in run(10):
             pass
+        return 10.0
 
     return one_round
 
@@ -109,10 +116,11 @@ def _embed(folder: str, scratch: str) -> Round:
     sentences = _sentences(folder)
     requests = [tf.constant(sentences[begin : begin + 32]) for begin in range(0, 320, 32)]
 
-    def one_round() -> None:
+    def one_round() -> float:
         for request in requests:
             signature(text=request)
         assert kept
+        return float(len(requests))
 
     return one_round
 
@@ -125,10 +133,11 @@ def _answer(folder: str, scratch: str) -> Round:
     contexts = [tf.constant([text[begin : begin + 700]]) for begin in range(0, 40 * 700, 700)]
     question = tf.constant(["When did the library open?"])
 
-    def one_round() -> None:
+    def one_round() -> float:
         for context in contexts:
             signature(question=question, context=context)
         assert kept
+        return float(len(contexts))
 
     return one_round
 
@@ -151,9 +160,9 @@ def _serve(work: str, folder: str) -> None:
         print("READY", flush=True)
         for _ in sys.stdin:
             began, cpu_began = time.perf_counter(), time.process_time()
-            one_round()
+            done = one_round()
             times = time.perf_counter() - began, time.process_time() - cpu_began
-            print("TIMES", *times, flush=True)
+            print("TIMES", *(seconds / done for seconds in times), flush=True)
 
 
 # === The versions ===
@@ -167,7 +176,7 @@ class _Version:
         self._read("READY")
 
     def round(self) -> tuple[float, float]:
-        """Seconds, and seconds of processor time."""
+        """Seconds of a unit of the work, and seconds of processor time."""
         print(file=self._process.stdin, flush=True)
         wall, cpu = self._read("TIMES")
         return float(wall), float(cpu)
