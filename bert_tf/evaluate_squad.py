@@ -12,8 +12,8 @@ import os
 from absl import flags
 
 from bert_tf import command
+from bert_tf.tasks.squad import read_null_odds, read_predictions, read_references
 from bert_tf.tasks.squad_metrics import SquadScores, score_predictions
-from bert_tf.tasks.squad_references import read_null_odds, read_predictions, read_references
 from bert_tf.untrusted import listed
 
 

@@ -11,15 +11,16 @@ import numpy as np
 
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD
 from bert_tf.modeling.classifier import BertClassifier
-from bert_tf.tasks.classification_metrics import (
+from bert_tf.tasks.examples import TextExample
+from bert_tf.tasks.glue import glue_scores
+from bert_tf.tasks.glue_tasks import GLUE_TASKS
+from bert_tf.tasks.metrics import (
     accuracy,
     confusion_matrix,
     macro_f1,
     matthews_correlation,
     multilabel_f1,
 )
-from bert_tf.tasks.examples import TextExample
-from bert_tf.tasks.glue_metrics import GLUE_METRICS, glue_scores
 
 from .inference import log_softmax
 from .task import Evaluation, is_constant
@@ -36,14 +37,14 @@ class ClassKind(TextKind):
 
     Args:
         labels: the classes' names in the order of their ids.
-        glue: a key of ``GLUE_METRICS``, or ``None``.
+        glue: a key of ``GLUE_TASKS``, or ``None``.
     """
 
     model_class = BertClassifier
 
     def __init__(self, labels: Sequence[str], glue: str | None = None) -> None:
         self.model_arguments = {"num_classes": len(labels)}
-        self.headline = GLUE_METRICS[glue].headline if glue else "accuracy"
+        self.headline = GLUE_TASKS[glue].headline if glue else "accuracy"
         self._labels = list(labels)
         self._ids: dict[Any, int] = {label: number for number, label in enumerate(labels)}
         self._glue = glue

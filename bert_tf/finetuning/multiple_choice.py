@@ -13,8 +13,8 @@ from bert_tf.modeling.multiple_choice import BertMultipleChoice
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.classification_metrics import accuracy
 from bert_tf.tasks.examples import ChoiceExample, Examples
+from bert_tf.tasks.metrics import accuracy
 
 from .data_sets import DataSets
 from .inference import batch_outputs, log_softmax

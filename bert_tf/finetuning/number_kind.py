@@ -12,7 +12,7 @@ from keras import ops
 
 from bert_tf.modeling.classifier import BertRegressor
 from bert_tf.tasks.examples import TextExample
-from bert_tf.tasks.regression_metrics import pearson_correlation, r2_score, spearman_correlation
+from bert_tf.tasks.metrics import pearson_correlation, r2_score, spearman_correlation
 
 from .task import Evaluation, TargetScale
 from .text_kinds import Prediction, TextKind, label_fault, worst_mistakes

@@ -20,8 +20,7 @@ from bert_tf.tasks.conll import read_conll
 from bert_tf.tasks.examples import BadRow, BadRowError, BadRows, Examples, TextExample
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 from bert_tf.tasks.own_data import read_tagging, text_example
-from bert_tf.tasks.question_tables import read_questions
-from bert_tf.tasks.squad import read_squad
+from bert_tf.tasks.squad import read_questions, read_squad
 from bert_tf.tasks.tables import read_columns
 from bert_tf.untrusted import listed
 

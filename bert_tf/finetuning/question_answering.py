@@ -16,6 +16,7 @@ from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.examples import Examples, QuestionExample
+from bert_tf.tasks.squad import SquadReferences
 from bert_tf.tasks.squad_metrics import SquadScores, score_answer, score_predictions
 from bert_tf.tasks.squad_predictions import (
     N_BEST_PREDICTIONS,
@@ -24,7 +25,6 @@ from bert_tf.tasks.squad_predictions import (
     SquadPredictions,
     squad_predictions,
 )
-from bert_tf.tasks.squad_references import SquadReferences
 from bert_tf.untrusted import one_line
 
 from .data_sets import DataSets

@@ -6,9 +6,8 @@ from typing import Any
 
 from bert_tf.tasks.conll import read_conll
 from bert_tf.tasks.examples import Examples, TextExample
-from bert_tf.tasks.glue import has_glue_file, read_glue
+from bert_tf.tasks.glue import has_glue_file, read_glue, read_glue_tfds
 from bert_tf.tasks.glue_tasks import glue_task, is_labelled
-from bert_tf.tasks.glue_tfds import read_glue_tfds
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 from bert_tf.tasks.own_data import (
     read_classification,
@@ -16,8 +15,7 @@ from bert_tf.tasks.own_data import (
     read_regression,
     read_tagging,
 )
-from bert_tf.tasks.question_tables import read_questions
-from bert_tf.tasks.squad import read_squad
+from bert_tf.tasks.squad import read_questions, read_squad
 
 from .held_out import hold_out
 from .settings import FineTuningSettings

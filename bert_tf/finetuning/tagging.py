@@ -16,9 +16,9 @@ from bert_tf.modeling.token_classifier import BertTokenClassifier
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.classification_metrics import accuracy, confusion_matrix, macro_f1
 from bert_tf.tasks.entities import Entity, entity_scores, find_entities, find_odd_tags, is_tag
 from bert_tf.tasks.examples import Examples, TaggedExample
+from bert_tf.tasks.metrics import accuracy, confusion_matrix, macro_f1
 from bert_tf.untrusted import listed, quote
 
 from .data_sets import DataSets

@@ -102,7 +102,7 @@ class TaskFile:
         max_seq_length: the most tokens of a row.
         columns: the arguments that name columns, of the kind's reader of tables:
             ``own_data.read_classification``, ``read_multilabel``, ``read_regression`` and
-            ``read_tagging``, ``multiple_choice.read_choices``, ``question_tables.read_questions``.
+            ``read_tagging``, ``multiple_choice.read_choices``, ``squad.read_questions``.
             For a task that was read from files of its own form (CoNLL's, SQuAD's), {}.
         options: of the task, besides: ``doc_stride`` and ``max_query_length``, for example.
     """

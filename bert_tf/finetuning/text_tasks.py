@@ -14,7 +14,7 @@ from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.examples import Examples, TextExample
-from bert_tf.tasks.glue_submission import write_glue_submission
+from bert_tf.tasks.glue import write_glue_submission
 from bert_tf.tasks.glue_tasks import glue_task
 from bert_tf.untrusted import listed
 

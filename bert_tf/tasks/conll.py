@@ -13,9 +13,8 @@ from typing import NamedTuple
 from bert_tf.untrusted import listed, quote
 
 from .entities import SCHEMES, Scheme, convert_tags, find_fault, prefixes
-from .examples import BadRowError, BadRows, Examples, TaggedExample
-from .fields import shown
-from .text_lines import read_lines
+from .examples import BadRowError, BadRows, Examples, TaggedExample, shown
+from .text_files import read_lines
 
 _DOCUMENT_START = "-DOCSTART-"
 # Columns are parted by blanks and tabs alone: a word may be, or hold, other white space.
@@ -54,7 +53,7 @@ def read_conll(
 
     Args:
         path: plain, gzip, or ``ARCHIVE.zip/MEMBER``, on any TensorFlow file system.
-        encoding: the file's; see ``text_lines.read_lines``.
+        encoding: the file's; see ``text_files.read_lines``.
         scheme: "IOB1", "IOB2", "BIOES" or "BILOU"; None for the one in which fewest sentences are
             invalid.
         convert_to: the scheme to give the tags in; None for the file's. Tags of BIOES and BILOU

@@ -112,23 +112,12 @@ def _split(tag: str, index: int) -> tuple[str, str]:
     return tag[0], tag[2:]
 
 
-def check_tags(tags: Sequence[str], scheme: Scheme) -> None:
-    """Checks that one sequence is valid in a scheme.
-
-    Raises:
-        ValueError: at the first tag that is none or cannot stand where it does, with its index.
-
-    >>> check_tags(["O", "I-PER"], "IOB2")
-    Traceback (most recent call last):
-    ValueError: Tag 1 is 'I-PER' behind 'O': in IOB2 an entity begins with B-PER.
-    """
-    fault = find_fault(tags, scheme)
-    if fault is not None:
-        raise ValueError(fault[1])
-
-
 def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
-    """The index of the first tag that ``check_tags`` refuses, and its sentence."""
+    """The index of the first tag that is none, or has no place there in a scheme, and why.
+
+    >>> find_fault(["O", "I-PER"], "IOB2")
+    (1, "Tag 1 is 'I-PER' behind 'O': in IOB2 an entity begins with B-PER.")
+    """
     before = "O"
     allowed = ("O", *prefixes(scheme))
     for index, tag in enumerate(tags):

@@ -1,21 +1,42 @@
-"""GLUE from its published files.
+"""GLUE: its published files, its sets in TensorFlow Datasets, its scores, its submissions.
 
 Source: GLUE (Wang et al., 2018); BERT (2018), section 4.1. The files are tab-separated, quotes are
 text, and a first line names the columns. Exceptions: CoLA's train and dev files have no such line;
 STS-B is known in GLUE's form and in that of the original benchmark; QQP's train and dev files hold
-a few rows cut in two by a line break in a question, which are left out and listed.
+a few rows cut in two by a line break in a question, which are left out and listed. A submission is
+one tab-separated file for each test set, zipped together at the top level of an archive.
 """
 
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
-from .examples import BadRowError, BadRows, Examples, TextExample
-from .fields import known_name, number, shown
-from .glue_tasks import GlueTask, check_split, glue_task, is_labelled
+from bert_tf.files import replace_whole
+
+from .examples import BadRowError, BadRows, Examples, TextExample, known_name, number, shown
+from .glue_tasks import GLUE_TASKS, GlueTask, check_split, glue_task, is_labelled
+from .metrics import (
+    accuracy,
+    f1,
+    matthews_correlation,
+    pearson_correlation,
+    spearman_correlation,
+)
 from .tables import Row, read_columns, read_fields
 
-_MOST_SIMILAR = 5.0  # STS-B's scale begins at 0
+_HIGHEST_SCORE = 5.0  # STS-B's scale begins at 0
+_TFDS_EXAMPLES_PER_READ = 1024
+_METRICS: Mapping[str, Callable[[ArrayLike, ArrayLike], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "matthews_correlation": matthews_correlation,
+    "pearson": pearson_correlation,
+    "spearman": spearman_correlation,
+}
 
 
 def read_glue(
@@ -120,6 +141,153 @@ def _label(task: GlueTask, value: str) -> str | float:
     if task.labels:
         return known_name(value, f"the column of {task.name}'s label", task.labels)
     score = number(value, "the column of the score")
-    if not 0 <= score <= _MOST_SIMILAR:
+    if not 0 <= score <= _HIGHEST_SCORE:
         raise BadRowError(f"expected a score from 0 to 5, got {shown(value)}")
     return score
+
+
+def read_glue_tfds(task: str, split: str, *, data_dir: str | None = None) -> Examples[TextExample]:
+    """Reads one of GLUE's sets by TensorFlow Datasets, which downloads it if it has not been.
+
+    Args:
+        task: a name of ``glue_tasks.GLUE_TASKS``.
+        split: as for ``read_glue``.
+        data_dir: where datasets are kept; None for TensorFlow Datasets' default.
+
+    Returns:
+        The examples, in the order of their ids, which count the published file's rows from 0. Test
+        sets have no labels.
+
+    Raises:
+        ValueError: there is no such task or split, or TensorFlow Datasets cannot read it.
+    """
+    import tensorflow_datasets as tfds  # takes seconds to import
+
+    found = glue_task(task)
+    check_split(found, split)
+    name = f"glue/{found.tfds_config}"
+    their_split = split.replace("dev", "validation")
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+        builder.download_and_prepare()
+        dataset = builder.as_dataset(split=their_split)
+    except (KeyError, ValueError, tfds.core.DatasetNotFoundError) as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise ValueError(
+            f"TensorFlow Datasets cannot read split {their_split!r} of {name!r} ({reason}): check "
+            "the network and the data folder."
+        ) from error
+    label_of = _tfds_labels(found, builder.info.features["label"])
+    examples: list[tuple[int, TextExample]] = []
+    for batch in tfds.as_numpy(dataset.batch(_TFDS_EXAMPLES_PER_READ)):
+        columns = [batch["idx"], batch["label"]]
+        columns += [batch[feature] for feature in found.tfds_text_features]
+        for index, label, text_a, *text_b in zip(*columns, strict=True):
+            example = TextExample(
+                str(index),
+                text_a.decode(),
+                text_b[0].decode() if text_b else None,
+                label_of(label) if is_labelled(split) else None,
+            )
+            examples.append((int(index), example))
+    examples.sort(key=lambda pair: pair[0])
+    return Examples([example for _, example in examples], found.labels, [])
+
+
+def _tfds_labels(task: GlueTask, feature: Any) -> Callable[[Any], str | float]:
+    """A function from the ids of TensorFlow Datasets to the task's labels."""
+    if not task.labels:
+        return lambda score: round(float(score), 3)  # as the file has it, of a float32
+    names: Sequence[str] = feature.names
+    # Where its names differ, such as "unacceptable", its ids are the published file's labels.
+    if set(names) != set(task.labels):
+        names = task.labels
+    return lambda label: names[label]
+
+
+def glue_scores(task: str, labels: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
+    """Computes what a GLUE task reports.
+
+    Args:
+        task: a key of ``GLUE_TASKS``.
+        labels: (N,), class ids (for MRPC and QQP 1 = a paraphrase), or STS-B's numbers.
+        predictions: (N,), likewise; as fractions, not percent.
+
+    Returns:
+        The scores by name, in the order of ``GLUE_TASKS[task].metrics``.
+
+    Raises:
+        ValueError: another task, or what the metric says.
+
+    >>> glue_scores("MRPC", [1, 0, 1, 1], [1, 0, 0, 1])
+    {'accuracy': 0.75, 'f1': 0.8}
+    """
+    if task not in GLUE_TASKS:
+        raise ValueError(f"GLUE's tasks are {', '.join(GLUE_TASKS)}, got {task!r}.")
+    return {name: _METRICS[name](labels, predictions) for name in GLUE_TASKS[task].metrics}
+
+
+def write_glue_submission(
+    folder: str,
+    task: str,
+    split: str,
+    ids: Sequence[str],
+    predictions: Sequence[str | float],
+) -> str:
+    """Writes the predictions for one test set.
+
+    Args:
+        folder: where; it is made if it is missing.
+        task: a name of ``glue_tasks.GLUE_TASKS``.
+        split: "test", or MNLI's "test_matched" or "test_mismatched".
+        ids: the examples' ids, as ``read_glue`` gives them.
+        predictions: for each a class's name; for STS-B a number, which is put between 0 and 5 and
+            written with three decimals.
+
+    Returns:
+        The path of the file, such as ``folder/MNLI-m.tsv``.
+
+    Raises:
+        ValueError: there is no such test set, nothing to write, not one prediction for each id, one
+            id twice, or a prediction that is no class of the task or no finite number.
+
+    >>> import tempfile
+    >>> path = write_glue_submission(tempfile.mkdtemp(), "STS-B", "test", ["0", "1"], [2.5, 5.01])
+    >>> with open(path) as file:
+    ...     file.read().split()
+    ['index', 'prediction', '0', '2.500', '1', '5.000']
+    """
+    found = glue_task(task)
+    if split not in found.submissions:
+        raise ValueError(
+            f"{found.name} has no test set {split!r}: expected {' or '.join(found.submissions)}."
+        )
+    file_name = found.submissions[split]
+    if not ids or len(ids) != len(predictions):
+        raise ValueError(
+            f"{file_name} has a prediction for each example: got {len(ids)} ids and "
+            f"{len(predictions)} predictions."
+        )
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"{file_name} has one line for each id: got an id twice.")
+    lines = ["index\tprediction"]
+    for example_id, prediction in zip(ids, predictions, strict=True):
+        lines.append(f"{example_id}\t{_spelled(found, example_id, prediction)}")
+    path = os.path.join(str(folder), file_name)
+    with replace_whole(path) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+    return path
+
+
+def _spelled(task: GlueTask, example_id: str, prediction: str | float) -> str:
+    if task.labels:
+        if prediction in task.labels:
+            return str(prediction)
+        expected = f"one of {', '.join(task.labels)}"
+    else:
+        if not isinstance(prediction, str) and math.isfinite(prediction):
+            return f"{min(max(prediction, 0.0), _HIGHEST_SCORE):.3f}"
+        expected = "a finite number"
+    raise ValueError(
+        f"{task.name}, prediction for id {example_id}: expected {expected}, got {prediction!r}."
+    )

@@ -1,7 +1,10 @@
-"""The tasks of GLUE: their labels, columns, files and test sets, as published.
+"""The tasks of GLUE: their labels, columns, files, test sets and metrics, as published.
 
 Sources: the published files' header lines; the GLUE site's sample submission; the labels' order is
-that of ``get_labels`` in Google's ``run_classifier.py``.
+that of ``get_labels`` in Google's ``run_classifier.py``. GLUE's paper (Wang et al. 2018, table 1)
+names the metrics. Its leaderboard averages the two of MRPC, QQP and STS-B; the headline is the one
+that BERT's paper prints (under its table 1). MNLI's is reported for the matched and for the
+mismatched set.
 """
 
 import dataclasses
@@ -25,10 +28,11 @@ class GlueTask:
         label_column: the column of the label in train and dev files.
         id_column: the column of the examples' ids in test files.
         ids_in_train: whether train and dev files have that column too.
+        metrics: the names of those that it reports, the headline last.
         tfds_config: the task's name in TensorFlow Datasets.
         tfds_text_features: its texts' names there.
         submissions: for each test split, the name of its file in a submission.
-        splits: the splits, the first of them for training (except AX, which has a test set alone).
+        splits: the first is for training, except of AX, which has only a test set.
     """
 
     name: str
@@ -37,10 +41,16 @@ class GlueTask:
     label_column: str
     id_column: str
     ids_in_train: bool
+    metrics: tuple[str, ...]
     tfds_config: str
     tfds_text_features: tuple[str, ...]
     submissions: Mapping[str, str]
     splits: tuple[str, ...]
+
+    @property
+    def headline(self) -> str:
+        """The metric by which runs are compared; higher is better for all."""
+        return self.metrics[-1]
 
 
 def _task(
@@ -51,6 +61,7 @@ def _task(
     label_column: str = "label",
     id_column: str = "index",
     ids_in_train: bool = False,
+    metrics: tuple[str, ...] = ("accuracy",),
     tfds_text_features: tuple[str, ...] = (),
     submissions: Mapping[str, str] | None = None,
     splits: tuple[str, ...] = ("train", "dev", "test"),
@@ -62,6 +73,7 @@ def _task(
         label_column=label_column,
         id_column=id_column,
         ids_in_train=ids_in_train,
+        metrics=metrics,
         tfds_config=_plain(name),
         tfds_text_features=tfds_text_features or text_columns,
         submissions=MappingProxyType(dict(submissions or {"test": f"{name}.tsv"})),
@@ -74,22 +86,32 @@ def _plain(name: str) -> str:
 
 
 _SENTENCES = ("sentence1", "sentence2")
+_MATTHEWS = ("matthews_correlation",)
+_ACCURACY_F1 = ("accuracy", "f1")
 
 #: The nine tasks and the diagnostic set, by name.
 GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
     {
         task.name: task
         for task in (
-            _task("CoLA", _BINARY, ("sentence",)),
+            _task("CoLA", _BINARY, ("sentence",), metrics=_MATTHEWS),
             _task("SST-2", _BINARY, ("sentence",)),
             _task(
                 "MRPC",
                 _BINARY,
                 ("#1 String", "#2 String"),
                 label_column="Quality",
+                metrics=_ACCURACY_F1,
                 tfds_text_features=_SENTENCES,
             ),
-            _task("STS-B", (), _SENTENCES, label_column="score", ids_in_train=True),
+            _task(
+                "STS-B",
+                (),
+                _SENTENCES,
+                label_column="score",
+                ids_in_train=True,
+                metrics=("pearson", "spearman"),
+            ),
             _task(
                 "QQP",
                 _BINARY,
@@ -97,6 +119,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
                 label_column="is_duplicate",
                 id_column="id",
                 ids_in_train=True,
+                metrics=_ACCURACY_F1,
             ),
             _task(
                 "MNLI",
@@ -121,6 +144,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
                 "AX",
                 _INFERENCE,
                 _SENTENCES,
+                metrics=_MATTHEWS,
                 tfds_text_features=("premise", "hypothesis"),
                 splits=("test",),
             ),

@@ -7,8 +7,16 @@ Sources: BERT (2018), section 4.4: a context is segment A, a possible continuati
 from collections.abc import Sequence
 from typing import Any
 
-from .examples import BadRowError, BadRows, ChoiceExample, Examples
-from .fields import filled_text, row_id, shown, whole_number
+from .examples import (
+    BadRowError,
+    BadRows,
+    ChoiceExample,
+    Examples,
+    filled_text,
+    row_id,
+    shown,
+    whole_number,
+)
 from .tables import Row, read_columns, read_fields
 
 _ENDINGS = tuple(f"ending{number}" for number in range(4))

@@ -4,12 +4,22 @@ The tables are .csv, .tsv or JSON lines: see ``tables``. A column for the labels
 to train or evaluate on; ``None`` in its place makes it one to predict, whatever else it holds.
 """
 
+import collections
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from .examples import BadRowError, BadRows, Examples, NoTextError, TaggedExample, TextExample
-from .fields import (
+from bert_tf.untrusted import listed, quote
+
+from .entities import find_odd_tags, is_tag
+from .examples import (
+    BadRowError,
+    BadRows,
+    Examples,
+    NoTextError,
+    TaggedExample,
+    TextExample,
     filled_text,
     known_name,
     number,
@@ -18,10 +28,19 @@ from .fields import (
     sorted_names,
     text,
 )
-from .label_notes import LabelPlaces, class_notes, tag_notes
 from .tables import Row, read_columns
 
+RowT = TypeVar("RowT")
 _Label = str | float | tuple[str, ...]
+_LABELS_SHOWN = 5
+# What programs write where there is no value.
+_MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil"})
+_FLOAT = re.compile(r"-?\d+\.0")
+# Fewer classes than these are no cause to ask whether the column is the right one.
+_MANY_CLASSES = 20
+_ALMOST_ALL = 0.97
+# Of fewer examples a share says little.
+_FEW_EXAMPLES = 20
 
 
 def read_classification(
@@ -161,7 +180,7 @@ def _read_texts(
         raise ValueError(f"text_columns is {text_columns!r}: expected a list of one or two names.")
     bad = BadRows.of(str(path), skip_bad_rows)
 
-    places = LabelPlaces()
+    places = _LabelPlaces()
 
     def make_example(row: Row) -> TextExample:
         example = text_example(row, text_columns)
@@ -179,7 +198,7 @@ def _read_texts(
         labels = sorted_names(places.counts)
         if places.counts and label_column is not None:
             several = not isinstance(items[0].label, str)
-            notes = class_notes(str(path), label_column, places, len(items), several=several)
+            notes = _class_notes(str(path), label_column, places, len(items), several=several)
     return Examples(items, tuple(labels), bad.skipped, notes)
 
 
@@ -237,7 +256,7 @@ def read_tagging(
     bad = BadRows.of(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
     words_are, tags_are = f"column {words_column!r}", f"column {tags_column!r}"
-    places = LabelPlaces()
+    places = _LabelPlaces()
 
     def make_example(row: Row) -> TaggedExample:
         example_id, words, tags = row.values
@@ -259,7 +278,7 @@ def read_tagging(
 
     rows = read_columns(str(path), [id_column, words_column, tags_column], bad)
     items = bad.collect(places.follow(rows), make_example)
-    notes = tag_notes(str(path), places) if labels is None else ()
+    notes = _tag_notes(str(path), places) if labels is None else ()
     if labels is None:
         labels = sorted_names(places.counts)
     return Examples(items, tuple(labels), bad.skipped, notes)
@@ -280,3 +299,105 @@ def _list(value: Any, what: str) -> list[Any]:
     if isinstance(value, list):
         return value
     raise BadRowError(f"expected a list in {what}, got {shown(value)}")
+
+
+# === Sentences on labels that are read as they are, and may not be meant; none is an error ===
+
+
+class _LabelPlaces:
+    """How often each label occurs in a file, and on which line first."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.lines: dict[str, int] = {}
+        self._line = 0
+
+    def follow(self, rows: Iterable[tuple[int, RowT]]) -> Iterator[tuple[int, RowT]]:
+        """Yields pairs of a line and a row, and remembers the line of the newest."""
+        for self._line, row in rows:
+            yield self._line, row
+
+    def add(self, labels: Iterable[str]) -> None:
+        """Counts the labels of the newest row."""
+        for label in labels:
+            self.counts[label] += 1
+            self.lines.setdefault(label, self._line)
+
+    def shown(self, labels: Iterable[str]) -> str:
+        """Names labels with their first lines."""
+        return listed(
+            (f"{quote(label)} (line {self.lines[label]})" for label in labels), _LABELS_SHOWN
+        )
+
+
+def _tag_notes(path: str, places: _LabelPlaces) -> tuple[str, ...]:
+    """What to say of tags that look like tags of entities and are not."""
+    odd = find_odd_tags(places.counts)
+    if not odd:
+        return ()
+    if any(is_tag(tag) and tag != "O" for tag in places.counts):
+        return (
+            f"{path}: most tags are those of entities, but not {places.shown(odd)}: they count as "
+            "O where entities are scored; correct them if they are misspelt.",
+        )
+    return (
+        f"{path}: the tags look like those of entities and are none, such as {places.shown(odd)}: "
+        "words are scored, not entities; spell them O, B-TYPE and I-TYPE.",
+    )
+
+
+def _class_notes(
+    path: str, column: str, places: _LabelPlaces, num_examples: int, *, several: bool
+) -> tuple[str, ...]:
+    """What to say where nearly all examples have one class, or names are not those of classes.
+
+    ``several`` says whether an example may have several classes.
+    """
+    counts = places.counts
+    notes = []
+    if not several:
+        notes += _share_notes(column, counts, num_examples)
+    if 2 * len(counts) > num_examples and len(counts) >= _MANY_CLASSES and not several:
+        notes.append(
+            f"{column} has {len(counts):,} classes in {num_examples:,} examples: is it the column "
+            "to learn (--label_column)?"
+        )
+    if column in counts:
+        notes.append(
+            f"{path}, line {places.lines[column]}: the class {quote(column)} is the column's own "
+            "name: if files were joined, remove the line with the names."
+        )
+    missing = [name for name in counts if name.lower() in _MISSING]
+    if missing:
+        notes.append(
+            f"{path}: {places.shown(missing)} count as classes: where they stand for no label, "
+            "remove those rows."
+        )
+    lists = [name for name in counts if name.startswith("[") or name.endswith("]")]
+    if several and lists:
+        notes.append(
+            f"{path}: {places.shown(lists)} count as classes, and look like pieces of lists: write "
+            "the names alone with --label_separator between them, or lists in a .jsonl."
+        )
+    if len(counts) > 1 and all(_FLOAT.fullmatch(name) for name in counts):
+        notes.append(
+            f"{path}: the classes are called {places.shown(counts)}, as numbers become where a "
+            "column had gaps: write 0 for 0.0 if predictions should, and --task=regression learns "
+            "numbers."
+        )
+    return tuple(notes)
+
+
+def _share_notes(column: str, counts: Mapping[str, int], num_examples: int) -> list[str]:
+    name, count = max(counts.items(), key=lambda item: item[1])
+    if len(counts) == 1:
+        return [
+            f"Every example has the class {quote(name)}: there is nothing to learn; is {column} "
+            "the column to learn (--label_column), and the file whole?"
+        ]
+    if count < _ALMOST_ALL * num_examples or num_examples < _FEW_EXAMPLES:
+        return []
+    return [
+        f"{count / num_examples:.1%} of the examples have the class {quote(name)}, so the accuracy "
+        "says little: judge by macro_f1 or matthews_correlation, and try --class_weights=balanced."
+    ]

@@ -1,19 +1,76 @@
-"""SQuAD 1.1 and 2.0: questions about paragraphs, answered by spans of them.
+"""SQuAD 1.1 and 2.0: questions about paragraphs, answered by spans of them, and their evaluation.
 
+Read are the published layout, a user's own tables of questions, and the files of predictions.
 Sources: the layout of the published files; BERT (2018), sections 4.2 and 4.3. The files place an
 answer by the number of its first character (code points, as Python counts them); here it is placed
 by its first byte, as TensorFlow counts.
 """
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from bert_tf.untrusted import one_line, quote
+from bert_tf.untrusted import is_number, listed, one_line, quote
 
-from .examples import Answer, BadRowError, BadRows, Examples, QuestionExample
-from .fields import filled_text, shown, spelled_number, whole_number
-from .json_files import read_json_document
+from .examples import (
+    Answer,
+    BadRowError,
+    BadRows,
+    Examples,
+    QuestionExample,
+    filled_text,
+    row_id,
+    shown,
+    spelled_number,
+    whole_number,
+)
+from .tables import Row, read_columns
+from .text_files import read_json_document
+
+_KINDS: dict[type, str] = {list: "list", str: "string"}
+
+
+class _Question(NamedTuple):
+    """A question of SQuAD's layout, an object with any fields, and where it stands in the file."""
+
+    article: int
+    paragraph: int
+    title: str
+    context: Any
+    fields: dict[str, Any]
+
+
+def _questions(path: str, document: Any) -> Iterator[_Question]:
+    """Walks SQuAD's layout; articles and paragraphs are counted from 0."""
+    for number, article in enumerate(_field(document, "data", list, path)):
+        where = f"{path}, article {number}"
+        for at, paragraph in enumerate(_field(article, "paragraphs", list, where)):
+            inside = f"{where}, paragraph {at}"
+            for fields in _field(paragraph, "qas", list, inside):
+                if not isinstance(fields, dict):
+                    _field(fields, "id", str, f"{inside}, a question")  # raises
+                if "id" in fields:
+                    fields["id"] = spelled_number(fields["id"])
+                title = str(article.get("title", ""))
+                yield _Question(number, at, title, paragraph.get("context"), fields)
+
+
+def _field(value: Any, key: str, kind: type, where: str) -> Any:
+    if not isinstance(value, dict):
+        got = f"a {type(value).__name__}"
+    elif key not in value:
+        got = f"the keys {listed(map(quote, value), 4) if value else '(none)'}"
+    elif not isinstance(value[key], kind):
+        got = f"a {type(value[key]).__name__} there"
+    else:
+        return value[key]
+    raise ValueError(
+        f"{where} is not in SQuAD's form: expected an object with a {_KINDS[kind]} {key!r}, "
+        f"got {got}."
+    )
+
+
+# === Questions to train on and to answer ===
 
 
 def read_squad(
@@ -25,8 +82,8 @@ def read_squad(
     of answers is empty.
 
     Args:
-        path: JSON, plain, gzip or zip; see ``json_files.read_json_document``.
-        labelled: whether every question must have ``answers``; without, none is looked at.
+        path: JSON, plain, gzip or zip; see ``text_files.read_json_document``.
+        labelled: whether every question must have ``answers``; if not, answers are ignored.
         skip_bad_rows: leave out bad questions and list them, instead of an error at the first.
 
     Returns:
@@ -34,87 +91,151 @@ def read_squad(
 
     Raises:
         ValueError: the file is not JSON of this layout, or has no question; or a question has no
-            text, no id or an earlier one's id, an answer does not stand in the context at its
-            place, or the answers contradict ``is_impossible``.
+            text, no id or an earlier one's id, an answer is not in the context at its place, or the
+            answers contradict ``is_impossible``.
         OSError: the file cannot be read.
     """
     path = str(path)
     document = read_json_document(path)
-    if not isinstance(document, dict):
-        raise ValueError(f"{path}: expected an object with a list 'data', got {shown(document)}.")
     bad = BadRows.of(path, skip_bad_rows)
     ids: set[str] = set()
 
-    def make_example(row: tuple[str, Any, Any]) -> QuestionExample:
-        title, context, question = row
-        bad.begin(None, question.get("id", ""))
-        question_id = filled_text(spelled_number(question.get("id")), "'id'")
+    def make_example(question: _Question) -> QuestionExample:
+        fields = question.fields
+        bad.begin(None, fields.get("id", ""))
+        question_id = filled_text(fields.get("id"), "'id'")
         if question_id in ids:
             raise BadRowError("expected an id of its own for every question, got this id again")
         ids.add(question_id)
-        if not labelled:
-            return make_question(question_id, title, question.get("question"), context)
-        if "answers" not in question:
+        if labelled and "answers" not in fields:
             raise BadRowError("expected 'answers', got none (are the questions to be predicted?)")
-        return make_question(
+        return _make_question(
             question_id,
-            title,
-            question.get("question"),
-            context,
-            question["answers"],
-            question.get("is_impossible"),
+            question.title,
+            fields.get("question"),
+            question.context,
+            fields["answers"] if labelled else (),
+            fields.get("is_impossible"),
         )
 
-    items = bad.collect(_questions(path, document), make_example)
+    rows = (
+        (
+            f"article {question.article} {quote(question.title)}, question "
+            f"{one_line(str(question.fields.get('id')))}",
+            question,
+        )
+        for question in _questions(path, document)
+    )
+    return Examples(bad.collect(rows, make_example), (), bad.skipped)
+
+
+def read_questions(
+    path: str,
+    *,
+    question_column: str = "question",
+    context_column: str = "context",
+    answers_column: str | None = "answers",
+    answer_start_column: str | None = None,
+    id_column: str | None = None,
+    title_column: str | None = None,
+    skip_bad_rows: bool | BadRows = False,
+) -> Examples[QuestionExample]:
+    r"""Reads a user's own table of questions and contexts, one pair in each row.
+
+    A question without answers is impossible, as in SQuAD 2.0.
+
+    Args:
+        path: a table; see ``tables.read_columns``.
+        question_column: the column of the question.
+        context_column: the column of the paragraph.
+        answers_column: with an ``answer_start_column``, the column of the one answer's text, empty
+            where there is none. Without, a column of JSON lines: a list of objects with ``text``
+            and ``answer_start``, as SQuAD has it, or an object with a list of each. None where the
+            answers are to be predicted.
+        answer_start_column: the number of the context's character at which the answer begins.
+        id_column: the column of the questions' ids; None to count the rows from 0.
+        title_column: the column of the articles' titles; None for "".
+        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
+
+    Returns:
+        The questions, in the order of the file.
+
+    Raises:
+        ValueError: see ``tables.read_columns``; or a row has no question, no context, an earlier
+            row's id, or an answer that is not in the context at its place.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "questions.tsv")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("question\tcontext\tanswer\tat\nWho?\tÄh, Ann did.\tAnn\t4\n")
+    >>> examples = read_questions(path, answers_column="answer", answer_start_column="at")
+    >>> examples.items[0].answers
+    (Answer(text='Ann', start=5),)
+    """
+    bad = BadRows.of(str(path), skip_bad_rows)
+    ids: set[str] = set()
+
+    def make_example(row: Row) -> QuestionExample:
+        question_id, title, question, context, answers, start = row.values
+        question_id = row_id(question_id, row.number)
+        if question_id in ids:
+            raise BadRowError(
+                f"expected an id of its own for every row, got {quote(question_id)} again"
+            )
+        ids.add(question_id)
+        if answers_column is None:
+            answers = ()
+        elif answer_start_column is not None:
+            nothing = answers in ("", None)
+            answers = [] if nothing else [{"text": answers, "answer_start": start}]
+        elif isinstance(answers, dict):
+            answers = _pairs(answers)
+        return _make_question(
+            question_id,
+            "" if title is None else str(title),
+            question,
+            context,
+            answers,
+            names=(question_column, context_column, answers_column or ""),
+        )
+
+    columns = [
+        id_column,
+        title_column,
+        question_column,
+        context_column,
+        answers_column,
+        answer_start_column if answers_column is not None else None,
+    ]
+    items = bad.collect(read_columns(str(path), columns, bad), make_example)
     return Examples(items, (), bad.skipped)
 
 
-def _questions(path: str, document: Any) -> Iterator[tuple[str, tuple[str, Any, Any]]]:
-    """Gives each question's place, and its title, its context and the question itself."""
-    for number, article in enumerate(_objects(document, "data", path)):
-        where = f"{path}, article {number}"
-        title = str(article.get("title", ""))
-        for paragraph_number, paragraph in enumerate(_objects(article, "paragraphs", where)):
-            inside = f"{where}, paragraph {paragraph_number}"
-            for question in _objects(paragraph, "qas", inside):
-                shown_id = one_line(str(question.get("id")))
-                place = f"article {number} {quote(title)}, question {shown_id}"
-                yield place, (title, paragraph.get("context"), question)
+def _pairs(answers: dict[str, Any]) -> list[dict[str, Any]]:
+    texts, starts = answers.get("text"), answers.get("answer_start")
+    if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+        raise BadRowError(
+            "expected lists of one length under 'text' and 'answer_start' of the answers, got "
+            f"{shown(answers)}"
+        )
+    return [
+        {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+    ]
 
 
-def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    found = value.get(key)
-    if isinstance(found, list) and all(isinstance(item, dict) for item in found):
-        return found
-    raise ValueError(
-        f"{where}: expected a list of objects under {key!r}, as SQuAD has it, got "
-        f"{shown(found) if key in value else 'no such key'}."
-    )
-
-
-def make_question(
+def _make_question(
     question_id: str,
     title: str,
     question: Any,
     context: Any,
-    answers: Any = (),
+    answers: Any,
     is_impossible: Any = None,
     names: Sequence[str] = ("question", "context", "answers"),
 ) -> QuestionExample:
-    """Makes an example of a question's parts, as the file has them.
+    """Makes an example of a question's fields; a ``BadRowError`` says which of them is wrong.
 
-    Args:
-        question_id: the question's name.
-        title: its article's.
-        question: its text.
-        context: the paragraph.
-        answers: a list of objects with ``text`` and ``answer_start``, the number of the character
-            of the context at which the text stands; () where they are not known.
-        is_impossible: True, False, or None to go by whether the list of answers is empty.
-        names: what the file calls the question, the context and the answers, for errors.
-
-    Raises:
-        BadRowError: one of them is not as described, or the last two contradict each other.
+    ``answers`` is () where they are not known, ``is_impossible`` None to go by whether the list of
+    answers is empty; ``names`` are what errors call the question, the context and the answers.
     """
     question = filled_text(question, repr(names[0]))
     context = filled_text(context, repr(names[1]))
@@ -147,35 +268,137 @@ def _find_answer(answer: Any, context: str) -> Answer:
     return Answer(wanted, start if context.isascii() else len(context[:start].encode()))
 
 
-def split_by_article(
-    items: Sequence[QuestionExample], held_out_articles: int, seed: int = 0
-) -> tuple[list[QuestionExample], list[QuestionExample]]:
-    """Splits questions in two, no article being in both parts.
+# === What an evaluation compares ===
 
-    For files without a set of their own to evaluate on: paragraphs of one article share words, and
-    questions of one paragraph share answers. Which articles are held out depends on their titles
-    and the seed alone, not on their order.
 
-    Args:
-        items: questions with titles.
-        held_out_articles: how many articles the second part has.
-        seed: another seed holds out other articles.
+@dataclasses.dataclass(frozen=True)
+class SquadReferences:
+    """The gold answers of a SQuAD file.
 
-    Returns:
-        The questions to train on and those held out, each in the order of ``items``.
+    Attributes:
+        answers: by question id, in the file's order, the texts that count as right; an empty tuple
+            where the paragraph does not answer the question.
+        version: "1.1", or "2.0" where questions may have no answer.
 
     Raises:
-        ValueError: there are not more articles than are to be held out, or none is to be.
+        ValueError: no question, another version, or a question without answers in version 1.1.
     """
-    titles = {item.title for item in items}
-    if not 0 < held_out_articles < len(titles):
-        raise ValueError(
-            f"held_out_articles is {held_out_articles}: expected 1 to {len(titles) - 1}, since the "
-            f"questions are from {len(titles)} articles."
-        )
-    ranked = sorted(titles, key=lambda title: hashlib.sha256(f"{seed} {title}".encode()).digest())
-    held_out = set(ranked[:held_out_articles])
-    return (
-        [item for item in items if item.title not in held_out],
-        [item for item in items if item.title in held_out],
+
+    answers: Mapping[str, tuple[str, ...]]
+    version: str
+
+    def __post_init__(self) -> None:
+        if self.version not in ("1.1", "2.0"):
+            raise ValueError(f"SQuAD's version is '1.1' or '2.0', got {self.version!r}.")
+        if not self.answers:
+            raise ValueError("The references hold no question: expected at least one to score.")
+        empty = next((name for name, gold in self.answers.items() if not gold), None)
+        if empty is not None and self.version == "1.1":
+            raise ValueError(
+                f"Question {empty} has no answer: in SQuAD 1.1 every question has; expected "
+                "version '2.0' where some have none."
+            )
+
+
+def read_references(path: str) -> SquadReferences:
+    """Reads the gold answers of a SQuAD file.
+
+    The version is 2.0 where the file says so (``"version": "v2.0"``), where a question says whether
+    it ``is_impossible``, or where one has no answers; else it is 1.1.
+
+    Args:
+        path: as ``read_json_document`` takes it.
+
+    Raises:
+        ValueError: the file is not JSON, is not in SQuAD's layout, has no question or one id twice,
+            or a question's ``is_impossible`` contradicts its answers.
+        OSError: the file cannot be read.
+    """
+    document = read_json_document(path)
+    answers: dict[str, tuple[str, ...]] = {}
+    unanswerable_allowed = False
+    for question in _questions(path, document):
+        where = f"{path}, article {question.article}, paragraph {question.paragraph}, a question"
+        name = _field(question.fields, "id", str, where)
+        place = f"{path}, question {one_line(name)}"
+        if name in answers:
+            raise ValueError(f"{place} occurs twice: expected ids that name one question each.")
+        answers[name] = _gold_answers(question.fields, place)
+        unanswerable_allowed |= "is_impossible" in question.fields or not answers[name]
+    if not answers:
+        raise ValueError(f"{path} holds no question: expected a SQuAD file with some.")
+    says_2 = str(document.get("version", "")).lstrip("v").startswith("2")
+    return SquadReferences(answers, "2.0" if says_2 or unanswerable_allowed else "1.1")
+
+
+def _gold_answers(question: dict[str, Any], where: str) -> tuple[str, ...]:
+    answers = tuple(
+        _field(answer, "text", str, f"{where}, an answer")
+        for answer in _field(question, "answers", list, where)
     )
+    if question.get("is_impossible", not answers) != (not answers):
+        raise ValueError(
+            f"{where} says is_impossible={question['is_impossible']} and lists {len(answers)} "
+            "answers: expected answers exactly where it is answerable."
+        )
+    return answers
+
+
+def read_predictions(path: str, references: SquadReferences) -> dict[str, str]:
+    """Reads predicted answers: a JSON object from question ids to texts, "" for no answer.
+
+    Args:
+        path: as ``read_json_document`` takes it.
+        references: what the predictions are for.
+
+    Raises:
+        ValueError: the file is not such an object, or none of its ids is one of the references'.
+        OSError: the file cannot be read.
+    """
+    predictions = _by_question(path, "question ids to answers")
+    for name, answer in predictions.items():
+        if not isinstance(answer, str):
+            place = f"{path}, question {one_line(name)}"
+            raise ValueError(f"{place}: expected the answer's text, got {shown(answer)}.")
+    if not references.answers.keys() & predictions.keys():
+        raise ValueError(
+            f"{path} answers none of the data's {len(references.answers):,} questions: expected "
+            f"ids such as {quote(next(iter(references.answers)))}, got "
+            f"{next(map(quote, predictions), 'none')}."
+        )
+    return predictions
+
+
+def read_null_odds(path: str, questions: Iterable[str]) -> dict[str, float]:
+    """Reads null odds: a JSON object from question ids to numbers, high where no answer is likely.
+
+    Args:
+        path: as ``read_json_document`` takes it.
+        questions: the ids of the questions that must have odds; others may.
+
+    Raises:
+        ValueError: the file is not such an object, a number is not finite, or one of the questions
+            has none.
+        OSError: the file cannot be read.
+    """
+    odds = _by_question(path, "question ids to numbers")
+    for name, number in odds.items():
+        if not is_number(number):
+            place = f"{path}, question {one_line(name)}"
+            raise ValueError(f"{place}: expected a finite number, got {shown(number)}.")
+    missing = next((name for name in questions if name not in odds), None)
+    if missing is not None:
+        raise ValueError(
+            f"{path} has no number for question {one_line(missing)}: expected one for every "
+            "question that is predicted."
+        )
+    return {name: float(number) for name, number in odds.items()}
+
+
+def _by_question(path: str, what: str) -> dict[str, Any]:
+    document = read_json_document(path)
+    if not isinstance(document, dict):
+        raise ValueError(
+            f"{path}: expected a JSON object from {what}, got a {type(document).__name__}."
+        )
+    return document

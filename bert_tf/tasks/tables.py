@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 from bert_tf.untrusted import listed, parse_json
 
-from .examples import BadRowError, BadRows
-from .fields import shown
-from .text_lines import read_lines
+from .examples import BadRowError, BadRows, shown
+from .text_files import read_lines
 
 _SUFFIXES = (".tsv", ".csv", ".jsonl")
 # The csv module's own limit is 131,072 characters. A field of more than these is no text, but what
@@ -62,7 +61,7 @@ def read_columns(
     r"""Reads some of a table's columns.
 
     Args:
-        path: see ``text_lines.read_lines``.
+        path: see ``text_files.read_lines``.
         columns: names of columns (JSON lines: of keys), each in the table; None gives None.
         bad: told of rows with more or fewer fields than the first line, of quotes in the wrong
             place, of a line with the columns' names again, of lines that are no JSON object, of
@@ -111,7 +110,7 @@ def read_fields(
     """Reads some columns of a tab-separated table whose first line is a row.
 
     Args:
-        path: see ``text_lines.read_lines``.
+        path: see ``text_files.read_lines``.
         positions: which fields, counted from 0; None gives None.
         widths: how many fields a row may have.
         bad: told of rows that have another number of them.

@@ -8,8 +8,8 @@ import pytest
 
 from bert_tf.finetuning.class_kinds import ClassKind, best_threshold
 from bert_tf.finetuning.text_tasks import TextTask
-from bert_tf.tasks.classification_metrics import multilabel_f1
 from bert_tf.tasks.examples import TextExample
+from bert_tf.tasks.metrics import multilabel_f1
 
 from .small_tasks import by_first_word, examples_of, inference, items_of
 

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.question_answering import QuestionTask
+from bert_tf.tasks.squad import SquadReferences
 from bert_tf.tasks.squad_metrics import score_predictions
-from bert_tf.tasks.squad_references import SquadReferences
 
 from .small_questions import SIZES, inference, question, random_examples, written
 from .small_tasks import TOKENIZER, WORDS, StandIn, by_token, examples_of

@@ -10,9 +10,8 @@ import tensorflow as tf
 from bert_tf.finetuning.question_answering import QuestionTask
 from bert_tf.modeling.span_predictor import BertSpanPredictor
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.squad import read_squad
+from bert_tf.tasks.squad import SquadReferences, read_squad
 from bert_tf.tasks.squad_metrics import score_predictions
-from bert_tf.tasks.squad_references import SquadReferences
 
 from .small_questions import SIZES, inference, question, random_examples, written
 from .small_tasks import CONFIG, IDS, TOKENIZER, WORDS, compile_for_fit, examples_of, fit

@@ -24,8 +24,8 @@ from bert_tf.interchange import google, hugging_face, keras_files, model_directo
 from bert_tf.interchange.load import make_preprocessor, select
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.pipelines import sources
-from bert_tf.tasks import conll, multiple_choice, own_data, question_tables, squad
-from bert_tf.tasks.squad_references import read_null_odds, read_predictions, read_references
+from bert_tf.tasks import conll, multiple_choice, own_data, squad
+from bert_tf.tasks.squad import read_null_odds, read_predictions, read_references
 from tests.finetuning import prediction_models
 from tests.interchange import hugging_face_files
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
@@ -327,7 +327,7 @@ def _read_table(path: str) -> Any:
         "choices": (multiple_choice.read_choices,
                     {"context_column": "text", "choice_columns": ["one", "two"],
                      "label_column": "label"}),
-        "questions": (question_tables.read_questions,
+        "questions": (squad.read_questions,
                       {"context_column": "text", "answers_column": "label",
                        "answer_start_column": "start", "id_column": "id"}),
     }  # fmt: skip

@@ -7,10 +7,10 @@ from bert_tf.tasks.entities import (
     SCHEMES,
     Entity,
     EntityScore,
-    check_tags,
     convert_tags,
     entity_scores,
     find_entities,
+    find_fault,
     find_odd_tags,
 )
 
@@ -137,8 +137,12 @@ def test_schemes_are_converted(seed):
 def test_conversion_mends_what_is_broken(scheme):
     for tags in _random_tags(7):
         converted = convert_tags(tags, scheme)
-        check_tags(converted, scheme)
+        assert find_fault(converted, scheme) is None
         assert find_entities(converted) == find_entities(tags)
+
+
+def _check_tags(tags, scheme):
+    raise ValueError(find_fault(tags, scheme)[1])
 
 
 @pytest.mark.parametrize(
@@ -148,20 +152,20 @@ def test_conversion_mends_what_is_broken(scheme):
         (lambda: find_entities(["B-"]), "Tag 0 is 'B-': expected O, B-TYPE or I-TYPE."),
         (lambda: find_entities(["O-PER"]), "Tag 0 is 'O-PER': expected O, B-TYPE or I-TYPE."),
         (
-            lambda: check_tags(["I-PER"], "IOB2"),
+            lambda: _check_tags(["I-PER"], "IOB2"),
             "Tag 0 is 'I-PER': in IOB2 an entity begins with B-PER.",
         ),
         (
-            lambda: check_tags(["B-PER", "I-LOC"], "IOB2"),
+            lambda: _check_tags(["B-PER", "I-LOC"], "IOB2"),
             "Tag 1 is 'I-LOC' behind 'B-PER': in IOB2 an entity begins with B-LOC.",
         ),
         (
-            lambda: check_tags(["O", "I-" + "a" * 10**5], "IOB2"),
+            lambda: _check_tags(["O", "I-" + "a" * 10**5], "IOB2"),
             f"Tag 1 is 'I-{'a' * 55}...{'a' * 58}' behind 'O': "
             f"in IOB2 an entity begins with B-{'a' * 26}...{'a' * 59}.",
         ),
         (
-            lambda: check_tags(["I-PER", "B-PER", "O", "B-PER"], "IOB1"),
+            lambda: _check_tags(["I-PER", "B-PER", "O", "B-PER"], "IOB1"),
             "Tag 3 is 'B-PER' behind 'O': in IOB1 an entity begins with I-PER, but right behind "
             "another PER.",
         ),
@@ -189,7 +193,7 @@ def test_every_scheme_spells_the_same_entities():
         assert [find_entities(tags) for tags in converted] == entities
         assert [convert_tags(tags, "IOB2") for tags in converted] == true
         for tags in converted:
-            check_tags(tags, scheme)
+            assert find_fault(tags, scheme) is None
     assert convert_tags(["B-X", "I-X", "I-X", "O", "B-X"], "BILOU") == [
         "B-X",
         "I-X",

@@ -1,9 +1,10 @@
-"""Bad rows are an error, or are skipped and listed."""
+"""Bad rows are an error or are skipped; fields become texts, names and numbers."""
 
 import re
 
 import pytest
 
+from bert_tf.tasks import examples
 from bert_tf.tasks.examples import BadRowError, BadRows
 
 
@@ -53,3 +54,67 @@ def test_no_row_and_no_good_row_are_errors():
     message = "a.tsv has no good row: 2 were skipped, the first of them because: a.tsv, line 1: exp"
     with pytest.raises(ValueError, match=message):
         BadRows("a.tsv", skip=True).collect([(1, 1), (2, 3)], halve)
+
+
+def test_texts():
+    assert examples.text("", "x") == ""
+    assert examples.text(" é😀 ", "x") == " é😀 "
+    for value, got in ((None, "None"), (3, "3"), (["a"], r"\['a'\]")):
+        with pytest.raises(BadRowError, match=f"expected text in column 'a', got {got}"):
+            examples.text(value, "column 'a'")
+    with pytest.raises(BadRowError, match="in x, got half a surrogate pair at character 2"):
+        examples.text("ab\ud800", "x")
+    for value in ("", " \t", "\0\0 "):
+        with pytest.raises(BadRowError, match="expected text in x, got '"):
+            examples.filled_text(value, "x")
+
+
+def test_long_values_are_cut():
+    assert examples.shown("a" * 100) == "'" + "a" * 27 + "..." + "a" * 28 + "'"
+
+
+def test_names():
+    names = [examples.name(value, "x") for value in (" yes ", 3, -1, True, False)]
+    assert names == ["yes", "3", "-1", "true", "false"]
+    for value in (None, 1.0, "", ["a"]):
+        with pytest.raises(BadRowError, match="expected text in x, got"):
+            examples.name(value, "x")
+    assert examples.known_name(1, "x", ("0", "1")) == "1"
+    assert examples.known_name("anything", "x", None) == "anything"
+    with pytest.raises(BadRowError, match="expected one of no, yes in x, got 'Yes'"):
+        examples.known_name("Yes", "x", ("no", "yes"))
+    many = [str(number) for number in range(13)]
+    with pytest.raises(BadRowError, match="one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 3 more in x"):
+        examples.known_name("Yes", "x", many)
+
+
+def test_ids():
+    assert examples.row_id(None, 7) == "7"
+    assert examples.row_id(12, 7) == "12"
+    with pytest.raises(BadRowError, match="expected text in the id, got ''"):
+        examples.row_id("", 7)
+
+
+def test_numbers():
+    assert [examples.number(value, "x") for value in (" 1.5", 2, "-3e2", 0.25)] == [
+        1.5,
+        2,
+        -300,
+        0.25,
+    ]
+    for value in ("1,5", "", None, True, "nan", "inf", float("nan"), 10**400, [1]):
+        with pytest.raises(BadRowError, match="expected a finite number in x, got "):
+            examples.number(value, "x")
+
+
+def test_whole_numbers():
+    assert [examples.whole_number(value, "x", 3) for value in ("0", " 3 ", 2)] == [0, 3, 2]
+    for value in ("4", "-1", 4, -1, "1.0", 1.0, True, None, "", "²"):
+        with pytest.raises(BadRowError, match="expected a whole number from 0 to 3 in x, got "):
+            examples.whole_number(value, "x", 3)
+
+
+def test_order_of_names():
+    assert examples.sorted_names(["b", "a", "B", "a"]) == ("B", "a", "b")
+    assert examples.sorted_names(["10", "-1", "9", "9"]) == ("-1", "9", "10")
+    assert examples.sorted_names([]) == ()

@@ -1,4 +1,4 @@
-"""GLUE's published files, each in its own layout."""
+"""GLUE's published files, each in its own layout; scores; the files that its site takes."""
 
 import gzip
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 
 from bert_tf.tasks.examples import TextExample
-from bert_tf.tasks.glue import read_glue
+from bert_tf.tasks.glue import glue_scores, read_glue, write_glue_submission
 from bert_tf.tasks.glue_tasks import GLUE_TASKS, glue_task
 
 # Task, split, file, its lines (a blank stands for a tab where fields are words), the examples.
@@ -200,3 +200,123 @@ def test_real_files(data_dir, task, split, count, example):
         assert examples.items[0].text_b.startswith('"The foodservice pie business does not fit')
         # The majority class of the published dev set: 279 of 408.
         assert sum(item.label == "1" for item in examples.items) == 279
+
+
+# === Scores ===
+
+TASKS = {
+    "CoLA": "matthews_correlation*",
+    "SST-2": "accuracy*",
+    "MRPC": "accuracy f1*",
+    "STS-B": "pearson spearman*",
+    "QQP": "accuracy f1*",
+    "MNLI": "accuracy*",
+    "QNLI": "accuracy*",
+    "RTE": "accuracy*",
+    "WNLI": "accuracy*",
+    "AX": "matthews_correlation*",
+}
+
+
+def test_the_metrics_of_each_task():
+    found = {
+        name: " ".join(f"{key}*" if key == task.headline else key for key in task.metrics)
+        for name, task in GLUE_TASKS.items()
+    }
+    assert found == TASKS
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_is_scored(task):
+    # 2 TP, 1 FP, 1 FN, 2 TN: accuracy and F1 4 / 6, both correlations of 0 and 1 are (4 - 1) / 9.
+    scores = glue_scores(task, [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0])
+    expected = {"accuracy": 2 / 3, "f1": 2 / 3}
+    assert scores == {
+        name: pytest.approx(expected.get(name, 1 / 3)) for name in GLUE_TASKS[task].metrics
+    }
+
+
+def test_the_two_metrics_of_a_task_differ():
+    assert glue_scores("QQP", [1, 1, 1, 0], [1, 1, 0, 1]) == {
+        "accuracy": 0.5,
+        "f1": pytest.approx(2 / 3),
+    }
+    scores = glue_scores("STS-B", [0.0, 1.0, 2.0, 5.0], [0.1, 0.3, 0.2, 9.0])
+    assert scores["spearman"] == pytest.approx(0.8) and scores["pearson"] > 0.9
+
+
+def test_another_task():
+    with pytest.raises(ValueError) as caught:
+        glue_scores("SST2", [1], [1])
+    assert str(caught.value) == (
+        "GLUE's tasks are CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, got 'SST2'."
+    )
+
+
+# === Submissions ===
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "name", "predictions", "lines"),
+    [
+        ("CoLA", "test", "CoLA.tsv", ["1", "0"], ["0\t1", "1\t0"]),
+        (
+            "MNLI",
+            "test_matched",
+            "MNLI-m.tsv",
+            ["neutral", "entailment"],
+            ["0\tneutral", "1\tentailment"],
+        ),
+        (
+            "mnli",
+            "test_mismatched",
+            "MNLI-mm.tsv",
+            ["contradiction", "neutral"],
+            ["0\tcontradiction", "1\tneutral"],
+        ),
+        ("AX", "test", "AX.tsv", ["neutral", "neutral"], ["0\tneutral", "1\tneutral"]),
+        (
+            "RTE",
+            "test",
+            "RTE.tsv",
+            ["not_entailment", "entailment"],
+            ["0\tnot_entailment", "1\tentailment"],
+        ),
+        ("STS-B", "test", "STS-B.tsv", [-0.25, 5.125], ["0\t0.000", "1\t5.000"]),
+        ("STS-B", "test", "STS-B.tsv", [3.14159, 2], ["0\t3.142", "1\t2.000"]),
+    ],
+)
+def test_submissions(tmp_path, task, split, name, predictions, lines):
+    path = write_glue_submission(str(tmp_path / "new"), task, split, ["0", "1"], predictions)
+    assert path == str(tmp_path / "new" / name)
+    with open(path, "rb") as file:
+        assert (
+            file.read() == "".join(f"{line}\n" for line in ["index\tprediction", *lines]).encode()
+        )
+
+
+def test_names_are_the_sites():
+    names = {name for task in GLUE_TASKS.values() for name in task.submissions.values()}
+    assert names == {
+        "AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "QNLI.tsv", "QQP.tsv",
+        "RTE.tsv", "SST-2.tsv", "STS-B.tsv", "WNLI.tsv",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "ids", "predictions", "message"),
+    [
+        ("MNLI", "test", ["0"], ["neutral"], "MNLI has no test set 'test': expected test_matched"),
+        ("SST-2", "dev", ["0"], ["1"], "SST-2 has no test set 'dev': expected test"),
+        ("SST-2", "test", [], [], "SST-2.tsv has a prediction for each example: got 0 ids and 0"),
+        ("SST-2", "test", ["0"], ["1", "0"], "got 1 ids and 2 predictions"),
+        ("SST-2", "test", ["0", "0"], ["1", "0"], "has one line for each id: got an id twice"),
+        ("SST-2", "test", ["7"], [1], "SST-2, prediction for id 7: expected one of 0, 1, got 1"),
+        ("STS-B", "test", ["7"], ["1"], "id 7: expected a finite number, got '1'"),
+        ("STS-B", "test", ["7"], [float("nan")], "expected a finite number, got nan"),
+    ],
+)
+def test_refused_submissions(tmp_path, task, split, ids, predictions, message):
+    with pytest.raises(ValueError, match=message):
+        write_glue_submission(str(tmp_path), task, split, ids, predictions)
+    assert not list(tmp_path.iterdir())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.examples import TextExample
-from bert_tf.tasks.glue_tfds import read_glue_tfds
+from bert_tf.tasks.glue import read_glue_tfds
 
 tfds = pytest.importorskip("tensorflow_datasets")
 

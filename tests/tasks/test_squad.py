@@ -1,6 +1,5 @@
-"""SQuAD's files: answers by byte, and what contradicts itself."""
+"""SQuAD's files: answers by byte, what contradicts itself, gold answers, predictions, null odds."""
 
-import collections
 import gzip
 import json
 import re
@@ -8,7 +7,14 @@ import re
 import pytest
 
 from bert_tf.tasks.examples import Answer, QuestionExample
-from bert_tf.tasks.squad import read_squad, split_by_article
+from bert_tf.tasks.squad import (
+    SquadReferences,
+    read_null_odds,
+    read_predictions,
+    read_questions,
+    read_references,
+    read_squad,
+)
 
 # A letter of two bytes, an ideograph of three, a symbol beyond 16 bits of four.
 CONTEXT = "Ünder 東 😀 the moon, Ann sang."
@@ -23,15 +29,23 @@ def answer(text, start):
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write_file(questions, context=CONTEXT, title="Moon"):
+def write_json(tmp_path):
+    def write_file(document):
         path = tmp_path / "dev.json"
-        paragraph = {"context": context, "qas": questions}
-        document = {"version": "1.1", "data": [{"title": title, "paragraphs": [paragraph]}]}
         path.write_text(json.dumps(document))
         return str(path)
 
     return write_file
+
+
+@pytest.fixture
+def write(write_json):
+    def write_questions(questions, context=CONTEXT):
+        paragraph = {"context": context, "qas": questions}
+        data = [{"title": "Moon", "paragraphs": [paragraph]}]
+        return write_json({"version": "1.1", "data": data})
+
+    return write_questions
 
 
 def test_answers_are_placed_by_byte(write):
@@ -121,54 +135,6 @@ def test_no_context(write):
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ([], r"a.json: expected an object with a list 'data', got \[\]"),
-        (
-            {"answers": {}},
-            "a.json: expected a list of objects under 'data', as SQuAD has it, got no",
-        ),
-        ({"data": [[]]}, r"under 'data', as SQuAD has it, got \[\[\]\]"),
-        ({"data": [{}]}, "a.json, article 0: expected a list of objects under 'paragraphs'"),
-        (
-            {"data": [{"paragraphs": [{"qas": 3}]}]},
-            "article 0, paragraph 0: expected .*'qas'.*got 3",
-        ),
-        ({"data": []}, "a.json has no rows"),
-    ],
-)
-def test_what_is_not_squad(tmp_path, document, message):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(document))
-    with pytest.raises(ValueError, match=message):
-        read_squad(str(path))
-
-
-def test_split_by_article():
-    items = [
-        QuestionExample(f"{title}{i}", title, "Who?", "Ann.", (), False)
-        for i in range(3)
-        for title in "abcdef"
-    ]
-    train, held_out = split_by_article(items, 2)
-    assert sorted(train + held_out, key=items.index) == items
-    titles = {item.title for item in held_out}
-    assert len(titles) == 2 and titles.isdisjoint(item.title for item in train)
-    assert [item.id[1] for item in held_out] == ["0", "0", "1", "1", "2", "2"]
-    # The same whatever the order; every article is held out by some seed.
-    assert {item.title for item in split_by_article(items[::-1], 2)[1]} == titles
-    counts = collections.Counter(
-        item.title for seed in range(60) for item in split_by_article(items, 2, seed)[1]
-    )
-    # Each by a third of the seeds: 3 questions times 20, give or take 4 standard deviations.
-    assert set(counts) == set("abcdef")
-    assert all(60 - 3 * 15 < count < 60 + 3 * 15 for count in counts.values())
-    for number in (0, 6):
-        with pytest.raises(ValueError, match=f"held_out_articles is {number}: expected 1 to 5"):
-            split_by_article(items, number)
-
-
-@pytest.mark.parametrize(
     ("name", "questions", "articles", "impossible"),
     [("dev-v1.1.json.zip", 10570, 48, 0), ("half-dev-v2.0.json.gz", 6078, 16, 3168)],
 )
@@ -191,3 +157,287 @@ def test_real_files(data_dir, name, questions, articles, impossible):
 def test_ids_may_be_whole_numbers(write):
     path = write([question(7, answers=GOOD), question("8", answers=GOOD)])
     assert [item.id for item in read_squad(path).items] == ["7", "8"]
+
+
+# === One's own tables ===
+
+PARAGRAPH = "Äh, Ann and Äh, Bo did."
+
+
+@pytest.fixture
+def write_table(tmp_path):
+    def write_file(name, *lines):
+        path = tmp_path / name
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        return str(path)
+
+    return write_file
+
+
+def row(**fields):
+    return {"question": "Who?", "context": PARAGRAPH, **fields}
+
+
+def test_lists_of_answers(write_table):
+    pairs = [{"text": "Ann", "answer_start": 4}, {"text": "Bo", "answer_start": 16}]
+    lists = {"text": ["Ann", "Bo"], "answer_start": [4, 16]}
+    path = write_table(
+        "a.jsonl",
+        row(id="x", title="T", answers=pairs),
+        row(id="y", title=None, answers=lists),
+        row(id="z", title="", answers={"text": [], "answer_start": []}),
+    )
+    answers = (Answer("Ann", 5), Answer("Bo", 18))
+    assert read_questions(path, id_column="id", title_column="title").items == [
+        QuestionExample("x", "T", "Who?", PARAGRAPH, answers, False),
+        QuestionExample("y", "", "Who?", PARAGRAPH, answers, False),
+        QuestionExample("z", "", "Who?", PARAGRAPH, (), True),
+    ]
+
+
+def test_one_answer_in_columns(write_table):
+    path = write_table("a.csv", "q,c,a,s", f'Who?,"{PARAGRAPH}",Bo,16', f'Why?,"{PARAGRAPH}",,')
+    columns = {"question_column": "q", "context_column": "c"}
+    examples = read_questions(path, **columns, answers_column="a", answer_start_column="s")
+    assert examples.items == [
+        QuestionExample("0", "", "Who?", PARAGRAPH, (Answer("Bo", 18),), False),
+        QuestionExample("1", "", "Why?", PARAGRAPH, (), True),
+    ]
+    unlabelled = read_questions(path, **columns, answers_column=None)
+    assert [(item.answers, item.is_impossible) for item in unlabelled.items] == [((), False)] * 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"answers": {"text": ["Ann"], "answer_start": [3]}},
+            "expected the answer 'Ann' at charac",
+        ),
+        ({"answers": {"text": ["Ann"], "answer_start": []}}, "expected lists of one length under"),
+        ({"answers": {"text": "Ann", "answer_start": 4}}, "expected lists of one length under"),
+        ({"answers": "Ann"}, "expected a list of answers in 'answers', got 'Ann'"),
+        ({"answers": None}, "expected a list of answers in 'answers', got None"),
+        ({"answers": [], "question": ""}, "expected text in 'question', got ''"),
+        ({"answers": [], "context": None}, "expected text in 'context', got None"),
+        ({"answers": [], "id": 0}, "expected an id of its own for every row, got '0' again"),
+        ({}, "expected the key 'answers', got question, context, id"),
+    ],
+)
+def test_bad_rows_of_tables(write_table, fields, message):
+    path = write_table("a.jsonl", row(id="0", answers=[]), row(**{"id": "1", **fields}))
+    with pytest.raises(ValueError, match=re.escape(f"{path}, line 2: {message}")):
+        read_questions(path, id_column="id")
+    assert len(read_questions(path, id_column="id", skip_bad_rows=True).items) == 1
+
+
+# === What an evaluation compares ===
+
+
+def _question(name, *answers, **more):
+    texts = [{"text": text, "answer_start": 0} for text in answers]
+    return {"id": name, "question": "Who?", "answers": texts, **more}
+
+
+def _document(*questions, **more):
+    return {"data": [{"title": "t", "paragraphs": [{"context": "c", "qas": questions}]}], **more}
+
+
+@pytest.mark.parametrize(
+    "document, version",
+    [
+        (_document(_question("a", "x", "y"), _question("b", "z"), version="1.1"), "1.1"),
+        (_document(_question("a", "x", "y"), _question("b", "z")), "1.1"),
+        (_document(_question("a", "x", "y"), _question("b", "z"), version="v2.0"), "2.0"),
+        (
+            _document(_question("a", "x", "y"), _question("b", "z", is_impossible=False)),
+            "2.0",
+        ),
+        (_document(_question("a", "x", "y"), _question("b"), version="1.1"), "2.0"),
+        (_document(_question("a", "x", "y"), _question("b", is_impossible=True)), "2.0"),
+    ],
+)
+def test_answers_and_version(write_json, document, version):
+    references = read_references(write_json(document))
+    assert references.version == version
+    assert list(references.answers) == ["a", "b"]
+    assert references.answers["a"] == ("x", "y") and references.answers["b"] in ((), ("z",))
+
+
+FORM = "FILE is not in SQuAD's form: expected an object with a list 'data', got "
+
+
+@pytest.mark.parametrize(
+    "document, sentence",
+    [
+        ([], FORM + "a list."),
+        ({"a": 1, "b": 2}, FORM + "the keys 'a', 'b'."),
+        ({}, FORM + "the keys (none)."),
+        ({"data": "x"}, FORM + "a str there."),
+        (
+            {"data": [{"paragraphs": []}, {"title": "t"}]},
+            "FILE, article 1 is not in SQuAD's form: expected an object with a list 'paragraphs', "
+            "got the keys 'title'.",
+        ),
+        (
+            {"data": [{"paragraphs": [{"context": "c"}]}]},
+            "FILE, article 0, paragraph 0 is not in SQuAD's form: expected an object with a list "
+            "'qas', got the keys 'context'.",
+        ),
+        (
+            {"data": [[]]},
+            "FILE, article 0 is not in SQuAD's form: expected an object with a list 'paragraphs', "
+            "got a list.",
+        ),
+        (
+            _document("q7"),
+            "FILE, article 0, paragraph 0, a question is not in SQuAD's form: expected an object "
+            "with a string 'id', got a str.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("read", [read_squad, read_references])
+def test_what_is_not_squad(write_json, read, document, sentence):
+    path = write_json(document)
+    with pytest.raises(ValueError) as caught:
+        read(path)
+    assert str(caught.value) == sentence.replace("FILE", path)
+
+
+def test_a_file_without_questions(write_json):
+    with pytest.raises(ValueError, match=r"dev\.json has no rows"):
+        read_squad(write_json({"data": []}))
+
+
+@pytest.mark.parametrize(
+    "document, sentence",
+    [
+        (
+            _document({"id": 7.5, "answers": []}),
+            "FILE, article 0, paragraph 0, a question is not in SQuAD's form: expected an object "
+            "with a string 'id', got a float there.",
+        ),
+        (
+            _document({"id": "q7"}),
+            "FILE, question q7 is not in SQuAD's form: expected an object with a list 'answers', "
+            "got the keys 'id'.",
+        ),
+        (
+            _document({"id": "q7", "answers": ["x"]}),
+            "FILE, question q7, an answer is not in SQuAD's form: expected an object with a string "
+            "'text', got a str.",
+        ),
+        (_document(), "FILE holds no question: expected a SQuAD file with some."),
+        ({"data": []}, "FILE holds no question: expected a SQuAD file with some."),
+        (
+            _document(_question("q7", "x"), _question("q7", "y")),
+            "FILE, question q7 occurs twice: expected ids that name one question each.",
+        ),
+        (
+            _document(_question("q7", "x", is_impossible=True)),
+            "FILE, question q7 says is_impossible=True and lists 1 answers: expected answers "
+            "exactly where it is answerable.",
+        ),
+        (
+            _document(_question("q7", is_impossible=False)),
+            "FILE, question q7 says is_impossible=False and lists 0 answers: expected answers "
+            "exactly where it is answerable.",
+        ),
+    ],
+)
+def test_what_cannot_be_scored(write_json, document, sentence):
+    path = write_json(document)
+    with pytest.raises(ValueError) as caught:
+        read_references(path)
+    assert str(caught.value) == sentence.replace("FILE", path)
+
+
+@pytest.mark.parametrize(
+    "answers, version, sentence",
+    [
+        ({"a": ("x",)}, "2", "SQuAD's version is '1.1' or '2.0', got '2'."),
+        ({}, "2.0", "The references hold no question: expected at least one to score."),
+        (
+            {"a": ("x",), "b": ()},
+            "1.1",
+            "Question b has no answer: in SQuAD 1.1 every question has; expected version '2.0' "
+            "where some have none.",
+        ),
+    ],
+)
+def test_what_are_no_references(answers, version, sentence):
+    with pytest.raises(ValueError) as caught:
+        SquadReferences(answers, version)
+    assert str(caught.value) == sentence
+
+
+REFERENCES = SquadReferences({"a": ("x",), "b": ()}, "2.0")
+
+
+def test_predictions_and_odds(write_json):
+    assert read_predictions(write_json({"a": "x", "c": ""}), REFERENCES) == {"a": "x", "c": ""}
+    assert read_null_odds(write_json({"a": 1, "b": -2.5}), ["a"]) == {"a": 1.0, "b": -2.5}
+
+
+@pytest.mark.parametrize(
+    "document, sentence",
+    [
+        (["x"], "FILE: expected a JSON object from question ids to answers, got a list."),
+        ({"a": None}, "FILE, question a: expected the answer's text, got None."),
+        (
+            {"a": "x", "b": [{"text": "x", "probability": 0.5}]},
+            "FILE, question b: expected the answer's text, got "
+            "[{'probability': 0.5, 'text': 'x'}].",
+        ),
+        (
+            {"c": "x", "d": "y"},
+            "FILE answers none of the data's 2 questions: expected ids such as 'a', got 'c'.",
+        ),
+        ({}, "FILE answers none of the data's 2 questions: expected ids such as 'a', got none."),
+    ],
+)
+def test_what_are_no_predictions(write_json, document, sentence):
+    path = write_json(document)
+    with pytest.raises(ValueError) as caught:
+        read_predictions(path, REFERENCES)
+    assert str(caught.value) == sentence.replace("FILE", path)
+
+
+@pytest.mark.parametrize(
+    "document, sentence",
+    [
+        (1.5, "FILE: expected a JSON object from question ids to numbers, got a float."),
+        ({"a": "1.5"}, "FILE, question a: expected a finite number, got '1.5'."),
+        ({"a": True}, "FILE, question a: expected a finite number, got True."),
+        (
+            {"a": 10**400},
+            f"FILE, question a: expected a finite number, got 1{'0' * 27}...{'0' * 29}.",
+        ),
+        (
+            {"x" * 10**5: 1},
+            "FILE has no number for question a: expected one for every question that is predicted.",
+        ),
+        (
+            {"x" * 10**5: "1"},
+            f"FILE, question {'x' * 58}...{'x' * 59}: expected a finite number, got '1'.",
+        ),
+        ({"a": float("nan")}, "FILE, question a: expected a finite number, got nan."),
+        (
+            {"b": 1.0},
+            "FILE has no number for question a: expected one for every question that is predicted.",
+        ),
+    ],
+)
+def test_what_are_no_null_odds(write_json, document, sentence):
+    path = write_json(document)
+    with pytest.raises(ValueError) as caught:
+        read_null_odds(path, ["a"])
+    assert str(caught.value) == sentence.replace("FILE", path)
+
+
+def test_ids_of_references_may_be_whole_numbers(write_json):
+    references = read_references(write_json(_document(_question(7, "x"), _question("8", "y"))))
+    assert references.answers == {"7": ("x",), "8": ("y",)}
+    with pytest.raises(ValueError, match="question 7 occurs twice"):
+        read_references(write_json(_document(_question(7, "x"), _question("7", "y"))))

@@ -6,6 +6,7 @@ import string
 import numpy as np
 import pytest
 
+from bert_tf.tasks.squad import SquadReferences, read_predictions, read_references
 from bert_tf.tasks.squad_metrics import (
     NullThresholds,
     normalize_answer,
@@ -14,7 +15,6 @@ from bert_tf.tasks.squad_metrics import (
     tune_null_threshold,
     word_f1,
 )
-from bert_tf.tasks.squad_references import SquadReferences, read_predictions, read_references
 
 
 def _words(text):

@@ -1,4 +1,6 @@
-r"""The lines of a text file and their numbers: plain, gzip, or a member of a zip archive.
+r"""Published files as text: JSON documents and lines, plain, gzip or in a zip archive.
+
+Nothing here loads TensorFlow for a local JSON document: scoring one takes no such seconds.
 
 Lines end at ``\n`` or ``\r\n`` alone: texts hold U+2028 and single returns, at which
 ``str.splitlines`` and TensorFlow's ``GFile.readline`` would end a line, or lose the return.
@@ -6,21 +8,139 @@ Lines end at ``\n`` or ``\r\n`` alone: texts hold U+2028 and single returns, at 
 
 import codecs
 import contextlib
+import gzip
 import io
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
-import tensorflow as tf
+from bert_tf.untrusted import listed, parse_json, reason
 
-from bert_tf.pipelines.corpus_files import open_text
-from bert_tf.untrusted import listed, reason
-
+# SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
+# larger is no document to hold in memory whole, or an archive made to fill it.
+_MAX_BYTES = 1 << 30
 _CHUNK_BYTES = 1 << 20
 # So many characters are UTF-8 by chance in no text of another encoding.
 _NO_CHANCE = 20
 _ARCHIVE_MARK = ".zip/"
+# zipfile reports an encrypted member by RuntimeError, and by its subclass NotImplementedError a
+# compression that it does not know.
+_UNPACKING_ERRORS = (EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+# === JSON documents ===
+
+
+def read_json_document(path: str) -> Any:
+    """Reads a file that holds one JSON document, plain, gzip or zip by its first bytes.
+
+    The text is UTF-8, with or without a byte order mark.
+
+    Args:
+        path: a local file, or with ``://`` one on any TensorFlow file system. A zip archive holds
+            exactly one file whose name ends in ``.json``; folders, other files and what macOS adds
+            (``__MACOSX/``) do not count.
+
+    Returns:
+        The document: a dict, a list, a str, a number, a bool or None.
+
+    Raises:
+        OSError: the file cannot be read; a ``FileNotFoundError`` where there is none.
+        ValueError: the file is empty, broken, no JSON, an archive of none or several documents, or
+            larger than 1 GiB when unpacked.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "answers.json.gz")
+    >>> with gzip.open(path, "wt") as file:
+    ...     _ = file.write('{"id": ["an answer"]}')
+    >>> read_json_document(path)
+    {'id': ['an answer']}
+    """
+    text = _decode(_unpack(_read_bytes(path), path), path)
+    if not text.strip():
+        raise ValueError(f"{path} is empty: expected a JSON document.")
+    try:
+        return parse_json(text, path)
+    except ValueError as error:
+        first, _, rest = text.strip().partition("\n")
+        if rest and first.startswith("{") and first.rstrip().endswith("}"):
+            raise ValueError(
+                f"{path} holds several JSON documents, a line each: expected one; if they are a "
+                "table's rows, let its name end in .jsonl."
+            ) from error
+        raise
+
+
+def _read_bytes(path: str) -> bytes:
+    if "://" in path:
+        # Only for these: a command on local files answers without loading TensorFlow.
+        import tensorflow as tf
+
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return _read_bounded(file, path)
+    try:
+        with open(path, "rb") as file:
+            return _read_bounded(file, path)
+    except OSError as error:
+        raise type(error)(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _read_bounded(file: Any, path: str) -> bytes:
+    content: bytes = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise ValueError(
+            f"{path} holds more than {_MAX_BYTES:,} bytes: expected a JSON document that fits into "
+            "memory; split it."
+        )
+    return content
+
+
+def _unpack(content: bytes, path: str) -> bytes:
+    try:
+        if content.startswith(b"\x1f\x8b"):
+            with gzip.open(io.BytesIO(content)) as file:
+                return _read_bounded(file, path)
+        if content.startswith(b"PK"):
+            with (
+                zipfile.ZipFile(io.BytesIO(content)) as archive,
+                archive.open(_only_document(archive, path)) as file,
+            ):
+                return _read_bounded(file, path)
+    except (OSError, *_UNPACKING_ERRORS) as error:
+        raise ValueError(
+            f"{path} cannot be unpacked ({reason(error, 120)}): expected a whole gzip or zip "
+            "file without a password; fetch it again."
+        ) from error
+    return content
+
+
+def _only_document(archive: zipfile.ZipFile, path: str) -> str:
+    documents = [
+        name
+        for name in archive.namelist()
+        if name.endswith(".json") and not name.startswith("__MACOSX/")
+    ]
+    if len(documents) != 1:
+        names = ", ".join(documents[:5]) or "none"
+        raise ValueError(
+            f"{path} holds {len(documents)} files named *.json ({names}): expected exactly one; "
+            "unpack it and name the file."
+        )
+    return documents[0]
+
+
+def _decode(content: bytes, path: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 text (0x{content[error.start]:02x} at byte {error.start:,}): "
+            "expected a JSON document, plain, gzipped or zipped."
+        ) from error
+
+
+# === Lines ===
 
 
 def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
@@ -40,8 +160,8 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "a.txt")
-    >>> with tf.io.gfile.GFile(path, "wb") as file:
-    ...     file.write(b"\xef\xbb\xbfone\r\n\ntwo")
+    >>> with open(path, "wb") as file:
+    ...     _ = file.write(b"\xef\xbb\xbfone\r\n\ntwo")
     >>> list(read_lines(path))
     [(1, 'one'), (2, ''), (3, 'two')]
     """
@@ -74,7 +194,7 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
 
 
 def _check_encoding(path: str, block: bytes, encoding: str) -> None:
-    """Refuses to read UTF-8 as latin-1 and its like, where each byte is a character."""
+    """Refuses UTF-8 read as latin-1 or another encoding in which each byte is a character."""
     if block.isascii() or codecs.lookup(encoding).name.startswith("utf"):
         return
     try:
@@ -110,6 +230,8 @@ def _whole_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[IO[bytes]]:
+    import tensorflow as tf
+
     stem, mark, member = path.partition(_ARCHIVE_MARK)
     archive = stem + mark.rstrip("/")
     if mark and not tf.io.gfile.isdir(archive):
@@ -121,6 +243,8 @@ def _open(path: str) -> Iterator[IO[bytes]]:
         raise ValueError(
             f"{path} is an archive: name the file in it, such as {path}/{_first_member(path)}."
         )
+    from bert_tf.pipelines.corpus_files import open_text
+
     with open_text(path) as file:
         yield file
 
@@ -128,8 +252,6 @@ def _open(path: str) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _open_member(archive: str, member: str) -> Iterator[IO[bytes]]:
     _check_is_file(archive, "an archive")
-    # zipfile speaks of an encrypted member by RuntimeError, and by its subclass
-    # NotImplementedError of a compression that it does not know.
     try:
         with _open_archive(archive) as opened:
             if member not in opened.namelist():
@@ -137,7 +259,7 @@ def _open_member(archive: str, member: str) -> Iterator[IO[bytes]]:
                 raise ValueError(f"{archive} holds no {member!r}: expected one of {names}.")
             with opened.open(member) as stream:
                 yield stream
-    except (EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNPACKING_ERRORS as error:
         raise ValueError(
             f"{archive} cannot be unpacked ({reason(error, 120)}): expected a whole zip file "
             "without a password; fetch it again."
@@ -145,6 +267,8 @@ def _open_member(archive: str, member: str) -> Iterator[IO[bytes]]:
 
 
 def _open_archive(path: str) -> zipfile.ZipFile:
+    import tensorflow as tf
+
     # From memory: a GFile seeks otherwise than zipfile expects it of a file that is no archive.
     with tf.io.gfile.GFile(path, "rb") as file:
         return zipfile.ZipFile(io.BytesIO(file.read()))
@@ -159,5 +283,7 @@ def _first_member(archive: str) -> str:
 
 
 def _check_is_file(path: str, what: str) -> None:
+    import tensorflow as tf
+
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise ValueError(f"There is no file at {path}: expected {what}.")
