@@ -1,31 +1,38 @@
-"""An extraction from its settings to the last file."""
+"""An extraction from its settings to the last file.
+
+Letters: N lines, T tokens of all of them, L layers, D numbers of a vector.
+"""
 
 import dataclasses
+import hashlib
 import os
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from bert_tf import features
 from bert_tf.files import whole_file
 from bert_tf.interchange.load import load_with_report
 from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling.layer_mixing import LayerMixture, check_variant
+from bert_tf.modeling.pooling import normalize, pool
 from bert_tf.pipelines.corpus_files import find_files
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.training.distribution import set_precision
 from bert_tf.training.progress import Progress
 
 from . import output
-from .input_lines import Line, fingerprint, read_lines
-from .output import Manifest
-from .rows import Rows, join, tokenize
+from .lines import Line, Rows, batches, fingerprint, join, read_lines, tokenize
+from .output import WRITERS, Block, Layout, Manifest, check_can_write
 from .settings import ExtractionSettings
-from .shards import WRITERS, Layout, check_can_write
-from .vectors import Extractor, model_fingerprint
 
 _LINES_AT_ONCE = 1024
 _CHARACTERS_AT_ONCE = 1 << 23
+# What is held at once before it is written: 128 MiB.
+_NUMBERS_AT_ONCE = 1 << 25
 _FLAGS = (
     "format",
     "layers",
@@ -40,14 +47,7 @@ _FLAGS = (
 
 
 class _Shard(NamedTuple):
-    """The lines of one file of the output, before their vectors.
-
-    Attributes:
-        rows: the lines.
-        last: the last of them.
-        num_cut: how many are longer than a row may be.
-        num_not_utf8: how many have bytes that were passed over.
-    """
+    """The lines of one file of the output, before their vectors, and what is counted of them."""
 
     rows: Rows
     last: Line
@@ -56,10 +56,7 @@ class _Shard(NamedTuple):
 
 
 def run(settings: ExtractionSettings) -> Manifest:
-    """Writes the vectors of all lines; goes on where an earlier process ended.
-
-    Args:
-        settings: from ``settings.resolve``.
+    """Writes the vectors of all lines; resumes where an earlier process ended.
 
     Returns:
         What the output holds.
@@ -74,7 +71,7 @@ def run(settings: ExtractionSettings) -> Manifest:
     set_precision(settings.precision, "GPU" if gpu else "CPU")
     encoder, preprocessor = _load(settings)
     settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
-    extractor = Extractor(encoder, preprocessor, settings)
+    extractor = _Extractor(encoder, preprocessor, settings)
     done = output.open_output(
         settings.output,
         Manifest(
@@ -82,7 +79,7 @@ def run(settings: ExtractionSettings) -> Manifest:
                 **{name: getattr(settings, name) for name in _FLAGS},
                 "layers": list(settings.layers),
                 "input": fingerprint(files),
-                "init_checkpoint": model_fingerprint(encoder, preprocessor),
+                "init_checkpoint": _model_fingerprint(encoder, preprocessor),
             },
             layers=extractor.layers,
             width=extractor.width,
@@ -132,7 +129,7 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
 
 
 def _next_shard(lines: Iterator[Line], preprocessor: BertPreprocessor, most: int) -> _Shard | None:
-    """Reads and tokenises some lines, not all at once; ``None`` where none is left."""
+    """Reads and tokenises the next ``most`` lines, some at a time; ``None`` if none is left."""
     parts: list[Rows] = []
     last, num_lines, num_cut, num_not_utf8 = None, 0, 0, 0
     while part := _next_lines(lines, min(_LINES_AT_ONCE, most - num_lines)):
@@ -146,7 +143,7 @@ def _next_shard(lines: Iterator[Line], preprocessor: BertPreprocessor, most: int
 
 
 def _next_lines(lines: Iterator[Line], most: int) -> list[Line]:
-    """Some lines, fewer where they are long; [] where none is left, or ``most`` is 0."""
+    """Some lines, fewer if they are long; [] if none is left, or ``most`` is 0."""
     taken: list[Line] = []
     characters = 0
     while len(taken) < most and characters < _CHARACTERS_AT_ONCE:
@@ -160,7 +157,7 @@ def _next_lines(lines: Iterator[Line], most: int) -> list[Line]:
 
 def _write(
     settings: ExtractionSettings,
-    extractor: Extractor,
+    extractor: "_Extractor",
     layout: Layout,
     shard: _Shard,
     done: Manifest,
@@ -206,7 +203,7 @@ def _count(number: int, what: str) -> str:
 
 
 class _Display:
-    """How much of the input is done: within a file of the output, by its tokens."""
+    """How much of the input is done; within a file of the output its tokens tell."""
 
     def __init__(self, done: Manifest, total: int) -> None:
         self._progress = Progress("Extracting", total, "bytes", start=done.bytes_read)
@@ -215,12 +212,12 @@ class _Display:
         self._began = time.monotonic()
 
     def begin(self, bytes_before: int, shard: _Shard) -> None:
-        """Says which lines are next."""
+        """Reports which lines are next."""
         self._before, self._after = bytes_before, shard.last.bytes_read
         self._in_shard, self._of_shard = 0, len(shard.rows.ids)
 
     def add(self, tokens: int) -> None:
-        """Says that some tokens of these lines have their vectors."""
+        """Reports that some tokens of these lines have their vectors."""
         self._in_shard += tokens
         self._tokens += tokens
         share = self._in_shard / self._of_shard
@@ -233,3 +230,105 @@ class _Display:
     def close(self) -> None:
         """Ends the display."""
         self._progress.close()
+
+
+# === Vectors ===
+
+
+class _Extractor:
+    """An encoder, and which of its states are read.
+
+    Attributes:
+        layers: L names: a block's number as it was given, or the variant.
+        width: D.
+
+    Raises:
+        ValueError: the encoder lacks a layer that the settings name.
+    """
+
+    def __init__(
+        self, encoder: BertEncoder, preprocessor: BertPreprocessor, settings: ExtractionSettings
+    ) -> None:
+        blocks, hidden = encoder.config.num_hidden_layers, encoder.config.hidden_size
+        for layer in settings.layers:
+            if not -blocks <= layer < blocks:
+                raise ValueError(
+                    f"--layers has {layer}, and {settings.init_checkpoint} has {blocks} blocks: "
+                    f"expected numbers from {-blocks} to {blocks - 1}."
+                )
+        mixture = None
+        if settings.variant is not None:
+            check_variant(settings.variant, blocks)
+            mixture = LayerMixture(settings.variant)
+        self.layers: tuple[int | str, ...] = (
+            settings.layers if settings.variant is None else (settings.variant,)
+        )
+        self.width = 4 * hidden if settings.variant == "concat_last_four" else hidden
+        self._settings = settings
+        self._preprocessor = preprocessor
+
+        spec = {
+            key: tf.TensorSpec((None, None), feature.dtype)
+            for key, feature in features.ENCODER_FEATURES.items()
+        }
+
+        @tf.function(input_signature=[spec], autograph=False)
+        def run(batch: Any) -> tf.Tensor:
+            outputs = encoder(batch, training=False)
+            if mixture is not None:
+                states = [mixture(outputs)]
+            else:
+                states = [outputs[features.ENCODER_OUTPUTS][layer] for layer in settings.layers]
+            mask = batch[features.INPUT_MASK]
+            vectors = [pool(tf.cast(s, tf.float32), mask, settings.pooling) for s in states]
+            if settings.normalize:
+                vectors = [normalize(vector) for vector in vectors]
+            # (B, L, D), or (B, S, L, D)
+            stacked = tf.stack(vectors, axis=-2)
+            return stacked if settings.is_pooled else tf.boolean_mask(stacked, mask)
+
+        self._run = run
+
+    def blocks(self, rows: Rows, on_tokens: Callable[[int], None]) -> Iterator[Block]:
+        """Computes the vectors of lines in their order, in blocks of bounded memory.
+
+        ``on_tokens`` is called with the number of tokens of each batch.
+        """
+        for begin, end in self._runs(rows):
+            part = rows.between(begin, end)
+            yield Block(part, self._values(part, on_tokens))
+
+    def _runs(self, rows: Rows) -> Iterator[tuple[int, int]]:
+        """Where to cut lines so that the vectors of each piece fit into memory."""
+        most = max(1, _NUMBERS_AT_ONCE // (len(self.layers) * self.width))
+        sizes = np.ones_like(rows.lengths) if self._settings.is_pooled else rows.lengths
+        begin = total = 0
+        for number, size in enumerate(sizes.tolist()):
+            if total and total + size > most:
+                yield begin, number
+                begin, total = number, 0
+            total += size
+        yield begin, len(sizes)
+
+    def _values(self, rows: Rows, on_tokens: Callable[[int], None]) -> np.ndarray:
+        settings = self._settings
+        starts = np.arange(len(rows.lengths) + 1) if settings.is_pooled else rows.starts
+        values = np.empty((starts[-1], len(self.layers), self.width), np.float32)
+        for numbers, batch in batches(rows, settings.batch_size, self._preprocessor):
+            vectors = self._run({key: tf.constant(value) for key, value in batch.items()}).numpy()
+            counts = starts[numbers + 1] - starts[numbers]
+            # The batch's vectors follow each other; the places of its lines are anywhere.
+            offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            values[np.repeat(starts[numbers], counts) + offsets] = vectors
+            on_tokens(int(rows.lengths[numbers].sum()))
+        return values
+
+
+def _model_fingerprint(encoder: BertEncoder, preprocessor: BertPreprocessor) -> str:
+    """A digest of all that the numbers depend on: weights, config, vocabulary and casing."""
+    tokenizer = preprocessor.tokenizer
+    digest = hashlib.sha256(encoder.config.to_json().encode())
+    digest.update("\n".join([*tokenizer.vocab, str(tokenizer.do_lower_case)]).encode())
+    for weight in encoder.weights:
+        digest.update(weight.numpy().reshape(-1))
+    return digest.hexdigest()

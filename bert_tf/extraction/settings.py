@@ -1,4 +1,4 @@
-"""What an extraction is told, checked as far as can be without a model."""
+"""The flags of an extraction, checked as far as is possible without a model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ class ExtractionSettings:
         input: paths and globs of text files.
         init_checkpoint: what ``bert_tf.load`` takes.
         output: the directory to write.
-        format: a key of ``shards.WRITERS``.
-        layers: the blocks to read, 0 the lowest and -1 the last; () where a variant is given.
+        format: a key of ``output.WRITERS``.
+        layers: the blocks to read, 0 the lowest and -1 the last; () if a variant is given.
         variant: one of ``layer_mixing.UNLEARNED_VARIANTS``, or ``None``.
         pooling: one of ``pooling.POOLINGS``.
         normalize: whether each vector is scaled to length 1.
-        max_seq_length: the most tokens of a line, [CLS] and [SEP] among them; ``None`` for 128, or
-            the model's positions where they are fewer.
+        max_seq_length: the most tokens of a line, [CLS] and [SEP] included; ``None`` for 128, or
+            the model's positions if they are fewer.
         batch_size: the most lines of a batch.
         precision: one of ``distribution.PRECISIONS``.
         lines_per_shard: how many lines a file of the output has.
@@ -67,8 +67,8 @@ def resolve(
 ) -> ExtractionSettings:
     """Checks flags against each other, and fills in what is not given.
 
-    Layers are Google's by default, -1,-2,-3,-4; of a sentence's vector, the last. A shard has
-    10,000 lines with one vector each by default, 1,000 with one for each token.
+    By default the layers are Google's, -1,-2,-3,-4, or with one vector a line the last; a shard has
+    10,000 lines with one vector each, or 1,000 with one for each token.
 
     Raises:
         ValueError: a flag is missing, is no number, or does not go with another.

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from bert_tf import extract_features
-from bert_tf.extraction.shards import WRITERS
+from bert_tf.extraction.output import WRITERS
+from bert_tf.extraction.run import run
+from bert_tf.extraction.settings import resolve
 from bert_tf.modeling.layer_mixing import UNLEARNED_VARIANTS
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.training.distribution import PRECISIONS
@@ -94,21 +96,25 @@ def test_bad_flags(model_dir, tmp_path, changes, sentence):
     assert error_of(model_dir, tmp_path, **changes).startswith(sentence)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"init_checkpoint": "none"}, "Error: There is no checkpoint at none: "),
-        ({"input": "*.none"}, "Error: No file matches '*.none'"),
-        ({"input": "empty.txt"}, "Error: The input empty.txt is empty"),
-        ({"max_seq_length": 99}, "Error: max_seq_length is 99, and "),
-        ({"max_seq_length": 4}, "Error: max_seq_length is 4: expected"),
-        ({"layers": "7"}, "Error: --layers has 7, and "),
+        ({"init_checkpoint": "none"}, "There is no checkpoint at none: "),
+        ({"input": ["*.none"]}, "No file matches '*.none'"),
+        ({"input": ["empty.txt"]}, "The input empty.txt is empty"),
+        ({"max_seq_length": 99}, "max_seq_length is 99, and "),
+        ({"max_seq_length": 4}, "max_seq_length is 4: expected"),
+        ({"layers": ["7"]}, "--layers has 7, and "),
     ],
 )
-def test_bad_input(model_dir, tmp_path, changes, sentence):
+def test_bad_input(model_dir, tmp_path, monkeypatch, changes, sentence):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").touch()
-    assert error_of(model_dir, tmp_path, **changes).startswith(sentence)
+    (tmp_path / "text.txt").write_text("cat\n")
+    given = {"input": ["text.txt"], "init_checkpoint": model_dir, "output": "output", **changes}
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        run(resolve(**given))
+    assert not (tmp_path / "output").exists()
 
 
 @pytest.mark.slow

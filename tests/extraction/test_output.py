@@ -12,7 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from bert_tf.extraction import output, vectors
+from bert_tf.extraction import output
+from bert_tf.extraction import run as extraction
 from bert_tf.files import whole_file
 from tests.extraction.conftest import files_of, write_many
 
@@ -34,7 +35,7 @@ def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, caps
         pytest.importorskip("pyarrow")
     flags = {"format": format, "lines_per_shard": 15, "pooling": "mean"}
     extract(many, "whole", **flags)
-    run_blocks, calls = vectors.Extractor.blocks, []
+    run_blocks, calls = extraction._Extractor.blocks, []
 
     def interrupted(*arguments):
         """Raises while the third file is being written."""
@@ -43,7 +44,7 @@ def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, caps
             raise KeyboardInterrupt
         yield from run_blocks(*arguments)
 
-    monkeypatch.setattr(vectors.Extractor, "blocks", interrupted)
+    monkeypatch.setattr(extraction._Extractor, "blocks", interrupted)
     with pytest.raises(KeyboardInterrupt):
         extract(many, **flags)
     assert capsys.readouterr().out.endswith("/output has 30 lines; the same command goes on.\n")

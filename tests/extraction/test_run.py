@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.extraction import vectors
+from bert_tf.extraction import run as extraction
 from tests.extraction.conftest import CONFIG, run, write_many
 from tests.modeling.conftest import weights_by_path
 from tests.modeling.numpy_bert import encode
@@ -108,7 +108,7 @@ def test_order_and_padding_depend_on_nothing(extract, tmp_path, monkeypatch):
     """Of whatever other lines a batch, a run of lines or a file consists, a line's are the same."""
     text = write_many(tmp_path / "many.txt")
     extract(text, "alone", format="numpy", batch_size=1, lines_per_shard=1)
-    monkeypatch.setattr(vectors, "_NUMBERS_AT_ONCE", 700)  # some lines' at once
+    monkeypatch.setattr(extraction, "_NUMBERS_AT_ONCE", 700)  # some lines' at once
     extract(text, "together", format="numpy", batch_size=7, lines_per_shard=30)
     alone, together = (
         [np.load(path) for path in sorted((tmp_path / name).glob("*.npz"))]

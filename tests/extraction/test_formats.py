@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.extraction.rows import Rows
-from bert_tf.extraction.shards import WRITERS, Layout, check_can_write
-from bert_tf.extraction.vectors import Block
+from bert_tf.extraction.lines import Rows
+from bert_tf.extraction.output import WRITERS, Block, Layout, check_can_write
 
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", 'quote"', "é", "中")
 LENGTHS = np.array([3, 2, 5, 2, 4], np.int32)

@@ -1,9 +1,11 @@
+"""Lines are read from any place on, whatever file holds them."""
+
 import gzip
 
 import pytest
 
-from bert_tf.extraction import input_lines
-from bert_tf.extraction.input_lines import Position, fingerprint, read_lines
+from bert_tf.extraction import lines as input_lines
+from bert_tf.extraction.lines import Position, fingerprint, read_lines
 from bert_tf.pipelines.corpus_files import find_files
 
 

@@ -1,0 +1,233 @@
+"""The lines of the input files, read from any place on, tokenised, and put into batches.
+
+Letters: N lines, T tokens of all of them, B batch, S sequence.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import IO, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.pipelines.corpus_files import SourceFile, open_text
+from bert_tf.pipelines.length_buckets import padded_lengths
+from bert_tf.pipelines.packing import fit_segments, join_segments, pack
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+
+_CHUNK_BYTES = 1 << 20
+_MAX_LINE_BYTES = 16 << 20
+_PAIR_MARK = " ||| "
+_LENGTH_MULTIPLE = 8
+
+
+class Position(NamedTuple):
+    """A place between two lines.
+
+    Attributes:
+        file: the number of the file that the next line is in.
+        offset: where in that file's text the line begins, in bytes.
+        line: the line's number, counted from 0 through all files.
+    """
+
+    file: int = 0
+    offset: int = 0
+    line: int = 0
+
+
+BEGINNING = Position()
+
+
+class Line(NamedTuple):
+    """A line of the input.
+
+    Attributes:
+        first: its text, or the first of a pair, without white space around it.
+        second: the second text of a pair, ``None`` elsewhere.
+        is_utf8: whether no byte had to be left out.
+        end: the place behind the line.
+        bytes_read: how many bytes of all files on the disk had been read by then.
+    """
+
+    first: str
+    second: str | None
+    is_utf8: bool
+    end: Position
+    bytes_read: int
+
+
+def fingerprint(files: Sequence[SourceFile]) -> str:
+    """A digest of what the files hold, in their order; their names do not matter."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.size}\n".encode())
+        with tf.io.gfile.GFile(file.path, "rb") as content:
+            while chunk := content.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_lines(files: Sequence[SourceFile], start: Position = BEGINNING) -> Iterator[Line]:
+    r"""Reads lines, each of which ends at ``\n``, ``\r\n`` or the file's end.
+
+    A byte that is not UTF-8 is left out, as the tokenizer does. Files are read a megabyte at a
+    time; a gzip file is unpacked again up to ``start``, the ``end`` of some line.
+
+    Raises:
+        ValueError: a line is longer than 16 MiB, or a gzip file is damaged.
+    """
+    position = start
+    bytes_before = sum(file.size for file in files[: start.file])
+    for number, file in enumerate(files[start.file :], start.file):
+        with open_text(file.path) as text:
+            if position.offset:
+                text.seek(position.offset)
+            for line, bytes_read in _raw_lines(text, file.path, position.offset):
+                position = Position(number, position.offset + len(line), position.line + 1)
+                yield _parse(line, position, bytes_before + bytes_read)
+        bytes_before += file.size
+        position = Position(number + 1, 0, position.line)
+
+
+def _raw_lines(text: IO[bytes], path: str, offset: int) -> Iterator[tuple[bytes, int]]:
+    """Lines with their ends, and how much of the file had been read by then."""
+    # In a gzip file the offset counts the text; its file object counts the bytes on the disk.
+    on_disk = text.fileobj if isinstance(text, gzip.GzipFile) else None
+    rest = b""
+    while chunk := text.read(_CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            offset += len(line) + 1
+            yield line + b"\n", on_disk.tell() if on_disk else offset
+        if len(rest) > _MAX_LINE_BYTES:
+            raise ValueError(
+                f"{path}: the line at byte {offset} is longer than {_MAX_LINE_BYTES >> 20} MiB; "
+                "expected text with one sentence, or one pair, a line."
+            )
+    if rest:
+        yield rest, on_disk.tell() if on_disk else offset + len(rest)
+
+
+def _parse(raw: bytes, end: Position, bytes_read: int) -> Line:
+    try:
+        text, is_utf8 = raw.decode("utf-8"), True
+    except UnicodeDecodeError:
+        text, is_utf8 = raw.decode("utf-8", "ignore"), False
+    # Google's expression is greedy: the last mark separates a pair.
+    first, mark, second = text.strip().rpartition(_PAIR_MARK)
+    if mark:
+        return Line(first, second, is_utf8, end, bytes_read)
+    return Line(second, None, is_utf8, end, bytes_read)
+
+
+# === Tokens ===
+
+
+class Rows(NamedTuple):
+    """Lines as a model reads them, without padding.
+
+    Attributes:
+        first_line: the number of the first one in the input.
+        lengths: (N,) int32, the tokens of each, [CLS] and [SEP] included.
+        ids: (T,) int32.
+        type_ids: (T,) int32.
+    """
+
+    first_line: int
+    lengths: np.ndarray
+    ids: np.ndarray
+    type_ids: np.ndarray
+
+    @property
+    def starts(self) -> np.ndarray:
+        """(N + 1,) where each line's tokens begin among all, and where the last one's end."""
+        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+
+    def between(self, begin: int, end: int) -> "Rows":
+        """The lines from one to before another, counted from 0."""
+        first, last = self.starts[[begin, end]]
+        return Rows(
+            self.first_line + begin,
+            self.lengths[begin:end],
+            self.ids[first:last],
+            self.type_ids[first:last],
+        )
+
+
+def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Rows, int]:
+    """Tokenises consecutive lines, at least one, single ones and pairs in any order.
+
+    Returns:
+        The lines as tokens, as the preprocessor packs them, and how many of them lost some.
+    """
+    tokenizer, max_seq_length = preprocessor.tokenizer, preprocessor.max_seq_length
+    num_texts = np.array([1 if line.second is None else 2 for line in lines])
+    packed = {
+        key: np.zeros((len(lines), max_seq_length), np.int32) for key in features.ENCODER_FEATURES
+    }
+    num_cut = 0
+    for count in np.unique(num_texts):
+        chosen = np.flatnonzero(num_texts == count)
+        columns = zip(*(lines[number][:count] for number in chosen.tolist()), strict=True)
+        segments = [tokenizer.tokenize(tf.constant(column)) for column in columns]
+        ids, ranges = join_segments(segments)
+        fitted = fit_segments(ranges, max_seq_length)
+        rows = pack(
+            ids,
+            fitted.ranges,
+            max_seq_length,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            pad_id=tokenizer.pad_id,
+        )
+        for key, values in rows.items():
+            packed[key][chosen] = values
+        num_cut += int(tf.math.count_nonzero(fitted.truncated))
+    mask = packed[features.INPUT_MASK].astype(bool)
+    return (
+        Rows(
+            first_line=lines[0].end.line - 1,
+            lengths=mask.sum(axis=1, dtype=np.int32),
+            ids=packed[features.INPUT_WORD_IDS][mask],
+            type_ids=packed[features.INPUT_TYPE_IDS][mask],
+        ),
+        num_cut,
+    )
+
+
+def join(parts: Sequence[Rows]) -> Rows:
+    """Joins consecutive lines; there is at least one part."""
+    _, *columns = zip(*parts, strict=True)
+    lengths, ids, type_ids = (np.concatenate(column) for column in columns)
+    return Rows(parts[0].first_line, lengths, ids, type_ids)
+
+
+def batches(
+    rows: Rows, batch_size: int, preprocessor: BertPreprocessor
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Makes batches of lines of similar length, the longest first.
+
+    Yields:
+        The numbers of a batch's lines, (B,), and its ``ENCODER_FEATURES``, each (B, S) int32, where
+        S is a multiple of 8 and at most the preprocessor's ``max_seq_length``.
+    """
+    order = np.argsort(-rows.lengths, kind="stable")
+    widths = padded_lengths(preprocessor.max_seq_length, _LENGTH_MULTIPLE, None)
+    starts, pad_id = rows.starts, np.int32(preprocessor.tokenizer.pad_id)
+    for begin in range(0, len(order), batch_size):
+        numbers = order[begin : begin + batch_size]
+        lengths = rows.lengths[numbers]
+        width = widths[np.searchsorted(widths, lengths[0])]
+        # (B, S)
+        is_real = np.arange(width) < lengths[:, None]
+        place = np.where(is_real, starts[numbers][:, None] + np.arange(width), 0)
+        yield (
+            numbers,
+            {
+                features.INPUT_WORD_IDS: np.where(is_real, rows.ids[place], pad_id),
+                features.INPUT_MASK: is_real.astype(np.int32),
+                features.INPUT_TYPE_IDS: np.where(is_real, rows.type_ids[place], np.int32(0)),
+            },
+        )
