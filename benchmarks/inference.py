@@ -52,7 +52,7 @@ def read_sentences(folder: str, count: int) -> list[str]:
     """The first sentences of Wikipedia, in their order."""
     import tensorflow as tf
 
-    from bert_tf.pipelines.sentences import split_sentences
+    from bert_tf.pipelines.corpus_formats import split_sentences
 
     found: list[str] = []
     for path in sorted(glob.glob(os.path.join(folder, "corpora", "enwiki", "*.gz"))):

@@ -10,11 +10,10 @@ import tensorflow as tf
 
 from bert_tf import features
 
+from .columns import check_rows, label_column, tokenize_column, weight_column
 from .length_buckets import Examples
 from .packing import fit_segments, join_segments, pack_from_table, token_table
 from .pools import check_at_least
-from .targets import check_rows, label_column, weight_column
-from .token_columns import tokenize_column
 from .wordpiece import BertTokenizer
 
 

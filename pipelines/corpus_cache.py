@@ -6,17 +6,21 @@ made from. It appears under that name only when it is whole.
 """
 
 import hashlib
+import io
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import replace_whole
 from bert_tf.untrusted import listed, parse_json
 
-from . import corpus_files, corpus_formats, corpus_scan
+from . import corpus, corpus_files, corpus_formats
+from .corpus import DocumentTable
 
 _CHUNK = 1 << 22
 # How much longer text is than its gzip file, for asking for space: seldom more.
@@ -57,7 +61,7 @@ class RewrittenFile:
     def __init__(
         self,
         source: corpus_files.SourceFile,
-        scanned: corpus_scan.ScannedFile,
+        scanned: corpus_files.ScannedFile,
         cache_dir: str,
         text_key: str,
     ) -> None:
@@ -104,7 +108,7 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
         ValueError: a line is not UTF-8 or not JSON, or has no string under ``text_key``.
     """
     for number, (offset, line) in enumerate(_numbered_lines(stream), 1):
-        corpus_scan.check_utf8(line, path, offset)
+        corpus_files.check_utf8(line, path, offset)
         if not line.strip():
             continue
         try:
@@ -204,3 +208,82 @@ def tfds_texts(examples: Iterable[dict[str, Any]], text_key: str, name: str) -> 
                 f"Example {index} of {name} is not UTF-8: invalid byte "
                 f"0x{error.object[error.start]:02x} at byte offset {error.start} of {text_key!r}."
             ) from error
+
+
+# To be raised when blocks or counts come out differently for another reason than the patterns.
+_VERSION = 1
+
+
+def index_path(cache_dir: str, *parts: object) -> str:
+    """Returns where the index is kept of what ``parts`` describe, parsed as this version parses."""
+    key = digest(_VERSION, corpus_formats.PATTERNS, *parts)
+    return os.path.join(cache_dir, f"index-{key}.npz")
+
+
+def save_index(
+    path: str,
+    formats: str,
+    blocks: corpus.FileBlocks,
+    table: DocumentTable,
+    samples: Sequence[str] = (),
+) -> None:
+    """Writes an index, whole or not at all.
+
+    Args:
+        path: the file to write.
+        formats: what the files' formats were.
+        blocks: what is read.
+        table: the documents of ``blocks``.
+        samples: ``corpus_files.sample_files`` of the files that the user named.
+    """
+    arrays = {
+        "samples": np.asarray(samples, np.str_),
+        "formats": np.asarray(formats),
+        **{f"blocks/{name}": np.asarray(value) for name, value in vars(blocks).items()},
+        **{f"table/{name}": value for name, value in vars(table).items()},
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    with replace_whole(path) as file:
+        file.write(buffer.getvalue())
+
+
+def load_index(
+    path: str, samples: Sequence[str] = ()
+) -> tuple[str, corpus.FileBlocks, DocumentTable] | None:
+    """Reads an index.
+
+    Args:
+        path: the index.
+        samples: as ``save_index`` takes them; an earlier release wrote none, and none are asked.
+
+    Returns:
+        What ``save_index`` was given, but for the samples; None if there is no index at ``path``,
+        if it is damaged, if its samples are others, or if a file that it refers to is gone or has
+        another size.
+    """
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "rb") as file:
+        data = io.BytesIO(file.read())
+    try:
+        with np.load(data, allow_pickle=False) as arrays:
+            values = {name: arrays[name] for name in arrays.files}
+        formats = str(values.pop("formats"))
+        if values.pop("samples", np.asarray(samples)).tolist() != list(samples):
+            return None
+        parts: dict[str, dict[str, np.ndarray]] = {"blocks": {}, "table": {}}
+        for name, value in values.items():
+            part, field = name.split("/")
+            parts[part][field] = value
+        fields: dict[str, Any] = dict(parts["blocks"])
+        for field in ("files", "file_formats"):
+            fields[field] = tuple(fields[field].tolist())
+        blocks = corpus.FileBlocks(**fields)
+        table = DocumentTable(**parts["table"])
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile):
+        return None  # cut short, or another version's: it is made anew
+    for file_path, size in zip(blocks.files, blocks.file_sizes, strict=True):
+        if not tf.io.gfile.exists(file_path) or tf.io.gfile.stat(file_path).length != size:
+            return None
+    return formats, blocks, table

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from .normalizer_model import CAPITAL_SIGMA
-from .unicode_tables import REPLACEMENT_CHARACTER, CodePoints, code_points
+from .normalizer_model import CAPITAL_SIGMA, REPLACEMENT_CHARACTER, CodePoints, code_points
 
 FINAL_SIGMA = 0x03C2
 

@@ -13,22 +13,71 @@ import tensorflow as tf
 from bert_tf import features
 
 from .answers import Answers, BestColumns, answers_from_columns, best_columns
+from .columns import check_rows, string_column, tokenize_column_with_offsets
 from .context_windows import (
+    QuestionTokens,
     Windows,
     check_window_lengths,
+    context_columns,
     cut_windows,
     row_lengths,
     row_segments,
     tokenize_questions,
 )
-from .gold_spans import find_tokens, window_spans
-from .length_buckets import Examples
+from .length_buckets import Examples, traced_step
 from .packing import pack_from_table, token_table
 from .pools import check_at_least
-from .targets import check_rows
-from .token_columns import string_column, tokenize_column_with_offsets
-from .traced_steps import traced_step
 from .wordpiece import BertTokenizer
+
+
+def _find_tokens(
+    tokens: QuestionTokens, byte_starts: tf.Tensor, byte_ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Finds the tokens that a range of each context's bytes overlaps.
+
+    Args:
+        tokens: of B questions.
+        byte_starts: (B,) int64, the first byte; -1 where there is no range.
+        byte_ends: (B,) int64, the byte behind the last.
+
+    Returns:
+        The numbers of the first and of the last token, counted from the context's first,
+        (B,) int32 each; -1 both where no token overlaps the range, or there is none.
+    """
+    limits = tokens.context_starts + tokens.context_lengths
+    places = tf.ragged.range(tokens.context_starts, limits)
+    questions = places.value_rowids()
+
+    def count(condition: tf.Tensor) -> tf.Tensor:
+        return tf.math.unsorted_segment_sum(
+            tf.cast(condition, tf.int32), questions, tf.size(byte_starts)
+        )
+
+    first = count(tf.gather(tokens.byte_ends, places.values) <= tf.gather(byte_starts, questions))
+    last = count(tf.gather(tokens.byte_starts, places.values) < tf.gather(byte_ends, questions)) - 1
+    found = (byte_starts >= 0) & (first <= last)
+    return tf.where(found, first, -1), tf.where(found, last, -1)
+
+
+def _window_spans(
+    windows: Windows, firsts: tf.Tensor, lasts: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Says in which columns of each window's row its question's answer begins and ends.
+
+    Args:
+        windows: W of them.
+        firsts: (B,) int32, from ``_find_tokens``.
+        lasts: (B,) int32, likewise.
+
+    Returns:
+        (W,) int32 each; 0, the column of [CLS], where the answer is not wholly in the window.
+    """
+    first = tf.gather(firsts, windows.questions)
+    last = tf.gather(lasts, windows.questions)
+    inside = (first >= windows.firsts) & (last < windows.firsts + windows.lengths)
+    shift = context_columns(windows) - windows.firsts
+    return tf.where(inside, first + shift, 0), tf.where(inside, last + shift, 0)
+
 
 # Answers are put together for so many windows at once: some 100 MB.
 _WINDOWS_AT_ONCE = 512
@@ -201,7 +250,7 @@ def question_examples(
             byte_starts, byte_ends = _answer_columns(answer_starts, answer_ends, contexts)
             firsts, lasts = _find_all_tokens(windows, byte_starts, byte_ends)
             lost = np.flatnonzero((byte_starts >= 0) & (firsts.numpy() < 0))
-            spans = window_spans(windows, firsts, lasts)
+            spans = _window_spans(windows, firsts, lasts)
             labels = dict(zip((features.START_LOGITS, features.END_LOGITS), spans, strict=True))
         segments = row_segments(windows)
         table = token_table(
@@ -249,12 +298,12 @@ def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.nda
 def _find_all_tokens(
     windows: Windows, byte_starts: np.ndarray, byte_ends: np.ndarray
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """``find_tokens``, some thousand questions at a time."""
+    """``_find_tokens``, some thousand questions at a time."""
     pieces = []
     for begin in range(0, len(byte_starts), _QUESTIONS_AT_ONCE):
         part = slice(begin, begin + _QUESTIONS_AT_ONCE)
         tokens = _cut_out(windows, part, slice(0, 0)).tokens
-        pieces.append(find_tokens(tokens, byte_starts[part], byte_ends[part]))
+        pieces.append(_find_tokens(tokens, byte_starts[part], byte_ends[part]))
     firsts, lasts = zip(*pieces, strict=True)
     return tf.concat(firsts, 0), tf.concat(lasts, 0)
 

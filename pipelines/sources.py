@@ -14,15 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from . import (
-    corpus_blocks,
-    corpus_cache,
-    corpus_files,
-    corpus_formats,
-    corpus_index,
-    corpus_scan,
-)
-from .corpus import Corpus
+from . import corpus_cache, corpus_files, corpus_formats
+from .corpus import Blocks, Corpus, DocumentTable, count_documents, file_blocks, memory_blocks
 
 __all__ = [
     "BLOCK_BYTES",
@@ -190,24 +183,24 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
     True
     """
     name = f"held-out-{corpus.fingerprint}"
-    index_path = corpus_index.index_path(cache_dir, name)
-    known = corpus_index.load_index(index_path)
+    index_path = corpus_cache.index_path(cache_dir, name)
+    known = corpus_cache.load_index(index_path)
     if known is None:
         path = os.path.join(cache_dir, f"{name}.txt")
         needed = int(corpus.bytes_per_block.sum())
         corpus_cache.check_space(cache_dir, needed, "the held-out documents")
         read = tf.data.Dataset.range(corpus.num_blocks).map(corpus.read_documents, tf.data.AUTOTUNE)
         lengths = corpus_cache.write_documents(path, iter(read))
-        block = corpus_scan.ScannedFile(
+        block = corpus_files.ScannedFile(
             path,
             sum(lengths),
             corpus_formats.GOOGLE,
             is_gzip=False,
             ranges=tuple(zip(np.cumsum([0, *lengths[:-1]]), lengths, strict=True)),
         )
-        blocks = corpus_blocks.file_blocks([block])
-        known = corpus.input_format, blocks, corpus_index.count_documents(blocks)
-        corpus_index.save_index(index_path, *known)
+        blocks = file_blocks([block])
+        known = corpus.input_format, blocks, count_documents(blocks)
+        corpus_cache.save_index(index_path, *known)
     input_format, blocks, table = known
     copy = _corpus(input_format, corpus.num_files, blocks, table)
     return copy if copy.fingerprint == corpus.fingerprint else corpus
@@ -243,15 +236,15 @@ def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLO
         raise ValueError(
             f"None of the {len(documents)} documents has a sentence: expected lists of strings."
         )
-    blocks = corpus_blocks.memory_blocks(cleaned, block_bytes)
-    return _corpus("memory", 0, blocks, corpus_index.count_documents(blocks))
+    blocks = memory_blocks(cleaned, block_bytes)
+    return _corpus("memory", 0, blocks, count_documents(blocks))
 
 
 def _corpus(
     input_format: str,
     num_files: int,
-    blocks: corpus_blocks.Blocks,
-    table: corpus_index.DocumentTable,
+    blocks: Blocks,
+    table: DocumentTable,
 ) -> Corpus:
     kept = np.ones(len(table.num_sentences), bool)
     return Corpus(input_format, num_files, blocks, table, kept)
@@ -271,9 +264,9 @@ def _open_files(
     samples: list[str] = []
     if cache_dir is not None:
         samples = corpus_files.sample_files([file.path for file in sources])
-        parts = (sources, input_format, text_key, block_bytes, corpus_scan.MAX_DOCUMENT_BYTES)
-        index_path = corpus_index.index_path(cache_dir, *parts)
-        if known := corpus_index.load_index(index_path, samples):
+        parts = (sources, input_format, text_key, block_bytes, corpus_files.MAX_DOCUMENT_BYTES)
+        index_path = corpus_cache.index_path(cache_dir, *parts)
+        if known := corpus_cache.load_index(index_path, samples):
             known_formats, blocks, table = known
             return _corpus(label or known_formats, len(sources), blocks, table)
     # Every byte is gone through twice: scanned, then counted.
@@ -293,8 +286,8 @@ def _open_files(
             scanned.append(file)
         formats = ", ".join(sorted({file.text_format for file in scanned}))
         scanned = _rewrite(pool, sources, scanned, text_key, cache_dir, block_bytes)
-    blocks = corpus_blocks.file_blocks(scanned)
-    table = corpus_index.count_documents(blocks, lambda share: report((1 + share) / 2))
+    blocks = file_blocks(scanned)
+    table = count_documents(blocks, lambda share: report((1 + share) / 2))
     if not len(table.num_sentences):
         names = sources[0].path + (f" and {len(sources) - 1} more" if len(sources) > 1 else "")
         raise ValueError(
@@ -302,27 +295,27 @@ def _open_files(
             "white space and markup; give other files or another format."
         )
     if index_path is not None:
-        corpus_index.save_index(index_path, formats, blocks, table, samples)
+        corpus_cache.save_index(index_path, formats, blocks, table, samples)
     return _corpus(label or formats, len(sources), blocks, table)
 
 
 def _scan(
     source: corpus_files.SourceFile, input_format: str | None, block_bytes: int
-) -> corpus_scan.ScannedFile:
+) -> corpus_files.ScannedFile:
     """Scans a file as the user named it; one that was written to the cache is scanned likewise."""
     if input_format == corpus_formats.PARAGRAPHS:
-        return corpus_scan.scan_plain_file(source.path, source.path, input_format, block_bytes)
-    return corpus_scan.scan_file(source, input_format, block_bytes)
+        return corpus_files.scan_plain_file(source.path, source.path, input_format, block_bytes)
+    return corpus_files.scan_file(source, input_format, block_bytes)
 
 
 def _rewrite(
     pool: concurrent.futures.Executor,
     sources: Sequence[corpus_files.SourceFile],
-    scanned: Sequence[corpus_scan.ScannedFile],
+    scanned: Sequence[corpus_files.ScannedFile],
     text_key: str,
     cache_dir: str | None,
     block_bytes: int,
-) -> list[corpus_scan.ScannedFile]:
+) -> list[corpus_files.ScannedFile]:
     """Puts plain files in the cache in place of those that cannot be read from the middle."""
     waiting = [file for file in scanned if file.ranges is None]
     if not waiting:
@@ -343,10 +336,10 @@ def _rewrite(
     )
     list(pool.map(corpus_cache.RewrittenFile.write, missing))
 
-    def scan(file: corpus_scan.ScannedFile) -> corpus_scan.ScannedFile:
+    def scan(file: corpus_files.ScannedFile) -> corpus_files.ScannedFile:
         if file.ranges is not None:
             return file
         plain = rewritten[file.path]
-        return corpus_scan.scan_plain_file(plain.path, file.path, plain.text_format, block_bytes)
+        return corpus_files.scan_plain_file(plain.path, file.path, plain.text_format, block_bytes)
 
     return list(pool.map(scan, scanned))

@@ -13,6 +13,7 @@ Source: google-research/bert ``tokenization.py``, ``FullTokenizer``.
 """
 
 import os
+import string
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +21,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from .normalization import WordSplitter, next_larger, row_bases, upper_bound
-from .normalizer_model import DOUBTFUL, build_normalizer_model
+from .normalizer_model import DOUBTFUL, build_normalizer_model, replacements
 from .vocabulary import (
     CLS_TOKEN,
     CONTINUATION_PREFIX,
@@ -31,7 +32,68 @@ from .vocabulary import (
     load_vocabulary,
     validate_vocabulary,
 )
-from .wordpiece_model import build_wordpiece_operation, matchable_pieces
+
+_MAX_BYTES_PER_PIECE = 256  # the op's
+
+
+def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
+    """The vocabulary with a stand-in for each piece that no text can produce.
+
+    They are the special tokens and others with ASCII punctuation among other characters, "##"
+    alone, and pieces with a character that normalisation removes or replaces: control characters,
+    spaces, for an uncased tokenizer capitals and accents. The stand-ins, being punctuation among
+    other characters, never enter the op's trie; and what they stand for could confuse its
+    builder, which is made for sensible vocabularies.
+
+    Args:
+        vocab: the pieces in the order of their ids.
+        do_lower_case: whether the tokenizer lowers the case and strips accents.
+
+    Returns:
+        As many pieces, all different.
+
+    Raises:
+        ValueError: a piece that text can produce has more than 256 bytes.
+
+    >>> _matchable_pieces(["[UNK]", "hello", "Hello", "##s", "##", "?", "e.g."], do_lower_case=True)
+    ['[0]', 'hello', '[2]', '##s', '[4]', '?', '[6]']
+    """
+    replaced = {" "}
+    for code, new in replacements(do_lower_case).items():
+        if new.strip() not in (chr(code), DOUBTFUL):
+            replaced.add(chr(code))
+    punctuation = frozenset(string.punctuation)
+    pieces = []
+    for index, piece in enumerate(vocab):
+        body = piece.removeprefix(CONTINUATION_PREFIX)
+        is_one_word = len(body) == 1 or punctuation.isdisjoint(body)
+        matchable = body and is_one_word and replaced.isdisjoint(body)
+        if matchable and len(body.encode()) > _MAX_BYTES_PER_PIECE:
+            raise ValueError(
+                f"Piece {index} of the vocabulary, {piece[:20]!r}..., has {len(body.encode())} "
+                f"bytes: expected at most {_MAX_BYTES_PER_PIECE}; remove it or shorten it."
+            )
+        pieces.append(piece if matchable else f"[{index}]")
+    return pieces
+
+
+def _wordpiece_operation(
+    pieces: Sequence[str], unk_id: int, max_bytes_per_word: int
+) -> tensorflow_text.FastWordpieceTokenizer:
+    """The operation that splits words into pieces, int32 ids; longer words are [UNK].
+
+    >>> operation = _wordpiece_operation(["[0]", "do", "##g"], 0, max_bytes_per_word=3)
+    >>> operation.tokenize(["dog do dodo"])
+    <tf.RaggedTensor [[1, 2, 1, 0]]>
+    """
+    return tensorflow_text.FastWordpieceTokenizer(
+        list(pieces),
+        suffix_indicator=CONTINUATION_PREFIX,
+        max_bytes_per_word=max_bytes_per_word,
+        token_out_type=tf.int32,
+        unknown_token=pieces[unk_id],
+    )
+
 
 MAX_CHARACTERS_PER_WORD = 200
 _MAX_BYTES_PER_CHARACTER = 4
@@ -90,15 +152,13 @@ class BertTokenizer:
             [piece.startswith(CONTINUATION_PREFIX) for piece in self.vocab]
         )
 
-        pieces = [*matchable_pieces(self.vocab, self.do_lower_case), DOUBTFUL]
+        pieces = [*_matchable_pieces(self.vocab, self.do_lower_case), DOUBTFUL]
         with tf.init_scope(), tf.device("CPU:0"):
             self._normalizer = tensorflow_text.FastBertNormalizer(
                 model_buffer=tf.constant(build_normalizer_model(self.do_lower_case))
             )
-            self._wordpiece = build_wordpiece_operation(
-                pieces, self.unk_id, MAX_CHARACTERS_PER_WORD
-            )
-            self._wordpiece_for_long_words = build_wordpiece_operation(
+            self._wordpiece = _wordpiece_operation(pieces, self.unk_id, MAX_CHARACTERS_PER_WORD)
+            self._wordpiece_for_long_words = _wordpiece_operation(
                 pieces, self.unk_id, MAX_CHARACTERS_PER_WORD * _MAX_BYTES_PER_CHARACTER
             )
             self._spellings = tf.constant(

@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.base import BertModel
-from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.pipelines.traced_steps import traced_step
+from bert_tf.pipelines.length_buckets import Examples, traced_step
 
 
 def batch_outputs(

@@ -14,8 +14,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.modeling.feature_tagger import BertFeatureTagger
 from bert_tf.modeling.layer_mixing import read_states
-from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.pipelines.traced_steps import traced_step
+from bert_tf.pipelines.length_buckets import Examples, traced_step
 from bert_tf.training.progress import Progress
 
 _BATCH_SIZE = 32  # a constant: sums of other shapes differ in their last bits

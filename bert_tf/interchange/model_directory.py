@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.files import check_sealed, read_json_object, read_sealed, write_sealed
 from bert_tf.pipelines.vocabulary import encode_vocabulary
-from bert_tf.training import checkpoint_files, checkpoints
+from bert_tf.training import checkpoints
 from bert_tf.untrusted import listed
 
 from . import description
@@ -118,7 +118,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     found = checkpoints.find_latest(os.path.join(path, CHECKPOINTS))
     if found is None:
         raise ValueError(f"{path} has no checkpoint yet: its run was stopped before the first.")
-    bundle = Bundle(os.path.join(found.path, checkpoint_files.BUNDLE))
+    bundle = Bundle(os.path.join(found.path, checkpoints.BUNDLE))
     tensors, used = {}, set()
     stored = {_below_model(name): name for name in bundle.shapes if name.startswith(_MODEL)}
     for name in expected_shapes(config, described.model):
@@ -174,7 +174,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         values[variable] = to_tensor(read_variable([checkpoint.tensors[name] for name in names]))
         went.update(dict.fromkeys(names, variable))
     directory = os.path.join(path, CHECKPOINTS, checkpoints.directory_name(0))
-    checkpoint_files.write(directory, 0, values, {})
+    checkpoints.write(directory, 0, values, {})
     write_description(
         path,
         checkpoint.config,

@@ -14,6 +14,7 @@ from .dropout import Dropout
 from .encoder import BertEncoder
 from .frozen_features import FrozenEncoder
 from .heads import new_logits
+from .keras_hooks import drop_seeds
 from .layer_mixing import LayerMixture, check_variant, read_states
 from .task_model import check_num_classes
 
@@ -170,7 +171,7 @@ def _new_reader(
         hidden = bilstm(dropout(hidden), mask=is_word)
         # Nothing is dropped inside: the cells' own seeds would be state that nothing reads.
         for direction in (bilstm.forward_layer, bilstm.backward_layer):
-            direction.cell._seed_generators.clear()
+            drop_seeds(direction.cell)
     logits = new_logits(config, num_classes, "tags", policy)(dropout(hidden))
     inputs = {features.WORD_STATES: word_states, features.WORD_INDEX: word_index}
     return keras.Model(inputs, logits, name="reader")

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,30 +14,142 @@ from bert_tf.files import read_json, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.pipelines.vocabulary import casing_note, load_vocabulary
+from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.pipelines.vocabulary import MASK_TOKEN, casing_note, load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
-from bert_tf.saved_models.served import ExportOptions
+from bert_tf.saved_models.fill_mask import fill_masks as fill
+from bert_tf.saved_models.fill_mask import masked_lm_logits
+from bert_tf.saved_models.served import ExportOptions, Served
 from bert_tf.training import checkpoints, distribution, loop
-from bert_tf.training.estimates import parameter_count
 from bert_tf.training.interruption import Interruption
-from bert_tf.training.phases import Phase, parse_phases
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.summaries import Summaries
 
-from .batches import (
+from .cost import parameter_count
+from .data import (
+    PretrainingData,
     check_records,
     evaluation_batches,
     first_sentences,
+    load_or_learn_vocabulary,
+    open_data,
     report_share,
     training_batches,
 )
-from .data import PretrainingData, load_or_learn_vocabulary, open_data
-from .model import build_loop, fit_vocabulary, read_config
-from .results import fill_masks, show
-from .settings import MAY_DIFFER, PATHS, PretrainingSettings, flag_defaults
-from .start import initialise_pretrainer, open_start, pretrainer_spec
+from .model import (
+    build_loop,
+    fit_vocabulary,
+    initialise_pretrainer,
+    open_start,
+    pretrainer_spec,
+    read_config,
+)
+from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, flag_defaults, parse_phases
+
+_SHOWN_GUESSES = 5
+
+
+def _hide_word(sentence: str) -> tuple[str, str] | None:
+    """Hides the word nearest to the middle of a sentence that has at least four letters.
+
+    Returns:
+        The sentence with ``[MASK]`` in the word's place, and the word; None without such a word.
+
+    >>> _hide_word("The court of appeals has jurisdiction over civil cases.")
+    ('The court of appeals has [MASK] over civil cases.', 'jurisdiction')
+    """
+    if MASK_TOKEN in sentence:  # a text about BERT
+        return None
+    words = list(re.finditer(r"\b[A-Za-z]{4,}\b", sentence))
+    if not words:
+        return None
+    middle = len(sentence) / 2
+    word = min(words, key=lambda match: abs((match.start() + match.end()) / 2 - middle))
+    return sentence[: word.start()] + MASK_TOKEN + sentence[word.end() :], word.group()
+
+
+def _fill_masks(
+    model: BertPretrainer, tokenizer: BertTokenizer, sentences: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Lets the model guess a hidden word of each sentence.
+
+    Returns:
+        For each: ``text`` with its [MASK], the hidden ``word``, and the model's best ``guesses``
+        with their ``probabilities``, best first.
+    """
+    hidden = [pair for pair in map(_hide_word, sentences) if pair is not None]
+    if not hidden:
+        return []
+    served = Served(
+        model=model,
+        call=lambda inputs: model(inputs, training=False),
+        encode=lambda inputs: model.encoder(inputs, training=False),
+        tokenizer=tokenizer,
+        max_seq_length=model.config.max_position_embeddings,
+        options=ExportOptions(top_k=_SHOWN_GUESSES),
+        guess=lambda states: masked_lm_logits(model.masked_lm, states),
+    )
+    filled = fill(served, tf.constant([text for text, _ in hidden]))
+    # (B, M, K): the first mask's guesses; a text too long for the positions may have lost its mask.
+    return [
+        {
+            "text": text,
+            "word": word,
+            "guesses": [guess.decode() for guess in filled["tokens"][row, 0].numpy()],
+            "probabilities": filled["scores"][row, 0].numpy().tolist(),
+        }
+        for row, (text, word) in enumerate(hidden)
+        if filled["counts"][row] == 1
+    ]
+
+
+def _bar(share: float, width: int = 30) -> str:
+    return ("█" * round(share * width)).ljust(width, "·")
+
+
+def _show(results: dict[str, Any], directory: RunDirectory) -> None:
+    """Prints the results of a finished run, and the commands that come next."""
+    evaluation = results["evaluation"]
+    if evaluation:
+        rows = [("masked LM", "masked_lm", "the most frequent token")]
+        if evaluation["next_sentence_rows"]:
+            rows.append(("next sentence", "next_sentence", "the majority label"))
+        where = "Held-out accuracy" if results["held_out"] else "Accuracy on the training records"
+        print(
+            f"{where} after {results['step']:,} steps, "
+            f"{evaluation['masked_lm_predictions']:,} predictions:"
+        )
+        for label, key, guess in rows:
+            accuracy = evaluation[f"{key}_accuracy"]
+            baseline = evaluation[f"{key}_baseline"]
+            print(f"  {label:<14}{accuracy:6.1%}  {_bar(accuracy)}")
+            print(f"  {'':<14}{baseline:6.1%}  {_bar(baseline)}  always guessing {guess}")
+    if results["filled_masks"]:
+        print("\nMasks filled in held-out sentences:")
+        for filled in results["filled_masks"]:
+            guesses = ", ".join(
+                f"{guess} {probability:.0%}"
+                for guess, probability in zip(
+                    filled["guesses"], filled["probabilities"], strict=True
+                )
+            )
+            print(f"  {filled['text']}\n    guesses: {guesses}   (was: {filled['word']})")
+    # A release that had no --export wrote no such key, and always exported.
+    is_exported = results.get("export", directory.export) is not None
+    print(
+        f"\nResults: {directory.results}\n"
+        + (f"SavedModel: {directory.export}\n" if is_exported else "")
+        + f"\nWhat comes next:\n  tensorboard --logdir {directory.logs}\n"
+        + (
+            f"  saved_model_cli show --dir {directory.export} --tag_set serve --all\n"
+            if is_exported
+            else f"  python -m bert_tf.export --checkpoint={directory.path} --output=...\n"
+        )
+        + "  python -m bert_tf.pretrain --help"
+    )
+
 
 _REPORT_SECONDS = 2.0
 _MAX_STEPS_PER_LOOP = 500
@@ -73,7 +186,7 @@ def run(settings: PretrainingSettings) -> None:
                 stack.enter_context(directory.locked())  # the corpus' index may be written
                 _open_inputs(settings, directory, start, moved)
             print(f"{directory.path} holds this run, finished.\n")
-            show(read_json(directory.results), directory)
+            _show(read_json(directory.results), directory)
             return
         _PretrainingRun(settings, directory, start, moved).finish()
 
@@ -187,13 +300,13 @@ class _PretrainingRun:
             "parameters": parameter_count(self.config, self.settings.nsp),
             "held_out": self.data.is_held_out,
             "evaluation": figures,
-            "filled_masks": fill_masks(self.loop.model, self.tokenizer, sentences),
+            "filled_masks": _fill_masks(self.loop.model, self.tokenizer, sentences),
             "export": self.directory.export if self.settings.export else None,
         }
         # Last: that it is there says that everything before is.
         write_json(self.directory.results, results)
         print()
-        show(results, self.directory)
+        _show(results, self.directory)
 
     def _export(self) -> None:
         # One without results is a killed run's, and on an object store perhaps half of one.

@@ -4,6 +4,7 @@ Each is a directory, ``step-00001000`` for example, whose files ``checkpoint_fil
 that is unfinished or damaged is never restored, whatever the moment the process was killed.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -12,11 +13,147 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from bert_tf.files import remove
-from bert_tf.untrusted import reason
+from bert_tf.files import (
+    check_readable,
+    read_json_object,
+    remove,
+    remove_written,
+    sha256_of,
+    whole_file,
+)
+from bert_tf.untrusted import listed, one_line, quote, reason
 
-from . import checkpoint_files
 from .bundle_reader import Bundle
+
+_MANIFEST = "manifest.json"
+BUNDLE = "variables"
+# Every file of a checkpoint, the names included that a killed write leaves.
+_WRITTEN = re.compile(
+    r"(variables\.(index|data-\d{5}-of-\d{5})|manifest\.json)"
+    r"(\.tempstate\d+|(\.[0-9a-f]{32})?\.tmp)?"
+)
+
+
+class _UnusableError(Exception):
+    """A checkpoint that cannot be restored; the message says why."""
+
+
+class _UnfinishedError(_UnusableError):
+    """A checkpoint without a manifest."""
+
+
+def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping[str, Any]) -> None:
+    """Writes a checkpoint into a new directory.
+
+    Args:
+        path: the directory; made where it is missing.
+        step: the number of updates made.
+        tensors: what to save, by unique name.
+        extra: small state that JSON can hold.
+
+    Raises:
+        OSError, tf.errors.OpError: a file could not be written.
+    """
+    if os.path.islink(path):
+        raise OSError(f"{path} is a link, and is not followed")
+    tf.io.gfile.makedirs(path)
+    with tf.device("CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=os.path.join(path, BUNDLE),
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=list(tensors.values()),
+        )
+    files = {}
+    for name in sorted(tf.io.gfile.listdir(path)):
+        if name.startswith(f"{BUNDLE}."):
+            _force_to_disk(os.path.join(path, name))
+            files[name] = _fingerprint(os.path.join(path, name))
+    _force_to_disk(path)
+    manifest = {"step": step, "extra": dict(extra), "files": files}
+    with whole_file(os.path.join(path, _MANIFEST)) as temporary:
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write(json.dumps(manifest, indent=1) + "\n")
+        _force_to_disk(temporary)
+    _force_to_disk(path)
+    _force_to_disk(os.path.dirname(path))
+
+
+def _force_to_disk(path: str) -> None:
+    if "://" in path:
+        return  # remote file systems commit a file when it is closed
+    descriptor = os.open(path or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fingerprint(path: str) -> dict[str, Any]:
+    return {"bytes": tf.io.gfile.stat(path).length, "sha256": sha256_of(path)}
+
+
+def _read_manifest(path: str) -> dict[str, Any]:
+    """The manifest, after every file was found to be what it says.
+
+    Raises:
+        _UnfinishedError: there is no manifest.
+        _UnusableError: the manifest cannot be read, or a file is missing or differs.
+    """
+    manifest_path = os.path.join(path, _MANIFEST)
+    if not tf.io.gfile.exists(manifest_path):
+        raise _UnfinishedError("its save did not end")
+    try:
+        manifest = read_json_object(manifest_path)
+        _check_manifest(manifest)
+    except ValueError as error:
+        raise _UnusableError(f"its {_MANIFEST} is damaged: {reason(error).rstrip('.')}") from error
+    # A name that the directory lists leads nowhere else.
+    listing = set(tf.io.gfile.listdir(path))
+    unnamed = {name for name in listing if name.startswith(f"{BUNDLE}.")} - set(manifest["files"])
+    if unnamed:
+        raise _UnusableError(f"its {_MANIFEST} does not name {listed(sorted(unnamed))}")
+    for name, entry in manifest["files"].items():
+        _check_file(path, name, entry, listing)
+    return manifest
+
+
+def _check_manifest(manifest: dict[str, Any]) -> None:
+    """Checks that a manifest says what ``write`` writes: the step, the extra state, the files."""
+    step, extra, files = (manifest.get(key) for key in ("step", "extra", "files"))
+    if type(step) is not int or step < 0 or not isinstance(extra, dict):
+        raise ValueError(f"expected a step and an object, got {quote(step)} and {quote(extra)}")
+    if not isinstance(files, dict) or f"{BUNDLE}.index" not in files:
+        raise ValueError(f"expected {BUNDLE}.index among its files, got {quote(files)}")
+    for name, entry in files.items():
+        known = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
+        if not known or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+            raise ValueError(f"expected bytes and sha256 of {one_line(name)}, got {quote(entry)}")
+
+
+def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str]) -> None:
+    file_path, shown = os.path.join(path, name), one_line(name)
+    try:
+        if name not in listing:
+            raise _UnusableError(f"{shown} is missing or cannot be read")
+        check_readable(file_path)
+        size = tf.io.gfile.stat(file_path).length
+        if size != entry["bytes"]:
+            raise _UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")
+        if _fingerprint(file_path) != entry:
+            raise _UnusableError(f"{shown} has the right size but other contents than were saved")
+    except (tf.errors.OpError, ValueError) as error:
+        raise _UnusableError(f"{shown} is missing or cannot be read") from error
+
+
+def _delete(path: str) -> None:
+    """Deletes a checkpoint, its manifest first: half deleted, it counts as unfinished.
+
+    Files that no save wrote are kept.
+    """
+    remove(os.path.join(path, _MANIFEST))
+    remove_written(path, _WRITTEN)
+
 
 _DIRECTORY = re.compile(r"step-(\d{8,})/?")
 
@@ -79,13 +216,13 @@ def save(
     try:
         if _is_intact(path):
             return path
-        checkpoint_files.delete(path)
+        _delete(path)
         with tf.device("CPU:0"):
             # A mirrored variable gives its first copy; on a CPU reading copies nothing.
             values = {name: tf.identity(variable.value) for name, variable in variables.items()}
-        checkpoint_files.write(path, step, values, extra)
+        write(path, step, values, extra)
     except (OSError, tf.errors.OpError) as error:
-        checkpoint_files.delete(path)
+        _delete(path)
         raise OSError(
             f"The checkpoint of step {step} could not be saved in {directory} "
             f"({reason(error, 300)}): make room there or mend it, and start again; the checkpoints "
@@ -116,7 +253,7 @@ def restore_latest(
     found = find_latest(directory)
     if found is None:
         return None
-    bundle = Bundle(os.path.join(found.path, checkpoint_files.BUNDLE))
+    bundle = Bundle(os.path.join(found.path, BUNDLE))
     _check_agreement(found.path, bundle, variables, prefix)
     for name, variable in variables.items():
         variable.assign(bundle.read(name))
@@ -139,9 +276,9 @@ def find_latest(directory: str) -> Restored | None:
     damaged = False
     for path in reversed(_checkpoint_paths(directory)):
         try:
-            manifest = checkpoint_files.read_manifest(path)
-        except checkpoint_files.UnusableError as error:
-            damaged = damaged or not isinstance(error, checkpoint_files.UnfinishedError)
+            manifest = _read_manifest(path)
+        except _UnusableError as error:
+            damaged = damaged or not isinstance(error, _UnfinishedError)
             warnings.append(f"Passed over the checkpoint {path}: {error}.")
             continue
         return Restored(manifest["step"], manifest["extra"], path, warnings)
@@ -161,7 +298,7 @@ def has_finished(directory: str) -> bool:
 def delete_all(directory: str) -> None:
     """Deletes every checkpoint, and the directory if nothing else is in it."""
     for path in _checkpoint_paths(directory):
-        checkpoint_files.delete(path)
+        _delete(path)
     if tf.io.gfile.isdir(directory) and not tf.io.gfile.listdir(directory):
         remove(directory)
 
@@ -191,13 +328,13 @@ def _checkpoint_paths(directory: str) -> list[str]:
 
 
 def _is_finished(path: str) -> bool:
-    return bool(tf.io.gfile.exists(os.path.join(path, checkpoint_files.MANIFEST)))
+    return bool(tf.io.gfile.exists(os.path.join(path, _MANIFEST)))
 
 
 def _is_intact(path: str) -> bool:
     try:
-        checkpoint_files.read_manifest(path)
-    except checkpoint_files.UnusableError:
+        _read_manifest(path)
+    except _UnusableError:
         return False
     return True
 
@@ -239,7 +376,7 @@ def _delete_old(directory: str, newest_step: int, keep: int) -> None:
     finished = [path for path in paths if _is_finished(path)]
     for path in paths:
         if path not in finished[-keep:]:
-            checkpoint_files.delete(path)
+            _delete(path)
 
 
 def _step_of(path: str) -> int:

@@ -13,6 +13,7 @@ from bert_tf.untrusted import parse_json_object
 
 STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
 PRECISIONS = ("float32", "bfloat16")
+_REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 # Together below the 20 seconds after which a missing TPU has to have been reported.
 _CONNECT_SECONDS = 5.0
@@ -239,7 +240,13 @@ def set_precision(precision: str, device_type: str) -> str:
             f"Unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}."
         )
     rewrite = precision == "bfloat16" and device_type == "CPU"
-    tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": rewrite})
+    tf.config.optimizer.set_experimental_options({_REWRITE: rewrite})
+    # TensorFlow takes any name, and heeds those that it knows.
+    if tf.config.optimizer.get_experimental_options().get(_REWRITE) != rewrite:
+        raise RuntimeError(
+            f"TensorFlow {tf.__version__} has no graph rewrite {_REWRITE}: install the version "
+            "that this library requires."
+        )
     policy = "mixed_bfloat16" if precision == "bfloat16" and not rewrite else "float32"
     keras.config.set_dtype_policy(policy)
     return policy

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.modeling.keras_hooks import check_variable_indices, variable_index
+
 # The leaf names of Keras' LayerNormalization variables; biases are told by how their name ends.
 _LAYER_NORM_LEAVES = ("gamma", "beta")
 
@@ -99,6 +101,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(var_list)
+        check_variable_indices(self, var_list)
         self._momentums, self._velocities = self.add_optimizer_variables(
             var_list, ["momentum", "velocity"]
         )
@@ -111,7 +114,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
         """Updates one variable and its moments in place; the decay has been applied before."""
         dtype = variable.dtype
-        index = self._get_variable_index(variable)
+        index = variable_index(self, variable)
         epsilon = tf.cast(self.epsilon, dtype)
         if self.bias_correction:
             updates = tf.cast(self.iterations + 1, dtype)

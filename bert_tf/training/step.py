@@ -13,14 +13,89 @@ Dimension letters: B batch, S sequence, P masked-LM predictions, K micro-batches
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf import features, modeling
+from bert_tf.modeling.keras_hooks import without_reduction
 
-from . import batches, losses
-from .dropout_seeds import dropout_seeds
+from . import losses
+
+
+def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
+    """Independent seeds, one per seed generator.
+
+    Args:
+        seed: the training's seed.
+        step: scalar integer, the updates made before this one.
+        replica: scalar integer, the replica's number among all.
+        micro_batch: scalar integer, the micro-batch's number within the replica's share.
+        count: how many seeds are needed.
+
+    Returns:
+        (count, 2) int64, each value within int32's range.
+
+    >>> first, again = (dropout_seeds(7, 0, 0, 0, 1).numpy().tolist() for _ in range(2))
+    >>> first == again, first == dropout_seeds(7, 0, 1, 0, 1).numpy().tolist()
+    (True, False)
+    """
+    # Stateless operations take two 32-bit numbers as their key.
+    key = tf.constant([seed & 0x7FFFFFFF, (seed >> 31) & 0x7FFFFFFF], tf.int32)
+    for number in (step, replica, micro_batch):
+        key = tf.random.fold_in(key, tf.cast(number, tf.int32))
+    drawn = tf.random.stateless_uniform((count, 2), key, minval=None, maxval=None, dtype=tf.int32)
+    return tf.cast(drawn, tf.int64)
+
+
+# What `BertPretrainer` takes: the encoder's features and where the predictions stand.
+_MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
+
+
+def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The part of a pre-training batch that `BertPretrainer` takes.
+
+    >>> batch = dict.fromkeys([*features.PRETRAINING_FEATURES, features.CURSOR], 0)
+    >>> sorted(model_inputs(batch))
+    ['input_mask', 'input_type_ids', 'input_word_ids', 'masked_lm_positions']
+    """
+    return {key: batch[key] for key in _MODEL_INPUTS}
+
+
+def check_static_batches(
+    dataset: tf.data.Dataset, num_replicas: int = 1, micro_batches: int = 1
+) -> None:
+    """Checks a dataset of pre-training batches before it is distributed.
+
+    Args:
+        dataset: batches of ``features.PRETRAINING_FEATURES`` and ``features.CURSOR``.
+        num_replicas: how many replicas share a batch.
+        micro_batches: how many micro-batches a replica cuts its share into.
+
+    Raises:
+        ValueError: a feature is missing, a shape is not static, or the batch cannot be shared
+            equally.
+    """
+    spec = dataset.element_spec
+    features.check_batch(
+        spec,
+        {**features.PRETRAINING_FEATURES, features.CURSOR: features.Feature("int32", "BC")},
+    )
+    for key, feature in spec.items():
+        if not feature.shape.is_fully_defined():
+            raise ValueError(
+                f"Feature {key!r} has the shape {tuple(feature.shape)}: training needs static "
+                "shapes, so batch with drop_remainder=True, or fill the last batch with padding."
+            )
+    batch_size = spec[features.INPUT_WORD_IDS].shape[0]
+    if batch_size % (num_replicas * micro_batches):
+        raise ValueError(
+            f"A batch of {batch_size} rows cannot be shared equally by {num_replicas} replicas "
+            f"with {micro_batches} micro-batches each: choose a multiple of "
+            f"{num_replicas * micro_batches}."
+        )
+
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -51,6 +126,7 @@ class ReplicaStep:
     ) -> None:
         self._model = model
         self._optimizer = optimizer
+        self._apply = without_reduction(optimizer)
         self._seed = seed
         self._micro_batches = micro_batches
         self._clip_norm = clip_norm
@@ -88,7 +164,7 @@ class ReplicaStep:
         if self._clip_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
         rate = tf.cast(tf.convert_to_tensor(self._optimizer.learning_rate), tf.float32)
-        self._optimizer.apply(gradients, self._model.trainable_variables)
+        self._apply(gradients, self._model.trainable_variables)
         return sums, norm, rate, batch[features.CURSOR][-1]
 
     def sum_gradients(
@@ -127,7 +203,7 @@ class ReplicaStep:
         variables = [v.value for v in self._model.trainable_variables]
         with tf.GradientTape() as tape:
             with keras.StatelessScope(state_mapping=mapping):
-                outputs = self._model(batches.model_inputs(batch), training=True)
+                outputs = self._model(model_inputs(batch), training=True)
             sums = losses.batch_sums(outputs, batch)
             loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
             if self._has_next_sentence:

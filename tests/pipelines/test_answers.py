@@ -5,7 +5,7 @@ import tensorflow as tf
 from bert_tf.pipelines import answers as answers_module
 from bert_tf.pipelines.answers import Answers, extract_answers
 from bert_tf.pipelines.context_windows import make_windows, row_lengths
-from bert_tf.pipelines.unicode_tables import code_points
+from bert_tf.pipelines.normalizer_model import code_points
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import question_answering_twin as twin
 from tests.pipelines.test_context_windows import CONTEXTS, LENGTHS, QUESTIONS, TOKENIZER

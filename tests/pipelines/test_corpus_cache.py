@@ -3,14 +3,16 @@ import io
 import re
 import shutil
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert_tf.pipelines import corpus_cache, corpus_files, corpus_scan
+from bert_tf.pipelines import corpus, corpus_cache, corpus_files
 
 
 def rewritten(path, cache_dir, text_key="text"):
     source = corpus_files.describe_file(str(path))
-    scanned = corpus_scan.scan_file(source, None, 1)
+    scanned = corpus_files.scan_file(source, None, 1)
     assert scanned.ranges is None
     return corpus_cache.RewrittenFile(source, scanned, str(cache_dir), text_key)
 
@@ -32,7 +34,7 @@ def test_json_lines_become_paragraphs(tmp_path):
 
 
 def test_gzip_is_unpacked_once_per_version_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_scan, "MAX_DOCUMENT_BYTES", 10)
+    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 10)
     path = tmp_path / "a.txt.gz"
     text = b"One.\nTwo.\n\n" * 100
     path.write_bytes(gzip.compress(text))
@@ -105,3 +107,68 @@ def test_tfds_texts_name_the_example_that_is_not_utf8():
     message = "Example 1 of toy is not UTF-8: invalid byte 0xff at byte offset 1 of 'text'."
     with pytest.raises(ValueError, match=message):
         next(texts)
+
+
+@pytest.fixture
+def blocks(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("One.\nTwo.\n\nThree.\n\nOne.\nTwo.\n\n\n\nOne. Two.\n")
+    scanned = corpus_files.scan_file(corpus_files.describe_file(str(path)), "google", 20)
+    return corpus.file_blocks([scanned])
+
+
+def test_counts_what_is_read(blocks):
+    shares = []
+    table = corpus.count_documents(blocks, shares.append)
+    assert table.block_splits.tolist() == [0, 2, 3, 4]
+    assert table.num_sentences.tolist() == [2, 1, 2, 1]
+    first, second, third, fourth = table.fingerprints.tolist()
+    assert first == third
+    assert len({first, second, fourth}) == 3
+    assert shares[-1] == 1.0
+
+
+def test_fingerprints_stay_the_same_for_ever():
+    documents = tf.ragged.constant([["One.", "Zwei."], ["Größe."]])
+    assert corpus.fingerprint_documents(documents).numpy().tolist() == [
+        935866395755577359,
+        4312544572758382873,
+    ]
+
+
+def test_is_saved_and_loaded(blocks, tmp_path):
+    table = corpus.count_documents(blocks)
+    path = corpus_cache.index_path(str(tmp_path), "parts", 1)
+    assert corpus_cache.load_index(path) is None
+    corpus_cache.save_index(path, "google, prose", blocks, table)
+    formats, loaded_blocks, loaded_table = corpus_cache.load_index(path)
+    assert formats == "google, prose"
+    for saved, loaded in ((blocks, loaded_blocks), (table, loaded_table)):
+        for name, value in vars(saved).items():
+            np.testing.assert_array_equal(getattr(loaded, name), value)
+            assert type(getattr(loaded, name)) is type(value)
+    again = corpus.count_documents(loaded_blocks)
+    np.testing.assert_array_equal(again.fingerprints, table.fingerprints)
+
+
+def test_an_index_that_does_not_hold_is_not_used(blocks, tmp_path):
+    path = str(tmp_path / "index.npz")
+    corpus_cache.save_index(path, "google", blocks, corpus.count_documents(blocks))
+    data = (tmp_path / "index.npz").read_bytes()
+    for damaged in (data[:-30], data[:100], b"", b"nonsense"):
+        (tmp_path / "index.npz").write_bytes(damaged)
+        assert corpus_cache.load_index(path) is None
+    (tmp_path / "index.npz").write_bytes(data)
+    assert corpus_cache.load_index(path) is not None
+    (tmp_path / "a.txt").write_text("Another size.")
+    assert corpus_cache.load_index(path) is None
+    (tmp_path / "a.txt").unlink()
+    assert corpus_cache.load_index(path) is None
+
+
+def test_the_key_depends_on_everything(monkeypatch):
+    path = corpus_cache.index_path("c", "parts", 1)
+    assert path == corpus_cache.index_path("c", "parts", 1)
+    assert path != corpus_cache.index_path("c", "parts", 2)
+    monkeypatch.setattr(corpus_cache.corpus_formats, "PATTERNS", ("other",))
+    assert path != corpus_cache.index_path("c", "parts", 1)

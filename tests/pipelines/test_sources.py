@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines import corpus_scan, sources
+from bert_tf.pipelines import corpus_files, sources
 
 BOOK = "# A Book\n\nIt was late. He\nslept.\n\nNobody came.\n"
 WIKI = "".join(
@@ -84,7 +84,7 @@ def test_ranges_hold_what_the_whole_file_holds(tmp_path, text, block_bytes):
 
 
 def test_long_documents_become_several(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_scan, "MAX_DOCUMENT_BYTES", 200)
+    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 200)
     paragraphs = [f"This is {i}. It\nis so.\n\n" for i in range(50)]
     (tmp_path / "a.txt").write_text("".join(paragraphs))
     corpus = sources.open_corpus(f"{tmp_path}/a.txt", input_format="prose", block_bytes=10)
@@ -96,7 +96,7 @@ def test_long_documents_become_several(tmp_path, monkeypatch):
 
 
 def test_large_gzip_is_unpacked_into_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_scan, "MAX_DOCUMENT_BYTES", 300)
+    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 300)
     path, cache = tmp_path / "a.gz", tmp_path / "cache"
     path.write_bytes(gzip.compress(WIKI.encode()))
     with pytest.raises(ValueError, match=r"a\.gz has to be rewritten as plain text once, as JSON"):
@@ -118,7 +118,7 @@ def test_large_gzip_is_unpacked_into_the_cache(tmp_path, monkeypatch):
 
 
 def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_scan, "MAX_DOCUMENT_BYTES", 30)
+    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 30)
     cache = tmp_path / "cache"
     (tmp_path / "bad.gz").write_bytes(gzip.compress(GOOGLE.encode() + b"One \xff."))
     message = f"{tmp_path}/bad.gz is not UTF-8: invalid byte 0xff at byte offset {len(GOOGLE) + 4} "
@@ -139,13 +139,13 @@ def test_the_index_is_used_until_a_file_changes(tmp_path, monkeypatch):
     path, cache = tmp_path / "a.txt", str(tmp_path / "cache")
     path.write_text(GOOGLE)
     first = sources.open_corpus(str(path), cache_dir=cache)
-    count = sources.corpus_index.count_documents
-    monkeypatch.setattr(sources.corpus_index, "count_documents", None)
+    count = sources.count_documents
+    monkeypatch.setattr(sources, "count_documents", None)
     second = sources.open_corpus(str(path), cache_dir=cache)
     assert second.describe() == first.describe()
     assert second.fingerprint == first.fingerprint
     assert documents_of(second) == DOCUMENTS
-    monkeypatch.setattr(sources.corpus_index, "count_documents", count)
+    monkeypatch.setattr(sources, "count_documents", count)
     path.write_text(GOOGLE + "Another.\n")
     assert sources.open_corpus(str(path), cache_dir=cache).num_documents == 41
 

@@ -3,8 +3,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines import tfrecords
-from bert_tf.pipelines.pretraining_records import GOOGLE_NAMES
-from bert_tf.pipelines.tfrecords import fingerprint, match_files, tfrecord_dataset, write_tfrecords
+from bert_tf.pipelines.tfrecords import (
+    _GOOGLE_NAMES,
+    fingerprint,
+    match_files,
+    tfrecord_dataset,
+    write_tfrecords,
+)
 
 S, P = 6, 2
 
@@ -143,7 +148,7 @@ def test_records_of_something_else(tmp_path):
     other = _write(tmp_path / "other", example.SerializeToString())
     assert _error(other) == (
         f"{other}: the records have no feature 'input_ids' but image; expected "
-        f"{', '.join(GOOGLE_NAMES.values())}."
+        f"{', '.join(_GOOGLE_NAMES.values())}."
     )
     no_example = _write(tmp_path / "no_example", b"\xff\xff")
     assert _error(no_example).startswith(f"{no_example}: the first record is no tf.train.Example (")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.unicode_tables import code_points
+from bert_tf.pipelines.normalizer_model import code_points
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import wordpiece_definition as definition
@@ -271,6 +271,10 @@ def test_refuses_what_is_no_vector_of_strings(tokenizer):
 def test_refuses_pieces_that_the_operation_cannot_hold():
     with pytest.raises(ValueError, match=r"Piece 5 of the vocabulary, 'กก.*has 300 bytes: expect"):
         BertTokenizer([*SPECIAL_TOKENS, "ก" * 100])
+    with pytest.raises(ValueError, match=r"Piece 5 .*, .##กก.*has 258 bytes: expected at most 256"):
+        BertTokenizer([*SPECIAL_TOKENS, "##" + "ก" * 86])
+    # As long as may be; and one too long, but no text can produce it.
+    BertTokenizer([*SPECIAL_TOKENS, "ก" * 85, "É" * 200])
     with pytest.raises(ValueError, match="given as a list"):
         BertTokenizer(["a", "b"])
 

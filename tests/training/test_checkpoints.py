@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.training import checkpoint_files, checkpoints
+from bert_tf.training import checkpoints
 from tests.interchange import small_bundles
 
 
@@ -230,7 +230,7 @@ def test_an_intact_step_is_not_written_again(tmp_path):
 
 @pytest.mark.parametrize("write", ["SaveV2", "_fingerprint", "_force_to_disk", "rename"])
 def test_killed_at_any_stage_of_a_save_the_one_before_is_restored(tmp_path, monkeypatch, write):
-    owner = {"SaveV2": tf.raw_ops, "rename": tf.io.gfile}.get(write, checkpoint_files)
+    owner = {"SaveV2": tf.raw_ops, "rename": tf.io.gfile}.get(write, checkpoints)
     _save(tmp_path, 1)
     original = getattr(owner, write)
     for calls_before in range(20):
@@ -269,7 +269,7 @@ def test_killed_while_an_old_one_is_deleted(tmp_path, monkeypatch):
         if os.path.exists(path):
             raise Killed
 
-    monkeypatch.setattr(checkpoint_files, "remove_written", killed)
+    monkeypatch.setattr(checkpoints, "remove_written", killed)
     with pytest.raises(Killed):
         _save(tmp_path, 3, keep=1)
     assert _restored_step(tmp_path) == 3
@@ -293,7 +293,7 @@ def test_a_link_in_a_checkpoints_place_is_not_written_through(tmp_path):
 _FULL_DISK = """
 import resource, sys
 import keras, numpy as np
-from bert_tf.training import checkpoint_files, checkpoints
+from bert_tf.training import checkpoints
 from tests.interchange import small_bundles
 from bert_tf.untrusted import reason
 directory = sys.argv[1]

@@ -179,6 +179,12 @@ def test_precision_is_a_policy_or_a_graph_rewrite(
     assert options["auto_mixed_precision_onednn_bfloat16"] is rewrite
 
 
+def test_a_tensorflow_without_the_rewrite_is_told(restore_precision, monkeypatch):
+    monkeypatch.setattr(distribution, "_REWRITE", "auto_mixed_precision_of_another_name")
+    with pytest.raises(RuntimeError, match="no graph rewrite auto_mixed_precision_of_another_name"):
+        distribution.set_precision("bfloat16", "CPU")
+
+
 def test_an_unknown_precision_is_refused():
     message = r"Unknown precision 'float16': expected one of float32, bfloat16\."
     with pytest.raises(ValueError, match=message):

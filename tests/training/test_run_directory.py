@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.files import read_json, whole_file, write_json, write_sealed
-from bert_tf.training import checkpoint_files
+from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
 
@@ -31,7 +31,7 @@ def test_settings_are_kept_and_may_be_repeated(directory):
 
 def save(path, finished=True):
     """A checkpoint; or what a process leaves that was killed as it saved one."""
-    checkpoint_files.write(path, 4, {"model/weight": tf.constant([1.0])}, {})
+    checkpoints.write(path, 4, {"model/weight": tf.constant([1.0])}, {})
     if not finished:
         os.remove(os.path.join(path, "manifest.json"))
 

@@ -2,7 +2,7 @@ import pytest
 
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.modeling.pretrainer import BertPretrainer
-from bert_tf.training import estimates
+from bert_tf.pretraining import cost
 
 
 @pytest.mark.parametrize("nsp", [True, False])
@@ -10,14 +10,14 @@ def test_parameters_are_those_of_the_built_model(nsp):
     config = BertConfig.from_preset("bert-tiny", vocab_size=101)
     model = BertPretrainer(config, nsp=nsp)
     built = sum(int(v.value.shape.num_elements()) for v in model.trainable_variables)
-    assert estimates.parameter_count(config, nsp) == built
+    assert cost.parameter_count(config, nsp) == built
 
 
 def test_published_sizes():
     # The released checkpoints' encoders without the two heads: 110M and 340M in the paper.
-    assert estimates.parameter_count(BertConfig.from_preset("bert-base")) == 110_106_428
-    assert estimates.parameter_count(BertConfig.from_preset("bert-large")) == 336_226_108
-    assert len({estimates.parameter_count(BertConfig.from_preset(n)) for n in PRESETS}) == 25
+    assert cost.parameter_count(BertConfig.from_preset("bert-base")) == 110_106_428
+    assert cost.parameter_count(BertConfig.from_preset("bert-large")) == 336_226_108
+    assert len({cost.parameter_count(BertConfig.from_preset(n)) for n in PRESETS}) == 25
 
 
 def test_flops_against_a_count_written_out():
@@ -28,9 +28,7 @@ def test_flops_against_a_count_written_out():
         num_attention_heads=2,
         intermediate_size=8,
     )
-    step = estimates.estimate_step(
-        config, batch_size=3, max_seq_length=5, max_predictions_per_seq=2
-    )
+    step = cost.estimate_step(config, batch_size=3, max_seq_length=5, max_predictions_per_seq=2)
     products = []  # (m, k, n) of every matrix product of one row's forward pass
     for _ in range(2):
         products += [(5, 4, 4)] * 4  # query, key, value, output
@@ -38,7 +36,7 @@ def test_flops_against_a_count_written_out():
         products += [(5, 4, 8), (5, 8, 4)]
     products += [(1, 4, 4), (2, 4, 4), (2, 4, 10)]  # pooler, masked-LM dense, logits
     assert step.flops == 3 * 3 * sum(2 * m * k * n for m, k, n in products)
-    without_pooler = estimates.estimate_step(
+    without_pooler = cost.estimate_step(
         config, batch_size=3, max_seq_length=5, max_predictions_per_seq=2, nsp=False
     )
     assert step.flops - without_pooler.flops == 3 * 3 * 2 * 4 * 4
@@ -48,7 +46,7 @@ def test_flops_against_a_count_written_out():
 def test_memory_falls_with_replicas_and_accumulation():
     def memory(**changes):
         sizes = {"batch_size": 64, "max_seq_length": 128, "max_predictions_per_seq": 20, **changes}
-        return estimates.estimate_step(BertConfig(), **sizes).memory_bytes
+        return cost.estimate_step(BertConfig(), **sizes).memory_bytes
 
     weights = 16 * 110_106_428
     whole = memory() - weights

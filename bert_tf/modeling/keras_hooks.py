@@ -1,0 +1,75 @@
+"""The private names of Keras that the library relies on: each in one function, checked where used.
+
+A Keras that renames a hook, or no longer goes through it, is an error here. Elsewhere it would be
+wrong numbers in silence.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+
+def _unexpected(what: str) -> RuntimeError:
+    return RuntimeError(
+        f"Keras {keras.__version__} {what}: install the version that this library requires."
+    )
+
+
+def without_reduction(
+    optimizer: keras.optimizers.Optimizer,
+) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    """Switches off an optimizer's own sum of the gradients over the replicas, for good.
+
+    Keras sums them within ``apply``. For gradients that are summed already, to be clipped, a second
+    sum would multiply them by the number of replicas.
+
+    Returns:
+        What takes the place of ``optimizer.apply``: it takes gradients and variables, and fails
+        where ``apply`` did not come by the hook.
+    """
+    if not callable(getattr(optimizer, "_all_reduce_sum_gradients", None)):
+        raise _unexpected("has no optimizer._all_reduce_sum_gradients")
+    calls: list[Any] = []
+
+    def pass_on(grads_and_vars: Any) -> Any:
+        calls.append(None)
+        return list(grads_and_vars)
+
+    optimizer._all_reduce_sum_gradients = pass_on
+
+    def apply(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        calls.clear()
+        optimizer.apply(gradients, variables)
+        if not calls:
+            raise _unexpected("applies gradients without optimizer._all_reduce_sum_gradients")
+
+    return apply
+
+
+def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
+    """The place of a variable among those that the optimizer was built for."""
+    index: int = optimizer._get_variable_index(variable)
+    return index
+
+
+def check_variable_indices(
+    optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]
+) -> None:
+    """Checks, of an optimizer just built, that ``variable_index`` numbers in the given order.
+
+    With other numbers the variables would be updated by each other's moments.
+    """
+    try:
+        indices = [variable_index(optimizer, variable) for variable in variables]
+    except AttributeError as error:
+        raise _unexpected("has no optimizer._get_variable_index") from error
+    if indices != list(range(len(indices))):
+        raise _unexpected("numbers an optimizer's variables in another order than they were given")
+
+
+def drop_seeds(layer: keras.Layer) -> None:
+    """Takes its seed generators from a layer that never draws: they would be state of the model."""
+    getattr(layer, "_seed_generators", []).clear()
+    if len(layer.variables) != len(layer.weights):
+        raise _unexpected("keeps the seeds of a layer elsewhere than in layer._seed_generators")
