@@ -81,9 +81,7 @@ def classification_examples(
     with tf.device("CPU:0"):
         ids, ranges = join_segments(columns)
         fitted = fit_segments(ranges, max_seq_length)
-        table = token_table(
-            ids, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id
-        )
+        table = token_table(ids, tokenizer)
         kept_targets = [tf.constant(target) for target in targets]
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:

@@ -214,14 +214,7 @@ def pack_windows(
     """
     if max_seq_length is None:
         max_seq_length = tf.maximum(tf.reduce_max(row_lengths(windows)), _SPECIAL_TOKENS)
-    return pack(
-        windows.tokens.ids,
-        row_segments(windows),
-        max_seq_length,
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-        pad_id=tokenizer.pad_id,
-    )
+    return pack(windows.tokens.ids, row_segments(windows), max_seq_length, tokenizer)
 
 
 def row_segments(windows: Windows) -> list[Range]:

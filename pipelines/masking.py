@@ -10,13 +10,14 @@ Letters: R rows, S sequence length, P predictions.
 """
 
 import math
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
 
+from .packing import SpecialTokens
 from .randomness import Operation, below, bits, fold, uniform
 
 # SpanBERT's lengths: geometric (0.2), cut at 10 words and renormalised; 3.8 words on average.
@@ -222,17 +223,6 @@ def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
 
 Masking = Literal["token", "whole_word", "span"]
-
-
-class SpecialTokens(Protocol):
-    """What masking must know of a tokenizer; ``wordpiece.BertTokenizer`` has it."""
-
-    vocab_size: int
-    pad_id: int
-    cls_id: int
-    sep_id: int
-    mask_id: int
-    continuation: np.ndarray
 
 
 class Replacement(NamedTuple):

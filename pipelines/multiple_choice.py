@@ -71,9 +71,7 @@ def multiple_choice_examples(
             tuple(tf.reshape(part, [count, num_choices]) for part in choice),
         ]
         fitted = fit_segments(segments, max_seq_length)
-        table = token_table(
-            ids, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id
-        )
+        table = token_table(ids, tokenizer)
         kept_labels = None if known is None else tf.constant(known)
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:

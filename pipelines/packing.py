@@ -4,14 +4,26 @@ Letters: R rows, S sequence length.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
 
 from .pairing import Segments
 from .randomness import Operation, fold
+
+
+class SpecialTokens(Protocol):
+    """What packing and masking must know of a tokenizer; ``wordpiece.BertTokenizer`` has it."""
+
+    vocab_size: int
+    pad_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    continuation: np.ndarray
 
 
 def longest_first(
@@ -135,10 +147,7 @@ def pack(
     ids: tf.Tensor,
     segments: Sequence[Range],
     max_seq_length: int | tf.Tensor,
-    *,
-    cls_id: int,
-    sep_id: int,
-    pad_id: int,
+    tokenizer: SpecialTokens,
 ) -> dict[str, tf.Tensor]:
     """Packs rows of one or two segments: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
@@ -146,28 +155,29 @@ def pack(
         ids: int32 vector of tokens that the segments are ranges of.
         segments: for A, and for B where there is one, (starts, lengths), each (R,) integers.
         max_seq_length: S; a row's segments must fit beside [CLS] and one [SEP] each.
-        cls_id: the id of [CLS].
-        sep_id: the id of [SEP].
-        pad_id: the id that fills the row.
+        tokenizer: says which ids are [CLS], [SEP] and [PAD].
 
     Returns:
         ``input_word_ids``, ``input_mask`` (1 = real) and ``input_type_ids`` (0 for [CLS] A [SEP]
         and on padding, 1 for B [SEP]), each (R, S) int32.
 
     >>> a, b = (tf.constant([0]), tf.constant([2])), (tf.constant([2]), tf.constant([1]))
-    >>> row = pack(tf.constant([11, 12, 13]), [a, b], 8, cls_id=2, sep_id=3, pad_id=0)
+    >>> from bert_tf.pipelines.wordpiece import BertTokenizer
+    >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    >>> row = pack(tf.constant([11, 12, 13]), [a, b], 8, tokenizer)
     >>> row["input_word_ids"].numpy()
     array([[ 2, 11, 12,  3, 13,  3,  0,  0]], dtype=int32)
     >>> row["input_type_ids"].numpy()
     array([[0, 0, 0, 0, 1, 1, 0, 0]], dtype=int32)
     """
-    table = token_table(ids, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id)
+    table = token_table(ids, tokenizer)
     return pack_from_table(table, segments, max_seq_length)
 
 
-def token_table(ids: tf.Tensor, *, cls_id: int, sep_id: int, pad_id: int) -> tf.Tensor:
+def token_table(ids: tf.Tensor, tokenizer: SpecialTokens) -> tf.Tensor:
     """Puts the ids of [PAD], [CLS] and [SEP] behind all tokens, for ``pack_from_table``."""
-    return tf.concat([ids, tf.constant([pad_id, cls_id, sep_id], ids.dtype)], 0)
+    special = [tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]
+    return tf.concat([ids, tf.constant(special, ids.dtype)], 0)
 
 
 def pack_from_table(

@@ -100,14 +100,7 @@ class BertPreprocessor(keras.layers.Layer):
         segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
         ids, ranges = join_segments(segments)
         fitted = fit_segments(ranges, self.max_seq_length)
-        packed = pack(
-            ids,
-            fitted.ranges,
-            self.max_seq_length,
-            cls_id=self.tokenizer.cls_id,
-            sep_id=self.tokenizer.sep_id,
-            pad_id=self.tokenizer.pad_id,
-        )
+        packed = pack(ids, fitted.ranges, self.max_seq_length, self.tokenizer)
         return packed, fitted.truncated
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:

@@ -324,14 +324,7 @@ def _rows_of(
     parts = [(segments.a_start, segments.a_end - segments.a_start)]
     if options.nsp:
         parts.append((segments.b_start, segments.b_end - segments.b_start))
-    rows = pack(
-        tokens.ids,
-        parts,
-        options.max_seq_length,
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-        pad_id=tokenizer.pad_id,
-    )
+    rows = pack(tokens.ids, parts, options.max_seq_length, tokenizer)
     masked = mask_rows(
         rows[features.INPUT_WORD_IDS],
         tokenizer,

@@ -253,9 +253,7 @@ def question_examples(
             spans = _window_spans(windows, firsts, lasts)
             labels = dict(zip((features.START_LOGITS, features.END_LOGITS), spans, strict=True))
         segments = row_segments(windows)
-        table = token_table(
-            tokens.ids, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id
-        )
+        table = token_table(tokens.ids, tokenizer)
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
         ranges = tf.nest.map_structure(lambda part: tf.gather(part, indices), segments)

@@ -197,9 +197,7 @@ def tagging_examples(
     word_of_piece[first_pieces] = np.arange(len(first_pieces))
 
     with tf.device("CPU:0"):
-        table = token_table(
-            pieces.values, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id
-        )
+        table = token_table(pieces.values, tokenizer)
         all_windows = _TagWindows(*map(tf.constant, windows))
         words_at = tf.constant(word_of_piece)
         sentence_begins = tf.constant(word_splits[:-1], tf.int32)

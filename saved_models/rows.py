@@ -134,9 +134,7 @@ def range_rows(
 ) -> Rows:
     """Rows whose segments fit; the arguments are those of ``Rows``, but for the tokens."""
     tokenizer = served.tokenizer
-    table = token_table(
-        ids, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id
-    )
+    table = token_table(ids, tokenizer)
     return Rows(table, segments, lengths)
 
 

@@ -174,14 +174,7 @@ def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Row
         segments = [tokenizer.tokenize(tf.constant(column)) for column in columns]
         ids, ranges = join_segments(segments)
         fitted = fit_segments(ranges, max_seq_length)
-        rows = pack(
-            ids,
-            fitted.ranges,
-            max_seq_length,
-            cls_id=tokenizer.cls_id,
-            sep_id=tokenizer.sep_id,
-            pad_id=tokenizer.pad_id,
-        )
+        rows = pack(ids, fitted.ranges, max_seq_length, tokenizer)
         for key, values in rows.items():
             packed[key][chosen] = values
         num_cut += int(tf.math.count_nonzero(fitted.truncated))

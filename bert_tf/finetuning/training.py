@@ -9,11 +9,9 @@ import keras
 from bert_tf.modeling.dropout import seed_variables
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.training import checkpoints
-from bert_tf.training.interruption import Interruption
 from bert_tf.training.optimizers import create_optimizer
-from bert_tf.training.progress import Progress
+from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
-from bert_tf.training.summaries import Summaries
 
 from .collapse import LossCurve
 from .model import device_type

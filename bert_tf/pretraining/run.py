@@ -22,10 +22,8 @@ from bert_tf.saved_models.fill_mask import fill_masks as fill
 from bert_tf.saved_models.fill_mask import masked_lm_logits
 from bert_tf.saved_models.served import ExportOptions, Served
 from bert_tf.training import checkpoints, distribution, loop
-from bert_tf.training.interruption import Interruption
-from bert_tf.training.progress import Progress
+from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.run_directory import RunDirectory, fingerprint
-from bert_tf.training.summaries import Summaries
 
 from .cost import parameter_count
 from .data import (

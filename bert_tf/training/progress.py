@@ -1,10 +1,101 @@
-"""What a person sees while a command works: one refreshed line, or a line now and then in a log."""
+"""What surrounds a long piece of work: its display, TensorBoard's curves, and how it is stopped."""
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
+from types import FrameType, TracebackType
+from typing import Self
 
+import tensorflow as tf
 from tqdm import tqdm
+
+from bert_tf.files import local_path
+
+# SIGTERM is what a preempted cloud machine sends before it goes away.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """A context in which a first signal is noted, and a second one interrupts at once.
+
+    >>> with Interruption() as interruption:
+    ...     interruption.requested
+    False
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        for number in _SIGNALS:
+            signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        print(
+            "\nStopping after the steps in progress, to keep a checkpoint. "
+            "Once more stops at once; nothing that is saved is lost either way.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+# An object store takes all of a file again each time something is added to it.
+_REMOTE_SECONDS = 60.0
+
+
+class Summaries:
+    """Writes scalars under ``logs/train`` and ``logs/eval``.
+
+    Args:
+        directory: the run's ``logs`` folder; ``tensorboard --logdir`` takes it.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._seconds = 0.0 if local_path(directory) is not None else _REMOTE_SECONDS
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        self._waiting: dict[str, list[tuple[int, Mapping[str, float]]]] = {}
+        self._written_at = time.monotonic()
+
+    def write(self, group: str, step: int, figures: Mapping[str, float]) -> None:
+        """Takes each figure of a group (``train`` or ``eval``) at a global step.
+
+        A run may be killed at any instant, so that on a local disk it is written at once.
+        """
+        self._waiting.setdefault(group, []).append((step, dict(figures)))
+        if time.monotonic() - self._written_at >= self._seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits."""
+        for group, waiting in self._waiting.items():
+            if group not in self._writers:
+                folder = os.path.join(self._directory, group)
+                self._writers[group] = tf.summary.create_file_writer(folder, max_queue=10_000)
+            # The end of the block flushes.
+            with self._writers[group].as_default():
+                for step, figures in waiting:
+                    for name, value in figures.items():
+                        tf.summary.scalar(name, value, step=step)
+        self._waiting = {}
+        self._written_at = time.monotonic()
+
 
 _LOG_INTERVAL_S = 10.0
 

@@ -1,6 +1,7 @@
 import collections
 import itertools
 import random
+import types
 
 import numpy as np
 import tensorflow as tf
@@ -19,11 +20,11 @@ from bert_tf.pipelines.randomness import fold
 from tests.pipelines import pretraining_twins as twins
 
 IDS = tf.constant([10, 11, 12, 13, 14], tf.int32)
-SPECIAL = {"cls_id": 2, "sep_id": 3, "pad_id": 0}
+SPECIAL = types.SimpleNamespace(cls_id=2, sep_id=3, pad_id=0)
 
 
 def _pack(a, b):
-    return pack(IDS, [a, b], 12, **SPECIAL)
+    return pack(IDS, [a, b], 12, SPECIAL)
 
 
 A = tf.constant([0, 3], tf.int64), tf.constant([4, 2], tf.int64)
@@ -58,7 +59,7 @@ def test_pairs_in_a_dataset():
 def test_one_segment_that_fills_the_row():
     whole = tf.constant([0]), tf.constant([5])
     _assert_equal(
-        pack(IDS, [whole], 7, **SPECIAL),
+        pack(IDS, [whole], 7, SPECIAL),
         {
             "input_word_ids": [[2, 10, 11, 12, 13, 14, 3]],
             "input_mask": [[1] * 7],
@@ -68,13 +69,14 @@ def test_one_segment_that_fills_the_row():
 
 
 def test_pad_id_need_not_be_zero():
-    row = pack(IDS, [(tf.constant([1]), tf.constant([1]))], 5, cls_id=7, sep_id=8, pad_id=9)
+    special = types.SimpleNamespace(cls_id=7, sep_id=8, pad_id=9)
+    row = pack(IDS, [(tf.constant([1]), tf.constant([1]))], 5, special)
     assert row["input_word_ids"].numpy().tolist() == [[7, 11, 8, 9, 9]]
 
 
 def test_no_rows():
     nothing = tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)
-    assert pack(IDS, [nothing, nothing], 12, **SPECIAL)["input_mask"].shape == (0, 12)
+    assert pack(IDS, [nothing, nothing], 12, SPECIAL)["input_mask"].shape == (0, 12)
 
 
 def test_longest_first_equals_googles_loop():
@@ -148,5 +150,5 @@ def test_fitted_segments_of_more_dimensions():
 
 
 def test_rows_from_a_table():
-    rows = pack_from_table(token_table(IDS, **SPECIAL), [A, B], tf.constant(12))
+    rows = pack_from_table(token_table(IDS, SPECIAL), [A, B], tf.constant(12))
     _assert_equal(rows, PAIRS)

@@ -1,5 +1,11 @@
+import os
+import signal
+
+import pytest
+import tensorflow as tf
+
 from bert_tf.training import progress as progress_module
-from bert_tf.training.progress import Progress
+from bert_tf.training.progress import Interruption, Progress, Summaries
 
 
 def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch, capsys):
@@ -27,3 +33,35 @@ def test_a_sentence_stays_above_the_display(monkeypatch, capsys):
     printed = capsys.readouterr()
     assert printed.out == "Epoch 1: f1 0.5\n"
     assert "Training: 5/10 steps" in printed.err.rpartition("\r")[2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_noted_and_the_second_interrupts(number, capsys):
+    before = signal.getsignal(number)
+    with Interruption() as interruption:
+        os.kill(os.getpid(), number)
+        assert interruption.requested
+        assert "Stopping after the steps in progress" in capsys.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+            signal.sigtimedwait([], 1)
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_when_curves_are_written(tmp_path, monkeypatch, is_local):
+    if not is_local:
+        monkeypatch.setattr(progress_module, "local_path", lambda path: None)
+    curves = Summaries(str(tmp_path))
+
+    def steps():
+        if not (tmp_path / "train").exists():
+            return []
+        (path,) = (tmp_path / "train").iterdir()
+        return [event.step for event in tf.compat.v1.train.summary_iterator(str(path))][1:]
+
+    for step in range(1, 31):
+        curves.write("train", step, {"loss": 1.0})
+    assert steps() == (list(range(1, 31)) if is_local else [])
+    curves.flush()
+    assert steps() == list(range(1, 31))
