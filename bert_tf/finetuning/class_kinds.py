@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert_tf.modeling import BertClassifier
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD
-from bert_tf.modeling.classifier import BertClassifier
 from bert_tf.tasks.examples import TextExample
 from bert_tf.tasks.glue import glue_scores
 from bert_tf.tasks.glue_tasks import GLUE_TASKS

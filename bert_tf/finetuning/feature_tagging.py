@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from bert_tf.modeling.feature_tagger import BertFeatureTagger
+from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.length_buckets import Examples
 
 from .tagging import TaggingTask

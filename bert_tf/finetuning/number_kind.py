@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_tf.modeling.classifier import BertRegressor
+from bert_tf.modeling import BertRegressor
 from bert_tf.tasks.examples import TextExample
 from bert_tf.tasks.metrics import pearson_correlation, r2_score, spearman_correlation
 

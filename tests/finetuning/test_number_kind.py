@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.finetuning.number_kind import squared_error
 from bert_tf.finetuning.text_tasks import TextTask
-from bert_tf.modeling.classifier import BertRegressor
+from bert_tf.modeling import BertRegressor
 
 from .small_tasks import by_first_word, examples_of, inference, items_of
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.text_tasks import TextTask
-from bert_tf.modeling.classifier import BertClassifier
+from bert_tf.modeling import BertClassifier
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.tasks.examples import TextExample
 
