@@ -27,6 +27,7 @@ import itertools
 import json
 import math
 import os
+import runpy
 import shutil
 import statistics
 import subprocess
@@ -244,12 +245,6 @@ def _prepare_finetuning(folder: str, scratch: str) -> None:
 
 
 def _finetune(scratch: str, run: str) -> None:
-    from absl import flags
-
-    from bert_tf import finetune
-    from bert_tf.finetuning import flag_definitions
-
-    flag_definitions.define_flags()
     values = {
         "task": "classification",
         "train_file": os.path.join(scratch, "train.csv"),
@@ -259,8 +254,8 @@ def _finetune(scratch: str, run: str) -> None:
         "model_dir": run,
         "num_train_epochs": 2,
     }
-    flags.FLAGS(["finetune", "--noexport", *(f"--{k}={v}" for k, v in values.items())])
-    finetune.main([])
+    sys.argv = ["finetune.py", "--noexport", *(f"--{k}={v}" for k, v in values.items())]
+    runpy.run_module("bert_tf.finetune", run_name="__main__")
 
 
 # === The comparison ===

@@ -26,27 +26,26 @@ kept. A run whose loss does not fall, or which predicts one thing only, is told.
 
 from absl import flags
 
-from bert_tf import command
-from bert_tf.finetuning import feature_based_flags, flag_definitions
-from bert_tf.finetuning.settings import settings_from_flags
+from bert_tf import command, flag_fields
+from bert_tf.finetuning import settings
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    settings, ignored = settings_from_flags()
+    resolved, ignored = settings.settings_from_flags()
     for sentence in ignored:
         print(sentence)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.finetuning.run import run
 
-    run(settings)
+    run(resolved)
 
 
 if __name__ == "__main__":
-    flag_definitions.define_flags()
+    settings.define_flags()
     # --help lists the flags of the module that is run, and these besides.
-    flags.adopt_module_key_flags(flag_definitions)
-    flags.adopt_module_key_flags(feature_based_flags)
+    flags.adopt_module_key_flags(flag_fields)
+    flags.adopt_module_key_flags(settings)
     flags.adopt_module_key_flags(command)
     command.run(main)

@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.modeling.encoder import BertEncoder
 
 from .served import Served
 from .tokens import block_name, flat_outputs
@@ -48,7 +49,7 @@ def endpoints(served: Served) -> dict[str, Any]:
     """
     if served.options.weights != "float32":
         return {ENCODER: _endpoint(served.encode)}
-    encoder = served.model.encoder
+    encoder = served.model if isinstance(served.model, BertEncoder) else served.model.encoder
     reads_variables = served.options.precision == "float32"
     return {
         ENCODER: _endpoint(

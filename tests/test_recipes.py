@@ -11,8 +11,8 @@ import pytest
 from absl import flags
 
 import bert_tf
-from bert_tf.finetuning.flag_definitions import GLUE_NAMES, define_flags
-from bert_tf.finetuning.settings import settings_from_flags
+from bert_tf.finetuning.kinds import GLUE_NAMES
+from bert_tf.finetuning.settings import define_flags, settings_from_flags
 
 FOLDER = pathlib.Path(bert_tf.__file__).parent.parent / "recipes"
 RECIPES = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")

@@ -2,61 +2,30 @@
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple, Protocol, TextIO, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple, TextIO, cast
 
 import bert_tf
 from bert_tf.files import replace_whole
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling.base import NULL_THRESHOLD, PROBABILITY_THRESHOLD, BertModel
-from bert_tf.tasks.examples import BadRow
+from bert_tf.modeling.base import BertModel
+from bert_tf.tasks.examples import BadRow, Examples
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
-from .prediction_files import AnswersWriter, ConllWriter, Record, RecordWriter, check_words
+from .kinds import KINDS, Kind
+from .prediction_files import Record, Writer, check_words
 from .prediction_inputs import Inputs, read_inputs
-from .predictor import Predictor
 from .run_directory import is_unfinished
+from .task import Inference, Task
 from .task_file import TaskFile, read_task_file
 
-
-class Writer(Protocol):
-    """Writes records; one of ``prediction_files``."""
-
-    def write(self, record: Record) -> None:
-        """Writes one."""
-
-    def finish(self) -> None:
-        """Writes what comes behind the last."""
-
-
-_MAX_SEQ_LENGTH = {"squad": 384}
-_DEFAULT_LENGTH = 128
 _SHOWN_ROWS = 5
-# What --threshold is, by the kind.
-_THRESHOLDS = {"multilabel": PROBABILITY_THRESHOLD, "squad": NULL_THRESHOLD}
-# The kinds that a model is for; the first where nothing says which.
-_KINDS = {
-    "BertClassifier": ("classification", "multilabel"),
-    "BertRegressor": ("regression",),
-    "BertTokenClassifier": ("tagging",),
-    "BertFeatureTagger": ("tagging",),
-    "BertMultipleChoice": ("multiple_choice",),
-    "BertSpanPredictor": ("squad",),
-}
-# Who writes an output, by its suffix; some are for one kind alone.
-_WRITERS: Mapping[str, Callable[[IO[bytes], Record], Writer]] = {
-    ".tsv": lambda file, columns: RecordWriter(file, ".tsv", columns),
-    ".jsonl": lambda file, columns: RecordWriter(file, ".jsonl", columns),
-    ".conll": lambda file, columns: ConllWriter(file),
-    ".json": lambda file, columns: AnswersWriter(file),
-}
-_ONLY_FOR = {".conll": "tagging", ".json": "squad"}
+_SET = "input"
 
 
 class Predicted(NamedTuple):
@@ -116,6 +85,7 @@ def predict_file(
     """
     checkpoint = open_checkpoint(model_dir, allow_pickle)
     task = _task(model_dir, checkpoint, max_seq_length)
+    task_class = KINDS[task.kind].task_class
     thresholds = _thresholds(model_dir, checkpoint, task, threshold)
     suffix = _suffix(task, input, output)
     standard_output = sys.stdout
@@ -134,15 +104,12 @@ def predict_file(
             encoding=encoding,
             skip_bad_rows=skip_bad_rows,
         )
-        if task.kind == "tagging":
-            _check_words(suffix, output, inputs, _labels(checkpoint))
-        model = _load(model_dir, allow_pickle)
-        predictor = Predictor(task, model, _labels(checkpoint), thresholds, batch_size)
+        labels = _labels(checkpoint)
+        _check_words(task_class, suffix, output, inputs, labels)
+        predict = Predictor(task, _load(model_dir, allow_pickle), labels, thresholds, batch_size)
         with _opened(output, standard_output) as file:
-            columns = predictor.columns(
-                itertools.chain.from_iterable(inputs.chunks()), bool(inputs.skipped)
-            )
-            _predict_all(predictor, inputs, _WRITERS[suffix](file, columns))
+            writer = task_class.writers[suffix](file, predict.columns(inputs))
+            _predict_all(predict, inputs, writer)
         _tell(inputs, output)
     return Predicted(inputs.count, inputs.skipped)
 
@@ -150,8 +117,8 @@ def predict_file(
 def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     """What the directory says of the task, or what can be told from the model; then the flag."""
     class_name = checkpoint.model.class_name
-    kinds = _KINDS.get(class_name)
-    if kinds is None:
+    kinds = _kinds_of(class_name)
+    if not kinds:
         raise ValueError(
             f"{model_dir} holds a {class_name}, which predicts for no task: fine-tune it with "
             "python -m bert_tf.finetune, or name a directory that this left."
@@ -159,10 +126,10 @@ def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) ->
     positions = checkpoint.config.max_position_embeddings
     task = read_task_file(model_dir) if os.path.isdir(model_dir) or "://" in model_dir else None
     if task is None:
-        kind = "multilabel" if checkpoint.multi_label else kinds[0]
-        length = min(_MAX_SEQ_LENGTH.get(kind, _DEFAULT_LENGTH), positions)
-        task = TaskFile(kind, model_dir, length)
-    elif task.kind not in kinds:
+        several = (kind for kind in kinds if kind.task_class.multi_label == checkpoint.multi_label)
+        kind = next(several, kinds[0])
+        task = TaskFile(kind.name, model_dir, min(kind.max_seq_length, positions))
+    elif KINDS[task.kind] not in kinds:
         raise ValueError(
             f"{model_dir} was trained for {task.kind} and holds a {class_name}: it is damaged; "
             "fine-tune again."
@@ -177,6 +144,15 @@ def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) ->
     return task
 
 
+def _kinds_of(class_name: str) -> list[Kind]:
+    """The kinds that a model's class is for."""
+    return [
+        kind
+        for kind in KINDS.values()
+        if any(one.__name__ == class_name for one in kind.task_class.model_classes)
+    ]
+
+
 def _thresholds(
     model_dir: str, checkpoint: Checkpoint, task: TaskFile, threshold: float | None
 ) -> Mapping[str, float]:
@@ -185,19 +161,17 @@ def _thresholds(
         return checkpoint.thresholds
     if not math.isfinite(threshold):
         raise ValueError(f"--threshold={threshold}: expected a finite number.")
-    if task.kind not in _THRESHOLDS:
+    task_class = KINDS[task.kind].task_class
+    if task_class.threshold is None:
+        having = [kind.name for kind in KINDS.values() if kind.task_class.threshold]
         raise ValueError(
             f"--threshold={threshold:g} means nothing to {task.kind}: it is for "
-            f"{' and '.join(_THRESHOLDS)}."
+            f"{' and '.join(having)}."
         )
-    if task.kind == "multilabel" and not 0 <= threshold <= 1:
-        raise ValueError(f"--threshold={threshold:g}: expected a probability from 0 to 1.")
-    if task.options.get("with_null") is False:
-        raise ValueError(
-            f"--threshold={threshold:g}: {model_dir} was trained on questions that all have an "
-            "answer: leave the threshold out."
-        )
-    return {_THRESHOLDS[task.kind]: threshold}
+    fault = task_class.threshold_fault(threshold, task.options, model_dir)
+    if fault:
+        raise ValueError(f"--threshold={threshold:g}: {fault}")
+    return {task_class.threshold: threshold}
 
 
 def _suffix(task: TaskFile, input: str, output: str | None) -> str:
@@ -206,7 +180,7 @@ def _suffix(task: TaskFile, input: str, output: str | None) -> str:
     if os.path.realpath(output) == os.path.realpath(input):
         raise ValueError(f"--output={output} is the file to read: name another.")
     suffix = os.path.splitext(output)[1].lower()
-    expected = [name for name in _WRITERS if _ONLY_FOR.get(name, task.kind) == task.kind]
+    expected = KINDS[task.kind].task_class.writers
     if suffix not in expected:
         raise ValueError(
             f"--output={output}: expected a name that ends in {' or '.join(expected)} for "
@@ -215,12 +189,12 @@ def _suffix(task: TaskFile, input: str, output: str | None) -> str:
     return suffix
 
 
-def _check_words(suffix: str, output: str | None, inputs: Inputs, labels: Sequence[str]) -> None:
+def _check_words(
+    task_class: type[Task], suffix: str, output: str | None, inputs: Inputs, labels: Sequence[str]
+) -> None:
     where = f"--output={output}" if output else "The tab-separated output"
-    check_words(suffix, labels, f"{where}, a tag of the model")
-    for item in itertools.chain.from_iterable(inputs.chunks()):
-        if not isinstance(item, BadRow):
-            check_words(suffix, item.words, f"{where}, row {item.id}")
+    for what, words in task_class.words_to_write(labels, inputs.good()):
+        check_words(suffix, words, f"{where}, {what}")
 
 
 def _load(model_dir: str, allow_pickle: bool) -> BertModel:
@@ -257,6 +231,57 @@ class _Terminal:
     def write(self, content: bytes) -> int:
         self._stream.write(content.decode())
         return len(content)
+
+
+class Predictor:
+    """Makes records of examples, some at a time, as ``Task.predict``.
+
+    Args:
+        task: what the model was trained for.
+        model: with its preprocessor.
+        labels: the classes' names in the order of their ids; () without classes.
+        thresholds: as ``Evaluation.thresholds``; {} where nothing was decided.
+        batch_size: examples at once.
+    """
+
+    def __init__(
+        self,
+        task: TaskFile,
+        model: BertModel,
+        labels: Sequence[str],
+        thresholds: Mapping[str, float],
+        batch_size: int,
+    ) -> None:
+        self._class = KINDS[task.kind].task_class
+        options = self._class.with_thresholds(task.options, thresholds)
+        self._task = dataclasses.replace(task, options=options)
+        self._labels = tuple(labels)
+        self._thresholds = thresholds
+        self._inference = Inference(
+            model, model.preprocessor.tokenizer, task.max_seq_length, batch_size
+        )
+
+    def records(self, items: Sequence[Any]) -> Iterator[Record]:
+        """A record of each example, in order; that of a bad row (``BadRow``) has an ``error``."""
+        good = [item for item in items if not isinstance(item, BadRow)]
+        found: Iterator[Record] = iter(())
+        if good:
+            sets = {_SET: Examples(good, self._labels, [])}
+            options = self._task.options
+            task = self._class(self._task.name, None, {}, sets, labels=self._labels, **options)
+            found = task.predict(self._inference, _SET, self._thresholds)
+        for item in items:
+            if isinstance(item, BadRow):
+                nothing = self._class.empty_record(item.words)
+                yield {**nothing, "id": item.id, "error": item.reason}
+            else:
+                yield next(found)
+
+    def columns(self, inputs: Inputs) -> Record:
+        """A record that has every key of all."""
+        first = next(inputs.good(), None)
+        columns = self._class.record_columns(self._labels, first, self._task)
+        return {**columns, "error": None} if inputs.skipped else columns
 
 
 def _predict_all(predictor: Predictor, inputs: Inputs, writer: Writer) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from bert_tf.files import replace_whole
 from bert_tf.tasks import conll, own_data
@@ -11,6 +11,20 @@ from bert_tf.untrusted import quote
 SUFFIXES = (".tsv", ".jsonl")
 # An example's id, prediction and what else is told of it.
 Record = Mapping[str, Any]
+
+
+class Writer(Protocol):
+    """Writes records."""
+
+    def write(self, record: Record) -> None:
+        """Writes one."""
+
+    def finish(self) -> None:
+        """Writes what comes after the last."""
+
+
+# Makes a writer on a file, of records that have the keys of one.
+NewWriter = Callable[[IO[bytes], Record], Writer]
 # The tag of each word of a sentence that has none, in CoNLL's columns.
 _NO_TAG = "_"
 # Of each form, whether the library's reader gives a word or a tag back as it was written. A JSON

@@ -16,23 +16,16 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bert_tf.tasks.conll import read_conll
 from bert_tf.tasks.examples import BadRow, BadRowError, BadRows, Examples, TextExample
-from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
-from bert_tf.tasks.own_data import read_tagging, text_example
-from bert_tf.tasks.squad import read_questions, read_squad
+from bert_tf.tasks.own_data import text_example
 from bert_tf.tasks.tables import read_columns
 from bert_tf.untrusted import listed
 
+from .kinds import KINDS
 from .settings import is_table
 from .task_file import TaskFile
 
 _CHUNK = 2048
-_COLUMNS = {
-    "tagging": "WORDS",
-    "multiple_choice": "CONTEXT,CHOICE,...",
-    "squad": "QUESTION,CONTEXT",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +43,11 @@ class Inputs:
     count: int
     skipped: list[str]
     chunks: Callable[[], Iterator[list[Any]]]
+
+    def good(self) -> Iterator[Any]:
+        """Every example that is no bad row."""
+        for items in self.chunks():
+            yield from (item for item in items if not isinstance(item, BadRow))
 
 
 def read_inputs(
@@ -78,26 +76,23 @@ def read_inputs(
             with, or as the kind's reader.
         OSError: the file cannot be read.
     """
-    has_named_columns = is_table(path) and (text_columns is not None or not _has_own_form(task))
-    other_form = _other_form(task)
-    if other_form is not None and not has_named_columns:
+    kind = KINDS[task.kind]
+    task_class = kind.task_class
+    form = task_class.own_form(task.name, task.columns)
+    if form is not None and (not is_table(path) or (form.is_table and text_columns is None)):
         bad = BadRows(path, skip_bad_rows, answers_all=True)
-        return _kept(other_form(path, encoding, bad), bad, task)
+        read = form.read(path, labels=None, labelled=False, encoding=encoding, skip_bad_rows=bad)
+        return _kept(read, bad, task)
     columns = _columns(task, path, text_columns)
     columns["id_column"] = id_column = id_column or _id_column(task, path)
 
     def new_bad_rows() -> BadRows:
         return BadRows(path, skip_bad_rows, answers_all=True, id_column=id_column)
 
-    bad = new_bad_rows()
-    if task.kind == "tagging":
-        found: Examples[Any] = read_tagging(path, tags_column=None, skip_bad_rows=bad, **columns)
-    elif task.kind == "multiple_choice":
-        found = read_choices(path, label_column=None, skip_bad_rows=bad, **columns)
-    elif task.kind == "squad":
-        found = read_questions(path, answers_column=None, skip_bad_rows=bad, **columns)
-    else:
+    if "text_columns" in columns:
         return _texts(path, new_bad_rows, **columns)
+    bad = new_bad_rows()
+    found = task_class.read_table(path, skip_bad_rows=bad, **columns, **{kind.label: None})
     return _kept(found, bad, task)
 
 
@@ -119,55 +114,23 @@ def _kept(examples: Examples[Any], bad: BadRows, task: TaskFile) -> Inputs:
     return Inputs(len(examples.items), bad.skipped, chunks)
 
 
-# === Files of a form of their own ===
-
-_Reader = Callable[[str, str, BadRows], Examples[Any]]
-
-
-def _has_own_form(task: TaskFile) -> bool:
-    """Whether the task was trained on tables of a published form."""
-    return task.kind == "multiple_choice" and not task.columns and task.name in ("swag", "codah")
-
-
-def _other_form(task: TaskFile) -> _Reader | None:
-    """The reader of files that are no tables, or none with named columns."""
-    if task.kind == "tagging":
-        return lambda path, encoding, bad: read_conll(
-            path, encoding=encoding, labelled=False, skip_bad_rows=bad
-        )
-    if task.kind == "squad":
-        return lambda path, encoding, bad: read_squad(path, labelled=False, skip_bad_rows=bad)
-    if _has_own_form(task) and task.name == "swag":
-        return lambda path, encoding, bad: read_swag(path, labelled=False, skip_bad_rows=bad)
-    if _has_own_form(task):
-        return lambda path, encoding, bad: read_codah(path, skip_bad_rows=bad)
-    return None
-
-
 # === Tables ===
 
 
 def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str, Any]:
     """The arguments of the kind's reader that name what the model reads."""
-    wanted = {
-        "tagging": ("words_column",),
-        "multiple_choice": ("context_column", "choice_columns"),
-        "squad": ("question_column", "context_column"),
-    }.get(task.kind, ("text_columns",))
+    kind = KINDS[task.kind]
     if names is None:
-        if any(name not in task.columns for name in wanted):
+        if any(name not in task.columns for name in kind.texts):
             raise ValueError(
                 f"The model does not say which columns of {path} to read: name them, "
-                f"--text_columns={_COLUMNS.get(task.kind, 'A or A,B')}."
+                f"--text_columns={kind.text_form}."
             )
-        return {name: task.columns[name] for name in wanted}
-    if task.kind == "multiple_choice":
-        given: Sequence[Any] = (names[0], names[1:]) if len(names) > 1 else ()
-    else:
-        given = names if len(wanted) > 1 or task.kind == "tagging" else (names,)
-    if len(given) != len(wanted):
+        return {name: task.columns[name] for name in kind.texts}
+    least, most = kind.num_texts
+    if len(names) < least or (len(names) > most and "text_columns" not in kind.texts):
         raise ValueError(
-            f"--text_columns={','.join(names)}: expected {_COLUMNS[task.kind]} for {task.kind}."
+            f"--text_columns={','.join(names)}: expected {kind.text_form} for {task.kind}."
         )
     trained = task.columns.get("text_columns")
     if trained and len(trained) != len(names):
@@ -176,7 +139,7 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
             f"--text_columns={','.join(names)}: the model was trained on {forms[len(trained) - 1]} "
             f"({listed(trained)}): name {'one column' if len(trained) == 1 else 'two columns'}."
         )
-    return dict(zip(wanted, given, strict=True))
+    return kind.named_texts(names)
 
 
 def _id_column(task: TaskFile, path: str) -> str | None:

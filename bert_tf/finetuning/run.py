@@ -4,16 +4,20 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+import bert_tf
 from bert_tf.files import read_json, write_json
+from bert_tf.saved_models.exporting import export, remove_export
+from bert_tf.saved_models.served import ExportOptions
 from bert_tf.training import distribution
 
+from .kinds import KINDS
 from .model import device_type
 from .results import show
 from .run_directory import FineTuningDirectory
-from .serving import export_best
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .stages import check_inputs, prepare, train, write_outputs
 from .sweep import run_sweep
+from .task_file import TaskFile, read_task_file
 
 
 def run(settings: FineTuningSettings) -> None:
@@ -39,7 +43,8 @@ def run(settings: FineTuningSettings) -> None:
             print(f"{directory.path} holds this run, finished.\n")
             results = read_json(directory.results)
             if _is_export_left(settings, results):
-                _export(settings, directory, results)
+                export_best(directory, settings.task)
+                results["export"] = directory.export
                 write_json(directory.results, results)
             show(results, directory)
             return
@@ -53,7 +58,8 @@ def run(settings: FineTuningSettings) -> None:
             results = {**trained.results, "files": files}
         results["export"] = None
         if _is_export_left(settings, results):
-            _export(settings, directory, results)
+            export_best(directory, settings.task)
+            results["export"] = directory.export
         # Last: that it is there says that everything before is.
         write_json(directory.results, results)
         directory.delete_state()
@@ -67,10 +73,35 @@ def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) ->
     return settings.export and not settings.variants and not results.get("export")
 
 
-def _export(
-    settings: FineTuningSettings, directory: FineTuningDirectory, results: dict[str, Any]
-) -> None:
-    """Exports, and says so in the results."""
+def export_options(task: TaskFile | None) -> ExportOptions:
+    """How a model is served as it was trained; ``None`` where its directory says nothing.
+
+    >>> columns = {"text_columns": ["premise", "hypothesis"], "label_column": None}
+    >>> options = export_options(TaskFile("classification", "RTE", 128, columns))
+    >>> options.pair, options.max_seq_length
+    (True, 128)
+    """
+    if task is None:
+        return ExportOptions()
+    names = KINDS[task.kind].task_class.export_options
+    return ExportOptions(
+        max_seq_length=task.max_seq_length,
+        pair=len(task.columns.get("text_columns", ())) == 2,
+        **{names[key]: value for key, value in task.options.items() if key in names},
+    )
+
+
+def export_best(directory: FineTuningDirectory, name: str) -> None:
+    """Exports what a run's directory describes, its best weights, into the directory itself.
+
+    An export that a killed run left there, on an object store perhaps half of one, is removed.
+
+    Args:
+        directory: the run's; it holds no results yet.
+        name: what a server is to call the model.
+    """
     print("Exporting.", flush=True)
-    export_best(directory, settings.task)
-    results["export"] = directory.export
+    remove_export(directory.export)
+    model = bert_tf.load(directory.path)
+    options = export_options(read_task_file(directory.path))
+    export(model, directory.export, options=options, name=name)

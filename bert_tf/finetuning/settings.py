@@ -1,15 +1,19 @@
-"""The settings of a fine-tuning: what the flags of ``python -m bert_tf.finetune`` resolve to."""
+"""The settings of a fine-tuning: the flags of ``python -m bert_tf.finetune`` and what they mean.
+
+``FineTuningSettings`` is the table of flags: each field's default and help. ``resolve`` makes
+settings of the flags that are given, on the command line or from Python.
+"""
 
 import dataclasses
 import difflib
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
-from .feature_based_flags import resolve_feature_based
-from .flag_definitions import GLUE_NAMES, OWN_DATA, TASKS, WITHOUT_MEANING, define_flags
+from bert_tf import flag_fields
 
-Kind = Literal["classification", "multilabel", "regression", "tagging", "multiple_choice", "squad"]
+from .kinds import CONLL_TASKS, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS, Kind, tasks_of
 
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
@@ -18,34 +22,59 @@ MAY_DIFFER = frozenset(
 # Settings that name files whose contents a run keeps the fingerprints of.
 PATHS = frozenset({"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint"})
 
-_GLUE = tuple(GLUE_NAMES)
+_ALIASES = {
+    "task_name": "task",
+    "output_dir": "model_dir",
+    "predict_file": "dev_file",
+    "predict_batch_size": "eval_batch_size",
+    "random_seed": "seed",
+}
+
+# Flags of Google's scripts that are accepted, and what stands in for them here.
+_WITHOUT_MEANING = {
+    "do_train": "a run trains, evaluates and predicts",
+    "do_eval": "a run trains, evaluates and predicts",
+    "do_predict": "a run trains, evaluates and predicts",
+    "use_tpu": "fine-tuning runs on one GPU or the CPU",
+    "bert_config_file": "--init_checkpoint has its config beside it",
+    "vocab_file": "--init_checkpoint has its vocabulary beside it",
+    "do_lower_case": "--init_checkpoint says its casing",
+    "save_checkpoints_steps": "every epoch is saved, and --save_checkpoints_minutes between",
+    "iterations_per_loop": "every step is a call",
+}
+
+
+# The variants of ``modeling.layer_mixing``, which would load Keras, and their F1.
+# Source: Devlin et al. 2019, table 7: CoNLL-2003's dev set, BERT-base, cased; the mean of 5 runs.
+PAPERS_F1 = {
+    "embeddings": 91.0,
+    "second_to_last": 95.6,
+    "last": 94.9,
+    "weighted_sum_last_four": 95.9,
+    "concat_last_four": 96.1,
+    "weighted_sum_all": 95.5,
+}
+_ALL = "all"
+# The paper does not say how the BiLSTM was trained.
+_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
+# What fine-tuning does to an encoder.
+_OF_FINE_TUNING = ("freeze", "sweep")
+
+
 _FILES = tuple(task for task in TASKS if task not in GLUE_NAMES)
-_CLASSES = (*(task for task in _GLUE if task != "stsb"), "classification")
 # The tasks that a flag means something to; all others mean something to every task.
 _MEANT_FOR = {
-    "data_dir": _GLUE,
-    "tfds": _GLUE,
+    **dict.fromkeys(("data_dir", "tfds"), tuple(GLUE_NAMES)),
     **dict.fromkeys(
         ("train_file", "dev_file", "test_file", "test_has_labels", "dev_fraction"), _FILES
     ),
-    **dict.fromkeys(("text_columns", "label_column", "id_column"), OWN_DATA),
-    "label_separator": ("multilabel",),
-    **dict.fromkeys(("encoding", "document_context"), ("ner",)),
-    **dict.fromkeys(("feature_based", "lstm_units"), ("ner", "tagging")),
-    "class_weights": _CLASSES,
-    **dict.fromkeys(
-        (
-            "answer_start_column",
-            "title_column",
-            "doc_stride",
-            "max_query_length",
-            "n_best_size",
-            "max_answer_length",
-            "version_2_with_negative",
-            "null_score_diff_threshold",
-        ),
-        ("squad",),
-    ),
+    **dict.fromkeys(("text_columns", "label_column", "id_column"), tuple(KINDS)),
+    **dict.fromkeys(("encoding", "document_context"), CONLL_TASKS),
+    **{
+        flag: tasks_of(kind.name)
+        for kind in KINDS.values()
+        for flag in (*kind.flags, *(flag for flag, _ in kind.others.values()))
+    },
 }
 _TABLES = (".csv", ".tsv", ".jsonl")
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
@@ -53,53 +82,180 @@ _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningSettings:
-    """Every flag's value, resolved; each field is documented by its flag's help."""
+    """Every flag, its value resolved."""
 
-    task: str
-    data_dir: str | None
-    tfds: str | None
-    train_file: str | None
-    dev_file: str | None
-    test_file: str | None
-    test_has_labels: bool
-    dev_fraction: float
-    skip_bad_rows: bool
-    text_columns: list[str]
-    label_column: str | None
-    id_column: str | None
-    label_separator: str
-    answer_start_column: str | None
-    title_column: str | None
-    encoding: str
-    document_context: bool
-    doc_stride: int
-    max_query_length: int
-    n_best_size: int
-    max_answer_length: int
-    version_2_with_negative: bool | None
-    null_score_diff_threshold: float | None
-    init_checkpoint: str
-    allow_pickle: bool
-    max_seq_length: int
-    train_batch_size: int
-    learning_rate: float
-    num_train_epochs: int
-    warmup_proportion: float
-    optimizer: str
-    freeze: int
-    class_weights: str | None
-    feature_based: str | None
-    lstm_units: int | None
-    eval_steps: int
-    early_stopping_epochs: int
-    seed: int
-    sweep: str | None
-    restarts: int
-    precision: str
-    model_dir: str
-    eval_batch_size: int
-    save_checkpoints_minutes: float
-    export: bool
+    task: str = flag_fields.string(
+        None,
+        "What to train for. Published data: cola, sst2, mrpc, stsb, qqp, mnli (which predicts ax "
+        "too), qnli, rte, wnli (GLUE: with --data_dir or --tfds); squad, swag, codah, ner (CoNLL's "
+        "column files). Your own tables: classification, multilabel, regression, tagging, "
+        "multiple_choice, squad.",
+    )
+    data_dir: str | None = flag_fields.string(
+        None, "GLUE's files: the task's folder, or the one with a folder for each task."
+    )
+    tfds: str | None = flag_fields.string(
+        None, "Instead of --data_dir: glue/mrpc, by TensorFlow Datasets."
+    )
+    train_file: str | None = flag_fields.string(
+        None,
+        "What to train on: a .csv, .tsv or .jsonl table (.gz too), SQuAD's .json, SWAG's .csv, "
+        "CODAH's .tsv, CoNLL's columns; ARCHIVE.zip/MEMBER for ner.",
+    )
+    dev_file: str | None = flag_fields.string(
+        None,
+        "What to evaluate on, of the same form; without it a part of --train_file is held out.",
+    )
+    test_file: str | None = flag_fields.string(None, "What to predict when the training has ended.")
+    test_has_labels: bool = flag_fields.switch(
+        None,
+        "Whether --test_file has labels, so that its scores are told too; true by default for ner "
+        "and codah.",
+    )
+    dev_fraction: float = flag_fields.number(
+        0.1,
+        "The share held out without a --dev_file; of squad whole articles. 0: none, and the last "
+        "epoch counts as the best.",
+        least=0.0,
+        most=0.9,
+    )
+    skip_bad_rows: bool = flag_fields.switch(
+        False, "Leave out bad rows, count and list them, instead of an error at the first."
+    )
+    text_columns: Sequence[str] = flag_fields.words(
+        None,
+        "The columns of a table of your own: one text or two; tagging: the words; multiple_choice: "
+        "the context and the choices (in .jsonl: one list of them); squad: question,context.",
+    )
+    label_column: str | None = flag_fields.string(
+        None,
+        "The column of the class, classes, number, tags, right choice (counted from 0), or answers "
+        "(a list as SQuAD has it, or with --answer_start_column one text).",
+    )
+    id_column: str | None = flag_fields.string(
+        None, "The column of ids; rows are counted without it."
+    )
+    label_separator: str = flag_fields.string(",", "What parts the classes of multilabel.")
+    answer_start_column: str | None = flag_fields.string(
+        None,
+        "squad: the column with the number of the context's character where the answer begins.",
+    )
+    title_column: str | None = flag_fields.string(
+        None, "squad: the column of the article's title, by which questions are held out."
+    )
+    encoding: str = flag_fields.string(
+        "utf-8", "ner: the files' encoding; CoNLL-2002's own are latin-1."
+    )
+    document_context: bool = flag_fields.switch(
+        False, "ner: fill a row with the sentences round the one that is tagged, as the paper did."
+    )
+    doc_stride: int = flag_fields.integer(
+        128, "squad: tokens between the starts of two windows of a context.", least=1
+    )
+    max_query_length: int = flag_fields.integer(
+        64, "squad: the most tokens of a question.", least=1
+    )
+    n_best_size: int = flag_fields.integer(
+        20, "squad: how many answers are kept of a question.", least=1, most=1000
+    )
+    max_answer_length: int = flag_fields.integer(
+        30, "squad: the most tokens of an answer.", least=1
+    )
+    version_2_with_negative: bool | None = flag_fields.switch(
+        None, "squad: whether a question may have no answer; by default as in --train_file."
+    )
+    null_score_diff_threshold: float | None = flag_fields.number(
+        None,
+        'squad: answer "" where its score is this much over the best answer\'s; by default what '
+        "is best on the evaluated set.",
+    )
+    init_checkpoint: str = flag_fields.string(
+        None,
+        "The weights to start from, their config and vocabulary beside them: a directory of this "
+        "library, of Hugging Face, Google, Model Garden or KerasHub, or a .keras file.",
+    )
+    allow_pickle: bool = flag_fields.switch(
+        False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
+    )
+    max_seq_length: int = flag_fields.integer(
+        None,
+        "Tokens of a row, [CLS] and [SEP] included; 128 by default, 384 for squad. Shorter rows "
+        "are not padded to it.",
+        least=5,
+    )
+    train_batch_size: int = flag_fields.integer(32, "Examples of a step.", least=1)
+    learning_rate: float = flag_fields.number(5e-5, "The highest rate. The paper's: 5e-5 to 2e-5.")
+    num_train_epochs: int = flag_fields.number(3, "How often each example is seen; whole.")
+    warmup_proportion: float = flag_fields.number(
+        0.1,
+        "The share of the steps until the full rate; from there it falls to 0.",
+        least=0.0,
+        most=1.0,
+    )
+    optimizer: str = flag_fields.choice(
+        "adamw",
+        ["adamw", "adam"],
+        "adam: Google's, which leaves the moments' bias uncorrected, so that early steps are "
+        "larger and small data sets sometimes fail; adamw: the same, corrected.",
+    )
+    freeze: int = flag_fields.integer(
+        0, "Leave the embeddings and so many of the lowest blocks as they are.", least=0
+    )
+    class_weights: str | None = flag_fields.string(
+        None,
+        "What a class counts in the loss: balanced (each class as much as any other), or "
+        "NAME:WEIGHT,NAME:WEIGHT, 1 for those not named.",
+    )
+    feature_based: str | None = flag_fields.words(
+        None,
+        "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
+        f"choice of layers, and compare: {', '.join(PAPERS_F1)}, several of them, or {_ALL}. "
+        f"--learning_rate is {_DEFAULTS['learning_rate']:g} then by default, and "
+        f"--num_train_epochs {_DEFAULTS['num_train_epochs']}.",
+    )
+    lstm_units: int | None = flag_fields.integer(
+        None,
+        "--feature_based: the width of each direction of the BiLSTM; by default the paper's "
+        f"{_DEFAULTS['lstm_units']}.",
+        least=1,
+    )
+    eval_steps: int = flag_fields.integer(
+        0, "Evaluate every so many steps besides the end of each epoch.", least=0
+    )
+    early_stopping_epochs: int = flag_fields.integer(
+        0,
+        "Stop at the first evaluation that comes this many epochs after the best one, or later, "
+        "without being better; 0: never.",
+        least=0,
+    )
+    seed: int = flag_fields.integer(
+        12345,
+        "What the new head, dropout, the order and what is held out are drawn from.",
+        least=0,
+        most=2**32 - 1,
+    )
+    sweep: str | None = flag_fields.choice(
+        None,
+        ["paper"],
+        "paper: every batch size of 16 and 32, rate of 5e-5, 3e-5 and 2e-5, and 2 to 4 epochs.",
+    )
+    restarts: int = flag_fields.integer(
+        1, "Train with so many seeds, from --seed on; the best on the dev set is kept.", least=1
+    )
+    precision: str = flag_fields.choice(
+        "float32",
+        ["float32", "bfloat16"],
+        "bfloat16: matrix products in bfloat16, weights and sums in float32.",
+    )
+    model_dir: str = flag_fields.string(None, "Where everything is kept; runs/TASK by default.")
+    eval_batch_size: int = flag_fields.integer(64, "Examples of an evaluation's batch.", least=1)
+    save_checkpoints_minutes: float = flag_fields.number(
+        10.0, "Minutes between two saves within an epoch.", least=0.0
+    )
+    export: bool = flag_fields.switch(
+        True,
+        "Write a SavedModel of the kept weights to MODEL_DIR/export/1, for TensorFlow Serving.",
+    )
 
     @property
     def glue(self) -> str | None:
@@ -109,20 +265,12 @@ class FineTuningSettings:
     @property
     def kind(self) -> Kind:
         """What the task is, whosever data it has."""
-        if self.task == "stsb":
-            return "regression"
-        if self.task in GLUE_NAMES or self.task == "classification":
-            return "classification"
-        if self.task in ("swag", "codah", "multiple_choice"):
-            return "multiple_choice"
-        if self.task in ("ner", "tagging"):
-            return "tagging"
-        return "squad" if self.task == "squad" else _text_kind(self.task)
+        return KINDS[TASKS[self.task]]
 
     @property
     def reads_table(self) -> bool:
         """Whether the files are tables whose columns the flags name."""
-        return self.task in OWN_DATA and (self.task != "squad" or is_table(self.train_file or ""))
+        return _reads_table(self.task, self.train_file)
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -134,10 +282,6 @@ class FineTuningSettings:
         return dataclasses.asdict(self)
 
 
-def _text_kind(task: str) -> Literal["multilabel", "regression"]:
-    return "multilabel" if task == "multilabel" else "regression"
-
-
 def is_table(path: str) -> bool:
     """Whether a path's name is that of a table.
 
@@ -147,19 +291,59 @@ def is_table(path: str) -> bool:
     return path.lower().removesuffix(".gz").endswith(_TABLES)
 
 
+def _reads_table(task: str, train_file: str | None) -> bool:
+    return task in KINDS and (not KINDS[task].reads_own_form or is_table(train_file or ""))
+
+
+# === Flags ===
+
+
+def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines the flags; not on import, as other commands define some of the same.
+
+    Args:
+        values: what they are added to.
+    """
+    flag_fields.define_flags(FineTuningSettings, values)
+    for alias, name in _ALIASES.items():
+        flags.DEFINE_alias(alias, name, flag_values=values)
+    for name, reason in _WITHOUT_MEANING.items():
+        is_switch = name.startswith(("use_", "do_"))
+        define = flags.DEFINE_bool if is_switch else flags.DEFINE_string
+        define(name, None, f"Accepted and ignored: {reason}.", flag_values=values)
+
+
+def flag_defaults() -> dict[str, Any]:
+    """The flags' defaults by name."""
+    return flag_fields.defaults(FineTuningSettings)
+
+
 def settings_from_flags(
     values: flags.FlagValues = flags.FLAGS,
 ) -> tuple[FineTuningSettings, list[str]]:
     """The settings that the parsed flags ask for, and a sentence for each flag that is ignored.
 
     Raises:
+        ValueError: as ``resolve``.
+    """
+    given = {name for name in values if values[name].present}
+    settings = resolve({name: values[name].value for name in flag_defaults() if name in given})
+    ignored = [
+        f"--{name} is ignored: {reason}."
+        for name, reason in _WITHOUT_MEANING.items()
+        if name in given
+    ]
+    return settings, ignored
+
+
+def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
+    """The settings of a run for which some flags are given.
+
+    Raises:
         ValueError: a flag is missing, flags contradict each other or the task, or a value is out
             of its range.
     """
-    given = {name for name in values if values[name].present}
-    wanted: dict[str, Any] = {
-        field.name: values[field.name].value for field in dataclasses.fields(FineTuningSettings)
-    }
+    wanted = {**flag_defaults(), **given}
     wanted["task"] = task = _task(wanted["task"], wanted["tfds"])
     if not wanted["init_checkpoint"]:
         raise ValueError(
@@ -173,24 +357,10 @@ def settings_from_flags(
                 f"{', '.join(tasks)})."
             )
     _resolve_data(wanted, given)
-    resolve_feature_based(wanted, given)
+    _resolve_feature_based(wanted, given)
     _resolve_training(wanted, given)
     wanted["model_dir"] = wanted["model_dir"] or f"runs/{task}"
-    ignored = [
-        f"--{name} is ignored: {reason}."
-        for name, reason in WITHOUT_MEANING.items()
-        if name in given
-    ]
-    return FineTuningSettings(**wanted), ignored
-
-
-def flag_defaults() -> dict[str, Any]:
-    """The flags' defaults by name."""
-    values = flags.FlagValues()
-    define_flags(values)
-    return {
-        field.name: values[field.name].default for field in dataclasses.fields(FineTuningSettings)
-    }
+    return FineTuningSettings(**wanted)
 
 
 def _task(task: str | None, tfds: str | None) -> str:
@@ -218,7 +388,7 @@ def _task(task: str | None, tfds: str | None) -> str:
 # === Data ===
 
 
-def _resolve_data(wanted: dict[str, Any], given: set[str]) -> None:
+def _resolve_data(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
     task = wanted["task"]
     if task in GLUE_NAMES:
         if (wanted["data_dir"] is None) == (wanted["tfds"] is None):
@@ -229,61 +399,49 @@ def _resolve_data(wanted: dict[str, Any], given: set[str]) -> None:
     elif not wanted["train_file"]:
         raise ValueError(f"--task={task} needs a --train_file to train on.")
     if wanted["test_has_labels"] is None:
-        wanted["test_has_labels"] = task in ("ner", "codah")
+        wanted["test_has_labels"] = task in LABELLED_TESTS
     if "dev_fraction" in given and wanted["dev_file"]:
         raise ValueError("--dev_file is what is evaluated on: leave --dev_fraction out.")
-    table = task != "squad" or is_table(wanted["train_file"])
-    if task in OWN_DATA:
-        _resolve_columns(wanted, given, table)
+    if task in KINDS:
+        _resolve_columns(wanted, given)
     wanted["text_columns"] = wanted["text_columns"] or []
 
 
-def _resolve_columns(wanted: dict[str, Any], given: set[str], table: bool) -> None:
-    task, columns, label = wanted["task"], wanted["text_columns"], wanted["label_column"]
-    if not table:
-        named = sorted(
-            given
-            & {"text_columns", "label_column", "id_column", "title_column", "answer_start_column"}
-        )
-        if named:
+def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
+    task, kind = wanted["task"], KINDS[wanted["task"]]
+    if not _reads_table(task, wanted["train_file"]):
+        named = {"text_columns", "label_column", "id_column", *(f for f, _ in kind.others.values())}
+        for name in sorted(named & given.keys()):
             raise ValueError(
-                f"--{named[0]} names a column, and {wanted['train_file']} is no table: expected a "
+                f"--{name} names a column, and {wanted['train_file']} is no table: expected a "
                 "name that ends in .csv, .tsv or .jsonl."
             )
         return
-    defaults = {"tagging": (["words"], "tags"), "squad": (["question", "context"], "answers")}
-    default_columns, default_label = defaults.get(task, (None, None))
-    columns = columns or default_columns
-    counts = {"tagging": (1, 1), "squad": (2, 2), "multiple_choice": (2, 100)}
-    least, most = counts.get(task, (1, 2))
-    forms = {
-        "tagging": "WORDS",
-        "squad": "QUESTION,CONTEXT",
-        "multiple_choice": "CONTEXT,CHOICE,...",
-    }
-    if not columns or not least <= len(columns) <= most:
+    columns = list(wanted["text_columns"] or kind.default_texts)
+    label = wanted["label_column"] or kind.default_label
+    least, most = kind.num_texts
+    if not least <= len(columns) <= most:
         raise ValueError(
-            f"--task={task} needs --text_columns={forms.get(task, 'A or A,B')}, the columns of "
-            f"{wanted['train_file']} to read; got {','.join(columns or []) or 'none'}."
+            f"--task={task} needs --text_columns={kind.text_form}, the columns of "
+            f"{wanted['train_file']} to read; got {','.join(columns) or 'none'}."
         )
-    if not (label or default_label):
+    if not label:
         raise ValueError(
             f"--task={task} needs --label_column, the column of {wanted['train_file']} to learn."
         )
-    in_jsonl = wanted["train_file"].lower().removesuffix(".gz").endswith(".jsonl")
-    if task == "squad" and not wanted["answer_start_column"] and not in_jsonl:
-        raise ValueError(
-            f"--task=squad needs --answer_start_column, the column of {wanted['train_file']} with "
-            "the character of the context where the answer begins (a .jsonl may have SQuAD's "
-            "lists of answers instead)."
-        )
-    wanted["text_columns"], wanted["label_column"] = list(columns), label or default_label
+    if not wanted["train_file"].lower().removesuffix(".gz").endswith(".jsonl"):
+        for name, what in kind.needed_but_in_jsonl.items():
+            if not wanted[name]:
+                raise ValueError(
+                    f"--task={task} needs --{name}, the column of {wanted['train_file']} {what}."
+                )
+    wanted["text_columns"], wanted["label_column"] = columns, label
 
 
 # === Training ===
 
 
-def _resolve_training(wanted: dict[str, Any], given: set[str]) -> None:
+def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
     epochs = wanted["num_train_epochs"]
     if epochs != int(epochs) or epochs < 1:
         raise ValueError(f"--num_train_epochs={epochs:g}: expected a whole number of 1 or more.")
@@ -291,7 +449,7 @@ def _resolve_training(wanted: dict[str, Any], given: set[str]) -> None:
     if not wanted["learning_rate"] > 0:
         raise ValueError(f"--learning_rate={wanted['learning_rate']:g}: expected more than 0.")
     if wanted["max_seq_length"] is None:
-        wanted["max_seq_length"] = 384 if wanted["task"] == "squad" else 128
+        wanted["max_seq_length"] = KINDS[TASKS[wanted["task"]]].max_seq_length
     evaluates = wanted["task"] in GLUE_NAMES or wanted["dev_file"] or wanted["dev_fraction"] > 0
     if not evaluates:
         for name in ("early_stopping_epochs", "eval_steps", "sweep", "feature_based"):
@@ -311,3 +469,44 @@ def _resolve_training(wanted: dict[str, Any], given: set[str]) -> None:
             raise ValueError(
                 f"--sweep={wanted['sweep']} chooses --{swept[0]} itself: leave it out."
             )
+
+
+# === Frozen features ===
+
+
+def _resolve_feature_based(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Some defaults are others with ``--feature_based``; it becomes the variants, or ``None``."""
+    names = wanted["feature_based"]
+    if names is None:
+        if "lstm_units" in given:
+            raise ValueError(
+                "--lstm_units is the width of --feature_based's BiLSTM, which is not asked for: "
+                "leave it out."
+            )
+        return
+    for name in names:
+        if name not in (*PAPERS_F1, _ALL):
+            near = difflib.get_close_matches(name, PAPERS_F1, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise ValueError(
+                f"--feature_based={name} is unknown{hint}: expected {', '.join(PAPERS_F1)}, "
+                f"several of them, or {_ALL}."
+            )
+    if not names:
+        raise ValueError(f"--feature_based is empty: expected {', '.join(PAPERS_F1)} or {_ALL}.")
+    for name in _OF_FINE_TUNING:
+        if name in given:
+            raise ValueError(
+                f"--{name} is for fine-tuning, and with --feature_based the whole encoder is "
+                "frozen: leave it out."
+            )
+    wanted["feature_based"] = ",".join(name for name in PAPERS_F1 if name in names or _ALL in names)
+    for name, value in _DEFAULTS.items():
+        if name not in given:
+            wanted[name] = value
+    if "export" in given and wanted["export"]:
+        raise ValueError(
+            "--export writes no SavedModel of --feature_based's BiLSTM: leave it out, and use "
+            "python -m bert_tf.predict or bert_tf.load."
+        )
+    wanted["export"] = False

@@ -13,17 +13,15 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 
-from .collapse import describe_collapse
+from .data import NEWEST_RULES, Sets, read_task, table_columns
 from .model import Start, build_model, model_spec, open_start
-from .reading import table_columns
 from .report import write_report
 from .results import data_lines, label_lines
 from .run_directory import RULES, FineTuningDirectory
 from .settings import FineTuningSettings
-from .sources import NEWEST_RULES, Source, read_source
 from .task import Evaluation, Inference, Task
 from .task_file import TaskFile, to_json
-from .training import Training
+from .training import Training, describe_collapse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +29,12 @@ class Material:
     """What every run of a fine-tuning shares: read, checked and tokenised once.
 
     Attributes:
-        source: the task on its data.
+        task: the task on its data.
         start: the config and the vocabulary that a run starts from.
         examples: the training set, tokenised.
     """
 
-    source: Source
+    task: Task
     start: Start
     examples: Examples
 
@@ -58,7 +56,7 @@ class Trained:
 
 def check_inputs(
     settings: FineTuningSettings, directory: FineTuningDirectory, moved: Sequence[str]
-) -> Source:
+) -> tuple[Task, Sets]:
     """Reads the data, and checks that they are those of the run's start.
 
     Args:
@@ -70,14 +68,14 @@ def check_inputs(
         ValueError: the data do not fit, or are others.
     """
     rules = directory.rules(NEWEST_RULES)
-    source = read_source(settings, rules)
-    fingerprints = {**source.fingerprints, RULES: rules}
+    task, sets = read_task(settings, rules)
+    fingerprints = {**sets.fingerprints(), RULES: rules}
     # Once the run has a state of its own, the checkpoint may be gone.
     if "init_checkpoint" in moved or not directory.has_progress():
         start = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
         fingerprints["--init_checkpoint"] = start.fingerprint()
     directory.check_inputs(fingerprints)
-    return source
+    return task, sets
 
 
 def prepare(
@@ -91,17 +89,18 @@ def prepare(
         ValueError: the data, the checkpoint or a flag does not fit, or not the model directory.
     """
     start = open_start(settings, directory)
-    source = check_inputs(settings, directory, moved)
-    for note in source.notes:
+    task, sets = check_inputs(settings, directory, moved)
+    for note in sets.notes:
         print(note)
-    if source.skipped:
+    skipped = sets.skipped()
+    if skipped:
         with replace_whole(directory.skipped_rows) as file:
-            file.write("".join(f"{sentence}\n" for sentence in source.skipped).encode())
+            file.write("".join(f"{sentence}\n" for sentence in skipped).encode())
         print(f"All are listed in {directory.skipped_rows}.")
-    examples = source.task.training_examples(start.tokenizer, settings.max_seq_length)
-    for line in [*data_lines(source.task, examples), *label_lines(source.task)]:
+    examples = task.training_examples(start.tokenizer, settings.max_seq_length)
+    for line in [*data_lines(task, examples), *label_lines(task)]:
         print(line, flush=True)
-    return Material(source, start, examples)
+    return Material(task, start, examples)
 
 
 def train(
@@ -115,7 +114,7 @@ def train(
         ValueError: the checkpoint does not fit, or the loss is no number.
         KeyboardInterrupt: the training was stopped; its state is saved.
     """
-    task, start = material.source.task, material.start
+    task, start = material.task, material.start
     describe(settings, directory, material, {})
     model, sentences = build_model(settings, task, start)
     for sentence in sentences:
@@ -175,13 +174,13 @@ def describe(
     thresholds: Mapping[str, float],
 ) -> None:
     """Writes what ``bert_tf.load`` and ``bert_tf.predict`` read beside the weights."""
-    task, start = material.source.task, material.start
+    task, start = material.task, material.start
     task_file = TaskFile(
-        kind=settings.kind,
+        kind=settings.kind.name,
         name=task.name,
         max_seq_length=settings.max_seq_length,
         columns=table_columns(settings),
-        options=material.source.options,
+        options=task.options,
     )
     model_directory.write_description(
         directory.path,
@@ -203,7 +202,7 @@ def write_outputs(
     Returns:
         The paths written, by set.
     """
-    task = material.source.task
+    task = material.task
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):
         folder = directory.set_folder(name)

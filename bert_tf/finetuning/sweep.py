@@ -14,10 +14,7 @@ from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.interchange.load import load_with_report
 from bert_tf.training import checkpoints
 
-from .collapse import DivergedError
-from .feature_tagging import FeatureTaggingTask
-from .layer_table import layer_table
-from .results import score, table_rows
+from .results import layer_table, score, table_rows
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .stages import (
@@ -29,6 +26,8 @@ from .stages import (
     train,
     write_outputs,
 )
+from .tagging import FeatureTaggingTask
+from .training import DivergedError
 
 # Source: Devlin et al. 2019, appendix A.3.
 _PAPER = {
@@ -127,12 +126,10 @@ def _configuration(settings: FineTuningSettings) -> dict[str, Any]:
 
 def _material_of(settings: FineTuningSettings, material: Material) -> Material:
     """A run's own material, where its task is not that of all."""
-    source = material.source
-    if not isinstance(source.task, FeatureTaggingTask):
+    if not isinstance(material.task, FeatureTaggingTask):
         return material
     (variant,) = settings.variants
-    task = source.task.reading(variant)
-    return dataclasses.replace(material, source=dataclasses.replace(source, task=task))
+    return dataclasses.replace(material, task=material.task.reading(variant))
 
 
 def _finish_run(
@@ -146,7 +143,7 @@ def _finish_run(
     try:
         results = train(settings, directory, material).results
     except DivergedError as error:
-        task = material.source.task
+        task = material.task
         results = {
             "task": task.name,
             "headline": task.headline,
@@ -159,7 +156,7 @@ def _finish_run(
 
 def _dev_set(material: Material) -> str:
     """The set that decides; a sweep without one is refused with its flags."""
-    return str(material.source.task.deciding_set)
+    return str(material.task.deciding_set)
 
 
 def _headline(run: dict[str, Any], dev_set: str) -> float:
@@ -205,16 +202,16 @@ def _put_in_place(
     there = directory if checkpoints.find_latest(directory.checkpoints) else run_directory
     model, _ = load_with_report(
         there.path,
-        material.source.task.model_class,
+        material.task.model_class,
         max_seq_length=settings.max_seq_length,
-        **material.source.task.model_arguments,
+        **material.task.model_arguments,
     )
     describe(settings, directory, material, best["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     checkpoints.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
     checkpoints.delete_all(run_directory.checkpoints)
     inference = inference_of(settings, material, model)
-    trained = Trained(inference, evaluate_all(material.source.task, inference), best)
+    trained = Trained(inference, evaluate_all(material.task, inference), best)
     return write_outputs(directory, material, trained)
 
 

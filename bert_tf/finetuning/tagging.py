@@ -1,31 +1,51 @@
 """Tagging as a task of fine-tuning: named entities, or any other tag for each word."""
 
 import collections
-import functools
+import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 
 from bert_tf import features
 from bert_tf.files import replace_whole
-from bert_tf.modeling import BertTokenClassifier
 from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.feature_tagger import BertFeatureTagger
+from bert_tf.modeling.token_classifier import BertTokenClassifier
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.conll import read_conll
 from bert_tf.tasks.entities import Entity, entity_scores, find_entities, find_odd_tags, is_tag
-from bert_tf.tasks.examples import Examples, TaggedExample
+from bert_tf.tasks.examples import TaggedExample
 from bert_tf.tasks.metrics import accuracy, confusion_matrix, macro_f1
+from bert_tf.tasks.own_data import read_tagging
 from bert_tf.untrusted import listed, quote
 
-from .data_sets import DataSets
-from .entity_table import write_entity_scores
-from .inference import batch_outputs, log_softmax
-from .prediction_files import ConllWriter, Record, RecordWriter, columns_suffix
-from .task import Evaluation, Inference, Mistake, Task, is_constant, worst_first
+from .data import Sets
+from .prediction_files import (
+    ConllWriter,
+    NewWriter,
+    Record,
+    RecordWriter,
+    columns_suffix,
+    write_records,
+)
+from .settings import FineTuningSettings
+from .task import (
+    Evaluation,
+    ExampleSet,
+    FormReader,
+    Inference,
+    Task,
+    is_constant,
+    log_softmax,
+    worst_mistakes,
+)
+from .task_file import TaskFile
+from .word_states import WordStates
 
 _NO_ENTITY = "(none)"
 
@@ -43,45 +63,32 @@ class TaggingTask(Task):
     tagged at its first piece. The loss is the mean cross-entropy of a batch's words.
 
     Args:
-        name: for messages.
-        train: tagged sentences; ``None`` where there is nothing to train on.
-        dev: by the set's name, tagged sentences, to evaluate on.
-        test: by the set's name, sentences to predict. A set may be empty.
+        *data: as ``Task``'s.
         document_context: whether a row is filled with its sentence's neighbours in the document.
-        labels: the tags in the order of their ids; by default those of ``train``, or, without it,
-            of the first set that has any.
+        labels: the tags in the order of their ids, as ``Task``'s.
         only_iob: whether entities are scored only where every tag is one of IOB1's and IOB2's.
-
-    Raises:
-        ValueError: as ``DataSets``; there are no labels; or a sentence to train or evaluate on has
-            no tags, or one that is none of the labels.
     """
 
     model_class: type[BertModel] = BertTokenClassifier
+    model_classes = (BertTokenClassifier, BertFeatureTagger)
+    classes = "tags"
+    writers: ClassVar[Mapping[str, NewWriter]] = {
+        **Task.writers,
+        ".conll": lambda file, columns: ConllWriter(file),
+    }
+    read_table = staticmethod(read_tagging)
 
     def __init__(
         self,
-        name: str,
-        train: Examples[TaggedExample] | None,
-        dev: Mapping[str, Examples[TaggedExample]],
-        test: Mapping[str, Examples[TaggedExample]],
-        *,
+        *data: Any,
         document_context: bool = False,
         labels: Sequence[str] = (),
         only_iob: bool = False,
     ) -> None:
-        self.name = name
-        self.dev_sets, self.test_sets = tuple(dev), tuple(test)
-        self._data = DataSets(name, train, dev, test)
-        sets = [*([train] if train else []), *dev.values(), *test.values()]
-        self.labels = tuple(labels) or next((kept.labels for kept in sets if kept.labels), ())
-        if not self.labels:
-            raise ValueError(f"{name} has no labels: expected the names of the tags.")
+        super().__init__(*data, labels=labels)
         self.model_arguments = {"num_classes": len(self.labels)}
-        self._ids = {label: number for number, label in enumerate(self.labels)}
-        self._data.check_labelled(self._find_fault)
         counts = collections.Counter(
-            tag for item in (train.items if train else ()) for tag in item.tags or ()
+            tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
         )
         entities = [label for label in self.labels if is_tag(label) and label != "O"]
         self._odd_tags = {label for label in self.labels if not is_tag(label)}
@@ -92,23 +99,68 @@ class TaggingTask(Task):
         self._has_entities = bool(entities) and others_fit
         self.headline = "f1" if self._has_entities else "accuracy"
         self._document_context = document_context
-        self._tokenized = functools.cache(self._tokenize)
 
-    def training_examples(
-        self, tokenizer: BertTokenizer, max_seq_length: int
+    @classmethod
+    def from_settings(
+        cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
+    ) -> "TaggingTask":
+        """On frozen features where the settings ask for them; the first rules knew only IOB."""
+        data, context = sets.of_task(settings), settings.document_context
+        if not settings.variants:
+            return cls(*data, document_context=context, only_iob=by_first_rules)
+        return FeatureTaggingTask(
+            *data,
+            variant=settings.variants[0],
+            lstm_units=int(settings.lstm_units or 0),
+            folder=settings.model_dir,
+            document_context=context,
+            only_iob=by_first_rules,
+        )
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Whether a row has its sentence's neighbours."""
+        return {"document_context": self._document_context}
+
+    @staticmethod
+    def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
+        """CoNLL's columns."""
+        return FormReader(_read_conll)
+
+    @classmethod
+    def words_to_write(
+        cls, labels: Sequence[str], items: Iterable[Any]
+    ) -> Iterator[tuple[str, Sequence[str]]]:
+        """The tags, and each example's words."""
+        yield "a tag of the model", labels
+        for item in items:
+            yield f"row {item.id}", item.words
+
+    @classmethod
+    def empty_record(cls, words: Sequence[str] = ()) -> Record:
+        """No tags."""
+        return {"id": "", "words": tuple(words), "tags": ()}
+
+    @classmethod
+    def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
+        """Words and tags."""
+        return cls.empty_record()
+
+    def _rows(
+        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
     ) -> length_buckets.Examples:
-        """The training set's rows, with labels (B, S).
-
-        Raises:
-            ValueError: there is no training set; or as ``tagging_examples``.
-        """
-        items = self._data.training_items()
-        tags = [self._tag_ids(item) for item in items]
-        return self._rows(tokenizer, items, max_seq_length, tags)
+        """Rows with labels (B, S)."""
+        return tagging_examples(
+            tokenizer,
+            [item.words for item in items],
+            tags=[self._tag_ids(item) for item in items] if labelled else None,
+            documents=[item.document for item in items] if self._document_context else None,
+            max_seq_length=max_seq_length,
+        )
 
     def training_lines(self, examples: length_buckets.Examples) -> list[str]:
         """Counts sentences and rows."""
-        lines = [f"{len(self._data.training_items()):,} sentences in {len(examples):,} rows"]
+        lines = [f"{len(self._training_items()):,} sentences in {len(examples):,} rows"]
         if examples.num_too_long:
             lines.append(
                 f"{examples.num_too_long:,} of the training sentences are read in several rows of "
@@ -118,7 +170,7 @@ class TaggingTask(Task):
 
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
         """How many words each tag has."""
-        items = self._data.training_items() if set_name is None else self._data.items(set_name)
+        items = self._items(set_name)
         return collections.Counter(tag for item in items for tag in item.tags or ())
 
     def compile_arguments(self) -> dict[str, Any]:
@@ -139,7 +191,7 @@ class TaggingTask(Task):
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
-        items = self._data.items(set_name)
+        items = self._items(set_name)
         true = np.concatenate([self._tag_ids(item) for item in items])
         predicted, losses = inference.once(set_name, lambda: self._predict(inference, set_name))
         tags = self._tags_by_sentence(items, predicted)
@@ -169,18 +221,14 @@ class TaggingTask(Task):
         ]
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
         sums = np.bincount(sentence, losses)
+
+        def describe(at: int) -> tuple[str, str, str]:
+            return " ".join(items[at].words), *show(items[at], tags[at])
+
         return Evaluation(
             scores=scores,
             constant=is_constant(true, predicted),
-            mistakes=[
-                Mistake(
-                    items[index].id,
-                    " ".join(items[index].words),
-                    *show(items[index], tags[index]),
-                    float(sums[index]),
-                )
-                for index in worst_first(sums, np.array(wrong))
-            ],
+            mistakes=worst_mistakes(items, sums, np.array(wrong), describe),
             confusion=confusion,
         )
 
@@ -188,7 +236,7 @@ class TaggingTask(Task):
         self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
     ) -> Iterator[Record]:
         """The words and their tags; there is no threshold."""
-        items = self._data.items(set_name)
+        items = self._items(set_name)
         predicted, _ = inference.once(set_name, lambda: self._predict(inference, set_name))
         tags = self._tags_by_sentence(items, predicted)
         for item, found in zip(items, tags, strict=True):
@@ -199,10 +247,10 @@ class TaggingTask(Task):
     ) -> list[str]:
         """Writes ``SET.conll`` and, of entities to evaluate on, ``SET_entities.tsv``.
 
-        ``ConllWriter`` and ``write_entity_scores`` say what they hold. Words or tags with blanks,
+        Words or tags with blanks,
         which CoNLL's columns cannot hold, are written as ``SET.jsonl``.
         """
-        items = self._data.items(set_name)
+        items = self._items(set_name)
         records = list(self.predict(inference, set_name, thresholds))
         is_labelled = set_name in self.dev_sets
         suffix = columns_suffix([*self.labels, *(word for item in items for word in item.words)])
@@ -215,7 +263,7 @@ class TaggingTask(Task):
             return [columns]
         table = os.path.join(folder, f"{set_name}_entities.tsv")
         true = [self._as_entities(item.tags or ()) for item in items]
-        write_entity_scores(table, true, [self._as_entities(record["tags"]) for record in records])
+        _write_entity_scores(table, true, [self._as_entities(record["tags"]) for record in records])
         return [columns, table]
 
     def _find_fault(self, item: TaggedExample) -> str | None:
@@ -253,32 +301,12 @@ class TaggingTask(Task):
         tags = iter(predicted.tolist())
         return [[self.labels[next(tags)] for _ in item.words] for item in items]
 
-    def _rows(
-        self,
-        tokenizer: BertTokenizer,
-        items: Sequence[TaggedExample],
-        max_seq_length: int,
-        tags: Sequence[Sequence[int]] | None = None,
-    ) -> length_buckets.Examples:
-        return tagging_examples(
-            tokenizer,
-            [item.words for item in items],
-            tags=tags,
-            documents=[item.document for item in items] if self._document_context else None,
-            max_seq_length=max_seq_length,
-        )
-
-    def _tokenize(
-        self, tokenizer: BertTokenizer, set_name: str, max_seq_length: int
-    ) -> length_buckets.Examples:
-        return self._rows(tokenizer, self._data.items(set_name), max_seq_length)
-
     def _predict(self, inference: Inference, set_name: str) -> tuple[np.ndarray, np.ndarray]:
         """For all words of all sentences, (W,) each: the likeliest tag, and the true one's loss.
 
         Of a set that is not evaluated on the losses are 0.
         """
-        items = self._data.items(set_name)
+        items = self._items(set_name)
         true = None
         if set_name in self.dev_sets:
             true = np.concatenate([self._tag_ids(item) for item in items])
@@ -289,7 +317,7 @@ class TaggingTask(Task):
             return predicted, losses
         tokenized = self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)
         examples = self.prepared(inference.model, tokenized)
-        for batch, logits in batch_outputs(inference.model, examples, inference.batch_size):
+        for batch, logits in inference.outputs(examples):
             tagged = batch[features.WORD_INDEX] >= 0
             sentences = np.broadcast_to(batch[features.EXAMPLE_INDEX][:, None], tagged.shape)
             words = begins[sentences[tagged]] + batch[features.WORD_INDEX][tagged]
@@ -308,3 +336,70 @@ def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, st
         for column in (true, tags)
     )
     return expected, found
+
+
+def _read_conll(path: str, **arguments: Any) -> ExampleSet:
+    return read_conll(path, convert_to="IOB2", **arguments)
+
+
+def _write_entity_scores(
+    path: str, true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> None:
+    """Writes precision, recall, F1 and counts: a line for all entities, and one for each type."""
+    found = entity_scores(true, predicted)
+    write_records(
+        path,
+        [
+            {
+                "type": kind,
+                "precision": score.precision,
+                "recall": score.recall,
+                "f1": score.f1,
+                "true": score.num_true,
+                "predicted": score.num_predicted,
+                "correct": score.num_correct,
+            }
+            for kind, score in [("all", found.overall), *found.by_type.items()]
+        ],
+    )
+
+
+# === On frozen features ===
+
+
+class FeatureTaggingTask(TaggingTask):
+    """Sentences of words with a tag each, for ``BertFeatureTagger``.
+
+    Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT". The encoder is run
+    on each data set once (``word_states``).
+
+    Args:
+        *data: as ``Task``'s.
+        variant: one of ``layer_mixing.VARIANTS``.
+        lstm_units: the width of each direction of the BiLSTM.
+        folder: where what the encoder gives is kept while the task is there.
+        **options: as ``TaggingTask``'s.
+    """
+
+    model_class = BertFeatureTagger
+
+    def __init__(
+        self, *data: Any, variant: str, lstm_units: int, folder: str, **options: Any
+    ) -> None:
+        super().__init__(*data, **options)
+        self.model_arguments = {
+            **self.model_arguments,
+            "variant": variant,
+            "lstm_units": lstm_units,
+        }
+        self._states = WordStates(folder)
+
+    def reading(self, variant: str) -> "FeatureTaggingTask":
+        """The task on the same data, with another variant."""
+        other = copy.copy(self)
+        other.model_arguments = {**self.model_arguments, "variant": variant}
+        return other
+
+    def prepared(self, model: Any, examples: length_buckets.Examples) -> length_buckets.Examples:
+        """The examples with what the model's encoder gives for them, which is kept."""
+        return self._states.of(model, examples)

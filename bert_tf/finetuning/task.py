@@ -1,26 +1,38 @@
-"""What every kind of task is to fine-tuning: data, a model's class, a loss, an evaluation.
+"""What every kind of task is to fine-tuning: data, a model, a loss, an evaluation, predictions.
 
-The kinds are the modules beside this one: ``text_tasks`` (classification, several labels,
-regression; GLUE among them), ``tagging``, ``multiple_choice``, ``question_answering``. The rest of
-fine-tuning (``training``, ``run``, ``sweep``, ``results``) knows only what stands here.
+``kinds`` lists the kinds, each a module next to this one: ``text``, ``tagging``, ``choices``,
+``questions``. The rest of fine-tuning knows only ``Task``.
+
+Letters: N examples, C classes.
 """
 
 import abc
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import features
 from bert_tf.modeling.base import BertModel
-from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.length_buckets import Examples, traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks import examples as tasks_examples
 
-from .prediction_files import Record
+from .prediction_files import NewWriter, Record, RecordWriter, with_expected, write_records
+
+if TYPE_CHECKING:
+    from .data import Sets
+    from .settings import FineTuningSettings
+    from .task_file import TaskFile
 
 T = TypeVar("T")
+# What a file or a part of one holds.
+ExampleSet = tasks_examples.Examples[Any]
 _MOST_MISTAKES = 50
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
@@ -55,19 +67,23 @@ def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
     return bool((predicted == predicted[0]).all() and (true != true[0]).any())
 
 
-def worst_first(losses: np.ndarray, wrong: np.ndarray) -> list[int]:
-    """The numbers of the examples to show as mistakes: at most 50, the greatest loss first.
+def worst_mistakes(
+    items: Sequence[Any],
+    losses: np.ndarray,
+    wrong: np.ndarray,
+    show: Callable[[int], tuple[str, str, str]],
+) -> list[Mistake]:
+    """The wrong examples of the greatest losses, at most 50, the greatest first.
 
     Args:
+        items: N examples.
         losses: (N,) floats.
         wrong: (N,) bool.
-
-    >>> worst_first(np.array([1.0, 3.0, 2.0]), np.array([True, False, True]))
-    [2, 0]
+        show: gives, for an example's number, its text, what was expected and what was predicted.
     """
     numbers = np.flatnonzero(wrong)
     order = np.argsort(-losses[numbers], kind="stable")[:_MOST_MISTAKES]
-    return [int(number) for number in numbers[order]]
+    return [Mistake(items[at].id, *show(at), float(losses[at])) for at in numbers[order]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,35 +188,139 @@ class Inference:
         found: T = self.kept[set_name]
         return found
 
+    def outputs(self, examples: Examples) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
+        """Runs a model of one output without dropout on every example, the longest first.
+
+        The model is traced once, for batches of any size and length and for later calls; one batch
+        is in memory at a time.
+
+        Yields:
+            A batch's features, ``example_index`` among them, and the model's output for it, where 0
+            stands for what is not finite: a diverged model is evaluated like others.
+        """
+        dataset = examples.evaluation_batches(self.batch_size, longest_first=True)
+        step = traced_step(self.model, _rows_and_output, dataset.element_spec)
+        for batch in dataset:
+            rows, outputs = step(batch)
+            numbers = np.nan_to_num(outputs.numpy())
+            yield {key: value.numpy() for key, value in rows.items()}, numbers
+
+
+def _rows_and_output(model: BertModel, rows: Any) -> tuple[Any, tf.Tensor]:
+    return rows, model(rows, training=False)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """The logarithms of the classes' probabilities, (..., C), in float64.
+
+    >>> log_softmax(np.array([[0.0, 0.0], [1e4, 0.0]])).round(2)
+    array([[-6.9e-01, -6.9e-01],
+           [ 0.0e+00, -1.0e+04]])
+    """
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    logs: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return logs
+
 
 class Task(abc.ABC):
     """One kind of task on one user's data, read and checked already.
 
-    Attributes:
+    Args:
         name: for messages.
-        model_class: the library's model for it.
-        model_arguments: of the model's constructor, ``num_classes`` for example.
-        labels: the classes' names in the order of their ids; () without classes.
-        multi_label: whether several classes may hold at once.
+        train: labelled examples; ``None`` where there is nothing to train on.
+        dev: by the set's name, labelled examples to evaluate on ("dev"; MNLI: "dev_matched",
+            "dev_mismatched"; "test" where that has labels).
+        test: by the set's name, examples to predict. A set may be empty.
+        labels: the classes' names in the order of their ids; by default those of ``train`` or,
+            without it, of the first set that has any.
+
+    Attributes:
+        labels: () without classes.
+        dev_sets: the names of ``dev``.
+        test_sets: the names of ``test``.
         headline: the score that decides which epoch, and which run, is best: higher is better.
-        dev_sets: the names of the labelled sets, which are evaluated on ("dev"; MNLI:
-            "dev_matched", "dev_mismatched"; "test" where that has labels). () where there is none.
-        test_sets: the names of the unlabelled sets to predict on; most often ().
+        model_arguments: of the model's constructor, ``num_classes`` for example.
         target_scale: of the numbers to learn; the default where classes are learned.
-        by_earlier_rules: whether a run is gone on with that an earlier version began: it scales no
+        by_earlier_rules: whether a run is resumed that an earlier version began: it scales no
             numbers, and early stopping may be between two evaluations.
+
+    Raises:
+        ValueError: a set to evaluate on is empty, or a set to predict has its name; there are no
+            labels; an example to train or to evaluate on has a label that is none.
     """
 
-    name: str
     model_class: type[BertModel]
-    model_arguments: Mapping[str, Any]
-    labels: tuple[str, ...] = ()
-    multi_label: bool = False
+    # Every class that may have been trained for the kind.
+    model_classes: ClassVar[tuple[type[BertModel], ...]]
+    # What its classes are called; "" without classes.
+    classes: ClassVar[str] = ""
+    multi_label: ClassVar[bool] = False
+    # The name of the threshold that its predictions depend on.
+    threshold: ClassVar[str | None] = None
+    # Who writes predictions, by the output's suffix.
+    writers: ClassVar[Mapping[str, NewWriter]] = {
+        ".tsv": lambda file, columns: RecordWriter(file, ".tsv", columns),
+        ".jsonl": lambda file, columns: RecordWriter(file, ".jsonl", columns),
+    }
+    # Reads a table; the arguments are those that ``kinds`` names.
+    read_table: ClassVar[Callable[..., ExampleSet]]
+    # What an export calls the options of ``task.json``.
+    export_options: ClassVar[Mapping[str, str]] = {}
     headline: str
-    dev_sets: tuple[str, ...] = ()
-    test_sets: tuple[str, ...] = ()
+    model_arguments: Mapping[str, Any]
     target_scale: TargetScale = TargetScale()
     by_earlier_rules: bool = False
+
+    def __init__(
+        self,
+        name: str,
+        train: ExampleSet | None,
+        dev: Mapping[str, ExampleSet],
+        test: Mapping[str, ExampleSet],
+        *,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.dev_sets, self.test_sets = tuple(dev), tuple(test)
+        self._train, self._sets = train, {**dev, **test}
+        for set_name, examples in dev.items():
+            if not examples.items:
+                raise ValueError(f"{name}: {set_name} is empty: expected examples to evaluate on.")
+            if set_name in test:
+                raise ValueError(
+                    f"{name}: a set to evaluate on and one to predict are both called {set_name}: "
+                    "expected names that differ."
+                )
+        labelled = {**({"train": train} if train else {}), **dev}
+        self.labels: tuple[str, ...] = ()
+        if self.classes:
+            every = [*labelled.values(), *test.values()]
+            self.labels = tuple(labels) or next((e.labels for e in every if e.labels), ())
+            if not self.labels:
+                raise ValueError(f"{name} has no labels: expected the names of the {self.classes}.")
+        self._ids: dict[Any, int] = {label: number for number, label in enumerate(self.labels)}
+        for set_name, examples in labelled.items():
+            for fault in filter(None, map(self._find_fault, examples.items)):
+                raise ValueError(f"{name}, {set_name}: {fault}.")
+        self._tokenized = functools.cache(
+            lambda tokenizer, set_name, max_seq_length: self._rows(
+                tokenizer, self._items(set_name), max_seq_length, labelled=False
+            )
+        )
+
+    # === What the data are ===
+
+    @classmethod
+    def from_settings(
+        cls, settings: "FineTuningSettings", sets: "Sets", *, by_first_rules: bool
+    ) -> "Task":
+        """The task that the settings describe, on what was read."""
+        return cls(*sets.of_task(settings))
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What ``task.json`` keeps of it: the constructor's arguments for predictions."""
+        return {}
 
     @property
     def deciding_set(self) -> str | None:
@@ -212,16 +332,37 @@ class Task(abc.ABC):
         return next((name for name in self.dev_sets if name != TEST), None)
 
     @abc.abstractmethod
+    def _find_fault(self, item: Any) -> str | None:
+        """What is wrong with an example's label; ``None`` where nothing is."""
+
+    @abc.abstractmethod
+    def _rows(
+        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
+    ) -> Any:
+        """Examples tokenised, with what they are trained towards where they are labelled."""
+
+    def _training_items(self) -> list[Any]:
+        if self._train is None or not self._train.items:
+            raise ValueError(f"{self.name} has no training set: expected one to train on.")
+        return self._train.items
+
+    def _items(self, set_name: str | None) -> list[Any]:
+        """A set's examples; the training set's for ``None``."""
+        if set_name is None:
+            return self._training_items()
+        if set_name not in self._sets:
+            known = ", ".join(self._sets) or "none"
+            raise ValueError(f"{self.name} has no set {set_name!r}: expected one of {known}.")
+        return self._sets[set_name].items
+
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
         """The training set, tokenised once: batches of features and labels."""
+        items = self._training_items()
+        found: Examples = self._rows(tokenizer, items, max_seq_length, labelled=True)
+        return found
 
     def training_lines(self, examples: Examples) -> list[str]:
-        """Says in words what ``training_examples`` gave.
-
-        Returns:
-            How much there is of it, then a sentence on each thing that is not as it was in the
-            file.
-        """
+        """Says how much ``training_examples`` gave, then what is not as it was in the file."""
         lines = [f"{len(examples):,} examples"]
         if examples.num_too_long:
             lines.append(
@@ -231,19 +372,16 @@ class Task(abc.ABC):
         return lines
 
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
-        """How often each label stands in one of ``dev_sets``, or (None) in the training set.
+        """How often each label occurs in one of ``dev_sets``, or (``None``) in the training set.
 
         {} without classes.
         """
         return {}
 
-    def prepared(self, model: BertModel, examples: Examples) -> Examples:
-        """What a model is run on: the examples, or what a part of it that is frozen made of them.
+    # === What a model does ===
 
-        Args:
-            model: of ``model_class``, with its weights.
-            examples: tokenised.
-        """
+    def prepared(self, model: BertModel, examples: Examples) -> Examples:
+        """What a model is run on: the examples, or what a frozen part of it made of them."""
         return examples
 
     @abc.abstractmethod
@@ -259,10 +397,8 @@ class Task(abc.ABC):
     ) -> Evaluation:
         """Predicts on one of ``dev_sets`` and compares.
 
-        The tokenised set may be kept between calls: an evaluation follows every epoch.
-
         Args:
-            inference: how.
+            inference: how the model is run.
             set_name: the set.
             thresholds: those to score by, the defaults where {}; ``None``: they are decided on
                 this set, and what they give is the best that could be had.
@@ -272,7 +408,7 @@ class Task(abc.ABC):
     def predict(
         self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
     ) -> Iterator[Record]:
-        """Predicts on one of ``dev_sets`` or ``test_sets``.
+        """Predicts on one of ``dev_sets`` or ``test_sets``: a record of each example, in order.
 
         | kind            | a record's keys, besides ``id``                                        |
         |-----------------|------------------------------------------------------------------------|
@@ -282,22 +418,100 @@ class Task(abc.ABC):
         | tagging         | words, tags: tuples of strings                                         |
         | multiple_choice | prediction: the choice's number, from 0; probabilities, by number      |
         | squad           | prediction: the answer, "" for none; null_odds where there may be none |
-
-        Args:
-            inference: how.
-            set_name: the set.
-            thresholds: as ``Evaluation.thresholds``; {} where nothing was decided.
-
-        Yields:
-            A record of each example, in the set's order.
         """
 
-    @abc.abstractmethod
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
     ) -> list[str]:
-        """Predicts on one of ``dev_sets`` or ``test_sets`` and writes the files of the task's form.
+        """Predicts on one of the sets and writes the files of the task's form; gives their paths.
 
-        Returns:
-            The paths written.
+        By default that is ``SET.tsv``, with the columns id, prediction, of a labelled set expected,
+        and of each class its probability.
         """
+        records: Iterable[Record] = self.predict(inference, set_name, thresholds)
+        if set_name in self.dev_sets:
+            records = map(with_expected, records, map(self._shown_label, self._items(set_name)))
+        path = os.path.join(folder, f"{set_name}.tsv")
+        write_records(path, records)
+        return [path]
+
+    def _shown_label(self, item: Any) -> Any:
+        """An example's label as predictions spell it."""
+        return item.label
+
+    def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
+        """The model's output for each example of a set, in the set's order, (N, ...) float32."""
+
+        def compute() -> np.ndarray:
+            examples = self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)
+            places, rows = [], []
+            for batch, outputs in inference.outputs(examples):
+                places.append(batch[features.EXAMPLE_INDEX])
+                rows.append(outputs)
+            return np.concatenate(rows)[np.argsort(np.concatenate(places))]
+
+        return inference.once(set_name, compute)
+
+    # === What predictions for a file need ===
+
+    @classmethod
+    def with_thresholds(
+        cls, options: Mapping[str, Any], thresholds: Mapping[str, float]
+    ) -> Mapping[str, Any]:
+        """The constructor's options of a model that has thresholds."""
+        return options
+
+    @classmethod
+    def threshold_fault(
+        cls, value: float, options: Mapping[str, Any], model_dir: str
+    ) -> str | None:
+        """What is wrong with ``--threshold``, for behind a colon; ``None``: nothing is."""
+        return None
+
+    @classmethod
+    def words_to_write(
+        cls, labels: Sequence[str], items: Iterable[Any]
+    ) -> Iterator[tuple[str, Sequence[str]]]:
+        """What an output must hold as single words: where they are from, and the words."""
+        yield from ()
+
+    @classmethod
+    def empty_record(cls, words: Sequence[str] = ()) -> Record:
+        """A record of an example that cannot be predicted."""
+        return {"id": "", "prediction": None}
+
+    @classmethod
+    def record_columns(cls, labels: Sequence[str], first: Any, task: "TaskFile") -> Record:
+        """A record that has every key of all.
+
+        Args:
+            labels: the classes' names.
+            first: the first example that is no bad row; ``None`` where there is none.
+            task: what the model was trained for.
+        """
+        columns = dict(cls.empty_record())
+        return {**columns, "probabilities": dict.fromkeys(labels)} if labels else columns
+
+    @staticmethod
+    def own_form(name: str, columns: Mapping[str, Any]) -> "FormReader | None":
+        """The reader of files that are no tables, or have none of the user's own columns.
+
+        Args:
+            name: the task's.
+            columns: the columns that the model was trained with; {} where it was trained on files
+                of such a form.
+        """
+        return None
+
+
+class FormReader(NamedTuple):
+    """How files of a published form are read.
+
+    Attributes:
+        read: takes the path, and ``labels`` (those that there may be), ``labelled``, ``encoding``
+            and ``skip_bad_rows``.
+        is_table: whether the files are tables, whose columns may be named after all.
+    """
+
+    read: Callable[..., ExampleSet]
+    is_table: bool = False

@@ -6,7 +6,7 @@ that the directory is all that predictions need.
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -14,82 +14,12 @@ import tensorflow as tf
 from bert_tf.files import read_json_object, write_json
 from bert_tf.untrusted import listed, quote
 
+from .kinds import KINDS, OBJECT, TEXT, Check, size
+
 NAME = "task.json"
-KINDS = ("classification", "multilabel", "regression", "tagging", "multiple_choice", "squad")
 _FORMAT_VERSION = 1
-_MOST_ANSWERS = 1000  # of a question; the memory grows with their square
-_MOST = 2**31 - 1  # what TensorFlow's int32 holds
-
-_Test = Callable[[Any], bool]
-
-
-def _size(most: int = _MOST) -> tuple[str, _Test]:
-    return (
-        f"a whole number from 1 to {most:,}",
-        lambda value: type(value) is int and 1 <= value <= most,
-    )
-
-
-def _names(least: int, most: int) -> tuple[str, _Test]:
-    return (
-        f"a list of {least} to {most:,} columns' names",
-        lambda value: (
-            isinstance(value, list)
-            and least <= len(value) <= most
-            and all(isinstance(name, str) for name in value)
-        ),
-    )
-
-
-_TEXT: tuple[str, _Test] = ("a text", lambda value: isinstance(value, str))
-_FILLED: tuple[str, _Test] = ("a text", lambda value: isinstance(value, str) and value != "")
-_TEXT_OR_NULL: tuple[str, _Test] = ("a text or null", lambda value: isinstance(value, str | None))
-_FLAG: tuple[str, _Test] = ("true or false", lambda value: isinstance(value, bool))
-_OBJECT: tuple[str, _Test] = ("an object", lambda value: isinstance(value, dict))
-
-# What the file may say: by key, the words for it and the test of it.
-_TASK = {
-    "kind": _TEXT,
-    "name": _TEXT,
-    "max_seq_length": _size(),
-    "columns": _OBJECT,
-    "options": _OBJECT,
-}
-_TEXTS = {
-    "text_columns": _names(1, 2),
-    "label_column": _TEXT_OR_NULL,
-    "id_column": _TEXT_OR_NULL,
-}
-_COLUMNS: dict[str, dict[str, tuple[str, _Test]]] = {
-    "classification": _TEXTS,
-    "multilabel": {**_TEXTS, "separator": _FILLED},
-    "regression": _TEXTS,
-    "tagging": {"words_column": _TEXT, "tags_column": _TEXT_OR_NULL, "id_column": _TEXT_OR_NULL},
-    "multiple_choice": {
-        "context_column": _TEXT,
-        "choice_columns": _names(1, 1000),
-        "label_column": _TEXT_OR_NULL,
-        "id_column": _TEXT_OR_NULL,
-    },
-    "squad": {
-        "question_column": _TEXT,
-        "context_column": _TEXT,
-        "answers_column": _TEXT_OR_NULL,
-        "answer_start_column": _TEXT_OR_NULL,
-        "title_column": _TEXT_OR_NULL,
-        "id_column": _TEXT_OR_NULL,
-    },
-}
-_OPTIONS: dict[str, dict[str, tuple[str, _Test]]] = {
-    "tagging": {"document_context": _FLAG},
-    "squad": {
-        "doc_stride": _size(),
-        "max_query_length": _size(),
-        "n_best_size": _size(_MOST_ANSWERS),
-        "max_answer_length": _size(),
-        "with_null": _FLAG,
-    },
-}
+# What the file may say.
+_TASK = {"kind": TEXT, "name": TEXT, "max_seq_length": size(), "columns": OBJECT, "options": OBJECT}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,13 +27,11 @@ class TaskFile:
     """A task's settings.
 
     Attributes:
-        kind: one of ``KINDS``.
+        kind: one of ``kinds.KINDS``.
         name: for messages: "SST-2", or what the user calls it.
         max_seq_length: the most tokens of a row.
-        columns: the arguments that name columns, of the kind's reader of tables:
-            ``own_data.read_classification``, ``read_multilabel``, ``read_regression`` and
-            ``read_tagging``, ``multiple_choice.read_choices``, ``squad.read_questions``.
-            For a task that was read from files of its own form (CoNLL's, SQuAD's), {}.
+        columns: the arguments that name columns, of the kind's reader of tables; {} for a task that
+            was read from files of its own form (CoNLL's, SQuAD's).
         options: of the task, besides: ``doc_stride`` and ``max_query_length``, for example.
     """
 
@@ -163,18 +91,16 @@ def read_task_file(folder: str) -> TaskFile | None:
 
 def _check(path: str, values: Mapping[str, Any]) -> None:
     kind = values["kind"]
-    if kind not in KINDS:  # the keys of the rest depend on it
+    if not isinstance(kind, str) or kind not in KINDS:  # the keys of the rest depend on it
         raise ValueError(
             f"{path}: kind is {quote(kind)}, expected one of {', '.join(KINDS)}; fine-tune again."
         )
     _check_values(path, values, _TASK)
-    _check_values(path, values["columns"], _COLUMNS[kind])
-    _check_values(path, values["options"], _OPTIONS.get(kind, {}))
+    _check_values(path, values["columns"], KINDS[kind].columns)
+    _check_values(path, values["options"], KINDS[kind].options)
 
 
-def _check_values(
-    path: str, values: Mapping[str, Any], expected: Mapping[str, tuple[str, _Test]]
-) -> None:
+def _check_values(path: str, values: Mapping[str, Any], expected: Mapping[str, Check]) -> None:
     for key, value in values.items():
         if key not in expected:
             raise ValueError(

@@ -1,7 +1,13 @@
-"""One training: ``compile`` and ``fit`` on one device, evaluated, saved, resumed exactly."""
+"""One training: ``compile`` and ``fit`` on one device, evaluated, saved, resumed exactly.
+
+A loss that is no number, or does not fall, and a model with one answer only are found here.
+"""
 
 import collections
+import dataclasses
+import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -13,19 +19,21 @@ from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
 
-from .collapse import LossCurve
 from .model import device_type
 from .results import evaluation_line
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 from .task import Inference, Task
-from .training_state import TrainingState
 
 _CLIP_NORM = 1.0
 _REPORT_SECONDS = 1.0
 _SHOWN_STEPS = 20  # the loss of a step or two says little
 # On a CPU ragged batches cost nothing; elsewhere each new length is compiled for.
 _LENGTH_MULTIPLE = {"CPU": 1, "GPU": 16}
+_TENTHS = 10
+# With fewer steps a tenth of them is a batch or two, and says nothing.
+_FEWEST_STEPS = 50
+_LEAST_FALL = 0.02
 
 
 class Training:
@@ -297,3 +305,114 @@ class _AfterEachStep(keras.callbacks.Callback):
         size, total = self._training.settings.train_batch_size, len(self._training.examples)
         place = (step - 1) % self._training.steps_per_epoch
         return min(size, total - place * size)
+
+
+# === Where a training is, and whether it went wrong ===
+
+
+@dataclasses.dataclass
+class TrainingState:
+    """What is saved with a training's variables, as JSON.
+
+    Attributes:
+        step: updates made.
+        curve: the loss so far.
+        evaluations: of the set that decides, in order: ``step``, ``scores``, ``constant``.
+        best_step: the step of the best evaluation; the newest epoch's end where none is made.
+        seconds: spent on the steps that ``examples`` counts: all but each process' first.
+        examples: see ``seconds``.
+    """
+
+    step: int
+    curve: "LossCurve"
+    evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    best_step: int = 0
+    seconds: float = 0.0
+    examples: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TrainingState":
+        """The state that ``to_dict`` gave."""
+        return cls(**{**values, "curve": LossCurve(**values["curve"])})
+
+
+class DivergedError(ValueError):
+    """The loss is no number; the message says what to do."""
+
+
+@dataclasses.dataclass
+class LossCurve:
+    """The training loss, by tenths of the planned steps.
+
+    Args:
+        num_steps: the steps planned.
+        sums: of each tenth.
+        counts: of each tenth's steps so far.
+
+    >>> curve = LossCurve(100)
+    >>> for step in range(100):
+    ...     curve.add(step, 1.0 - 0.001 * step)
+    >>> curve.fall()
+    'from 0.9955 to 0.9055'
+    >>> curve.is_flat()
+    False
+    """
+
+    num_steps: int
+    sums: list[float] = dataclasses.field(default_factory=lambda: [0.0] * _TENTHS)
+    counts: list[int] = dataclasses.field(default_factory=lambda: [0] * _TENTHS)
+
+    def add(self, step: int, loss: float) -> None:
+        """Adds the loss of a step, counted from 0.
+
+        Raises:
+            DivergedError: it is not finite.
+        """
+        if not math.isfinite(loss):
+            raise DivergedError(
+                f"The loss of step {step + 1:,} is {loss}: start again with a lower "
+                "--learning_rate and another --model_dir (or --precision=float32); what was saved "
+                "before is kept."
+            )
+        tenth = step * _TENTHS // self.num_steps
+        self.sums[tenth] += loss
+        self.counts[tenth] += 1
+
+    def _means(self) -> list[float]:
+        return [total / count for total, count in zip(self.sums, self.counts, strict=True) if count]
+
+    def fall(self) -> str:
+        """The means of the first and of the last tenth, in words."""
+        means = self._means()
+        return f"from {means[0]:#.4g} to {means[-1]:#.4g}"
+
+    def is_flat(self) -> bool:
+        """Whether the mean of the last tenth is not below that of the first by 2%.
+
+        ``False`` after fewer than 50 steps, of which it cannot be told.
+        """
+        means = self._means()
+        if sum(self.counts) < _FEWEST_STEPS or len(means) < 2:
+            return False
+        return means[-1] > (1 - _LEAST_FALL) * means[0]
+
+
+def describe_collapse(curve: LossCurve, constant: str | None, set_name: str | None) -> str | None:
+    """Why a run counts as collapsed, in a phrase; ``None`` where it does not.
+
+    Args:
+        curve: its training loss.
+        constant: in words, that the best weights give every example of the set the same
+            prediction; ``None`` where they do not.
+        set_name: that set; ``None`` where nothing was evaluated.
+    """
+    reasons = []
+    if constant:
+        reasons.append(f"on {set_name} {constant}")
+    if curve.is_flat():
+        reasons.append(f"the training loss did not fall ({curve.fall()})")
+    return " and ".join(reasons) or None

@@ -1,22 +1,17 @@
 """The Keras model: layers, encoder, pre-training and task models; keras and keras.ops only."""
 
-from .base import BertModel
+from .classifier import BertClassifier, BertRegressor
 from .dropout import seed_variables
 from .encoder import BertEncoder
 from .feature_tagger import BertFeatureTagger
 from .frozen_features import BertFeatures
 from .layer_mixing import LayerMixture
+from .multiple_choice import BertMultipleChoice
 from .pretrainer import BertPretrainer
-from .task_models import (
-    BertClassifier,
-    BertMultipleChoice,
-    BertRegressor,
-    BertSpanPredictor,
-    BertTokenClassifier,
-)
+from .span_predictor import BertSpanPredictor
+from .token_classifier import BertTokenClassifier
 
 __all__ = [
-    "MODEL_CLASSES",
     "BertClassifier",
     "BertEncoder",
     "BertFeatureTagger",
@@ -29,18 +24,3 @@ __all__ = [
     "LayerMixture",
     "seed_variables",
 ]
-
-# THE table of model classes by name: what a class has, it says itself (see ``BertModel``).
-MODEL_CLASSES: dict[str, type[BertModel]] = {
-    model_class.__name__: model_class
-    for model_class in (
-        BertEncoder,
-        BertPretrainer,
-        BertClassifier,
-        BertRegressor,
-        BertTokenClassifier,
-        BertFeatureTagger,
-        BertSpanPredictor,
-        BertMultipleChoice,
-    )
-}

@@ -11,11 +11,10 @@ import tensorflow as tf
 from absl import flags
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning import flag_definitions
-from bert_tf.finetuning.settings import settings_from_flags
+from bert_tf.finetuning.settings import define_flags, settings_from_flags
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-from bert_tf.modeling import BertEncoder
+from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.training import checkpoints
 
@@ -38,7 +37,7 @@ def write_checkpoint(folder, config=TINY, seed=1):
     model_directory.write_description(
         str(folder),
         config,
-        ModelSpec(BertEncoder, {"pooler": True}),
+        ModelSpec("BertEncoder", {"pooler": True}),
         tokenization=Tokenization(VOCAB, True),
     )
     weights = {f"model/{weight.path}": weight for weight in encoder.weights}
@@ -98,7 +97,7 @@ def arguments(inputs, model_dir, **changes):
 def parse(*given):
     """The settings of some flags, and the sentences on ignored ones."""
     values = flags.FlagValues()
-    flag_definitions.define_flags(values)
+    define_flags(values)
     values(["finetune", *map(str, given)])
     return settings_from_flags(values)
 

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.finetuning.kinds import KINDS
 from bert_tf.finetuning.task import Inference
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -90,3 +91,8 @@ def items_of(table):
         TextExample(f"id{number}", " ".join([word, *WORDS[: 7 * number % 5]]), None, label)
         for number, (word, label) in enumerate(table.items())
     ]
+
+
+def text_task(*sets, kind="classification", **options):
+    """The task of a kind of texts."""
+    return KINDS[kind].task_class(*sets, **options)

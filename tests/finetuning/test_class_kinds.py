@@ -6,12 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.finetuning.class_kinds import ClassKind, best_threshold
-from bert_tf.finetuning.text_tasks import TextTask
+from bert_tf.finetuning.text import best_threshold
 from bert_tf.tasks.examples import TextExample
 from bert_tf.tasks.metrics import multilabel_f1
 
-from .small_tasks import by_first_word, examples_of, inference, items_of
+from .small_tasks import by_first_word, examples_of, inference, items_of, text_task
 
 LABELS = ("x", "y", "z")
 
@@ -60,7 +59,7 @@ def test_extremes(true, probabilities, expected):
 def test_classes_are_scored_by_hand(tmp_path):
     items = items_of({"a0": "x", "a1": "x", "a2": "y", "a3": "z", "a4": "y"})
     data = examples_of(items, LABELS)
-    task = TextTask("own", None, {"dev": data}, {})
+    task = text_task("own", None, {"dev": data}, {})
     big, small = math.log(8), math.log(2)
     model = by_first_word(
         {"a0": [big, 0, 0], "a1": [0, small, 0], "a2": [0, big, 0], "a3": [big, 0, 0],
@@ -97,13 +96,13 @@ def test_classes_are_scored_by_hand(tmp_path):
 def test_classes_that_do_not_occur_do_not_count_in_macro_f1():
     data = examples_of(items_of({"a0": "x", "a1": "y"}), LABELS)
     model = by_first_word({"a0": [1, 0, 0], "a1": [0, 1, 0]})
-    scores = TextTask("own", None, {"dev": data}, {}).evaluate(inference(model), "dev").scores
+    scores = text_task("own", None, {"dev": data}, {}).evaluate(inference(model), "dev").scores
     assert scores["macro_f1"] == 1.0
 
 
 def test_several_classes_are_scored_by_hand(tmp_path):
     data = examples_of(items_of({"a0": ("x", "z"), "a1": ("x",), "a2": ()}), LABELS)
-    task = TextTask("own", None, {"dev": data}, {"test": data}, kind="multilabel")
+    task = text_task("own", None, {"dev": data}, {"test": data}, kind="multilabel")
     assert task.multi_label and task.model_arguments == {"num_classes": 3}
     third, ninth = -math.log(2), -math.log(8)  # the logits of 1/3 and of 1/9
     model = by_first_word(
@@ -138,7 +137,7 @@ def test_several_classes_are_scored_by_hand(tmp_path):
 
 def test_mistakes_of_several_classes():
     data = examples_of(items_of({"a0": ("x", "y"), "a1": ("y",), "a2": ()}), LABELS)
-    task = TextTask("own", None, {"dev": data}, {}, kind="multilabel")
+    task = text_task("own", None, {"dev": data}, {}, kind="multilabel")
     model = by_first_word({"a0": [-1, 3, -9], "a1": [2, 3, -9], "a2": [-9, -9, -9]})
     found = task.evaluate(inference(model), "dev")
     # With y alone F1 is 2 * 2 / (2 + 3), with x's 2 as well less, with the -1 too 2 * 3 / (4 + 3).
@@ -162,12 +161,12 @@ def test_scores_are_scikit_learns():
     metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(0)
     labels = [str(number) for number in range(6)]
-    kind = ClassKind(labels)
+    kind = text_task("own", None, {}, {}, labels=labels)
     for _, classes in itertools.product(range(3), (2, 4)):
         true = rng.integers(classes, size=20)
         outputs = rng.normal(size=(20, 6)) - 9.0 * (np.arange(6) >= classes)
         items = [TextExample("", "", None, labels[number]) for number in true]
-        found = kind.evaluate(items, outputs.astype(np.float32)).scores
+        found = kind.judge(items, outputs.astype(np.float32)).scores
         predicted = outputs.argmax(1)
         assert found["macro_f1"] == pytest.approx(
             metrics.f1_score(true, predicted, average="macro")

@@ -1,25 +1,24 @@
 import pytest
 
-from bert_tf.finetuning.class_weights import class_weights
+from bert_tf.finetuning.text import parse_class_weights
 
 LABELS = ("neg", "pos", "odd:one")
 
 
 def test_balanced_classes_weigh_alike():
     counts = {"neg": 6, "pos": 2}
-    weights = class_weights("balanced", LABELS, counts)
+    weights = parse_class_weights("balanced", LABELS, counts)
     assert weights["neg"] * 6 == weights["pos"] * 2
     assert (weights["neg"] * 6 + weights["pos"] * 2) / 8 == 1.0
     assert weights["odd:one"] == 1.0
 
 
 def test_named_classes():
-    assert class_weights("pos:2,odd:one:0.5", LABELS, {}) == {
+    assert parse_class_weights("pos:2,odd:one:0.5", LABELS, {}) == {
         "neg": 1.0,
         "pos": 2.0,
         "odd:one": 0.5,
     }
-    assert class_weights(None, LABELS, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -34,4 +33,4 @@ def test_named_classes():
 )
 def test_wrong_weights(text, sentence):
     with pytest.raises(ValueError, match=sentence):
-        class_weights(text, LABELS, {})
+        parse_class_weights(text, LABELS, {})

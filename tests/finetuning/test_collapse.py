@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from bert_tf.finetuning.collapse import DivergedError, LossCurve, describe_collapse
+from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
 
 
 def curve(losses, planned=None):

@@ -1,6 +1,6 @@
 import pytest
 
-from bert_tf.finetuning.feature_based_flags import PAPERS_F1
+from bert_tf.finetuning.settings import PAPERS_F1
 from bert_tf.modeling.layer_mixing import VARIANTS
 
 from .small_runs import parse

@@ -1,6 +1,6 @@
 import pytest
 
-from bert_tf.finetuning.held_out import hold_out
+from bert_tf.finetuning.data import hold_out
 from bert_tf.tasks.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 
 

@@ -4,11 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.finetuning.number_kind import squared_error
-from bert_tf.finetuning.text_tasks import TextTask
-from bert_tf.modeling import BertRegressor
+from bert_tf.finetuning.text import squared_error
+from bert_tf.modeling.classifier import BertRegressor
 
-from .small_tasks import by_first_word, examples_of, inference, items_of
+from .small_tasks import by_first_word, examples_of, inference, items_of, text_task
 
 
 def weighted_loss(loss):
@@ -41,7 +40,7 @@ def test_a_model_compiled_with_it_is_saved_and_loaded(tmp_path):
 
 def test_numbers_are_scored_by_hand(tmp_path):
     data = examples_of(items_of({"a0": 1.0, "a1": 2.0, "a2": 3.5}))
-    task = TextTask("own", None, {"dev": data}, {"test": data}, kind="regression")
+    task = text_task("own", None, {"dev": data}, {"test": data}, kind="regression")
     assert task.labels == () and task.model_class is BertRegressor
     model = by_first_word({"a0": 1.0, "a1": 4.0, "a2": 3.0})
     found = task.evaluate(inference(model), "dev")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.question_answering import QuestionTask
+from bert_tf.finetuning.questions import QuestionTask
 from bert_tf.tasks.squad import SquadReferences
 from bert_tf.tasks.squad_metrics import score_predictions
 

@@ -13,9 +13,8 @@ from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.text_tasks import TextTask
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling import BertRegressor
+from bert_tf.modeling.classifier import BertRegressor
 from bert_tf.saved_models.weight_storage import StoredWeights
 from bert_tf.tasks.examples import TextExample
 from bert_tf.training import checkpoints
@@ -30,7 +29,7 @@ from .small_runs import (
     settings,
     write_table,
 )
-from .small_tasks import examples_of
+from .small_tasks import examples_of, text_task
 from .test_training import stop_at
 
 # What the numbers of good and of bad films are.
@@ -142,7 +141,7 @@ def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
     source.save(folder)
     flags = regression(inputs, tmp_path, (90, 70))
     items = [TextExample(str(number), "good", None, number) for number in (70.0, 90.0)]
-    task = TextTask("own", examples_of(items), {}, {}, kind="regression")
+    task = text_task("own", examples_of(items), {}, {}, kind="regression")
     start = open_start(flags, FineTuningDirectory(flags.model_dir))
     start = start._replace(checkpoint=open_checkpoint(str(folder)))
     model, sentences = build_model(flags, task, start)
@@ -163,14 +162,14 @@ def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
 )
 def test_the_scale_of_numbers(numbers, scale):
     items = [TextExample("0", "good", None, number) for number in numbers]
-    found = TextTask("own", examples_of(items), {}, {}, kind="regression").target_scale
+    found = text_task("own", examples_of(items), {}, {}, kind="regression").target_scale
     np.testing.assert_allclose(found, scale, rtol=1e-6, atol=1e-40)
 
 
 def test_numbers_that_no_float32_is():
     items = [TextExample("a", "good", None, 1e39)]
     with pytest.raises(ValueError, match="own, train: the example a has the label 1e.39: expected"):
-        TextTask("own", examples_of(items), {}, {}, kind="regression")
+        text_task("own", examples_of(items), {}, {}, kind="regression")
 
 
 def test_a_large_scale_is_answered_in_float32_and_stored_so():

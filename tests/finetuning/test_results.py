@@ -1,9 +1,8 @@
-from bert_tf.finetuning.results import data_lines, label_lines, show
+from bert_tf.finetuning.results import data_lines, label_lines, layer_table, show
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.text_tasks import TextTask
 from bert_tf.tasks.examples import TextExample
 
-from .small_tasks import TOKENIZER, examples_of
+from .small_tasks import TOKENIZER, examples_of, text_task
 
 
 def results(**changes):
@@ -25,14 +24,14 @@ def results(**changes):
 def test_the_data_in_words():
     items = [TextExample(str(number), "a0 " * number, None, "x") for number in range(1, 6)]
     sets = examples_of(items, ("x", *"abcdefghijk"))
-    task = TextTask("own", sets, {"dev": sets}, {"test": sets})
+    task = text_task("own", sets, {"dev": sets}, {"test": sets})
     assert data_lines(task, task.training_examples(TOKENIZER, 5)) == [
         "Task: own, 5 examples to train on, labels x, a, b, c, d, e, f, g, h, i and 2 more; "
         "evaluated on: dev; predicted: test.",
         "2 of the training examples have more than 5 tokens (--max_seq_length): they are cut.",
     ]
     numbers = examples_of([TextExample("0", "a0", None, 1.5)])
-    task = TextTask("own", numbers, {}, {}, kind="regression")
+    task = text_task("own", numbers, {}, {}, kind="regression")
     assert data_lines(task, task.training_examples(TOKENIZER, 5)) == [
         "Task: own, 1 examples to train on; evaluated on: nothing.",
         "The numbers to learn: mean 1.5, standard deviation 1.",
@@ -45,7 +44,7 @@ def test_labels_are_counted_and_compared():
             examples_of([TextExample(str(n), "a0", None, label) for n, label in enumerate(labels)])
             for labels in (train, dev)
         ]
-        return TextTask("own", sets[0], {"dev": sets[1]}, {}, kind=kind, labels=["x", "y", "z"])
+        return text_task("own", sets[0], {"dev": sets[1]}, {}, kind=kind, labels=["x", "y", "z"])
 
     assert label_lines(task_on(["y", "x", "y"], ["x", "x", "y", "x"])) == [
         "In the training set: y 2, x 1 of 3.",
@@ -61,7 +60,7 @@ def test_labels_are_counted_and_compared():
     assert len(found) == 4
     several = task_on([("x", "y"), (), ("y",)], [("x",), ("y",)], "multilabel")
     assert label_lines(several) == ["In the training set: y 2, x 1."]
-    numbers = TextTask(
+    numbers = text_task(
         "own", examples_of([TextExample("0", "a0", None, 1.5)]), {}, {}, kind="regression"
     )
     assert label_lines(numbers) == []
@@ -103,3 +102,20 @@ def test_a_collapse_is_named(capsys):
     printed = capsys.readouterr().out
     assert "COLLAPSED: on dev every prediction is the same. Try another --seed" in printed
     assert printed.startswith("Trained 1,200 steps; the weights")
+
+
+def test_deviations_and_what_has_no_score():
+    results = {
+        "headline": "accuracy",
+        "dev_set": "dev",
+        "configurations": [
+            {"feature_based": "embeddings", "mean": 0.5, "std": 0.0123, "runs": 5},
+            {"feature_based": "weighted_sum_all", "mean": None, "std": None, "runs": 1},
+        ],
+    }
+    lines = layer_table(results).splitlines()
+    assert lines[0] == "| layers                 | accuracy on dev | the paper's F1 |"
+    assert lines[2] == "| embeddings             |      50.0 ± 1.2 |           91.0 |"
+    assert lines[7] == "| weighted_sum_all       |               - |           95.5 |"
+    assert len({len(line) for line in lines[:8]}) == 1
+    assert lines[8] == "" and "the mean of five" in lines[9] and len(lines) == 10

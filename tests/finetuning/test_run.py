@@ -13,10 +13,9 @@ from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.finetuning.task import Evaluation
 from bert_tf.finetuning.task_file import read_task_file
-from bert_tf.finetuning.text_tasks import TextTask
+from bert_tf.finetuning.text import ClassTask
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-from bert_tf.modeling import BertTokenClassifier
 from bert_tf.tasks.examples import Examples, TaggedExample
 from bert_tf.training import checkpoints
 
@@ -123,7 +122,7 @@ def test_thresholds_are_kept_and_loaded(inputs, tmp_path, monkeypatch):
     def with_threshold(self, inference, set_name, thresholds=None):
         return Evaluation({self.headline: 0.5}, False, thresholds={"null": np.float32(-1.5)})
 
-    monkeypatch.setattr(TextTask, "evaluate", with_threshold)
+    monkeypatch.setattr(ClassTask, "evaluate", with_threshold)
     run(settings(inputs, tmp_path / "run", num_train_epochs=1))
     assert results_of(tmp_path / "run")["thresholds"] == {"null": -1.5}
     assert bert_tf.load(str(tmp_path / "run")).thresholds == {"null": -1.5}
@@ -209,7 +208,7 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
     model_directory.write_description(
         str(tmp_path),
         TINY,
-        ModelSpec(BertTokenClassifier, arguments),
+        ModelSpec("BertTokenClassifier", arguments),
         tokenization=Tokenization(VOCAB, True),
         labels=("A", "B"),
     )

@@ -12,10 +12,8 @@ import tensorflow as tf
 
 from bert_tf.files import is_temporary
 from bert_tf.finetuning import run as run_module
-from bert_tf.finetuning import serving
-from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run import export_options, run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.serving import export_options
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.saved_models import ExportOptions
 from tests.killing import kill_at_a_write
@@ -117,13 +115,13 @@ def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monke
         assert not os.path.exists(path)
         asked.append((model, path, keywords))
 
-    monkeypatch.setattr(serving, "export", export)
+    monkeypatch.setattr(run_module, "export", export)
     (left / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"export/1 is .* and there is mine\.txt, which no export"):
-        serving.export_best(directory, "sst2")
+        run_module.export_best(directory, "sst2")
     assert (left / "mine.txt").read_text() == "mine"
     (left / "mine.txt").unlink()
-    serving.export_best(directory, "sst2")
+    run_module.export_best(directory, "sst2")
     ((model, path, keywords),) = asked
     assert (type(model).__name__, model.labels, path) == (
         "BertClassifier", ("neg", "pos"), str(left),

@@ -14,7 +14,7 @@ SQUAD = ("--task=squad", "--init_checkpoint=c")
 def test_defaults():
     settings, ignored = parse("--task=mrpc", "--data_dir=glue", "--init_checkpoint=c")
     assert ignored == []
-    assert (settings.glue, settings.kind, settings.max_seq_length) == (
+    assert (settings.glue, settings.kind.name, settings.max_seq_length) == (
         "MRPC",
         "classification",
         128,
@@ -30,7 +30,8 @@ def test_defaults():
 
 def test_squad_has_rows_of_its_own_length():
     settings, _ = parse(*SQUAD, "--train_file=train-v1.1.json")
-    assert (settings.max_seq_length, settings.kind, settings.reads_table) == (384, "squad", False)
+    found = (settings.max_seq_length, settings.kind.name, settings.reads_table)
+    assert found == (384, "squad", False)
     settings, _ = parse(*SQUAD, "--train_file=mine.jsonl.gz", "--max_seq_length=64")
     assert (settings.max_seq_length, settings.reads_table) == (64, True)
     assert (settings.text_columns, settings.label_column) == (["question", "context"], "answers")
@@ -45,7 +46,7 @@ def test_squad_has_rows_of_its_own_length():
     ],
 )
 def test_kinds_of_glue(task, kind):
-    assert parse(f"--task={task}", "--data_dir=g", "--init_checkpoint=c")[0].kind == kind
+    assert parse(f"--task={task}", "--data_dir=g", "--init_checkpoint=c")[0].kind.name == kind
 
 
 @pytest.mark.parametrize(
@@ -54,13 +55,13 @@ def test_kinds_of_glue(task, kind):
 )
 def test_kinds_of_published_files(task, kind):
     settings, _ = parse(f"--task={task}", "--train_file=a", "--init_checkpoint=c")
-    assert (settings.kind, settings.reads_table, settings.glue) == (kind, False, None)
+    assert (settings.kind.name, settings.reads_table, settings.glue) == (kind, False, None)
 
 
 @pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
 def test_own_texts_keep_their_kind(task):
     settings, _ = parse(f"--task={task}", *OWN)
-    assert (settings.kind, settings.reads_table) == (task, True)
+    assert (settings.kind.name, settings.reads_table) == (task, True)
 
 
 def test_tagging_has_default_columns():

@@ -3,77 +3,76 @@ import pathlib
 
 import pytest
 
-from bert_tf.finetuning.reading import table_columns
+from bert_tf.finetuning.data import read_task, table_columns
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.sources import read_source
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .small_runs import VOCAB, parse, sentences, settings, write_table
 
 
 def test_without_a_dev_file_a_tenth_is_held_out_and_told(inputs, tmp_path):
-    source = read_source(settings(inputs, tmp_path, dev_file=None))
-    assert source.task.dev_sets == ("dev",) and source.task.labels == ("neg", "pos")
-    (note,) = source.notes
+    task, sets = read_task(settings(inputs, tmp_path, dev_file=None))
+    assert task.dev_sets == ("dev",) and task.labels == ("neg", "pos")
+    (note,) = sets.notes
     assert note.startswith("No --dev_file: ") and "of the 46 examples" in note
-    assert source.fingerprints.keys() == {"train", "dev"}
+    assert sets.fingerprints().keys() == {"train", "dev"}
 
 
 def test_nothing_to_evaluate_on(inputs, tmp_path):
-    source = read_source(settings(inputs, tmp_path, dev_file=None, dev_fraction=0))
-    assert source.task.dev_sets == () and source.task.deciding_set is None
-    assert source.notes == ["Nothing decides which epoch is best: the last one counts as it."]
+    task, sets = read_task(settings(inputs, tmp_path, dev_file=None, dev_fraction=0))
+    assert task.dev_sets == () and task.deciding_set is None
+    assert sets.notes == ["Nothing decides which epoch is best: the last one counts as it."]
 
 
 def test_a_test_file_with_and_without_labels(inputs, tmp_path):
-    unlabelled = read_source(settings(inputs, tmp_path, test_file=inputs / "test.tsv"))
-    assert (unlabelled.task.dev_sets, unlabelled.task.test_sets) == (("dev",), ("test",))
+    unlabelled, _ = read_task(settings(inputs, tmp_path, test_file=inputs / "test.tsv"))
+    assert (unlabelled.dev_sets, unlabelled.test_sets) == (("dev",), ("test",))
     flags = {"test_file": inputs / "dev.tsv", "test_has_labels": True}
-    labelled = read_source(settings(inputs, tmp_path, **flags))
-    assert (labelled.task.dev_sets, labelled.task.test_sets) == (("dev", "test"), ())
-    assert labelled.task.deciding_set == "dev"
-    alone = read_source(settings(inputs, tmp_path, **flags, dev_file=None, dev_fraction=0))
-    assert (alone.task.dev_sets, alone.task.deciding_set) == (("test",), None)
+    labelled, _ = read_task(settings(inputs, tmp_path, **flags))
+    assert (labelled.dev_sets, labelled.test_sets) == (("dev", "test"), ())
+    assert labelled.deciding_set == "dev"
+    alone, _ = read_task(settings(inputs, tmp_path, **flags, dev_file=None, dev_fraction=0))
+    assert (alone.dev_sets, alone.deciding_set) == (("test",), None)
 
 
 def test_a_column_that_names_the_rows_is_asked_about(inputs, tmp_path):
     train = write_table(tmp_path / "train.tsv", [(f"text {n}", f"row{n}") for n in range(30)])
     flags = {"train_file": train, "dev_file": None, "dev_fraction": 0}
-    assert read_source(settings(inputs, tmp_path, **flags)).notes[-1] == (
+    assert read_task(settings(inputs, tmp_path, **flags))[1].notes[-1] == (
         "label has 30 classes in 30 examples: is it the column to learn (--label_column)?"
     )
     write_table(train, [(f"text {n}", f"row{n % 15}") for n in range(30)])
-    assert len(read_source(settings(inputs, tmp_path, **flags)).notes) == 1
+    assert len(read_task(settings(inputs, tmp_path, **flags))[1].notes) == 1
 
 
 def test_a_label_that_is_not_in_the_training_set(inputs, tmp_path):
     dev = write_table(tmp_path / "dev.tsv", [("good", "pos"), ("bad", "awful")])
     with pytest.raises(ValueError, match=r"dev\.tsv, line 3: .*'awful'"):
-        read_source(settings(inputs, tmp_path, dev_file=dev))
+        read_task(settings(inputs, tmp_path, dev_file=dev))
 
 
 def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
     train = tmp_path / "train.tsv"
     train.write_text("text\tlabel\ngood film\tpos\nno label\nbad film\tneg\nso\tpos\textra\n")
     with pytest.raises(ValueError, match=r"train\.tsv, line 3: expected 2 columns, got 1"):
-        read_source(settings(inputs, tmp_path, train_file=train))
-    source = read_source(settings(inputs, tmp_path, train_file=train, skip_bad_rows=True))
-    assert len(source.skipped) == 2 and "line 5: expected 2 columns" in source.skipped[1]
-    assert source.notes[0].startswith("Left out 2 bad rows; the first: ")
+        read_task(settings(inputs, tmp_path, train_file=train))
+    _, sets = read_task(settings(inputs, tmp_path, train_file=train, skip_bad_rows=True))
+    assert len(sets.skipped()) == 2 and "line 5: expected 2 columns" in sets.skipped()[1]
+    assert sets.notes[0].startswith("Left out 2 bad rows; the first: ")
 
 
 def test_other_data_have_another_fingerprint(inputs, tmp_path):
-    one = read_source(settings(inputs, tmp_path)).fingerprints
-    assert read_source(settings(inputs, tmp_path)).fingerprints == one
+    one = read_task(settings(inputs, tmp_path))[1].fingerprints()
+    assert read_task(settings(inputs, tmp_path))[1].fingerprints() == one
     dev = write_table(tmp_path / "dev.tsv", sentences(20, seed=5))
-    other = read_source(settings(inputs, tmp_path, dev_file=dev)).fingerprints
+    other = read_task(settings(inputs, tmp_path, dev_file=dev))[1].fingerprints()
     assert other["train"] == one["train"] and other["dev"] != one["dev"]
 
 
 def test_class_weights_reach_the_training_examples(inputs, tmp_path):
     train = write_table(tmp_path / "train.tsv", [("good", "pos")] * 3 + [("bad", "neg")])
-    source = read_source(settings(inputs, tmp_path, train_file=train, class_weights="balanced"))
-    examples = source.task.training_examples(BertTokenizer(list(VOCAB)), 16)
+    task, _ = read_task(settings(inputs, tmp_path, train_file=train, class_weights="balanced"))
+    examples = task.training_examples(BertTokenizer(list(VOCAB)), 16)
     _, labels, weights = next(iter(examples.evaluation_batches(4)))
     by_label = dict(zip(labels.numpy().tolist(), weights.numpy().tolist(), strict=True))
     assert by_label == {0: 2.0, 1: pytest.approx(2 / 3)}
@@ -90,14 +89,14 @@ def jsonl(path, rows):
 def source_of(task, path, *more):
     given = [f"--task={task}", f"--train_file={path}", "--init_checkpoint=c", *more]
     read = parse(*given)[0]
-    return read_source(read), table_columns(read)
+    return *read_task(read), table_columns(read)
 
 
 def test_multilabel_and_regression(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [{"t": f"text {n}", "l": ["x", "y"]} for n in range(5)])
     columns = ("--text_columns=t", "--label_column=l")
-    source, named = source_of("multilabel", path, *columns)
-    assert source.task.multi_label and source.task.labels == ("x", "y")
+    task, _, named = source_of("multilabel", path, *columns)
+    assert task.multi_label and task.labels == ("x", "y")
     assert named == {
         "text_columns": ["t"],
         "label_column": "l",
@@ -105,27 +104,27 @@ def test_multilabel_and_regression(tmp_path):
         "separator": ",",
     }
     path = jsonl(tmp_path / "b.jsonl", [{"t": f"text {n}", "l": n / 2} for n in range(5)])
-    assert source_of("regression", path, *columns)[0].task.labels == ()
+    assert source_of("regression", path, *columns)[0].labels == ()
 
 
 def test_tagging_tables_and_columns(tmp_path):
     rows = [{"words": ["Ann", f"saw{n}"], "tags": ["B-PER", "O"]} for n in range(5)]
-    source, named = source_of("tagging", jsonl(tmp_path / "a.jsonl", rows))
-    assert source.task.labels == ("B-PER", "O")
+    task, _, named = source_of("tagging", jsonl(tmp_path / "a.jsonl", rows))
+    assert task.labels == ("B-PER", "O")
     assert named == {"words_column": "words", "tags_column": "tags", "id_column": None}
     conll = tmp_path / "train.txt"
     conll.write_bytes(b"Jos\xe9 I-PER\n. O\n\n" * 2 + b"Ann I-PER\n\n")
-    source, named = source_of("ner", conll, "--encoding=latin-1", "--dev_fraction=0.4")
-    assert source.task.labels == ("O", "B-PER", "I-PER") and named == {}
-    assert source.options == {"document_context": False}
+    task, _, named = source_of("ner", conll, "--encoding=latin-1", "--dev_fraction=0.4")
+    assert task.labels == ("O", "B-PER", "I-PER") and named == {}
+    assert task.options == {"document_context": False}
 
 
 def test_a_run_that_began_by_other_rules_goes_on_by_them(inputs, tmp_path):
     rows = [{"words": ["Ann", f"saw{n}"], "tags": ["S-PER", "O"]} for n in range(5)]
     path = jsonl(tmp_path / "a.jsonl", rows)
     read = parse("--task=tagging", f"--train_file={path}", "--init_checkpoint=c")[0]
-    assert read_source(read).task.headline == "f1"
-    assert read_source(read, "1").task.headline == "accuracy"
+    assert read_task(read)[0].headline == "f1"
+    assert read_task(read, "1")[0].headline == "accuracy"
     directory = FineTuningDirectory(str(tmp_path / "run"))
     directory.create()
     directory.check_inputs({"train": "x"})
@@ -143,18 +142,18 @@ def test_a_run_that_began_by_other_rules_goes_on_by_them(inputs, tmp_path):
 def test_choices(tmp_path):
     rows = [{"c": f"context {n}", "e": ["one", "two"], "l": 1} for n in range(5)]
     columns = ("--text_columns=c,e", "--label_column=l")
-    source, named = source_of("multiple_choice", jsonl(tmp_path / "a.jsonl", rows), *columns)
-    assert source.task.dev_sets == ("dev",)
+    task, _, named = source_of("multiple_choice", jsonl(tmp_path / "a.jsonl", rows), *columns)
+    assert task.dev_sets == ("dev",)
     assert (named["context_column"], named["choice_columns"]) == ("c", ["e"])
     codah = tmp_path / "codah.tsv"
     codah.write_text("".join(f"x\tprompt {n}\ta\tb\tc\td\t{n % 4}\n" for n in range(5)))
-    assert source_of("codah", codah)[0].task.dev_sets == ("dev",)
+    assert source_of("codah", codah)[0].dev_sets == ("dev",)
     swag = tmp_path / "swag.csv"
     swag.write_text(
         "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
         + "".join(f"It {n}.,She,a,b,c,d,{n % 4}\n" for n in range(5))
     )
-    assert source_of("swag", swag)[0].task.dev_sets == ("dev",)
+    assert source_of("swag", swag)[0].dev_sets == ("dev",)
 
 
 def questions(version, impossible):
@@ -172,12 +171,12 @@ def questions(version, impossible):
 def test_squads_files_and_tables(tmp_path):
     path = tmp_path / "train.json"
     path.write_text(json.dumps(questions("1.1", impossible=False)))
-    source, named = source_of("squad", path, "--doc_stride=16")
-    assert (source.options["with_null"], source.options["doc_stride"], named) == (False, 16, {})
-    assert "1 of the 2 examples" in source.notes[0] and "whole articles" in source.notes[0]
+    task, sets, named = source_of("squad", path, "--doc_stride=16")
+    assert (task.options["with_null"], task.options["doc_stride"], named) == (False, 16, {})
+    assert "1 of the 2 examples" in sets.notes[0] and "whole articles" in sets.notes[0]
     rows = [{"question": "Who?", "context": f"Ann {n}.", "answers": []} for n in range(3)]
-    source, named = source_of("squad", jsonl(tmp_path / "a.jsonl", rows))
-    assert source.options["with_null"] is True
+    task, sets, named = source_of("squad", jsonl(tmp_path / "a.jsonl", rows))
+    assert task.options["with_null"] is True
     assert (named["question_column"], named["answers_column"]) == ("question", "answers")
 
 
@@ -221,18 +220,18 @@ def write_glue(folder):
 
 def test_glue_with_the_diagnostic_set_and_a_missing_file(tmp_path):
     flags = parse("--task=mnli", f"--data_dir={write_glue(tmp_path)}", "--init_checkpoint=c")[0]
-    source = read_source(flags)
-    assert source.task.name == "MNLI"
-    assert source.task.dev_sets == ("dev_matched", "dev_mismatched")
-    assert source.task.test_sets == ("test_matched", "ax")
-    assert source.notes == [f"{tmp_path} has no file of the split test_mismatched: not predicted."]
+    task, sets = read_task(flags)
+    assert task.name == "MNLI"
+    assert task.dev_sets == ("dev_matched", "dev_mismatched")
+    assert task.test_sets == ("test_matched", "ax")
+    assert sets.notes == [f"{tmp_path} has no file of the split test_mismatched: not predicted."]
     assert table_columns(flags)["text_columns"] == ["sentence1", "sentence2"]
 
 
 def test_the_diagnostic_set_lies_in_mnlis_folder_or_beside_it(tmp_path):
     given = ("--task=mnli", f"--data_dir={write_glue(tmp_path) / 'MNLI'}", "--init_checkpoint=c")
-    assert read_source(parse(*given)[0]).task.test_sets == ("test_matched", "ax")
+    assert read_task(parse(*given)[0])[0].test_sets == ("test_matched", "ax")
     (tmp_path / "AX.tsv").unlink()
-    source = read_source(parse(*given)[0])
-    assert source.task.test_sets == ("test_matched",)
-    assert source.notes[1].endswith("MNLI has no file of AX, GLUE's diagnostic set: not predicted.")
+    task, sets = read_task(parse(*given)[0])
+    assert task.test_sets == ("test_matched",)
+    assert sets.notes[1].endswith("MNLI has no file of AX, GLUE's diagnostic set: not predicted.")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.text_tasks import TextTask
-from bert_tf.modeling import BertClassifier
+from bert_tf.modeling.classifier import BertClassifier
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.tasks.examples import TextExample
 
@@ -23,6 +22,7 @@ from .small_tasks import (
     fit,
     inference,
     items_of,
+    text_task,
 )
 
 LABELS = ("x", "y", "z")
@@ -55,7 +55,7 @@ def make_task(kind, labels, *, second=False, **more):
     items = texts_with(labels, second)
     dev = examples_of(items, names)
     test = examples_of([dataclasses.replace(item, label=None) for item in items], names)
-    return TextTask("own", dev, {"dev": dev}, {"test": test}, kind=kind, **more)
+    return text_task("own", dev, {"dev": dev}, {"test": test}, kind=kind, **more)
 
 
 @pytest.mark.parametrize("second", [False, True], ids=["texts", "pairs"])
@@ -85,7 +85,7 @@ def test_predictions_of_a_model_equal_a_plain_loops(second):
 def test_a_collapsed_model_is_known(kind, labels, same, other):
     words = ("a0", "a1", "a2")
     data = examples_of(items_of(dict(zip(words, labels, strict=True))), LABELS)
-    task = TextTask("own", None, {"dev": data}, {}, kind=kind)
+    task = text_task("own", None, {"dev": data}, {}, kind=kind)
     for last, constant in ((same, True), (other, False)):
         model = by_first_word({"a0": same, "a1": same, "a2": last})
         assert task.evaluate(inference(model), "dev").constant is constant
@@ -94,7 +94,7 @@ def test_a_collapsed_model_is_known(kind, labels, same, other):
 def test_all_right_on_one_class_is_no_collapse():
     data = examples_of(items_of({"a0": "x", "a1": "x"}), LABELS)
     model = by_first_word({"a0": [1, 0, 0], "a1": [1, 0, 0]})
-    found = TextTask("own", None, {"dev": data}, {}).evaluate(inference(model), "dev")
+    found = text_task("own", None, {"dev": data}, {}).evaluate(inference(model), "dev")
     assert not found.constant and found.scores["accuracy"] == 1.0
 
 
@@ -106,7 +106,7 @@ def test_a_model_that_diverged_is_evaluated():
         ("regression", (1.0, 2.0), nan),
     ):
         data = examples_of(items_of(dict(zip(("a0", "a1"), labels, strict=True))), LABELS)
-        task = TextTask("own", None, {"dev": data}, {}, kind=kind)
+        task = text_task("own", None, {"dev": data}, {}, kind=kind)
         found = task.evaluate(inference(by_first_word({"a0": output, "a1": output})), "dev")
         assert found.constant and all(math.isfinite(value) for value in found.scores.values())
 
@@ -125,7 +125,7 @@ def test_a_model_is_traced_once_for_batches_of_every_width():
 def test_glue_has_its_own_metrics_and_submissions(tmp_path):
     items = items_of({"a0": "1", "a1": "1", "a2": "0", "a3": "0"})
     data = examples_of(items, ("0", "1"))
-    task = TextTask("MRPC", data, {"dev": data}, {"test": data}, glue="MRPC")
+    task = text_task("MRPC", data, {"dev": data}, {"test": data}, glue="MRPC")
     assert task.headline == "f1"
     model = by_first_word({"a0": [0, 1], "a1": [1, 0], "a2": [1, 0], "a3": [0, 1]})
     found = task.evaluate(inference(model), "dev")
@@ -141,7 +141,7 @@ def test_glue_has_its_own_metrics_and_submissions(tmp_path):
 def test_the_diagnostic_set_goes_with_mnli(tmp_path):
     names = ("contradiction", "entailment", "neutral")
     data = examples_of(items_of({"a0": None}), names)
-    task = TextTask("MNLI", None, {}, {"test_matched": data, "ax": data}, glue="MNLI")
+    task = text_task("MNLI", None, {}, {"test_matched": data, "ax": data}, glue="MNLI")
     model = by_first_word({"a0": [0, 0, 1]})
     for name, file in (("test_matched", "MNLI-m.tsv"), ("ax", "AX.tsv")):
         (path,) = task.write_predictions(inference(model), name, str(tmp_path), {})
@@ -151,7 +151,7 @@ def test_the_diagnostic_set_goes_with_mnli(tmp_path):
 
 def test_glues_numbers(tmp_path):
     data = examples_of(items_of({"a0": 1.0, "a1": 2.0, "a2": 4.0}))
-    task = TextTask("STS-B", None, {"dev": data}, {"test": data}, kind="regression", glue="STS-B")
+    task = text_task("STS-B", None, {"dev": data}, {"test": data}, kind="regression", glue="STS-B")
     assert task.headline == "spearman"
     model = by_first_word({"a0": -1.0, "a1": 2.5, "a2": 7.0})
     assert list(task.evaluate(inference(model), "dev").scores)[:2] == ["pearson", "spearman"]
@@ -226,21 +226,6 @@ _GOOD = examples_of(items_of({"a0": "x"}), LABELS)
         ((None, {}, {"t": examples_of([])}), {}, "own has no labels: expected the names of the"),
         (
             (_GOOD, {}, {}),
-            {"kind": "ranking"},
-            "own: kind is 'ranking', expected classification, multilabel or regression.",
-        ),
-        (
-            (_GOOD, {}, {}),
-            {"glue": "SST-2", "kind": "multilabel"},
-            "own: kind is 'multilabel', expected classification, which SST-2 is.",
-        ),
-        (
-            (_GOOD, {}, {}),
-            {"glue": "STS-B"},
-            "own: kind is 'classification', expected regression, which STS-B is.",
-        ),
-        (
-            (_GOOD, {}, {}),
             {"class_weights": {"w": 1.0}},
             "own: class_weights names 'w', expected some of x, y, z.",
         ),
@@ -250,18 +235,29 @@ _GOOD = examples_of(items_of({"a0": "x"}), LABELS)
             "own: the class weight of x is 0.0, expected a number above 0.",
         ),
         (
-            (examples_of(items_of({"a0": ("x",)}), LABELS), {}, {}),
-            {"class_weights": {"x": 1.0}, "kind": "multilabel"},
-            "own: class weights are for classification, where each example has one class; got them",
+            (_GOOD, {"a": _GOOD}, {"a": _GOOD}),
+            {},
+            "own: a set to evaluate on and one to predict are both called a: expected names that",
         ),
+        ((_GOOD, {"dev": examples_of([], LABELS)}, {}), {}, "own: dev is empty: expected examples"),
     ],
 )
 def test_refusals(arguments, more, message):
     with pytest.raises(ValueError) as caught:
-        TextTask("own", *arguments, **more)
+        text_task("own", *arguments, **more)
     assert str(caught.value).startswith(message)
 
 
 def test_without_a_training_set():
     with pytest.raises(ValueError, match="own has no training set"):
-        TextTask("own", None, {"dev": _GOOD}, {}).training_examples(TOKENIZER, 32)
+        text_task("own", None, {"dev": _GOOD}, {}).training_examples(TOKENIZER, 32)
+    empty = examples_of([], LABELS)
+    with pytest.raises(ValueError, match="own has no training set"):
+        text_task("own", empty, {"dev": _GOOD}, {}).training_examples(TOKENIZER, 32)
+
+
+def test_without_such_a_set():
+    for sets, known in ((({"dev": _GOOD}, {"test": _GOOD}), "dev, test"), (({}, {}), "none")):
+        task = text_task("own", _GOOD, *sets)
+        with pytest.raises(ValueError, match=f"own has no set 'tset': expected one of {known}"):
+            list(task.predict(None, "tset", {}))

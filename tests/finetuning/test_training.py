@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.finetuning import stages, text_tasks, training
-from bert_tf.finetuning.collapse import DivergedError
+from bert_tf.finetuning import stages, training
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.task import Evaluation
-from bert_tf.finetuning.text_tasks import TextTask
+from bert_tf.finetuning.task import Evaluation, Inference
+from bert_tf.finetuning.text import ClassTask
+from bert_tf.finetuning.training import DivergedError
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.training import checkpoints
 from bert_tf.training.optimizers import create_optimizer
@@ -171,7 +171,7 @@ def test_early_stopping(inputs, tmp_path, monkeypatch):
     def falling(self, inference, set_name, thresholds=None):
         return Evaluation({self.headline: next(scores)}, constant=False)
 
-    monkeypatch.setattr(TextTask, "evaluate", falling)
+    monkeypatch.setattr(ClassTask, "evaluate", falling)
     run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=2))
     results = results_of(tmp_path / "run")
     assert (results["steps"], results["best"]["step"]) == (24, 12)
@@ -187,13 +187,13 @@ def test_early_stopping_is_at_an_evaluation(inputs, tmp_path, monkeypatch, earli
         return Evaluation({self.headline: next(scores)}, constant=False)
 
     # Evaluated after steps 1 (of 6 an epoch), 6 and 8: an epoch after the first there is none.
-    monkeypatch.setattr(TextTask, "evaluate", falling)
+    monkeypatch.setattr(ClassTask, "evaluate", falling)
     monkeypatch.setattr(
         training.Training, "is_evaluation_due", lambda self: self.state.step in (1, 6, 8)
     )
-    monkeypatch.setattr(TextTask, "by_earlier_rules", earlier)
+    monkeypatch.setattr(ClassTask, "by_earlier_rules", earlier)
     monkeypatch.setattr(stages, "evaluate_all", lambda task, inference: {})
-    monkeypatch.setattr(TextTask, "write_predictions", lambda *given: [])
+    monkeypatch.setattr(ClassTask, "write_predictions", lambda *given: [])
     run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=1))
     assert results_of(tmp_path / "run")["steps"] == steps
 
@@ -206,20 +206,20 @@ def test_the_model_runs_on_a_set_once_for_each_evaluation(
     inputs, tmp_path, monkeypatch, scores, best
 ):
     counts = collections.Counter()
-    outputs, evaluate = text_tasks.batch_outputs, TextTask.evaluate
+    outputs, evaluate = Inference.outputs, ClassTask.evaluate
     left = collections.deque(scores)
 
-    def counted(model, examples, batch_size):
+    def counted(self, examples):
         counts[len(examples)] += 1
-        return outputs(model, examples, batch_size)
+        return outputs(self, examples)
 
     def evaluated(self, *given):
         found = evaluate(self, *given)
         value = left.popleft() if left else scores[best - 1]
         return dataclasses.replace(found, scores={self.headline: value})
 
-    monkeypatch.setattr(text_tasks, "batch_outputs", counted)
-    monkeypatch.setattr(TextTask, "evaluate", evaluated)
+    monkeypatch.setattr(Inference, "outputs", counted)
+    monkeypatch.setattr(ClassTask, "evaluate", evaluated)
     run(settings(inputs, tmp_path / "run", test_file=inputs / "test.tsv", num_train_epochs=2))
     assert counts == {20: 2, 9: 1}  # dev after each epoch, and test
     assert results_of(tmp_path / "run")["best"]["step"] == 6 * best

@@ -1,22 +1,21 @@
 """Question answering as a task of fine-tuning: the span of a context that answers a question."""
 
-import functools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 
 from bert_tf import features
-from bert_tf.modeling import BertSpanPredictor
 from bert_tf.modeling.base import NULL_THRESHOLD
+from bert_tf.modeling.span_predictor import BertSpanPredictor
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.examples import Examples, QuestionExample
-from bert_tf.tasks.squad import SquadReferences
+from bert_tf.tasks.examples import QuestionExample
+from bert_tf.tasks.squad import SquadReferences, read_questions, read_squad
 from bert_tf.tasks.squad_metrics import SquadScores, score_answer, score_predictions
 from bert_tf.tasks.squad_predictions import (
     N_BEST_PREDICTIONS,
@@ -27,9 +26,11 @@ from bert_tf.tasks.squad_predictions import (
 )
 from bert_tf.untrusted import one_line
 
-from .data_sets import DataSets
-from .prediction_files import Record
-from .task import Evaluation, Inference, Mistake, Task, worst_first
+from .data import Sets
+from .prediction_files import AnswersWriter, NewWriter, Record
+from .settings import FineTuningSettings
+from .task import Evaluation, ExampleSet, FormReader, Inference, Task, worst_mistakes
+from .task_file import TaskFile
 
 _NO_ANSWER = "(no answer)"
 # The keys of ``SquadScores.to_dict`` that are no scores.
@@ -50,11 +51,8 @@ class QuestionTask(Task):
     loss is the mean of the cross-entropies of start and end, each a softmax over the row.
 
     Args:
-        name: for messages.
-        train: questions with answers; each is trained with its first. ``None`` where there is
-            nothing to train on.
-        dev: by the set's name, questions with answers, to evaluate on.
-        test: by the set's name, questions to answer. A set may be empty.
+        *data: as ``Task``'s; each question is trained with its first answer.
+        labels: none; there are no classes.
         doc_stride: how many tokens after a window of a context the next one begins.
         max_query_length: the most tokens of a question.
         n_best_size: the answers that are kept for each question.
@@ -64,20 +62,30 @@ class QuestionTask(Task):
             and without ``best_f1``.
 
     Raises:
-        ValueError: as ``DataSets``; a question to train or evaluate on has no answer, and is not
-            known to be impossible or must not be; or there is a threshold and no null.
+        ValueError: as ``Task``; a question to train or evaluate on has no answer, and is not known
+            to be impossible or must not be; or there is a threshold and no null.
     """
 
     model_class = BertSpanPredictor
+    model_classes = (BertSpanPredictor,)
     model_arguments: Mapping[str, Any] = {}
+    threshold = NULL_THRESHOLD
+    writers: ClassVar[Mapping[str, NewWriter]] = {
+        **Task.writers,
+        ".json": lambda file, columns: AnswersWriter(file),
+    }
+    export_options: ClassVar[Mapping[str, str]] = {
+        "doc_stride": "doc_stride",
+        "max_query_length": "max_query_length",
+        "n_best_size": "n_best",
+        "max_answer_length": "max_answer_length",
+    }
+    read_table = staticmethod(read_questions)
 
     def __init__(
         self,
-        name: str,
-        train: Examples[QuestionExample] | None,
-        dev: Mapping[str, Examples[QuestionExample]],
-        test: Mapping[str, Examples[QuestionExample]],
-        *,
+        *data: Any,
+        labels: Sequence[str] = (),
         doc_stride: int = 128,
         max_query_length: int = 64,
         n_best_size: int = 20,
@@ -87,46 +95,104 @@ class QuestionTask(Task):
     ) -> None:
         if null_threshold is not None and not with_null:
             raise ValueError(
-                f"{name}: a null threshold of {null_threshold} was given, and every question has "
-                "an answer: leave it out."
+                f"{data[0]}: a null threshold of {null_threshold} was given, and every question "
+                "has an answer: leave it out."
             )
-        self.name = name
-        self.dev_sets, self.test_sets = tuple(dev), tuple(test)
         self.headline = "best_f1" if with_null and null_threshold is None else "f1"
-        self._data = DataSets(name, train, dev, test)
         self._with_null = with_null
-        self._data.check_labelled(self._find_fault)
         self._window_lengths = {"doc_stride": doc_stride, "max_query_length": max_query_length}
         self._n_best_size = n_best_size
         self._max_answer_length = max_answer_length
         self._null_threshold = null_threshold
-        self._tokenized = functools.cache(self._tokenize)
+        super().__init__(*data)
+
+    @classmethod
+    def from_settings(
+        cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
+    ) -> "QuestionTask":
+        """With null where a labelled question has no answer, or the flag says so."""
+        return cls(
+            *sets.of_task(settings),
+            doc_stride=settings.doc_stride,
+            max_query_length=settings.max_query_length,
+            n_best_size=settings.n_best_size,
+            max_answer_length=settings.max_answer_length,
+            with_null=_with_null(settings, [*sets.train.items, *sets.dev_items()]),
+            null_threshold=settings.null_score_diff_threshold,
+        )
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The windows, the answers and whether there may be none."""
+        return {
+            **self._window_lengths,
+            "n_best_size": self._n_best_size,
+            "max_answer_length": self._max_answer_length,
+            "with_null": self._with_null,
+        }
+
+    @staticmethod
+    def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
+        """SQuAD's JSON."""
+        return FormReader(_read_squad)
+
+    @classmethod
+    def with_thresholds(
+        cls, options: Mapping[str, Any], thresholds: Mapping[str, float]
+    ) -> Mapping[str, Any]:
+        """A model with a threshold was trained with null, where nothing else says so."""
+        return {"with_null": bool(thresholds), **options}
+
+    @classmethod
+    def threshold_fault(
+        cls, value: float, options: Mapping[str, Any], model_dir: str
+    ) -> str | None:
+        """A threshold is for models that were trained with null."""
+        if options.get("with_null") is False:
+            return (
+                f"{model_dir} was trained on questions that all have an answer: leave the "
+                "threshold out."
+            )
+        return None
+
+    @classmethod
+    def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
+        """The null odds, where there may be no answer."""
+        columns = super().record_columns((), first, task)
+        return {**columns, "null_odds": None} if task.options["with_null"] else columns
 
     def training_examples(
         self, tokenizer: BertTokenizer, max_seq_length: int
     ) -> length_buckets.Examples:
-        """The windows' rows, with the columns of the answers' first and last tokens.
+        """The windows' rows, with the columns of the answers' first and last tokens."""
+        items = self._training_items()
+        found: QuestionExamples = self._rows(tokenizer, items, max_seq_length, labelled=True)
+        return found.examples
 
-        Raises:
-            ValueError: there is no training set; or as ``question_examples``.
-        """
-        items = self._data.training_items()
-        answers = [item.answers[0] if item.answers else None for item in items]
+    def _rows(
+        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
+    ) -> QuestionExamples:
+        spans: dict[str, Any] = {}
+        if labelled:
+            answers = [item.answers[0] if item.answers else None for item in items]
+            spans = {
+                "answer_starts": [answer.start if answer else -1 for answer in answers],
+                "answer_ends": [
+                    answer.start + len(answer.text.encode()) if answer else -1 for answer in answers
+                ],
+            }
         return question_examples(
             tokenizer,
             [item.question for item in items],
             [item.context for item in items],
-            answer_starts=[answer.start if answer else -1 for answer in answers],
-            answer_ends=[
-                answer.start + len(answer.text.encode()) if answer else -1 for answer in answers
-            ],
             max_seq_length=max_seq_length,
+            **spans,
             **self._window_lengths,
-        ).examples
+        )
 
     def training_lines(self, examples: length_buckets.Examples) -> list[str]:
         """Counts questions and windows, and the answers that cannot be learned."""
-        lines = [f"{len(self._data.training_items()):,} questions in {len(examples):,} windows"]
+        lines = [f"{len(self._training_items()):,} questions in {len(examples):,} windows"]
         if examples.num_too_long:
             lines.append(
                 f"The contexts of {examples.num_too_long:,} of the training questions are read in "
@@ -161,7 +227,7 @@ class QuestionTask(Task):
         mistake's loss is the negative log-likelihood of all right entries of the n-best list; where
         none is right, that of its unlikeliest entry, which is less than that of a right one.
         """
-        items = self._data.items(set_name)
+        items = self._items(set_name)
         version = "2.0" if self._with_null else "1.1"
         references = SquadReferences(
             {item.id: tuple(answer.text for answer in item.answers) for item in items}, version
@@ -196,19 +262,18 @@ class QuestionTask(Task):
         for index in np.flatnonzero(wrong):
             name = items[index].id
             losses[index] = _loss(found.n_best[name], gold[name], version)
+
+        def show(at: int) -> tuple[str, str, str]:
+            item = items[at]
+            expected = " | ".join(dict.fromkeys(gold[item.id]))
+            found_answer = answers[item.id]
+            text = f"{item.question}\n{item.context}"
+            return text, expected or _NO_ANSWER, found_answer or _NO_ANSWER
+
         return Evaluation(
             scores=scores,
             constant=len(items) > 1 and len(set(answers.values())) == 1 and bool(wrong.any()),
-            mistakes=[
-                Mistake(
-                    items[index].id,
-                    f"{items[index].question}\n{items[index].context}",
-                    " | ".join(dict.fromkeys(gold[items[index].id])) or _NO_ANSWER,
-                    answers[items[index].id] or _NO_ANSWER,
-                    float(losses[index]),
-                )
-                for index in worst_first(losses, wrong)
-            ],
+            mistakes=worst_mistakes(items, losses, wrong, show),
             thresholds={NULL_THRESHOLD: threshold} if self._with_null else {},
         )
 
@@ -246,20 +311,8 @@ class QuestionTask(Task):
             return f"{question} has no answer: expected with_null for such questions"
         return f"{question} has no answers and is not known to be impossible: expected either"
 
-    def _tokenize(
-        self, tokenizer: BertTokenizer, set_name: str, max_seq_length: int
-    ) -> QuestionExamples:
-        items = self._data.items(set_name)
-        return question_examples(
-            tokenizer,
-            [item.question for item in items],
-            [item.context for item in items],
-            max_seq_length=max_seq_length,
-            **self._window_lengths,
-        )
-
     def _predict(self, inference: Inference, set_name: str) -> SquadPredictions:
-        items = self._data.items(set_name)
+        items = self._items(set_name)
         if not items:
             return SquadPredictions({}, {}, {} if self._with_null else None)
         examples = self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)
@@ -278,3 +331,25 @@ def _loss(entries: Sequence[Mapping[str, Any]], gold: Sequence[str], version: st
     ]
     likelihood = sum(right) or min(entry["probability"] for entry in entries)
     return -math.log(max(likelihood, np.finfo(np.float64).tiny))
+
+
+def _read_squad(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:
+    return read_squad(path, labelled=labelled, skip_bad_rows=skip_bad_rows)
+
+
+def _with_null(settings: FineTuningSettings, items: Sequence[QuestionExample]) -> bool:
+    impossible = sum(item.is_impossible for item in items)
+    wanted = settings.version_2_with_negative
+    if wanted is False and impossible:
+        raise ValueError(
+            f"--version_2_with_negative=false, and {impossible:,} of the labelled questions have "
+            "no answer: leave the flag out."
+        )
+    with_null = bool(impossible) if wanted is None else wanted
+    threshold = settings.null_score_diff_threshold
+    if threshold is not None and not with_null:
+        raise ValueError(
+            f"--null_score_diff_threshold={threshold:g}, and every labelled question has an "
+            "answer: leave the flag out, or say --version_2_with_negative."
+        )
+    return with_null

@@ -1,0 +1,121 @@
+"""Multiple choice as a task of fine-tuning: which of K continuations follows a context."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.pipelines import length_buckets
+from bert_tf.pipelines.multiple_choice import multiple_choice_examples
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.examples import ChoiceExample
+from bert_tf.tasks.metrics import accuracy
+from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
+
+from .prediction_files import Record
+from .task import (
+    Evaluation,
+    ExampleSet,
+    FormReader,
+    Inference,
+    Task,
+    is_constant,
+    log_softmax,
+    worst_mistakes,
+)
+from .task_file import TaskFile
+
+
+class ChoiceTask(Task):
+    """Contexts with some continuations each, as SWAG's and CODAH's.
+
+    Source: Devlin et al. 2019, section 4.4: the loss is the cross-entropy of a softmax over the
+    choices.
+    """
+
+    model_class = BertMultipleChoice
+    model_classes = (BertMultipleChoice,)
+    model_arguments: Mapping[str, Any] = {}
+    headline = "accuracy"
+    read_table = staticmethod(read_choices)
+
+    @staticmethod
+    def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
+        """SWAG's and CODAH's tables, for a model that was trained on them."""
+        found = {"swag": _read_swag, "codah": _read_codah}.get(name)
+        return FormReader(found, is_table=True) if found and not columns else None
+
+    def _find_fault(self, item: ChoiceExample) -> str | None:
+        if item.label is None:
+            return f"the example {item.id} has no label: expected the number of the right choice"
+        return None
+
+    def _rows(
+        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
+    ) -> length_buckets.Examples:
+        """Rows (B, K, S) and labels (B,)."""
+        return multiple_choice_examples(
+            tokenizer,
+            [item.context for item in items],
+            [item.choices for item in items],
+            labels=[item.label for item in items] if labelled else None,
+            max_seq_length=max_seq_length,
+        )
+
+    def compile_arguments(self) -> dict[str, Any]:
+        """Cross-entropy, and accuracy."""
+        return {
+            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        }
+
+    def evaluate(
+        self,
+        inference: Inference,
+        set_name: str,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
+        """Accuracy; a mistake's loss is the negative log-likelihood of the right choice."""
+        items = self._items(set_name)
+        log_probabilities = log_softmax(self._outputs(inference, set_name))
+        chosen = log_probabilities.argmax(1)
+        labels = np.array([item.label for item in items])
+        losses = -log_probabilities[np.arange(len(items)), labels]
+
+        def show(at: int) -> tuple[str, str, str]:
+            choices = items[at].choices
+            return items[at].context, choices[labels[at]], choices[chosen[at]]
+
+        return Evaluation(
+            scores={"accuracy": accuracy(labels, chosen)},
+            constant=is_constant(labels, chosen),
+            mistakes=worst_mistakes(items, losses, chosen != labels, show),
+        )
+
+    def predict(
+        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
+    ) -> Iterator[Record]:
+        """The likeliest choice; there is no threshold."""
+        items = self._items(set_name)
+        if not items:
+            return
+        for item, row in zip(items, log_softmax(self._outputs(inference, set_name)), strict=True):
+            probabilities = {str(choice): p for choice, p in enumerate(np.exp(row).tolist())}
+            yield {"id": item.id, "prediction": int(row.argmax()), "probabilities": probabilities}
+
+    @classmethod
+    def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
+        """A probability for each choice, by its number."""
+        choices = first.choices if first else task.columns.get("choice_columns", ())
+        names = [str(number) for number in range(len(choices))]
+        return super().record_columns(names, first, task)
+
+
+def _read_swag(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:
+    return read_swag(path, labelled=labelled, skip_bad_rows=skip_bad_rows)
+
+
+def _read_codah(path: str, *, skip_bad_rows: Any, **_: Any) -> ExampleSet:
+    return read_codah(path, skip_bad_rows=skip_bad_rows)

@@ -1,0 +1,323 @@
+"""From the settings to a task on its data: which files, which reader, what is held out."""
+
+import collections
+import dataclasses
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bert_tf.tasks.examples import (
+    ChoiceExample,
+    Examples,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+)
+from bert_tf.tasks.glue import has_glue_file, read_glue, read_glue_tfds
+from bert_tf.tasks.glue_tasks import glue_task, is_labelled
+
+from .settings import FineTuningSettings
+
+if TYPE_CHECKING:
+    from .task import Task
+
+T = TypeVar("T")
+# The newest rules by which data are read. By "1" entities are scored in IOB1 and IOB2 alone, what
+# is held out is drawn without regard to the classes, and the rest is with
+# ``Task.by_earlier_rules``.
+NEWEST_RULES = "2"
+_TEST = "test"
+# Reads a file: its path, the labels that there may be (None: those that are there), and whether it
+# has labels.
+_Reader = Callable[[str, Sequence[str] | None, bool], Examples[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sets:
+    """What was read.
+
+    Attributes:
+        train: to train on.
+        dev: by the set's name, labelled.
+        test: by the set's name, to predict.
+        notes: sentences on what was held out and what is not there.
+    """
+
+    train: Examples[Any]
+    dev: dict[str, Examples[Any]]
+    test: dict[str, Examples[Any]]
+    notes: list[str]
+
+    def all(self) -> dict[str, Examples[Any]]:
+        """Every set by its name."""
+        return {"train": self.train, **self.dev, **self.test}
+
+    def dev_items(self) -> list[Any]:
+        """The examples of all sets to evaluate on."""
+        return [item for examples in self.dev.values() for item in examples.items]
+
+    def of_task(self, settings: FineTuningSettings) -> tuple[Any, ...]:
+        """The first arguments of a ``Task``."""
+        return settings.glue or settings.task, self.train, self.dev, self.test
+
+    def skipped(self) -> list[str]:
+        """A sentence for each row that was left out."""
+        every = (examples.skipped for examples in self.all().values())
+        return list(dict.fromkeys(sentence for skipped in every for sentence in skipped))
+
+    def fingerprints(self) -> dict[str, str]:
+        """By set, what tells whether the data are those of the run's start."""
+        return {name: _fingerprint(examples) for name, examples in self.all().items()}
+
+
+def _fingerprint(examples: Examples[Any]) -> str:
+    digest = hashlib.sha256(repr(examples.labels).encode())
+    for item in examples.items:
+        digest.update(repr(item).encode())
+    return digest.hexdigest()[:32]
+
+
+def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> "tuple[Task, Sets]":
+    """Reads and checks all data of a fine-tuning.
+
+    Args:
+        settings: of the run.
+        rules: those that the run was started with.
+
+    Returns:
+        The task on its data, and what was read.
+
+    Raises:
+        ValueError: a file is missing, a row is bad (and bad rows are not to be skipped), or nothing
+            can be held out.
+        OSError: a file cannot be read.
+    """
+    first = rules == "1"
+    sets = _read_glue_sets(settings) if settings.glue else _read_files(settings, not first)
+    skipped = sets.skipped()
+    sets.notes.extend(sets.train.notes)
+    if skipped:
+        sets.notes.append(f"Left out {len(skipped):,} bad rows; the first: {skipped[0]}")
+    task = settings.kind.task_class.from_settings(settings, sets, by_first_rules=first)
+    task.by_earlier_rules = first
+    return task, sets
+
+
+# === GLUE ===
+
+
+def _read_glue_sets(settings: FineTuningSettings) -> Sets:
+    task = glue_task(str(settings.glue))
+
+    def read(split: str) -> Examples[TextExample]:
+        if settings.data_dir is None:
+            return read_glue_tfds(task.name, split)
+        return read_glue(task.name, settings.data_dir, split, skip_bad_rows=settings.skip_bad_rows)
+
+    train_split, *others = task.splits
+    dev = {split: read(split) for split in others if is_labelled(split)}
+    test, notes = {}, []
+    for split in others:
+        if is_labelled(split):
+            continue
+        if settings.data_dir is None or has_glue_file(task.name, settings.data_dir, split):
+            test[split] = read(split)
+        else:
+            notes.append(f"{settings.data_dir} has no file of the split {split}: not predicted.")
+    if task.name == "MNLI":
+        if settings.data_dir is None:
+            test["ax"] = read_glue_tfds("AX", "test")
+        elif has_glue_file("AX", settings.data_dir, "test"):
+            test["ax"] = read_glue(
+                "AX", settings.data_dir, "test", skip_bad_rows=settings.skip_bad_rows
+            )
+        else:
+            notes.append(
+                f"{settings.data_dir} has no file of AX, GLUE's diagnostic set: not predicted."
+            )
+    return Sets(read(train_split), dev, test, notes)
+
+
+# === Files ===
+
+
+def _read_files(settings: FineTuningSettings, by_class: bool) -> Sets:
+    read = _reader(settings)
+    train = read(str(settings.train_file), None, True)
+    labels = train.labels or None
+    dev: dict[str, Examples[Any]] = {}
+    notes: list[str] = []
+    if settings.dev_file:
+        dev["dev"] = read(settings.dev_file, labels, True)
+    elif settings.dev_fraction > 0:
+        whole = train
+        kept, held_out, what = hold_out(
+            whole.items, settings.dev_fraction, settings.seed, by_class=by_class
+        )
+        train = dataclasses.replace(whole, items=kept)
+        dev["dev"] = dataclasses.replace(whole, items=held_out)
+        notes.append(
+            f"No --dev_file: {len(held_out):,} of the {len(whole.items):,} examples of "
+            f"{settings.train_file} ({what}) are held out to evaluate on."
+        )
+    else:
+        notes.append("Nothing decides which epoch is best: the last one counts as it.")
+    test: dict[str, Examples[Any]] = {}
+    if settings.test_file:
+        examples = read(settings.test_file, labels, settings.test_has_labels)
+        (dev if settings.test_has_labels else test)[_TEST] = examples
+    return Sets(train, dev, test, notes)
+
+
+def table_columns(settings: FineTuningSettings) -> dict[str, Any]:
+    """The arguments that name columns, of the reader of the task's tables; {} without a table."""
+    if settings.glue:
+        return {"text_columns": list(glue_task(settings.glue).text_columns), "label_column": None}
+    if not settings.reads_table:
+        return {}
+    kind = settings.kind
+    return {
+        **kind.named_texts(settings.text_columns),
+        kind.label: settings.label_column,
+        **{name: getattr(settings, flag) for name, (flag, _) in kind.others.items()},
+        "id_column": settings.id_column,
+    }
+
+
+def _reader(settings: FineTuningSettings) -> _Reader:
+    kind, columns = settings.kind, table_columns(settings)
+    task_class = kind.task_class
+    form = task_class.own_form(settings.task, columns)
+    skip = settings.skip_bad_rows
+
+    def read(path: str, labels: Sequence[str] | None, labelled: bool) -> Examples[Any]:
+        if form is not None and not columns:
+            return form.read(
+                path,
+                labels=labels,
+                labelled=labelled,
+                encoding=settings.encoding,
+                skip_bad_rows=skip,
+            )
+        known = {"labels": labels} if kind.has_classes else {}
+        unlabelled = {} if labelled else {kind.label: None}
+        return task_class.read_table(path, skip_bad_rows=skip, **{**columns, **unlabelled}, **known)
+
+    return read
+
+
+# === What is held out ===
+
+
+def hold_out(
+    items: Sequence[T], fraction: float, seed: int, *, by_class: bool = True
+) -> tuple[list[T], list[T], str]:
+    """Splits examples in two, where no set to evaluate on is given.
+
+    Examples that share what makes them alike stay together: questions of one article (or, without
+    titles, of one paragraph), sentences of one document where there are enough of these, choices
+    for one context, equal texts. Which of these groups are held out depends on their contents and
+    the seed, not on their order. Of texts with a class each, every class gives its share.
+
+    Args:
+        items: a task's examples.
+        fraction: the share to hold out; one group at least is, and one at least is not.
+        seed: another seed holds out others.
+        by_class: whether every class gives its share.
+
+    Returns:
+        What is left, what is held out, each in the order of ``items``, and what the groups are.
+
+    Raises:
+        ValueError: there is one group alone.
+    """
+    key, what = _grouping(items, fraction)
+    groups = collections.Counter(key(item) for item in items)
+    if len(groups) < 2:
+        raise ValueError(
+            f"Nothing can be held out of {len(items):,} examples that belong together ({what}): "
+            "give a --dev_file, or --dev_fraction=0."
+        )
+    ranked = sorted(groups, key=lambda group: _hash(seed, group))
+    classes = _classes(items, key) if by_class else {}
+    if len(set(classes.values())) > 1:
+        chosen = _draw_by_class(ranked, groups, classes, fraction, seed)
+    else:
+        chosen = _draw(ranked, groups, fraction * len(items))
+    # Where each alone is too much, the least.
+    chosen = chosen or {min(ranked, key=groups.__getitem__)}
+    return (
+        [item for item in items if key(item) not in chosen],
+        [item for item in items if key(item) in chosen],
+        what,
+    )
+
+
+def _hash(seed: int, value: Hashable) -> bytes:
+    return hashlib.sha256(f"{seed} {value!r}".encode()).digest()
+
+
+def _draw(ranked: Sequence[Hashable], sizes: Mapping[Any, int], wanted: float) -> set[Hashable]:
+    """Whole groups, as many as come nearest to the wanted number of examples, and never all."""
+    chosen: set[Hashable] = set()
+    count = 0
+    for group in ranked[:-1]:
+        if count + sizes[group] / 2 <= wanted:
+            chosen.add(group)
+            count += sizes[group]
+        elif chosen:
+            break
+    return chosen
+
+
+def _classes(items: Sequence[Any], key: Callable[[Any], Hashable]) -> dict[Hashable, str]:
+    """The class of each group of texts, the rarest of several; {} without classes."""
+    if not all(isinstance(item, TextExample) and isinstance(item.label, str) for item in items):
+        return {}
+    counts = collections.Counter(item.label for item in items)
+    found: dict[Hashable, str] = {}
+    for item in items:
+        label = found.get(key(item), item.label)
+        found[key(item)] = min(label, item.label, key=lambda name: (counts[name], name))
+    return found
+
+
+def _draw_by_class(
+    ranked: Sequence[Hashable],
+    sizes: Mapping[Any, int],
+    classes: Mapping[Hashable, str],
+    fraction: float,
+    seed: int,
+) -> set[Hashable]:
+    """Draws each class' share, rounded so that all together are the whole's (largest remainder)."""
+    parts: dict[str, list[Hashable]] = {}
+    for group in ranked:
+        parts.setdefault(classes[group], []).append(group)
+    totals = {name: sum(sizes[group] for group in part) for name, part in parts.items()}
+    wanted = {name: int(fraction * total) for name, total in totals.items()}
+    rest = int(fraction * sum(totals.values()) + 0.5) - sum(wanted.values())
+    by_remainder = sorted(
+        (name for name, part in parts.items() if len(part) > 1),
+        key=lambda name: (wanted[name] - fraction * totals[name], _hash(seed, name)),
+    )
+    for name in by_remainder[:rest]:
+        wanted[name] += 1
+    drawn = (_draw(part, sizes, wanted[name]) for name, part in parts.items() if wanted[name])
+    return set().union(*drawn)
+
+
+def _grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+    first = items[0]
+    if isinstance(first, QuestionExample):
+        if len({item.title for item in items}) > 1:
+            return (lambda item: item.title), "whole articles"
+        return (lambda item: item.context), "whole paragraphs"
+    if isinstance(first, TaggedExample):
+        documents = len({item.document for item in items})
+        # Of a handful of documents one would be too much; and a table's rows are one each.
+        if fraction * documents >= 1 and documents < len(items):
+            return (lambda item: item.document), "whole documents"
+        return (lambda item: item.words), "drawn by the seed"
+    if isinstance(first, ChoiceExample):
+        return (lambda item: item.context), "drawn by the seed"
+    return (lambda item: (item.text_a, item.text_b)), "drawn by the seed"

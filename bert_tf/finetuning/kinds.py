@@ -1,0 +1,205 @@
+"""The table of kinds of task: what flags, ``task.json`` and predictions ask about each.
+
+A new kind is a row here and a module next to this one with its ``Task``. Nothing here loads
+TensorFlow, so that ``--help`` is quick; ``task_class`` does.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bert_tf.tasks.glue_tasks import GLUE_TASKS
+
+if TYPE_CHECKING:
+    from .task import Task
+
+# A value's description for errors, and its test.
+Check = tuple[str, Callable[[Any], bool]]
+
+_MOST_ANSWERS = 1000  # of a question; the memory grows with their square
+_MOST = 2**31 - 1  # what TensorFlow's int32 holds
+
+
+def size(most: int = _MOST) -> Check:
+    """The check of a whole number of at least 1."""
+    return (
+        f"a whole number from 1 to {most:,}",
+        lambda value: type(value) is int and 1 <= value <= most,
+    )
+
+
+def _names(least: int, most: int) -> Check:
+    return (
+        f"a list of {least} to {most:,} columns' names",
+        lambda value: (
+            isinstance(value, list)
+            and least <= len(value) <= most
+            and all(isinstance(name, str) for name in value)
+        ),
+    )
+
+
+TEXT: Check = ("a text", lambda value: isinstance(value, str))
+OBJECT: Check = ("an object", lambda value: isinstance(value, dict))
+_FILLED: Check = ("a text", lambda value: isinstance(value, str) and value != "")
+_TEXT_OR_NULL: Check = ("a text or null", lambda value: isinstance(value, str | None))
+_FLAG: Check = ("true or false", lambda value: isinstance(value, bool))
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One kind of task.
+
+    Attributes:
+        name: the kind's, in ``task.json`` and, for a user's own tables, in ``--task``.
+        task: MODULE:CLASS of its ``Task`` in this room.
+        texts: the arguments of its reader of tables that ``--text_columns`` names, in order, each
+            with its check; one whose name ends in ``_columns`` takes all columns that are left.
+        text_form: how ``--text_columns`` is written.
+        num_texts: the least and the most names in ``--text_columns``.
+        label: the argument that ``--label_column`` names.
+        others: further arguments of the reader: the flag that gives each, and its check.
+        options: arguments of its ``Task`` that ``task.json`` keeps.
+        needed_but_in_jsonl: flags that other tables need, and what their columns hold.
+        reads_own_form: whether files that are no tables are of the kind's published form.
+        flags: what means something only to tasks of this kind, besides the flags in ``others``.
+        default_texts: the columns without ``--text_columns``.
+        default_label: the column without ``--label_column``.
+        max_seq_length: tokens of a row without ``--max_seq_length``.
+        has_classes: whether the classes are those of the training set's file.
+    """
+
+    name: str
+    task: str
+    texts: Mapping[str, Check]
+    text_form: str = "A or A,B"
+    num_texts: tuple[int, int] = (1, 2)
+    label: str = "label_column"
+    others: Mapping[str, tuple[str, Check]] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, Check] = dataclasses.field(default_factory=dict)
+    needed_but_in_jsonl: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    reads_own_form: bool = False
+    flags: Sequence[str] = ()
+    default_texts: tuple[str, ...] = ()
+    default_label: str | None = None
+    max_seq_length: int = 128
+    has_classes: bool = False
+
+    @property
+    def task_class(self) -> "type[Task]":
+        """Its ``Task``."""
+        module, name = self.task.split(":")
+        found: type[Task] = getattr(importlib.import_module(f".{module}", __package__), name)
+        return found
+
+    @property
+    def columns(self) -> dict[str, Check]:
+        """The reader's arguments that name columns, in ``task.json``'s order."""
+        others = {name: check for name, (_, check) in self.others.items()}
+        ids = {self.label: _TEXT_OR_NULL, "id_column": _TEXT_OR_NULL}
+        return {**self.texts, **ids, **others}
+
+    def named_texts(self, names: Sequence[str]) -> dict[str, Any]:
+        """What ``--text_columns`` gives to the reader."""
+        return {
+            argument: list(names[place:]) if argument.endswith("_columns") else names[place]
+            for place, argument in enumerate(self.texts)
+        }
+
+
+_TEXTS = {"text_columns": _names(1, 2)}
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "classification", "text:ClassTask", _TEXTS, flags=("class_weights",), has_classes=True
+        ),
+        Kind(
+            "multilabel",
+            "text:ClassesTask",
+            _TEXTS,
+            others={"separator": ("label_separator", _FILLED)},
+            has_classes=True,
+        ),
+        Kind("regression", "text:NumberTask", _TEXTS),
+        Kind(
+            "tagging",
+            "tagging:TaggingTask",
+            {"words_column": TEXT},
+            text_form="WORDS",
+            num_texts=(1, 1),
+            label="tags_column",
+            options={"document_context": _FLAG},
+            flags=("feature_based", "lstm_units"),
+            default_texts=("words",),
+            default_label="tags",
+            has_classes=True,
+        ),
+        Kind(
+            "multiple_choice",
+            "choices:ChoiceTask",
+            {"context_column": TEXT, "choice_columns": _names(1, 1000)},
+            text_form="CONTEXT,CHOICE,...",
+            num_texts=(2, 100),
+        ),
+        Kind(
+            "squad",
+            "questions:QuestionTask",
+            {"question_column": TEXT, "context_column": TEXT},
+            text_form="QUESTION,CONTEXT",
+            num_texts=(2, 2),
+            label="answers_column",
+            others={
+                "answer_start_column": ("answer_start_column", _TEXT_OR_NULL),
+                "title_column": ("title_column", _TEXT_OR_NULL),
+            },
+            needed_but_in_jsonl={
+                "answer_start_column": "with the character of the context where the answer begins "
+                "(a .jsonl may have SQuAD's lists of answers instead)"
+            },
+            reads_own_form=True,
+            options={
+                "doc_stride": size(),
+                "max_query_length": size(),
+                "n_best_size": size(_MOST_ANSWERS),
+                "max_answer_length": size(),
+                "with_null": _FLAG,
+            },
+            flags=(
+                "doc_stride",
+                "max_query_length",
+                "n_best_size",
+                "max_answer_length",
+                "version_2_with_negative",
+                "null_score_diff_threshold",
+            ),
+            default_texts=("question", "context"),
+            default_label="answers",
+            max_seq_length=384,
+        ),
+    )
+}
+
+# GLUE's tasks as the command line spells them, with their published spellings.
+GLUE_NAMES = {task.tfds_config: name for name, task in GLUE_TASKS.items()}
+# Every --task, with its kind; those that have a kind's name are for tables of a user's own.
+TASKS = {
+    **{
+        config: "classification" if GLUE_TASKS[name].labels else "regression"
+        for config, name in GLUE_NAMES.items()
+    },
+    "swag": "multiple_choice",
+    "codah": "multiple_choice",
+    "ner": "tagging",
+    **{name: name for name in KINDS},
+}
+# The tasks whose published test files have labels.
+LABELLED_TESTS = ("ner", "codah")
+# The tasks that are read from CoNLL's files.
+CONLL_TASKS = ("ner",)
+
+
+def tasks_of(kind: str) -> tuple[str, ...]:
+    """Every ``--task`` of a kind."""
+    return tuple(name for name, its in TASKS.items() if its == kind)

@@ -1,0 +1,567 @@
+"""Texts, or pairs of texts, with a class, any number of classes, or a number each; GLUE's tasks.
+
+Source: Devlin et al. 2019, section 4.1; google-research/bert ``run_classifier.py``.
+
+Letters: N examples, C classes.
+"""
+
+import abc
+import collections
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bert_tf.modeling.base import PROBABILITY_THRESHOLD
+from bert_tf.modeling.classifier import BertClassifier, BertRegressor
+from bert_tf.pipelines import length_buckets
+from bert_tf.pipelines.classification import classification_examples
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.examples import TextExample
+from bert_tf.tasks.glue import glue_scores, write_glue_submission
+from bert_tf.tasks.glue_tasks import GLUE_TASKS
+from bert_tf.tasks.metrics import (
+    accuracy,
+    confusion_matrix,
+    macro_f1,
+    matthews_correlation,
+    multilabel_f1,
+    pearson_correlation,
+    r2_score,
+    spearman_correlation,
+)
+from bert_tf.tasks.own_data import read_classification, read_multilabel, read_regression
+from bert_tf.untrusted import listed, one_line, quote
+
+from .data import Sets
+from .prediction_files import Record
+from .settings import FineTuningSettings
+from .task import (
+    Evaluation,
+    Inference,
+    Mistake,
+    TargetScale,
+    Task,
+    is_constant,
+    log_softmax,
+    worst_mistakes,
+)
+
+# The name of MNLI's further set to predict: GLUE's diagnostic set.
+DIAGNOSTIC = "ax"
+_HALF = 0.5
+# A regressor whose predictions differ less than this share of the labels' differences says nothing.
+_LEAST_SPREAD = 0.01
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class _TextTask(Task):
+    """Texts, one or two each.
+
+    Args:
+        *data: as ``Task``'s.
+        glue: the task's name in ``glue_tasks.GLUE_TASKS``; its metrics are used, and ``test`` sets
+            are GLUE's, and become files of a submission. One of MNLI's may be ``DIAGNOSTIC``.
+        labels: as ``Task``'s.
+    """
+
+    _class_weights: Mapping[str, float] | None = None
+
+    def __init__(self, *data: Any, glue: str | None = None, labels: Sequence[str] = ()) -> None:
+        super().__init__(*data, labels=labels)
+        self._glue = glue
+        self.model_arguments = {"num_classes": len(self.labels)} if self.classes else {}
+        if self._train is not None and self._train.items:
+            self.target_scale = self._scale_of(self._train.items)
+
+    @classmethod
+    def from_settings(
+        cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
+    ) -> "_TextTask":
+        """With GLUE's metrics for its tasks; the first rules scaled no numbers."""
+        options: dict[str, Any] = {"glue": settings.glue}
+        if settings.class_weights is not None:
+            counts = collections.Counter(str(item.label) for item in sets.train.items)
+            weights = parse_class_weights(settings.class_weights, sets.train.labels, counts)
+            options["class_weights"] = weights
+        task = cls(*sets.of_task(settings), **options)
+        if by_first_rules:
+            task.target_scale = TargetScale()
+        return task
+
+    @abc.abstractmethod
+    def _targets(self, items: Sequence[TextExample]) -> np.ndarray:
+        """The labels, as ``classification_examples`` takes them."""
+
+    def _scale_of(self, items: Sequence[TextExample]) -> TargetScale:
+        return TargetScale()
+
+    def _rows(
+        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
+    ) -> length_buckets.Examples:
+        weights = None
+        if labelled and self._class_weights is not None:
+            weights = [self._class_weights.get(str(item.label), 1.0) for item in items]
+        are_pairs = items[0].text_b is not None
+        return classification_examples(
+            tokenizer,
+            [item.text_a for item in items],
+            [str(item.text_b) for item in items] if are_pairs else None,
+            labels=self._targets(items) if labelled else None,
+            sample_weights=weights,
+            max_seq_length=max_seq_length,
+        )
+
+    def label_counts(self, set_name: str | None) -> Mapping[str, int]:
+        """How many examples each class has."""
+        if not self.labels:
+            return {}
+        names = (self._names_of(item) for item in self._items(set_name))
+        return collections.Counter(itertools.chain.from_iterable(names))
+
+    def _names_of(self, item: TextExample) -> Sequence[Any]:
+        """The classes of an example to learn; those of others are of any form."""
+        return (item.label,)
+
+    def evaluate(
+        self,
+        inference: Inference,
+        set_name: str,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
+        """As ``judge``."""
+        return self.judge(self._items(set_name), self._outputs(inference, set_name), thresholds)
+
+    @abc.abstractmethod
+    def judge(
+        self,
+        items: Sequence[TextExample],
+        outputs: np.ndarray,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
+        """Compares the model's outputs, in the items' order and finite, with the labels."""
+
+    def predict(
+        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
+    ) -> Iterator[Record]:
+        """A value and, of classes, the probability of each."""
+        items = self._items(set_name)
+        if items:
+            outputs = self._outputs(inference, set_name)
+            for item, record in zip(items, self.records(outputs, thresholds), strict=True):
+                yield {"id": item.id, **record}
+
+    @abc.abstractmethod
+    def records(
+        self, outputs: np.ndarray, thresholds: Mapping[str, float]
+    ) -> Iterator[dict[str, Any]]:
+        """A record without its id for each row of the model's outputs."""
+
+    def write_predictions(
+        self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
+    ) -> list[str]:
+        """Writes a GLUE test set's file of a submission; else ``SET.tsv``."""
+        if self._glue is None or set_name not in self.test_sets:
+            return super().write_predictions(inference, set_name, folder, thresholds)
+        records = self.predict(inference, set_name, thresholds)
+        task, split = ("AX", "test") if set_name == DIAGNOSTIC else (self._glue, set_name)
+        values = {record["id"]: record["prediction"] for record in records}
+        return [write_glue_submission(folder, task, split, [*values], [*values.values()])]
+
+    def _mistakes(
+        self,
+        items: Sequence[TextExample],
+        losses: np.ndarray,
+        wrong: np.ndarray,
+        true: np.ndarray,
+        predicted: np.ndarray,
+    ) -> list[Mistake]:
+        """The second text of a pair is shown on a line below the first."""
+
+        def show(at: int) -> tuple[str, str, str]:
+            texts = (items[at].text_a, items[at].text_b)
+            text = "\n".join(part for part in texts if part is not None)
+            return text, self._shown(true[at]), self._shown(predicted[at])
+
+        return worst_mistakes(items, losses, wrong, show)
+
+    @abc.abstractmethod
+    def _shown(self, target: Any) -> str:
+        """A row of targets, or of predictions in their form, for people."""
+
+
+def _label_fault(item: TextExample, expected: str) -> str:
+    return f"the example {one_line(item.id)} has the label {quote(item.label)}: expected {expected}"
+
+
+def _named(labels: Sequence[str], row: np.ndarray) -> dict[str, float]:
+    return dict(zip(labels, row.tolist(), strict=True))
+
+
+# === A class each ===
+
+
+class ClassTask(_TextTask):
+    """A class each.
+
+    Scores are GLUE's for a task of GLUE; else ``accuracy``, ``macro_f1`` (the mean over the classes
+    that are true or predicted somewhere) and ``matthews_correlation``.
+
+    Args:
+        *data: as ``Task``'s.
+        class_weights: what an example of a class counts in the loss, by the class's name; 1 for
+            classes not named.
+        **options: ``glue`` and ``labels``.
+
+    Raises:
+        ValueError: as ``Task``; or the class weights do not fit.
+    """
+
+    model_class = BertClassifier
+    model_classes = (BertClassifier,)
+    classes = "classes"
+    read_table = staticmethod(read_classification)
+
+    def __init__(
+        self, *data: Any, class_weights: Mapping[str, float] | None = None, **options: Any
+    ) -> None:
+        super().__init__(*data, **options)
+        self._class_weights = class_weights
+        self.headline = GLUE_TASKS[self._glue].headline if self._glue else "accuracy"
+        for label, weight in (class_weights or {}).items():
+            if label not in self.labels:
+                raise ValueError(
+                    f"{self.name}: class_weights names {label!r}, expected some of "
+                    f"{listed(self.labels)}."
+                )
+            if not 0 < weight < float("inf"):
+                raise ValueError(
+                    f"{self.name}: the class weight of {label} is {weight}, expected a number "
+                    "above 0."
+                )
+
+    def _find_fault(self, item: TextExample) -> str | None:
+        return None if item.label in self._ids else _label_fault(item, "the name of a class")
+
+    def _targets(self, items: Sequence[TextExample]) -> np.ndarray:
+        """The classes' ids, (N,) int32."""
+        return np.array([self._ids[item.label] for item in items], np.int32)
+
+    def compile_arguments(self) -> dict[str, Any]:
+        """Cross-entropy, and accuracy."""
+        return {
+            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        }
+
+    def judge(
+        self,
+        items: Sequence[TextExample],
+        outputs: np.ndarray,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
+        """From logits, (N, C); there is no threshold."""
+        true, log_probabilities = self._targets(items), log_softmax(outputs)
+        predicted = log_probabilities.argmax(1)
+        if self._glue:
+            scores = glue_scores(self._glue, true, predicted)
+        else:
+            scores = {
+                "accuracy": accuracy(true, predicted),
+                "macro_f1": macro_f1(true, predicted),
+                "matthews_correlation": matthews_correlation(true, predicted),
+            }
+        losses = -log_probabilities[np.arange(len(items)), true]
+        return Evaluation(
+            scores=scores,
+            constant=is_constant(true, predicted),
+            mistakes=self._mistakes(items, losses, true != predicted, true, predicted),
+            confusion=confusion_matrix(true, predicted, len(self.labels)),
+        )
+
+    def _shown(self, target: Any) -> str:
+        return self.labels[target]
+
+    def records(
+        self, outputs: np.ndarray, thresholds: Mapping[str, float]
+    ) -> Iterator[dict[str, Any]]:
+        """The likeliest class; there is no threshold."""
+        for row in np.exp(log_softmax(outputs)):
+            likeliest = self.labels[row.argmax()]
+            yield {"prediction": likeliest, "probabilities": _named(self.labels, row)}
+
+
+def parse_class_weights(
+    text: str, labels: Sequence[str], counts: Mapping[str, int]
+) -> dict[str, float]:
+    """The weight of each class, by its name, as ``--class_weights`` asks for them.
+
+    Args:
+        text: ``balanced`` for weights inverse to the counts, whose mean over the examples is 1; or
+            ``NAME:WEIGHT,NAME:WEIGHT``, 1 for the classes not named. Keras divides the weighted
+            losses of a batch by its number of examples, so weights of another mean than 1 change
+            the size of the loss.
+        labels: the classes' names in the order of their ids.
+        counts: how many training examples each class has.
+
+    Raises:
+        ValueError: a class is unknown or named twice, or a weight is no positive number.
+
+    >>> parse_class_weights("balanced", ["0", "1"], {"0": 30, "1": 10})
+    {'0': 0.6666666666666666, '1': 2.0}
+    >>> parse_class_weights("1:2.5", ["0", "1"], {})
+    {'0': 1.0, '1': 2.5}
+    """
+    if text == "balanced":
+        present = [label for label in labels if counts.get(label)]
+        each = sum(counts.values()) / len(present)
+        # A class without an example has no loss to weigh.
+        return {label: each / counts[label] if label in present else 1.0 for label in labels}
+    weights = dict.fromkeys(labels, 1.0)
+    named = set()
+    for part in text.split(","):
+        name, _, number = part.rpartition(":")
+        if name not in labels or name in named:
+            raise ValueError(
+                f"--class_weights={text}: expected each class once as NAME:WEIGHT, or balanced; "
+                f"got {part!r}, and the classes are {listed(labels)}."
+            )
+        named.add(name)
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = 0.0
+        if not 0 < weight < float("inf"):
+            raise ValueError(
+                f"--class_weights={text}: expected a positive number as the weight of {name}, got "
+                f"{number!r}."
+            )
+        weights[name] = weight
+    return weights
+
+
+# === Any number of classes each ===
+
+
+class ClassesTask(_TextTask):
+    """Any number of classes each.
+
+    A class holds where its probability is at least a threshold: one that is given, or the one that
+    gives the greatest micro F1 on the set. ``micro_f1`` and ``macro_f1`` are by that threshold,
+    ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` by one that was not chosen. A mistake's loss is the
+    sum over the classes.
+    """
+
+    model_class = BertClassifier
+    model_classes = (BertClassifier,)
+    classes = "classes"
+    multi_label = True
+    threshold = PROBABILITY_THRESHOLD
+    headline = "micro_f1"
+    read_table = staticmethod(read_multilabel)
+
+    @classmethod
+    def threshold_fault(
+        cls, value: float, options: Mapping[str, Any], model_dir: str
+    ) -> str | None:
+        """A probability."""
+        return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
+
+    def _find_fault(self, item: TextExample) -> str | None:
+        """Every label is a tuple of classes' names."""
+        names = item.label
+        good = isinstance(names, tuple) and all(name in self._ids for name in names)
+        return None if good else _label_fault(item, "a tuple of classes' names")
+
+    def _names_of(self, item: TextExample) -> Sequence[Any]:
+        return item.label if isinstance(item.label, tuple) else ()
+
+    def _shown_label(self, item: TextExample) -> Any:
+        """A list, as the predicted ones."""
+        return list(item.label) if isinstance(item.label, tuple) else item.label
+
+    def _targets(self, items: Sequence[TextExample]) -> np.ndarray:
+        """(N, C) int32, 1 where a class holds."""
+        targets = np.zeros([len(items), len(self.labels)], np.int32)
+        for row, item in zip(targets, items, strict=True):
+            row[[self._ids[name] for name in self._names_of(item)]] = 1
+        return targets
+
+    def compile_arguments(self) -> dict[str, Any]:
+        """The mean of the classes' cross-entropies, and the share of classes that are right."""
+        return {
+            "loss": keras.losses.BinaryCrossentropy(from_logits=True),
+            # A logit of 0 is a probability of a half.
+            "metrics": [keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)],
+        }
+
+    def judge(
+        self,
+        items: Sequence[TextExample],
+        outputs: np.ndarray,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
+        """From logits, (N, C)."""
+        true, logits = self._targets(items), outputs.astype(np.float64)
+        probabilities = _sigmoid(logits)
+        if thresholds is None:
+            threshold = best_threshold(true, probabilities)
+        else:
+            threshold = thresholds.get(PROBABILITY_THRESHOLD, _HALF)
+        predicted = (probabilities >= threshold).astype(int)
+        by_half = (probabilities >= _HALF).astype(int)
+        losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
+        wrong = (true != predicted).any(1)
+        return Evaluation(
+            scores={
+                "micro_f1": multilabel_f1(true, predicted, "micro"),
+                "macro_f1": multilabel_f1(true, predicted, "macro"),
+                "micro_f1_at_0.5": multilabel_f1(true, by_half, "micro"),
+                "macro_f1_at_0.5": multilabel_f1(true, by_half, "macro"),
+            },
+            constant=is_constant(true, predicted),
+            mistakes=self._mistakes(items, losses, wrong, true, predicted),
+            thresholds={PROBABILITY_THRESHOLD: threshold},
+        )
+
+    def records(
+        self, outputs: np.ndarray, thresholds: Mapping[str, float]
+    ) -> Iterator[dict[str, Any]]:
+        """The classes whose probability is at least the threshold, 0.5 where it is not given."""
+        threshold = thresholds.get(PROBABILITY_THRESHOLD, _HALF)
+        for row in _sigmoid(outputs.astype(np.float64)):
+            names = self._names(row >= threshold)
+            yield {"prediction": names, "probabilities": _named(self.labels, row)}
+
+    def _names(self, holds: Any) -> list[str]:
+        return [label for label, flag in zip(self.labels, holds, strict=True) if flag]
+
+    def _shown(self, target: Any) -> str:
+        return ", ".join(self._names(target)) or "(none)"
+
+
+def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
+    """The threshold of the greatest micro F1: what is at least as probable counts as holding.
+
+    It is half-way between two of the probabilities. Of several that are as good, it is the one
+    nearest to 0.5; 0.5 where no class holds anywhere.
+
+    Args:
+        true: (N, C), 1 where a class holds, else 0.
+        probabilities: (N, C), from 0 to 1.
+
+    >>> best_threshold(np.array([[1, 0], [1, 0]]), np.array([[0.75, 0.25], [0.5, 0.125]]))
+    0.375
+    """
+    holds, ranked = true.ravel(), probabilities.ravel().astype(np.float64)
+    order = np.argsort(-ranked, kind="stable")
+    holds, ranked = holds[order], ranked[order]
+    # The last of each run of equal probabilities: they hold together, or not at all.
+    ends = np.flatnonzero(np.diff(ranked, append=-1.0))
+    true_positives = np.cumsum(holds)[ends]
+    f1 = 2 * true_positives / (ends + 1 + holds.sum())
+    cuts = (ranked[ends] + np.append(ranked[ends[1:]], 0.0)) / 2
+    best = np.flatnonzero(f1 == f1.max())
+    if not holds.any():
+        return _HALF
+    # Where half-way is not between (0 and 0, or neighbouring floats) the probability itself is.
+    cuts = np.where(cuts > 0, cuts, np.finfo(np.float64).tiny)
+    return float(cuts[best[np.argmin(np.abs(cuts[best] - _HALF))]])
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    probabilities: np.ndarray = np.exp(-np.logaddexp(0, -logits))
+    return probabilities
+
+
+# === A number each ===
+
+
+class NumberTask(_TextTask):
+    """A number each.
+
+    Scores are ``pearson`` and ``spearman``; of the errors, in the numbers' own units,
+    ``mean_squared_error``, its root and ``mean_absolute_error``; and ``r2``, the share of the
+    labels' variance that is explained, 0 for a model that always says their mean.
+    """
+
+    model_class = BertRegressor
+    model_classes = (BertRegressor,)
+    headline = "spearman"
+    read_table = staticmethod(read_regression)
+
+    def _find_fault(self, item: TextExample) -> str | None:
+        """Every label is a number, of those that the model can give."""
+        if not isinstance(item.label, float | int):
+            return _label_fault(item, "a number")
+        if not abs(item.label) <= _LARGEST:
+            return _label_fault(item, f"a number from {-_LARGEST:.2g} to {_LARGEST:.2g}")
+        return None
+
+    def _targets(self, items: Sequence[TextExample]) -> np.ndarray:
+        """(N,) float32."""
+        return np.array([item.label for item in items], np.float32)
+
+    def _scale_of(self, items: Sequence[TextExample]) -> TargetScale:
+        """Mean and standard deviation; a standard deviation of 1 where all numbers are one."""
+        numbers = self._targets(items).astype(np.float64)
+        differ = np.ptp(numbers) > np.finfo(np.float32).tiny
+        return TargetScale(float(numbers.mean()), float(numbers.std()) if differ else 1.0)
+
+    def training_lines(self, examples: length_buckets.Examples) -> list[str]:
+        """Counts examples, and says where the numbers lie."""
+        lines = super().training_lines(examples)
+        if self.target_scale != TargetScale():
+            mean, std = self.target_scale
+            lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
+        return lines
+
+    def compile_arguments(self) -> dict[str, Any]:
+        """The squared error."""
+        return {"loss": squared_error}
+
+    def judge(
+        self,
+        items: Sequence[TextExample],
+        outputs: np.ndarray,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> Evaluation:
+        """From numbers, (N,); constant where they differ by less than 1% of what labels do."""
+        true, predicted = self._targets(items).astype(np.float64), outputs.astype(np.float64)
+        errors = (true - predicted) ** 2
+        return Evaluation(
+            scores={
+                "pearson": pearson_correlation(true, predicted),
+                "spearman": spearman_correlation(true, predicted),
+                "mean_squared_error": float(errors.mean()),
+                "root_mean_squared_error": float(np.sqrt(errors.mean())),
+                "mean_absolute_error": float(np.abs(true - predicted).mean()),
+                "r2": r2_score(true, predicted),
+            },
+            constant=bool(predicted.std() < _LEAST_SPREAD * true.std()),
+            constant_means="the predictions differ by less than 1% of what the labels do",
+            mistakes=self._mistakes(items, errors, errors > 0, true, predicted),
+        )
+
+    def _shown(self, target: Any) -> str:
+        return f"{target:.6g}"
+
+    def records(
+        self, outputs: np.ndarray, thresholds: Mapping[str, float]
+    ) -> Iterator[dict[str, Any]]:
+        """The numbers; there is no threshold."""
+        for number in outputs:
+            yield {"prediction": float(number)}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+def squared_error(labels: Any, predictions: Any) -> Any:
+    """The squared error of each example, (B,) and (B,) -> (B,).
+
+    Keras' own ``MeanSquaredError`` takes the mean over the last axis, which is here the batch:
+    what a sample weight is multiplied with would be the mean of the whole batch.
+    """
+    return ops.square(predictions - ops.cast(labels, predictions.dtype))
