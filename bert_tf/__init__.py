@@ -18,14 +18,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig
     from bert_tf.interchange.load import load
-    from bert_tf.modeling.classifier import BertClassifier, BertRegressor
-    from bert_tf.modeling.encoder import BertEncoder
-    from bert_tf.modeling.feature_tagger import BertFeatureTagger
-    from bert_tf.modeling.frozen_features import BertFeatures
-    from bert_tf.modeling.multiple_choice import BertMultipleChoice
-    from bert_tf.modeling.pretrainer import BertPretrainer
-    from bert_tf.modeling.span_predictor import BertSpanPredictor
-    from bert_tf.modeling.token_classifier import BertTokenClassifier
+    from bert_tf.modeling import (
+        BertClassifier,
+        BertEncoder,
+        BertFeatures,
+        BertFeatureTagger,
+        BertMultipleChoice,
+        BertPretrainer,
+        BertRegressor,
+        BertSpanPredictor,
+        BertTokenClassifier,
+    )
     from bert_tf.pipelines.preprocessor import BertPreprocessor
 
 __version__ = "0.1.0"
@@ -35,17 +38,17 @@ register_with_keras()
 # Where each public name is defined. Resolved on first use, so that `--help` is quick and
 # `bert_tf.modeling` can be imported under Keras' JAX backend without loading TensorFlow.
 _PUBLIC = {
-    "BertClassifier": "bert_tf.modeling.classifier",
+    "BertClassifier": "bert_tf.modeling",
     "BertConfig": "bert_tf.config",
-    "BertEncoder": "bert_tf.modeling.encoder",
-    "BertFeatureTagger": "bert_tf.modeling.feature_tagger",
-    "BertFeatures": "bert_tf.modeling.frozen_features",
-    "BertMultipleChoice": "bert_tf.modeling.multiple_choice",
+    "BertEncoder": "bert_tf.modeling",
+    "BertFeatureTagger": "bert_tf.modeling",
+    "BertFeatures": "bert_tf.modeling",
+    "BertMultipleChoice": "bert_tf.modeling",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
-    "BertPretrainer": "bert_tf.modeling.pretrainer",
-    "BertRegressor": "bert_tf.modeling.classifier",
-    "BertSpanPredictor": "bert_tf.modeling.span_predictor",
-    "BertTokenClassifier": "bert_tf.modeling.token_classifier",
+    "BertPretrainer": "bert_tf.modeling",
+    "BertRegressor": "bert_tf.modeling",
+    "BertSpanPredictor": "bert_tf.modeling",
+    "BertTokenClassifier": "bert_tf.modeling",
     "load": "bert_tf.interchange.load",
 }
 _ROOMS = (

@@ -44,20 +44,10 @@ PRECISIONS = ("float32", "bfloat16")
 WEIGHTS = ("float32", "bfloat16", "float16", "int8")
 QUANTIZATIONS = ("none", "float16", "int8")
 
-_QUESTIONS = ("BertSpanPredictor",)
-_EMBEDDINGS = ("BertEncoder", "BertPretrainer")
-# The options that mean something to some models alone.
-_MEANT_FOR = {
-    "pair": ("BertClassifier", "BertRegressor"),
-    "top_k": ("BertPretrainer",),
-    "layers": _EMBEDDINGS,
-    "normalize": _EMBEDDINGS,
-    "doc_stride": _QUESTIONS,
-    "max_query_length": _QUESTIONS,
-    "n_best": _QUESTIONS,
-    "max_answer_length": _QUESTIONS,
-}
-_OPTIONS = ("max_seq_length", "precision", "weights", *_MEANT_FOR)
+_OPTIONS = (
+    *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
+    *("doc_stride", "max_query_length", "n_best", "max_answer_length"),
+)
 
 
 def define_flags() -> None:
@@ -156,19 +146,20 @@ def _options(checkpoint: "Checkpoint", values: Any) -> "ExportOptions":
     """The flags, else what the directory says, else the defaults."""
     from bert_tf.finetuning.run import export_options
     from bert_tf.finetuning.task_file import read_task_file
+    from bert_tf.saved_models.signatures import classes_with_option
 
     if checkpoint.tokenization is None:
         raise ValueError(
             f"{checkpoint.path} has no vocabulary: put its vocab.txt into the directory."
         )
     given = {name: values[name].value for name in _OPTIONS if values[name].value is not None}
-    class_name = checkpoint.model.class_name
     for name in given:
-        meant_for = _MEANT_FOR.get(name, (class_name,))
-        if class_name not in meant_for:
+        meant_for = classes_with_option(name)
+        if meant_for and checkpoint.model.model_class not in meant_for:
             raise ValueError(
-                f"--{name} means nothing to a {class_name}, which {checkpoint.path} holds: leave "
-                f"it out (it is for {' and '.join(meant_for)})."
+                f"--{name} means nothing to a {checkpoint.model.class_name}, which "
+                f"{checkpoint.path} holds: leave it out (it is for "
+                f"{' and '.join(model_class.__name__ for model_class in meant_for)})."
             )
     if "layers" in given:
         try:

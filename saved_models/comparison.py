@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.encoder import BertEncoder
-
 from . import sample_requests
 from .lite import SIGNATURE
 from .precision import Difference, copy_model, differences
@@ -58,7 +56,7 @@ def compare_tflite(served: Served, path: str) -> Mapping[str, Difference]:
         By output.
     """
     model = served.model
-    encoder = copy_model(model if isinstance(model, BertEncoder) else model.encoder, "float32")
+    encoder = copy_model(model.encoder, "float32")
     with tf.io.gfile.GFile(path, "rb") as file:
         interpreter = tf.lite.Interpreter(model_content=file.read())
     runner = interpreter.get_signature_runner(SIGNATURE)

@@ -18,7 +18,6 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.encoder import BertEncoder
 
 from .served import Served
 from .tokens import block_name, flat_outputs
@@ -49,7 +48,7 @@ def endpoints(served: Served) -> dict[str, Any]:
     """
     if served.options.weights != "float32":
         return {ENCODER: _endpoint(served.encode)}
-    encoder = served.model if isinstance(served.model, BertEncoder) else served.model.encoder
+    encoder = served.model.encoder
     reads_variables = served.options.precision == "float32"
     return {
         ENCODER: _endpoint(

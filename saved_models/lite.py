@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.files import check_new
-from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling import BertEncoder
 
 from . import writing
 from .precision import copy_model
@@ -42,7 +42,7 @@ def write_tokens(served: Served, path: str, quantize: str = "none") -> int:
     if quantize not in QUANTIZATIONS:
         raise ValueError(f"quantize is {quantize!r}: expected one of {', '.join(QUANTIZATIONS)}.")
     check_new(path)
-    encoder = served.model if isinstance(served.model, BertEncoder) else served.model.encoder
+    encoder = served.model.encoder
     converted = _convert(copy_model(encoder, "float32"), quantize)
     writing.write_bytes(path, converted)
     return len(converted)

@@ -15,9 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import BertModel
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.pretrainer import BertPretrainer
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -52,12 +51,11 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     max_seq_length = _max_seq_length(model, options)
     copied = copy_model(model, "float32" if options.precision == "float32" else "mixed_bfloat16")
     storage = StoredWeights(copied, options.weights)
-    encoder = copied if isinstance(copied, BertEncoder) else copied.encoder
+    encoder = copied.encoder
     own, below = _readings(copied, encoder, options)
     encode = _trace(encoder, storage, below)
     call = encode if copied is encoder else _trace(copied, storage, own, {encoder: encode})
-    has_masked_lm = isinstance(copied, BertPretrainer) and copied.mlm
-    guess = _trace_masked_lm(copied, storage, own) if has_masked_lm else None
+    guess = _trace_masked_lm(copied, storage, own) if copied.masked_lm is not None else None
     return Served(
         model=copied,
         call=call,
@@ -121,7 +119,7 @@ def _readings(
         for variable in model.weights
         if stored_apart and len(variable.shape) == 2 and id(variable) not in encoders
     ]
-    if isinstance(model, BertPretrainer) and model.mlm:
+    if model.masked_lm is not None:
         # The masked-LM head multiplies by it.
         own.append((encoder.embeddings.word_embeddings, encoder.compute_dtype))
     return own, below
@@ -156,7 +154,7 @@ def _trace(
 
 
 def _trace_masked_lm(
-    model: BertPretrainer, storage: StoredWeights, reading: Reading
+    model: BertModel, storage: StoredWeights, reading: Reading
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """The masked-LM head by itself as one graph: states (P, H) to logits (P, V)."""
 

@@ -3,17 +3,21 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.classifier import BertClassifier, BertRegressor
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.multiple_choice import BertMultipleChoice
-from bert_tf.modeling.pretrainer import BertPretrainer
-from bert_tf.modeling.span_predictor import BertSpanPredictor
-from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.modeling import (
+    MODEL_CLASSES,
+    BertClassifier,
+    BertEncoder,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
+from bert_tf.modeling.base import BertModel
 
 from . import sample_requests
 from .classification import classify, label_names, next_sentence, regress
@@ -60,11 +64,20 @@ def model_signatures(served: Served) -> Signatures:
         ValueError: the model is none of these, an option names a layer that it lacks, or the name
             of a class is no text.
     """
-    for model_class, signatures in _BY_CLASS.items():
+    for model_class, (make_signatures, _) in _BY_CLASS.items():
         if isinstance(served.model, model_class):
-            return _reporting_invalid_bytes(signatures(served))
+            return _reporting_invalid_bytes(make_signatures(served))
     known = ", ".join(model_class.__name__ for model_class in _BY_CLASS)
     raise ValueError(f"{type(served.model).__name__} cannot be served: expected one of {known}.")
+
+
+def classes_with_option(option: str) -> list[type[BertModel]]:
+    """The classes to whose models an option means something; [] where it does to every model's."""
+    return [
+        model_class
+        for model_class in MODEL_CLASSES.values()
+        if model_class in _BY_CLASS and option in _BY_CLASS[model_class][1]
+    ]
 
 
 def _reporting_invalid_bytes(signatures: Signatures) -> Signatures:
@@ -223,12 +236,16 @@ def _on_ids(
     )
 
 
-_BY_CLASS: dict[type[Any], Callable[[Served], Signatures]] = {
-    BertPretrainer: _of_pretrainer,
-    BertClassifier: _of_classifier,
-    BertRegressor: _of_regressor,
-    BertTokenClassifier: _of_token_classifier,
-    BertSpanPredictor: _of_span_predictor,
-    BertMultipleChoice: _of_multiple_choice,
-    BertEncoder: _of_encoder,
+_EMBEDDING_OPTIONS = ("layers", "normalize")
+_SPAN_OPTIONS = ("doc_stride", "max_query_length", "n_best", "max_answer_length")
+# By the class of a model: who makes its signatures, and the options of ``ExportOptions`` that mean
+# something to it and not to every model.
+_BY_CLASS: dict[type[BertModel], tuple[Callable[[Served], Signatures], tuple[str, ...]]] = {
+    BertPretrainer: (_of_pretrainer, ("top_k", *_EMBEDDING_OPTIONS)),
+    BertClassifier: (_of_classifier, ("pair",)),
+    BertRegressor: (_of_regressor, ("pair",)),
+    BertTokenClassifier: (_of_token_classifier, ()),
+    BertSpanPredictor: (_of_span_predictor, _SPAN_OPTIONS),
+    BertMultipleChoice: (_of_multiple_choice, ()),
+    BertEncoder: (_of_encoder, _EMBEDDING_OPTIONS),
 }

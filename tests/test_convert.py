@@ -13,6 +13,7 @@ from bert_tf import convert
 from bert_tf.interchange import conversion, hugging_face
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.modeling import BertSpanPredictor
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 
 
@@ -86,7 +87,7 @@ def test_the_layers_share_their_rows_in_keras_names_too(source, tmp_path, run, c
 
 
 def test_what_is_left_out_unused_and_assumed(tmp_path, run, capsys, monkeypatch):
-    checkpoint = make_checkpoint(ModelSpec("BertSpanPredictor", {"pooler": True}))
+    checkpoint = make_checkpoint(ModelSpec(BertSpanPredictor, {"pooler": True}))
     done = conversion.Conversion(
         checkpoint=types.SimpleNamespace(
             tensors=checkpoint.tensors, model=checkpoint.model, unused=tuple("abcdefghijk")

@@ -15,6 +15,7 @@ from bert_tf.finetuning.task_file import TaskFile, write_task_file
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
 from bert_tf.interchange.weights import build_model
+from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.saved_models import ExportOptions, exporting, lite, served
 from bert_tf.saved_models.exporting import TFLITE, Exported
@@ -37,7 +38,7 @@ QUESTIONS = TaskFile("squad", "squad", 24, options={**LENGTHS, "with_null": True
 
 def write_model(folder, class_name, arguments=None, *, task=None, vocabulary=VOCAB, **more):
     """A directory as a fine-tuning leaves it, of random weights."""
-    spec = ModelSpec(class_name, arguments or {})
+    spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
     keras.utils.set_random_seed(4)
     model = build_model(CONFIG, spec)
     tokenization = Tokenization(vocabulary, True) if vocabulary else None

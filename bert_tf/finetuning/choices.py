@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer

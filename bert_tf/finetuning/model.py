@@ -79,7 +79,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
 
 def model_spec(task: Task) -> ModelSpec:
     """The model that a task trains, as a directory describes it."""
-    return ModelSpec(task.model_class.__name__, dict(task.model_arguments))
+    return ModelSpec(task.model_class, dict(task.model_arguments))
 
 
 def build_model(
@@ -109,7 +109,7 @@ def build_model(
         model = weights.build_model(start.config, spec)
         sentences: list[str] = []
     else:
-        same_kind = found.model.class_name == spec.class_name
+        same_kind = found.model.model_class is spec.model_class
         # Before anything is built: what does not fit may claim any size.
         tensors, report = select(found, spec, new_head=not same_kind or found.labels != task.labels)
         model = weights.build_model(start.config, spec)

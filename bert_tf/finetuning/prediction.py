@@ -17,7 +17,7 @@ from bert_tf.tasks.examples import BadRow, Examples
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
-from .kinds import KINDS, Kind
+from .kinds import KINDS
 from .prediction_files import Record, Writer, check_words
 from .prediction_inputs import Inputs, read_inputs
 from .run_directory import is_unfinished
@@ -116,11 +116,12 @@ def predict_file(
 
 def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
     """What the directory says of the task, or what can be told from the model; then the flag."""
-    class_name = checkpoint.model.class_name
-    kinds = _kinds_of(class_name)
+    model_class = checkpoint.model.model_class
+    held = model_class.__name__
+    kinds = [kind for kind in KINDS.values() if model_class in kind.task_class.model_classes]
     if not kinds:
         raise ValueError(
-            f"{model_dir} holds a {class_name}, which predicts for no task: fine-tune it with "
+            f"{model_dir} holds a {held}, which predicts for no task: fine-tune it with "
             "python -m bert_tf.finetune, or name a directory that this left."
         )
     positions = checkpoint.config.max_position_embeddings
@@ -131,7 +132,7 @@ def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) ->
         task = TaskFile(kind.name, model_dir, min(kind.max_seq_length, positions))
     elif KINDS[task.kind] not in kinds:
         raise ValueError(
-            f"{model_dir} was trained for {task.kind} and holds a {class_name}: it is damaged; "
+            f"{model_dir} was trained for {task.kind} and holds a {held}: it is damaged; "
             "fine-tune again."
         )
     if max_seq_length is not None:
@@ -142,15 +143,6 @@ def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) ->
             )
         task = dataclasses.replace(task, max_seq_length=max_seq_length)
     return task
-
-
-def _kinds_of(class_name: str) -> list[Kind]:
-    """The kinds that a model's class is for."""
-    return [
-        kind
-        for kind in KINDS.values()
-        if any(one.__name__ == class_name for one in kind.task_class.model_classes)
-    ]
 
 
 def _thresholds(

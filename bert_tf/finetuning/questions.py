@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 from bert_tf import features
+from bert_tf.modeling import BertSpanPredictor
 from bert_tf.modeling.base import NULL_THRESHOLD
-from bert_tf.modeling.span_predictor import BertSpanPredictor
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer

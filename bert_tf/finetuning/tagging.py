@@ -11,9 +11,8 @@ import numpy as np
 
 from bert_tf import features
 from bert_tf.files import replace_whole
+from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
 from bert_tf.modeling.base import BertModel
-from bert_tf.modeling.feature_tagger import BertFeatureTagger
-from bert_tf.modeling.token_classifier import BertTokenClassifier
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer

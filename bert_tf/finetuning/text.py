@@ -15,8 +15,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD
-from bert_tf.modeling.classifier import BertClassifier, BertRegressor
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer

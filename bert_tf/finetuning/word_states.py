@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.feature_tagger import BertFeatureTagger
+from bert_tf.modeling import BertFeatureTagger
 from bert_tf.modeling.layer_mixing import read_states
 from bert_tf.pipelines.length_buckets import Examples, traced_step
 from bert_tf.training.progress import Progress

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.config import BertConfig
+from bert_tf.modeling.base import BertModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +72,26 @@ class ModelSpec:
     """Which of the library's models a checkpoint holds.
 
     Attributes:
-        class_name: ``BertPretrainer``, for example.
-        arguments: the constructor's, beside the config, the name and the dtype.
+        model_class: ``BertPretrainer``, for example.
+        arguments: the constructor's, besides the config, the name and the dtype.
     """
 
-    class_name: str
+    model_class: type[BertModel]
     arguments: Mapping[str, Any]
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class."""
+        return self.model_class.__name__
+
+    @property
+    def has_pooler(self) -> bool:
+        """Whether the model's encoder has a pooler."""
+        return self.model_class.has_pooler(self.arguments)
+
+    def head_shapes(self, config: BertConfig) -> dict[str, tuple[int, ...]]:
+        """The shapes of the weights outside the encoder."""
+        return self.model_class.head_shapes(config, self.arguments)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bert_tf import files
+from bert_tf.modeling import BertEncoder
 from bert_tf.untrusted import listed
 
 from . import google, hugging_face, keras_files, model_directory
@@ -13,7 +14,7 @@ from .checkpoint import Checkpoint
 from .comparison import compare, take_sample
 from .load import check_tensors
 from .recognition import open_checkpoint
-from .weights import expected_shapes, has_pooler
+from .weights import expected_shapes
 
 _WRITERS = {
     "bert_tf": model_directory.write,
@@ -78,7 +79,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
 def _hugging_face_notes(checkpoint: Checkpoint) -> tuple[str, ...]:
     notes = []
     spec = checkpoint.model
-    if spec.class_name == "BertEncoder" and not has_pooler(spec):
+    if spec.model_class is BertEncoder and not spec.has_pooler:
         notes.append(
             "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "
             "add_pooling_layer=False."
@@ -90,11 +91,11 @@ def _hugging_face_notes(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def _check_place(checkpoint: Checkpoint, form: str) -> None:
-    name = checkpoint.model.class_name
-    if name == "BertFeatureTagger" and form not in _OF_EVERY_MODEL:
+    model = checkpoint.model
+    if not model.model_class.known_elsewhere and form not in _OF_EVERY_MODEL:
         raise ValueError(
-            f"{checkpoint.path} holds a {name}, which {form} has no place for: expected one of "
-            f"{', '.join(_OF_EVERY_MODEL)}."
+            f"{checkpoint.path} holds a {model.class_name}, which {form} has no place for: "
+            f"expected one of {', '.join(_OF_EVERY_MODEL)}."
         )
 
 

@@ -4,27 +4,15 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from bert_tf.config import ACTIVATIONS
-from bert_tf.modeling.layer_mixing import VARIANTS
+from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.untrusted import is_number, one_line, quote
 
 from .checkpoint import Checkpoint, ModelSpec, Tokenization
 
 _FORMAT_VERSION = 1
-_MOST_UNITS = 10**7
 KEYS = {
     *("format_version", "class_name", "arguments", "labels", "multi_label", "do_lower_case"),
     "thresholds",
-}
-_ARGUMENTS = {
-    "BertEncoder": ("pooler",),
-    "BertPretrainer": ("mlm", "nsp", "pooler", "mlm_activation", "mlm_layer_norm_eps"),
-    "BertClassifier": ("num_classes", "dropout"),
-    "BertRegressor": ("dropout",),
-    "BertTokenClassifier": ("num_classes", "dropout", "pooler"),
-    "BertFeatureTagger": ("num_classes", "variant", "lstm_units", "dropout"),
-    "BertSpanPredictor": ("pooler",),
-    "BertMultipleChoice": ("dropout",),
 }
 
 
@@ -55,7 +43,7 @@ def describe(
 ) -> dict[str, Any]:
     """The JSON object of a model.
 
-    >>> describe(ModelSpec("BertRegressor", {}))["class_name"]
+    >>> describe(ModelSpec(MODEL_CLASSES["BertRegressor"], {}))["class_name"]
     'BertRegressor'
     """
     values = {
@@ -149,30 +137,17 @@ def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
     Raises:
         ValueError: there is no such class, or it cannot be made with the arguments.
     """
-    if not isinstance(name, str) or name not in _ARGUMENTS:
+    if not isinstance(name, str) or name not in MODEL_CLASSES:
         raise ValueError(
-            f"{source}: class_name is {quote(name)}, expected one of {', '.join(_ARGUMENTS)}."
+            f"{source}: class_name is {quote(name)}, expected one of {', '.join(MODEL_CLASSES)}."
         )
     if not isinstance(arguments, Mapping):
         raise ValueError(f"{source}: arguments is {quote(arguments)}, expected an object.")
+    checks = MODEL_CLASSES[name].argument_checks
     for key, value in arguments.items():
-        if key not in _ARGUMENTS[name] or not _is_argument(key, value):
+        if key not in checks or not checks[key](value):
             argument = f"{one_line(key)}={quote(value)}"
             raise ValueError(f"{source}: {name} cannot be made with {argument}.")
-    if "num_classes" in _ARGUMENTS[name] and "num_classes" not in arguments:
+    if "num_classes" in checks and "num_classes" not in arguments:
         raise ValueError(f"{source}: {name} needs num_classes among its arguments.")
-    return ModelSpec(name, dict(arguments))
-
-
-def _is_argument(key: str, value: Any) -> bool:
-    if key in ("num_classes", "lstm_units"):
-        return type(value) is int and 0 < value <= _MOST_UNITS
-    if key == "dropout":
-        return value is None or (is_number(value) and 0 <= value < 1)
-    if key == "variant":
-        return value in VARIANTS
-    if key == "mlm_activation":
-        return value is None or value in ACTIVATIONS
-    if key == "mlm_layer_norm_eps":
-        return value is None or (is_number(value) and isinstance(value, float) and value > 0)
-    return isinstance(value, bool) or (key == "pooler" and value is None)
+    return ModelSpec(MODEL_CLASSES[name], dict(arguments))

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
+from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer, BertSpanPredictor
 from bert_tf.pipelines.vocabulary import save_vocabulary
 
 from . import bundles, description
@@ -135,17 +136,17 @@ def open_checkpoint(path: str) -> Checkpoint:
 def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
     """Which of Google's scripts saved the checkpoint."""
     if spell("span/kernel").name in shapes:
-        return ModelSpec("BertSpanPredictor", {"pooler": True})
+        return ModelSpec(BertSpanPredictor, {"pooler": True})
     if spell("classifier/kernel").name in shapes:
         classes = shapes[spell("classifier/kernel").name][0]
-        return ModelSpec("BertClassifier", {"num_classes": classes})
+        return ModelSpec(BertClassifier, {"num_classes": classes})
     pooler = spell("pooler/dense/kernel").name in shapes
     masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
     next_sentence = any(name.startswith("cls/seq_relationship/") for name in shapes)
     if masked_lm or next_sentence:
         heads = {"mlm": masked_lm, "nsp": next_sentence, "pooler": pooler or next_sentence}
-        return ModelSpec("BertPretrainer", heads)
-    return ModelSpec("BertEncoder", {"pooler": pooler})
+        return ModelSpec(BertPretrainer, heads)
+    return ModelSpec(BertEncoder, {"pooler": pooler})
 
 
 def _casing(folder: str) -> bool | None:

@@ -16,12 +16,12 @@ from bert_tf.files import read_json_object, write_json
 from bert_tf.untrusted import quote
 
 from . import safetensors, torch_files
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor
-from .hugging_face_config import architecture_of, config_values, model_spec, read_labels
+from .checkpoint import Checkpoint, StoredTensor
+from .hugging_face_config import config_values, model_spec, read_labels
 from .spelling import Names, transpose
 from .tensor_files import Entry
 from .tokenizer_files import read_tokenization, write_tokenization
-from .weights import expected_shapes, heads
+from .weights import expected_shapes
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -105,7 +105,8 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         spelling = NAMES.spell(name)
         if spelling.name in stored:
             tensors[name] = _stored(stored.pop(spelling.name), spelling.transposed)
-    _take_decoder(path, spec, stored, tensors)
+    if any(name.startswith("masked_lm/") for name in spec.head_shapes(config)):
+        _take_decoder(path, stored, tensors)
     tokenization, tokenizer_notes = read_tokenization(path)
     return Checkpoint(
         path=path,
@@ -155,12 +156,10 @@ def _stored(entry: Entry, transposed: bool) -> StoredTensor:
     return transpose(tensor) if transposed else tensor
 
 
-def _take_decoder(
-    path: str, spec: ModelSpec, stored: dict[str, Entry], tensors: dict[str, StoredTensor]
-) -> None:
+def _take_decoder(path: str, stored: dict[str, Entry], tensors: dict[str, StoredTensor]) -> None:
     """Takes the decoder's copies of the embeddings and of the bias, if copies they are."""
     for decoder, name in ((_DECODER_WEIGHT, _WORD_EMBEDDINGS), (_DECODER_BIAS, _OUTPUT_BIAS)):
-        if decoder not in stored or "masked_lm" not in heads(spec):
+        if decoder not in stored:
             continue
         entry = stored.pop(decoder)
         tensor = tensors.get(name)
@@ -193,7 +192,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         ValueError: the model computes what Hugging Face's cannot.
     """
     spec = checkpoint.model
-    architecture = architecture_of(spec)
+    architecture = spec.model_class.hugging_face_class(spec.arguments)
     own = [key for key in _OF_ANOTHER_HEAD if spec.arguments.get(key) is not None]
     if own:
         raise ValueError(

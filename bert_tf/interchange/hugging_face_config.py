@@ -3,20 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bert_tf.modeling import (
+    MODEL_CLASSES,
+    BertClassifier,
+    BertEncoder,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
 from bert_tf.pipelines.vocabulary import PAD_TOKEN
 from bert_tf.untrusted import quote
 
 from .checkpoint import Checkpoint, ModelSpec
 from .description import check_labels, check_model
 
-_ARCHITECTURES = {
-    "BertEncoder": "BertModel",
-    "BertClassifier": "BertForSequenceClassification",
-    "BertRegressor": "BertForSequenceClassification",
-    "BertTokenClassifier": "BertForTokenClassification",
-    "BertSpanPredictor": "BertForQuestionAnswering",
-    "BertMultipleChoice": "BertForMultipleChoice",
-}
 # Names of activations that Hugging Face spells in another way.
 _ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
 
@@ -39,7 +41,7 @@ def model_spec(
     """
     pooler = "pooler.dense.weight" in shapes
     if "qa_outputs.weight" in shapes:
-        return ModelSpec("BertSpanPredictor", {"pooler": pooler}), ()
+        return ModelSpec(BertSpanPredictor, {"pooler": pooler}), ()
     if "classifier.weight" in shapes:
         classes = next(iter(shapes["classifier.weight"]), 0)
         spec, notes = _classifier_spec(values, classes, pooler, source)
@@ -48,8 +50,8 @@ def model_spec(
     next_sentence = any(name.startswith("cls.seq_relationship.") for name in shapes)
     if masked_lm or next_sentence:
         heads = {"mlm": masked_lm, "nsp": next_sentence, "pooler": pooler or next_sentence}
-        return ModelSpec("BertPretrainer", heads), ()
-    return ModelSpec("BertEncoder", {"pooler": pooler}), ()
+        return ModelSpec(BertPretrainer, heads), ()
+    return ModelSpec(BertEncoder, {"pooler": pooler}), ()
 
 
 def _classifier_spec(
@@ -61,21 +63,22 @@ def _classifier_spec(
     notes: tuple[str, ...] = ()
     named = values.get("architectures")
     architecture = named[0] if isinstance(named, list) and named else None
-    if architecture not in _ARCHITECTURES.values():
-        kind = "BertForSequenceClassification" if pooler else "BertForTokenClassification"
+    known = [cls.hugging_face for cls in MODEL_CLASSES.values() if cls.hugging_face]
+    if architecture not in known:
+        kind = (BertClassifier if pooler else BertTokenClassifier).hugging_face
         notes = (
             f"{source} names the architecture {quote(architecture)}, which does not say what the "
             f"classifier classifies: it is taken as {kind}'s.",
         )
         architecture = kind
-    if architecture == "BertForTokenClassification":
+    if architecture == BertTokenClassifier.hugging_face:
         arguments |= {"num_classes": classes, "pooler": pooler}
-        return ModelSpec("BertTokenClassifier", arguments), notes
-    if architecture == "BertForMultipleChoice":
-        return ModelSpec("BertMultipleChoice", arguments), notes
+        return ModelSpec(BertTokenClassifier, arguments), notes
+    if architecture == BertMultipleChoice.hugging_face:
+        return ModelSpec(BertMultipleChoice, arguments), notes
     if classes == 1 and values.get("problem_type") in (None, "regression"):
-        return ModelSpec("BertRegressor", arguments), notes
-    return ModelSpec("BertClassifier", {"num_classes": classes, **arguments}), notes
+        return ModelSpec(BertRegressor, arguments), notes
+    return ModelSpec(BertClassifier, {"num_classes": classes, **arguments}), notes
 
 
 def read_labels(values: Mapping[str, Any], spec: ModelSpec, source: str) -> tuple[str, ...]:
@@ -98,20 +101,11 @@ def _default_labels(classes: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{index}" for index in range(classes))
 
 
-def architecture_of(spec: ModelSpec) -> str:
-    """Hugging Face's class for a model."""
-    if spec.class_name != "BertPretrainer":
-        return _ARCHITECTURES[spec.class_name]
-    if not spec.arguments.get("mlm", True):
-        return "BertForNextSentencePrediction"
-    return "BertForPreTraining" if spec.arguments.get("nsp", True) else "BertForMaskedLM"
-
-
 def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
     """The ``config.json`` of a checkpoint."""
     config, spec = checkpoint.config, checkpoint.model
     values = {
-        "architectures": [architecture_of(spec)],
+        "architectures": [spec.model_class.hugging_face_class(spec.arguments)],
         "model_type": "bert",
         **config.to_dict(),
         "hidden_act": _ACTIVATIONS.get(config.hidden_act, config.hidden_act),
@@ -127,12 +121,12 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
     if "dropout" in spec.arguments:
         values["classifier_dropout"] = spec.arguments["dropout"]
     classes = spec.arguments.get("num_classes")
-    if spec.class_name == "BertRegressor":
+    if spec.model_class is BertRegressor:
         classes = 1
         values["problem_type"] = "regression"
     elif checkpoint.multi_label:
         values["problem_type"] = "multi_label_classification"
-    elif spec.class_name == "BertClassifier":
+    elif spec.model_class is BertClassifier:
         values["problem_type"] = "single_label_classification"
     if classes is not None:
         labels = checkpoint.labels or _default_labels(classes)

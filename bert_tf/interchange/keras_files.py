@@ -20,6 +20,7 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
+from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.pipelines.vocabulary import validate_vocabulary
 from bert_tf.untrusted import parse_json_object, quote, reason
 
@@ -27,7 +28,6 @@ from . import description, hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 from .tensor_files import Entry
 from .weights import (
-    MODEL_CLASSES,
     build_model,
     check_fused,
     expected_shapes,
@@ -216,7 +216,7 @@ def _place(whole: str, spec: ModelSpec) -> str:
     if block:
         number = int(block[1])
         place = f"transformer_block{f'_{number}' if number else ''}/{place}"
-    inside = whole.startswith(_ENCODER_ROOMS) and spec.class_name != "BertEncoder"
+    inside = whole.startswith(_ENCODER_ROOMS) and spec.model_class is not BertEncoder
     return f"layers/bert_encoder/layers/{place}" if inside else f"layers/{place}"
 
 

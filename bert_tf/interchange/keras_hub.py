@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
+from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.untrusted import quote
 
@@ -169,12 +170,12 @@ def _read_task(
 ) -> tuple[ModelSpec, Mapping[str, str], tuple[str, ...]]:
     """The model, where its head lies in the task's weights, and notes."""
     source = os.path.join(path, TASK)
-    encoder = ModelSpec("BertEncoder", {"pooler": True})
+    encoder = ModelSpec(BertEncoder, {"pooler": True})
     if not tf.io.gfile.exists(source):
         return encoder, {}, ()
     task = read_json_object(source).get("class_name")
     if task == _MASKED_LM:
-        return ModelSpec("BertPretrainer", _MASKED_LM_ARGUMENTS), _MASKED_LM_MODULES, ()
+        return ModelSpec(BertPretrainer, _MASKED_LM_ARGUMENTS), _MASKED_LM_MODULES, ()
     if task not in _CLASSIFIERS:
         return encoder, {}, (f"{source} describes a {quote(task)}; its encoder alone is taken.",)
     values = _serialized(source, task)
@@ -189,7 +190,7 @@ def _read_task(
     if activation != "linear":
         notes = (f"{source} applies {quote(activation)} to the logits; BertClassifier does not.",)
     arguments = {"num_classes": classes, "dropout": float(dropout)}
-    return ModelSpec("BertClassifier", arguments), _CLASSIFIER_MODULES, notes
+    return ModelSpec(BertClassifier, arguments), _CLASSIFIER_MODULES, notes
 
 
 def _serialized(source: str, class_name: str) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
@@ -13,7 +14,7 @@ from bert_tf.untrusted import listed, one_line
 
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
 from .recognition import open_checkpoint
-from .weights import MODEL_CLASSES, assign, build_model, expected_shapes, has_pooler, heads
+from .weights import assign, build_model, expected_shapes, heads
 
 _LOGGER = logging.getLogger("bert_tf")
 _MAX_SEQ_LENGTH = 128
@@ -116,7 +117,7 @@ def load_with_report(
     model = build_model(checkpoint.config, spec, dtype)
     assign(model, tensors)
     model.preprocessor = preprocessor
-    if spec.class_name == checkpoint.model.class_name and not report.new:
+    if spec.model_class is checkpoint.model.model_class and not report.new:
         model.labels = checkpoint.labels
         model.multi_label = checkpoint.multi_label
         model.thresholds = dict(checkpoint.thresholds)
@@ -142,13 +143,14 @@ def select(
         ValueError: a weight has another shape, or is missing and may not be new.
     """
     expected = expected_shapes(checkpoint.config, spec)
+    own = heads(checkpoint.config, spec)
     source = checkpoint.tensors
     if new_head:
-        source = {name: t for name, t in source.items() if name.split("/")[0] not in heads(spec)}
+        source = {name: t for name, t in source.items() if name.split("/")[0] not in own}
     tensors = {name: source[name] for name in expected if name in source}
     check_tensors(checkpoint.path, tensors, expected)
     new = tuple(name for name in expected if name not in tensors)
-    parts = ("pooler", *heads(spec)) if may_be_new else ()
+    parts = ("pooler", *own) if may_be_new else ()
     _check_missing(checkpoint, new, expected, parts)
     left = [t.names for name, t in checkpoint.tensors.items() if name not in tensors]
     return tensors, LoadReport(
@@ -174,25 +176,23 @@ def _wanted_model(
                 f"model_class too; {checkpoint.path} holds a {found.class_name}."
             )
         return found
-    name = model_class.__name__
-    if MODEL_CLASSES.get(name) is not model_class:
+    if model_class not in MODEL_CLASSES.values():
         raise ValueError(
             f"model_class is {model_class!r}, expected one of {', '.join(MODEL_CLASSES)}."
         )
-    if name == found.class_name:
+    if model_class is found.model_class:
         merged = {**found.arguments, **arguments}
         if merged.get("nsp") and "pooler" not in arguments:
             merged.pop("pooler", None)  # the head asked for brings its own
-        return ModelSpec(name, merged)
-    if name == "BertEncoder":
-        arguments = {"pooler": has_pooler(found), **arguments}
-    with_classes = ("BertClassifier", "BertTokenClassifier", "BertFeatureTagger")
-    if name in with_classes and "num_classes" not in arguments:
+        return ModelSpec(model_class, merged)
+    if model_class is BertEncoder:
+        arguments = {"pooler": found.has_pooler, **arguments}
+    if "num_classes" in model_class.argument_checks and "num_classes" not in arguments:
         raise ValueError(
             f"{checkpoint.path} holds a {found.class_name}, which does not say how many classes a "
-            f"{name} has: pass num_classes."
+            f"{model_class.__name__} has: pass num_classes."
         )
-    return ModelSpec(name, arguments)
+    return ModelSpec(model_class, arguments)
 
 
 # === What fits ===

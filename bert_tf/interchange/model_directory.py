@@ -9,8 +9,8 @@
 | checkpoints/     | ``step-.../``, each verified by its manifest; the newest counts  |
 """
 
+import inspect
 import os
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -167,9 +167,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     went: dict[str, str] = {}
     values = {}
     for whole, names in group_by_variable(checkpoint.tensors).items():
-        owner = (
-            _ENCODER if whole.startswith(_ENCODER_ROOMS) else _snake(checkpoint.model.class_name)
-        )
+        owner = _ENCODER if whole.startswith(_ENCODER_ROOMS) else _default_name(checkpoint.model)
         variable = f"{_MODEL}{owner}/{whole}"
         values[variable] = to_tensor(read_variable([checkpoint.tensors[name] for name in names]))
         went.update(dict.fromkeys(names, variable))
@@ -187,6 +185,6 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     return went
 
 
-def _snake(class_name: str) -> str:
-    """``BertTokenClassifier`` -> ``bert_token_classifier``, as Keras names a model."""
-    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", class_name).lower()
+def _default_name(model: ModelSpec) -> str:
+    """What Keras calls a model that nobody named."""
+    return str(inspect.signature(model.model_class.__init__).parameters["name"].default)

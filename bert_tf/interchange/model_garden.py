@@ -10,6 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.config import BertConfig
+from bert_tf.modeling import (
+    BertClassifier,
+    BertEncoder,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
 
 from . import bundles, object_graph
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor
@@ -128,17 +136,17 @@ def _model(
     output = tensors.get(f"{head}/kernel") or tensors.get(f"{head}/bias")
     classes = output.shape[-1] if output and output.shape else 0
     if head == "classifier":
-        return ModelSpec("BertClassifier", {"num_classes": classes})
+        return ModelSpec(BertClassifier, {"num_classes": classes})
     if head == "regressor":
-        return ModelSpec("BertRegressor", {})
+        return ModelSpec(BertRegressor, {})
     if head == "token_classifier":
-        return ModelSpec("BertTokenClassifier", {"num_classes": classes, "pooler": pooler})
+        return ModelSpec(BertTokenClassifier, {"num_classes": classes, "pooler": pooler})
     if head == "span":
-        return ModelSpec("BertSpanPredictor", {"pooler": pooler})
+        return ModelSpec(BertSpanPredictor, {"pooler": pooler})
     masked_lm = any(name.startswith("masked_lm/") for name in tensors)
     next_sentence = head == "next_sentence"
     if not masked_lm and not next_sentence:
-        return ModelSpec("BertEncoder", {"pooler": pooler})
+        return ModelSpec(BertEncoder, {"pooler": pooler})
     arguments: dict[str, Any] = {
         "mlm": masked_lm,
         "nsp": next_sentence,
@@ -146,7 +154,7 @@ def _model(
     }
     if masked_lm and settings.mlm_activation not in (None, config.hidden_act):
         arguments["mlm_activation"] = settings.mlm_activation
-    return ModelSpec("BertPretrainer", arguments)
+    return ModelSpec(BertPretrainer, arguments)
 
 
 def _notes(found: Found, settings: Settings, prefix: str) -> list[str]:

@@ -8,34 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import features
 from bert_tf.config import BertConfig
-from bert_tf.modeling.base import BertModel
-from bert_tf.modeling.classifier import BertClassifier, BertRegressor
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.feature_tagger import BertFeatureTagger
-from bert_tf.modeling.layer_mixing import UNLEARNED_VARIANTS, read_states
-from bert_tf.modeling.multiple_choice import BertMultipleChoice
-from bert_tf.modeling.pretrainer import BertPretrainer
-from bert_tf.modeling.span_predictor import BertSpanPredictor
-from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.modeling.base import BertModel, dense_shapes, normalization_shapes
 
 from .checkpoint import ModelSpec, StoredTensor
 from .in_place import to_tensor
 
-MODEL_CLASSES: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in (
-        BertEncoder,
-        BertPretrainer,
-        BertClassifier,
-        BertRegressor,
-        BertTokenClassifier,
-        BertFeatureTagger,
-        BertSpanPredictor,
-        BertMultipleChoice,
-    )
-}
 _FUSED = "query_key_value"
 # Each layer takes names and time before any tensor is looked for: a stranger may claim any number.
 _ATTENTION_PARTS = ("query", "key", "value")
@@ -49,7 +27,8 @@ def build_model(config: BertConfig, spec: ModelSpec, dtype: Any = None) -> BertM
         spec: its class and the constructor's further arguments.
         dtype: a Keras dtype policy; the global one by default.
     """
-    return MODEL_CLASSES[spec.class_name](config, dtype=dtype, **spec.arguments)
+    model_class: Any = spec.model_class
+    return model_class(config, dtype=dtype, **spec.arguments)
 
 
 # === A model's variables ===
@@ -140,8 +119,9 @@ def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
 def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """The shape of every weight that a model has, by the names of ``checkpoint``.
 
+    >>> from bert_tf import BertClassifier
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
-    >>> shapes = expected_shapes(config, ModelSpec("BertClassifier", {"num_classes": 3}))
+    >>> shapes = expected_shapes(config, ModelSpec(BertClassifier, {"num_classes": 3}))
     >>> shapes["classifier/kernel"], len(shapes)
     ((128, 3), 41)
     """
@@ -150,92 +130,21 @@ def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int,
         "embeddings/word_embeddings": (config.vocab_size, width),
         "embeddings/position_embeddings": (config.max_position_embeddings, width),
         "embeddings/token_type_embeddings": (config.type_vocab_size, width),
-        **_normalization("embeddings/layer_norm", width),
+        **normalization_shapes("embeddings/layer_norm", width),
     }
     for index in range(config.num_hidden_layers):
         layer = f"layer_{index}"
         for part in (*_ATTENTION_PARTS, "output"):
-            shapes |= _dense(f"{layer}/attention/{part}", width, width)
-        shapes |= _normalization(f"{layer}/attention_layer_norm", width)
-        shapes |= _dense(f"{layer}/intermediate", width, config.intermediate_size)
-        shapes |= _dense(f"{layer}/output", config.intermediate_size, width)
-        shapes |= _normalization(f"{layer}/output_layer_norm", width)
-    if has_pooler(spec):
-        shapes |= _dense("pooler/dense", width, width)
-    if spec.class_name == "BertFeatureTagger":
-        return shapes | _reader(config, **spec.arguments)
-    for head in heads(spec):
-        if head == "masked_lm":
-            shapes |= _dense("masked_lm/dense", width, width)
-            shapes |= _normalization("masked_lm/layer_norm", width)
-            shapes["masked_lm/output_bias"] = (config.vocab_size,)
-        elif head == "next_sentence":
-            shapes |= _dense("next_sentence/dense", width, 2)
-        else:
-            units = {"regressor": 1, "choice": 1, "span": 2}.get(head)
-            shapes |= _dense(head, width, units or spec.arguments["num_classes"])
-    return shapes
+            shapes |= dense_shapes(f"{layer}/attention/{part}", width, width)
+        shapes |= normalization_shapes(f"{layer}/attention_layer_norm", width)
+        shapes |= dense_shapes(f"{layer}/intermediate", width, config.intermediate_size)
+        shapes |= dense_shapes(f"{layer}/output", config.intermediate_size, width)
+        shapes |= normalization_shapes(f"{layer}/output_layer_norm", width)
+    if spec.has_pooler:
+        shapes |= dense_shapes("pooler/dense", width, width)
+    return shapes | spec.head_shapes(config)
 
 
-def _reader(
-    config: BertConfig,
-    num_classes: int,
-    variant: str = "concat_last_four",
-    lstm_units: int = 768,
-    dropout: float | None = None,
-) -> dict[str, tuple[int, ...]]:
-    """What learns of a ``BertFeatureTagger``."""
-    blocks = [None] * config.num_hidden_layers
-    outputs = {features.EMBEDDING_OUTPUT: None, features.ENCODER_OUTPUTS: blocks}
-    states = len(read_states(variant, outputs))
-    shapes: dict[str, tuple[int, ...]] = {}
-    if variant not in UNLEARNED_VARIANTS:
-        shapes = {"mixture/logits": (states,), "mixture/scale": ()}
-    width = config.hidden_size * (states if variant.startswith("concat") else 1)
-    for layer in range(2):
-        for direction in ("forward", "backward"):
-            cell = f"bilstm_{layer}/{direction}_lstm/lstm_cell"
-            shapes |= _dense(cell, width, 4 * lstm_units)
-            shapes[f"{cell}/recurrent_kernel"] = (lstm_units, 4 * lstm_units)
-        width = 2 * lstm_units
-    return shapes | _dense("tags", width, num_classes)
-
-
-_HEADS = {
-    "BertEncoder": (),
-    "BertClassifier": ("classifier",),
-    "BertRegressor": ("regressor",),
-    "BertTokenClassifier": ("token_classifier",),
-    "BertFeatureTagger": ("bilstm_0", "bilstm_1", "tags"),
-    "BertSpanPredictor": ("span",),
-    "BertMultipleChoice": ("choice",),
-}
-
-
-def heads(spec: ModelSpec) -> tuple[str, ...]:
+def heads(config: BertConfig, spec: ModelSpec) -> tuple[str, ...]:
     """The first parts of the names of a model's weights outside the encoder."""
-    if spec.class_name != "BertPretrainer":
-        learned = spec.arguments.get("variant", "concat_last_four") not in UNLEARNED_VARIANTS
-        return (("mixture",) if learned else ()) + _HEADS[spec.class_name]
-    arguments = spec.arguments
-    masked_lm = ("masked_lm",) if arguments.get("mlm", True) else ()
-    return masked_lm + (("next_sentence",) if arguments.get("nsp", True) else ())
-
-
-def has_pooler(spec: ModelSpec) -> bool:
-    """Whether the model's encoder has a pooler."""
-    pooler = spec.arguments.get("pooler")
-    if pooler is not None:
-        return bool(pooler)
-    if spec.class_name == "BertPretrainer":
-        return bool(spec.arguments.get("nsp", True))
-    without = ("BertTokenClassifier", "BertFeatureTagger", "BertSpanPredictor")
-    return spec.class_name not in without
-
-
-def _dense(name: str, inputs: int, units: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}/kernel": (inputs, units), f"{name}/bias": (units,)}
-
-
-def _normalization(name: str, width: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}/gamma": (width,), f"{name}/beta": (width,)}
+    return tuple(dict.fromkeys(name.split("/")[0] for name in spec.head_shapes(config)))

@@ -1,17 +1,22 @@
 """The Keras model: layers, encoder, pre-training and task models; keras and keras.ops only."""
 
-from .classifier import BertClassifier, BertRegressor
+from .base import BertModel
 from .dropout import seed_variables
 from .encoder import BertEncoder
 from .feature_tagger import BertFeatureTagger
 from .frozen_features import BertFeatures
 from .layer_mixing import LayerMixture
-from .multiple_choice import BertMultipleChoice
 from .pretrainer import BertPretrainer
-from .span_predictor import BertSpanPredictor
-from .token_classifier import BertTokenClassifier
+from .task_models import (
+    BertClassifier,
+    BertMultipleChoice,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
 
 __all__ = [
+    "MODEL_CLASSES",
     "BertClassifier",
     "BertEncoder",
     "BertFeatureTagger",
@@ -24,3 +29,18 @@ __all__ = [
     "LayerMixture",
     "seed_variables",
 ]
+
+# THE table of model classes by name: what a class has, it says itself (see ``BertModel``).
+MODEL_CLASSES: dict[str, type[BertModel]] = {
+    model_class.__name__: model_class
+    for model_class in (
+        BertEncoder,
+        BertPretrainer,
+        BertClassifier,
+        BertRegressor,
+        BertTokenClassifier,
+        BertFeatureTagger,
+        BertSpanPredictor,
+        BertMultipleChoice,
+    )
+}

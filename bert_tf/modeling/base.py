@@ -1,8 +1,8 @@
 """What the layers and the models share: a ``BertConfig``, checks of inputs, serialisation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import keras
 
@@ -38,8 +38,50 @@ def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
+# === What a model class declares of itself ===
+
+# Whether a value, which a stranger's file may give, can be a constructor's argument.
+Check = Callable[[Any], bool]
+Shapes = dict[str, tuple[int, ...]]
+_MOST_UNITS = 10**7
+
+
+def is_flag(value: Any) -> bool:
+    """Whether a value is true or false."""
+    return isinstance(value, bool)
+
+
+def is_flag_or_none(value: Any) -> bool:
+    """Whether a value is true, false or left to the default."""
+    return value is None or isinstance(value, bool)
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value can be a number of classes or units."""
+    return type(value) is int and 0 < value <= _MOST_UNITS
+
+
+def is_rate_or_none(value: Any) -> bool:
+    """Whether a value can be a dropout rate, or is left to the default."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or (is_number and 0 <= value < 1)
+
+
+def dense_shapes(name: str, inputs: int, units: int) -> Shapes:
+    """The weights of a dense layer."""
+    return {f"{name}/kernel": (inputs, units), f"{name}/bias": (units,)}
+
+
+def normalization_shapes(name: str, width: int) -> Shapes:
+    """The weights of a layer normalisation."""
+    return {f"{name}/gamma": (width,), f"{name}/beta": (width,)}
+
+
 class BertModel(keras.Model):
     """A functional model made from a ``BertConfig``; its inputs are a dict of features.
+
+    Each class says here what it has, so that a checkpoint can be read and written before, or
+    without, a model being built.
 
     Attributes:
         config: what the model is made from.
@@ -52,8 +94,22 @@ class BertModel(keras.Model):
         thresholds: by name (``NULL_THRESHOLD``, ``PROBABILITY_THRESHOLD``), what fine-tuning
             decided on its dev set, where ``bert_tf.load`` found it; {} elsewhere. Not saved with
             the model either.
+        masked_lm: the masked-LM head, where the model has one; ``None`` elsewhere.
+
+    Attributes of the class:
+        argument_checks: by the name of each argument of the constructor besides ``config``,
+            ``name`` and ``dtype``: which values it can have.
+        pooler_by_default: whether the encoder has a pooler where no argument ``pooler`` says it.
+        hugging_face: the name of Hugging Face's class of the same weights.
+        known_elsewhere: whether other libraries' formats have a place for the model.
     """
 
+    argument_checks: ClassVar[Mapping[str, Check]]
+    pooler_by_default: ClassVar[bool] = True
+    hugging_face: ClassVar[str] = ""
+    known_elsewhere: ClassVar[bool] = True
+
+    masked_lm: Any = None
     preprocessor: Any = None
     labels: tuple[str, ...] = ()
     multi_label: bool = False
@@ -62,6 +118,22 @@ class BertModel(keras.Model):
     def __init__(self, *, inputs: Any, outputs: Any, name: str, trainable: bool = True) -> None:
         # One by one: Keras' functional model takes any keyword, and passes over it in silence.
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
+
+    @classmethod
+    def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
+        """Whether the encoder has a pooler when the constructor gets these arguments."""
+        given = arguments.get("pooler")
+        return cls.pooler_by_default if given is None else bool(given)
+
+    @classmethod
+    def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
+        """The shapes of the weights outside the encoder, by their paths below the model's name."""
+        raise NotImplementedError
+
+    @classmethod
+    def hugging_face_class(cls, arguments: Mapping[str, Any]) -> str:
+        """The name of Hugging Face's class of the same weights."""
+        return cls.hugging_face
 
     @classmethod
     def from_checkpoint(cls, path: str, **arguments: Any) -> Self:

@@ -1,13 +1,15 @@
 """``BertEncoder``: token ids to hidden states."""
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Self
 
 import keras
 
 from bert_tf import features
 from bert_tf.config import BertConfig
 
-from .base import BertModel, model_inputs
+from .base import BertModel, Shapes, is_flag_or_none, model_inputs
 from .embeddings import BertEmbeddings
 from .heads import Pooler
 from .transformer import TransformerBlock
@@ -59,6 +61,9 @@ class BertEncoder(BertModel):
     ((2, 5, 128), (2, 128))
     """
 
+    argument_checks = MappingProxyType({"pooler": is_flag_or_none})
+    hugging_face = "BertModel"
+
     def __init__(
         self,
         config: BertConfig,
@@ -104,8 +109,13 @@ class BertEncoder(BertModel):
         self.blocks = blocks
         self.pooler = pooling
 
+    @classmethod
+    def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
+        """None: there is no head."""
+        return {}
+
     @property
-    def encoder(self) -> "BertEncoder":
+    def encoder(self) -> Self:
         """The model itself."""
         return self
 

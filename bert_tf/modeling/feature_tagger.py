@@ -1,6 +1,7 @@
 """``BertFeatureTagger``: a class for each word, by a BiLSTM on a frozen encoder's states."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -9,16 +10,18 @@ from keras import ops
 from bert_tf import features
 from bert_tf.config import BertConfig
 
-from .base import BertModel, model_inputs
+from .base import BertModel, Shapes, dense_shapes, is_count, is_rate_or_none, model_inputs
 from .dropout import Dropout
 from .encoder import BertEncoder
 from .frozen_features import FrozenEncoder
 from .heads import new_logits
 from .keras_hooks import drop_seeds
-from .layer_mixing import LayerMixture, check_variant, read_states
-from .task_model import check_num_classes
+from .layer_mixing import UNLEARNED_VARIANTS, VARIANTS, LayerMixture, check_variant, read_states
+from .task_models import check_num_classes
 
 _LSTM_LAYERS = 2
+_VARIANT = "concat_last_four"
+_LSTM_UNITS = 768
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -69,12 +72,23 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
     (43, 14)
     """
 
+    argument_checks = MappingProxyType(
+        {
+            "num_classes": is_count,
+            "variant": lambda value: value in VARIANTS,
+            "lstm_units": is_count,
+            "dropout": is_rate_or_none,
+        }
+    )
+    pooler_by_default = False
+    known_elsewhere = False
+
     def __init__(
         self,
         config: BertConfig,
         num_classes: int,
-        variant: str = "concat_last_four",
-        lstm_units: int = 768,
+        variant: str = _VARIANT,
+        lstm_units: int = _LSTM_UNITS,
         dropout: float | None = None,
         name: str = "bert_feature_tagger",
         dtype: Any = None,
@@ -119,6 +133,28 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         self.variant = variant
         self.lstm_units = lstm_units
         self.dropout_rate = rate
+
+    @classmethod
+    def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
+        """Those of all that learns."""
+        variant = arguments.get("variant", _VARIANT)
+        lstm_units = arguments.get("lstm_units", _LSTM_UNITS)
+        blocks = [None] * config.num_hidden_layers
+        outputs = {features.EMBEDDING_OUTPUT: None, features.ENCODER_OUTPUTS: blocks}
+        states = len(read_states(variant, outputs))
+        shapes: Shapes = {}
+        width = config.hidden_size
+        if variant not in UNLEARNED_VARIANTS:
+            shapes = {"mixture/logits": (states,), "mixture/scale": ()}
+        else:
+            width *= states
+        for layer in range(_LSTM_LAYERS):
+            for direction in ("forward", "backward"):
+                cell = f"bilstm_{layer}/{direction}_lstm/lstm_cell"
+                shapes |= dense_shapes(cell, width, 4 * lstm_units)
+                shapes[f"{cell}/recurrent_kernel"] = (lstm_units, 4 * lstm_units)
+            width = 2 * lstm_units
+        return shapes | dense_shapes("tags", width, arguments["num_classes"])
 
     def __call__(self, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Runs the model on tokens, or on what its encoder gave; either may hold further features.

@@ -1,16 +1,35 @@
 """``BertPretrainer``: the encoder with the pre-training heads."""
 
 import dataclasses
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
 
 from bert_tf import features
-from bert_tf.config import BertConfig
+from bert_tf.config import ACTIVATIONS, BertConfig
 
-from .base import BertModel, model_inputs
+from .base import (
+    BertModel,
+    Shapes,
+    dense_shapes,
+    is_flag,
+    is_flag_or_none,
+    model_inputs,
+    normalization_shapes,
+)
 from .encoder import BertEncoder
 from .heads import MaskedLMHead, NextSentenceHead
+
+
+def _is_activation_or_none(value: Any) -> bool:
+    return value is None or value in ACTIVATIONS
+
+
+def _is_epsilon_or_none(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and 0 < value < math.inf)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -52,6 +71,16 @@ class BertPretrainer(BertModel):
     {'masked_lm_logits': (2, 3, 100), 'next_sentence_logits': (2, 2)}
     """
 
+    argument_checks = MappingProxyType(
+        {
+            "mlm": is_flag,
+            "nsp": is_flag,
+            "pooler": is_flag_or_none,
+            "mlm_activation": _is_activation_or_none,
+            "mlm_layer_norm_eps": _is_epsilon_or_none,
+        }
+    )
+
     def __init__(
         self,
         config: BertConfig,
@@ -76,7 +105,9 @@ class BertPretrainer(BertModel):
             )
 
         # === Layers ===
-        encoder = BertEncoder(config, pooler=nsp if pooler is None else pooler, dtype=dtype)
+        encoder = BertEncoder(
+            config, pooler=self.has_pooler({"nsp": nsp, "pooler": pooler}), dtype=dtype
+        )
         policy = encoder.dtype_policy
         table = encoder.embeddings.word_embeddings
         head_config = dataclasses.replace(
@@ -116,6 +147,32 @@ class BertPretrainer(BertModel):
         self.encoder = encoder
         self.masked_lm = masked_lm
         self.next_sentence = next_sentence
+
+    @classmethod
+    def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
+        """As given; else where the next-sentence head needs one."""
+        given = arguments.get("pooler")
+        return bool(arguments.get("nsp", True) if given is None else given)
+
+    @classmethod
+    def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
+        """Those of the masked-LM head and the next-sentence head, as far as the model has them."""
+        width = config.hidden_size
+        shapes: Shapes = {}
+        if arguments.get("mlm", True):
+            shapes |= dense_shapes("masked_lm/dense", width, width)
+            shapes |= normalization_shapes("masked_lm/layer_norm", width)
+            shapes["masked_lm/output_bias"] = (config.vocab_size,)
+        if arguments.get("nsp", True):
+            shapes |= dense_shapes("next_sentence/dense", width, 2)
+        return shapes
+
+    @classmethod
+    def hugging_face_class(cls, arguments: Mapping[str, Any]) -> str:
+        """The name of Hugging Face's class with the same heads."""
+        if not arguments.get("mlm", True):
+            return "BertForNextSentencePrediction"
+        return "BertForPreTraining" if arguments.get("nsp", True) else "BertForMaskedLM"
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

@@ -11,7 +11,7 @@ from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec
 from bert_tf.interchange.load import select
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.weights import assign
-from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution, loop, optimizers, schedules
 from bert_tf.training.run_directory import RunDirectory
@@ -62,7 +62,7 @@ def open_start(
 
 def pretrainer_spec(nsp: bool) -> ModelSpec:
     """The model that a run trains."""
-    return ModelSpec("BertPretrainer", {"mlm": True, "nsp": nsp, "pooler": nsp})
+    return ModelSpec(BertPretrainer, {"mlm": True, "nsp": nsp, "pooler": nsp})
 
 
 def initialise_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list[str]:

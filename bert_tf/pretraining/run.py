@@ -14,7 +14,7 @@ from bert_tf.files import read_json, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.vocabulary import MASK_TOKEN, casing_note, load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export

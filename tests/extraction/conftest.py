@@ -10,6 +10,7 @@ from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.modeling import BertPretrainer
 from tests.interchange.small_checkpoints import UNCASED, make_checkpoint
 
 CONFIG = BertConfig(
@@ -34,7 +35,7 @@ LINES = [
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory):
     path = tmp_path_factory.mktemp("model")
-    spec = ModelSpec("BertPretrainer", {"mlm": True, "nsp": True, "pooler": True})
+    spec = ModelSpec(BertPretrainer, {"mlm": True, "nsp": True, "pooler": True})
     checkpoint = make_checkpoint(spec, CONFIG, tokenization=UNCASED)
     model_directory.write(checkpoint, str(path))
     return str(path)

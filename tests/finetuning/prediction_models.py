@@ -14,6 +14,7 @@ from bert_tf.finetuning.task_file import TaskFile, write_task_file
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
 from bert_tf.interchange.weights import build_model
+from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.training import checkpoints
 
@@ -27,7 +28,7 @@ CLASSES = {"num_classes": 3}
 
 def write_model(folder, class_name, arguments=None, task=None, *, labels=(), **more):
     """A directory as a fine-tuning leaves it, of random weights; gives the model, too."""
-    spec = ModelSpec(class_name, arguments or {})
+    spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
     keras.utils.set_random_seed(4)
     model = build_model(CONFIG, spec)
     model_directory.write_description(

@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.settings import define_flags, settings_from_flags
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling import BertEncoder
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.training import checkpoints
 
@@ -37,7 +37,7 @@ def write_checkpoint(folder, config=TINY, seed=1):
     model_directory.write_description(
         str(folder),
         config,
-        ModelSpec("BertEncoder", {"pooler": True}),
+        ModelSpec(BertEncoder, {"pooler": True}),
         tokenization=Tokenization(VOCAB, True),
     )
     weights = {f"model/{weight.path}": weight for weight in encoder.weights}

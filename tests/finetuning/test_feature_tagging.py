@@ -10,7 +10,7 @@ from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.tagging import FeatureTaggingTask
 from bert_tf.finetuning.task import Inference
-from bert_tf.modeling.feature_tagger import BertFeatureTagger
+from bert_tf.modeling import BertFeatureTagger
 from bert_tf.tasks.examples import TaggedExample
 
 from .small_runs import WORDS, assert_bit_equal, results_of, saved, settings

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.choices import ChoiceTask
-from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.examples import ChoiceExample

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning.text import squared_error
-from bert_tf.modeling.classifier import BertRegressor
+from bert_tf.modeling import BertRegressor
 
 from .small_tasks import by_first_word, examples_of, inference, items_of, text_task
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.questions import QuestionTask
-from bert_tf.modeling.span_predictor import BertSpanPredictor
+from bert_tf.modeling import BertSpanPredictor
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.squad import SquadReferences, read_squad
 from bert_tf.tasks.squad_metrics import score_predictions

@@ -14,7 +14,7 @@ from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling.classifier import BertRegressor
+from bert_tf.modeling import BertRegressor
 from bert_tf.saved_models.weight_storage import StoredWeights
 from bert_tf.tasks.examples import TextExample
 from bert_tf.training import checkpoints

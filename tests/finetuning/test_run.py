@@ -16,6 +16,7 @@ from bert_tf.finetuning.task_file import read_task_file
 from bert_tf.finetuning.text import ClassTask
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
+from bert_tf.modeling import BertTokenClassifier
 from bert_tf.tasks.examples import Examples, TaggedExample
 from bert_tf.training import checkpoints
 
@@ -208,7 +209,7 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
     model_directory.write_description(
         str(tmp_path),
         TINY,
-        ModelSpec("BertTokenClassifier", arguments),
+        ModelSpec(BertTokenClassifier, arguments),
         tokenization=Tokenization(VOCAB, True),
         labels=("A", "B"),
     )

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.tagging import TaggingTask
-from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.modeling import BertTokenClassifier
 from bert_tf.tasks.entities import entity_scores
 from bert_tf.tasks.examples import TaggedExample
 from bert_tf.tasks.own_data import read_tagging

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.tagging import TaggingTask
-from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.modeling import BertTokenClassifier
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.conll import read_conll
 from bert_tf.tasks.entities import entity_scores

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.task import log_softmax
-from bert_tf.modeling.classifier import BertRegressor
+from bert_tf.modeling import BertRegressor
 from bert_tf.pipelines.classification import classification_examples
 
 from .small_tasks import CONFIG, TOKENIZER, StandIn, by_token, inference

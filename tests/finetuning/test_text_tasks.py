@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.classifier import BertClassifier
+from bert_tf.modeling import BertClassifier
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.tasks.examples import TextExample
 

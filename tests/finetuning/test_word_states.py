@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.finetuning import word_states
 from bert_tf.finetuning.word_states import WordStates
-from bert_tf.modeling.feature_tagger import BertFeatureTagger
+from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.tagging import tagging_examples
 
 from .small_tasks import CONFIG, IDS, TOKENIZER

@@ -5,6 +5,16 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 from bert_tf.interchange.weights import expected_shapes
+from bert_tf.modeling import (
+    BertClassifier,
+    BertEncoder,
+    BertFeatureTagger,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 
 # Nothing has the value that it would have if it were forgotten.
@@ -26,27 +36,27 @@ PIECES = (*SPECIAL_TOKENS, "a", "Cat", "cat", "sat", "##s", "un", "##able", ".",
 CASED, UNCASED = Tokenization(PIECES, False), Tokenization(PIECES, True)
 
 MODELS = {
-    "encoder": ModelSpec("BertEncoder", {"pooler": True}),
-    "encoder without pooler": ModelSpec("BertEncoder", {"pooler": False}),
-    "pretrainer": ModelSpec("BertPretrainer", {"mlm": True, "nsp": True, "pooler": True}),
-    "masked lm": ModelSpec("BertPretrainer", {"mlm": True, "nsp": False, "pooler": False}),
-    "next sentence": ModelSpec("BertPretrainer", {"mlm": False, "nsp": True, "pooler": True}),
-    "classifier": ModelSpec("BertClassifier", {"num_classes": 3, "dropout": 0.4}),
-    "classifier of one": ModelSpec("BertClassifier", {"num_classes": 1}),
-    "regressor": ModelSpec("BertRegressor", {"dropout": 0.0}),
-    "token classifier": ModelSpec("BertTokenClassifier", {"num_classes": 4, "pooler": False}),
-    "span predictor": ModelSpec("BertSpanPredictor", {"pooler": False}),
-    "multiple choice": ModelSpec("BertMultipleChoice", {"dropout": 0.5}),
+    "encoder": ModelSpec(BertEncoder, {"pooler": True}),
+    "encoder without pooler": ModelSpec(BertEncoder, {"pooler": False}),
+    "pretrainer": ModelSpec(BertPretrainer, {"mlm": True, "nsp": True, "pooler": True}),
+    "masked lm": ModelSpec(BertPretrainer, {"mlm": True, "nsp": False, "pooler": False}),
+    "next sentence": ModelSpec(BertPretrainer, {"mlm": False, "nsp": True, "pooler": True}),
+    "classifier": ModelSpec(BertClassifier, {"num_classes": 3, "dropout": 0.4}),
+    "classifier of one": ModelSpec(BertClassifier, {"num_classes": 1}),
+    "regressor": ModelSpec(BertRegressor, {"dropout": 0.0}),
+    "token classifier": ModelSpec(BertTokenClassifier, {"num_classes": 4, "pooler": False}),
+    "span predictor": ModelSpec(BertSpanPredictor, {"pooler": False}),
+    "multiple choice": ModelSpec(BertMultipleChoice, {"dropout": 0.5}),
 }
 
 # What other libraries' formats have no place for.
 OURS_ALONE = {
     "feature tagger": ModelSpec(
-        "BertFeatureTagger",
+        BertFeatureTagger,
         {"num_classes": 3, "variant": "last", "lstm_units": 5, "dropout": 0.4},
     ),
     "feature tagger of a sum": ModelSpec(
-        "BertFeatureTagger", {"num_classes": 2, "variant": "weighted_sum_all", "lstm_units": 3}
+        BertFeatureTagger, {"num_classes": 2, "variant": "weighted_sum_all", "lstm_units": 3}
     ),
 }
 

@@ -9,6 +9,7 @@ import pytest
 from bert_tf.interchange import conversion
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.modeling import BertSpanPredictor
 from tests.interchange.small_checkpoints import (
     MODELS,
     OURS_ALONE,
@@ -77,7 +78,7 @@ def test_every_model_through_every_format(tmp_path, name):
 
 
 def test_what_has_no_place_is_left_out_and_told(tmp_path):
-    spec = ModelSpec("BertSpanPredictor", {"pooler": True})
+    spec = ModelSpec(BertSpanPredictor, {"pooler": True})
     done = conversion.convert(
         _source(tmp_path, "bert_tf", spec), str(tmp_path / "target"), "huggingface"
     )

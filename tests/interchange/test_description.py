@@ -1,13 +1,12 @@
 """The JSON that says which model a checkpoint is: written, read, and read from a stranger."""
 
-import inspect
 import json
 
 import pytest
 
 from bert_tf.interchange import description
 from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.weights import MODEL_CLASSES
+from bert_tf.modeling import BertClassifier, BertSpanPredictor
 from tests.interchange.small_checkpoints import CASED, MODELS, OURS_ALONE, UNCASED, make_checkpoint
 
 EVERY = {**MODELS, **OURS_ALONE}
@@ -24,14 +23,8 @@ def test_what_is_written_is_read(spec, tokenization):
     )
 
 
-def test_thresholds():
-    checkpoint = make_checkpoint(MODELS["span predictor"], thresholds={"null": -1.5})
-    values = json.loads(json.dumps(description.describe_checkpoint(checkpoint)))
-    assert description.parse(values, "there").thresholds == {"null": -1.5}
-
-
 def test_literal():
-    assert description.describe(ModelSpec("BertClassifier", {"num_classes": 2}), ("n", "y")) == {
+    assert description.describe(ModelSpec(BertClassifier, {"num_classes": 2}), ("n", "y")) == {
         "format_version": 1,
         "class_name": "BertClassifier",
         "arguments": {"num_classes": 2},
@@ -39,13 +32,6 @@ def test_literal():
         "multi_label": False,
         "do_lower_case": None,
     }
-
-
-def test_arguments_are_the_constructors():
-    shared = {"self", "config", "name", "dtype", "kwargs"}
-    for name, model_class in MODEL_CLASSES.items():
-        expected = set(inspect.signature(model_class.__init__).parameters) - shared
-        assert set(description._ARGUMENTS[name]) == expected, name
 
 
 def _values(**changes):
@@ -106,7 +92,7 @@ def test_refused(values, sentence):
 
 
 def test_thresholds_are_kept_and_checked():
-    values = description.describe(ModelSpec("BertSpanPredictor", {}), thresholds={"null": -1.5})
+    values = description.describe(ModelSpec(BertSpanPredictor, {}), thresholds={"null": -1.5})
     assert description.parse(values, "there").thresholds == {"null": -1.5}
     for wrong in ([], {"null": "high"}, {"null": float("nan")}):
         with pytest.raises(ValueError, match="there: thresholds is .* an object of numbers by na"):

@@ -13,6 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.interchange import bundles, google
 from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec
 from bert_tf.interchange.weights import expected_shapes
+from bert_tf.modeling import BertPretrainer, BertSpanPredictor
 from tests.interchange.small_checkpoints import (
     MODELS,
     PIECES,
@@ -42,9 +43,7 @@ def toy(data_dir):
 
 def test_the_toy_is_read(toy):
     checkpoint = google.open_checkpoint(str(toy))
-    assert checkpoint.model == ModelSpec(
-        "BertPretrainer", {"mlm": True, "nsp": True, "pooler": True}
-    )
+    assert checkpoint.model == ModelSpec(BertPretrainer, {"mlm": True, "nsp": True, "pooler": True})
     reader = tf.train.load_checkpoint(str(toy / "bert_model.ckpt"))
     read = read_all(checkpoint)
     there = {tensor.names[0] for tensor in checkpoint.tensors.values()}
@@ -167,12 +166,12 @@ def test_the_names_say_which_script_saved_it(tmp_path, name, script):
     spec = MODELS[name]
     checkpoint = google.open_checkpoint(_write(tmp_path / script, spec))
     expected = {key: value for key, value in spec.arguments.items() if key != "dropout"}
-    assert checkpoint.model == ModelSpec(spec.class_name, expected)
+    assert checkpoint.model == ModelSpec(spec.model_class, expected)
     assert checkpoint.unused == ()
 
 
 def test_squads_has_a_pooler(tmp_path):
-    spec = ModelSpec("BertSpanPredictor", {"pooler": True})
+    spec = ModelSpec(BertSpanPredictor, {"pooler": True})
     path = _write(tmp_path / "squad", spec)
     assert google.open_checkpoint(path).model == spec
     reader = tf.train.load_checkpoint(f"{path}/bert_model.ckpt")

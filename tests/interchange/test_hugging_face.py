@@ -8,6 +8,7 @@ import pytest
 
 from bert_tf.interchange import hugging_face, safetensors
 from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.modeling import BertPretrainer, BertSpanPredictor, BertTokenClassifier
 from tests.interchange.hugging_face_files import (
     ENCODER,
     MASKED_LM,
@@ -74,9 +75,7 @@ def test_names_and_layouts(directory):
     for name, expected in pairs.items():
         assert np.array_equal(read[name], expected), name
     assert len(read) == len(tensors) and checkpoint.unused == ()
-    assert checkpoint.model == ModelSpec(
-        "BertPretrainer", {"mlm": True, "nsp": True, "pooler": True}
-    )
+    assert checkpoint.model == ModelSpec(BertPretrainer, {"mlm": True, "nsp": True, "pooler": True})
     assert checkpoint.config.num_hidden_layers == 2 and checkpoint.config.intermediate_size == 12
     assert checkpoint.tensors["layer_1/output/kernel"].names == (
         "bert.encoder.layer.1.output.dense.weight",
@@ -267,9 +266,9 @@ def test_names_written(tmp_path, name):
 
 def test_the_pooler_that_a_class_has_no_place_for(tmp_path):
     for spec in (
-        ModelSpec("BertPretrainer", {"mlm": True, "nsp": False, "pooler": True}),
-        ModelSpec("BertTokenClassifier", {"num_classes": 2, "pooler": True}),
-        ModelSpec("BertSpanPredictor", {"pooler": True}),
+        ModelSpec(BertPretrainer, {"mlm": True, "nsp": False, "pooler": True}),
+        ModelSpec(BertTokenClassifier, {"num_classes": 2, "pooler": True}),
+        ModelSpec(BertSpanPredictor, {"pooler": True}),
     ):
         checkpoint = make_checkpoint(spec)
         went = hugging_face.write(checkpoint, str(tmp_path))
@@ -285,7 +284,7 @@ def test_half_precision_is_written_as_it_is(tmp_path):
 
 def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
     arguments = {"mlm": True, "nsp": False, "mlm_activation": "relu", "mlm_layer_norm_eps": 1e-5}
-    checkpoint = make_checkpoint(ModelSpec("BertPretrainer", arguments))
+    checkpoint = make_checkpoint(ModelSpec(BertPretrainer, arguments))
     sentence = r"its masked-LM head has mlm_activation=relu and mlm_layer_norm_eps=1e-05 of its own"
     with pytest.raises(ValueError, match=sentence):
         hugging_face.write(checkpoint, str(tmp_path))

@@ -12,6 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.interchange import hugging_face, keras_hub
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
 from bert_tf.interchange.weights import expected_shapes
+from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
 
 from .recorded import CONFIG, DATA, assert_as_recorded, assert_every_tensor_is_as_described
 
@@ -76,12 +77,12 @@ def test_a_masked_lm():
 @pytest.mark.parametrize(
     ("name", "layers", "model", "tokenization"),
     [
-        ("sharded", 1, ModelSpec("BertEncoder", {"pooler": True}), None),
-        ("masked_lm", 2, ModelSpec("BertPretrainer", MASKED_LM), Tokenization(PIECES, True)),
+        ("sharded", 1, ModelSpec(BertEncoder, {"pooler": True}), None),
+        ("masked_lm", 2, ModelSpec(BertPretrainer, MASKED_LM), Tokenization(PIECES, True)),
         (
             "classifier",
             2,
-            ModelSpec("BertClassifier", {"num_classes": 3, "dropout": 0.3}),
+            ModelSpec(BertClassifier, {"num_classes": 3, "dropout": 0.3}),
             Tokenization((*PIECES, "The"), False),
         ),
     ],
@@ -159,7 +160,7 @@ def test_what_a_task_does_beyond_its_model_is_noted(preset):
 def test_of_an_unknown_task_the_encoder_is_taken(preset):
     edit(preset / "task.json", class_name="BertTextEmbedder")
     checkpoint = keras_hub.open_checkpoint(str(preset))
-    assert checkpoint.model == ModelSpec("BertEncoder", {"pooler": True})
+    assert checkpoint.model == ModelSpec(BertEncoder, {"pooler": True})
     assert "task.weights.h5/layers/dense/vars/0" in checkpoint.unused
     assert checkpoint.notes[0].endswith("a 'BertTextEmbedder'; its encoder alone is taken.")
 

@@ -11,12 +11,15 @@ import bert_tf
 from bert_tf.interchange import google
 from bert_tf.interchange.checkpoint import Tokenization
 from bert_tf.interchange.load import load, load_with_report
-from bert_tf.modeling.classifier import BertClassifier, BertRegressor
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.multiple_choice import BertMultipleChoice
-from bert_tf.modeling.pretrainer import BertPretrainer
-from bert_tf.modeling.span_predictor import BertSpanPredictor
-from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.modeling import (
+    BertClassifier,
+    BertEncoder,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
 from tests.interchange.small_checkpoints import (
     CASED,
     CONFIG,

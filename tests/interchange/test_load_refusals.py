@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.interchange.load import load, load_with_report
-from bert_tf.modeling.classifier import BertClassifier
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.pretrainer import BertPretrainer
-from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer, BertTokenClassifier
 from tests.interchange.hugging_face_files import ENCODER, POOLER, random_tensors, write_directory
 from tests.interchange.small_checkpoints import CONFIG, stored
 

@@ -14,6 +14,14 @@ from bert_tf.config import BertConfig
 from bert_tf.interchange import google, keras_hub, model_garden
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.weights import expected_shapes
+from bert_tf.modeling import (
+    BertClassifier,
+    BertEncoder,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
 
 from . import recorded
 from .recorded import DATA, assert_as_recorded, assert_every_tensor_is_as_described
@@ -27,15 +35,15 @@ DEFAULT_RATES = {
     "attention_probs_dropout_prob": 0.1,
     "initializer_range": 0.02,
 }
-PRETRAINER = ModelSpec("BertPretrainer", {"mlm": True, "nsp": True, "pooler": True})
+PRETRAINER = ModelSpec(BertPretrainer, {"mlm": True, "nsp": True, "pooler": True})
 MODELS = {
-    "encoder": ModelSpec("BertEncoder", {"pooler": True}),
+    "encoder": ModelSpec(BertEncoder, {"pooler": True}),
     "pretrainer": PRETRAINER,
     "old_pretrainer": PRETRAINER,
-    "classifier": ModelSpec("BertClassifier", {"num_classes": 3}),
-    "regressor": ModelSpec("BertRegressor", {}),
-    "span_labeler": ModelSpec("BertSpanPredictor", {"pooler": True}),
-    "tagger": ModelSpec("BertTokenClassifier", {"num_classes": 4, "pooler": True}),
+    "classifier": ModelSpec(BertClassifier, {"num_classes": 3}),
+    "regressor": ModelSpec(BertRegressor, {}),
+    "span_labeler": ModelSpec(BertSpanPredictor, {"pooler": True}),
+    "tagger": ModelSpec(BertTokenClassifier, {"num_classes": 4, "pooler": True}),
 }
 WITHOUT_CONFIG = ("old_pretrainer", "classifier", "regressor")
 
@@ -265,7 +273,7 @@ def test_a_head_without_dimensions_is_left_to_the_loader(released):
     root.classifier.out_proj.kernel = tf.Variable(1.0, name="a/logits/kernel")
     root.word_embeddings = tf.Variable(tf.zeros((25, 8)), name="word_embeddings/embeddings")
     checkpoint = model_garden.open_checkpoint(root.write(str(released / "other")))
-    assert checkpoint.model == ModelSpec("BertClassifier", {"num_classes": 0})
+    assert checkpoint.model == ModelSpec(BertClassifier, {"num_classes": 0})
     assert checkpoint.tensors["classifier/kernel"].shape == ()
     with pytest.raises(ValueError, match=r"is \(\), expected \(8, 0\)"):
         bert_tf.load(released / "other")

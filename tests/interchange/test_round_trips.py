@@ -7,7 +7,7 @@ import pytest
 from bert_tf.interchange import conversion
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.interchange.weights import has_pooler
+from bert_tf.modeling import BertPretrainer, BertSpanPredictor, BertTokenClassifier
 from tests.interchange.small_checkpoints import (
     CASED,
     CONFIG,
@@ -22,14 +22,14 @@ from tests.interchange.small_checkpoints import (
 # What Hugging Face has no place for.
 OTHERS = {
     "masked lm with a pooler": ModelSpec(
-        "BertPretrainer", {"mlm": True, "nsp": False, "pooler": True}
+        BertPretrainer, {"mlm": True, "nsp": False, "pooler": True}
     ),
     "token classifier with a pooler": ModelSpec(
-        "BertTokenClassifier", {"num_classes": 2, "dropout": 0.9, "pooler": True}
+        BertTokenClassifier, {"num_classes": 2, "dropout": 0.9, "pooler": True}
     ),
-    "span predictor with a pooler": ModelSpec("BertSpanPredictor", {"pooler": True}),
+    "span predictor with a pooler": ModelSpec(BertSpanPredictor, {"pooler": True}),
     "masked lm of KerasHub": ModelSpec(
-        "BertPretrainer",
+        BertPretrainer,
         {
             "mlm": True,
             "nsp": True,
@@ -52,7 +52,7 @@ def _write(checkpoint, form, folder, name="m"):
 def _same_model(spec, expected):
     """Whether both make the same model, whatever is left to defaults."""
     assert spec.class_name == expected.class_name
-    assert has_pooler(spec) == has_pooler(expected)
+    assert spec.has_pooler == expected.has_pooler
     keys = ("mlm", "nsp", "num_classes", "mlm_activation", "mlm_layer_norm_eps")
     assert [spec.arguments.get(key) for key in keys] == [
         expected.arguments.get(key) for key in keys

@@ -9,15 +9,20 @@ import pytest
 
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.weights import (
-    MODEL_CLASSES,
     assign,
     build_model,
     check_fused,
     expected_shapes,
-    has_pooler,
     heads,
 )
-from bert_tf.modeling import BertFeatureTagger
+from bert_tf.modeling import (
+    MODEL_CLASSES,
+    BertEncoder,
+    BertFeatureTagger,
+    BertPretrainer,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
 from tests.interchange.small_checkpoints import (
     CONFIG,
     MODELS,
@@ -33,14 +38,14 @@ from tests.interchange.small_checkpoints import (
 EVERY = {**MODELS, **OURS_ALONE}
 EVERY_MODEL = pytest.mark.parametrize("spec", EVERY.values(), ids=EVERY.keys())
 LEFT_TO_DEFAULTS = [
-    ModelSpec("BertEncoder", {}),
-    ModelSpec("BertPretrainer", {}),
-    ModelSpec("BertPretrainer", {"nsp": False}),
-    ModelSpec("BertPretrainer", {"nsp": False, "pooler": True}),
-    ModelSpec("BertTokenClassifier", {"num_classes": 2}),
-    ModelSpec("BertTokenClassifier", {"num_classes": 2, "pooler": True}),
-    ModelSpec("BertSpanPredictor", {}),
-    ModelSpec("BertFeatureTagger", {"num_classes": 2, "variant": "last", "lstm_units": 3}),
+    ModelSpec(BertEncoder, {}),
+    ModelSpec(BertPretrainer, {}),
+    ModelSpec(BertPretrainer, {"nsp": False}),
+    ModelSpec(BertPretrainer, {"nsp": False, "pooler": True}),
+    ModelSpec(BertTokenClassifier, {"num_classes": 2}),
+    ModelSpec(BertTokenClassifier, {"num_classes": 2, "pooler": True}),
+    ModelSpec(BertSpanPredictor, {}),
+    ModelSpec(BertFeatureTagger, {"num_classes": 2, "variant": "last", "lstm_units": 3}),
 ]
 
 
@@ -60,13 +65,13 @@ def test_defaults_are_the_constructors(spec):
     arrays = {name: tensor.read() for name, tensor in tensors.items()}
     shapes = {name: array.shape for name, array in fused(arrays).items()}
     assert shapes == {name: array.shape for name, array in variables_of(model).items()}
-    assert has_pooler(spec) == any(name.startswith("pooler/") for name in shapes)
-    assert {name.split("/")[0] for name in shapes} >= set(heads(spec))
+    assert spec.has_pooler == any(name.startswith("pooler/") for name in shapes)
+    assert {name.split("/")[0] for name in shapes} >= set(heads(model.config, spec))
 
 
 def test_a_feature_taggers_defaults_are_the_papers():
     config = dataclasses.replace(CONFIG, num_hidden_layers=4)
-    shapes = expected_shapes(config, ModelSpec("BertFeatureTagger", {"num_classes": 2}))
+    shapes = expected_shapes(config, ModelSpec(BertFeatureTagger, {"num_classes": 2}))
     assert shapes["bilstm_0/forward_lstm/lstm_cell/kernel"] == (4 * 8, 4 * 768)
     assert shapes["tags/kernel"] == (2 * 768, 2)
     parameters = inspect.signature(BertFeatureTagger).parameters

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.classifier import BertClassifier
+from bert_tf.modeling import BertClassifier
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer

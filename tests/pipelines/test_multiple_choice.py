@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer

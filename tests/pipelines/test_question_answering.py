@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertConfig, features
-from bert_tf.modeling.span_predictor import BertSpanPredictor
+from bert_tf.modeling import BertSpanPredictor
 from bert_tf.pipelines import question_answering
 from bert_tf.pipelines.answers import extract_answers
 from bert_tf.pipelines.context_windows import (

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.modeling import BertTokenClassifier
 from bert_tf.pipelines.tagging import _tag_windows, tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 

@@ -1,7 +1,7 @@
 import pytest
 
 from bert_tf.config import PRESETS, BertConfig
-from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import cost
 
 

@@ -1,5 +1,5 @@
 from bert_tf.config import BertConfig
-from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.pretraining import run
 from bert_tf.training.run_directory import RunDirectory

@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling import BertEncoder, BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.served import ExportOptions, Served
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.classifier import BertClassifier, BertRegressor
+from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.saved_models.classification import classify, label_names, next_sentence, regress
 
 from .conftest import ask, assert_same, features_of, make, serve, softmax, texts_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling import BertEncoder
 from bert_tf.saved_models import comparison, lite
 from bert_tf.saved_models.comparison import describe
 from bert_tf.saved_models.precision import Difference

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling import BertEncoder
 from bert_tf.saved_models.embeddings import embed
 
 from .conftest import ask, assert_same, features_of, make, serve

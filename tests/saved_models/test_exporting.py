@@ -12,8 +12,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf.saved_models
-from bert_tf.modeling.classifier import BertClassifier
-from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling import BertClassifier, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.saved_models import ExportOptions, exporting, hub, operations, precision, verify
 from bert_tf.saved_models.exporting import export

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.classifier import BertClassifier
-from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models import hub, precision, writing
 from bert_tf.saved_models.served import ExportOptions

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.classifier import BertClassifier
-from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.saved_models import lite
 
 from .conftest import CONFIG, make, serve

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.multiple_choice import BertMultipleChoice
+from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.saved_models.multiple_choice import choose
 

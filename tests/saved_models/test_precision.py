@@ -14,10 +14,7 @@ from tensorflow.python.eager import context
 
 import bert_tf
 from bert_tf.config import BertConfig
-from bert_tf.modeling.classifier import BertClassifier
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.multiple_choice import BertMultipleChoice
-from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling import BertClassifier, BertEncoder, BertMultipleChoice, BertPretrainer
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models import embeddings, fill_mask, precision, tokens, writing

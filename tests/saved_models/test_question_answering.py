@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.span_predictor import BertSpanPredictor
+from bert_tf.modeling import BertSpanPredictor
 from bert_tf.pipelines.question_answering import question_examples
 from bert_tf.saved_models import rows
 from bert_tf.saved_models.question_answering import answer, question_length

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.encoder import BertEncoder
+from bert_tf.modeling import BertEncoder
 from bert_tf.saved_models import rows as rows_module
 from bert_tf.saved_models.rows import check_equally_many, dense, on_rows, segment_rows, text_rows
 

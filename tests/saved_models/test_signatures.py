@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.classifier import BertClassifier, BertRegressor
-from bert_tf.modeling.encoder import BertEncoder
-from bert_tf.modeling.multiple_choice import BertMultipleChoice
-from bert_tf.modeling.pretrainer import BertPretrainer
-from bert_tf.modeling.span_predictor import BertSpanPredictor
-from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.modeling import (
+    BertClassifier,
+    BertEncoder,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
 from bert_tf.saved_models.signatures import model_signatures
 
 from .conftest import make, serve, trace

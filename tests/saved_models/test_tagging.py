@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.finetuning.task import Inference
-from bert_tf.modeling.token_classifier import BertTokenClassifier
+from bert_tf.modeling import BertTokenClassifier
 from bert_tf.saved_models.tagging import find_entities, tag_words
 from bert_tf.tasks import entities as iob
 from bert_tf.tasks.examples import Examples, TaggedExample

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.pretrainer import BertPretrainer
+from bert_tf.modeling import BertPretrainer
 from bert_tf.saved_models.weight_storage import StoredWeights, quantize
 
 from .conftest import make

@@ -1,0 +1,62 @@
+"""Facts about a model class or a kind of task are in one table each; no one else has the names."""
+
+import ast
+import inspect
+import pathlib
+
+import pytest
+
+import bert_tf
+from bert_tf.finetuning.kinds import KINDS
+from bert_tf.modeling import MODEL_CLASSES
+
+ROOT = pathlib.Path(bert_tf.__file__).parent.parent
+# Who may have a name as a string: the public names, the table, and the readers of other libraries'
+# files, where something of theirs has the same name.
+SPELLERS = [
+    (
+        set(MODEL_CLASSES),
+        {
+            "bert_tf/__init__.py": set(MODEL_CLASSES),
+            "bert_tf/modeling/__init__.py": set(MODEL_CLASSES),
+            "bert_tf/interchange/keras_hub.py": {"BertClassifier"},
+        },
+    ),
+    (
+        set(KINDS),
+        {
+            "bert_tf/finetuning/kinds.py": set(KINDS),
+            "bert_tf/interchange/hugging_face_config.py": {"regression"},
+            "bert_tf/interchange/model_garden_names.py": {"classification"},
+        },
+    ),
+]
+
+
+@pytest.mark.skipif(not (ROOT / "pipelines").is_dir(), reason="the checkout is missing")
+@pytest.mark.parametrize(("names", "may_spell"), SPELLERS, ids=["model classes", "kinds"])
+def test_no_other_module_has_a_name_of_the_table(names, may_spell):
+    for folder in ("bert_tf", "pipelines", "saved_models"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            module = path.relative_to(ROOT).as_posix()
+            strings = {
+                node.value
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            }
+            assert strings & names <= may_spell.get(module, set()), module
+
+
+@pytest.mark.parametrize("model_class", MODEL_CLASSES.values())
+def test_a_class_checks_its_constructors_arguments(model_class):
+    parameters = inspect.signature(model_class.__init__).parameters
+    shared = {"self", "config", "name", "dtype", "kwargs"}
+    assert model_class.argument_checks.keys() == parameters.keys() - shared
+    for argument, is_good in model_class.argument_checks.items():
+        default = parameters[argument].default
+        assert is_good(3 if default is inspect.Parameter.empty else default), argument
+        assert not is_good("x") and not is_good([1])
+    # Whether there is a pooler is said twice, here and to whoever reads the signature.
+    if "pooler" in parameters:
+        default = parameters["pooler"].default
+        assert default is None or default == model_class.pooler_by_default
