@@ -17,7 +17,7 @@ from bert_tf import features
 from bert_tf.files import whole_file
 from bert_tf.interchange.load import load_with_report
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.layer_mixing import LayerMixture, check_variant
+from bert_tf.modeling.feature_based import LayerMixture, check_variant
 from bert_tf.modeling.pooling import normalize, pool
 from bert_tf.pipelines.corpus_files import find_files
 from bert_tf.pipelines.preprocessor import BertPreprocessor

@@ -18,7 +18,7 @@ class ExtractionSettings:
         output: the directory to write.
         format: a key of ``output.WRITERS``.
         layers: the blocks to read, 0 the lowest and -1 the last; () if a variant is given.
-        variant: one of ``layer_mixing.UNLEARNED_VARIANTS``, or ``None``.
+        variant: one of ``feature_based.UNLEARNED_VARIANTS``, or ``None``.
         pooling: one of ``pooling.POOLINGS``.
         normalize: whether each vector is scaled to length 1.
         max_seq_length: the most tokens of a line, [CLS] and [SEP] included; ``None`` for 128, or

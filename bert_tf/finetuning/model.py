@@ -12,7 +12,7 @@ from bert_tf.interchange.load import select
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.tokenizer_files import read_tokenization
 from bert_tf.modeling.base import BertModel
-from bert_tf.modeling.layer_mixing import check_variant
+from bert_tf.modeling.feature_based import check_variant
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .run_directory import FineTuningDirectory

@@ -44,7 +44,7 @@ _WITHOUT_MEANING = {
 }
 
 
-# The variants of ``modeling.layer_mixing``, which would load Keras, and their F1.
+# The variants of ``modeling.feature_based``, which would load Keras, and their F1.
 # Source: Devlin et al. 2019, table 7: CoNLL-2003's dev set, BERT-base, cased; the mean of 5 runs.
 PAPERS_F1 = {
     "embeddings": 91.0,

@@ -374,7 +374,7 @@ class FeatureTaggingTask(TaggingTask):
 
     Args:
         *data: as ``Task``'s.
-        variant: one of ``layer_mixing.VARIANTS``.
+        variant: one of ``feature_based.VARIANTS``.
         lstm_units: the width of each direction of the BiLSTM.
         folder: where what the encoder gives is kept while the task is there.
         **options: as ``TaggingTask``'s.

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling import BertFeatureTagger
-from bert_tf.modeling.layer_mixing import read_states
+from bert_tf.modeling.feature_based import read_states
 from bert_tf.pipelines.length_buckets import Examples, traced_step
 from bert_tf.training.progress import Progress
 

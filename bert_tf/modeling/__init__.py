@@ -3,9 +3,7 @@
 from .base import BertModel
 from .dropout import seed_variables
 from .encoder import BertEncoder
-from .feature_tagger import BertFeatureTagger
-from .frozen_features import BertFeatures
-from .layer_mixing import LayerMixture
+from .feature_based import BertFeatures, BertFeatureTagger, LayerMixture
 from .pretrainer import BertPretrainer
 from .task_models import (
     BertClassifier,

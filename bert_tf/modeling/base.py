@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import keras
+from keras import ops
 
 from bert_tf import features
 from bert_tf.config import BertConfig
@@ -36,6 +37,40 @@ def new_initializer(config: BertConfig) -> keras.initializers.Initializer:
     Each variable takes a new one: one instance would start variables of equal shape equally.
     """
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+def new_logits(
+    config: BertConfig, units: int, name: str, policy: keras.DTypePolicy
+) -> keras.layers.Dense:
+    """A task's output layer: dense, its kernel drawn as BERT's are, its bias 0.
+
+    It computes in float32 at least, so that no logit is rounded to a lower compute dtype.
+
+    Args:
+        config: the range of the initial values.
+        units: how many logits.
+        name: the layer's.
+        policy: the model's dtype policy.
+
+    >>> new_logits(BertConfig(), 3, "classifier", keras.DTypePolicy("mixed_bfloat16")).compute_dtype
+    'float32'
+    """
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=new_initializer(config),
+        name=name,
+        dtype=logits_dtype(policy.compute_dtype),
+    )
+
+
+def logits_dtype(dtype: str) -> str:
+    """The dtype of logits: float32 at least."""
+    return str(keras.backend.result_type(dtype, "float32"))
+
+
+def at_least_float32(x: Any) -> Any:
+    """A tensor in the dtype of logits."""
+    return ops.cast(x, logits_dtype(keras.backend.standardize_dtype(x.dtype)))
 
 
 # === What a model class declares of itself ===

@@ -10,7 +10,6 @@ from keras import ops
 from bert_tf import features
 from bert_tf.config import BertConfig
 
-from .attention import MASKED_SCORE
 from .base import (
     BertModel,
     Shapes,
@@ -19,10 +18,11 @@ from .base import (
     is_flag_or_none,
     is_rate_or_none,
     model_inputs,
+    new_logits,
 )
 from .dropout import Dropout
 from .encoder import BertEncoder
-from .heads import new_logits
+from .transformer import MASKED_SCORE
 
 
 class TaskModel(BertModel):

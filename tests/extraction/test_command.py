@@ -15,7 +15,7 @@ from bert_tf import extract_features
 from bert_tf.extraction.output import WRITERS
 from bert_tf.extraction.run import run
 from bert_tf.extraction.settings import resolve
-from bert_tf.modeling.layer_mixing import UNLEARNED_VARIANTS
+from bert_tf.modeling.feature_based import UNLEARNED_VARIANTS
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.training.distribution import PRECISIONS
 from tests.extraction.conftest import write_many

@@ -1,7 +1,7 @@
 import pytest
 
 from bert_tf.finetuning.settings import PAPERS_F1
-from bert_tf.modeling.layer_mixing import VARIANTS
+from bert_tf.modeling.feature_based import VARIANTS
 
 from .small_runs import parse
 

@@ -1,14 +1,156 @@
+"""A block of the encoder: rows of tokens, attention, the block itself."""
+
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.transformer import TransformerBlock
-from tests.modeling.conftest import TINY, randomise
+from bert_tf.modeling.transformer import (
+    MASKED_SCORE,
+    SelfAttention,
+    TokenRows,
+    TransformerBlock,
+    attention_bias,
+)
+from tests.modeling.conftest import TINY, randomise, weights_by_path
+from tests.modeling.numpy_bert import attend
+
+MASK = np.array([[1, 1, 1, 0], [1, 0, 1, 0], [0, 0, 0, 0]], "int32")
+# A text's first token counts as real, in the last row too.
+KEPT = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0)]
+BATCH = np.random.default_rng(0).normal(size=(3, 4, 2))
 
 
-def make(**changes):
+def test_rows_are_the_real_tokens_and_go_back_to_their_places():
+    rows = TokenRows(MASK, without_padding=True)
+    matrix = rows.from_batch(tf.constant(BATCH)).numpy()
+    np.testing.assert_array_equal(matrix, [BATCH[place] for place in KEPT])
+    expected = np.zeros_like(BATCH)
+    for place in KEPT:
+        expected[place] = BATCH[place]
+    np.testing.assert_array_equal(rows.to_batch(tf.constant(matrix)), expected)
+
+
+def test_with_padding_it_only_reshapes():
+    rows = TokenRows(MASK, without_padding=False)
+    matrix = rows.from_batch(tf.constant(BATCH))
+    np.testing.assert_array_equal(matrix, BATCH.reshape(12, 2))
+    np.testing.assert_array_equal(rows.to_batch(matrix), BATCH)
+
+
+@pytest.mark.parametrize("without_padding", [True, False])
+def test_gradients(without_padding):
+    rows = TokenRows(MASK, without_padding)
+    places = KEPT if without_padding else list(np.ndindex(3, 4))
+    batch = tf.constant(BATCH)
+    matrix = rows.from_batch(batch)
+    weights = np.random.default_rng(1).normal(size=matrix.shape)
+    with tf.GradientTape() as tape:
+        tape.watch(batch)
+        total = tf.reduce_sum(rows.from_batch(batch) * weights)
+    expected = np.zeros_like(BATCH)
+    for place, row in zip(places, weights, strict=True):
+        expected[place] = row
+    np.testing.assert_array_equal(tape.gradient(total, batch), expected)
+
+    weights = np.random.default_rng(2).normal(size=BATCH.shape)
+    with tf.GradientTape() as tape:
+        tape.watch(matrix)
+        total = tf.reduce_sum(rows.to_batch(matrix) * weights)
+    gradient = tape.gradient(total, matrix)
+    np.testing.assert_array_equal(gradient, [weights[place] for place in places])
+
+
+def test_in_a_graph_of_unknown_sizes():
+    signature = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None, 2])]
+
+    @tf.function(input_signature=signature)
+    def there_and_back(mask, batch):
+        rows = TokenRows(mask, without_padding=True)
+        return rows.to_batch(2.0 * rows.from_batch(batch))
+
+    for mask in (MASK, MASK[:1, :2], 0 * MASK):
+        batch = np.ones((*mask.shape, 2), "float32")
+        kept = mask | (np.arange(mask.shape[1]) == 0)
+        np.testing.assert_array_equal(there_and_back(mask, batch), 2 * batch * kept[:, :, None])
+
+
+MASK_ATTENTION = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "int32")
+
+
+def attend_batch(layer, hidden, mask, training=False):
+    """The layer on (B, S, H)."""
+    rows = TokenRows(mask, without_padding=False)
+    matrix = rows.from_batch(tf.convert_to_tensor(hidden))
+    return rows.to_batch(layer(matrix, mask, rows=rows, training=training))
+
+
+def make(dtype="float64"):
+    layer = SelfAttention(TINY, name="attention", dtype=dtype)
+    layer.build()
+    hidden = np.random.default_rng(3).normal(size=(2, 5, 8))
+    return randomise(layer), hidden
+
+
+def test_bias_is_0_for_real_keys_and_the_same_for_every_query():
+    bias = attention_bias(MASK_ATTENTION[1:], "float32")
+    np.testing.assert_array_equal(bias, [[[[0.0, 0.0, 0.0, MASKED_SCORE, MASKED_SCORE]]]])
+
+
+def test_equals_a_loop():
+    layer, hidden = make()
+    outputs = attend_batch(layer, hidden, MASK_ATTENTION)
+    weights = weights_by_path(layer)
+    for b in range(2):
+        expected = attend(hidden[b], MASK_ATTENTION[b], weights, "attention/", heads=2)
+        np.testing.assert_allclose(outputs[b], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_a_padded_key_has_no_influence_at_all(dtype):
+    layer, hidden = make(dtype)
+    other = hidden.copy()
+    other[1, 3:] = 100.0
+    first, second = (
+        attend_batch(layer, states, MASK_ATTENTION).numpy() for states in (hidden, other)
+    )
+    np.testing.assert_array_equal(first[1, :3], second[1, :3])
+    assert (first[1, 3:] != second[1, 3:]).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_a_row_of_nothing_but_padding_is_finite(dtype):
+    layer, hidden = make(dtype)
+    outputs = attend_batch(layer, hidden, 0 * MASK_ATTENTION)
+    assert np.isfinite(tf.cast(outputs, "float32")).all()
+
+
+def test_dropout_acts_on_the_weights():
+    config = dataclasses.replace(TINY, attention_probs_dropout_prob=0.5)
+    layer = SelfAttention(config)
+    layer.build()
+    identity = np.eye(8, dtype="float32")
+    # Equal scores, values of 1, an output projection that changes nothing: each output is
+    # the sum of the weights that were kept, each 1/5, times 2.
+    layer.query_key_value.kernel.assign(np.zeros((8, 24)))
+    layer.query_key_value.bias.assign(np.ones(24))
+    layer.attention_output.kernel.assign(identity)
+    outputs = attend_batch(layer, np.ones((2, 5, 8)), 0 * MASK_ATTENTION + 1, training=True).numpy()
+    steps = outputs / 0.4
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-5)
+    assert len(np.unique(np.round(steps))) > 2
+    heads = outputs.reshape(2, 5, 2, 4)  # one decision per head and key, not per component
+    np.testing.assert_allclose(heads, heads[..., :1].repeat(4, axis=-1), atol=1e-6)
+    assert np.abs(heads[:, :, 0] - heads[:, :, 1]).max() > 0.1
+
+
+def test_config_round_trip():
+    layer = SelfAttention.from_config(SelfAttention(TINY, name="a").get_config())
+    assert (layer.config, layer.name) == (TINY, "a")
+
+
+def make_of_transformer(**changes):
     config = dataclasses.replace(TINY, **changes)
     block = TransformerBlock(config, dtype="float64")
     hidden = tf.constant(np.random.default_rng(4).normal(size=(2, 5, 8)))
@@ -18,7 +160,7 @@ def make(**changes):
 
 
 def test_without_sublayers_it_is_two_normalisations():
-    block, hidden, mask = make()
+    block, hidden, mask = make_of_transformer()
     for dense in (block.attention.attention_output, block.feed_forward_output):
         dense.kernel.assign(np.zeros(dense.kernel.shape))
         dense.bias.assign(np.zeros(dense.bias.shape))
@@ -29,7 +171,9 @@ def test_without_sublayers_it_is_two_normalisations():
 def test_written_gradients_equal_derived_ones():
     # Training takes the written gradients of GELU and layer normalisation, inference does not;
     # at rate 0 the two compute the same function.
-    block, hidden, mask = make(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    block, hidden, mask = make_of_transformer(
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
     gradients = []
     for training in (False, True):
         with tf.GradientTape() as tape:
@@ -44,7 +188,9 @@ def test_written_gradients_equal_derived_ones():
 
 
 def test_training_without_padding_computes_the_same():
-    block, hidden, mask = make(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    block, hidden, mask = make_of_transformer(
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
     real = mask.astype(bool)
     weights = mask[:, :, None] * np.random.default_rng(5).normal(size=(2, 5, 8))
 
@@ -70,11 +216,11 @@ def test_training_without_padding_computes_the_same():
 
 @pytest.mark.parametrize("activation", ["gelu_new", "relu"])
 def test_activation_is_the_config_s(activation):
-    block, hidden, mask = make()
-    other, _, _ = make(hidden_act=activation)
+    block, hidden, mask = make_of_transformer()
+    other, _, _ = make_of_transformer(hidden_act=activation)
     assert np.abs(block(hidden, mask) - other(hidden, mask)).max() > 1e-5
 
 
-def test_config_round_trip():
+def test_config_round_trip_of_transformer():
     block = TransformerBlock.from_config(TransformerBlock(TINY, name="b").get_config())
     assert (block.config, block.name) == (TINY, "b")

@@ -1,0 +1,418 @@
+"""Frozen encoders: mixtures of layers, the layer, the tagger."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.modeling import (
+    BertClassifier,
+    BertEncoder,
+    BertFeatures,
+    BertFeatureTagger,
+    LayerMixture,
+    seed_variables,
+)
+from bert_tf.modeling.base import model_inputs
+from bert_tf.modeling.feature_based import UNLEARNED_VARIANTS, VARIANTS, check_variant, read_states
+from tests.modeling.conftest import TINY, encoder_batch, randomise
+
+
+def make_outputs(blocks=6, seed=0):
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(1 + blocks, 2, 3, 4)).astype("float32")
+    return {"embedding_output": states[0], "encoder_outputs": list(states[1:])}, states
+
+
+def softmax(logits):
+    return np.exp(logits) / np.exp(logits).sum()
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("embeddings", lambda states: states[0]),
+        ("second_to_last", lambda states: states[5]),
+        ("last", lambda states: states[6]),
+        ("concat_last_four", lambda states: np.concatenate(list(states[3:]), axis=-1)),
+        ("weighted_sum_last_four", lambda states: states[3:].mean(axis=0)),
+        ("weighted_sum_all", lambda states: states[1:].mean(axis=0)),
+    ],
+)
+def test_each_variant_equals_numpy(variant, expected):
+    outputs, states = make_outputs()
+    np.testing.assert_allclose(LayerMixture(variant)(outputs), expected(states), atol=1e-6)
+    picked = read_states(variant, outputs)
+    np.testing.assert_allclose(LayerMixture(variant)(picked), expected(states), atol=1e-6)
+
+
+def test_the_variants_are_those_of_the_table():
+    assert len(VARIANTS) == 6
+    assert UNLEARNED_VARIANTS == ("embeddings", "second_to_last", "last", "concat_last_four")
+
+
+@pytest.mark.parametrize(("variant", "first"), [("weighted_sum_last_four", 3),
+                                                ("weighted_sum_all", 1)])  # fmt: skip
+def test_sums_with_other_weights(variant, first):
+    outputs, states = make_outputs()
+    mixture = LayerMixture(variant)
+    mixture(outputs)
+    logits = np.random.default_rng(1).normal(size=7 - first)
+    mixture.logits.assign(logits)
+    mixture.scale.assign(1.5)
+    expected = 1.5 * np.einsum("l,lbsh->bsh", softmax(logits), states[first:])
+    np.testing.assert_allclose(mixture(outputs), expected, atol=1e-5)
+
+
+def test_the_weights_of_a_sum_get_gradients():
+    outputs, states = make_outputs()
+    mixture = LayerMixture("weighted_sum_all")
+    mixture(outputs)
+    logits = np.random.default_rng(1).normal(size=6)
+    mixture.logits.assign(logits)
+    mixture.scale.assign(1.5)
+    seen = np.random.default_rng(2).normal(size=states[0].shape)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(mixture(outputs) * seen)
+    of_logits, of_scale = tape.gradient(loss, [mixture.logits.value, mixture.scale.value])
+    weights, products = softmax(logits), np.einsum("lbsh,bsh->l", states[1:], seen)
+    np.testing.assert_allclose(of_scale, weights @ products, rtol=1e-4)
+    expected = 1.5 * weights * (products - weights @ products)
+    np.testing.assert_allclose(of_logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_in_bfloat16_the_weights_stay_float32():
+    outputs, states = make_outputs()
+    mixture = LayerMixture("weighted_sum_all", dtype="mixed_bfloat16")
+    mixed = mixture(outputs)
+    assert keras.backend.standardize_dtype(mixed.dtype) == "bfloat16"
+    assert {str(weight.dtype) for weight in mixture.weights} == {"float32"}
+    np.testing.assert_allclose(keras.ops.cast(mixed, "float32"), states[1:].mean(0), atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("variant", "blocks"),
+    [("second_to_last", 1), ("concat_last_four", 3), ("weighted_sum_last_four", 3)],
+)
+def test_too_few_blocks(variant, blocks):
+    with pytest.raises(ValueError, match=rf"variant {variant} reads \d blocks, and the encoder has "
+                                         rf"{blocks}: choose"):  # fmt: skip
+        LayerMixture(variant)(make_outputs(blocks)[0])
+    check_variant(variant, blocks + 1)
+
+
+def test_no_such_variant():
+    with pytest.raises(ValueError, match="variant is 'first', expected one of embeddings, second"):
+        LayerMixture("first")
+
+
+def tagger(states):
+    """A BiLSTM on frozen features, as in the paper's section 5.3."""
+    inputs = model_inputs(features.ENCODER_FEATURES)
+    read = keras.layers.Bidirectional(keras.layers.LSTM(4, return_sequences=True), name="read")
+    return keras.Model(inputs, keras.layers.Dense(3, name="tags")(read(states(inputs))))
+
+
+@pytest.mark.parametrize("variant", ["embeddings", "second_to_last", "weighted_sum_all"])
+def test_equals_the_encoder_in_training_too(variant):
+    encoder = randomise(BertEncoder(TINY))
+    outputs = encoder(encoder_batch())
+    states = [outputs["embedding_output"], *outputs["encoder_outputs"]]
+    expected = {
+        "embeddings": states[0],
+        "second_to_last": states[1],
+        "weighted_sum_all": (states[1] + states[2]) / 2,
+    }[variant]
+    layer = BertFeatures(encoder, variant)
+    for training in (False, True):
+        got = layer(encoder_batch(), training=training)
+        np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_no_gradient_reaches_the_encoder():
+    layer = BertFeatures(randomise(BertEncoder(TINY)), "weighted_sum_all")
+    with tf.GradientTape() as tape:
+        for variable in layer.encoder.weights:
+            tape.watch(variable.value)
+        loss = tf.reduce_sum(layer(encoder_batch()) ** 2)
+    gradients = tape.gradient(loss, [variable.value for variable in layer.weights])
+    learned = {v.path for v, g in zip(layer.weights, gradients, strict=True) if g is not None}
+    assert learned == {v.path for v in layer.mixture.weights} and len(learned) == 2
+
+
+def test_a_model_on_top_learns_and_the_encoder_does_not():
+    encoder = randomise(BertEncoder(TINY))
+    before = encoder.get_weights()
+    model = tagger(BertFeatures(encoder, "weighted_sum_all", name="states"))
+    # Decay would move what has no gradient, were it among the trainable variables.
+    model.compile(
+        optimizer=keras.optimizers.AdamW(0.01, weight_decay=0.5),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        run_eagerly=True,
+    )
+    mixture, tags = model.get_layer("states").mixture, model.get_layer("tags")
+    logits, kernel = mixture.logits.numpy(), tags.kernel.numpy()
+    model.fit(encoder_batch(), np.ones((2, 6), "int32"), verbose=0)
+    for now, then in zip(encoder.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+    assert np.abs(mixture.logits.numpy() - logits).max() > 1e-4
+    assert np.abs(tags.kernel.numpy() - kernel).max() > 1e-3
+
+
+def test_stays_frozen_when_the_model_is_made_trainable():
+    model = tagger(BertFeatures(BertEncoder(TINY), "weighted_sum_all", name="states"))
+    model.trainable = False
+    assert not model.trainable_weights
+    model.trainable = True
+    layer = model.get_layer("states")
+    assert layer.trainable and not layer.encoder.trainable_weights
+    # The sum's two, the LSTM's three in both directions, the dense layer's two.
+    assert len(model.trainable_weights) == 2 + 6 + 2
+
+
+def test_a_recurrent_layer_passes_over_padding():
+    model = tagger(BertFeatures(randomise(BertEncoder(TINY)), "last"))
+    batch = encoder_batch()
+    cut = {key: value[1:, :4] for key, value in batch.items()}
+    batch["input_word_ids"][1, 4:] = [1, 2]
+    np.testing.assert_allclose(model(batch)[1:, :4], model(cut), atol=1e-5)
+
+
+def test_saved_and_loaded(tmp_path):
+    model = tagger(BertFeatures(randomise(BertEncoder(TINY)), "weighted_sum_all", name="states"))
+    model.get_layer("states").mixture.logits.assign([0.3, -0.7])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(loaded(encoder_batch()), model(encoder_batch()))
+    layer = loaded.get_layer("states")
+    assert isinstance(layer, BertFeatures) and not layer.encoder.trainable_weights
+    assert [v.path for v in layer.weights][-3:] == [
+        "bert_encoder/pooler/dense/bias",
+        "states/mixture/logits",
+        "states/mixture/scale",
+    ]
+
+
+def test_of_a_checkpoint_with_a_head(tmp_path):
+    classifier = randomise(BertClassifier(TINY, num_classes=3))
+    classifier.save(tmp_path / "classifier.keras")
+    layer = BertFeatures.from_checkpoint(str(tmp_path / "classifier.keras"), "last", name="states")
+    expected = classifier.encoder(encoder_batch())["sequence_output"]
+    np.testing.assert_allclose(layer(encoder_batch()), expected, atol=1e-6)
+    assert layer.name == "states" and layer.encoder.pooler is None
+
+
+def test_in_mixed_precision():
+    layer = BertFeatures(BertEncoder(TINY, dtype="mixed_bfloat16"), "last", dtype="mixed_bfloat16")
+    assert keras.backend.standardize_dtype(layer(encoder_batch()).dtype) == "bfloat16"
+    again = BertFeatures.from_config(layer.get_config())
+    assert again.encoder.dtype_policy == again.dtype_policy == layer.dtype_policy
+
+
+def test_too_few_blocks_of_frozen_features():
+    with pytest.raises(ValueError, match="concat_last_four reads 4 blocks, and the encoder has 2"):
+        BertFeatures(BertEncoder(TINY))
+
+
+# Row 0 has words of several pieces and tokens of no word; row 1 is padded from 4 on.
+WORD_INDEX = np.array([[-1, 0, -1, 1, 2, -1], [-1, 0, 1, -1, -1, -1]], "int32")
+
+
+def batch():
+    return {**encoder_batch(), features.WORD_INDEX: WORD_INDEX}
+
+
+def new_tagger(variant="last", **arguments):
+    arguments = {"num_classes": 3, "lstm_units": 4, **arguments}
+    return randomise(BertFeatureTagger(TINY, variant=variant, **arguments))
+
+
+def lstm(states, weights):
+    """(W, X) to (W, U): Hochreiter and Schmidhuber's cell in a plain loop, as Keras orders it."""
+    kernel, recurrent, bias = weights
+    hidden = cell = np.zeros(len(recurrent))
+    outputs = []
+    for state in states:
+        gates = state @ kernel + hidden @ recurrent + bias
+        enter, forget, new, out = np.split(gates, 4)
+        enter, forget, out = (1 / (1 + np.exp(-gate)) for gate in (enter, forget, out))
+        cell = forget * cell + enter * np.tanh(new)
+        hidden = out * np.tanh(cell)
+        outputs.append(hidden)
+    return np.array(outputs)
+
+
+def by_plain_loop(model, states):
+    """(W, X) mixed states to (W, C) logits."""
+    weights = {v.path.split("/", 1)[1]: v.numpy().astype("float64") for v in model.weights}
+    for layer in range(2):
+        cells = [
+            [
+                weights[f"bilstm_{layer}/{direction}_lstm/lstm_cell/{name}"]
+                for name in ("kernel", "recurrent_kernel", "bias")
+            ]
+            for direction in ("forward", "backward")
+        ]
+        behind = lstm(states[::-1], cells[1])[::-1]
+        states = np.concatenate([lstm(states, cells[0]), behind], 1)
+    return states @ weights["tags/kernel"] + weights["tags/bias"]
+
+
+@pytest.mark.parametrize("variant", ["embeddings", "second_to_last", "last", "weighted_sum_all"])
+def test_equals_a_plain_loop_over_the_words(variant):
+    model = new_tagger(variant)
+    outputs = model.encoder(encoder_batch())
+    blocks = [state.numpy() for state in outputs["encoder_outputs"]]
+    mixed = {"second_to_last": blocks[0], "last": blocks[1]}.get(variant)
+    if variant == "embeddings":
+        mixed = outputs["embedding_output"].numpy()
+    elif variant == "weighted_sum_all":
+        logits, scale = (
+            next(v.numpy() for v in model.weights if v.path.endswith(f"mixture/{name}"))
+            for name in ("logits", "scale")
+        )
+        share = np.exp(logits) / np.exp(logits).sum()
+        mixed = scale * (share[0] * blocks[0] + share[1] * blocks[1])
+    got = model(batch()).numpy()
+    assert got.shape == (2, 6, 3) and got.dtype == np.float32
+    for row, is_word in enumerate(WORD_INDEX >= 0):
+        np.testing.assert_allclose(
+            got[row, is_word], by_plain_loop(model, mixed[row, is_word]), atol=1e-5
+        )
+
+
+def test_reads_four_blocks_side_by_side():
+    config = TINY.__class__(**{**TINY.to_dict(), "num_hidden_layers": 5})
+    model = randomise(BertFeatureTagger(config, num_classes=3, lstm_units=4))
+    blocks = [state.numpy() for state in model.encoder(encoder_batch())["encoder_outputs"]]
+    side_by_side = np.concatenate(blocks[1:], -1)[0][WORD_INDEX[0] >= 0]
+    expected = by_plain_loop(model, side_by_side)
+    np.testing.assert_allclose(model(batch())[0][WORD_INDEX[0] >= 0], expected, atol=1e-5)
+
+
+def test_does_the_same_with_what_its_encoder_gave():
+    model = new_tagger("weighted_sum_all")
+    blocks = [state.numpy() for state in model.encoder(encoder_batch())["encoder_outputs"]]
+    states = np.zeros((2, 4, 2, 8), "float32")
+    for row, is_word in enumerate(WORD_INDEX >= 0):
+        for level in range(2):
+            states[row, : is_word.sum(), level] = blocks[level][row, is_word]
+    words = np.array([[0, 1, 2, -1], [0, 1, -1, -1]], "int32")
+    got = model({"word_states": states, "word_index": words, "example_index": np.arange(2)})
+    tokens = model(batch()).numpy()
+    for row, is_word in enumerate(WORD_INDEX >= 0):
+        np.testing.assert_allclose(got[row, : is_word.sum()], tokens[row, is_word], atol=1e-5)
+
+
+def test_what_is_no_word_has_no_influence_behind_the_encoder():
+    model = new_tagger()
+    rng = np.random.default_rng(1)
+    states = rng.normal(size=(1, 5, 1, 8)).astype("float32")
+    words = np.array([[0, 1, 2, -1, -1]], "int32")
+    longer = model({"word_states": states, "word_index": words}).numpy()[:, :3]
+    shorter = model({"word_states": states[:, :3], "word_index": words[:, :3]})
+    np.testing.assert_allclose(longer, shorter, atol=1e-6)
+
+
+def test_no_gradient_reaches_the_encoder_of_feature_tagger():
+    model = new_tagger("weighted_sum_all")
+    with tf.GradientTape() as tape:
+        for variable in model.weights:
+            tape.watch(variable.value)
+        loss = tf.reduce_sum(model(batch(), training=True) ** 2)
+    gradients = tape.gradient(loss, [variable.value for variable in model.weights])
+    learned = {v.path for v, g in zip(model.weights, gradients, strict=True) if g is not None}
+    assert learned == {v.path for v in model.trainable_weights}
+    # The sum's two, three of each of four cells, the dense layer's two.
+    assert len(learned) == 2 + 12 + 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_tokens", [True, False])
+def test_fit_leaves_the_encoder_bit_for_bit(on_tokens):
+    model = new_tagger("weighted_sum_all")
+    before = {v.path: v.numpy() for v in model.weights}
+    # Decay would move what has no gradient, were it among the trainable variables.
+    model.compile(
+        optimizer=keras.optimizers.AdamW(0.01, weight_decay=0.5),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
+    )
+    inputs = batch() if on_tokens else {
+        "word_states": np.random.default_rng(1).normal(size=(2, 6, 2, 8)).astype("float32"),
+        "word_index": np.array([[0, 1, 2, 3, 4, 5], [0, 1, -1, -1, -1, -1]], "int32"),
+    }  # fmt: skip
+    model.fit(inputs, np.ones((2, 6), "int32"), verbose=0)
+    same = {v.path for v in model.weights if np.array_equal(v.numpy(), before[v.path])}
+    assert same == {v.path for v in model.encoder.weights}
+
+
+def test_stays_frozen_when_the_model_is_made_trainable_of_feature_tagger():
+    model = new_tagger()
+    model.trainable = False
+    assert not model.trainable_weights
+    model.trainable = True
+    assert len(model.trainable_weights) == 14 and not model.encoder.trainable_weights
+
+
+def test_dropout_acts_in_training_alone_and_the_directions_begin_differently():
+    model = BertFeatureTagger(TINY, 3, "last", lstm_units=4, dropout=0.5)
+    keras.utils.set_random_seed(1)
+    once, again = (model(batch(), training=True).numpy() for _ in range(2))
+    assert np.abs(once - again).max() > 1e-4
+    np.testing.assert_array_equal(model(batch()), model(batch()))
+    kernels = [v.numpy() for v in model.weights if v.path.endswith("lstm_cell/kernel")]
+    assert not np.array_equal(kernels[0], kernels[1])
+    # The cells' own seeds are never used, and are no state of the model.
+    assert [v.path for v in seed_variables(model)] == ["dropout_seed/seed_generator_state"]
+
+
+def test_saved_and_loaded_of_feature_tagger(tmp_path):
+    model = new_tagger("weighted_sum_all", dropout=0.25)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert isinstance(loaded, BertFeatureTagger) and not loaded.encoder.trainable_weights
+    np.testing.assert_array_equal(loaded(batch()), model(batch()))
+    assert loaded.get_config() == model.get_config()
+    assert [v.path for v in loaded.weights] == [v.path for v in model.weights]
+
+
+def test_in_mixed_precision_of_feature_tagger():
+    model = new_tagger("last", dtype="mixed_bfloat16")
+    logits = model(batch())
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    states = model.reader.input["word_states"].dtype
+    assert keras.backend.standardize_dtype(states) == "bfloat16"
+    np.testing.assert_allclose(logits, new_tagger("last")(batch()), atol=0.3)
+
+
+def test_begins_with_a_checkpoints_encoder(tmp_path):
+    encoder = randomise(BertEncoder(TINY))
+    encoder.save(tmp_path / "encoder.keras")
+    model = BertFeatureTagger.from_checkpoint(
+        str(tmp_path / "encoder.keras"), num_classes=3, variant="last", lstm_units=4
+    )
+    there = {v.path: v.numpy() for v in encoder.weights}
+    for variable in model.encoder.weights:
+        np.testing.assert_array_equal(variable.numpy(), there[variable.path])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"num_classes": 0}, "num_classes is 0: expected 1 or more"),
+        ({"lstm_units": 0}, "lstm_units is 0: expected 1 or more"),
+        ({"variant": "first"}, "variant is 'first', expected one of embeddings, "),
+        ({"variant": "concat_last_four"}, "concat_last_four reads 4 blocks, and the encoder has 2"),
+        ({"dropout": 1.0}, "The dropout rate must be at least 0 and less than 1"),
+    ],
+)
+def test_refused(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        new_tagger(**{"variant": "last", **arguments})
+
+
+def test_without_words():
+    with pytest.raises(ValueError, match="bert_feature_tagger has no word_index to run on"):
+        new_tagger()(encoder_batch())

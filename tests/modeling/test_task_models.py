@@ -1,0 +1,414 @@
+"""The models that are fine-tuned."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.modeling import (
+    BertClassifier,
+    BertMultipleChoice,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+    seed_variables,
+)
+from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
+from tests.modeling.numpy_bert import encode, head
+
+CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+CLASSES = np.array([2, 0, 1, 1], "int32")
+
+
+class Case(NamedTuple):
+    make: Callable[..., Any]
+    path: str  # of the dense layer, below the model's name
+    targets: Any
+    loss: Any
+    arguments: dict[str, Any]
+
+
+CASES = {
+    "classifier": Case(BertClassifier, "classifier", CLASSES, CROSS_ENTROPY, {"num_classes": 3}),
+    "regressor": Case(
+        BertRegressor, "regressor", np.array([1.0, 5.0, 0.2, 3.0]), "mean_squared_error", {}
+    ),
+    "token classifier": Case(
+        BertTokenClassifier,
+        "token_classifier",
+        np.tile(CLASSES[:, None], (1, 6)),
+        CROSS_ENTROPY,
+        {"num_classes": 3},
+    ),
+    "span predictor": Case(
+        BertSpanPredictor,
+        "span",
+        {"start_logits": CLASSES, "end_logits": CLASSES + 1},
+        {"start_logits": CROSS_ENTROPY, "end_logits": CROSS_ENTROPY},
+        {},
+    ),
+    "multiple choice": Case(BertMultipleChoice, "choice", CLASSES, CROSS_ENTROPY, {}),
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def case(request):
+    return request.param
+
+
+def inputs(case):
+    if case.make is not BertMultipleChoice:
+        return encoder_batch(batch=4)
+    return {key: value.reshape(4, 3, -1) for key, value in encoder_batch(batch=12).items()}
+
+
+def flat(outputs):
+    return [tf.cast(x, "float32").numpy() for x in keras.tree.flatten(outputs)]
+
+
+def unchanged(model, before):
+    now = weights_by_path(model)
+    return {path for path, values in before.items() if np.array_equal(values, now[path])}
+
+
+def test_variables(case):
+    model = case.make(TINY, **case.arguments)
+    own = model.weights[len(model.encoder.weights) :]
+    assert [v.path for v in own] == [
+        f"{model.name}/{case.path}/{leaf}" for leaf in ("kernel", "bias")
+    ]
+    assert all(v.path.startswith("bert_encoder/") for v in model.encoder.weights)
+    assert getattr(model, case.path).kernel is own[0]
+    assert len(seed_variables(model)) == 1
+    assert model.config is TINY
+    pooled = any("pooler" in v.path for v in model.weights)
+    assert pooled is (case.make not in (BertTokenClassifier, BertSpanPredictor))
+
+
+def test_initial_values_have_the_config_s_range(case):
+    # Of variance 0.5^2 a truncated normal keeps 0.774, and nothing beyond two deviations.
+    config = dataclasses.replace(TINY, hidden_size=512, initializer_range=0.5)
+    arguments = dict.fromkeys(case.arguments, 64)
+    dense = getattr(case.make(config, **arguments), case.path)
+    kernel = dense.kernel.numpy()
+    assert 0.4 < kernel.std() < 0.48 and np.abs(kernel).max() <= 1.0
+    assert not dense.bias.numpy().any()
+
+
+def test_fits(case):
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = randomise(case.make(config, **case.arguments))
+    before = weights_by_path(model)
+    model.compile(keras.optimizers.SGD(0.01), case.loss)
+    # In training, as the span predictor passes over padding then.
+    expected = float(model.compute_loss(y=case.targets, y_pred=model(inputs(case), training=True)))
+    dataset = tf.data.Dataset.from_tensor_slices((inputs(case), case.targets)).batch(4)
+    first, second = model.fit(dataset, epochs=2, verbose=0).history["loss"]
+    assert first == pytest.approx(expected, rel=1e-5) and second < first
+    # A bias that is added to all that a softmax is taken over changes nothing.
+    without_gradient = {"bert_span_predictor/span/bias", "bert_multiple_choice/choice/bias"}
+    assert unchanged(model, before) <= without_gradient
+
+
+@pytest.mark.slow
+def test_frozen_layers_keep_their_weights():
+    case = CASES["classifier"]
+    model = randomise(case.make(TINY, **case.arguments))
+    total = len(model.trainable_variables)
+    model.encoder.embeddings.trainable = False
+    for block in model.encoder.blocks[:1]:
+        block.trainable = False
+    assert len(model.trainable_variables) == total - 5 - 12
+    before = weights_by_path(model)
+    model.compile("adam", case.loss)
+    model.fit(inputs(case), case.targets, verbose=0)
+    frozen = ("bert_encoder/embeddings/", "bert_encoder/layer_0/")
+    assert unchanged(model, before) == {path for path in before if path.startswith(frozen)}
+
+
+def test_saved_and_loaded(case, tmp_path):
+    model = randomise(case.make(TINY, **case.arguments, name="mine"))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert type(loaded) is case.make
+    for ours, theirs in zip(flat(model(inputs(case))), flat(loaded(inputs(case))), strict=True):
+        np.testing.assert_array_equal(theirs, ours)
+    assert [v.path for v in loaded.weights] == [v.path for v in model.weights]
+
+
+def test_logits_are_not_rounded_to_the_compute_dtype(case):
+    exact = randomise(case.make(TINY, **case.arguments))
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mixed = case.make(TINY, **case.arguments)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    mixed.set_weights(exact.get_weights())
+    assert {str(v.dtype) for v in mixed.weights} == {"float32"}
+    assert mixed.encoder.compute_dtype == "bfloat16"
+    symbolic = keras.tree.flatten(mixed.output)
+    outputs = keras.tree.flatten(mixed(inputs(case)))
+    for tensor, spec, reference in zip(outputs, symbolic, flat(exact(inputs(case))), strict=True):
+        assert (tensor.dtype.name, spec.dtype) == ("float32", "float32")
+        assert np.any(tf.cast(tf.cast(tensor, "bfloat16"), "float32") != tensor)
+        assert 0.0 < np.abs(tensor - reference).max() < 0.5
+
+
+def test_dropout_is_the_config_s_unless_given(case):
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.25)
+    rate = 0.0 if case.make is BertSpanPredictor else 0.25
+    assert case.make(config, **case.arguments).dropout.rate == rate
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        (BertClassifier, {"num_classes": 4, "dropout": 0.0}),
+        (BertRegressor, {"dropout": 0.3}),
+        (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": True}),
+        (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": False}),
+        (BertSpanPredictor, {"pooler": True}),
+        (BertMultipleChoice, {"dropout": 0.3}),
+    ],
+)
+def test_config_round_trip(make, arguments):
+    model = make(TINY, **arguments, name="mine", dtype="mixed_bfloat16")
+    model.trainable = False
+    config = json.loads(json.dumps(model.get_config()))
+    assert arguments.items() <= config.items()
+    again = make.from_config(config)
+    assert again.get_config() == model.get_config()
+    assert (again.config, again.name, again.trainable) == (TINY, "mine", False)
+    assert [v.path for v in again.weights] == [v.path for v in model.weights]
+    if "dropout" in arguments:
+        assert again.dropout.rate == arguments["dropout"]
+
+
+# The others have a logit for each token, padding among them: tested with each.
+@pytest.mark.parametrize("name", ["classifier", "regressor", "multiple choice"])
+def test_padding_has_no_influence(name):
+    case = CASES[name]
+    model = randomise(case.make(TINY, **case.arguments))
+    batch = inputs(case)
+    outputs = model(batch)
+    padding = batch["input_mask"] == 0
+    assert padding.any()
+    for key in ("input_word_ids", "input_type_ids"):
+        batch[key] = np.where(padding, 1 - batch[key] % 2, batch[key]).astype("int32")
+    np.testing.assert_array_equal(model(batch), outputs)
+
+
+def pooled_states(weights, batch):
+    rows = zip(*(batch[key] for key in features.ENCODER_FEATURES), strict=True)
+    return [encode(weights, TINY, *row)[1] for row in rows]
+
+
+def test_classes_equal_plain_loops():
+    model = randomise(BertClassifier(TINY, num_classes=3, dtype="float64"))
+    batch = encoder_batch()
+    weights = weights_by_path(model)
+    expected = [
+        head(weights, "bert_classifier/classifier", pooled)
+        for pooled in pooled_states(weights, batch)
+    ]
+    np.testing.assert_allclose(model(batch), expected, atol=1e-10)
+
+
+def test_numbers_equal_plain_loops():
+    model = randomise(BertRegressor(TINY, dtype="float64"))
+    batch = encoder_batch(batch=3)
+    weights = weights_by_path(model)
+    expected = [
+        head(weights, "bert_regressor/regressor", pooled)[0]
+        for pooled in pooled_states(weights, batch)
+    ]
+    np.testing.assert_allclose(model(batch), expected, atol=1e-10)
+
+
+def test_no_class():
+    with pytest.raises(ValueError, match="num_classes is 0: expected 1 or more"):
+        BertClassifier(TINY, num_classes=0)
+
+
+def test_regression_loss_pairs_each_row_with_its_number():
+    # Were the outputs (B, 1), the difference with (B,) would be (B, B).
+    model = randomise(BertRegressor(TINY))
+    batch, targets = encoder_batch(batch=4), np.array([3.0, -1.0, 0.5, 2.0], "float32")
+    expected = np.mean((model(batch) - targets) ** 2)
+    model.compile(loss=keras.losses.MeanSquaredError())
+    assert model.evaluate(batch, targets, verbose=0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_equals_plain_loops():
+    model = randomise(BertTokenClassifier(TINY, num_classes=3, dtype="float64"))
+    batch = encoder_batch()
+    outputs = model(batch)
+    weights = weights_by_path(model)
+    for b in range(2):
+        states, _ = encode(weights, TINY, *(batch[key][b] for key in features.ENCODER_FEATURES))
+        expected = [
+            head(weights, "bert_token_classifier/token_classifier", state) for state in states[-1]
+        ]
+        np.testing.assert_allclose(outputs[b], expected, atol=1e-10)
+
+
+def test_padding_has_no_influence_of_token_classifier():
+    model = randomise(BertTokenClassifier(TINY, num_classes=3))
+    batch = encoder_batch()
+    outputs = model(batch)
+    batch["input_word_ids"][1, 4:] = [1, 2]
+    batch["input_type_ids"][1, 4:] = 1
+    others = model(batch)
+    np.testing.assert_array_equal(others[1, :4], outputs[1, :4])
+    assert np.abs(others[1, 4:] - outputs[1, 4:]).max() > 0.01
+
+
+def test_no_class_of_token_classifier():
+    with pytest.raises(ValueError, match="num_classes is -1: expected 1 or more"):
+        BertTokenClassifier(TINY, num_classes=-1)
+
+
+def test_equals_plain_loops_of_span_predictor():
+    model = randomise(BertSpanPredictor(TINY, dtype="float64"))
+    batch = encoder_batch()
+    outputs = model(batch)
+    weights = weights_by_path(model)
+    for b in range(2):
+        states, _ = encode(weights, TINY, *(batch[key][b] for key in features.ENCODER_FEATURES))
+        expected = [head(weights, "bert_span_predictor/span", state) for state in states[-1]]
+        both = np.stack([outputs["start_logits"][b], outputs["end_logits"][b]], axis=-1)
+        np.testing.assert_allclose(both, expected, atol=1e-10)
+
+
+def test_padding_has_no_influence_of_span_predictor():
+    model = randomise(BertSpanPredictor(TINY))
+    batch = encoder_batch()
+    outputs = model(batch)
+    batch["input_word_ids"][1, 4:] = [1, 2]
+    batch["input_type_ids"][1, 4:] = 1
+    others = model(batch)
+    for key in ("start_logits", "end_logits"):
+        np.testing.assert_array_equal(others[key][1, :4], outputs[key][1, :4])
+        assert np.abs(others[key][1, 4:] - outputs[key][1, 4:]).max() > 0.01
+
+
+def test_in_training_padding_counts_nothing_in_the_loss():
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = randomise(BertSpanPredictor(config))
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batch = encoder_batch()
+    batch["input_mask"][:, 4:] = 0
+    answers = {"start_logits": np.array([1, 0]), "end_logits": np.array([3, 2])}
+    losses = {
+        width: float(
+            model.compute_loss(
+                y=answers,
+                y_pred=model({key: ids[:, :width] for key, ids in batch.items()}, training=True),
+            )
+        )
+        for width in (4, 6)
+    }
+    assert losses[4] == pytest.approx(losses[6], rel=1e-6) and losses[4] > 0.1
+    np.testing.assert_array_equal(model(batch, training=True)["end_logits"][:, 4:], -30000.0)
+
+
+def test_nothing_is_dropped_in_front_of_the_dense_layer():
+    model = BertSpanPredictor(TINY)
+    (seed,) = seed_variables(model)
+    with keras.StatelessScope(state_mapping=[(seed, tf.constant([1, 0], tf.int64))]) as scope:
+        model(encoder_batch(), training=True)
+    # The encoder's dropouts drew one each: embeddings, and three in each block.
+    np.testing.assert_array_equal(scope.get_current_value(seed), [1, 1 + 3 * 2])
+
+
+def test_a_loss_for_each_end():
+    model = randomise(BertSpanPredictor(TINY))
+    batch = encoder_batch(batch=3)
+    answers = {
+        "start_logits": np.array([1, 0, 2], "int32"),
+        "end_logits": np.array([4, 0, 3], "int32"),
+    }
+    outputs = model(batch)
+    expected = {}
+    for key, answer in answers.items():
+        logits = outputs[key].numpy()
+        likelihood = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        expected[key + "_loss"] = -likelihood[np.arange(3), answer].mean()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(loss=dict.fromkeys(answers, loss))
+    measured = model.evaluate(batch, answers, verbose=0, return_dict=True)
+    np.testing.assert_allclose(measured.pop("loss"), sum(expected.values()), rtol=1e-5)
+    assert measured == pytest.approx(expected, rel=1e-5)
+
+
+def choice_batch(batch=2, choices=3, **kwargs):
+    """(B, K, S): other lengths among one example's choices, and other ids."""
+    rows = encoder_batch(batch=batch * choices, **kwargs)
+    return {key: value.reshape(batch, choices, -1) for key, value in rows.items()}
+
+
+def test_equals_plain_loops_of_multiple_choice():
+    model = randomise(BertMultipleChoice(TINY, dtype="float64"))
+    batch = choice_batch()
+    outputs = model(batch)
+    assert outputs.shape == (2, 3)
+    weights = weights_by_path(model)
+    for b in range(2):
+        for k in range(3):
+            ids = (batch[key][b, k] for key in features.ENCODER_FEATURES)
+            _, pooled = encode(weights, TINY, *ids)
+            (expected,) = head(weights, "bert_multiple_choice/choice", pooled)
+            np.testing.assert_allclose(outputs[b, k], expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_static_choices_flow_through_a_graph(jit_compile):
+    model = randomise(BertMultipleChoice(TINY))
+    batch = {key: tf.constant(value) for key, value in choice_batch().items()}
+    run = tf.function(model, jit_compile=jit_compile)
+    assert run.get_concrete_function(batch).structured_outputs.shape == (2, 3)
+    np.testing.assert_allclose(run(batch), model(batch), atol=1e-5)
+
+
+def test_open_choices_are_fitted():
+    # Batches of 2 and of 4 choices, from a dataset whose shapes say neither K nor S.
+    def examples():
+        for index, choices in enumerate([2, 4]):
+            yield choice_batch(choices=choices, sequence=5 + index), np.array([1, choices - 1])
+
+    specs = {key: tf.TensorSpec((None, None, None), tf.int32) for key in features.CHOICE_FEATURES}
+    dataset = tf.data.Dataset.from_generator(
+        examples, output_signature=(specs, tf.TensorSpec((None,), tf.int32))
+    )
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = randomise(BertMultipleChoice(config))
+    losses, right = [], []
+    for batch, answers in examples():
+        logits = model(batch).numpy()
+        chosen = logits[np.arange(2), answers]
+        losses.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - chosen))
+        right.append(np.mean(logits.argmax(axis=1) == answers))
+    model.compile(
+        keras.optimizers.SGD(1e-6),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    )
+    kernel = model.choice.kernel.numpy()
+    history = model.fit(dataset, verbose=0).history
+    assert history["loss"] == [pytest.approx(np.mean(losses), rel=1e-4)]
+    assert history["accuracy"] == [pytest.approx(np.mean(right))]
+    assert np.abs(model.choice.kernel.numpy() - kernel).max() > 0
+
+
+def test_too_long_for_the_positions():
+    model = BertMultipleChoice(TINY)
+    assert model(choice_batch(sequence=12)).shape == (2, 3)
+    assert model(choice_batch(choices=13)).shape == (2, 13)
+    with pytest.raises(ValueError, match="of 13 tokens is longer than the 12 positions"):
+        model(choice_batch(sequence=13))
