@@ -26,8 +26,8 @@ SPELLERS = [
         set(KINDS),
         {
             "bert_tf/finetuning/kinds.py": set(KINDS),
-            "bert_tf/interchange/hugging_face_config.py": {"regression"},
-            "bert_tf/interchange/model_garden_names.py": {"classification"},
+            "bert_tf/interchange/hugging_face.py": {"regression"},
+            "bert_tf/interchange/model_garden.py": {"classification"},
         },
     ),
 ]

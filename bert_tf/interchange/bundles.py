@@ -9,8 +9,8 @@ import tensorflow as tf
 from bert_tf.training import bundle_reader
 from bert_tf.untrusted import listed
 
-from . import in_place
 from .checkpoint import StoredTensor
+from .weights import to_tensor
 
 _MAX_STATE_BYTES = 1 << 20
 
@@ -91,7 +91,7 @@ def write(prefix: str, tensors: Iterable[tuple[str, StoredTensor]]) -> None:
     with tf.device("CPU:0"):
         for name, tensor in tensors:
             names.append(name)
-            values.append(in_place.to_tensor(tensor.read()))
+            values.append(to_tensor(tensor.read()))
         tf.raw_ops.SaveV2(
             prefix=prefix,
             tensor_names=names,

@@ -18,11 +18,17 @@ from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer, BertSpanPredictor
 from bert_tf.pipelines.vocabulary import save_vocabulary
 
-from . import bundles, description
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor
-from .spelling import Names, Spelling, transpose
+from . import bundles
+from .checkpoint import (
+    Checkpoint,
+    Description,
+    ModelSpec,
+    StoredTensor,
+    describe_checkpoint,
+    parse_description,
+)
 from .tokenizer_files import VOCABULARY, read_tokenization
-from .weights import expected_shapes
+from .weights import Names, Spelling, expected_shapes, transpose
 
 CONFIG = "bert_config.json"
 BUNDLE = "bert_model.ckpt"
@@ -106,9 +112,9 @@ def open_checkpoint(path: str) -> Checkpoint:
     config = BertConfig.from_dict(values, config_path)
     bundle = bundles.Bundle(prefix)
     if _DESCRIPTION in values:
-        described = description.parse(values[_DESCRIPTION], f"{config_path}, {_DESCRIPTION}")
+        described = parse_description(values[_DESCRIPTION], f"{config_path}, {_DESCRIPTION}")
     else:
-        described = description.Description(_model_spec(bundle.shapes))
+        described = Description(_model_spec(bundle.shapes))
     tensors = {}
     for name in expected_shapes(config, described.model):
         spelling = spell(name)
@@ -172,7 +178,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     """
     values = {
         **checkpoint.config.to_dict(),
-        _DESCRIPTION: description.describe_checkpoint(checkpoint),
+        _DESCRIPTION: describe_checkpoint(checkpoint),
     }
     write_json(os.path.join(path, CONFIG), values)
     if checkpoint.tokenization is not None:

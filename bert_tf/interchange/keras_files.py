@@ -24,8 +24,17 @@ from bert_tf.modeling import MODEL_CLASSES, BertEncoder
 from bert_tf.pipelines.vocabulary import validate_vocabulary
 from bert_tf.untrusted import parse_json_object, quote, reason
 
-from . import description, hdf5_files
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
+from . import hdf5_files
+from .checkpoint import (
+    Checkpoint,
+    Description,
+    ModelSpec,
+    StoredTensor,
+    Tokenization,
+    check_model,
+    describe_checkpoint,
+    parse_description,
+)
 from .tensor_files import Entry
 from .weights import (
     build_model,
@@ -173,17 +182,17 @@ def _read_model(archive: zipfile.ZipFile, path: str) -> tuple[BertConfig, ModelS
         raise ValueError(f"{path}: {_CONFIG} has no sizes of a BERT under config.")
     known = ("config", "name", "dtype", "trainable")
     arguments = {key: value for key, value in given.items() if key not in known}
-    spec = description.check_model(name, arguments, f"{path}, {_CONFIG}")
+    spec = check_model(name, arguments, f"{path}, {_CONFIG}")
     return BertConfig.from_dict(given["config"], f"{path}, {_CONFIG}"), spec
 
 
 def _read_description(
     archive: zipfile.ZipFile, path: str
-) -> tuple[description.Description | None, Tokenization | None]:
+) -> tuple[Description | None, Tokenization | None]:
     values = _read_json(archive, _METADATA, path).get(_DESCRIPTION)
     if values is None:
         return None, None
-    described = description.parse(values, f"{path}, {_METADATA}")
+    described = parse_description(values, f"{path}, {_METADATA}")
     vocabulary = values.get("vocabulary")
     if described.do_lower_case is None or not isinstance(vocabulary, list):
         return described, None
@@ -258,7 +267,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         write_json(os.path.join(saved, _CONFIG), config)
         went = _write_weights(checkpoint, os.path.join(saved, _WEIGHTS))
         metadata = read_json_object(os.path.join(saved, _METADATA))
-        metadata[_DESCRIPTION] = description.describe_checkpoint(checkpoint)
+        metadata[_DESCRIPTION] = describe_checkpoint(checkpoint)
         if checkpoint.tokenization is not None:
             metadata[_DESCRIPTION]["vocabulary"] = checkpoint.tokenization.vocabulary
         write_json(os.path.join(saved, _METADATA), metadata)

@@ -21,8 +21,8 @@ from bert_tf.untrusted import quote
 
 from . import hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
-from .multi_head import merge_heads
 from .tensor_files import Entry
+from .weights import merge_heads
 
 CONFIG = "config.json"
 TASK = "task.json"

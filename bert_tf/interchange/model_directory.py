@@ -22,10 +22,16 @@ from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import checkpoints
 from bert_tf.untrusted import listed
 
-from . import description
 from .bundles import Bundle
-from .checkpoint import Checkpoint, ModelSpec, Tokenization
-from .in_place import to_tensor
+from .checkpoint import (
+    DESCRIPTION_KEYS,
+    Checkpoint,
+    Description,
+    ModelSpec,
+    Tokenization,
+    describe,
+    parse_description,
+)
 from .tokenizer_files import VOCABULARY, read_tokenization
 from .weights import (
     check_fused,
@@ -33,6 +39,7 @@ from .weights import (
     group_by_variable,
     read_variable,
     split_columns,
+    to_tensor,
 )
 
 DESCRIPTION = "model.json"
@@ -81,14 +88,14 @@ def write_description(
     if tokenization is not None:
         source = os.path.join(path, VOCABULARY)
         contents[VOCABULARY] = encode_vocabulary(tokenization.vocabulary, source)
-    values = description.describe(model, labels, multi_label, tokenization, thresholds)
+    values = describe(model, labels, multi_label, tokenization, thresholds)
     write_sealed(os.path.join(path, DESCRIPTION), values, contents)
 
 
 # === Reading ===
 
 
-def read_description(path: str) -> tuple[BertConfig, description.Description]:
+def read_description(path: str) -> tuple[BertConfig, Description]:
     """Reads the sizes, and what the model is.
 
     Raises:
@@ -96,14 +103,14 @@ def read_description(path: str) -> tuple[BertConfig, description.Description]:
     """
     described_in = os.path.join(path, DESCRIPTION)
     values, hashes = read_sealed(described_in)
-    if hashes is None and not values.keys() <= description.KEYS:
+    if hashes is None and not values.keys() <= DESCRIPTION_KEYS:
         raise ValueError(
-            f"{described_in}: expected the keys {', '.join(sorted(description.KEYS))}, got "
-            f"{listed(sorted(values.keys() - description.KEYS))} besides."
+            f"{described_in}: expected the keys {', '.join(sorted(DESCRIPTION_KEYS))}, got "
+            f"{listed(sorted(values.keys() - DESCRIPTION_KEYS))} besides."
         )
     for name in _SEALED:
         check_sealed(os.path.join(path, name), (hashes or {}).get(name))
-    described = description.parse(values, described_in)
+    described = parse_description(values, described_in)
     config_path = os.path.join(path, CONFIG)
     return BertConfig.from_dict(read_json_object(config_path), config_path), described
 

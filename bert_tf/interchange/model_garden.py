@@ -6,10 +6,16 @@ throughout, and ``gelu`` is the tanh approximation. Source: tensorflow/models
 """
 
 import os
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.config import BertConfig
+from bert_tf.files import read_json_object
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -18,13 +24,415 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
+from bert_tf.untrusted import quote, reason
 
-from . import bundles, object_graph
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor
-from .model_garden_config import Settings, read_settings
-from .model_garden_names import HEAD_ATTRIBUTES, Found, find_weights
-from .multi_head import merge_heads
+from . import bundles
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor, check_labels
+from .tensor_files import readable
 from .tokenizer_files import read_tokenization
+from .weights import merge_heads
+
+_JSON = "bert_config.json"
+_YAML = "params.yaml"
+_MAX_YAML_BYTES = (
+    1 << 20
+)  # Model Garden's have some kilobytes, and PyYAML reads a megabyte a minute
+_ENCODERS = ("bert", "bert_v2")
+# params.yaml's names that differ from bert_config.json's.
+_RENAMED = {
+    "num_layers": "num_hidden_layers",
+    "hidden_activation": "hidden_act",
+    "dropout_rate": "hidden_dropout_prob",
+    "attention_dropout_rate": "attention_probs_dropout_prob",
+}
+_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+)
+# Model Garden's "gelu" is the tanh approximation.
+_ACTIVATIONS = {"gelu": "gelu_new", "identity": "linear"}
+
+
+class Settings(NamedTuple):
+    """What the files say.
+
+    Attributes:
+        source: the file, "" where there is none.
+        fields: of ``BertConfig``, as far as the file has them.
+        mlm_activation: of the masked-LM head; ``None`` where the file does not say.
+        do_lower_case: whether text is lower-cased; ``None`` where the file does not say.
+        labels: the classes' names, () where the file has none.
+    """
+
+    source: str
+    fields: Mapping[str, Any]
+    mlm_activation: str | None = None
+    do_lower_case: bool | None = None
+    labels: tuple[str, ...] = ()
+
+
+def read_settings(folder: str) -> Settings:
+    """Reads ``bert_config.json``, or else ``params.yaml``.
+
+    Args:
+        folder: the checkpoint's directory.
+
+    Raises:
+        ValueError: the file is damaged, or describes what ``BertEncoder`` cannot compute; or there
+            is ``params.yaml`` alone, and PyYAML is not installed.
+    """
+    path = os.path.join(folder, _JSON)
+    if tf.io.gfile.exists(path):
+        return Settings(path, _fields(read_json_object(path), path))
+    path = os.path.join(folder, _YAML)
+    if tf.io.gfile.exists(path):
+        return _from_task(_mapping(_read_yaml(path), "task", path), path)
+    return Settings("", {})
+
+
+def _from_task(task: Mapping[str, Any], path: str) -> Settings:
+    model = _mapping(task, "model", path)
+    encoder = _mapping(model, "encoder", path)
+    kind = encoder.get("type")
+    if kind not in _ENCODERS:
+        raise ValueError(
+            f"{path}: task.model.encoder.type is {quote(kind)}, expected one of "
+            f"{', '.join(_ENCODERS)}: only BERT as published can be built from it."
+        )
+    for head in model.get("cls_heads") or ():
+        _check_head(head, path)
+    labels = task.get("class_names") or ()
+    return Settings(
+        path,
+        _fields(_mapping(encoder, kind, path), path),
+        mlm_activation=_activation(model.get("mlm_activation")),
+        do_lower_case=_casing(task),
+        labels=check_labels(labels, path) if isinstance(labels, list) else (),
+    )
+
+
+def _fields(values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    values = {_RENAMED.get(name, name): value for name, value in values.items()}
+    width = values.get("hidden_size")
+    if values.get("norm_first") or values.get("embedding_size") not in (None, width):
+        raise ValueError(
+            f"{path}: norm_first is {quote(values.get('norm_first'))} and embedding_size is "
+            f"{quote(values.get('embedding_size'))}, expected false and {quote(width)}: only BERT "
+            "as published can be built from it."
+        )
+    fields = {name: values[name] for name in _FIELDS if values.get(name) is not None}
+    if "hidden_act" in fields:
+        fields["hidden_act"] = _activation(fields["hidden_act"])
+    return fields
+
+
+def _activation(name: Any) -> Any:
+    return _ACTIVATIONS.get(name.lower(), name.lower()) if isinstance(name, str) else name
+
+
+def _check_head(head: Any, path: str) -> None:
+    """A head's own dense layer is taken for the pooler, so it has to compute what a pooler does."""
+    if not isinstance(head, Mapping):
+        raise ValueError(f"{path}: expected cls_heads to be a list of objects, got {quote(head)}.")
+    activation, position = head.get("activation", "tanh"), head.get("cls_token_idx", 0)
+    if head.get("inner_dim") and (activation != "tanh" or position != 0):
+        raise ValueError(
+            f"{path}: the head {quote(head.get('name'))} has activation {quote(activation)} at "
+            f"token {quote(position)}, expected 'tanh' at token 0, as in BERT's pooler."
+        )
+
+
+def _casing(task: Mapping[str, Any]) -> bool | None:
+    for part in ("train_data", "validation_data"):
+        data = task.get(part)
+        for key in ("do_lower_case", "lower_case"):
+            if isinstance(data, Mapping) and isinstance(data.get(key), bool):
+                return bool(data[key])
+    return None
+
+
+# === YAML ===
+
+
+def _mapping(values: Any, key: str, path: str) -> Mapping[str, Any]:
+    value = values.get(key) if isinstance(values, Mapping) else None
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"{path}: expected an object under {key}, as Model Garden's trainer writes it, got "
+            f"{quote(value)}."
+        )
+    return value
+
+
+def _read_yaml(path: str) -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise ValueError(
+            f"{path} says how the model is made, and PyYAML, which reads it, is not installed: pip "
+            "install pyyaml, or put a bert_config.json beside it."
+        ) from error
+    with readable(path), tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read(_MAX_YAML_BYTES + 1)
+    if len(content) > _MAX_YAML_BYTES:
+        raise ValueError(f"{path}: expected a YAML file of at most {_MAX_YAML_BYTES:,} bytes.")
+    try:
+        return yaml.safe_load(content)  # safe: makes no object of a class that the file names
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not YAML that can be read: {reason(error)}.") from error
+
+
+GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "VARIABLE_VALUE"
+# An optimizer holds a slot or two for each variable, under names that end like the variable's.
+_OPTIMIZERS = ("optimizer", "_optimizer")
+# From a variable up: its layer, the head that the layer is in, a list of heads.
+_LEVELS = 3
+# A large BERT's with an optimizer has some ten thousand.
+_MAX_SIZE = 500_000
+
+
+class Variable(NamedTuple):
+    """A variable of a model.
+
+    Attributes:
+        key: the tensor's name in the checkpoint.
+        name: the variable's own name, ``bert/next_sentence/logits/kernel`` for example.
+        attributes: of the names that were looked for, those under which the objects around it are
+            held: its layer, the object which holds the layer, and one further up.
+    """
+
+    key: str
+    name: str
+    attributes: frozenset[str]
+
+
+def read_variables(bundle: bundles.Bundle, attributes: Collection[str]) -> list[Variable]:
+    """The variables of the checkpoint's models: what hangs on an optimizer is left out.
+
+    Args:
+        bundle: a checkpoint with ``GRAPH_KEY`` among its tensors.
+        attributes: which names to look for around a variable.
+
+    Returns:
+        The variables in the order of the graph.
+
+    Raises:
+        ValueError: the graph cannot be read, or is larger than any model's.
+    """
+    graph: Any = TrackableObjectGraph()
+    try:
+        graph.ParseFromString(bundle.read_string(GRAPH_KEY))
+    except DecodeError as error:
+        raise ValueError(
+            f"{bundle.prefix}: {GRAPH_KEY} is no object graph, the checkpoint is damaged ({error})."
+        ) from error
+    size = sum(1 + len(node.children) + len(node.attributes) for node in graph.nodes)
+    if size > _MAX_SIZE:
+        raise ValueError(
+            f"{bundle.prefix}: {GRAPH_KEY} has {size:,} objects, names and values, expected at "
+            f"most {_MAX_SIZE:,}: no BERT has as many."
+        )
+    around = _around(graph.nodes, attributes, bundle.prefix)
+    return [
+        Variable(attribute.checkpoint_key, attribute.full_name, around[node])
+        for node in sorted(around)
+        for attribute in graph.nodes[node].attributes
+        if attribute.name == _VALUE and attribute.checkpoint_key in bundle.shapes
+    ]
+
+
+def _around(nodes: Any, wanted: Collection[str], prefix: str) -> dict[int, frozenset[str]]:
+    """By object, from the root on: the wanted names of its holder, and of the levels above.
+
+    Who writes the graph chooses who holds whom: the time grows with the graph's size alone.
+    """
+    waiting = [0] if nodes else []
+    holders: dict[int, set[int]] = {node: set() for node in waiting}
+    held_as: dict[int, frozenset[str]] = dict.fromkeys(waiting, frozenset())
+    while waiting:
+        holder = waiting.pop()
+        for child in nodes[holder].children:
+            if not 0 <= child.node_id < len(nodes):
+                raise ValueError(
+                    f"{prefix}: {GRAPH_KEY} names the object {child.node_id} of {len(nodes)}, the "
+                    "checkpoint is damaged."
+                )
+            if child.local_name in _OPTIMIZERS:
+                continue
+            if child.node_id not in holders:
+                holders[child.node_id], held_as[child.node_id] = set(), frozenset()
+                waiting.append(child.node_id)
+            holders[child.node_id].add(holder)
+            if child.local_name in wanted:
+                held_as[child.node_id] |= {child.local_name}
+    none: frozenset[str] = frozenset()
+    found, level = dict.fromkeys(holders, none), held_as
+    for _ in range(_LEVELS):
+        level = {
+            node: none.union(*(level[holder] for holder in above))
+            for node, above in holders.items()
+        }
+        found = {node: names | level[node] for node, names in found.items()}
+    return found
+
+
+# By the end of a variable's name, up to its last part.
+_MODULES = {
+    "word_embeddings": "embeddings/word_embeddings",
+    "position_embedding": "embeddings/position_embeddings",
+    "type_embeddings": "embeddings/token_type_embeddings",
+    "embeddings/layer_norm": "embeddings/layer_norm",
+    "cls/predictions/transform/dense": "masked_lm/dense",
+    "cls/predictions/transform/LayerNorm": "masked_lm/layer_norm",
+    "pooler_transform": "pooler/dense",
+}
+_OUTPUT_BIAS = "cls/predictions/output_bias/bias"
+_BLOCK = re.compile(r"(?:.*/)?transformer/layer_(0|[1-9][0-9]*)/(.+)")
+_BLOCK_MODULES = {
+    "self_attention/query": "attention/query",
+    "self_attention/key": "attention/key",
+    "self_attention/value": "attention/value",
+    "self_attention/attention_output": "attention/output",
+    "self_attention_layer_norm": "attention_layer_norm",
+    "intermediate": "intermediate",
+    "output": "output",
+    "output_layer_norm": "output_layer_norm",
+}
+# What comes behind the name of a module here, by the last part of the variable's name.
+_TABLE_LEAVES = {"embeddings": ""}
+_NORMALIZATION_LEAVES = {"gamma": "/gamma", "beta": "/beta"}
+_DENSE_LEAVES = {"kernel": "/kernel", "bias": "/bias"}
+# The names that a head, or what is around it, is held by: they say which head it is.
+HEAD_ATTRIBUTES = frozenset(
+    ("span_labeling", "classification_heads", "classification", "classifier", "out_proj")
+)
+# A head's output layer, and the dense layer that it may have in front of it.
+_HEAD = re.compile(r"(.+)/(logits|pooler_dense)/(kernel|bias)")
+_MODULES_OF_HEADS = {
+    "next_sentence": "next_sentence/dense",
+    **{head: head for head in ("classifier", "regressor", "token_classifier", "span")},
+}
+
+
+class Found(NamedTuple):
+    """A model's variables.
+
+    Attributes:
+        weights: by this library's names.
+        head: the first part of the names of its head, beside the masked-LM head: ``next_sentence``,
+            ``classifier``, ``regressor``, ``token_classifier``, ``span``; "" where it has none.
+        own_pooler: the name of the head whose dense layer is the pooler; "" where the pooler is
+            the encoder's.
+    """
+
+    weights: dict[str, Variable]
+    head: str
+    own_pooler: str
+
+
+def find_weights(
+    variables: Iterable[Variable], shapes: Mapping[str, tuple[int, ...]], prefix: str
+) -> Found:
+    """Names a checkpoint's variables.
+
+    A head may have a dense layer of its own on the first token: that one is the pooler then, since
+    it is what was trained. Of several heads the first is taken.
+
+    Args:
+        variables: the checkpoint's.
+        shapes: of the tensors, by key.
+        prefix: what errors name.
+
+    Raises:
+        ValueError: there is no BERT of Model Garden among them, more than one, or one whose
+            embeddings have another width than its hidden layers.
+    """
+    weights: dict[str, Variable] = {}
+    heads: dict[str, dict[str, Variable]] = {}
+    for variable in variables:
+        if "embedding_projection/" in variable.name:
+            raise ValueError(
+                f"{prefix} has {quote(variable.name)}, embeddings of another width than the hidden "
+                "layers: only BERT as published can be built from it."
+            )
+        part = _HEAD.fullmatch(variable.name)
+        if part:
+            heads.setdefault(part[1], {})[f"{part[2]}/{part[3]}"] = variable
+        name = _name(variable.name)
+        if name in weights:
+            raise ValueError(
+                f"{prefix} holds {quote(weights[name].key)} and {quote(variable.key)}, both "
+                f"{name}: expected one model."
+            )
+        if name is not None:
+            weights[name] = variable
+    if not any(name.startswith(("embeddings/", "layer_")) for name in weights):
+        raise ValueError(
+            f"{prefix} holds no variable of a BERT of Model Garden, no word_embeddings/embeddings "
+            "for example."
+        )
+    kinds = {name: _kind(name, parts, shapes) for name, parts in heads.items()}
+    chosen = next((name for name, kind in kinds.items() if kind), None)
+    # Without its output layer a head is none; its dense layer is the pooler all the same.
+    last = chosen or next(iter(heads), "")
+    own_pooler = ""
+    for leaf in ("kernel", "bias"):
+        if chosen and f"logits/{leaf}" in heads[chosen]:
+            weights[f"{_MODULES_OF_HEADS[kinds[chosen]]}/{leaf}"] = heads[chosen][f"logits/{leaf}"]
+        if f"pooler_dense/{leaf}" in heads.get(last, {}):
+            weights[f"pooler/dense/{leaf}"] = heads[last][f"pooler_dense/{leaf}"]
+            own_pooler = last
+    return Found(weights, kinds[chosen] if chosen else "", own_pooler)
+
+
+def _kind(name: str, parts: Mapping[str, Variable], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Which head it is, by what holds its output layer."""
+    output = parts.get("logits/kernel") or parts.get("logits/bias")
+    if output is None:
+        return ""
+    if "span_labeling" in output.attributes:
+        return "span"
+    if "classification_heads" in output.attributes:
+        return "next_sentence" if name.rpartition("/")[2] == "next_sentence" else ""
+    if "classification" in output.attributes:  # of the older BertPretrainer
+        return "next_sentence"
+    if "classifier" not in output.attributes:
+        return ""
+    if "out_proj" not in output.attributes:
+        return "token_classifier"
+    return "regressor" if shapes[output.key][-1:] == (1,) else "classifier"
+
+
+def _name(variable: str) -> str | None:
+    """This library's name of an encoder's or a masked-LM head's variable."""
+    if f"/{variable}".endswith(f"/{_OUTPUT_BIAS}"):
+        return "masked_lm/output_bias"
+    path, _, leaf = variable.rpartition("/")
+    block = _BLOCK.fullmatch(path)
+    if block:
+        module = _BLOCK_MODULES.get(block[2], "")
+        name = f"layer_{block[1]}/{module}"
+    else:
+        endings = (ours for theirs, ours in _MODULES.items() if f"/{path}".endswith(f"/{theirs}"))
+        module = name = next(endings, "")
+    if module.endswith("_embeddings"):
+        leaves = _TABLE_LEAVES
+    elif module.endswith("layer_norm"):
+        leaves = _NORMALIZATION_LEAVES
+    else:
+        leaves = _DENSE_LEAVES
+    return name + leaves[leaf] if module and leaf in leaves else None
+
 
 _RELEASED = "bert_model.ckpt"
 
@@ -36,7 +444,7 @@ def is_checkpoint(path: str) -> bool:
         ValueError: there are several and nothing says which, or the index is damaged.
     """
     prefix = bundles.find_prefix(path, _RELEASED)
-    return prefix is not None and object_graph.KEY in bundles.Bundle(prefix).shapes
+    return prefix is not None and GRAPH_KEY in bundles.Bundle(prefix).shapes
 
 
 def open_checkpoint(path: str) -> Checkpoint:
@@ -58,11 +466,11 @@ def open_checkpoint(path: str) -> Checkpoint:
     if prefix is None:
         raise ValueError(f"{path} holds no TensorFlow checkpoint (NAME.index, NAME.data-...).")
     bundle = bundles.Bundle(prefix)
-    if object_graph.KEY not in bundle.shapes:
+    if GRAPH_KEY not in bundle.shapes:
         raise ValueError(f"{prefix} is a TensorFlow checkpoint without an object graph.")
     folder = os.path.dirname(prefix)
     settings = read_settings(folder)
-    variables = object_graph.read_variables(bundle, HEAD_ATTRIBUTES)
+    variables = read_variables(bundle, HEAD_ATTRIBUTES)
     found = find_weights(variables, bundle.shapes, prefix)
     stored = {name: bundle.tensor(variable.key) for name, variable in found.weights.items()}
     config = _config(stored, settings, prefix)
@@ -82,7 +490,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         model=model,
         tensors=tensors,
         # The graph itself is no tensor of anything.
-        unused=tuple(sorted(set(bundle.shapes) - used - {object_graph.KEY})),
+        unused=tuple(sorted(set(bundle.shapes) - used - {GRAPH_KEY})),
         tokenization=tokenization,
         labels=settings.labels if named else (),
         notes=(*_notes(found, settings, prefix), *tokenizer_notes),

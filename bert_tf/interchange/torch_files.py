@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_tf.untrusted import one_line, quote
 
-from .safetensors_header import DTYPES
+from .safetensors import DTYPES
 from .tensor_files import Entry, check_unchanged, file_state, open_shards
 
 _DTYPE_NAMES = {dtype.name for dtype in DTYPES.values()}

@@ -1,18 +1,143 @@
-"""Which weights a model has, and how they get into its variables.
+"""A model's weights: their names, other libraries' layouts of them, and the way into variables.
 
-Letters: H hidden, F feed-forward, C classes.
+Letters: H hidden, N heads, D head size, H = N * D.
 """
 
+import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.base import BertModel, dense_shapes, normalization_shapes
 
 from .checkpoint import ModelSpec, StoredTensor
-from .in_place import to_tensor
+
+_CHUNK_BYTES = 1 << 20
+
+
+def to_tensor(array: np.ndarray) -> tf.Tensor:
+    """The array as a tensor in the CPU's memory.
+
+    >>> to_tensor(np.array([[1.0, 2.0], [3.0, 4.0]])).numpy().tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    with tf.device("CPU:0"):
+        if array.ndim == 0:
+            return tf.constant(array)
+        tensor = tf.raw_ops.Empty(shape=array.shape, dtype=tf.as_dtype(array.dtype))
+        step = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
+        for row in range(0, len(array), step):
+            block = tf.constant(array[row : row + step])
+            rows = tf.range(row, row + len(block))
+            tf.raw_ops.InplaceUpdate(x=tensor, i=rows, v=block)
+        return tensor
+
+
+_LAYER = re.compile(r"layer_(\d+)/")
+
+
+class Spelling(NamedTuple):
+    """How another library stores a weight.
+
+    Attributes:
+        name: its name there.
+        transposed: whether its matrix there is (outputs, inputs).
+    """
+
+    name: str
+    transposed: bool
+
+
+class Names:
+    """Another library's names for this one's.
+
+    Args:
+        modules: by the name here, "{}" standing for the layer's number, the name there.
+        leaves: by ``kernel``, ``bias``, ``gamma``, ``beta``: what is put behind the module's name.
+        transposed: whether kernels there are (outputs, inputs).
+
+    >>> names = Names({"layer_{}/output": "h.{}.out"}, {"kernel": ".w"}, transposed=True)
+    >>> names.spell("layer_12/output/kernel")
+    Spelling(name='h.12.out.w', transposed=True)
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, str],
+        leaves: Mapping[str, str],
+        *,
+        transposed: bool,
+    ) -> None:
+        self._modules = modules
+        self._leaves = leaves
+        self._transposed = transposed
+
+    def spell(self, name: str) -> Spelling:
+        """The other library's name and layout of a weight."""
+        layer = _LAYER.match(name)
+        pattern = _LAYER.sub("layer_{}/", name, count=1)
+        if pattern in self._modules:  # a table: no leaf below it
+            return Spelling(self._modules[pattern], transposed=False)
+        module, leaf = pattern.rsplit("/", 1)
+        number = layer[1] if layer else ""
+        there = self._modules[module].format(number) + self._leaves[leaf]
+        return Spelling(there, self._transposed and leaf == "kernel")
+
+
+def transpose(tensor: StoredTensor) -> StoredTensor:
+    """The tensor with its axes turned round, once it is read."""
+    return dataclasses.replace(
+        tensor,
+        shape=tensor.shape[::-1],
+        read=lambda: np.ascontiguousarray(tensor.read().T),
+    )
+
+
+_LEAF = re.compile(r"layer_\d+/attention/(query|key|value|output)/(kernel|bias)")
+
+
+def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) -> StoredTensor:
+    """A tensor in this library's layout.
+
+    A query, key or value kernel is (H, N, D) in the file and (H, N * D) here, its bias (N, D) and
+    (N * D,); the output's kernel is (N, D, H) and (N * D, H). In memory they are the same. Any
+    other tensor, and one of these that has another number of dimensions, is left as it is.
+
+    Args:
+        name: the tensor's name, as in ``checkpoint``.
+        tensor: as stored.
+        num_heads: the config's.
+        source: what errors name as the place that the config came from.
+
+    Raises:
+        ValueError: the tensor has another number of heads than the config: merged, it would have
+            the right shape and mean something else.
+    """
+    match = _LEAF.fullmatch(name)
+    if not match:
+        return tensor
+    part, leaf = match.groups()
+    rank = {"kernel": 3, "bias": 2}[leaf] if (part, leaf) != ("output", "bias") else 0
+    if len(tensor.shape) != rank:
+        return tensor
+    first = 1 if leaf == "kernel" and part != "output" else 0  # the axis of heads
+    before, (heads, size), after = (
+        tensor.shape[:first],
+        tensor.shape[first : first + 2],
+        tensor.shape[first + 2 :],
+    )
+    if heads != num_heads:
+        raise ValueError(
+            f"{source} says that attention has {num_heads} heads, but {tensor.names[0]} of shape "
+            f"{tensor.shape} has {heads}: one of the two belongs to another model."
+        )
+    shape = (*before, heads * size, *after)
+    return dataclasses.replace(tensor, shape=shape, read=lambda: tensor.read().reshape(shape))
+
 
 _FUSED = "query_key_value"
 # Each layer takes names and time before any tensor is looked for: a stranger may claim any number.

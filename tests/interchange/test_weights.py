@@ -1,4 +1,4 @@
-"""The weights that a model has, by name, are those of the model that is built."""
+"""The weights that a model has, by name, are those of the model that is built; other layouts."""
 
 import dataclasses
 import inspect
@@ -7,13 +7,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from bert_tf.interchange import weights
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.weights import (
+    Names,
+    Spelling,
     assign,
     build_model,
     check_fused,
     expected_shapes,
     heads,
+    merge_heads,
+    transpose,
 )
 from bert_tf.modeling import (
     MODEL_CLASSES,
@@ -110,3 +115,99 @@ def test_a_fused_weight_of_another_width(shape):
         check_fused(shape, 8, "there")
     check_fused((8, 24), 8, "there")
     check_fused((24,), 8, "there")
+
+
+@pytest.mark.parametrize("chunk", [1, 16, 24, 1 << 20])
+@pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16, "float64", "int64"])
+@pytest.mark.parametrize("shape", [(7, 3), (5,), (2, 3, 4), (), (0, 4), (1, 1)])
+def test_bit_for_bit(monkeypatch, shape, dtype, chunk):
+    monkeypatch.setattr(weights, "_CHUNK_BYTES", chunk)
+    array = (np.random.default_rng(0).normal(size=shape) * 100).astype(dtype)
+    tensor = weights.to_tensor(array)
+    assert tensor.shape == shape and tensor.dtype.as_numpy_dtype == array.dtype.type
+    assert tensor.numpy().tobytes() == array.tobytes()
+
+
+def test_rows_that_are_not_beside_each_other_in_memory():
+    array = np.arange(12.0).reshape(3, 4)
+    assert weights.to_tensor(array.T).numpy().tolist() == array.T.tolist()
+    assert weights.to_tensor(array[:, 1:3]).numpy().tolist() == array[:, 1:3].tolist()
+
+
+def test_the_tensor_does_not_follow_the_array():
+    array = np.zeros((2, 2))
+    tensor = weights.to_tensor(array)
+    array[:] = 1
+    assert tensor.numpy().tolist() == [[0, 0], [0, 0]]
+
+
+NAMES = Names(
+    {"tables/words": "w", "layer_{}/dense": "h.{}.d", "layer_{}/norm": "n{}", "head": "top"},
+    {"kernel": ".weight", "bias": ".bias", "gamma": ".g"},
+    transposed=True,
+)
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("tables/words", Spelling("w", False)),
+        ("layer_0/dense/kernel", Spelling("h.0.d.weight", True)),
+        ("layer_11/dense/bias", Spelling("h.11.d.bias", False)),
+        ("layer_2/norm/gamma", Spelling("n2.g", False)),
+        ("head/kernel", Spelling("top.weight", True)),
+    ],
+)
+def test_names(name, expected):
+    assert NAMES.spell(name) == expected
+
+
+def test_another_library_may_keep_kernels_as_they_are():
+    names = Names({"head": "top"}, {"kernel": "/k"}, transposed=False)
+    assert names.spell("head/kernel") == Spelling("top/k", False)
+
+
+def test_transposed_when_it_is_read():
+    array = np.arange(6, dtype=np.float16).reshape(2, 3)
+    tensor = transpose(stored("w", array))
+    assert (tensor.names, tensor.shape, tensor.dtype) == (("w",), (3, 2), "float16")
+    assert tensor.read().tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        ("layer_0/attention/query/kernel", (6, 2, 3), (6, 6)),
+        ("layer_10/attention/value/bias", (2, 3), (6,)),
+        ("layer_0/attention/output/kernel", (2, 3, 6), (6, 6)),
+        ("layer_0/attention/output/bias", (6,), (6,)),
+        # Found otherwise, they are left for the loader to complain of.
+        ("layer_0/attention/key/kernel", (6, 6), (6, 6)),
+        ("layer_0/attention/output/bias", (2, 3), (2, 3)),
+        ("layer_0/output/kernel", (2, 3, 6), (2, 3, 6)),
+        ("layer_0/attention/key/bias", (), ()),
+    ],
+)
+def test_heads_are_merged(name, shape, expected):
+    value = np.arange(np.prod(shape, dtype=int), dtype="float32").reshape(shape)
+    merged = merge_heads(name, stored("there", value), 2, "config.json")
+    assert merged.shape == expected
+    assert merged.read().shape == expected
+    assert merged.names == ("there",)
+    if shape == (6, 2, 3):
+        for head in range(2):
+            np.testing.assert_array_equal(merged.read()[:, 3 * head : 3 * head + 3], value[:, head])
+    if shape == (2, 3, 6) and expected == (6, 6):
+        for head in range(2):
+            np.testing.assert_array_equal(merged.read()[3 * head : 3 * head + 3], value[head])
+
+
+@pytest.mark.parametrize(
+    ("part", "shape"),
+    [("query/kernel", (6, 2, 3)), ("key/bias", (2, 3)), ("output/kernel", (2, 3, 6))],
+)
+def test_another_number_of_heads_is_an_error(part, shape):
+    value = np.zeros(shape, "float32")
+    sentence = r"config\.json says that attention has 3 heads, but there of shape \(.*\) has 2"
+    with pytest.raises(ValueError, match=sentence):
+        merge_heads(f"layer_0/attention/{part}", stored("there", value), 3, "config.json")

@@ -4,8 +4,13 @@ import json
 
 import pytest
 
-from bert_tf.interchange import description
-from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.interchange.checkpoint import (
+    Description,
+    ModelSpec,
+    describe,
+    describe_checkpoint,
+    parse_description,
+)
 from bert_tf.modeling import BertClassifier, BertSpanPredictor
 from tests.interchange.small_checkpoints import CASED, MODELS, OURS_ALONE, UNCASED, make_checkpoint
 
@@ -17,14 +22,14 @@ EVERY = {**MODELS, **OURS_ALONE}
 def test_what_is_written_is_read(spec, tokenization):
     labels = tuple("ABCDE"[: spec.arguments.get("num_classes", 0)])
     checkpoint = make_checkpoint(spec, tokenization=tokenization, labels=labels, multi_label=True)
-    values = json.loads(json.dumps(description.describe_checkpoint(checkpoint)))
-    assert description.parse(values, "there") == description.Description(
+    values = json.loads(json.dumps(describe_checkpoint(checkpoint)))
+    assert parse_description(values, "there") == Description(
         spec, labels, True, tokenization and tokenization.do_lower_case
     )
 
 
 def test_literal():
-    assert description.describe(ModelSpec(BertClassifier, {"num_classes": 2}), ("n", "y")) == {
+    assert describe(ModelSpec(BertClassifier, {"num_classes": 2}), ("n", "y")) == {
         "format_version": 1,
         "class_name": "BertClassifier",
         "arguments": {"num_classes": 2},
@@ -87,13 +92,13 @@ def _tagger(**arguments):
 )  # fmt: skip
 def test_refused(values, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
-        description.parse(values, "there")
+        parse_description(values, "there")
     assert str(caught.value).startswith("there: ") and len(str(caught.value)) < 300
 
 
 def test_thresholds_are_kept_and_checked():
-    values = description.describe(ModelSpec(BertSpanPredictor, {}), thresholds={"null": -1.5})
-    assert description.parse(values, "there").thresholds == {"null": -1.5}
+    values = describe(ModelSpec(BertSpanPredictor, {}), thresholds={"null": -1.5})
+    assert parse_description(values, "there").thresholds == {"null": -1.5}
     for wrong in ([], {"null": "high"}, {"null": float("nan")}):
         with pytest.raises(ValueError, match="there: thresholds is .* an object of numbers by na"):
-            description.parse({**values, "thresholds": wrong}, "there")
+            parse_description({**values, "thresholds": wrong}, "there")
