@@ -16,14 +16,9 @@ _MAX_STATE_BYTES = 1 << 20
 
 
 def find_prefix(path: str, preferred: str = "") -> str | None:
-    """The prefix of the bundle that a path means.
+    """The prefix of the bundle at a path, a prefix or a directory; ``None`` where there is none.
 
-    Args:
-        path: a prefix, or a directory.
-        preferred: the name to take where a directory holds several and none is the last saved.
-
-    Returns:
-        The prefix; ``None`` where there is no bundle.
+    Of several in a directory it is the last saved, else the ``preferred`` one.
 
     Raises:
         ValueError: the directory holds several, and nothing says which.
@@ -64,12 +59,7 @@ class Bundle(bundle_reader.Bundle):
     """A bundle opened for reading, whose tensors go into a ``Checkpoint``."""
 
     def tensor(self, name: str, columns: tuple[int, int] | None = None) -> StoredTensor:
-        """A tensor, or some of its columns.
-
-        Args:
-            name: as stored.
-            columns: (first, number) along the last axis; all of them by default.
-        """
+        """A tensor, or of its last axis the ``columns`` (first, number)."""
         shape = self.shapes[name]
         if columns:
             shape = (*shape[:-1], columns[1])
@@ -81,12 +71,7 @@ class Bundle(bundle_reader.Bundle):
 
 
 def write(prefix: str, tensors: Iterable[tuple[str, StoredTensor]]) -> None:
-    """Writes tensors to a bundle of one data file.
-
-    Args:
-        prefix: the path up to ``.index``.
-        tensors: each with the name that it gets.
-    """
+    """Writes tensors, each with the name that it gets, to a bundle of one data file."""
     names, values = [], []
     with tf.device("CPU:0"):
         for name, tensor in tensors:

@@ -42,7 +42,7 @@ from bert_tf.untrusted import is_number, one_line, quote
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """A tensor that lies in a file, in this library's layout once it is read.
+    """A tensor in a file, in this library's layout once it is read.
 
     Attributes:
         names: what the source calls it; several where it is put together from several.
@@ -59,12 +59,7 @@ class StoredTensor:
 
 @dataclasses.dataclass(frozen=True)
 class Tokenization:
-    """What a source says about its tokenizer.
-
-    Attributes:
-        vocabulary: the pieces in the order of their ids.
-        do_lower_case: whether text is lower-cased and stripped of accents ("uncased").
-    """
+    """What a source says about its tokenizer: the pieces by id, and whether it is uncased."""
 
     vocabulary: tuple[str, ...]
     do_lower_case: bool
@@ -72,12 +67,7 @@ class Tokenization:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSpec:
-    """Which of the library's models a checkpoint holds.
-
-    Attributes:
-        model_class: ``BertPretrainer``, for example.
-        arguments: the constructor's, besides the config, the name and the dtype.
-    """
+    """Which model a checkpoint holds: the class, and its arguments besides config, name, dtype."""
 
     model_class: type[BertModel]
     arguments: Mapping[str, Any]
@@ -147,15 +137,7 @@ DESCRIPTION_KEYS = {
 
 
 class Description(NamedTuple):
-    """What the JSON says.
-
-    Attributes:
-        model: the class and its constructor's arguments.
-        labels: the classes' names; () where they have none.
-        multi_label: whether several classes may hold at once.
-        do_lower_case: how the tokenizer treats case; ``None`` where there is no tokenizer.
-        thresholds: decided in fine-tuning, by name.
-    """
+    """What the JSON of a model says; ``do_lower_case`` is ``None`` where there is no tokenizer."""
 
     model: ModelSpec
     labels: tuple[str, ...] = ()
@@ -199,15 +181,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def parse_description(values: Any, source: str) -> Description:
-    """Reads the JSON object, every value checked.
-
-    Args:
-        values: the parsed JSON.
-        source: what errors name as the place that the values came from.
-
-    Raises:
-        ValueError: a value is missing or is not what it has to be.
-    """
+    """Reads the JSON object of a model that is in ``source``, every value checked."""
     if not isinstance(values, Mapping):
         raise ValueError(
             f"{source}: expected an object that describes a model, got {quote(values)}."
@@ -249,11 +223,7 @@ def _thresholds(values: Any, source: str) -> dict[str, float]:
 
 
 def check_labels(labels: Iterable[Any], source: str) -> tuple[str, ...]:
-    """The names of classes, as a stranger's file gives them: texts, or numbers as text.
-
-    Raises:
-        ValueError: one is neither.
-    """
+    """The names of classes, as a stranger's file gives them: texts, or numbers as text."""
     names = tuple(labels)
     for name in names:
         if not isinstance(name, str | int | float):
@@ -262,11 +232,7 @@ def check_labels(labels: Iterable[Any], source: str) -> tuple[str, ...]:
 
 
 def check_model(name: Any, arguments: Any, source: str) -> ModelSpec:
-    """A model's class and arguments, as a stranger's file gives them, checked.
-
-    Raises:
-        ValueError: there is no such class, or it cannot be made with the arguments.
-    """
+    """A model's class and arguments, as a stranger's file gives them, checked."""
     if not isinstance(name, str) or name not in MODEL_CLASSES:
         raise ValueError(
             f"{source}: class_name is {quote(name)}, expected one of {', '.join(MODEL_CLASSES)}."

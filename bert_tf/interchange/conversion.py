@@ -29,13 +29,7 @@ _OF_WORDS = ("embeddings/word_embeddings", "masked_lm/output_bias")
 
 
 class Sample(NamedTuple):
-    """What is taken of a checkpoint to compare it with another.
-
-    Attributes:
-        path: the checkpoint's.
-        digests: of every weight.
-        few: the checkpoint with a few words of its vocabulary, the same ones of every checkpoint.
-    """
+    """A checkpoint's digests of every weight, and the checkpoint with a few of its words."""
 
     path: str
     digests: Mapping[str, Any]
@@ -52,17 +46,14 @@ def compare(first: Sample, second: Sample) -> dict[str, float]:
     """Compares the weights bit for bit, then runs both models on the same random tokens.
 
     The models are run one after the other, with no more of the vocabulary than a few words: all of
-    it was compared already, and it may be half of a model.
-
-    Args:
-        first: of a checkpoint.
-        second: of what was made of it; weights that its format has no place for may be missing.
+    it was compared already, and it may be half of a model. ``second`` may lack weights that its
+    format has no place for.
 
     Returns:
         The largest absolute difference of each output, by the output's name.
 
     Raises:
-        ValueError: a weight is another, the outputs are not the same ones, or they differ by more
+        ValueError: a weight differs, the outputs are not the same ones, or they differ by more
             than ``TOLERANCE``.
     """
     changed = [name for name, digest in second.digests.items() if first.digests.get(name) != digest]

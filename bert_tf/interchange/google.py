@@ -1,6 +1,6 @@
 """google-research/bert's directories: ``bert_config.json``, ``bert_model.ckpt.*``, ``vocab.txt``.
 
-Kernels lie there as they do here, (inputs, outputs); the ``output_weights`` of the heads are
+Kernels are there as they are here, (inputs, outputs); the ``output_weights`` of the heads are
 (outputs, inputs). Source: google-research/bert ``modeling.py``, ``run_pretraining.py``,
 ``run_classifier.py``, ``run_squad.py``.
 """
@@ -90,13 +90,10 @@ def is_checkpoint(path: str) -> bool:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a released model, or what ``run_pretraining.py`` and its kin saved.
-
-    Args:
-        path: the directory, or the checkpoint's prefix in it.
+    """Opens a directory or prefix that was released, or that ``run_pretraining.py`` and such saved.
 
     Raises:
-        ValueError: there is no config beside it, or it is no BERT's; or a file is damaged.
+        ValueError: there is no config next to it, or it is no BERT's; or a file is damaged.
     """
     prefix = bundles.find_prefix(path, BUNDLE)
     if prefix is None:
@@ -167,15 +164,7 @@ def _casing(folder: str) -> bool | None:
 
 
 def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
-    """Writes a directory with the names and shapes of the released files.
-
-    Args:
-        checkpoint: what to write; complete.
-        path: an existing directory.
-
-    Returns:
-        Where each weight went, by its name here.
-    """
+    """Writes a directory as the released ones are; gives where each weight went."""
     values = {
         **checkpoint.config.to_dict(),
         _DESCRIPTION: describe_checkpoint(checkpoint),

@@ -27,13 +27,7 @@ _MAX_OBJECTS = 20_000
 
 
 def open_file(path: str) -> dict[str, Entry]:
-    """Opens a file no further than the names, types and shapes of its datasets.
-
-    Args:
-        path: on any file system of TensorFlow.
-
-    Returns:
-        Every dataset by its path in the file, without the first slash, in the order of the paths.
+    """Every dataset of a file by its path there, without the first slash; none is read yet.
 
     Raises:
         ValueError: the file is damaged or cut off; or it has a link that is not a plain one, or a
@@ -43,8 +37,8 @@ def open_file(path: str) -> dict[str, Entry]:
     >>> path = os.path.join(tempfile.mkdtemp(), "a.weights.h5")
     >>> with h5py.File(path, "w") as file:
     ...     file["layers/dense/vars/0"] = np.ones((2, 3), "float32")
-    >>> entries = open_file(path)
-    >>> {name: (entry.dtype, entry.shape) for name, entry in entries.items()}
+    >>> tensors = open_file(path)
+    >>> {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
     {'layers/dense/vars/0': ('float32', (2, 3))}
     """
     state = file_state(path)
@@ -84,7 +78,7 @@ def _opened(path: str) -> Iterator[h5py.File]:
 
 def _datasets(file: h5py.File, path: str) -> Iterator[tuple[str, h5py.Dataset]]:
     """Every dataset, and its path from the file's root."""
-    # A list and no recursion: how deep the groups lie is the stranger's choice.
+    # A list and no recursion: the depth of the groups is the stranger's choice.
     waiting = [("", file["/"])]
     seen = {h5py.h5o.get_info(file["/"].id).addr}
     objects = 0

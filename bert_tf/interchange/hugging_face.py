@@ -42,13 +42,8 @@ def model_spec(
 ) -> tuple[ModelSpec, tuple[str, ...]]:
     """Which model it is: the tensors say, and the architecture's name where they leave it open.
 
-    Args:
-        values: the parsed ``config.json``.
-        shapes: the tensors' shapes by their names, without ``bert.``.
-        source: the path of the config, for notes.
-
-    Returns:
-        The model, and sentences on what was assumed.
+    ``shapes`` are the tensors', by their names without ``bert.``. Also returned: sentences on what
+    was assumed.
 
     Raises:
         ValueError: the classifier has no classes, or its dropout is no rate.
@@ -96,11 +91,7 @@ def _classifier_spec(
 
 
 def read_labels(values: Mapping[str, Any], spec: ModelSpec, source: str) -> tuple[str, ...]:
-    """The names of the classes; () where they are the ones made up by default.
-
-    Raises:
-        ValueError: a name is no text.
-    """
+    """The names of the classes; () where they are the ones made up by default."""
     names = values.get("id2label")
     classes = spec.arguments.get("num_classes")
     if not isinstance(names, Mapping) or classes is None:
@@ -212,11 +203,6 @@ def is_checkpoint(path: str) -> bool:
 def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub.
 
-    Args:
-        path: the directory.
-        allow_pickle: whether ``pytorch_model.bin`` may be unpickled where there is no safetensors
-            file.
-
     Raises:
         ValueError: the config is no BERT's, a file is damaged, only a pickle is there and
             ``allow_pickle`` is false, or the decoder is not tied to the embeddings.
@@ -305,10 +291,6 @@ def _take_decoder(path: str, stored: dict[str, Entry], tensors: dict[str, Stored
 
 def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     """Writes a directory that ``from_pretrained`` loads with nothing missing or unexpected.
-
-    Args:
-        checkpoint: what to write; complete.
-        path: an existing directory.
 
     Returns:
         Where each weight went, by its name here. What Hugging Face's class has no place for (the

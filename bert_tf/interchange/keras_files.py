@@ -1,7 +1,7 @@
 """``.keras`` files of this library's models.
 
 They are Keras' own, made by Keras' own saving. What Keras has no place for, the vocabulary, the
-casing and the labels, stands under a key of this library in ``metadata.json``, which Keras does
+casing and the labels, is under a key of this library in ``metadata.json``, which Keras does
 not read when it loads.
 """
 
@@ -235,7 +235,7 @@ def _tensor(
     shape = (*entry.shape[:-1], columns[1]) if columns else entry.shape
 
     def read() -> np.ndarray:
-        # Held by the closure: the folder lives as long as a tensor that lies in it.
+        # Held by the closure: the folder lives as long as a tensor in it.
         if not os.path.isdir(folder.name):
             raise ValueError(f"{folder.name}, where the weights were unpacked, is gone.")
         value = entry.read()
@@ -248,15 +248,7 @@ def _tensor(
 
 
 def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
-    """Writes a file for ``keras.saving.load_model(safe_mode=True)`` after ``import bert_tf``.
-
-    Args:
-        checkpoint: what to write; complete.
-        path: the file, ending in ``.keras``.
-
-    Returns:
-        Where each weight went, by its name in ``checkpoint``.
-    """
+    """Writes a file for ``load_model`` after ``import bert_tf``; gives where each weight went."""
     # Keras saves a model whose sizes are 1, which says how a file looks; then come the real ones.
     model = build_model(_skeleton(checkpoint.config), checkpoint.model, dtype="float32")
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:

@@ -105,9 +105,6 @@ def open_checkpoint(path: str) -> Checkpoint:
     a ``BertClassifier``, anything else the encoder. Nothing is deserialised: the JSON files are
     read as JSON, the weights as arrays. A tensor's name is its file's and its path in the file.
 
-    Args:
-        path: the directory, on any file system of TensorFlow.
-
     Raises:
         ValueError: the preset is no BERT's, a file is missing or damaged, or a size is.
     """

@@ -127,11 +127,11 @@ def load_with_report(
 def select(
     checkpoint: Checkpoint, spec: ModelSpec, *, may_be_new: bool = True, new_head: bool = False
 ) -> tuple[dict[str, StoredTensor], LoadReport]:
-    """Finds the weights of a model in a checkpoint; they are not read yet.
+    """Finds the weights of a model, of the checkpoint's config, in a checkpoint; none is read yet.
 
     Args:
-        checkpoint: where the weights lie.
-        spec: the model, of the checkpoint's config.
+        checkpoint: where the weights are.
+        spec: the model.
         may_be_new: whether a head, or the pooler, that the checkpoint lacks may stay new; else it
             is an error.
         new_head: whether the head stays new though the checkpoint has one.
@@ -250,14 +250,7 @@ def _check_missing(
 def make_preprocessor(
     checkpoint: Checkpoint, max_seq_length: int | None = None
 ) -> tuple[BertPreprocessor | None, tuple[str, ...]]:
-    """The preprocessor of a checkpoint's vocabulary and casing.
-
-    Args:
-        checkpoint: any.
-        max_seq_length: of the preprocessor; 128 by default, or the positions where they are fewer.
-
-    Returns:
-        The preprocessor and (); or ``None``, and a sentence that says why.
+    """The preprocessor of a checkpoint's vocabulary and casing; or ``None``, and why.
 
     Raises:
         ValueError: ``max_seq_length`` is given and is more than the positions or too short for a

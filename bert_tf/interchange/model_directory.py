@@ -70,19 +70,9 @@ def write_description(
     thresholds: Mapping[str, float] | None = None,
     beside: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Writes everything but the weights.
+    """Writes everything but the weights; ``beside`` has further files' contents, by name.
 
     ``model.json`` holds the SHA-256 of all that is written.
-
-    Args:
-        path: the directory.
-        config: the sizes.
-        model: the class and its arguments.
-        tokenization: the vocabulary and the casing.
-        labels: the classes' names in the order of their ids.
-        multi_label: whether several classes may hold at once.
-        thresholds: decided in fine-tuning, by name.
-        beside: further files' contents, by name.
     """
     contents = {CONFIG: config.to_json().encode(), **beside}
     if tokenization is not None:
@@ -162,15 +152,7 @@ def _below_model(name: str) -> str:
 
 
 def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
-    """Writes a directory of this library.
-
-    Args:
-        checkpoint: what to write; complete.
-        path: an existing directory.
-
-    Returns:
-        Where each weight went, by its name in ``checkpoint``.
-    """
+    """Writes a directory of this library; gives where each weight went."""
     went: dict[str, str] = {}
     values = {}
     for whole, names in group_by_variable(checkpoint.tensors).items():

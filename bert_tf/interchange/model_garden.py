@@ -63,14 +63,9 @@ _ACTIVATIONS = {"gelu": "gelu_new", "identity": "linear"}
 
 
 class Settings(NamedTuple):
-    """What the files say.
+    """What the config beside a checkpoint says; ``source`` is its file, "" where there is none.
 
-    Attributes:
-        source: the file, "" where there is none.
-        fields: of ``BertConfig``, as far as the file has them.
-        mlm_activation: of the masked-LM head; ``None`` where the file does not say.
-        do_lower_case: whether text is lower-cased; ``None`` where the file does not say.
-        labels: the classes' names, () where the file has none.
+    ``mlm_activation`` and ``do_lower_case`` are ``None``, and ``labels`` (), where it does not say.
     """
 
     source: str
@@ -82,9 +77,6 @@ class Settings(NamedTuple):
 
 def read_settings(folder: str) -> Settings:
     """Reads ``bert_config.json``, or else ``params.yaml``.
-
-    Args:
-        folder: the checkpoint's directory.
 
     Raises:
         ValueError: the file is damaged, or describes what ``BertEncoder`` cannot compute; or there
@@ -202,13 +194,10 @@ _MAX_SIZE = 500_000
 
 
 class Variable(NamedTuple):
-    """A variable of a model.
+    """A variable of a model: its tensor's key, and its own name.
 
-    Attributes:
-        key: the tensor's name in the checkpoint.
-        name: the variable's own name, ``bert/next_sentence/logits/kernel`` for example.
-        attributes: of the names that were looked for, those under which the objects around it are
-            held: its layer, the object which holds the layer, and one further up.
+    ``attributes`` are, of the names that were looked for, those under which the objects around it
+    are held: its layer, the object which holds the layer, and one further up.
     """
 
     key: str
@@ -217,14 +206,12 @@ class Variable(NamedTuple):
 
 
 def read_variables(bundle: bundles.Bundle, attributes: Collection[str]) -> list[Variable]:
-    """The variables of the checkpoint's models: what hangs on an optimizer is left out.
+    """The variables of the models of a checkpoint, in the graph's order; no optimizer's.
 
-    Args:
-        bundle: a checkpoint with ``GRAPH_KEY`` among its tensors.
-        attributes: which names to look for around a variable.
-
-    Returns:
-        The variables in the order of the graph.
+    A TensorFlow 2 checkpoint's keys spell one path through the objects that were saved, whichever
+    came first, so that the same variable has other keys in other checkpoints. The graph next to
+    them has each variable's own name and every path to it. Source: tensorflow's
+    ``trackable_object_graph.proto``.
 
     Raises:
         ValueError: the graph cannot be read, or is larger than any model's.
@@ -325,14 +312,10 @@ _MODULES_OF_HEADS = {
 
 
 class Found(NamedTuple):
-    """A model's variables.
+    """A model's variables by this library's names, and its head besides the masked-LM head.
 
-    Attributes:
-        weights: by this library's names.
-        head: the first part of the names of its head, beside the masked-LM head: ``next_sentence``,
-            ``classifier``, ``regressor``, ``token_classifier``, ``span``; "" where it has none.
-        own_pooler: the name of the head whose dense layer is the pooler; "" where the pooler is
-            the encoder's.
+    ``head`` is the first part of the names of its weights, "" where there is none. ``own_pooler``
+    names the head whose dense layer is the pooler; "" where the pooler is the encoder's.
     """
 
     weights: dict[str, Variable]
@@ -347,11 +330,6 @@ def find_weights(
 
     A head may have a dense layer of its own on the first token: that one is the pooler then, since
     it is what was trained. Of several heads the first is taken.
-
-    Args:
-        variables: the checkpoint's.
-        shapes: of the tensors, by key.
-        prefix: what errors name.
 
     Raises:
         ValueError: there is no BERT of Model Garden among them, more than one, or one whose
@@ -448,19 +426,15 @@ def is_checkpoint(path: str) -> bool:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a released model, or what a trainer of ``official/nlp`` saved.
+    """Opens a directory or prefix that was released, or that a trainer of ``official/nlp`` saved.
 
     A ``BertPretrainerV2`` or the older ``BertPretrainer`` becomes a ``BertPretrainer``; a
     ``BertClassifier`` becomes one, or with one class a ``BertRegressor``; a ``BertSpanLabeler`` a
-    ``BertSpanPredictor``; a ``BertTokenClassifier`` one; anything else the encoder. Where a head
-    has a dense layer of its own on the first token, that one is the pooler.
-
-    Args:
-        path: the directory, or the checkpoint's prefix in it.
+    ``BertSpanPredictor``; a ``BertTokenClassifier`` one; anything else the encoder.
 
     Raises:
         ValueError: there is no object checkpoint, it holds no BERT or several, a file is damaged,
-            or the config beside it describes another model.
+            or the config next to it describes another model.
     """
     prefix = bundles.find_prefix(path, _RELEASED)
     if prefix is None:
@@ -508,7 +482,7 @@ def _checked(tensor: StoredTensor, prefix: str) -> StoredTensor:
 # === What model it is ===
 
 
-# Where a size stands among the tensors: the tensor, and the axis.
+# Where the tensors say a size: the tensor, and the axis.
 _SIZES = {
     "vocab_size": ("embeddings/word_embeddings", 0),
     "hidden_size": ("embeddings/word_embeddings", 1),

@@ -44,15 +44,7 @@ DTYPES: dict[str, np.dtype] = {
 
 
 class Region(NamedTuple):
-    """A tensor as the header describes it.
-
-    Attributes:
-        name: its name.
-        begin: its first byte, counted from the end of the header.
-        end: the byte after its last.
-        dtype: what its bytes are.
-        shape: its shape.
-    """
+    """A tensor as the header describes it; its bytes are counted from the end of the header."""
 
     name: str
     begin: int
@@ -62,15 +54,10 @@ class Region(NamedTuple):
 
 
 def check_header(raw: bytes, data_size: int, path: str) -> tuple[dict[str, str], list[Region]]:
-    """Parses a header and checks it.
-
-    Args:
-        raw: the JSON object.
-        data_size: how many bytes the file has after it.
-        path: the file, for errors.
+    """Parses a header and checks it against the ``data_size`` bytes of the file ``path`` after it.
 
     Returns:
-        The metadata, and the tensors in the order in which they lie in the file.
+        The metadata, and the tensors in the order of their bytes in the file.
 
     Raises:
         ValueError: the header is not what the format allows, or does not fit the file.
@@ -169,12 +156,7 @@ _RANKS = {code: rank for rank, code in enumerate(DTYPES)}
 
 
 class SafetensorsFile(NamedTuple):
-    """What a file holds.
-
-    Attributes:
-        metadata: the header's ``__metadata__``.
-        tensors: by name, in the order in which they lie in the file.
-    """
+    """What a file holds: the header's ``__metadata__``, and the tensors in their order there."""
 
     metadata: dict[str, str]
     tensors: dict[str, Entry]
@@ -223,17 +205,7 @@ def open_file(path: str) -> SafetensorsFile:
 
 
 def open_sharded(index_path: str) -> dict[str, Entry]:
-    """Opens a checkpoint of several safetensors files by its ``model.safetensors.index.json``.
-
-    Args:
-        index_path: on any file system of TensorFlow.
-
-    Returns:
-        The tensors of all files, by name.
-
-    Raises:
-        ValueError: as ``tensor_files.open_shards`` and ``open_file`` do.
-    """
+    """The tensors of several files, by their ``model.safetensors.index.json``."""
     return open_shards(index_path, lambda path: open_file(path).tensors)
 
 
@@ -265,16 +237,12 @@ def write_file(
     """Writes a safetensors file, one tensor in memory at a time; it appears whole or not at all.
 
     The bytes are those that the reference implementation writes: tensors by descending alignment
-    of their dtypes, then by name.
-
-    Args:
-        path: on any file system of TensorFlow; a file of that name is replaced.
-        tensors: in any order. Each is read once.
-        metadata: for the header. transformers reads no file without ``{"format": "pt"}``.
+    of their dtypes, then by name. transformers reads no file without the metadata
+    ``{"format": "pt"}``.
 
     Raises:
         ValueError: two tensors have one name, the format has no such name or dtype, or a tensor
-            is read with another dtype or shape than its entry says. The file is not there then.
+            is read with another dtype or shape than it says. The file is not there then.
     """
     entries = list(tensors)
     seen = {METADATA}

@@ -32,17 +32,10 @@ class Entry(NamedTuple):
 def open_shards(index_path: str, open_shard: Callable[[str], dict[str, Entry]]) -> dict[str, Entry]:
     """Opens a checkpoint of several files by its index, ``*.index.json``.
 
-    Each tensor must lie in the file to which the index' ``weight_map`` gives it, and in no other.
+    Each tensor must be in the file that the index' ``weight_map`` names for it, and in no other.
     The files' names must be plain: what a stranger wrote cannot lead out of the index' directory.
     A file of such a name may be a symbolic link all the same, because the cache of the Hugging
     Face hub consists of them: whoever holds the directory has made it, not the index.
-
-    Args:
-        index_path: on any file system of TensorFlow.
-        open_shard: opens one of the files.
-
-    Returns:
-        The tensors of all files, by name.
 
     Raises:
         ValueError: the index is not what it should be, a file is missing or refused, or a tensor
@@ -75,11 +68,7 @@ def open_shards(index_path: str, open_shard: Callable[[str], dict[str, Entry]]) 
 
 
 def file_state(path: str) -> tuple[int, int]:
-    """A file's size in bytes and the time of its last change in nanoseconds.
-
-    Raises:
-        ValueError: there is no such file, or it may not be read.
-    """
+    """A file's size in bytes and the time of its last change in nanoseconds."""
     with readable(path):
         stat = tf.io.gfile.stat(path)
     return stat.length, stat.mtime_nsec
@@ -93,11 +82,7 @@ def check_unchanged(path: str, state: tuple[int, int]) -> None:
 
 @contextlib.contextmanager
 def readable(path: str) -> Iterator[None]:
-    """Turns TensorFlow's errors while a file is read into a ``ValueError`` that names it.
-
-    Raises:
-        ValueError: and where it is a pipe or a device.
-    """
+    """Turns errors while a file is read into a ``ValueError`` that names it; refuses a pipe."""
     check_readable(path)
     try:
         yield

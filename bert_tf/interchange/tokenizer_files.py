@@ -67,12 +67,10 @@ _TEMPLATES = {
 def read_tokenization(
     path: str, do_lower_case: bool | None = None
 ) -> tuple[Tokenization | None, tuple[str, ...]]:
-    """The tokenizer that lies beside a checkpoint.
+    """The tokenizer in a directory with ``vocab.txt``, or else ``tokenizer.json``.
 
-    Args:
-        path: a directory with ``vocab.txt``, or else ``tokenizer.json``.
-        do_lower_case: what the caller knows of the casing; else ``tokenizer_config.json`` or
-            ``tokenizer.json`` says it, else the vocabulary's own letters do.
+    ``do_lower_case`` is what the caller knows of the casing; else ``tokenizer_config.json`` or
+    ``tokenizer.json`` says it, else the vocabulary's own letters do.
 
     Returns:
         The tokenizer, ``None`` where there is no vocabulary or another tokenizer than BERT's; and
@@ -120,13 +118,7 @@ def is_lower_cased(pieces: Sequence[str]) -> bool:
 
 
 def write_tokenization(path: str, tokenization: Tokenization, max_seq_length: int) -> None:
-    """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into a directory.
-
-    Args:
-        path: the directory.
-        tokenization: what they say.
-        max_seq_length: the longest sequence, in tokens.
-    """
+    """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into a directory."""
     vocabulary.save_vocabulary(os.path.join(path, VOCABULARY), tokenization.vocabulary)
     lower = tokenization.do_lower_case
     write_json(

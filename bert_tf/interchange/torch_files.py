@@ -20,18 +20,11 @@ _FIRST_SAFE_TORCH = (2, 6)
 
 
 def open_pytorch_bin(path: str, allow_pickle: bool) -> dict[str, Entry]:
-    """Opens weights that ``torch.save`` wrote, or several such files by their index.
+    """The tensors that ``torch.save`` wrote to a file, or to several files with an index.
 
-    Only tensors are unpickled (``weights_only``). A file of torch 1.6 or later is mapped anew for
-    each tensor that is read, so that nothing of it stays in memory; an older one is loaded whole
-    and stays for as long as its entries.
-
-    Args:
-        path: ``pytorch_model.bin`` or ``pytorch_model.bin.index.json``, on a local disk.
-        allow_pickle: whether the caller trusts the file.
-
-    Returns:
-        The tensors by name.
+    Only tensors are unpickled (``weights_only``), and only if ``allow_pickle``. A file of torch 1.6
+    or later is mapped anew for each tensor that is read, so that nothing of it stays in memory; an
+    older one is loaded whole and stays for as long as its tensors.
 
     Raises:
         ValueError: ``allow_pickle`` is false, torch is missing or too old, or the file cannot be

@@ -22,6 +22,8 @@ _CHUNK_BYTES = 1 << 20
 def to_tensor(array: np.ndarray) -> tf.Tensor:
     """The array as a tensor in the CPU's memory.
 
+    ``tf.constant`` holds an array up to three times; here its rows are written to where they stay.
+
     >>> to_tensor(np.array([[1.0, 2.0], [3.0, 4.0]])).numpy().tolist()
     [[1.0, 2.0], [3.0, 4.0]]
     """
@@ -41,24 +43,18 @@ _LAYER = re.compile(r"layer_(\d+)/")
 
 
 class Spelling(NamedTuple):
-    """How another library stores a weight.
-
-    Attributes:
-        name: its name there.
-        transposed: whether its matrix there is (outputs, inputs).
-    """
+    """How another library stores a weight: its name, and whether a matrix is (outputs, inputs)."""
 
     name: str
     transposed: bool
 
 
 class Names:
-    """Another library's names for this one's.
+    """Another library's names for this library's.
 
-    Args:
-        modules: by the name here, "{}" standing for the layer's number, the name there.
-        leaves: by ``kernel``, ``bias``, ``gamma``, ``beta``: what is put behind the module's name.
-        transposed: whether kernels there are (outputs, inputs).
+    ``modules`` maps a name here, "{}" in place of the layer's number, to the name there; ``leaves``
+    maps ``kernel``, ``bias``, ``gamma`` and ``beta`` to what follows the module's name;
+    ``transposed`` says whether kernels there are (outputs, inputs).
 
     >>> names = Names({"layer_{}/output": "h.{}.out"}, {"kernel": ".w"}, transposed=True)
     >>> names.spell("layer_12/output/kernel")
@@ -89,7 +85,7 @@ class Names:
 
 
 def transpose(tensor: StoredTensor) -> StoredTensor:
-    """The tensor with its axes turned round, once it is read."""
+    """The tensor with its axes reversed, once it is read."""
     return dataclasses.replace(
         tensor,
         shape=tensor.shape[::-1],
@@ -101,21 +97,15 @@ _LEAF = re.compile(r"layer_\d+/attention/(query|key|value|output)/(kernel|bias)"
 
 
 def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) -> StoredTensor:
-    """A tensor in this library's layout.
+    """A tensor of attention that is stored by head, in this library's layout.
 
     A query, key or value kernel is (H, N, D) in the file and (H, N * D) here, its bias (N, D) and
     (N * D,); the output's kernel is (N, D, H) and (N * D, H). In memory they are the same. Any
-    other tensor, and one of these that has another number of dimensions, is left as it is.
-
-    Args:
-        name: the tensor's name, as in ``checkpoint``.
-        tensor: as stored.
-        num_heads: the config's.
-        source: what errors name as the place that the config came from.
+    other tensor, and one with another number of dimensions, stays as it is.
 
     Raises:
-        ValueError: the tensor has another number of heads than the config: merged, it would have
-            the right shape and mean something else.
+        ValueError: the tensor has another number of heads than the config, which is of ``source``:
+            merged, it would have the right shape and mean something else.
     """
     match = _LEAF.fullmatch(name)
     if not match:
@@ -145,13 +135,7 @@ _ATTENTION_PARTS = ("query", "key", "value")
 
 
 def build_model(config: BertConfig, spec: ModelSpec, dtype: Any = None) -> BertModel:
-    """A model with new weights.
-
-    Args:
-        config: its sizes.
-        spec: its class and the constructor's further arguments.
-        dtype: a Keras dtype policy; the global one by default.
-    """
+    """A model with new weights; ``dtype`` is a Keras dtype policy."""
     model_class: Any = spec.model_class
     return model_class(config, dtype=dtype, **spec.arguments)
 
@@ -160,15 +144,7 @@ def build_model(config: BertConfig, spec: ModelSpec, dtype: Any = None) -> BertM
 
 
 def split_columns(name: str, width: int) -> tuple[str, tuple[int, int] | None]:
-    """Where a weight lies in a model's variables.
-
-    Args:
-        name: of the weight, as in ``checkpoint``.
-        width: H.
-
-    Returns:
-        The variable's path below the model's name; and (first, number) of the columns of its last
-        axis, ``None`` for all of them.
+    """A weight's variable, and (first, number) of its columns there; ``None`` for all of them.
 
     >>> split_columns("layer_0/attention/key/bias", 128)
     ('layer_0/attention/query_key_value/bias', (128, 128))
@@ -181,16 +157,7 @@ def split_columns(name: str, width: int) -> tuple[str, tuple[int, int] | None]:
 
 
 def check_fused(shape: tuple[int, ...], width: int, where: str) -> None:
-    """Checks that a fused weight has the columns of query, key and value, and no more.
-
-    Args:
-        shape: as stored.
-        width: H.
-        where: what an error names.
-
-    Raises:
-        ValueError: it has not.
-    """
+    """Checks that a fused weight has the columns of query, key and value, and no more."""
     if shape[-1:] != (len(_ATTENTION_PARTS) * width,):
         raise ValueError(
             f"{where} is {shape}: expected {len(_ATTENTION_PARTS) * width:,} columns, those of "
@@ -214,23 +181,15 @@ def group_by_variable(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def read_variable(tensors: Sequence[StoredTensor], dtype: str = "float32") -> np.ndarray:
-    """A variable's value.
-
-    Args:
-        tensors: its weights, in the order of their columns.
-        dtype: to cast to.
-    """
+    """A variable's value, made of its weights in the order of their columns."""
     arrays = [tensor.read().astype(dtype, copy=False) for tensor in tensors]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, -1)
 
 
 def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
-    """Puts weights into a model's variables, one variable after another.
+    """Puts weights into a built model's variables, one variable after another.
 
-    Args:
-        model: built.
-        tensors: for every weight of a variable, or for none of them, a tensor of the right shape.
-            A variable without keeps its value.
+    A variable has a tensor for each of its weights, or for none and keeps its value.
     """
     variables = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
     for path, names in group_by_variable(tensors).items():

@@ -62,13 +62,10 @@ _GELUS = {
 
 
 def get_activation(name: str) -> Activation:
-    """The activation of a config's ``hidden_act``, as a function of a tensor and ``training``.
+    """The activation that a config names, as a function of a tensor and ``training``.
 
     ``gelu`` is the exact one, by the error function; ``gelu_new``, ``gelu_pytorch_tanh`` and
-    ``gelu_approximate`` are names of its tanh approximation; the others are Keras' own.
-
-    Args:
-        name: one of ``bert_tf.config.ACTIVATIONS``.
+    ``gelu_approximate`` name its tanh approximation; the others are Keras' own.
 
     >>> round(float(get_activation("gelu")(ops.array(1.0), False)), 4)
     0.8413

@@ -46,12 +46,6 @@ def new_logits(
 
     It computes in float32 at least, so that no logit is rounded to a lower compute dtype.
 
-    Args:
-        config: the range of the initial values.
-        units: how many logits.
-        name: the layer's.
-        policy: the model's dtype policy.
-
     >>> new_logits(BertConfig(), 3, "classifier", keras.DTypePolicy("mixed_bfloat16")).compute_dtype
     'float32'
     """
@@ -151,7 +145,7 @@ class BertModel(keras.Model):
     thresholds: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, *, inputs: Any, outputs: Any, name: str, trainable: bool = True) -> None:
-        # One by one: Keras' functional model takes any keyword, and passes over it in silence.
+        # One by one: Keras' functional model takes any keyword, and ignores it in silence.
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
 
     @classmethod
@@ -176,7 +170,7 @@ class BertModel(keras.Model):
 
         Args:
             path: what ``bert_tf.load`` takes.
-            **arguments: the constructor's, beside the config: ``num_classes=3``; and ``load``'s.
+            **arguments: the constructor's, besides the config: ``num_classes=3``; and ``load``'s.
 
         Raises:
             ValueError: as ``bert_tf.load``.
@@ -273,12 +267,7 @@ class BertModel(keras.Model):
 
 
 class BertLayer(keras.layers.Layer):
-    """A layer whose sizes, rates and initial values come from a ``BertConfig``.
-
-    Args:
-        config: the model's config.
-        **kwargs: ``name``, ``dtype`` and ``trainable``, as for every Keras layer.
-    """
+    """A layer whose sizes, rates and initial values come from a ``BertConfig``."""
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(**kwargs)

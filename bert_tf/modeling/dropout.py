@@ -10,20 +10,12 @@ _LEVELS = 1 << 16  # what sixteen random bits distinguish
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Layer):
-    """Sets elements to 0 at a given rate and scales the others, in training only.
+    """Sets elements to 0 at a given rate in [0, 1) and scales the others, in training only.
 
     Unlike ``keras.layers.Dropout`` it can share its seed generator with other layers, and it
     draws sixteen random bits an element where Keras draws thirty-two: drawing is most of
     dropout's cost on a CPU. The rate is therefore rounded to a multiple of 1/65536 (0.1 becomes
     0.100006) and the scale is that of the rounded rate, so the expectation is exact.
-
-    Args:
-        rate: the share of elements to drop, in [0, 1).
-        seed_generator: where seeds come from; by default a generator of the layer's own.
-        **kwargs: ``name``, ``dtype``, as for every Keras layer.
-
-    Raises:
-        ValueError: the rate is outside [0, 1).
 
     >>> layer = Dropout(0.5, keras.random.SeedGenerator(1, name="seed"))
     >>> sorted({float(x) for x in layer(ops.ones(1000), training=True)})

@@ -21,17 +21,8 @@ class BertEmbeddings(BertLayer):
     """The sum of three learned embeddings, then layer normalisation and dropout.
 
     Source: Devlin et al. 2019, section 3 and figure 2; google-research/bert ``modeling.py``,
-    ``embedding_lookup`` and ``embedding_postprocessor``.
-
-    Args:
-        config: sizes and rates.
-        seed_generator: the model's; by default the layer has its own.
-        **kwargs: ``name``, ``dtype``, as for every Keras layer.
-
-    Attributes:
-        word_embeddings: (V, H); the masked-LM head multiplies by the same variable.
-        position_embeddings: (max_position_embeddings, H).
-        token_type_embeddings: (type_vocab_size, H).
+    ``embedding_lookup`` and ``embedding_postprocessor``. The masked-LM head multiplies by the same
+    ``word_embeddings`` (V, H).
 
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
     >>> ids = ops.zeros((2, 5), "int32")
@@ -71,16 +62,7 @@ class BertEmbeddings(BertLayer):
         self.layer_norm.build((None, None, config.hidden_size))
 
     def call(self, word_ids: Any, type_ids: Any, training: bool | None = False) -> Any:
-        """Embeds ids.
-
-        Args:
-            word_ids: (B, S) int32, token ids.
-            type_ids: (B, S) int32, segment types.
-            training: whether dropout acts.
-
-        Returns:
-            (B, S, H) in the compute dtype.
-        """
+        """(B, S) int32 token ids and segment types -> (B, S, H) in the compute dtype."""
         # (B, S, H) + (S, H) + (B, S, H)
         summed = ops.take(self.word_embeddings, word_ids, axis=0)
         summed = summed + self.position_embeddings[: ops.shape(word_ids)[1]]

@@ -50,14 +50,7 @@ _READ = {
 
 
 def check_variant(variant: str, num_blocks: int | None = None) -> None:
-    """Checks a variant's name, and that an encoder has the blocks that it reads.
-
-    Args:
-        variant: one of ``VARIANTS``.
-        num_blocks: the encoder's ``num_hidden_layers``; not looked at where it is ``None``.
-
-    Raises:
-        ValueError: there is no such variant, or the encoder has too few blocks.
+    """Checks a variant's name and, where their number is given, that the encoder has enough blocks.
 
     >>> check_variant("concat_last_four", 2)
     Traceback (most recent call last):
@@ -75,14 +68,7 @@ def check_variant(variant: str, num_blocks: int | None = None) -> None:
 
 
 def read_states(variant: str, outputs: Mapping[str, Any]) -> list[Any]:
-    """Picks the hidden states that a variant is made of, the lowest first.
-
-    Args:
-        variant: one of ``VARIANTS``.
-        outputs: an encoder's ``embedding_output`` and ``encoder_outputs``; their shapes will do.
-
-    Raises:
-        ValueError: as ``check_variant``.
+    """Picks the hidden states of an encoder's outputs that a variant reads, the lowest first.
 
     >>> outputs = {"embedding_output": "e", "encoder_outputs": ["1", "2", "3"]}
     >>> read_states("second_to_last", outputs), read_states("weighted_sum_all", outputs)
@@ -150,14 +136,9 @@ class LayerMixture(keras.layers.Layer):
         )
 
     def call(self, outputs: Any) -> Any:
-        """Mixes the layers.
+        """Mixes an encoder's outputs, or the states (B, S, H) that ``read_states`` picks of them.
 
-        Args:
-            outputs: an encoder's, of which ``embedding_output`` and ``encoder_outputs`` are read;
-                or the list that ``read_states`` makes of them. Each state is (B, S, H).
-
-        Returns:
-            (B, S, H) in the compute dtype; (B, S, 4H) of ``concat_last_four``.
+        The result is (B, S, H) in the compute dtype, (B, S, 4H) of ``concat_last_four``.
         """
         states = [ops.cast(state, self.compute_dtype) for state in self._states(outputs)]
         if self.variant in UNLEARNED_VARIANTS:
@@ -204,8 +185,8 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
 
     No gradient goes into the encoder, its dropout never acts, and it stays frozen when the model
     around it is made trainable. What a variant learns itself, the weights of a sum, it does learn.
-    The encoder is saved with the layer. Behind the layer go Keras' masks: a recurrent layer passes
-    over padding.
+    The encoder is saved with the layer. The layer hands on Keras' masks: a recurrent layer behind
+    it skips padding.
 
     Inputs: a dict of ``ENCODER_FEATURES``, each (B, S) int32. Output: (B, S, H) in the compute
     dtype, (B, S, 4H) of ``concat_last_four``; what padding gets has no meaning.
@@ -397,7 +378,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
                 features.WORD_INDEX: ops.take_along_axis(word_index, order, axis=1),
             }
         )
-        # Back to where the words stand.
+        # Back to where the words are.
         place = ops.argsort(order, axis=1)
         outputs = ops.take_along_axis(logits, place[:, :, None], axis=1)
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)

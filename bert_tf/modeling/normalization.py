@@ -13,11 +13,7 @@ class LayerNorm(keras.layers.Layer):
 
     It computes in float32 at least, whatever the compute dtype, and subtracts the mean before it
     scales. ``keras.layers.LayerNormalization`` scales first, which cancels badly where the mean
-    is large against the deviation.
-
-    Args:
-        epsilon: added to the variance; BERT's is 1e-12.
-        **kwargs: ``name``, ``dtype``, as for every Keras layer.
+    is large against the deviation. BERT's epsilon, added to the variance, is 1e-12.
 
     >>> [round(float(x), 3) for x in LayerNorm(1e-12)(ops.array([[1.0, 3.0, 5.0]]))[0]]
     [-1.225, 0.0, 1.225]

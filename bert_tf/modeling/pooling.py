@@ -10,20 +10,10 @@ POOLINGS = ("none", "cls", "mean", "max")
 def pool(states: Any, mask: Any, pooling: str) -> Any:
     """Makes one vector of each row's real tokens, [CLS] and [SEP] among them.
 
-    As sentence-transformers (Reimers and Gurevych 2019, section 3) does, whose models so give the
-    embeddings that they were trained for.
-
-    Args:
-        states: (B, S, H), any float dtype.
-        mask: (B, S) int32, 1 = real and 0 = padding; [CLS] is real.
-        pooling: ``cls``, the first token's state; ``mean``; ``max``, of each of the H numbers;
-            ``none``.
-
-    Returns:
-        (B, H) in the dtype of ``states``; ``states`` themselves of ``none``.
-
-    Raises:
-        ValueError: there is no such pooling.
+    As sentence-transformers (Reimers and Gurevych 2019, section 3) does, so that its models give
+    the embeddings that they were trained for. ``states`` (B, S, H) and the int32 ``mask`` (B, S)
+    give (B, H): the first token's state (``cls``), the ``mean``, or the ``max`` of each of the H
+    numbers; ``none`` gives ``states``. Any other pooling is a ``ValueError``.
 
     >>> states = ops.array([[[1.0, -4.0], [3.0, -2.0], [9.0, 9.0]]])
     >>> mask = ops.array([[1, 1, 0]])
@@ -46,13 +36,7 @@ def pool(states: Any, mask: Any, pooling: str) -> Any:
 
 
 def normalize(vectors: Any) -> Any:
-    """Scales vectors to the Euclidean length 1; a vector of zeros stays one.
-
-    Args:
-        vectors: (..., H), any float dtype.
-
-    Returns:
-        (..., H); the dot product of two of them is their cosine.
+    """Scales vectors (..., H) to the Euclidean length 1; a vector of zeros stays one.
 
     >>> ops.convert_to_numpy(normalize(ops.array([[3.0, 4.0], [0.0, 0.0]])))
     array([[0.6, 0.8],

@@ -58,17 +58,11 @@ class MaskedLMHead(BertLayer):
     """Logits over the vocabulary at the given positions of a sequence.
 
     The hidden states at the positions go through a dense layer, the activation and a layer
-    normalisation, and are multiplied by the encoder's own word embeddings; a bias per word is
-    added. Nothing is computed for other positions.
+    normalisation, and are multiplied by the encoder's own word embeddings, the variable
+    ``embedding_table`` (V, H); a bias per word is added. Nothing is computed for other positions.
 
     Source: Devlin et al. 2019, section 3.1, task 1; google-research/bert ``run_pretraining.py``,
     ``get_masked_lm_output`` and ``gather_indexes``.
-
-    Args:
-        config: sizes and activation.
-        embedding_table: the variable (V, H) of the encoder's word embeddings. The head uses it
-            and does not own it: it is not among the head's weights.
-        **kwargs: ``name``, ``dtype``, as for every Keras layer.
     """
 
     def __init__(self, config: BertConfig, embedding_table: Any, **kwargs: Any) -> None:
@@ -94,16 +88,9 @@ class MaskedLMHead(BertLayer):
         )
 
     def call(self, hidden: Any, positions: Any, training: bool | None = False) -> Any:
-        """Predicts.
+        """(B, S, H) and (B, P) int32 positions in [0, S) -> (B, P, V), float32 at least.
 
-        Args:
-            hidden: (B, S, H).
-            positions: (B, P) int32, each in [0, S).
-            training: whether gradients will be taken.
-
-        Returns:
-            (B, P, V), float32 at least: the product with the embeddings is in the compute dtype,
-            and rounded to it, and all that follows is not.
+        The product with the embeddings is rounded to the compute dtype; what follows is not.
         """
         batch, sequence, width = ops.shape(hidden)
         # (B, P) positions in a row -> positions in (B * S, H)

@@ -283,7 +283,7 @@ class BertTokenClassifier(TaskModel):
 
 
 class IgnorePaddingInTraining(keras.layers.Layer):
-    """Makes the logits of padding so low in training that a softmax passes them over."""
+    """Makes the logits of padding so low in training that a softmax ignores them."""
 
     def call(self, logits: Any, real_tokens: Any, training: bool | None = False) -> Any:
         """(B, S) logits and (B, S) int32, 1 = real and 0 = padding -> (B, S)."""

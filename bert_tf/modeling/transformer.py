@@ -18,19 +18,17 @@ from .normalization import LayerNorm
 
 
 class TokenRows:
-    """How the tokens of a batch lie in a matrix: all B * S of them, or the real ones alone.
+    """How the tokens of a batch become rows of a matrix: all B * S of them, or the real ones alone.
 
-    Everything in a Transformer but attention is done to each token by itself, so it is done to
-    rows of a matrix; and padding, whose rows nobody reads, can be left out of it. What is computed
-    for real tokens is the same, and so are the gradients.
-
-    The number of real tokens is known when the batch is there. XLA wants it before: a step that
-    XLA compiles, on TPUs every one, has to keep its padding.
+    Everything in a Transformer but attention acts on each token by itself, so it acts on rows of a
+    matrix, and the rows of padding, which nobody reads, can be left out. The results of real tokens
+    are the same, and so are the gradients. The number of real tokens is known only when the batch
+    is there; XLA needs it before, so a step that XLA compiles (on TPUs every one) keeps padding.
 
     Args:
         real_tokens: (B, S), 1 = real and 0 = padding.
         without_padding: whether R is the number of real tokens. The first token of each text counts
-            as one of them, whatever the mask says: what is pooled is there.
+            as real whatever the mask says, because the pooler reads it.
 
     >>> rows = TokenRows(ops.array([[1, 1, 0], [1, 0, 0]]), without_padding=True)
     >>> matrix = rows.from_batch(ops.array([[[1], [2], [3]], [[4], [5], [6]]]))
@@ -74,21 +72,14 @@ class TokenRows:
         return ops.take(ops.concatenate([matrix, behind], axis=0), self._rows, axis=0)
 
 
-# Added to the score of a padded key. Its exponential is exactly 0 beside any real key's, and it
+# Added to the score of a padded key. Its exponential is exactly 0 next to any real key's, and it
 # leaves a float16 (up to 65,504) room for the score; -1e9 would be -inf there, and a row of
 # nothing but padding NaN.
 MASKED_SCORE = -30000.0
 
 
 def attention_bias(mask: Any, dtype: str) -> Any:
-    """Turns a mask of tokens into what is added to attention scores.
-
-    Args:
-        mask: (B, S), 1 = real and 0 = padding.
-        dtype: the scores'.
-
-    Returns:
-        (B, 1, 1, S): 0 at real keys and ``MASKED_SCORE`` at padded ones, for every query and head.
+    """(B, S) mask, 1 = real -> (B, 1, 1, S) to add to scores: 0, or ``MASKED_SCORE`` at padding.
 
     >>> attention_bias(ops.array([[1, 0]]), "float32").shape == (1, 1, 1, 2)
     True
@@ -107,11 +98,6 @@ class SelfAttention(BertLayer):
     value kernels of a published checkpoint side by side, in that order, and its bias (3 * H,)
     their biases: ``numpy.concatenate([query, key, value], axis=-1)``, and ``numpy.split(kernel,
     3, axis=-1)`` back. Within each of the three, column n * D + d belongs to head n.
-
-    Args:
-        config: sizes and rates.
-        seed_generator: the model's; by default the layer has its own.
-        **kwargs: ``name``, ``dtype``, as for every Keras layer.
     """
 
     def __init__(
@@ -139,17 +125,7 @@ class SelfAttention(BertLayer):
     def call(
         self, hidden: Any, real_tokens: Any, rows: TokenRows, training: bool | None = False
     ) -> Any:
-        """Attends.
-
-        Args:
-            hidden: (R, H), the states of the rows.
-            real_tokens: (B, S) int32, 1 = real and 0 = padding.
-            rows: which tokens of the batch the R rows are.
-            training: whether dropout acts.
-
-        Returns:
-            (R, H), before dropout, residual and normalisation.
-        """
+        """(R, H) states and the (B, S) mask -> (R, H), before dropout, residual, normalisation."""
         batch, sequence = ops.shape(real_tokens)
         width = self.config.hidden_size
         heads = self.config.num_attention_heads
@@ -180,15 +156,7 @@ class TransformerBlock(BertLayer):
     """Post-normalised Transformer block: each sub-layer's output is dropped out, added, normalised.
 
     Source: Vaswani et al. 2017, section 3.1; google-research/bert ``modeling.py``,
-    ``transformer_model``.
-
-    Args:
-        config: sizes, rates and activation.
-        seed_generator: the model's; by default every dropout of the block has its own.
-        **kwargs: ``name``, ``dtype``, as for every Keras layer.
-
-    Attributes:
-        trains_without_padding: see ``BertEncoder``.
+    ``transformer_model``. ``trains_without_padding``: see ``BertEncoder``.
     """
 
     def __init__(
@@ -224,16 +192,7 @@ class TransformerBlock(BertLayer):
         self.output_layer_norm.build(shape)
 
     def call(self, hidden: Any, real_tokens: Any, training: bool | None = False) -> Any:
-        """Runs the block.
-
-        Args:
-            hidden: (B, S, H).
-            real_tokens: (B, S) int32, 1 = real and 0 = padding.
-            training: whether dropout acts.
-
-        Returns:
-            (B, S, H); 0 at padding where the block trains without it.
-        """
+        """(B, S, H) -> (B, S, H); 0 at padding where the block trains without it."""
         rows = TokenRows(real_tokens, bool(training) and self.trains_without_padding)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
         matrix = rows.from_batch(hidden)
