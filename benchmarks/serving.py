@@ -62,7 +62,7 @@ def paragraphs(folder: str) -> Iterator[str]:
 
 def write_requests(folder: str, into: str) -> list[str]:
     """Writes requests to each signature that takes strings, in turn."""
-    from bert_tf.saved_models.serving_protos import predict_request
+    from bert_tf.saved_models.serving_files import predict_request
 
     lines = list(itertools.islice(paragraphs(folder), NUM_REQUESTS + 1))
     if len(lines) <= NUM_REQUESTS:

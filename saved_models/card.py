@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from bert_tf.untrusted import one_line
 
-from . import hub, serving_files
+from . import serving_files
 from .comparison import Differences, describe
+from .embeddings import ENCODER_TRAINING
 from .samples import Sample
 from .served import Served, Signature
 
@@ -101,7 +102,7 @@ def model_card(
         served: the model.
         signatures: by name, ``serving_default`` among them.
         traced: their concrete functions, for the outputs' shapes.
-        endpoints: the names of ``hub``'s.
+        endpoints: the names of ``embeddings.endpoints``.
         samples: at least one of ``serving_default``; the first row of the first is the example.
         oldest_serving: the oldest TensorFlow Serving that has every operation.
         differences: from float32, as ``comparison`` finds them.
@@ -110,8 +111,8 @@ def model_card(
     request = example.rest_request(rows=1)
     lower = served.tokenizer.do_lower_case
     called, layer = 'call_endpoint="encoder"', "that is frozen"
-    if hub.ENCODER_TRAINING in endpoints:
-        called += f', call_training_endpoint="{hub.ENCODER_TRAINING}"'
+    if ENCODER_TRAINING in endpoints:
+        called += f', call_training_endpoint="{ENCODER_TRAINING}"'
         layer = "that can be trained further"
     return _CARD.format(
         name=name,

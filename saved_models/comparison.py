@@ -1,5 +1,6 @@
 """What lower precision costs: an export's answers to its samples beside those of float32."""
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,13 +8,29 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from . import sample_requests
+from .embeddings import flat_outputs
 from .lite import SIGNATURE
-from .precision import Difference, copy_model, differences
-from .samples import Sample, run_samples
+from .precision import copy_model
+from .samples import Sample, requests_of_ids, run_samples
 from .served import Outputs, Served
 from .signatures import model_signatures
-from .tokens import flat_outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How far an output is from the reference's.
+
+    Attributes:
+        largest: the largest absolute difference of two numbers.
+        mean: the mean of the absolute differences.
+        cosine: the least cosine of two vectors of the last axis; ``None`` of an output whose last
+            axis are no vectors: one number, or a column.
+    """
+
+    largest: float
+    mean: float
+    cosine: float | None
+
 
 # By what was asked and by output.
 Differences = Mapping[str, Mapping[str, Difference]]
@@ -61,7 +78,7 @@ def compare_tflite(served: Served, path: str) -> Mapping[str, Difference]:
         interpreter = tf.lite.Interpreter(model_content=file.read())
     runner = interpreter.get_signature_runner(SIGNATURE)
     found = []
-    for request in sample_requests.of_ids(served):
+    for request in requests_of_ids(served):
         ids = {name: np.array(rows, np.int32) for name, rows in request.items()}
         expected: Outputs = flat_outputs(encoder(ids, training=False))
         found.append(differences(expected, runner(**ids)))
@@ -98,3 +115,40 @@ def _merged(parts: Sequence[Difference]) -> Difference:
         mean=statistics.fmean(part.mean for part in parts),
         cosine=min(cosines, default=None),
     )
+
+
+def differences(reference: Outputs, outputs: Outputs) -> dict[str, Difference]:
+    """Compares the answers of two exports to one request.
+
+    Args:
+        reference: outputs by name, tensors or arrays; float32's.
+        outputs: those that are compared to it.
+
+    Returns:
+        The difference of each float output; of one whose shape is another (there were more
+        entities, say) none can be told, and it is left out.
+
+    >>> vectors = {"mean_output": np.array([[3.0, 4.0]]), "truncated": np.array([False])}
+    >>> differences(vectors, {**vectors, "mean_output": np.array([[3.0, 4.5]])})
+    {'mean_output': Difference(largest=0.5, mean=0.25, cosine=0.9984...)}
+    """
+    found = {}
+    for name, value in reference.items():
+        expected, got = (np.asarray(array) for array in (value, outputs[name]))
+        is_comparable = expected.dtype.kind == "f" and expected.shape == got.shape and got.size
+        if not is_comparable:
+            continue
+        expected, got = expected.astype(np.float64), got.astype(np.float64)
+        absolute = np.abs(expected - got)
+        found[name] = Difference(
+            float(absolute.max()), float(absolute.mean()), _least_cosine(expected, got)
+        )
+    return found
+
+
+def _least_cosine(expected: np.ndarray, got: np.ndarray) -> float | None:
+    if expected.ndim < 2 or expected.shape[-1] < 2:
+        return None
+    lengths = np.linalg.norm(expected, axis=-1) * np.linalg.norm(got, axis=-1)
+    products = (expected * got).sum(axis=-1)
+    return float((products[lengths > 0] / lengths[lengths > 0]).min(initial=1.0))

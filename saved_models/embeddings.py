@@ -1,4 +1,19 @@
-"""Texts to vectors."""
+"""What the encoder makes of texts and ids: embeddings, its own outputs, TensorFlow Hub's endpoints.
+
+Next to the signatures, which are flat and for servers, a loaded export has functions as attributes
+that take and return what a Hub encoder does
+(https://www.tensorflow.org/hub/common_saved_model_apis/text):
+
+    loaded = tf.saved_model.load(path)  # keep it: it holds the variables
+    states = loaded.encoder(dict(input_word_ids=..., input_mask=..., input_type_ids=...))
+
+``keras.layers.TFSMLayer(path, call_endpoint="encoder", call_training_endpoint="encoder_training")``
+is a layer that can be trained further. Keras names its variables with a colon, so that optimizers
+with slots of their own (Adam) cannot be built on it; ``keras.optimizers.SGD`` can.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -7,6 +22,12 @@ from bert_tf.modeling.pooling import normalize, pool
 
 from .rows import on_rows, text_rows
 from .served import Outputs, Served
+
+ENCODER = "encoder"
+ENCODER_TRAINING = "encoder_training"
+
+
+# === Texts ===
 
 
 def embed(served: Served, text: tf.Tensor) -> Outputs:
@@ -72,3 +93,124 @@ def check_layers(served: Served) -> None:
                 f"layers has {layer}: expected 0, the lowest block, to {blocks - 1}, the last, or "
                 f"-1, the last, to {-blocks}."
             )
+
+
+# === Ids, for clients with a tokenizer of their own ===
+
+
+def encode_tokens(
+    served: Served, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
+) -> Outputs:
+    """Runs the encoder on ids; the outputs' names are those of TF Hub's flat signatures.
+
+    Args:
+        served: a ``BertEncoder``, or a model that has one.
+        input_word_ids: (B, S) int32.
+        input_mask: (B, S) int32, 1 = real, 0 = padding.
+        input_type_ids: (B, S) int32, 0 for segment A and 1 for B.
+
+    Returns:
+        Float32: ``sequence_output`` (B, S, H); ``pooled_output`` (B, H) where there is a pooler;
+        ``default`` (B, H), the pooled output, or without a pooler the last block's state of the
+        first token, which a pooler would read; ``encoder_outputs_0`` and so on (B, S, H), every
+        block's states, the lowest first.
+    """
+    outputs = served.encode(_by_key(input_word_ids, input_mask, input_type_ids))
+    return flat_outputs(outputs)
+
+
+def flat_outputs(outputs: Mapping[str, Any]) -> Outputs:
+    """The outputs of a ``BertEncoder`` as ``encode_tokens`` names them."""
+    states = tf.cast(outputs[features.SEQUENCE_OUTPUT], tf.float32)
+    flat = {"default": states[:, 0], "sequence_output": states}
+    if features.POOLED_OUTPUT in outputs:
+        pooled = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
+        flat |= {"default": pooled, "pooled_output": pooled}
+    for number, block in enumerate(outputs[features.ENCODER_OUTPUTS]):
+        flat[block_name(number)] = tf.cast(block, tf.float32)
+    return flat
+
+
+def block_name(number: int) -> str:
+    """What the states of a block are called, the lowest number 0."""
+    return f"{features.ENCODER_OUTPUTS}_{number}"
+
+
+def call_on_tokens(
+    served: Served,
+    name: str,
+    input_word_ids: tf.Tensor,
+    input_mask: tf.Tensor,
+    input_type_ids: tf.Tensor,
+) -> Outputs:
+    """Runs a task's model on ids.
+
+    Args:
+        served: the model.
+        name: what its output is called, where it has one only.
+        input_word_ids: (B, S) int32, or (B, K, S) of a ``BertMultipleChoice``.
+        input_mask: as many int32, 1 = real, 0 = padding.
+        input_type_ids: as many int32, 0 for segment A and 1 for B.
+
+    Returns:
+        The model's outputs, float32: ``start_logits`` and ``end_logits`` (B, S) of a
+        ``BertSpanPredictor``; of the others ``name``, in the model's own shape.
+    """
+    outputs = served.call(_by_key(input_word_ids, input_mask, input_type_ids))
+    by_name = outputs if isinstance(outputs, Mapping) else {name: outputs}
+    return {key: tf.cast(value, tf.float32) for key, value in by_name.items()}
+
+
+def _by_key(*ids: tf.Tensor) -> Outputs:
+    return dict(zip(features.ENCODER_FEATURES, ids, strict=True))
+
+
+# === TensorFlow Hub's endpoints ===
+
+
+def endpoints(served: Served) -> dict[str, Any]:
+    """The functions that a loaded export has as attributes, traced.
+
+    Each takes a dict of ``input_word_ids``, ``input_mask`` and ``input_type_ids``, (B, S) int32,
+    and returns a dict of float32: ``sequence_output`` (B, S, H); ``encoder_outputs``, a list of
+    every block's (B, S, H), the lowest first; ``pooled_output`` (B, H) where there is a pooler;
+    ``default`` (B, H), the pooled output, or without a pooler the last block's state of the first
+    token.
+
+    Both functions read the variables of a float32 storage, so that what is trained through one is
+    seen by the other; signatures that compute in bfloat16 read a copy, made when the export is
+    loaded.
+
+    Args:
+        served: the model.
+
+    Returns:
+        ``encoder``, at inference; and where the weights are stored in float32 ``encoder_training``,
+        with dropout: what was rounded is no start for further training.
+    """
+    if served.options.weights != "float32":
+        return {ENCODER: _endpoint(served.encode)}
+    encoder = served.model.encoder
+    reads_variables = served.options.precision == "float32"
+    return {
+        ENCODER: _endpoint(
+            served.encode if reads_variables else lambda inputs: encoder(inputs, training=False)
+        ),
+        ENCODER_TRAINING: _endpoint(lambda inputs: encoder(inputs, training=True)),
+    }
+
+
+def _endpoint(encode: Callable[[Mapping[str, tf.Tensor]], Any]) -> Any:
+    specification = {
+        key: tf.TensorSpec([None, None], feature.dtype, name=key)
+        for key, feature in features.ENCODER_FEATURES.items()
+    }
+
+    def run(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+        outputs = encode(inputs)
+        found: dict[str, Any] = flat_outputs(outputs)
+        blocks = range(len(outputs[features.ENCODER_OUTPUTS]))
+        found[features.ENCODER_OUTPUTS] = [found.pop(block_name(number)) for number in blocks]
+        return found
+
+    return tf.function(run, input_signature=[specification], autograph=False)

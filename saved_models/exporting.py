@@ -21,7 +21,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,12 +31,14 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import one_line
 
-from . import hashes, hub, lite, operations, precision, serving_files, writing
+from . import lite, operations, precision, serving_files
 from .card import model_card
 from .comparison import Differences, compare_signatures, compare_tflite
-from .samples import Sample, run_samples, write_samples
+from .embeddings import endpoints
+from .samples import Sample, run_samples
 from .served import ExportOptions, Signature
 from .signatures import model_signatures
+from .verification import write_hashes
 
 TFLITE = "assets.extra/tokens.tflite"
 # Every file of an export, by its name below the directory.
@@ -115,9 +117,9 @@ def export(
     served = precision.serve(model, tokenizer, options)
     signatures = model_signatures(served)
     traced = _trace(signatures)
-    endpoints = hub.endpoints(served)
+    attributes = endpoints(served)
     with whole_directory(output_dir) as folder, _computing_as_a_server():
-        writing.save(folder, traced, endpoints, served.resources)
+        _save(folder, traced, attributes, served.resources)
         oldest = operations.check_operations(folder)
         samples = [
             sample
@@ -125,7 +127,7 @@ def export(
             for sample in run_samples(key, traced[key], signature)
         ]
         extra = os.path.join(folder, "assets.extra")
-        write_samples(os.path.join(extra, "samples"), samples, name)
+        serving_files.write_samples(os.path.join(extra, "samples"), samples, name)
         serving_files.write_warm_up(os.path.join(folder, serving_files.WARM_UP), samples, name)
         differences: Differences = {}
         float32 = dataclasses.replace(options, precision="float32", weights="float32")
@@ -142,12 +144,12 @@ def export(
             "assets.extra/vocab.txt": "".join(f"{piece}\n" for piece in served.tokenizer.vocab),
             "assets.extra/bert_config.json": model.config.to_json(),
             "assets.extra/README.md": model_card(
-                name, served, signatures, traced, endpoints, samples, oldest, differences
+                name, served, signatures, traced, attributes, samples, oldest, differences
             ),
         }
         for path, text in texts.items():
-            writing.write_text(os.path.join(folder, path), text)
-        hashes.write_hashes(folder)
+            serving_files.write_text(os.path.join(folder, path), text)
+        write_hashes(folder)
     outputs = {key: tuple(function.structured_outputs) for key, function in traced.items()}
     return Exported(output_dir, name, signatures, outputs, tuple(samples), oldest, differences)
 
@@ -202,3 +204,36 @@ def _computing_as_a_server() -> Iterator[None]:
         yield
     finally:
         tf.config.optimizer.set_experimental_options({_BFLOAT16_REWRITE: before})
+
+
+def _save(
+    folder: str,
+    signatures: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    resources: Sequence[Any] = (),
+) -> None:
+    """Saves functions, and the variables that they read, as a SavedModel.
+
+    Args:
+        folder: an existing directory.
+        signatures: concrete functions by signature name.
+        attributes: ``tf.function``s with an input signature, by their names in what is loaded.
+        resources: what the functions read beside variables, as ``Served`` has it.
+    """
+    # A bare module holds the variables: a Keras model in its place would write its layers too.
+    root = tf.Module()
+    traces = [*signatures.values()]
+    for name, function in attributes.items():
+        setattr(root, name, function)
+        traces.append(function.get_concrete_function())
+    root.weights = _variables(traces)
+    root.resources = list(resources)
+    tf.saved_model.save(root, folder, signatures=dict(signatures))
+
+
+def _variables(functions: list[Any]) -> list[tf.Variable]:
+    """The variables that any of some concrete functions reads, each once."""
+    found = {
+        variable.ref(): variable for function in functions for variable in function.graph.variables
+    }
+    return list(found.values())

@@ -11,10 +11,10 @@ from bert_tf import features
 from bert_tf.files import check_new
 from bert_tf.modeling import BertEncoder
 
-from . import writing
+from .embeddings import flat_outputs
 from .precision import copy_model
 from .served import Served
-from .tokens import flat_outputs
+from .serving_files import write_bytes
 
 QUANTIZATIONS = ("none", "float16", "int8")
 SIGNATURE = "tokens"
@@ -44,7 +44,7 @@ def write_tokens(served: Served, path: str, quantize: str = "none") -> int:
     check_new(path)
     encoder = served.model.encoder
     converted = _convert(copy_model(encoder, "float32"), quantize)
-    writing.write_bytes(path, converted)
+    write_bytes(path, converted)
     return len(converted)
 
 

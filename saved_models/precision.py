@@ -3,13 +3,23 @@
 bfloat16 arithmetic is Keras' ``mixed_bfloat16``, whose casts are part of the graph: a SavedModel
 cannot carry the option by which training on a CPU has the graph rewritten. Embeddings, LayerNorm
 and a task's logits stay float32.
+
+What is stored smaller than it is read, or wider, is converted once, when a server loads the export,
+and not in every request: converting MiniLM's matrices took as long as half a sentence. So storage
+saves disk and transfer; memory it saves none. The converted copy is a resource that the SavedModel
+initialises from the stored variables, as it does lookup tables.
+
+"int8" keeps of each matrix (in, out) a scale for each output, and of each embedding table (V, H)
+one for each row, the largest absolute value over 127; the arithmetic is float. TensorFlow's kernels
+of int8 products need the range of the activations, which only calibration data tells. Vectors
+(biases, LayerNorm) stay float32 in every storage: they are a thousandth of a model.
 """
 
 import contextlib
 import copy
-import dataclasses
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -21,11 +31,11 @@ from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .fill_mask import masked_lm_logits
-from .served import ExportOptions, Outputs, Served
-from .weight_storage import StoredWeights, embedding_tables
+from .served import ExportOptions, Served
 
 # [CLS] A [SEP] B [SEP], with a token in each segment.
 SHORTEST_SEQUENCE = 5
+_LARGEST_INT8 = 127
 
 # Of each variable that is not read as it is, in which dtype it is read.
 Reading = list[tuple[keras.Variable, str]]
@@ -127,7 +137,7 @@ def _readings(
 
 def _trace(
     model: BertModel,
-    storage: StoredWeights,
+    storage: "StoredWeights",
     reading: Reading,
     traced: Mapping[BertModel, Callable[..., Any]] | None = None,
 ) -> Callable[[Mapping[str, tf.Tensor]], Any]:
@@ -154,7 +164,7 @@ def _trace(
 
 
 def _trace_masked_lm(
-    model: BertModel, storage: StoredWeights, reading: Reading
+    model: BertModel, storage: "StoredWeights", reading: Reading
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """The masked-LM head by itself as one graph: states (P, H) to logits (P, V)."""
 
@@ -168,7 +178,7 @@ def _trace_masked_lm(
     return function
 
 
-def _reading(storage: StoredWeights, reading: Reading) -> keras.StatelessScope:
+def _reading(storage: "StoredWeights", reading: Reading) -> keras.StatelessScope:
     """A scope in which variables are read from the storage."""
     scope = keras.StatelessScope()
     # Not by the constructor, which would cast to the variable's own dtype.
@@ -198,57 +208,134 @@ def _traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
     return traced
 
 
-# === What lower precision costs ===
+# === The weights' storage ===
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """How far an output is from the reference's.
+class StoredWeights:
+    """The variables of an export, made of a Keras model's.
 
-    Attributes:
-        largest: the largest absolute difference of two numbers.
-        mean: the mean of the absolute differences.
-        cosine: the least cosine of two vectors of the last axis; ``None`` of an output whose last
-            axis are no vectors: one number, or a column.
-    """
-
-    largest: float
-    mean: float
-    cosine: float | None
-
-
-def differences(reference: Outputs, outputs: Outputs) -> dict[str, Difference]:
-    """Compares the answers of two exports to one request.
+    With "float32" they are the model's own.
 
     Args:
-        reference: outputs by name, tensors or arrays; float32's.
-        outputs: those that are compared to it.
+        model: outside any strategy.
+        weights: one of ``served.WEIGHTS``.
+    """
+
+    def __init__(self, model: BertModel, weights: str) -> None:
+        tables = {id(table) for table in embedding_tables(model)}
+        self._stored = {
+            id(variable): _store(variable, weights, axis=1 if id(variable) in tables else 0)
+            for variable in model.weights
+        }
+        self._converted: dict[tuple[int, str], _Converted] = {}
+
+    def read(self, variable: keras.Variable, dtype: str) -> tf.Tensor:
+        """A variable's value as the arithmetic wants it, for the graph that is being traced.
+
+        Args:
+            variable: of the model.
+            dtype: "float32" or "bfloat16".
+        """
+        stored = self._stored[id(variable)]
+        if stored.scales is None and stored.values.dtype == dtype:
+            return stored.values.read_value()
+        key = (id(variable), dtype)
+        if key not in self._converted:
+            with tf.init_scope():
+                self._converted[key] = _Converted(stored, dtype, variable.path)
+        return self._converted[key].read()
+
+    def resources(self) -> tuple[Any, ...]:
+        """What has been read converted so far, and the variables that it is made of.
+
+        Whoever saves a function that reads them has to save them as well.
+        """
+        return tuple(
+            trackable
+            for converted in self._converted.values()
+            for trackable in (converted, *filter(None.__ne__, converted.stored))
+        )
+
+
+def embedding_tables(model: BertModel) -> list[keras.Variable]:
+    """The variables whose rows are looked up."""
+    embeddings = model.encoder.embeddings
+    return [
+        embeddings.word_embeddings,
+        embeddings.position_embeddings,
+        embeddings.token_type_embeddings,
+    ]
+
+
+class _Stored(NamedTuple):
+    """A variable as it is stored: its values, and of int8 what one step is of each scale."""
+
+    values: tf.Variable
+    scales: tf.Variable | None
+
+
+def _store(variable: keras.Variable, weights: str, axis: int) -> _Stored:
+    # A matrix of one column is no larger than a bias, and a regressor's has the scale of its
+    # labels, which float16 may not hold.
+    if weights == "float32" or len(variable.shape) != 2 or variable.shape[1] == 1:
+        return _Stored(variable.value, None)
+    values = variable.numpy()
+    if weights != "int8":
+        return _Stored(tf.Variable(tf.cast(values, weights), name=variable.name), None)
+    integers, scales = quantize(values, axis)
+    return _Stored(
+        tf.Variable(integers, name=variable.name),
+        tf.Variable(scales, name=f"{variable.name}_scales"),
+    )
+
+
+def quantize(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rounds a matrix to int8, symmetrically round 0.
+
+    Args:
+        values: (M, N) float.
+        axis: along which numbers share a scale: 0, a scale for each column; 1, for each row.
 
     Returns:
-        The difference of each float output; of one whose shape is another (there were more
-        entities, say) none can be told, and it is left out.
+        (M, N) int8 and float32 scales, (1, N) or (M, 1); their product is near ``values``.
 
-    >>> vectors = {"mean_output": np.array([[3.0, 4.0]]), "truncated": np.array([False])}
-    >>> differences(vectors, {**vectors, "mean_output": np.array([[3.0, 4.5]])})
-    {'mean_output': Difference(largest=0.5, mean=0.25, cosine=0.9984...)}
+    >>> integers, scales = quantize(np.array([[1.0, 0.0], [-2.0, 0.0]]), axis=0)
+    >>> integers.tolist(), np.float64(integers * scales).round(2).tolist()
+    ([[64, 0], [-127, 0]], [[1.01, 0.0], [-2.0, 0.0]])
     """
-    found = {}
-    for name, value in reference.items():
-        expected, got = (np.asarray(array) for array in (value, outputs[name]))
-        is_comparable = expected.dtype.kind == "f" and expected.shape == got.shape and got.size
-        if not is_comparable:
-            continue
-        expected, got = expected.astype(np.float64), got.astype(np.float64)
-        absolute = np.abs(expected - got)
-        found[name] = Difference(
-            float(absolute.max()), float(absolute.mean()), _least_cosine(expected, got)
+    largest = np.abs(values).max(axis=axis, keepdims=True)
+    scales = np.where(largest > 0, largest / _LARGEST_INT8, 1.0).astype(np.float32)
+    return np.rint(values / scales).astype(np.int8), scales
+
+
+class _Converted(tf.saved_model.experimental.TrackableResource):
+    """A variable's value in the dtype of the arithmetic, made when the SavedModel is loaded."""
+
+    def __init__(self, stored: _Stored, dtype: str, name: str) -> None:
+        super().__init__()
+        self.stored = stored
+        self._dtype = tf.as_dtype(dtype)
+        # Two exports in one process must not share a resource, unless they are the same: a
+        # handle's name says which it is.
+        digest = hashlib.sha256(stored.values.numpy().tobytes())
+        if stored.scales is not None:
+            digest.update(stored.scales.numpy().tobytes())
+        self._shared_name = f"{name}/{dtype}/{digest.hexdigest()}"
+        self._initialize()
+
+    def read(self) -> tf.Tensor:
+        value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=self._dtype)
+        return tf.ensure_shape(value, self.stored.values.shape)
+
+    def _create_resource(self) -> Any:
+        return tf.raw_ops.VarHandleOp(
+            dtype=self._dtype, shape=self.stored.values.shape, shared_name=self._shared_name
         )
-    return found
 
-
-def _least_cosine(expected: np.ndarray, got: np.ndarray) -> float | None:
-    if expected.ndim < 2 or expected.shape[-1] < 2:
-        return None
-    lengths = np.linalg.norm(expected, axis=-1) * np.linalg.norm(got, axis=-1)
-    products = (expected * got).sum(axis=-1)
-    return float((products[lengths > 0] / lengths[lengths > 0]).min(initial=1.0))
+    def _initialize(self) -> None:
+        value = self.stored.values.read_value()
+        if self.stored.scales is not None:
+            value = tf.cast(value, tf.float32) * self.stored.scales
+        tf.raw_ops.AssignVariableOp(
+            resource=self.resource_handle, value=tf.cast(value, self._dtype)
+        )

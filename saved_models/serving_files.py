@@ -1,15 +1,17 @@
 """The files of an export that TensorFlow Serving itself reads, beside the SavedModel."""
 
+import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.untrusted import quote
 
 from .samples import Sample
 from .served import Signature
-from .serving_protos import predict_request, prediction_log
 
 # Where the server looks for them, in a version's directory.
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
@@ -18,6 +20,7 @@ BATCHING = "batching_params.pbtxt"
 MODEL_CONFIG = "assets.extra/model.config"
 
 _LARGEST_BATCH = 64
+_LENGTH_DELIMITED = 2  # the wire type of strings and messages
 _BATCHING = """\
 # How TensorFlow Serving joins requests that arrive together into one batch. It reads this file
 # when it is started with
@@ -124,3 +127,97 @@ def batching_parameters(signatures: Mapping[str, Signature]) -> str:
 def model_config(name: str) -> str:
     """The text of a ``ModelServerConfig`` for one model, commented."""
     return _MODEL_CONFIG.format(name=name)
+
+
+def write_samples(folder: str, samples: Iterable[Sample], model_name: str) -> None:
+    """Writes samples into a directory, which is made.
+
+    Args:
+        folder: the directory.
+        samples: what to write.
+        model_name: what the server is to call the model.
+    """
+    tf.io.gfile.makedirs(folder)
+    for sample in samples:
+        path = os.path.join(folder, f"{sample.signature}.{sample.number}")
+        content = {
+            "signature_name": sample.signature,
+            "request": sample.rest_request(),
+            "response": sample.rest_response(),
+        }
+        write_text(path + ".json", json.dumps(content, ensure_ascii=False) + "\n")
+        asked = predict_request(model_name, sample.signature, sample.inputs)
+        write_bytes(path + ".request.pb", asked)
+        answered = predict_response(model_name, sample.signature, sample.outputs)
+        write_bytes(path + ".response.pb", answered)
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Writes a file into an export that is not whole yet."""
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(content)
+
+
+def write_text(path: str, content: str) -> None:
+    """Writes a file in UTF-8."""
+    write_bytes(path, content.encode())
+
+
+# === Messages ===
+
+
+def predict_request(
+    model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]
+) -> bytes:
+    r"""A ``PredictRequest``, as clients send it over gRPC.
+
+    Args:
+        model_name: what the server calls the model.
+        signature_name: the signature that is asked.
+        inputs: by name; strings are objects, ``bytes`` each.
+
+    >>> request = predict_request("bert", "tokens", {"ids": np.array([1, 2], np.int32)})
+    >>> request[:16]
+    b'\n\x0e\n\x04bert\x1a\x06tokens'
+    """
+    return _field(1, _model_spec(model_name, signature_name)) + _tensors(2, inputs)
+
+
+def predict_response(
+    model_name: str, signature_name: str, outputs: Mapping[str, np.ndarray]
+) -> bytes:
+    """A ``PredictResponse``, as the server answers; arguments as ``predict_request``'s."""
+    return _tensors(1, outputs) + _field(2, _model_spec(model_name, signature_name))
+
+
+def prediction_log(request: bytes) -> bytes:
+    """A ``PredictionLog`` of a ``PredictRequest``: a record of warm-up requests."""
+    return _field(6, _field(1, request))
+
+
+def _model_spec(model_name: str, signature_name: str) -> bytes:
+    return _field(1, model_name.encode()) + _field(3, signature_name.encode())
+
+
+def _tensors(number: int, tensors: Mapping[str, np.ndarray]) -> bytes:
+    """A field of type ``map<string, TensorProto>``: an entry is a message of key and value."""
+    return b"".join(
+        _field(number, _field(1, name.encode()) + _field(2, _tensor(tensors[name])))
+        for name in sorted(tensors)
+    )
+
+
+def _tensor(array: np.ndarray) -> bytes:
+    dtype = tf.dtypes.as_dtype(array.dtype)
+    serialized: bytes = tf.make_tensor_proto(array, dtype, array.shape).SerializeToString()
+    return serialized
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; all bytes but the last have the eighth set."""
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])

@@ -19,15 +19,13 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 
-from . import sample_requests
-from .classification import classify, label_names, next_sentence, regress
-from .embeddings import check_layers, embed
+from . import samples
+from .classification import choose, classify, label_names, next_sentence, regress
+from .embeddings import call_on_tokens, check_layers, embed, encode_tokens
 from .fill_mask import fill_masks
-from .multiple_choice import choose
 from .question_answering import answer
 from .served import Outputs, Served, Signature
 from .tagging import find_entities, tag_words
-from .tokens import call_on_tokens, encode_tokens
 
 SERVING_DEFAULT = "serving_default"
 
@@ -110,7 +108,7 @@ def _of_pretrainer(served: Served) -> Signatures:
         filling = Signature(
             functools.partial(fill_masks, served),
             {"text": _STRINGS},
-            sample_requests.of_masks(served),
+            samples.requests_of_masks(served),
             "Guesses what each literal [MASK] in a text stands for; no other signature gives "
             "[MASK] a meaning.",
         )
@@ -123,7 +121,7 @@ def _of_pretrainer(served: Served) -> Signatures:
         found["next_sentence"] = Signature(
             functools.partial(next_sentence, served),
             {"first": _STRINGS, "second": _STRINGS},
-            sample_requests.of_texts(served, "first", "second"),
+            samples.requests_of_texts(served, "first", "second"),
             "Judges whether the second text follows the first in some document.",
         )
     return found
@@ -134,7 +132,7 @@ def _of_encoder(served: Served) -> Signatures:
     embedding = Signature(
         functools.partial(embed, served),
         {"text": _STRINGS},
-        sample_requests.of_texts(served),
+        samples.requests_of_texts(served),
         "Embeds texts, a vector each.",
     )
     return {
@@ -162,13 +160,13 @@ def _of_texts_or_pairs(
     text = Signature(
         function,
         {"text": _STRINGS},
-        sample_requests.of_texts(served),
+        samples.requests_of_texts(served),
         f"Finds {found} of a text.",
     )
     pair = Signature(
         function,
         {"text": _STRINGS, "text_pair": _STRINGS},
-        sample_requests.of_texts(served, "text", "text_pair"),
+        samples.requests_of_texts(served, "text", "text_pair"),
         f"Finds {found} of a pair of texts.",
     )
     return {
@@ -184,13 +182,13 @@ def _of_token_classifier(served: Served) -> Signatures:
     entities = Signature(
         functools.partial(find_entities, served),
         {"text": _STRINGS},
-        sample_requests.of_texts(served),
+        samples.requests_of_texts(served),
         "Finds the entities in a text.",
     )
     words = Signature(
         functools.partial(tag_words, served),
         {"words": _ROWS_OF_STRINGS},
-        sample_requests.of_words(served),
+        samples.requests_of_words(served),
         'Tags each word of a text that is split already; "" is no word.',
     )
     return {SERVING_DEFAULT: entities, "words": words, "tokens": _logits(served, "logits")}
@@ -200,7 +198,7 @@ def _of_span_predictor(served: Served) -> Signatures:
     answering = Signature(
         functools.partial(answer, served),
         {"question": _STRINGS, "context": _STRINGS},
-        sample_requests.of_questions(served),
+        samples.requests_of_questions(served),
         "Answers a question by a span of its context, which may be of any length.",
     )
     return {SERVING_DEFAULT: answering, "tokens": _logits(served, "logits")}
@@ -210,7 +208,7 @@ def _of_multiple_choice(served: Served) -> Signatures:
     choosing = Signature(
         functools.partial(choose, served),
         {"context": _STRINGS, "choices": _ROWS_OF_STRINGS},
-        sample_requests.of_choices(served),
+        samples.requests_of_choices(served),
         "Finds which of several texts fits a context.",
     )
     return {SERVING_DEFAULT: choosing, "tokens": _logits(served, "logits", choices=True)}
@@ -231,7 +229,7 @@ def _on_ids(
             key: tf.TensorSpec([None] * len(feature.dimensions), feature.dtype)
             for key, feature in contract.items()
         },
-        sample_requests.of_ids(served, choices),
+        samples.requests_of_ids(served, choices),
         _IDS_SUMMARY + returned,
     )
 

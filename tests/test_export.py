@@ -18,8 +18,8 @@ from bert_tf.interchange.weights import build_model
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.saved_models import ExportOptions, exporting, lite, served
+from bert_tf.saved_models.comparison import Difference
 from bert_tf.saved_models.exporting import TFLITE, Exported
-from bert_tf.saved_models.precision import Difference
 from bert_tf.training import checkpoints
 
 VOCAB = (*SPECIAL_TOKENS, "good", "fine", "bad", "poor", "the", "film", "was", "and")

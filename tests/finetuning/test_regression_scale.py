@@ -15,7 +15,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertRegressor
-from bert_tf.saved_models.weight_storage import StoredWeights
+from bert_tf.saved_models.precision import StoredWeights
 from bert_tf.tasks.examples import TextExample
 from bert_tf.training import checkpoints
 

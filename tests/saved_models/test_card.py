@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.card import model_card
-from bert_tf.saved_models.precision import Difference
+from bert_tf.saved_models.comparison import Difference
 from bert_tf.saved_models.samples import Sample
 from bert_tf.saved_models.served import ExportOptions, Served, Signature
 

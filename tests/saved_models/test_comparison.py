@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder
 from bert_tf.saved_models import comparison, lite
-from bert_tf.saved_models.comparison import describe
-from bert_tf.saved_models.precision import Difference
+from bert_tf.saved_models.comparison import Difference, describe, differences
 from bert_tf.saved_models.samples import Sample
 from bert_tf.saved_models.served import Signature
 
@@ -77,3 +76,27 @@ def test_a_file_for_tf_lite(tmp_path):
     rounded = str(tmp_path / "float16.tflite")
     lite.write_tokens(served, rounded, "float16")
     assert 1e-5 < comparison.compare_tflite(served, rounded)["sequence_output"].largest < 1e-1
+
+
+def test_differences():
+    reference = {
+        "vectors": np.float32([[3, 4], [0, 0], [1, 0]]),
+        "score": tf.constant([0.5, 0.25]),
+        "scores": np.float32([[0.5], [0.5]]),
+        "none": np.zeros((0, 4), np.float32),
+        "counts": np.int32([1, 2]),
+        "entities": np.zeros((1, 2), np.float32),
+    }
+    outputs = {
+        **reference,
+        "vectors": np.float32([[4, 3], [0, 0], [1, 0]]),
+        "score": tf.constant([0.5, 0.75]),
+        "scores": np.float32([[0.5], [0.25]]),
+        "counts": np.int32([2, 2]),
+        "entities": np.zeros((1, 3), np.float32),
+    }
+    assert differences(reference, outputs) == {
+        "vectors": Difference(1.0, pytest.approx(1 / 3), pytest.approx(24 / 25)),
+        "score": Difference(0.5, 0.25, None),
+        "scores": Difference(0.25, 0.125, None),
+    }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.saved_models import replay
-from bert_tf.saved_models.serving_protos import predict_request
+from bert_tf.saved_models.serving_files import predict_request
 
 from . import cpp_engine
 from .head_exports import HEADS, TOLERANCES, exported

@@ -14,7 +14,14 @@ import tensorflow as tf
 import bert_tf.saved_models
 from bert_tf.modeling import BertClassifier, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
-from bert_tf.saved_models import ExportOptions, exporting, hub, operations, precision, verify
+from bert_tf.saved_models import (
+    ExportOptions,
+    exporting,
+    operations,
+    precision,
+    serving_files,
+    verify,
+)
 from bert_tf.saved_models.exporting import export
 from bert_tf.saved_models.served import Signature
 
@@ -181,6 +188,33 @@ def test_every_weight_is_stored_once(exported, trained):
     assert sum(sizes.values()) < 10
 
 
+def test_signatures_endpoints_and_the_variables_that_they_read(tmp_path):
+    scale, shift = tf.Variable(2.0), tf.Variable(3.0)
+    vector = tf.TensorSpec([None], tf.float32, name="x")
+
+    @tf.function(input_signature=[vector], autograph=False)
+    def shared(x):
+        return x * scale
+
+    @tf.function(input_signature=[vector], autograph=False)
+    def endpoint(x):
+        return {"states": [shared(x) + shift, x]}
+
+    signature = tf.function(lambda x: {"y": shared(x)}, autograph=False)
+    exporting._save(
+        str(tmp_path),
+        {"serving_default": signature.get_concrete_function(x=vector)},
+        {"encoder": endpoint},
+    )
+    loaded = tf.saved_model.load(str(tmp_path))
+    x = tf.constant([1.5])
+    assert loaded.signatures["serving_default"](x=x)["y"].numpy() == [3.0]
+    np.testing.assert_array_equal(loaded.encoder(x)["states"][0], [6.0])
+    assert sorted(variable.numpy() for variable in loaded.weights) == [2.0, 3.0]
+    # What a layer that is made of the endpoint would train.
+    assert all(variable.trainable for variable in loaded.weights)
+
+
 # === What is refused, and interrupted ===
 
 
@@ -225,7 +259,7 @@ def small(model, tokenizer, monkeypatch):
     served = serve(model)
     monkeypatch.setattr(precision, "serve", lambda *arguments: served)
     monkeypatch.setattr(exporting, "model_signatures", lambda _: {"serving_default": signature})
-    monkeypatch.setattr(hub, "endpoints", lambda _: {})
+    monkeypatch.setattr(exporting, "endpoints", lambda _: {})
     return lambda folder: export(model, str(folder), tokenizer=tokenizer)
 
 
@@ -245,7 +279,7 @@ def test_an_interrupted_export_leaves_nothing(small, tmp_path, monkeypatch, erro
     def stop(folder, samples, name):
         raise error
 
-    monkeypatch.setattr(exporting, "write_samples", stop)
+    monkeypatch.setattr(serving_files, "write_samples", stop)
     with pytest.raises(type(error)):
         small(tmp_path / "1")
     assert not list(tmp_path.iterdir())

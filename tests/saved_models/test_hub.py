@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import hub, precision, writing
+from bert_tf.saved_models import embeddings, exporting, precision
 from bert_tf.saved_models.served import ExportOptions
 
 from .conftest import VOCAB, make
@@ -25,7 +25,7 @@ INPUTS = {
 
 def save(folder, model, **options):
     served = precision.serve(model, BertTokenizer(VOCAB), ExportOptions(**options))
-    writing.save(str(folder), {}, hub.endpoints(served), served.resources)
+    exporting._save(str(folder), {}, embeddings.endpoints(served), served.resources)
     return str(folder)
 
 
@@ -87,7 +87,7 @@ def test_a_layer_of_it_learns(tmp_path, arithmetic):
 def test_rounded_weights_are_not_trained(tmp_path, weights):
     model = make(BertEncoder)
     loaded = tf.saved_model.load(save(tmp_path, model, weights=weights))
-    assert not hasattr(loaded, hub.ENCODER_TRAINING)
+    assert not hasattr(loaded, embeddings.ENCODER_TRAINING)
     np.testing.assert_allclose(
         loaded.encoder(INPUTS)["default"], model(INPUTS)["pooled_output"], atol=0.1
     )

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
-from bert_tf.saved_models.multiple_choice import choose
+from bert_tf.saved_models.classification import choose
 
 from .conftest import ask, assert_same, features_of, make, serve, softmax
 

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,8 +18,8 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertClassifier, BertEncoder, BertMultipleChoice, BertPretrainer
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import embeddings, fill_mask, precision, tokens, writing
-from bert_tf.saved_models.precision import Difference, differences
+from bert_tf.saved_models import embeddings, exporting, fill_mask, precision
+from bert_tf.saved_models.precision import StoredWeights, quantize
 from bert_tf.saved_models.served import ExportOptions
 
 from .conftest import CONFIG, VOCAB, make, trace
@@ -50,14 +51,14 @@ def largest_difference(first, second):
 def saved(folder, model, functions):
     """Saves signatures without endpoints; the graph that was written."""
     os.makedirs(folder)
-    writing.save(str(folder), functions, {}, model.resources)
+    exporting._save(str(folder), functions, {}, model.resources)
     content = (folder / "saved_model.pb").read_bytes()
     return saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
 
 
 def token_signature(model):
     specs = dict.fromkeys(IDS, tf.TensorSpec([None, None], tf.int32))
-    return trace(lambda **inputs: tokens.encode_tokens(model, **inputs), specs)
+    return trace(lambda **inputs: embeddings.encode_tokens(model, **inputs), specs)
 
 
 @pytest.mark.parametrize(
@@ -247,30 +248,6 @@ def test_refuses_a_vocabulary_larger_than_the_model():
         precision.serve(make(BertEncoder), tokenizer, ExportOptions())
 
 
-def test_differences():
-    reference = {
-        "vectors": np.float32([[3, 4], [0, 0], [1, 0]]),
-        "score": tf.constant([0.5, 0.25]),
-        "scores": np.float32([[0.5], [0.5]]),
-        "none": np.zeros((0, 4), np.float32),
-        "counts": np.int32([1, 2]),
-        "entities": np.zeros((1, 2), np.float32),
-    }
-    outputs = {
-        **reference,
-        "vectors": np.float32([[4, 3], [0, 0], [1, 0]]),
-        "score": tf.constant([0.5, 0.75]),
-        "scores": np.float32([[0.5], [0.25]]),
-        "counts": np.int32([2, 2]),
-        "entities": np.zeros((1, 3), np.float32),
-    }
-    assert differences(reference, outputs) == {
-        "vectors": Difference(1.0, pytest.approx(1 / 3), pytest.approx(24 / 25)),
-        "score": Difference(0.5, 0.25, None),
-        "scores": Difference(0.25, 0.125, None),
-    }
-
-
 @pytest.mark.parity
 @pytest.mark.parametrize(
     "options, tolerance",
@@ -291,3 +268,51 @@ def test_a_real_models_published_vector(tmp_path, options, tolerance):
     np.testing.assert_allclose(
         vectors[0, :5], [-0.0345, 0.0310, 0.0067, 0.0261, -0.0394], atol=tolerance
     )
+
+
+# === The weights' storage ===
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_int8_is_half_a_step_off_at_most(axis):
+    values = np.random.default_rng(7).normal(size=(50, 30)).astype(np.float32)
+    values[:, 3] = 0
+    values[4] *= 100
+    integers, scales = quantize(values, axis)
+    assert integers.dtype == np.int8 and scales.shape == ((1, 30), (50, 1))[axis]
+    error = np.abs(integers * scales - values)
+    assert (error <= scales * 0.501).all() and error.max() > 0.3 * scales.min()
+    # The whole range is used, and both ends alike.
+    assert (np.abs(integers.astype(int)).max(axis)[scales.reshape(-1) != 1] == 127).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("weights", ["float32", "bfloat16", "float16", "int8"])
+def test_reads_what_was_stored(weights, dtype):
+    model = make(BertPretrainer)
+    storage = StoredWeights(model, weights)
+    for variable in model.weights:
+        value = variable.numpy()
+        if value.ndim == 2 and weights == "int8":
+            # A scale for each row of what is looked up, else for each output.
+            integers, scales = quantize(value, axis=int(variable.path.endswith("_embeddings")))
+            value = integers * scales
+        elif value.ndim == 2:
+            value = value.astype(getattr(ml_dtypes, weights, weights)).astype(np.float32)
+        read = storage.read(variable, dtype)
+        assert read.dtype == dtype
+        expected = tf.cast(value, dtype)
+        np.testing.assert_array_equal(tf.cast(read, tf.float32), tf.cast(expected, tf.float32))
+
+
+def test_what_is_stored_as_it_is_read_is_the_models_own():
+    model = make(BertPretrainer)
+    storage = StoredWeights(model, "float32")
+    model.weights[0].assign(tf.zeros_like(model.weights[0].value))
+    assert not storage.read(model.weights[0], "float32").numpy().any()
+    assert storage.resources() == ()
+    # A second reading makes no second copy.
+    for _ in range(2):
+        storage.read(model.weights[1], "bfloat16")
+    converted, variable = storage.resources()
+    assert variable is model.weights[1].value and converted.read().dtype == tf.bfloat16

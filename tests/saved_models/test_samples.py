@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.saved_models import replay, samples
 from bert_tf.saved_models.served import Signature
-from bert_tf.saved_models.serving_protos import predict_request, predict_response
+from bert_tf.saved_models.serving_files import predict_request, predict_response, write_samples
 
 STRINGS = {"text": tf.TensorSpec([None], tf.string)}
 
@@ -87,7 +87,7 @@ def test_an_answer_that_is_no_number(value):
 
 def test_what_is_written_is_what_a_client_sends_and_gets(asked, tmp_path):
     folder = tmp_path / "1" / "assets.extra" / "samples"
-    samples.write_samples(str(folder), asked, "mine")
+    write_samples(str(folder), asked, "mine")
     assert sorted(path.name for path in folder.iterdir()) == [
         f"serving_default.{number}.{suffix}"
         for number in (0, 1)

@@ -9,7 +9,6 @@ import tensorflow as tf
 from bert_tf.saved_models import serving_files
 from bert_tf.saved_models.samples import Sample
 from bert_tf.saved_models.served import Signature
-from bert_tf.saved_models.serving_protos import predict_request, prediction_log
 
 TEXT = {"text": tf.TensorSpec([None], tf.string)}
 IDS = dict.fromkeys(("input_word_ids", "input_mask"), tf.TensorSpec([None, None], tf.int32))
@@ -35,7 +34,10 @@ def test_warm_up_asks_every_signature_once_and_nothing_that_is_refused(tmp_path)
     long = [sample("embed", 1, number=1)]
     serving_files.write_warm_up(path, [*asked, *refused, *long], "mine")
     assert [record.numpy() for record in tf.data.TFRecordDataset(path)] == [
-        prediction_log(predict_request("mine", one.signature, one.inputs)) for one in asked
+        serving_files.prediction_log(
+            serving_files.predict_request("mine", one.signature, one.inputs)
+        )
+        for one in asked
     ]
 
 
@@ -91,3 +93,76 @@ def test_tensorflow_serving_reads_its_config():
     assert (model.name, model.base_path, model.model_platform) == (
         "mine", "/models/mine", "tensorflow",
     )  # fmt: skip
+
+
+# === Messages ===
+
+ONE_FLOAT = {"x": np.array([1.5], np.float32)}
+# dtype 1, shape of one dimension of one, packed floats.
+FLOAT_TENSOR = bytes.fromhex("0801 1204 1202 0801 2a04 0000c03f")
+SPEC = b"\x0a\x01m\x1a\x01s"
+
+TENSORS = {
+    "text": np.array([b"a", b"", "ä".encode(), b"\xff", b"long " * 100], object),
+    "rows": np.array([[b"a", b"b"], [b"c", b""]], object),
+    "ids": np.arange(300, dtype=np.int32).reshape(3, 100),
+    "probabilities": np.array([[0.25, 0.1]], np.float32),
+    "truncated": np.array([True, False]),
+    "nothing": np.zeros([0, 4], np.float32),
+    "no_text": np.array([], object),
+}
+
+
+def test_a_request_byte_for_byte():
+    entry = b"\x0a\x01x\x12\x0e" + FLOAT_TENSOR
+    request = serving_files.predict_request("m", "s", ONE_FLOAT)
+    assert request == b"\x0a\x06" + SPEC + b"\x12\x13" + entry
+
+
+def test_an_answer_byte_for_byte():
+    entry = b"\x0a\x01x\x12\x0e" + FLOAT_TENSOR
+    response = serving_files.predict_response("m", "s", ONE_FLOAT)
+    assert response == b"\x0a\x13" + entry + b"\x12\x06" + SPEC
+
+
+def test_a_log_byte_for_byte():
+    # Field 6 of PredictionLog, then field 1 of PredictLog; lengths of 300 and 303 take two bytes.
+    request = b"r" * 300
+    assert serving_files.prediction_log(request) == b"\x32\xaf\x02" + b"\x0a\xac\x02" + request
+
+
+def test_equal_messages_are_equal_bytes():
+    turned = dict(reversed(TENSORS.items()))
+    assert list(turned) != list(TENSORS)
+    one = serving_files.predict_request("bert", "serving_default", TENSORS)
+    assert one == serving_files.predict_request("bert", "serving_default", turned)
+
+
+@pytest.mark.parity
+def test_tensorflow_serving_reads_the_same():
+    predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
+    prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+
+    def check(message, tensors):
+        spec = message.model_spec
+        assert (spec.name, spec.signature_name) == ("bert", "serving_default")
+        assert set(tensors) == set(TENSORS)
+        for name, expected in TENSORS.items():
+            array = tf.make_ndarray(tensors[name])
+            assert array.dtype == expected.dtype and array.shape == expected.shape, name
+            np.testing.assert_array_equal(array, expected, err_msg=name)
+
+    names = ("bert", "serving_default")
+    asked = serving_files.predict_request(*names, TENSORS)
+    request = predict_pb2.PredictRequest.FromString(asked)
+    check(request, request.inputs)
+    # Nothing else is in it: what the package writes of the same is as long.
+    assert len(request.SerializeToString()) == len(asked)
+    response = predict_pb2.PredictResponse.FromString(
+        serving_files.predict_response(*names, TENSORS)
+    )
+    check(response, response.outputs)
+    log = prediction_log_pb2.PredictionLog.FromString(serving_files.prediction_log(asked))
+    assert log.WhichOneof("log_type") == "predict_log"
+    assert log.predict_log.request == request
+    assert not log.predict_log.HasField("response")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.saved_models import hashes, operations, replay, verification
+from bert_tf.saved_models import operations, replay, verification
 
 SAMPLES = {
     # By hand: a text's characters are counted, and multiplied by 0.5 and by -2.
@@ -346,13 +346,13 @@ def test_a_library_that_loading_loads_is_reported(sound, monkeypatch, name):
 
 @pytest.fixture
 def hashed(folder):
-    """A copy with its hashes."""
-    hashes.write_hashes(str(folder))
+    """A copy with its verification."""
+    verification.write_hashes(str(folder))
     return folder
 
 
 def test_every_bit_of_every_file_counts(hashed):
-    assert hashes.check_hashes(str(hashed))
+    assert verification.check_hashes(str(hashed))
     files = [path for path in hashed.rglob("*") if path.is_file()]
     assert {path.name for path in files} >= {"saved_model.pb", "variables.index", "sha256.json"}
     for path in files:
@@ -363,10 +363,10 @@ def test_every_bit_of_every_file_counts(hashed):
             damaged[place] ^= 1 << place % 8
             path.write_bytes(damaged)
             with pytest.raises(ValueError) as caught:
-                hashes.check_hashes(str(hashed))
+                verification.check_hashes(str(hashed))
             assert str(hashed) in str(caught.value)
         path.write_bytes(whole)
-    assert hashes.check_hashes(str(hashed))
+    assert verification.check_hashes(str(hashed))
 
 
 def test_damage_is_found_before_anything_is_run(hashed, interpreter):
@@ -384,15 +384,15 @@ def test_damage_is_found_before_anything_is_run(hashed, interpreter):
     with pytest.raises(
         ValueError, match=r"pb has [\d,]+ bytes, and [\d,]+ were exported: fetch it"
     ):
-        hashes.check_hashes(str(hashed))
+        verification.check_hashes(str(hashed))
     path.unlink()
     with pytest.raises(
         ValueError, match=r"/1 has no saved_model\.pb, which was exported: fetch it"
     ):
-        hashes.check_hashes(str(hashed))
+        verification.check_hashes(str(hashed))
     path.mkdir()
     with pytest.raises(ValueError, match=r"saved_model\.pb is no file: expected what was exported"):
-        hashes.check_hashes(str(hashed))
+        verification.check_hashes(str(hashed))
 
 
 def test_an_export_without_hashes(folder, interpreter):
@@ -400,9 +400,9 @@ def test_an_export_without_hashes(folder, interpreter):
     python = interpreter(f"print(json.dumps({REPORT | {'signatures': [ROW]}}))")
     assert not verification.verify(str(folder), python=python).has_hashes
     (folder / "saved_model.pb").write_bytes(b"")
-    hashes.write_hashes(str(folder))
+    verification.write_hashes(str(folder))
     (folder / "notes.txt").write_text("A file more is no damage.")
-    assert hashes.check_hashes(str(folder))
+    assert verification.check_hashes(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -433,4 +433,4 @@ def test_hashes_that_are_none(folder, values, sentence):
     path = folder / "assets.extra" / "sha256.json"
     path.write_text(json.dumps(values, indent=2) + "\n")
     with pytest.raises(ValueError, match=sentence):
-        hashes.check_hashes(str(folder))
+        verification.check_hashes(str(folder))
