@@ -2,8 +2,8 @@
 
 Sources: the CoNLL-2002 and CoNLL-2003 shared tasks (Tjong Kim Sang); BERT (2018), section 5.3. A
 line ``-DOCSTART-`` begins a document. CoNLL-2003 is in IOB1, CoNLL-2002 in IOB2; see ``entities``.
-Each of the Spanish files of CoNLL-2002 has an entity that goes on behind a sentence's end (one ends
-with ". B-LOC", the next begins with "San I-LOC"): every entity may do so here.
+Each of the Spanish files of CoNLL-2002 has an entity that continues after a sentence's end (one
+ends with ". B-LOC", the next begins with "San I-LOC"): every entity may do so here.
 """
 
 import re
@@ -17,7 +17,7 @@ from .examples import BadRowError, BadRows, Examples, TaggedExample, shown
 from .text_files import read_lines
 
 _DOCUMENT_START = "-DOCSTART-"
-# Columns are parted by blanks and tabs alone: a word may be, or hold, other white space.
+# Only blanks and tabs separate columns: a word may be, or hold, other white space.
 _GAP = re.compile("[ \t]+")
 
 
@@ -31,7 +31,7 @@ class _Sentence(NamedTuple):
         return [row[-1] for row in self.rows]
 
     def fault(self, scheme: Scheme) -> tuple[int, str] | None:
-        """The index of the first tag that cannot stand where it does, and why."""
+        """The index of the first tag that cannot be where it is, and why."""
         tags = self.tags()
         kind = tags[0].removeprefix("I-")
         if scheme == "IOB2" and kind != tags[0] and self.tag_before[1:] == f"-{kind}":
@@ -60,19 +60,19 @@ def read_conll(
             stay as they are, unless ``labels`` are of that scheme, where it does not say where an
             entity ends.
         labels: the tags there may be, as a train file's ``labels``; None for those that are there.
-        labelled: whether the last column is a tag; without, the first column alone is looked at,
-            and ``scheme``, ``convert_to`` and ``labels`` mean nothing.
+        labelled: whether the last column is a tag; if not, only the first column is read, and
+            ``scheme``, ``convert_to`` and ``labels`` mean nothing.
         skip_bad_rows: leave out bad sentences and list them, instead of an error at the first.
 
     Returns:
         The sentences; ids count them from 0, documents are counted from 0 by the lines that begin
         one (all of a file without such lines is one document). ``labels`` is "O" and, for each type
-        of entity in its alphabetical place, the scheme's prefixes, whether or not all occur.
+        of entity in alphabetical order, the scheme's prefixes, whether or not all occur.
 
     Raises:
         ValueError: an argument is none of these; the file has no sentence; a line has more or fewer
-            columns than the first; a tag is none of entities, cannot stand where it does, or is not
-            one of ``labels``.
+            columns than the first; a tag is none of entities, cannot be where it is, or is not one
+            of ``labels``.
     """
     path = str(path)
     for name, value in (("scheme", scheme), ("convert_to", convert_to)):
@@ -110,7 +110,7 @@ def read_conll(
 
 
 def is_word(text: str) -> bool:
-    r"""Whether ``read_conll`` reads a text as one word, and as it is, where it stands in a column.
+    r"""Whether ``read_conll`` reads a text in a column as one word, unchanged.
 
     >>> is_word("1\u00a0000"), is_word("New York"), is_word("-DOCSTART-")
     (True, False, False)
@@ -120,7 +120,7 @@ def is_word(text: str) -> bool:
 
 
 def _columns(line: str) -> list[str]:
-    # A byte order mark stands where files were joined.
+    # Where files were joined there is a byte order mark.
     return _GAP.split(line.removeprefix("\ufeff").strip(" \t"))
 
 
@@ -161,7 +161,7 @@ def _check_widths(sentence: _Sentence, width: int) -> None:
 
 
 def _likeliest_scheme(sentences: Sequence[_Sentence]) -> Scheme:
-    """The scheme in which fewest sentences are invalid: the first of those that have as many."""
+    """The scheme in which fewest sentences are invalid: the first of equals."""
     faults = {
         scheme: sum(sentence.fault(scheme) is not None for sentence in sentences)
         for scheme in SCHEMES

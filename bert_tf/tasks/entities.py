@@ -1,6 +1,6 @@
 """Entities in tag sequences: found, scored, and their tags checked and converted.
 
-A tag is ``O``, or a prefix, ``-`` and a type. In *IOB2* an entity begins with B- and goes on with
+A tag is ``O``, or a prefix, ``-`` and a type. In *IOB2* an entity begins with B- and continues with
 I-. In *IOB1* it begins with I-, and with B- only where it follows an entity of its own type without
 a gap. *BIOES* is IOB2 in which E- ends an entity, and S- is one of a single token; *BILOU* calls
 the two L- and U-.
@@ -19,19 +19,13 @@ SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
 _LAST: Mapping[Scheme, str] = {"BIOES": "E", "BILOU": "L"}
 _SINGLE: Mapping[Scheme, str] = {"BIOES": "S", "BILOU": "U"}
 _TAG = re.compile("O|[BIESLU]-.+", re.DOTALL)
-# What stands in place of a tag where it was misspelt: "o", "b-per", "B_PER".
+# Misspelt tags: "o", "b-per", "B_PER".
 _MISSPELT = re.compile("O|[BIESLU][-_ ]?.*", re.DOTALL | re.IGNORECASE)
 _ENTITY_TAGS = "O, B-TYPE or I-TYPE"
 
 
 class Entity(NamedTuple):
-    """A span of tokens.
-
-    Attributes:
-        type: what its tags say behind their prefixes.
-        start: its first token's index in the sequence.
-        end: the index behind its last token.
-    """
+    """A span of tokens: its tags' type, the index of its first token, and that after its last."""
 
     type: str
     start: int
@@ -55,12 +49,8 @@ def prefixes(scheme: Scheme) -> tuple[str, ...]:
 def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
     """The tags that are none of entities where most tags are, or all of them where most could be.
 
-    Args:
-        counts: how many words have each tag.
-
-    Returns:
-        The tags in the order of ``counts``: [] where every tag is one of entities, or the tags are
-        others, such as parts of speech.
+    ``counts`` says how many words have each tag. [] where every tag is one of entities, or the tags
+    are others, such as parts of speech.
 
     >>> find_odd_tags({"O": 7, "B-PER": 2, "B_PER": 1}), find_odd_tags({"NOUN": 2, "VERB": 1})
     (['B_PER'], [])
@@ -79,10 +69,8 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
     """Finds the entities of one sequence, as CoNLL's conlleval and seqeval's default mode do.
 
     The rule takes all schemes and any order of tags, valid or not: B-, S- and U- begin an entity;
-    so do I-, E- and L- unless the tag before is B- or I- of the same type.
-
-    Raises:
-        ValueError: a tag is none, with its index.
+    so do I-, E- and L- unless the tag before is B- or I- of the same type. A ``ValueError`` names
+    the first tag that is none.
 
     >>> find_entities(["I-PER", "I-PER", "O", "B-LOC", "I-ORG"])
     [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4), ...]
@@ -157,9 +145,6 @@ def _must_end(tag: str, scheme: Scheme) -> str:
 def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
     """Writes the entities of one sequence as tags of a scheme, whichever they were in.
 
-    Raises:
-        ValueError: a tag is none, with its index.
-
     >>> convert_tags(["I-PER", "I-PER", "B-PER", "O"], "IOB2")
     ['B-PER', 'I-PER', 'B-PER', 'O']
     >>> convert_tags(["I-PER", "I-PER", "B-PER", "O"], "BIOES")
@@ -179,10 +164,7 @@ def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
 class EntityScore:
     """Precision, recall and F1 of entities, each 0.0 to 1.0, and 0.0 where it divides by zero.
 
-    Attributes:
-        num_true: entities in the truth.
-        num_predicted: entities predicted.
-        num_correct: predicted ones whose type, start and end are a true one's.
+    A predicted entity is correct if its type, start and end are those of a true one.
     """
 
     num_true: int
@@ -208,12 +190,7 @@ class EntityScore:
 
 @dataclasses.dataclass(frozen=True)
 class EntityScores:
-    """Scores of a data set.
-
-    Attributes:
-        overall: of all entities alike (the micro average, CoNLL's F1).
-        by_type: of each type that is true or predicted somewhere, sorted.
-    """
+    """Scores of all entities alike (the micro average, CoNLL's F1), and by type, sorted."""
 
     overall: EntityScore
     by_type: dict[str, EntityScore]
@@ -224,12 +201,8 @@ def entity_scores(
 ) -> EntityScores:
     """Scores predicted tags by the entities that they spell, as seqeval's default mode does.
 
-    Args:
-        true: the tags of each sequence, in any scheme.
-        predicted: likewise, of the same lengths; a token that the model did not see has ``O``.
-
-    Raises:
-        ValueError: the numbers of sequences or of a sequence's tags differ, or a tag is none.
+    Both have a sequence of tags for each sequence, in any scheme and of the same lengths; a token
+    that the model did not see has ``O``.
 
     >>> scores = entity_scores([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "O", "O", "B-LOC"]])
     >>> scores.overall.f1, scores.by_type["LOC"].f1

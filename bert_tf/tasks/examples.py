@@ -23,9 +23,8 @@ class TextExample:
     Attributes:
         id: what the file calls it, or the row's number counted from 0.
         text_a: the text, or the first of the pair.
-        text_b: the second of the pair; None where there is one text.
-        label: a class's name, a number, the names of all classes that hold (multilabel), or None
-            where the file has no label.
+        text_b: the second of the pair, or None.
+        label: a class's name, a number, the names of all classes that hold (multilabel), or None.
     """
 
     id: str
@@ -36,13 +35,9 @@ class TextExample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaggedExample:
-    """A sentence's words and their tags.
+    """A sentence: at least one word, none of them empty, and a tag for each, or None.
 
-    Attributes:
-        id: what the file calls it, or the sentence's number counted from 0.
-        words: at least one, none of them empty.
-        tags: one for each word; None where the file has no tags.
-        document: the number of the document that the sentence stands in, counted from 0.
+    ``document`` is the number of the document that the sentence is in, counted from 0.
     """
 
     id: str
@@ -53,13 +48,9 @@ class TaggedExample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A context and what may follow it.
+    """A context (segment A) and at least two choices of what may follow it (segment B).
 
-    Attributes:
-        id: what the file calls it, or the row's number counted from 0.
-        context: the given text (segment A).
-        choices: the continuations to choose from (segment B), at least two.
-        label: the right one's number, counted from 0; None where the file has no label.
+    ``label`` is the right choice's number, counted from 0, or None.
     """
 
     id: str
@@ -70,12 +61,7 @@ class ChoiceExample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """A span of a context.
-
-    Attributes:
-        text: the span.
-        start: its first byte in the context's UTF-8 (not a character's number).
-    """
+    """A span of a context, and its first byte in the context's UTF-8 (not a character's number)."""
 
     text: str
     start: int
@@ -126,8 +112,7 @@ class Examples(Generic[T]):
 class BadRowError(ValueError):
     """Says what is wrong with a row, "expected ..., got ...", without its place.
 
-    Attributes:
-        line: the line at fault, where a row has several and the place does not tell.
+    ``line`` is the line at fault where a row has several.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -203,26 +188,15 @@ class BadRows:
         return skip if isinstance(skip, BadRows) else BadRows(path, skip)
 
     def begin(self, number: int | None, row_id: Any = None, words: Sequence[str] = ()) -> None:
-        """Takes down what is known of the next row, whether it will be good or bad.
-
-        Args:
-            number: the row's, counted from 0.
-            row_id: what the file calls it, as it is there; ``None``: the number.
-            words: of a sentence.
-        """
+        """Notes what is known of the next row, good or bad: its number, id and words."""
         known = number if row_id is None else row_id
         self._id = str(known).strip() if isinstance(known, str | int) else ""
         self._words = tuple(words)
 
     def report(self, place: int | str, reason: object) -> None:
-        """Raises, or lists, a bad row.
+        """Raises a ``ValueError`` for a bad row, or lists it.
 
-        Args:
-            place: where in the file: a line's number, or words.
-            reason: "expected ..., got ...".
-
-        Raises:
-            ValueError: bad rows are not to be skipped.
+        ``place`` is a line's number or words, ``reason`` "expected ..., got ...".
         """
         has_answer = self._answers_all and isinstance(reason, NoTextError) and self._id
         if not (self._skip or has_answer):
@@ -243,15 +217,11 @@ class BadRows:
     def collect(
         self, rows: Iterable[tuple[int | str, RowT]], make_example: Callable[[RowT], T]
     ) -> list[T]:
-        """Makes an example of every row, reporting those of which none can be made.
+        """Makes an example of every row, and reports those of which none can be made.
 
-        Args:
-            rows: pairs of a place and a row.
-            make_example: raises ``BadRowError`` where it cannot.
-
-        Raises:
-            ValueError: there is no row, or no good one, and not every row is answered; or as
-                ``report``.
+        ``rows`` are pairs of a place and a row; ``make_example`` raises ``BadRowError`` where it
+        cannot. A ``ValueError`` says that there is no row, or no good one, unless every row is
+        answered.
         """
         self._good = examples = []
         for place, row in rows:
@@ -281,10 +251,9 @@ def shown(value: object) -> str:
 
 
 def text(value: Any, what: str) -> str:
-    """Returns a field that is text, perhaps empty.
+    """Returns a field that is text, perhaps empty; raises ``BadRowError``.
 
-    Raises:
-        BadRowError: it is no string, or holds half of a surrogate pair, which UTF-8 cannot.
+    Half of a surrogate pair, which UTF-8 cannot spell, is no text.
     """
     if value is None:
         raise NoTextError(f"expected text in {what}, got None")

@@ -44,16 +44,10 @@ def read_glue(
 ) -> Examples[TextExample]:
     """Reads one of GLUE's published files, as they are or with gzip (``.tsv.gz``).
 
-    Args:
-        task: a name of ``glue_tasks.GLUE_TASKS``.
-        data_dir: the folder with the task's files, or the one with a folder for each task.
-        split: "train", "dev" or "test"; for MNLI's others "dev_matched", "dev_mismatched",
-            "test_matched" or "test_mismatched"; AX has "test" alone.
-        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
-
-    Returns:
-        The examples. Ids are those of the file, or else count the rows from 0. Test files have no
-        labels (but the original STS-B's has).
+    ``data_dir`` is the folder with the task's files, or the one with a folder for each task;
+    ``split`` is "train", "dev" or "test", for MNLI "dev_matched", "dev_mismatched", "test_matched"
+    or "test_mismatched". Ids are those of the file, or else count the rows from 0. Test files have
+    no labels (but the original STS-B's has).
 
     Raises:
         ValueError: there is no such task, split or file; the file is empty or has other columns; or
@@ -108,7 +102,7 @@ def _file_names(task: GlueTask, split: str) -> list[str]:
     if task.name == "AX":  # GLUE's download script calls it the diagnostic set
         inside = ["AX/AX.tsv", "AX/test.tsv", "diagnostic/diagnostic.tsv"]
         names = [*inside, "AX.tsv", "diagnostic.tsv"]
-        # The folder may be MNLI's own, which AX lies beside.
+        # The folder may be MNLI's own, next to AX's.
         return names + [f"../{name}" for name in names]
     names = [f"{split}.tsv"]
     if task.name == "STS-B":
@@ -119,7 +113,7 @@ def _file_names(task: GlueTask, split: str) -> list[str]:
 def _rows(
     task: GlueTask, path: str, split: str, original: bool, bad: BadRows
 ) -> Iterator[tuple[int, Row]]:
-    """Gives rows of id, first text, second text and label, with None for what a file has not."""
+    """Yields rows of id, first text, second text and label, with None for what a file lacks."""
     labelled = is_labelled(split)
     if original:
         # Genre, file, year, number, score, two sentences, and for some two notes on the licence.
@@ -147,19 +141,10 @@ def _label(task: GlueTask, value: str) -> str | float:
 
 
 def read_glue_tfds(task: str, split: str, *, data_dir: str | None = None) -> Examples[TextExample]:
-    """Reads one of GLUE's sets by TensorFlow Datasets, which downloads it if it has not been.
+    """Reads one of GLUE's sets by TensorFlow Datasets, which downloads it if necessary.
 
-    Args:
-        task: a name of ``glue_tasks.GLUE_TASKS``.
-        split: as for ``read_glue``.
-        data_dir: where datasets are kept; None for TensorFlow Datasets' default.
-
-    Returns:
-        The examples, in the order of their ids, which count the published file's rows from 0. Test
-        sets have no labels.
-
-    Raises:
-        ValueError: there is no such task or split, or TensorFlow Datasets cannot read it.
+    Task, split and ids are as for ``read_glue``; the examples are in the order of their ids.
+    Without ``data_dir`` datasets are kept in TensorFlow Datasets' default folder.
     """
     import tensorflow_datasets as tfds  # takes seconds to import
 
@@ -206,18 +191,10 @@ def _tfds_labels(task: GlueTask, feature: Any) -> Callable[[Any], str | float]:
 
 
 def glue_scores(task: str, labels: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
-    """Computes what a GLUE task reports.
+    """Computes what a GLUE task reports: its ``metrics`` by name, as fractions, not percent.
 
-    Args:
-        task: a key of ``GLUE_TASKS``.
-        labels: (N,), class ids (for MRPC and QQP 1 = a paraphrase), or STS-B's numbers.
-        predictions: (N,), likewise; as fractions, not percent.
-
-    Returns:
-        The scores by name, in the order of ``GLUE_TASKS[task].metrics``.
-
-    Raises:
-        ValueError: another task, or what the metric says.
+    ``labels`` and ``predictions`` are (N,): class ids (for MRPC and QQP 1 = a paraphrase), or
+    STS-B's numbers.
 
     >>> glue_scores("MRPC", [1, 0, 1, 1], [1, 0, 0, 1])
     {'accuracy': 0.75, 'f1': 0.8}
@@ -234,22 +211,10 @@ def write_glue_submission(
     ids: Sequence[str],
     predictions: Sequence[str | float],
 ) -> str:
-    """Writes the predictions for one test set.
+    """Writes the predictions for one test set, and returns the path, such as ``folder/MNLI-m.tsv``.
 
-    Args:
-        folder: where; it is made if it is missing.
-        task: a name of ``glue_tasks.GLUE_TASKS``.
-        split: "test", or MNLI's "test_matched" or "test_mismatched".
-        ids: the examples' ids, as ``read_glue`` gives them.
-        predictions: for each a class's name; for STS-B a number, which is put between 0 and 5 and
-            written with three decimals.
-
-    Returns:
-        The path of the file, such as ``folder/MNLI-m.tsv``.
-
-    Raises:
-        ValueError: there is no such test set, nothing to write, not one prediction for each id, one
-            id twice, or a prediction that is no class of the task or no finite number.
+    ``ids`` are the examples', each once; a prediction is a class's name, or for STS-B a finite
+    number, which is put between 0 and 5 and written with three decimals.
 
     >>> import tempfile
     >>> path = write_glue_submission(tempfile.mkdtemp(), "STS-B", "test", ["0", "1"], [2.5, 5.01])

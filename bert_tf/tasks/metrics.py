@@ -1,10 +1,11 @@
 """Metrics of classes (accuracy, F1, Matthews correlation) and of numbers (correlations, R squared).
 
 All are computed in NumPy float64 over a whole data set, not averaged over batches. ``labels`` are
-the true class ids and ``predictions`` the model's, in that order everywhere: integers or bools of
-equal shape, (N,) where nothing else is said, N at least 1. Where a definition divides by zero the
-result is 0.0, as in GLUE's own evaluation: a model that predicts one class for everything compares
-as having learned nothing, and its result can be written as JSON, which has no NaN.
+the true class ids or numbers and ``predictions`` the model's, in that order everywhere: ids are
+integers or bools, numbers are finite; both are of one shape, (N,) where nothing else is said, N at
+least 1, or a ``ValueError`` says what they are. Where a definition divides by zero the result is
+0.0, as in GLUE's own evaluation: a model that predicts one class for everything compares as having
+learned nothing, and its result can be written as JSON, which has no NaN.
 """
 
 from typing import Any, Literal
@@ -16,9 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
     """The share of predictions that are right, 0.0 to 1.0.
 
-    Raises:
-        ValueError: the shapes differ or are not (N,), N is 0, or a dtype is no integer.
-
     >>> accuracy([1, 0, 1, 1], [1, 0, 0, 1])
     0.75
     """
@@ -29,10 +27,7 @@ def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
 def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """F1 of class 1 against class 0, as MRPC and QQP report it: 2 TP / (2 TP + FP + FN).
 
-    0.0 where class 1 is neither true nor predicted anywhere.
-
-    Raises:
-        ValueError: as ``accuracy``, or an id is neither 0 nor 1.
+    0.0 where class 1 is neither true nor predicted anywhere; ids other than 0 and 1 are refused.
 
     >>> f1([1, 0, 1, 1], [1, 0, 0, 1])
     0.8
@@ -44,17 +39,10 @@ def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
 def multilabel_f1(
     labels: ArrayLike, predictions: ArrayLike, average: Literal["micro", "macro"]
 ) -> float:
-    """F1 over classes of which any number may hold at once.
+    """F1 over classes of which any number may hold at once: (N, C), 1 where one holds, else 0.
 
-    Args:
-        labels: (N, C), 1 where the class holds, else 0.
-        predictions: (N, C), likewise.
-        average: "micro" counts each pair of an example and a class alike; "macro" is the mean of
-            the classes' own F1, 0.0 for a class that neither holds nor is predicted anywhere.
-
-    Raises:
-        ValueError: the shapes differ or are not (N, C), N or C is 0, a dtype is no integer, or an
-            entry is neither 0 nor 1.
+    "micro" counts each pair of an example and a class alike; "macro" is the mean of the classes'
+    own F1, 0.0 for a class that neither holds nor is predicted anywhere.
 
     >>> labels, predictions = [[1, 0], [1, 1], [0, 0]], [[1, 0], [1, 0], [0, 0]]
     >>> multilabel_f1(labels, predictions, "micro"), multilabel_f1(labels, predictions, "macro")
@@ -70,13 +58,6 @@ def multilabel_f1(
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """The mean F1 of the classes that are true or predicted somewhere.
-
-    Args:
-        labels: (N,), class ids.
-        predictions: (N,), class ids.
-
-    Raises:
-        ValueError: as ``accuracy``.
 
     >>> round(macro_f1([0, 0, 5], [0, 5, 5]), 4)
     0.6667
@@ -107,9 +88,6 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     correlation coefficient", 2004), which equals Matthews' for two. 0.0 where all labels or all
     predictions are of one class.
 
-    Raises:
-        ValueError: as ``accuracy``.
-
     >>> round(matthews_correlation([1, 0, 1, 1], [1, 0, 0, 1]), 4)
     0.5774
     """
@@ -126,9 +104,6 @@ def confusion_matrix(
     labels: ArrayLike, predictions: ArrayLike, num_classes: int
 ) -> NDArray[np.int64]:
     """Counts, (num_classes, num_classes) int64: row i, column j holds how many of i are called j.
-
-    Raises:
-        ValueError: as ``accuracy``, or an id is not in 0 ... num_classes - 1.
 
     >>> confusion_matrix([1, 0, 2, 1], [1, 0, 0, 1], num_classes=3).tolist()
     [[1, 0, 0], [0, 2, 0], [1, 0, 0]]
@@ -165,16 +140,7 @@ def _check_ids(
 def pearson_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Pearson's correlation coefficient, -1.0 to 1.0.
 
-    0.0 where all labels or all predictions are equal, and so for a single example: the definition
-    divides by zero there (scipy gives NaN). A model that predicts one number for everything has
-    learned nothing, 0.0 compares as that with other runs, and JSON has no NaN.
-
-    Args:
-        labels: (N,), the true numbers, N at least 1.
-        predictions: (N,), the model's.
-
-    Raises:
-        ValueError: the shapes differ or are not (N,), N is 0, or a number is not finite.
+    0.0 where all labels or all predictions are equal, and so for a single example (scipy: NaN).
 
     >>> round(pearson_correlation([1.0, 2.0, 3.0], [2.0, 3.0, 7.0]), 4)
     0.9449
@@ -183,10 +149,7 @@ def pearson_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def spearman_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Spearman's rank correlation coefficient, -1.0 to 1.0: Pearson's of the ranks.
-
-    Equal numbers share the mean of their ranks. Arguments, errors and 0.0 are those of
-    ``pearson_correlation``.
+    """Spearman's rank correlation, -1.0 to 1.0: Pearson's of the ranks, which equals share.
 
     >>> round(spearman_correlation([1.0, 2.0, 3.0], [2.0, 3.0, 7.0]), 4)
     1.0
@@ -198,9 +161,8 @@ def spearman_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
     """The share of the labels' variance that predictions explain, 1.0 at most.
 
-    Always to say the labels' mean gives 0.0, and what is worse than that a negative number. 0.0
-    where all labels are equal: the definition divides by zero there. Arguments and errors are those
-    of ``pearson_correlation``.
+    Predicting the labels' mean everywhere gives 0.0, anything worse a negative number. 0.0 where
+    all labels are equal.
 
     >>> r2_score([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
     0.5

@@ -27,19 +27,9 @@ def read_swag(
 ) -> Examples[ChoiceExample]:
     """Reads SWAG's csv (``train.csv``, ``val.csv``, ``test.csv``; not the ``_full`` ones).
 
-    The context is ``sent1``; each choice is the beginning ``sent2`` and one of the four endings.
-
-    Args:
-        path: a csv file whose first line names the columns ``sent1``, ``sent2``, ``ending0`` to
-            ``ending3`` and (labelled) ``label``; others are passed over. Gzip is taken too.
-        labelled: whether the file has labels; the published test set has none.
-        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
-
-    Returns:
-        The examples; ids count the rows from 0.
-
-    Raises:
-        ValueError: see ``tables.read_columns``; or a text is missing, or a label is not 0 to 3.
+    The context is ``sent1``; each choice is the beginning ``sent2`` and one of the four endings
+    ``ending0`` to ``ending3``; ``labelled`` files have a ``label``, 0 to 3. Ids count the rows from
+    0. Errors are those of ``tables.read_columns``, for missing texts and for other labels.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
 
@@ -54,17 +44,9 @@ def read_swag(
 
 
 def read_codah(path: str, *, skip_bad_rows: bool | BadRows = False) -> Examples[ChoiceExample]:
-    """Reads CODAH's tsv: category, prompt, four endings, the right one's number.
+    """Reads CODAH's tsv: category, prompt, four endings, the right one's number, 0 to 3.
 
-    Args:
-        path: a tab-separated file without a line of names. Gzip is taken too.
-        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
-
-    Returns:
-        The examples; ids count the rows from 0.
-
-    Raises:
-        ValueError: see ``tables.read_fields``; or a text is missing, or a label is not 0 to 3.
+    The file has no line of names. Ids count the rows from 0. Errors are as for ``read_swag``.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
 
@@ -85,25 +67,16 @@ def read_choices(
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> Examples[ChoiceExample]:
-    """Reads contexts with a number of choices each.
+    """Reads a user's own table (see ``tables.read_columns``) of contexts with choices.
 
-    Args:
-        path: a table; see ``tables.read_columns``.
-        context_column: the column of the given text.
-        choice_columns: the columns of the continuations, at least two; or, in JSON lines, the one
-            that holds them in a list, as long in every row as in the first.
-        label_column: the column of the right one's number, counted from 0. None where it is to be
-            predicted.
-        id_column: the column of the examples' ids; None to count the rows from 0.
-        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
-
-    Returns:
-        The examples, in the order of the file.
+    ``choice_columns`` are at least two columns of continuations or, in JSON lines, the one that
+    holds them in a list, as long in every row as in the first. ``label_column`` has the right one's
+    number, counted from 0, and is None where it is to be predicted; without ``id_column`` ids count
+    the rows from 0.
 
     Raises:
-        ValueError: no choice column is named; see ``tables.read_columns``; or a row has no context,
-            other than the right number of choices, an empty one, or a label that is none of their
-            numbers.
+        ValueError: no choice column is named; the table cannot be read; or a row has no context,
+            the wrong number of choices, an empty one, or a label that is none of their numbers.
     """
     if isinstance(choice_columns, str) or not choice_columns:
         raise ValueError(

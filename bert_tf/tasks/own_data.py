@@ -2,6 +2,9 @@
 
 The tables are .csv, .tsv or JSON lines: see ``tables``. A column for the labels makes the file one
 to train or evaluate on; ``None`` in its place makes it one to predict, whatever else it holds.
+``text_columns`` are the column of the text, or the two of a pair; not all texts of a row may be
+empty. Without an ``id_column`` the ids count the rows from 0. ``skip_bad_rows`` leaves out bad rows
+and lists them, instead of an error at the first.
 """
 
 import collections
@@ -54,23 +57,9 @@ def read_classification(
 ) -> Examples[TextExample]:
     r"""Reads texts of which each belongs to one class.
 
-    Args:
-        path: a table; see ``tables.read_columns``.
-        text_columns: the column of the text, or the two of the pair. Not all texts of a row may be
-            empty.
-        label_column: the column of the class's name (in JSON lines text, a whole number, true or
-            false); white space round it does not count. None where it is to be predicted.
-        id_column: the column of the examples' ids; None to count the rows from 0.
-        labels: the classes there may be, as a train file's ``labels``; None for those that are
-            there, whole numbers by value and all else by their characters.
-        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
-
-    Returns:
-        The examples, in the order of the file.
-
-    Raises:
-        ValueError: there are not one or two text columns; see ``tables.read_columns``; or a row has
-            no text, no label, or a label that is not one of ``labels``.
+    ``label_column`` has the class's name (in JSON lines text, a whole number, true or false); white
+    space around it does not count. ``labels`` are the classes there may be, as a train file's
+    ``labels``; if None, those that are there, whole numbers by value and all else by characters.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "reviews.tsv")
@@ -103,21 +92,8 @@ def read_multilabel(
 ) -> Examples[TextExample]:
     """Reads texts of which each belongs to any number of classes, none included.
 
-    Args:
-        path: as for ``read_classification``.
-        text_columns: likewise.
-        label_column: the column of the names, with a separator between them, or in JSON lines a
-            list. None where they are to be predicted.
-        separator: what parts the names.
-        id_column: as for ``read_classification``.
-        labels: likewise.
-        skip_bad_rows: likewise.
-
-    Returns:
-        The examples; a label is a tuple of names in the row's order, each once.
-
-    Raises:
-        ValueError: the separator is empty; or as for ``read_classification``.
+    ``label_column`` has the names with a ``separator`` between them, or in JSON lines a list; a
+    label is a tuple of names in the row's order, each once.
     """
     if not separator:
         raise ValueError("The separator of labels is empty: expected a character such as ','.")
@@ -144,21 +120,7 @@ def read_regression(
     id_column: str | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> Examples[TextExample]:
-    """Reads texts of which each has a number.
-
-    Args:
-        path: as for ``read_classification``.
-        text_columns: likewise.
-        label_column: the column of the number. None where it is to be predicted.
-        id_column: as for ``read_classification``.
-        skip_bad_rows: likewise.
-
-    Returns:
-        The examples; a label is a float, and ``labels`` is ().
-
-    Raises:
-        ValueError: a label is no finite number; or as for ``read_classification``.
-    """
+    """Reads texts of which each has a finite number: a label is a float, ``labels`` is ()."""
     what = f"column {label_column!r}"
 
     def read_label(value: Any) -> float:
@@ -203,11 +165,7 @@ def _read_texts(
 
 
 def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
-    """Makes an example without a label.
-
-    Args:
-        row: the id, and the one or two texts; what stands behind them is not looked at.
-        text_columns: the names of the texts' columns.
+    """Makes an example without a label of a row's id and one or two texts; ignores the rest.
 
     Raises:
         BadRowError: a text is none, or there is only white space in all of them.
@@ -235,23 +193,10 @@ def read_tagging(
     labels: Sequence[str] | None = None,
     skip_bad_rows: bool | BadRows = False,
 ) -> Examples[TaggedExample]:
-    """Reads sentences with a tag for each word.
+    """Reads sentences, each a document of its own, with a tag for each word.
 
-    Args:
-        path: a table; see ``tables.read_columns``.
-        words_column: the column of the words: in JSON lines a list, and anywhere a text whose words
-            are parted by white space.
-        tags_column: the column of the tags, likewise. None where they are to be predicted.
-        id_column: the column of the examples' ids; None to count the rows from 0.
-        labels: the tags there may be, as a train file's ``labels``; None for those that are there.
-        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
-
-    Returns:
-        The sentences, each a document of its own.
-
-    Raises:
-        ValueError: see ``tables.read_columns``; or a row has no words, an empty word, more or fewer
-            tags than words, or a tag that is not one of ``labels``.
+    Both columns hold, in JSON lines, a list or, anywhere, a text that white space separates into
+    words. A row without words, with an empty word, or with more or fewer tags than words is bad.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)

@@ -31,7 +31,7 @@ _KINDS: dict[type, str] = {list: "list", str: "string"}
 
 
 class _Question(NamedTuple):
-    """A question of SQuAD's layout, an object with any fields, and where it stands in the file."""
+    """A question of SQuAD's layout, an object with any fields, and where the file has it."""
 
     article: int
     paragraph: int
@@ -76,18 +76,11 @@ def _field(value: Any, key: str, kind: type, where: str) -> Any:
 def read_squad(
     path: str, *, labelled: bool = True, skip_bad_rows: bool | BadRows = False
 ) -> Examples[QuestionExample]:
-    """Reads a file of SQuAD's layout.
+    """Reads a file of SQuAD's layout, as ``read_json_document`` takes it.
 
     A question is impossible where ``is_impossible`` says so and, where that is missing, if its list
-    of answers is empty.
-
-    Args:
-        path: JSON, plain, gzip or zip; see ``text_files.read_json_document``.
-        labelled: whether every question must have ``answers``; if not, answers are ignored.
-        skip_bad_rows: leave out bad questions and list them, instead of an error at the first.
-
-    Returns:
-        The questions, in the order of the file.
+    of answers is empty. Without ``labelled`` answers are ignored; else every question must have
+    ``answers``.
 
     Raises:
         ValueError: the file is not JSON of this layout, or has no question; or a question has no
@@ -275,13 +268,8 @@ def _find_answer(answer: Any, context: str) -> Answer:
 class SquadReferences:
     """The gold answers of a SQuAD file.
 
-    Attributes:
-        answers: by question id, in the file's order, the texts that count as right; an empty tuple
-            where the paragraph does not answer the question.
-        version: "1.1", or "2.0" where questions may have no answer.
-
-    Raises:
-        ValueError: no question, another version, or a question without answers in version 1.1.
+    ``answers`` are, by question id in the file's order, the texts that count as right: () where the
+    paragraph does not answer the question, which version "2.0" allows and "1.1" does not.
     """
 
     answers: Mapping[str, tuple[str, ...]]
@@ -301,13 +289,10 @@ class SquadReferences:
 
 
 def read_references(path: str) -> SquadReferences:
-    """Reads the gold answers of a SQuAD file.
+    """Reads the gold answers of a SQuAD file, as ``read_json_document`` takes it.
 
     The version is 2.0 where the file says so (``"version": "v2.0"``), where a question says whether
     it ``is_impossible``, or where one has no answers; else it is 1.1.
-
-    Args:
-        path: as ``read_json_document`` takes it.
 
     Raises:
         ValueError: the file is not JSON, is not in SQuAD's layout, has no question or one id twice,
@@ -347,13 +332,7 @@ def _gold_answers(question: dict[str, Any], where: str) -> tuple[str, ...]:
 def read_predictions(path: str, references: SquadReferences) -> dict[str, str]:
     """Reads predicted answers: a JSON object from question ids to texts, "" for no answer.
 
-    Args:
-        path: as ``read_json_document`` takes it.
-        references: what the predictions are for.
-
-    Raises:
-        ValueError: the file is not such an object, or none of its ids is one of the references'.
-        OSError: the file cannot be read.
+    At least one of the ids is one of the references'.
     """
     predictions = _by_question(path, "question ids to answers")
     for name, answer in predictions.items():
@@ -372,14 +351,7 @@ def read_predictions(path: str, references: SquadReferences) -> dict[str, str]:
 def read_null_odds(path: str, questions: Iterable[str]) -> dict[str, float]:
     """Reads null odds: a JSON object from question ids to numbers, high where no answer is likely.
 
-    Args:
-        path: as ``read_json_document`` takes it.
-        questions: the ids of the questions that must have odds; others may.
-
-    Raises:
-        ValueError: the file is not such an object, a number is not finite, or one of the questions
-            has none.
-        OSError: the file cannot be read.
+    Each of ``questions`` must have finite odds; others may.
     """
     odds = _by_question(path, "question ids to numbers")
     for name, number in odds.items():

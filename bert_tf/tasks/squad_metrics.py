@@ -16,13 +16,7 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 @dataclasses.dataclass(frozen=True)
 class AnswerScores:
-    """Means over some questions.
-
-    Attributes:
-        exact: percent of them answered exactly.
-        f1: mean F1 of their words, in percent.
-        total: how many they are.
-    """
+    """Means over ``total`` questions: percent answered exactly, and the F1 of words in percent."""
 
     exact: float
     f1: float
@@ -31,15 +25,9 @@ class AnswerScores:
 
 @dataclasses.dataclass(frozen=True)
 class NullThresholds:
-    """The thresholds of the null odds that score best, and what they score.
+    """The thresholds of the null odds, in their own unit, that score best, and the scores.
 
     A question whose odds are *above* the threshold counts as predicted to have no answer.
-
-    Attributes:
-        best_exact: percent answered exactly at ``best_exact_threshold``.
-        best_exact_threshold: in the odds' own unit.
-        best_f1: mean F1 in percent at ``best_f1_threshold``.
-        best_f1_threshold: in the odds' own unit.
     """
 
     best_exact: float
@@ -128,11 +116,6 @@ def score_answer(
     where no other is left, as for an unanswerable question, a prediction without words scores 1.0
     and 1.0, any other 0.0 and 0.0.
 
-    Args:
-        prediction: the text; "" for no answer.
-        answers: the gold texts; empty for an unanswerable question, in version 2.0 alone.
-        version: "1.1" or "2.0".
-
     >>> score_answer("", [], "2.0")
     (1.0, 1.0)
     """
@@ -153,23 +136,19 @@ def score_predictions(
     null_odds: Mapping[str, float] | None = None,
     null_threshold: float | None = None,
 ) -> SquadScores:
-    """Scores predictions as the official evaluation does.
+    """Scores predictions, by question id with "" for no answer, as the official evaluation does.
 
     Two of its defaults are not kept. A question without a prediction scores 0 in version 2.0 as in
     1.1, where the official evaluation of 2.0 leaves it out of the overall means and ends in an
-    error over the answerable ones; and without a ``null_threshold`` the predictions stand as they
-    are, where it takes 1.0, as for probabilities.
+    error over the answerable ones; and without a ``null_threshold`` the predictions are taken as
+    they are, where it takes 1.0, as for probabilities.
 
     Args:
-        references: the gold answers.
-        predictions: the answer's text by question id, "" for no answer. Other ids than the
-            references' do not count.
-        null_odds: by question id, at least of every prediction; the higher, the likelier there is
-            no answer. The best thresholds are searched where they are given.
+        references: the gold answers; other ids do not count.
+        predictions: the answer's text by question id.
+        null_odds: of version 2.0, by question id, at least of every prediction; the higher, the
+            likelier there is no answer. If given, the best thresholds are searched.
         null_threshold: predictions of questions whose odds are above it count as "".
-
-    Raises:
-        ValueError: a threshold without odds, or either of them with version 1.1.
     """
     if null_threshold is not None and null_odds is None:
         raise ValueError(
@@ -225,18 +204,14 @@ def tune_null_threshold(
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
 ) -> NullThresholds:
-    """Finds the thresholds of the null odds at which predictions score best.
+    """Finds the thresholds of the null odds at which predictions of version 2.0 score best.
 
     The threshold is the odds of the last question that keeps its answer, the lowest where several
     are as good. Questions of equal odds keep or lose their answers together (the official
-    evaluation parts them, and so reports scores that no threshold has). Where no answer at all is
-    best, it is 0.0 as there, or, where odds of 0.0 or less are among them, the lowest less 1.0.
-
-    Args:
-        references: the gold answers, of version 2.0.
-        predictions: the best text by question id, also where "no answer" is likelier; without a
-            prediction a question scores 0 whatever the threshold.
-        null_odds: by question id, at least of every prediction.
+    evaluation separates them, and so reports scores that no threshold has). Where no answer at all
+    is best, it is 0.0 as there, or, where odds of 0.0 or less are among them, the lowest less 1.0.
+    ``predictions`` are the best texts, also where "no answer" is likelier; a question without one
+    scores 0 whatever the threshold.
 
     >>> references = SquadReferences({"a": ("Rollo",), "b": (), "c": ("Rouen",)}, "2.0")
     >>> predictions = {"a": "Rollo", "b": "Paris", "c": "Caen"}

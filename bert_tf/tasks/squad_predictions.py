@@ -41,14 +41,7 @@ class SquadPredictions:
     null_odds: Mapping[str, float] | None
 
     def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
-        """Decides where there is no answer.
-
-        Args:
-            null_threshold: odds above which the answer is ""; without meaning in version 1.1.
-
-        Returns:
-            By question id, the answer.
-        """
+        """By question id the answer: "" where the odds are above the threshold (2.0 alone)."""
         odds = self.null_odds
         if odds is None:
             return dict(self.texts)
@@ -59,11 +52,8 @@ class SquadPredictions:
     def write(self, folder: str, null_threshold: float = 0.0) -> None:
         """Writes ``predictions.json``, ``nbest_predictions.json``, in 2.0 ``null_odds.json``.
 
-        Each file appears whole or not at all; there may be others of these names before.
-
-        Args:
-            folder: made if it is missing; local, or on any file system that TensorFlow writes.
-            null_threshold: as for ``answers``.
+        Each file appears whole or not at all, and replaces one of its name; the folder, on any file
+        system that TensorFlow writes, is made if it is missing.
         """
         write_json(os.path.join(folder, PREDICTIONS), self.answers(null_threshold))
         write_json(os.path.join(folder, N_BEST_PREDICTIONS), self.n_best)
@@ -72,19 +62,11 @@ class SquadPredictions:
 
 
 def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) -> SquadPredictions:
-    """Makes predictions of the best spans.
+    """Makes predictions of the best spans, in the order of the questions' ``ids``, (N,).
 
-    Args:
-        ids: (N,), of the questions.
-        answers: theirs, (N, K) and (N,) arrays or tensors.
-        with_null: whether a question may have no answer, as in version 2.0. Its entry, the text
-            "", then stands where its score puts it among the best K, or last.
-
-    Returns:
-        The predictions, in the order of ``ids``.
-
-    Raises:
-        ValueError: there is not one row of answers for each id, or an id occurs twice.
+    ``answers`` are (N, K) and (N,) arrays or tensors. ``with_null`` says whether a question may
+    have no answer, as in version 2.0: its entry, the text "", is then where its score puts it among
+    the best K, or last.
 
     >>> logits = np.float32([[2.0, 1.0]])
     >>> answers = Answers(np.array([[b"Rollo", b"a Norman"]]), None, None, logits, logits,
@@ -129,7 +111,7 @@ def _spans(answers: Answers, row: int) -> list[_Span]:
 
 
 def _with_null(spans: list[_Span], null: _Span, most: int) -> list[_Span]:
-    """Puts "no answer" behind the spans that score as much; it is never left out."""
+    """Puts "no answer" after the spans that score as much; it is never left out."""
     place = sum(_score(span) >= _score(null) for span in spans)
     merged = [*spans[:place], null, *spans[place:]][:most]
     return merged if place < most else [*merged, null]

@@ -2,12 +2,12 @@
 
 | name ends in | a row is                                    | a field is                         |
 |--------------|---------------------------------------------|------------------------------------|
-| .tsv         | a line                                      | what tabs part; quotes are text    |
-| .csv         | a line, or several inside quotes (RFC 4180) | what commas part, unquoted         |
+| .tsv         | a line                                      | text between tabs; quotes are text |
+| .csv         | a line, or several inside quotes (RFC 4180) | text between commas, unquoted      |
 | .jsonl       | a line with one JSON object                 | any JSON value, named by its key   |
 
-The first line of .tsv and .csv names the columns. Blank lines are passed over, except in tables of
-one column, where they are empty fields.
+The first line of .tsv and .csv names the columns. Blank lines are skipped, except in tables of one
+column, where they are empty fields.
 """
 
 import collections
@@ -22,10 +22,10 @@ from .examples import BadRowError, BadRows, shown
 from .text_files import read_lines
 
 _SUFFIXES = (".tsv", ".csv", ".jsonl")
-# The csv module's own limit is 131,072 characters. A field of more than these is no text, but what
-# stands behind a quote that nothing ends.
+# The csv module's own limit is 131,072 characters. A longer field than these is no text, but what
+# follows a quote that nothing ends.
 _LONGEST_FIELD = 1 << 30
-# What other files part their columns by.
+# What other files separate their columns by.
 _GAPS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 _QUOTES = re.compile('"+')
 # A line whose first quote ends a field that the line does not begin.
@@ -58,19 +58,15 @@ def read_columns(
     suffix: str | None = None,
     skip_short_rows: bool = False,
 ) -> Iterator[tuple[int, Row]]:
-    r"""Reads some of a table's columns.
+    r"""Yields some columns of a table: of each good row its line, counted from 1, and the row.
 
     Args:
         path: see ``text_files.read_lines``.
         columns: names of columns (JSON lines: of keys), each in the table; None gives None.
-        bad: told of rows with more or fewer fields than the first line, of quotes in the wrong
-            place, of a line with the columns' names again, of lines that are no JSON object, of
-            objects that lack a key.
+        bad: gets rows with more or fewer fields than the first line, or quotes in the wrong place,
+            lines with the columns' names again or without a JSON object, objects that lack a key.
         suffix: ".tsv", ".csv" or ".jsonl"; None to go by the end of the path, before ".gz".
         skip_short_rows: rows of too few fields are listed by ``bad``, and never an error.
-
-    Yields:
-        Each good row's line, counted from 1, and the row.
 
     Raises:
         ValueError: the file is empty, has none of the three suffixes, lacks a column or has it
@@ -107,19 +103,9 @@ def read_columns(
 def read_fields(
     path: str, positions: Sequence[int | None], widths: Collection[int], bad: BadRows
 ) -> Iterator[tuple[int, Row]]:
-    """Reads some columns of a tab-separated table whose first line is a row.
+    """Yields some fields of a tab-separated table whose first line is a row.
 
-    Args:
-        path: see ``text_files.read_lines``.
-        positions: which fields, counted from 0; None gives None.
-        widths: how many fields a row may have.
-        bad: told of rows that have another number of them.
-
-    Yields:
-        Each good row's line, counted from 1, and the row.
-
-    Raises:
-        ValueError: as ``read_lines`` and ``bad``.
+    As ``read_columns``; ``positions`` are counted from 0, and a row has one of ``widths`` fields.
     """
     yield from _select(_tsv_rows(path), widths, positions, bad, skip_short_rows=False)
 
@@ -193,7 +179,7 @@ def _select(
 
 
 def _field(fields: list[str] | BadRowError, at: int, widths: Collection[int]) -> str:
-    """A field of a row; of one with other than the right number of them only the first is known."""
+    """A field of a row; only the first is known of a row with the wrong number of fields."""
     if isinstance(fields, BadRowError) or (at and len(fields) not in widths):
         return ""
     return fields[at]
@@ -280,21 +266,16 @@ def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
 
 
 def _skip_broken_row(lines: _Lines, taken: list[str], width: int, may_end: bool) -> bool:
-    """Skips a row whose quotes are misplaced, and the lines behind it that may be its text.
+    """Skips a row whose quotes are misplaced, and the lines after it that may be its text.
 
     A quote in it that is followed by neither a comma nor a line's end counts as text. So the row
     ends where its last quoted field does, unless all lines from that of the error to there are rows
     without a misplaced quote. Where the next quote of the file ends a field that none began, a
     quote at which the row seemed to end was text, too.
 
-    Args:
-        lines: behind the line of the error.
-        taken: the row's lines so far.
-        width: how many fields a row has.
-        may_end: whether a quote that ends a field may follow; without, none is looked for.
-
-    Returns:
-        Whether one may follow still.
+    ``lines`` are those after the line of the error, ``taken`` the row's so far, ``width`` is the
+    number of its fields. Without ``may_end`` no quote that ends a field is looked for; returned is
+    whether one may still follow.
     """
     is_open = False
     for line in taken:

@@ -33,22 +33,15 @@ _UNPACKING_ERRORS = (EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def read_json_document(path: str) -> Any:
-    """Reads a file that holds one JSON document, plain, gzip or zip by its first bytes.
+    """Reads one JSON document from a file that is plain, gzip or zip by its first bytes.
 
-    The text is UTF-8, with or without a byte order mark.
-
-    Args:
-        path: a local file, or with ``://`` one on any TensorFlow file system. A zip archive holds
-            exactly one file whose name ends in ``.json``; folders, other files and what macOS adds
-            (``__MACOSX/``) do not count.
-
-    Returns:
-        The document: a dict, a list, a str, a number, a bool or None.
+    The text is UTF-8, with or without a byte order mark, and unpacked at most 1 GiB. A local path
+    needs no TensorFlow; one with ``://`` is on any of its file systems. A zip archive holds exactly
+    one file whose name ends in ``.json``; what macOS adds (``__MACOSX/``) does not count.
 
     Raises:
-        OSError: the file cannot be read; a ``FileNotFoundError`` where there is none.
-        ValueError: the file is empty, broken, no JSON, an archive of none or several documents, or
-            larger than 1 GiB when unpacked.
+        OSError: the file cannot be read; a ``FileNotFoundError`` where there is none. ValueError:
+            the file is empty, broken, not JSON, too large, or an archive of none or several.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "answers.json.gz")
@@ -144,14 +137,10 @@ def _decode(content: bytes, path: str) -> str:
 
 
 def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    r"""Reads a text file line by line.
+    r"""Yields the number, from 1, and the text of each line of a file, without the line's end.
 
-    Args:
-        path: a plain or gzip file on any TensorFlow file system, or ``ARCHIVE.zip/MEMBER``.
-        encoding: one in which ASCII is ASCII. A byte order mark of UTF-8 is dropped.
-
-    Yields:
-        A line's number, counted from 1, and its text without its end.
+    ``path`` is a plain or gzip file on any TensorFlow file system, or ``ARCHIVE.zip/MEMBER``;
+    ``encoding`` one in which ASCII is ASCII. A byte order mark of UTF-8 is dropped.
 
     Raises:
         ValueError: there is no such file, encoding or member, an archive is damaged, a line is not
@@ -208,7 +197,7 @@ def _check_encoding(path: str, block: bytes, encoding: str) -> None:
 
 
 def _whole_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
-    """Gives the file in pieces of whole lines, each piece without its last line's end."""
+    """Yields the file in pieces of whole lines, each without the end of its last line."""
     pieces: list[bytes] = []
     is_one_line = True
     while chunk := file.read(_CHUNK_BYTES):
