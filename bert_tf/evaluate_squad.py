@@ -29,7 +29,7 @@ def define_flags() -> None:
         "null_threshold",
         None,
         "Count an answer as none where its --null_odds are above this. Without it the predictions "
-        "stand as they are.",
+        "are taken as they are.",
     )
     flags.DEFINE_string("output", None, "Write the numbers as JSON to this file, replacing it.")
 
@@ -48,19 +48,10 @@ def evaluate(
     null_threshold: float | None = None,
     output: str | None = None,
 ) -> SquadScores:
-    """Scores a file of predictions, prints a table and writes the numbers where told.
+    """Scores a file of predictions, prints a table and writes the numbers to ``output``, if given.
 
-    Args:
-        data: the SQuAD file, as ``read_json_document`` takes it; the next two likewise.
-        predictions: a JSON object from question ids to answers.
-        null_odds: a JSON object from question ids to numbers.
-        null_threshold: as ``score_predictions`` takes it.
-        output: the JSON file to write, with ``SquadScores.to_dict``'s keys.
-
-    Raises:
-        ValueError: a file is not what it should be, ``output`` is one of the files read, or an
-            option does not fit the data's version.
-        OSError: a file cannot be read or written.
+    The files are those of the command. A ``ValueError`` says that a file is not what it should be,
+    that ``output`` is one of them, or that an option does not fit the data's version.
     """
     inputs = [data, predictions, *([null_odds] if null_odds else [])]
     if output and os.path.realpath(output) in map(os.path.realpath, inputs):

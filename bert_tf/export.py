@@ -21,8 +21,8 @@ assets.extra/ a model card (README.md) and sample requests with their answers.
 | masked LM            | guesses for each literal [MASK]                                        |
 | none                 | embeddings: mean, [CLS], pooled and --layers                           |
 
-A signature for ids from a tokenizer of one's own stands beside it; beside masked LM also one for
-embeddings and one for next sentences, beside tags one for words that are split already.
+Every model also has a signature for ids from a tokenizer of one's own; masked LM also has one for
+embeddings and one for next sentences, tags one for words that are split already.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ _OPTIONS = (
 
 
 def define_flags() -> None:
-    """Defines the command's flags; done when it runs, so that it can be imported beside others."""
+    """Defines the command's flags; not on import, as other commands define some of the same."""
     flags.DEFINE_string(
         "checkpoint", None, "The model: any directory, prefix or file that bert_tf.load takes."
     )
@@ -108,7 +108,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Exports, and prints what stands where."""
+    """Exports, and prints what is where."""
     del argv
     values = flags.FLAGS
     for name in ("checkpoint", "output"):

@@ -7,8 +7,8 @@ r"""Writes a BERT's hidden states of text: a vector for each token, or one for e
 
 A line is a sentence, or two with " ||| " between them. The first command's part-*.jsonl are, one
 after the other, the JSON lines that google-research/bert's script of the same name writes. A
-command that was stopped, however it was, goes on when it is given again, and --output ends as if
-it had not been.
+command that was stopped, however it was, resumes when it is given again, and --output ends as if
+it had not been stopped.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def define_flags() -> None:
-    """Defines the command's flags; done when it runs, so that it can be imported beside others."""
+    """Defines the command's flags; not on import, as other commands define some of the same."""
     flags.DEFINE_string(
         "init_checkpoint", None, "The model: any directory, prefix or file that bert_tf.load takes."
     )
@@ -35,7 +35,7 @@ def define_flags() -> None:
         [],
         "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
     )
-    flags.DEFINE_string("output", None, "The directory to write, or to go on with.")
+    flags.DEFINE_string("output", None, "The directory to write, or to resume.")
     flags.DEFINE_enum(
         "format",
         "jsonl",
@@ -66,8 +66,8 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "max_seq_length",
         None,
-        "The most tokens of a line, what is over is cut off at its end; by default 128, or the "
-        "model's positions where they are fewer.",
+        "The most tokens of a line, which is cut at its end; by default 128, or the model's "
+        "positions if they are fewer.",
     )
     flags.DEFINE_integer("batch_size", 32, "The most lines of a batch.", lower_bound=1)
     flags.DEFINE_enum("precision", "float32", PRECISIONS, "The arithmetic of the model.")

@@ -95,17 +95,10 @@ def model_card(
     oldest_serving: str,
     differences: Differences,
 ) -> str:
-    """The text, Markdown.
+    """The text, Markdown, with the first row of ``serving_default``'s first sample as its example.
 
-    Args:
-        name: what the server is to call the model.
-        served: the model.
-        signatures: by name, ``serving_default`` among them.
-        traced: their concrete functions, for the outputs' shapes.
-        endpoints: the names of ``embeddings.endpoints``.
-        samples: at least one of ``serving_default``; the first row of the first is the example.
-        oldest_serving: the oldest TensorFlow Serving that has every operation.
-        differences: from float32, as ``comparison`` finds them.
+    ``traced`` are the signatures' concrete functions, for the outputs' shapes; ``endpoints`` the
+    names of ``embeddings.endpoints``.
     """
     example = next(sample for sample in samples if sample.signature == "serving_default")
     request = example.rest_request(rows=1)

@@ -15,13 +15,9 @@ _HALF = 0.5
 def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
     """Finds the class of each text or pair, or the classes where several may hold at once.
 
-    Of several, each holds whose probability is at least ``model.thresholds["probability"]``, what
-    fine-tuning found on its dev set, or a half without it.
-
-    Args:
-        served: a ``BertClassifier``.
-        text: (B,) string.
-        text_pair: (B,) string, the second text of each pair; ``None`` for single texts.
+    A class of several holds if its probability is at least ``model.thresholds["probability"]``,
+    which fine-tuning found on its dev set, or a half without it. ``text`` and ``text_pair`` are
+    (B,) string.
 
     Returns:
         ``labels`` (B, C) string, every class's name in the order of their ids, and
@@ -43,12 +39,7 @@ def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None
 
 
 def regress(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
-    """Finds the number of each text or pair.
-
-    Args:
-        served: a ``BertRegressor``.
-        text: (B,) string.
-        text_pair: (B,) string, the second text of each pair; ``None`` for single texts.
+    """Finds the number of each text or pair, (B,) string.
 
     Returns:
         ``value`` (B,) float32, in the unit of the labels that the model was trained with;
@@ -59,12 +50,7 @@ def regress(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None)
 
 
 def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Outputs:
-    """Judges whether the second text follows the first in some document.
-
-    Args:
-        served: a ``BertPretrainer`` with the next-sentence head.
-        first: (B,) string.
-        second: (B,) string.
+    """Judges whether the second text, (B,) string, follows the first in some document.
 
     Returns:
         ``probability`` (B,) float32, that it follows; ``truncated`` (B,) bool.
@@ -82,26 +68,17 @@ def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Output
 
 
 def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
-    """Finds the choice that fits each context.
+    """Finds the choice, of (B, K) string, that fits each context, (B,) string.
 
     Each choice is a row, [CLS] context [SEP] choice [SEP], of which the longer text is cut where it
     is too long. SWAG's choices are its beginning and an ending each, with a blank between.
 
     Source: Devlin et al. 2019, section 4.4.
 
-    Args:
-        served: a ``BertMultipleChoice``.
-        context: (B,) string.
-        choices: (B, K) string; every context has as many.
-
     Returns:
         ``choice`` (B,) int32, the most probable one's place, counted from 0, and -1 where K is 0;
         ``probabilities`` (B, K) float32, whose sum is 1; ``truncated`` (B,) bool, whether a row of
         the context's lost tokens.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when it runs: there are not as many rows of choices as
-            contexts.
     """
     context, choices = check_equally_many(context, choices)
     shape = tf.shape(choices)
@@ -133,8 +110,7 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
 def label_names(served: Served) -> list[str]:
     """The classes' names in the order of their ids: "0", "1" and so on where they have none.
 
-    Raises:
-        ValueError: a name is no text: it has half of a surrogate pair.
+    A ``ValueError`` names one that is no text: half of a surrogate pair.
     """
     labels = served.model.labels
     if not labels:

@@ -1,4 +1,4 @@
-"""What lower precision costs: an export's answers to its samples beside those of float32."""
+"""What lower precision costs: an export's answers to its samples against those of float32."""
 
 import dataclasses
 import math
@@ -23,8 +23,8 @@ class Difference:
     Attributes:
         largest: the largest absolute difference of two numbers.
         mean: the mean of the absolute differences.
-        cosine: the least cosine of two vectors of the last axis; ``None`` of an output whose last
-            axis are no vectors: one number, or a column.
+        cosine: the least cosine of two vectors along the last axis; ``None`` if that axis holds no
+            vectors: one number, or a column.
     """
 
     largest: float
@@ -41,12 +41,8 @@ _LEFT_OUT = "encoder_outputs_"
 def compare_signatures(reference: Served, samples: Iterable[Sample]) -> Differences:
     """Asks a float32 model the samples of an export, and compares the answers.
 
-    Args:
-        reference: the same model, served in float32.
-        samples: what the export was asked, and what it answered.
-
-    Returns:
-        By signature and output; of two names of one signature, by the first.
+    The differences are by signature and output; a signature of two names is compared once, under
+    the first.
     """
     answers = {(sample.signature, sample.number): sample.outputs for sample in samples}
     found: dict[str, Mapping[str, Difference]] = {}
@@ -63,15 +59,7 @@ def compare_signatures(reference: Served, samples: Iterable[Sample]) -> Differen
 
 
 def compare_tflite(served: Served, path: str) -> Mapping[str, Difference]:
-    """Asks the encoder in float32 and a TF Lite file of it the same ids.
-
-    Args:
-        served: the model.
-        path: what ``lite.write_tokens`` wrote of it.
-
-    Returns:
-        By output.
-    """
+    """Asks the encoder in float32 and a TF Lite file of it the same ids; differences by output."""
     model = served.model
     encoder = copy_model(model.encoder, "float32")
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -99,7 +87,7 @@ def describe(difference: Difference) -> str:
 
 
 def _over_all(by_sample: Iterable[Mapping[str, Difference]]) -> dict[str, Difference]:
-    """The differences over all samples, by output; each sample's mean counts alike."""
+    """The differences over all samples, by output; the mean of each sample counts alike."""
     gathered: dict[str, list[Difference]] = {}
     for found in by_sample:
         for name, difference in found.items():
@@ -118,15 +106,10 @@ def _merged(parts: Sequence[Difference]) -> Difference:
 
 
 def differences(reference: Outputs, outputs: Outputs) -> dict[str, Difference]:
-    """Compares the answers of two exports to one request.
+    """Compares the answers of two exports, tensors or arrays by name, to one request.
 
-    Args:
-        reference: outputs by name, tensors or arrays; float32's.
-        outputs: those that are compared to it.
-
-    Returns:
-        The difference of each float output; of one whose shape is another (there were more
-        entities, say) none can be told, and it is left out.
+    Returned is the difference of each float output, except of one whose shape is another (there
+    were more entities, say).
 
     >>> vectors = {"mean_output": np.array([[3.0, 4.0]]), "truncated": np.array([False])}
     >>> differences(vectors, {**vectors, "mean_output": np.array([[3.0, 4.5]])})

@@ -31,18 +31,14 @@ ENCODER_TRAINING = "encoder_training"
 
 
 def embed(served: Served, text: tf.Tensor) -> Outputs:
-    """Embeds texts, one vector each.
+    """Embeds texts, (B,) string, one vector each.
 
-    Means are over the real tokens, [CLS] and [SEP] among them, in float32 whatever the model
-    computes in. With the option ``normalize`` all vectors but ``pooled_output`` have the Euclidean
-    length 1: that one is what next-sentence prediction or a classifier was trained to read, and
-    stays as it is.
+    Means are over the real tokens, [CLS] and [SEP] included, in float32 whatever the model computes
+    in. With the option ``normalize`` all vectors but ``pooled_output`` have the Euclidean length 1:
+    that one is what next-sentence prediction or a classifier was trained to read, and stays as it
+    is.
 
     Letters: L chosen layers.
-
-    Args:
-        served: a ``BertEncoder``, or a model that has one.
-        text: (B,) string.
 
     Returns:
         Float32: ``mean_output`` (B, H), the mean of the last block's states; ``cls_output`` (B, H),
@@ -50,9 +46,6 @@ def embed(served: Served, text: tf.Tensor) -> Outputs:
         pooler; where the option ``layers`` names some, ``layer_mean_outputs`` and
         ``layer_cls_outputs`` (B, L, H), of these blocks in the order named. And ``truncated`` (B,)
         bool.
-
-    Raises:
-        ValueError: the option ``layers`` names a block that the model lacks.
     """
     check_layers(served)
     rows, truncated = text_rows(served, text)
@@ -81,11 +74,7 @@ def _vectors(served: Served, inputs: Outputs) -> Outputs:
 
 
 def check_layers(served: Served) -> None:
-    """Checks that the model has the blocks that the option ``layers`` names.
-
-    Raises:
-        ValueError: it has not.
-    """
+    """Raises a ``ValueError`` where the model lacks a block that the option ``layers`` names."""
     blocks = served.model.config.num_hidden_layers
     for layer in served.options.layers:
         if not -blocks <= layer < blocks:
@@ -103,11 +92,7 @@ def encode_tokens(
 ) -> Outputs:
     """Runs the encoder on ids; the outputs' names are those of TF Hub's flat signatures.
 
-    Args:
-        served: a ``BertEncoder``, or a model that has one.
-        input_word_ids: (B, S) int32.
-        input_mask: (B, S) int32, 1 = real, 0 = padding.
-        input_type_ids: (B, S) int32, 0 for segment A and 1 for B.
+    The inputs are ``features.ENCODER_FEATURES``, (B, S) int32.
 
     Returns:
         Float32: ``sequence_output`` (B, S, H); ``pooled_output`` (B, H) where there is a pooler;
@@ -132,7 +117,7 @@ def flat_outputs(outputs: Mapping[str, Any]) -> Outputs:
 
 
 def block_name(number: int) -> str:
-    """What the states of a block are called, the lowest number 0."""
+    """The name of a block's states, the lowest number 0."""
     return f"{features.ENCODER_OUTPUTS}_{number}"
 
 
@@ -143,14 +128,7 @@ def call_on_tokens(
     input_mask: tf.Tensor,
     input_type_ids: tf.Tensor,
 ) -> Outputs:
-    """Runs a task's model on ids.
-
-    Args:
-        served: the model.
-        name: what its output is called, where it has one only.
-        input_word_ids: (B, S) int32, or (B, K, S) of a ``BertMultipleChoice``.
-        input_mask: as many int32, 1 = real, 0 = padding.
-        input_type_ids: as many int32, 0 for segment A and 1 for B.
+    """Runs a task's model on ids, (B, S) int32, or (B, K, S) of a ``BertMultipleChoice``.
 
     Returns:
         The model's outputs, float32: ``start_logits`` and ``end_logits`` (B, S) of a
@@ -180,9 +158,6 @@ def endpoints(served: Served) -> dict[str, Any]:
     Both functions read the variables of a float32 storage, so that what is trained through one is
     seen by the other; signatures that compute in bfloat16 read a copy, made when the export is
     loaded.
-
-    Args:
-        served: the model.
 
     Returns:
         ``encoder``, at inference; and where the weights are stored in float32 ``encoder_training``,

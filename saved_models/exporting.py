@@ -212,13 +212,11 @@ def _save(
     attributes: Mapping[str, Any],
     resources: Sequence[Any] = (),
 ) -> None:
-    """Saves functions, and the variables that they read, as a SavedModel.
+    """Saves functions, and the variables that they read, as a SavedModel in an existing directory.
 
-    Args:
-        folder: an existing directory.
-        signatures: concrete functions by signature name.
-        attributes: ``tf.function``s with an input signature, by their names in what is loaded.
-        resources: what the functions read beside variables, as ``Served`` has it.
+    ``signatures`` are concrete functions; ``attributes`` are ``tf.function``s with an input
+    signature, by their names in what is loaded; ``resources`` what the functions read besides
+    variables.
     """
     # A bare module holds the variables: a Keras model in its place would write its layers too.
     root = tf.Module()

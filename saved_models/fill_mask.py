@@ -11,24 +11,20 @@ from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 from .rows import beginnings, on_rows, segment_rows
 from .served import Outputs, Served
 
-# The literal mask would be so many tokens at most, did it not stand for one.
+# The literal mask would be this many tokens at most, if it did not stand for one.
 _TOKENS_OF_MASK = 2 + len("MASK")
 # Logits that are computed at once: 32 MB.
 _LOGITS_AT_ONCE = 1 << 23
 
 
 def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
-    """Guesses what each literal ``[MASK]`` in the texts stands for.
+    """Guesses what each literal ``[MASK]`` in texts, (B,) string, stands for.
 
-    The text round a mask is tokenised apart: ``un[MASK]able`` is the words "un" and "able" with a
-    mask between. All other brackets, ``[CLS]`` and ``[SEP]`` among them, are ordinary text, and so
-    is every ``[MASK]`` to the other heads.
+    The text around a mask is tokenised separately: ``un[MASK]able`` is the words "un" and "able"
+    with a mask between. All other brackets, ``[CLS]`` and ``[SEP]`` among them, are ordinary text,
+    and so is every ``[MASK]`` to the other heads. Bytes that are not UTF-8 are left out.
 
     Letters: M masks, the most in a text, at least 1.
-
-    Args:
-        served: a ``BertPretrainer`` with the masked-LM head.
-        text: (B,) string; bytes that are not UTF-8 are passed over.
 
     Returns:
         ``tokens`` (B, M, K) string, the most probable pieces, best first, "" where padded; K is

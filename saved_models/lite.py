@@ -21,20 +21,13 @@ SIGNATURE = "tokens"
 
 
 def write_tokens(served: Served, path: str, quantize: str = "none") -> int:
-    """Writes the encoder as a TF Lite model of one signature, ``tokens``.
+    """Writes a model's encoder as a TF Lite model of one signature, ``tokens``; returns its size.
 
     Batch and length are open: ``interpreter.get_signature_runner("tokens")`` takes ids of any. Its
     arithmetic is float32 whatever the export's is. Strings have no place in it: the tokenizer's
-    operations are none of TF Lite's.
-
-    Args:
-        served: the model; its encoder is written.
-        path: the file, on any TensorFlow file system; it must not exist.
-        quantize: how weights are stored: "none"; "float16"; "int8", "dynamic range": the products
-            of matrices are of int8 as well, each activation's range measured as it comes.
-
-    Returns:
-        The file's bytes.
+    operations are none of TF Lite's. ``quantize`` says how weights are stored: "none"; "float16";
+    or "int8", "dynamic range": the products of matrices are of int8 as well, each activation's
+    range measured as it comes.
 
     Raises:
         ValueError: there is no such quantisation, or something is at ``path``.

@@ -54,13 +54,7 @@ OLDEST_SERVING = {name: version for version, names in _NAMES.items() for name in
 
 
 def check_operations(saved_model_dir: str) -> str:
-    """Checks that TensorFlow Serving has every operation of a SavedModel.
-
-    Args:
-        saved_model_dir: the directory, on any TensorFlow file system.
-
-    Returns:
-        The oldest version of TensorFlow Serving that has them all, such as "2.12".
+    """The oldest TensorFlow Serving, such as "2.12", that has every operation of a SavedModel.
 
     Raises:
         ValueError: an operation is not in the list.
@@ -89,9 +83,6 @@ def check_loadable(saved_model_dir: str) -> None:
     So nothing of a stranger's writes a file, opens a connection or runs code. What reads and writes
     checkpoints may be in the saver's functions alone, which the graph's own two nodes name, and
     which no signature, no other function and no object can reach.
-
-    Args:
-        saved_model_dir: the directory, on any TensorFlow file system.
 
     Raises:
         ValueError: ``saved_model.pb`` is damaged or too large, is of TensorFlow 1, or has another
@@ -137,22 +128,10 @@ def check_loadable(saved_model_dir: str) -> None:
 
 
 def oldest_serving(operations: Iterable[str]) -> str:
-    """The oldest TensorFlow Serving that has all of some operations.
-
-    Args:
-        operations: their names, at least one.
-
-    Raises:
-        ValueError: one is not in the list.
+    """The oldest TensorFlow Serving that has all of some operations, at least one.
 
     >>> oldest_serving(["MatMul", "FastBertNormalize"])
     '2.12'
-    >>> oldest_serving(["MatMul", "PyFunc"])
-    Traceback (most recent call last):
-    ...
-    ValueError: The export uses PyFunc, of which is not known that TensorFlow Serving has it: \
-compute it by operations of the list in bert_tf.saved_models.operations, or add it there with the \
-oldest TensorFlow Serving that has it.
     """
     operations = set(operations)
     unknown = sorted(operations - OLDEST_SERVING.keys())

@@ -48,11 +48,6 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     whole model are traced once each, for any batch and length, and the model calls the encoder's
     trace: so a graph is in the SavedModel once, whatever number of signatures uses it.
 
-    Args:
-        model: any of the library's models.
-        tokenizer: the one it was trained with.
-        options: how it is served.
-
     Raises:
         ValueError: the vocabulary is larger than the model's, or ``max_seq_length`` is out of its
             range.
@@ -79,14 +74,9 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
 
 
 def copy_model(model: BertModel, dtype: str) -> BertModel:
-    """The same model with the same weights, under no strategy and of another dtype policy.
+    """The same model with the same weights in variables of its own, under no strategy.
 
-    Args:
-        model: any of the library's models.
-        dtype: a Keras dtype policy, such as ``"mixed_bfloat16"``.
-
-    Returns:
-        A model with variables of its own.
+    ``dtype`` is its Keras dtype policy, such as ``"mixed_bfloat16"``.
     """
     copied = type(model).from_config({**model.get_config(), "dtype": dtype})
     copied.set_weights(model.get_weights())
@@ -113,7 +103,7 @@ def _max_seq_length(model: BertModel, options: ExportOptions) -> int:
 def _readings(
     model: BertModel, encoder: BertEncoder, options: ExportOptions
 ) -> tuple[Reading, Reading]:
-    """What of the model's own variables, and of its encoder's, is not read as it is."""
+    """Which of the model's own variables, and of its encoder's, are not read as they are."""
     stored_apart = options.weights != "float32"
     # Their rows are added in float32; every other matrix is read in the dtype of the arithmetic,
     # or every request would cast it.
@@ -143,11 +133,8 @@ def _trace(
 ) -> Callable[[Mapping[str, tf.Tensor]], Any]:
     """A model at inference as one graph for any batch and length.
 
-    Args:
-        model: with variables of its own.
-        storage: of its variables.
-        reading: those that are read from the storage, and in which dtype.
-        traced: of models within it, the functions to call in their place.
+    ``reading`` says which variables are read from their storage, in which dtype; ``traced`` has, by
+    models within this one, the functions to call in their place.
     """
     specification = {
         key: tf.TensorSpec(tensor.shape, tensor.dtype, name=key)
@@ -188,7 +175,7 @@ def _reading(storage: "StoredWeights", reading: Reading) -> keras.StatelessScope
 
 @contextlib.contextmanager
 def _called_in_place(traced: Mapping[BertModel, Callable[..., Any]]) -> Iterator[None]:
-    """Has models call functions in place of their layers; their own ``call`` comes back."""
+    """Makes models call functions in place of their layers; their own ``call`` comes back."""
     for model, function in traced.items():
         model.call = lambda inputs, function=function, **_: function(inputs)
     try:
@@ -212,13 +199,9 @@ def _traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
 
 
 class StoredWeights:
-    """The variables of an export, made of a Keras model's.
+    """The variables of an export: a Keras model's, stored as one of ``served.WEIGHTS``.
 
-    With "float32" they are the model's own.
-
-    Args:
-        model: outside any strategy.
-        weights: one of ``served.WEIGHTS``.
+    With "float32" they are the model's own, which is outside any strategy.
     """
 
     def __init__(self, model: BertModel, weights: str) -> None:
@@ -230,12 +213,7 @@ class StoredWeights:
         self._converted: dict[tuple[int, str], _Converted] = {}
 
     def read(self, variable: keras.Variable, dtype: str) -> tf.Tensor:
-        """A variable's value as the arithmetic wants it, for the graph that is being traced.
-
-        Args:
-            variable: of the model.
-            dtype: "float32" or "bfloat16".
-        """
+        """A variable as the arithmetic wants it, for the graph that is being traced."""
         stored = self._stored[id(variable)]
         if stored.scales is None and stored.values.dtype == dtype:
             return stored.values.read_value()
@@ -248,7 +226,7 @@ class StoredWeights:
     def resources(self) -> tuple[Any, ...]:
         """What has been read converted so far, and the variables that it is made of.
 
-        Whoever saves a function that reads them has to save them as well.
+        They have to be saved with every function that reads them.
         """
         return tuple(
             trackable
@@ -268,7 +246,7 @@ def embedding_tables(model: BertModel) -> list[keras.Variable]:
 
 
 class _Stored(NamedTuple):
-    """A variable as it is stored: its values, and of int8 what one step is of each scale."""
+    """A variable as it is stored: its values, and with int8 the step of each scale."""
 
     values: tf.Variable
     scales: tf.Variable | None
@@ -290,14 +268,10 @@ def _store(variable: keras.Variable, weights: str, axis: int) -> _Stored:
 
 
 def quantize(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds a matrix to int8, symmetrically round 0.
+    """Rounds a matrix to int8, symmetrically around 0.
 
-    Args:
-        values: (M, N) float.
-        axis: along which numbers share a scale: 0, a scale for each column; 1, for each row.
-
-    Returns:
-        (M, N) int8 and float32 scales, (1, N) or (M, 1); their product is near ``values``.
+    ``axis`` is that along which numbers share a scale: 0, a scale for each column; 1, for each row.
+    Returned are (M, N) int8 and float32 scales, (1, N) or (M, 1); their product is near ``values``.
 
     >>> integers, scales = quantize(np.array([[1.0, 0.0], [-2.0, 0.0]]), axis=0)
     >>> integers.tolist(), np.float64(integers * scales).round(2).tolist()

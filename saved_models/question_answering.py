@@ -20,23 +20,19 @@ _SPECIAL_TOKENS = 3  # [CLS] question [SEP] window [SEP]
 
 
 def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
-    """Finds the answer to each question in its context.
+    """Finds the answer to each question in its context, (B,) string each.
 
     A context too long for one row is read in windows (``context_windows``), and no part of it is
-    passed over. Where ``model.thresholds`` has a ``null``, as of a model fine-tuned for SQuAD 2.0,
-    there is no answer where its score exceeds the best span's by more than that.
+    skipped. Where ``model.thresholds`` has a ``null``, as of a model fine-tuned for SQuAD 2.0,
+    there is no answer where its score exceeds the best span's by more than that. A question of more
+    than ``question_length`` tokens is cut at its end.
 
     Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``.
-
-    Args:
-        served: a ``BertSpanPredictor``.
-        question: (B,) string; what has more than ``question_length`` tokens is cut at its end.
-        context: (B,) string.
 
     Returns:
         ``answer`` (B,) string, the best span's text, without bytes that are not UTF-8, and "" where
         there is none; ``byte_start`` and ``byte_end`` (B,) int64, its first byte in the request's
-        context and the byte behind its last, -1 where there is none; ``score`` (B,) float32, the
+        context and the byte after its last, -1 where there is none; ``score`` (B,) float32, the
         sum of its two logits, and ``null_score`` where there is none.
 
         The ``n_best`` spans, best first, no two with the same text: ``answers`` (B, K) string, ""
@@ -47,9 +43,6 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
 
         ``null_score`` (B,) float32, that of "no answer", the least of all windows; ``truncated``
         (B,) bool, whether the question was cut.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when it runs: there are not as many contexts as questions.
     """
     question, context = check_equally_many(question, context)
     most = question_length(served)
@@ -87,10 +80,7 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
 
 
 def question_length(served: Served) -> int:
-    """The most tokens of a question: ``max_query_length``, or half a row where that is too many.
-
-    Too many are those that leave no room for a token of the context.
-    """
+    """The most tokens of a question: ``max_query_length``, or half a row if that is too many."""
     room = served.max_seq_length - _SPECIAL_TOKENS
     wanted = served.options.max_query_length
     return wanted if wanted < room else room // 2

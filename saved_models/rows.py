@@ -1,7 +1,7 @@
 """Texts to a model's rows, as wide as the longest of a request needs.
 
 What the heads of this room have in common: inputs and outputs have the request's batch first, of
-any size, also 0; outputs are dense, padded where rows differ ("", -1, 0) beside a count, so that
+any size, also 0; outputs are dense, padded where rows differ ("", -1, 0) next to a count, so that
 TensorFlow Serving can split a batch; texts longer than ``max_seq_length`` lose their end, and
 ``truncated`` says so. They are functions of the served model and of a request's tensors, and work
 eagerly too.
@@ -26,12 +26,12 @@ from bert_tf.pipelines.packing import (
 
 from .served import Outputs, Served
 
-# The model reads so many tokens at once, padding included: 8 rows of 512, or 64 of 64. More make no
-# CPU quicker, and attention's memory grows with rows times the square of their length.
+# The most tokens that the model reads at once, padding included: 8 rows of 512, or 64 of 64. More
+# make no CPU quicker, and attention's memory grows with rows times the square of their length.
 _TOKENS_AT_ONCE = 4096
-# A text of this many bytes for each token that is wanted of it has as many, most probably.
+# A text of this many bytes for each token that is wanted has enough of them, most probably.
 _BYTES_PER_TOKEN = 64
-# So much padding costs less than another call of the model.
+# This much padding costs less than another call of the model.
 _FREE_PADDING = 256
 
 
@@ -50,18 +50,10 @@ class Rows(NamedTuple):
 
 
 def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
-    """Tokenises texts, or pairs of texts.
-
-    Args:
-        served: the model.
-        *texts: A, and B where there is one: each (B,) string; bytes that are not UTF-8 are passed
-            over.
+    """Tokenises texts, or pairs of texts, (B,) string each; bytes that are not UTF-8 are left out.
 
     Returns:
         As ``segment_rows``.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when it runs: there are not as many B as A.
     """
     if len(texts) == 2:
         texts = check_equally_many(*texts)
@@ -70,17 +62,9 @@ def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
 
 
 def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:
-    """Cuts long texts behind a blank where more tokens than are wanted stand before it.
+    """Cuts long texts, (B,) string, after a blank with more than the ``most`` tokens before it.
 
     A blank ends a word whatever follows, so the tokens before it are those of the whole text.
-
-    Args:
-        served: the model.
-        texts: (B,) string.
-        most: the tokens that are wanted; a cut text has more.
-
-    Returns:
-        (B,) string.
     """
     size = most * _BYTES_PER_TOKEN
     is_long = tf.strings.length(texts) > size
@@ -98,15 +82,10 @@ def beginnings(served: Served, texts: tf.Tensor, most: int) -> tf.Tensor:
 
 
 def segment_rows(served: Served, segments: Sequence[tf.RaggedTensor]) -> tuple[Rows, tf.Tensor]:
-    """Fits one or two segments of ids into rows.
+    """Fits one or two segments of ids, each [B, (tokens)] int32, into rows.
 
-    Args:
-        served: the model.
-        segments: the ids of A, and of B where there is one: each [B, (tokens)] int32. A pair loses
-            tokens of its longer segment first.
-
-    Returns:
-        The rows, and ``truncated`` (B,) bool.
+    A pair loses tokens of its longer segment first. Returned are the rows, and ``truncated``
+    (B,) bool.
     """
     return fitted_rows(served, *join_segments(segments))
 
@@ -116,14 +95,8 @@ def fitted_rows(
 ) -> tuple[Rows, tf.Tensor]:
     """Fits segments that may share their tokens into rows.
 
-    Args:
-        served: the model.
-        ids: int32 vector of tokens.
-        segments: for A, and for B where there is one, starts and lengths of ranges of ``ids``, (R,)
-            int32 each.
-
-    Returns:
-        The rows, and ``truncated`` (R,) bool.
+    The segments are, for A and perhaps B, starts and lengths of ranges of ``ids``, (R,) int32 each.
+    Returned are the rows, and ``truncated`` (R,) bool.
     """
     fitted = fit_segments(segments, served.max_seq_length)
     return range_rows(served, ids, fitted.ranges, fitted.lengths), fitted.truncated
@@ -139,7 +112,7 @@ def range_rows(
 
 
 def on_rows(rows: Rows, head: Callable[[Outputs], Any]) -> Any:
-    """Packs rows and runs a head on them, in blocks of rows that are about as long as each other.
+    """Packs R rows and runs a head on them, in blocks of rows that are about as long as each other.
 
     So a block's memory is bounded, and rows are not computed at the length of the longest of all:
     at least half of a block is real tokens, but for a block of little padding.
@@ -177,19 +150,10 @@ def on_rows(rows: Rows, head: Callable[[Outputs], Any]) -> Any:
 
 
 def check_equally_many(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Checks, when it runs, that two columns of a request have as many rows.
+    """Returns two columns of a request, (B, ...) each, once it is checked that B is the same.
 
-    A column of one row would be repeated for every row of the other, and nobody would know.
-
-    Args:
-        first: (B, ...).
-        second: (B, ...).
-
-    Returns:
-        Both; what is made of them waits for the check.
-
-    Raises:
-        tf.errors.InvalidArgumentError: they have not.
+    A column of one row would be repeated for every row of the other, and nobody would know. The
+    error, when it runs, is an ``InvalidArgumentError``.
     """
     check = tf.debugging.assert_equal(
         tf.shape(first)[0],
@@ -201,15 +165,9 @@ def check_equally_many(first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, 
 
 
 def dense(rows: tf.RaggedTensor, values: tf.Tensor, padding: str | float) -> tf.Tensor:
-    """Values to their rows, padded to the longest, and to a column at least.
+    """Puts P values into their rows, padded to the longest, and to a column at least.
 
-    Args:
-        rows: [B, (P)], which of the P values are in which row.
-        values: (P,) any dtype.
-        padding: what stands behind a row's last.
-
-    Returns:
-        (B, the most values of a row).
+    ``rows`` [B, (P)] says which of the P values are in which row.
 
     >>> rows = tf.RaggedTensor.from_row_lengths([0, 1, 2], [2, 0, 1])
     >>> dense(rows, tf.constant([4, 5, 6]), -1).numpy().tolist()

@@ -92,8 +92,7 @@ class Sample:
     def rest_request(self, rows: int | None = None) -> dict[str, Any]:
         """The body of the request to TensorFlow Serving's REST interface, by columns.
 
-        Args:
-            rows: how many of the first rows; by default all.
+        ``rows``: only the first ones.
         """
         inputs = {name: to_json(value[:rows]) for name, value in self.inputs.items()}
         return {"signature_name": self.signature, "inputs": inputs}
@@ -105,13 +104,7 @@ class Sample:
 
 
 def run_samples(name: str, function: Callable[..., Any], signature: Signature) -> list[Sample]:
-    """Asks a signature its samples.
-
-    Args:
-        name: the signature's.
-        function: takes tensors by name and returns tensors by name, as a signature of a loaded
-            SavedModel.
-        signature: says the samples.
+    """Asks a signature, or its loaded function, the signature's samples.
 
     Raises:
         ValueError: an answer has a number that is not finite.
@@ -234,9 +227,7 @@ def requests_of_words(served: Served) -> Requests:
 def requests_of_ids(served: Served, choices: bool = False) -> Requests:
     """Requests of ids: a row and a shorter one; and a pair of segments.
 
-    Args:
-        served: the model.
-        choices: whether the rows are those of the choices of one example.
+    With ``choices`` the rows are those of the choices of one example.
     """
     tokenizer = served.tokenizer
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id

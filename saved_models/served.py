@@ -1,4 +1,4 @@
-"""What the parts of an export hand each other: options, the served model, signatures."""
+"""What the stages of an export pass on: options, the served model, signatures."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ class Served:
         tokenizer: the one that the model was trained with, its graph traced once.
         max_seq_length: the most tokens of a row.
         options: how it is served.
-        resources: what the traces read beside variables, and the variables that it is made of; to
+        resources: what the traces read besides variables, and the variables that it is made of; to
             be saved with the signatures.
     """
 

@@ -1,4 +1,4 @@
-"""The files of an export that TensorFlow Serving itself reads, beside the SavedModel."""
+"""The files of an export next to the SavedModel: the server's own, samples, their messages."""
 
 import json
 import os
@@ -68,17 +68,7 @@ model_config_list {{
 
 
 def check_name(name: str) -> None:
-    """Checks that a model's name can stand in an address and be a folder.
-
-    Raises:
-        ValueError: it cannot.
-
-    >>> check_name("my model")
-    Traceback (most recent call last):
-    ...
-    ValueError: The name is 'my model': expected letters, digits, ".", "_" and "-", a letter or a \
-digit first, as it is part of the address that clients ask.
-    """
+    """Raises a ``ValueError`` where a model's name cannot be in an address and be a folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", name):
         raise ValueError(
             f'The name is {quote(name)}: expected letters, digits, ".", "_" and "-", a letter or a '
@@ -89,15 +79,10 @@ digit first, as it is part of the address that clients ask.
 def write_warm_up(path: str, samples: Iterable[Sample], model_name: str) -> None:
     """Writes the requests that the server asks itself before it takes a version into service.
 
-    Of each signature that is its first sample, of a few short rows: it is what runs a graph once
-    that the first client would wait for. The longest rows would have every start of a server wait
-    for as long as they take. Samples without rows, or of more than a batch has, are left out: a
+    They are TFRecords of ``PredictionLog``: of each signature its first sample, of a few short
+    rows. Running a graph once is what the first client would wait for; the longest rows would delay
+    every start of a server. Samples without rows, or of more than a batch has, are left out: a
     server that batches refuses them, and with a refused request the version.
-
-    Args:
-        path: the file, TFRecords of ``PredictionLog``.
-        samples: the requests; their answers are not written.
-        model_name: what the server calls the model.
     """
     with tf.io.TFRecordWriter(path) as writer:
         for sample in samples:
@@ -107,11 +92,7 @@ def write_warm_up(path: str, samples: Iterable[Sample], model_name: str) -> None
 
 
 def batching_parameters(signatures: Mapping[str, Signature]) -> str:
-    """The text of ``BatchingParameters``, commented.
-
-    Args:
-        signatures: by name.
-    """
+    """The text of ``BatchingParameters``, commented."""
     of_several_sizes = [
         f"`{key}` of `{name}`"
         for name, signature in signatures.items()
@@ -130,13 +111,7 @@ def model_config(name: str) -> str:
 
 
 def write_samples(folder: str, samples: Iterable[Sample], model_name: str) -> None:
-    """Writes samples into a directory, which is made.
-
-    Args:
-        folder: the directory.
-        samples: what to write.
-        model_name: what the server is to call the model.
-    """
+    """Writes samples into a new directory; ``model_name`` is what the server calls the model."""
     tf.io.gfile.makedirs(folder)
     for sample in samples:
         path = os.path.join(folder, f"{sample.signature}.{sample.number}")
@@ -169,12 +144,7 @@ def write_text(path: str, content: str) -> None:
 def predict_request(
     model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]
 ) -> bytes:
-    r"""A ``PredictRequest``, as clients send it over gRPC.
-
-    Args:
-        model_name: what the server calls the model.
-        signature_name: the signature that is asked.
-        inputs: by name; strings are objects, ``bytes`` each.
+    r"""A ``PredictRequest``, as clients send it over gRPC; strings are objects, ``bytes`` each.
 
     >>> request = predict_request("bert", "tokens", {"ids": np.array([1, 2], np.int32)})
     >>> request[:16]

@@ -37,9 +37,9 @@ _IDS_SUMMARY = "Takes the ids of a tokenizer of the client's own, and returns "
 
 
 def model_signatures(served: Served) -> Signatures:
-    """What a server answers with a model.
+    """What a server answers with a model, by name, ``serving_default`` first.
 
-    | model                | serving_default | beside it                                        |
+    | model                | serving_default | next to it                                       |
     |----------------------|-----------------|--------------------------------------------------|
     | `BertPretrainer`     | fill-mask       | `embed`, `tokens`, `next_sentence` with its head |
     | `BertEncoder`        | embeddings      | `tokens`                                         |
@@ -51,12 +51,6 @@ def model_signatures(served: Served) -> Signatures:
 
     A pre-trained model without the masked-LM head answers embeddings by default. Two names of one
     function are one ``Signature`` object.
-
-    Args:
-        served: the model.
-
-    Returns:
-        By name, ``serving_default`` first.
 
     Raises:
         ValueError: the model is none of these, an option names a layer that it lacks, or the name

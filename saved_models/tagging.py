@@ -1,7 +1,7 @@
 """The entities in texts, and a tag for each word.
 
-A label is ``O``, no entity; ``B-TYPE``, which begins one; ``I-TYPE``, which goes on with one, and
-begins one behind anything but that type: so both IOB1 and IOB2 are read, and any order of them, as
+A label is ``O``, no entity; ``B-TYPE``, which begins one; ``I-TYPE``, which continues one, and
+begins one after anything but that type: so both IOB1 and IOB2 are read, and any order of them, as
 CoNLL's evaluation does. Any other label is a type, and neighbours that have it are one entity; in a
 model without the label ``O`` every word is part of one.
 """
@@ -23,21 +23,17 @@ _ENTITY_TAG = re.compile("([BI])-(.+)", re.DOTALL)
 
 
 def find_entities(served: Served, text: tf.Tensor) -> Outputs:
-    """Finds the entities in texts.
+    """Finds the entities in texts, (B,) string.
 
     Words are the tokenizer's: runs of letters and digits, and each punctuation mark. Each is tagged
     at its first piece, as in training; one whose first piece was cut off belongs to no entity.
 
     Letters: E entities, the most of a text, at least 1.
 
-    Args:
-        served: a ``BertTokenClassifier``.
-        text: (B,) string.
-
     Returns:
         ``entities`` (B, E) string, their texts, without bytes that are not UTF-8, "" where padded;
         ``types`` (B, E) string, "" where padded; ``byte_starts`` and ``byte_ends`` (B, E) int64,
-        the first byte of each in the request's text and the byte behind its last, -1 where padded;
+        the first byte of each in the request's text and the byte after its last, -1 where padded;
         ``scores`` (B, E) float32, the mean probability of its words' labels, 0 where padded;
         ``counts`` (B,) int32, how many entities there are; ``truncated`` (B,) bool.
     """
@@ -88,16 +84,12 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
 
 
 def tag_words(served: Served, words: tf.Tensor) -> Outputs:
-    """Tags the words of texts that are split already, as those of CoNLL are.
+    """Tags the words, (B, W) string, of texts that are split already, as those of CoNLL are.
 
     Each word is tokenised alone and tagged at its first piece, as in training; one that has no
-    piece, a control character for example, stands as [UNK].
+    piece, a control character for example, is [UNK]; "" is no word, wherever it is.
 
     Letters: W words, the most of a text.
-
-    Args:
-        served: a ``BertTokenClassifier``.
-        words: (B, W) string; "" is no word, wherever it stands.
 
     Returns:
         ``tags`` (B, W) string, each word's most probable label, "" where it was cut off or is none;

@@ -167,12 +167,7 @@ def write_hashes(folder: str) -> None:
 
 
 def check_hashes(folder: str) -> bool:
-    """Checks an export's files against their hashes.
-
-    Files that are there besides are not looked at.
-
-    Args:
-        folder: the version's directory, on any TensorFlow file system.
+    """Checks an export's files against their hashes; other files are ignored.
 
     Returns:
         Whether there are any hashes: exports of older versions have none.
