@@ -137,19 +137,10 @@ def extract_answers(
 def best_columns(
     start_logits: tf.Tensor, end_logits: tf.Tensor, lengths: tf.Tensor, n_best: int
 ) -> BestColumns:
-    """Keeps the greatest logits of each window.
+    """Keeps the K greatest logits of each window: all that answers depend on.
 
-    Args:
-        start_logits: (W, S) floats.
-        end_logits: (W, S) floats.
-        lengths: (W,) int32, the tokens of each row; what stands behind them is padding.
-        n_best: K; a row may be shorter.
-
-    Returns:
-        They, K of each.
-
-    Raises:
-        ValueError: ``n_best`` is below 1.
+    The logits are (W, S) floats; ``lengths`` (W,) int32 are the tokens of each row, and what is
+    behind them is padding. A row may be shorter than K.
     """
     check_at_least("n_best", n_best, 1)
 
@@ -174,20 +165,7 @@ def best_columns(
 def answers_from_columns(
     best: BestColumns, windows: Windows, contexts: tf.Tensor, *, max_answer_length: int = 30
 ) -> Answers:
-    """Finds the best answers of each question as ``extract_answers`` does.
-
-    Args:
-        best: from ``best_columns``, for each of the windows.
-        windows: W of them.
-        contexts: (B,) string, as given to ``make_windows``.
-        max_answer_length: the most tokens of an answer.
-
-    Returns:
-        The answers.
-
-    Raises:
-        ValueError: ``max_answer_length`` is below 1.
-    """
+    """Finds the best answers of each question as ``extract_answers``, from ``best_columns``."""
     check_at_least("max_answer_length", max_answer_length, 1)
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
     characters = _characters_of(contexts)
@@ -292,29 +270,21 @@ def _best_spans(spans: _Spans, n_best: int) -> _Spans:
 def span_texts(
     contexts: tf.Tensor, rows: tf.Tensor, byte_starts: tf.Tensor, byte_ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts spans of tokens out of texts.
+    """Cuts spans of tokens out of texts: (P,) each, the texts, and where they start and end.
 
-    Args:
-        contexts: (B,) string.
-        rows: (P,) integers, the text that each span is of.
-        byte_starts: (P,) int64, where its first token starts.
-        byte_ends: (P,) int64, where its last token ends; behind its start.
-
-    Returns:
-        (P,) each: the texts, UTF-8, without bytes that are not and without what the tokenizer
-        removes at their ends; and where they start and end.
+    ``rows`` (P,) are the numbers of the spans' texts among ``contexts``, (B,) string;
+    ``byte_starts`` and ``byte_ends`` (P,) int64 where the first token starts and the last one ends.
+    The texts come without bytes that are not UTF-8 and without what the tokenizer removes at their
+    ends.
     """
     return _cut_texts(_characters_of(contexts), rows, byte_starts, byte_ends)
 
 
 class _Characters(NamedTuple):
-    """The characters of all different texts: code points, and their first bytes.
+    """The characters of all different texts: code points (C,) int32, and first bytes.
 
-    Attributes:
-        codes: (C,) int32.
-        starts: (C,) int64, within its text.
-        keys: (C,) int64, ascending: ``starts`` if all texts stood in a line.
-        bases: (B,) int64, where each text would begin there.
+    ``starts`` (C,) int64 are within a character's text; ``keys`` (C,), ascending, the same if all
+    texts were in a line, and ``bases`` (B,) where each text would begin there.
     """
 
     codes: tf.Tensor

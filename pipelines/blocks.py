@@ -11,17 +11,11 @@ Step = Callable[[tf.Tensor], tuple[tf.Tensor, Any]]
 
 
 def in_blocks(size: tf.Tensor, step: Step) -> Any:
-    """Runs a step on each block of an axis, and lays the blocks' outputs one behind the other.
+    """Runs a step on each block of an axis, and joins the blocks' outputs, in linear time.
 
-    Works eagerly and in a graph, in time that is linear in the number of blocks.
-
-    Args:
-        size: the axis' length, a scalar int32. For an axis of length 0 there is one block, so that
-            the outputs have their shapes.
-        step: what is done at each block's begin, a scalar int32.
-
-    Returns:
-        The nest of the step's outputs, whole.
+    ``size`` is the axis' length, a scalar int32; an axis of length 0 is one block, so that the
+    outputs have their shapes. ``step`` takes the block's begin, a scalar int32. Works eagerly and
+    in a graph.
 
     >>> in_blocks(tf.constant(5), lambda begin: (begin + 2, tf.range(begin, begin + 2))).numpy()
     array([0, 1, 2, 3, 4, 5], dtype=int32)

@@ -16,18 +16,9 @@ _STRINGS_AT_ONCE = 1024
 
 
 def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.RaggedTensor:
-    """Tokenises a column, all processors at once.
+    """Tokenises a column of strings, all processors at once: [N, (tokens)] int32, on the host.
 
-    Args:
-        tokenizer: the vocabulary's.
-        strings: (N,) string: a list, an array or a tensor; UTF-8.
-        name: what an error calls the column.
-
-    Returns:
-        [N, (tokens)] int32, in the host's memory.
-
-    Raises:
-        ValueError: not a vector of strings, or an empty one.
+    ``name`` is what an error calls the column.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
     >>> tokenize_column(tokenizer, ["a b", "", "b"], "texts")
@@ -40,27 +31,13 @@ def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.Rag
 def tokenize_column_with_offsets(
     tokenizer: BertTokenizer, strings: Any, name: str
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Tokenises a column as ``tokenize_column`` does, and says where the tokens come from.
-
-    Returns:
-        ``(ids, starts, ends)``, as ``BertTokenizer.tokenize_with_offsets``.
-    """
+    """Tokenises a column: ``(ids, starts, ends)`` as of ``BertTokenizer.tokenize_with_offsets``."""
     ids, starts, ends = _in_chunks(tokenizer.tokenize_with_offsets, string_column(strings, name))
     return ids, starts, ends
 
 
 def string_column(strings: Any, name: str) -> tf.Tensor:
-    """Makes a tensor of a column of strings.
-
-    Args:
-        strings: (N,) string: a list, an array or a tensor.
-        name: what an error calls the column.
-
-    Returns:
-        (N,) string, in the host's memory.
-
-    Raises:
-        ValueError: not a vector of strings, or an empty one.
+    """Makes a tensor (N,) of a list, an array or a tensor of strings, in the host's memory.
 
     >>> string_column(["a", None], "texts")
     Traceback (most recent call last):
@@ -112,16 +89,8 @@ _MOST = np.iinfo(np.int32).max
 def label_column(labels: Any, num_examples: int) -> np.ndarray:
     """Checks labels, and gives each form its dtype.
 
-    Args:
-        labels: (N,) integers, class ids; (N,) floats, numbers to predict; or (N, C) numbers from 0
-            to 1, whether or how far each class holds. A list, an array or a tensor.
-        num_examples: N.
-
-    Returns:
-        (N,) int32, (N,) float32 or (N, C) float32.
-
-    Raises:
-        ValueError: another form, or a value out of its range.
+    Class ids, (N,) integers, become int32; numbers to predict, (N,) floats, float32; numbers from 0
+    to 1, (N, C), whether or how far each class holds, float32.
 
     >>> label_column([1, 0], 2), label_column([1.0, 0.5], 2), label_column([[1, 0], [1, 1]], 2)
     (array([1, 0], dtype=int32), array([1. , 0.5], dtype=float32), array([[1., 0.],
@@ -144,18 +113,7 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
 
 
 def class_column(labels: Any, num_examples: int, num_classes: int | None = None) -> np.ndarray:
-    """Checks class ids.
-
-    Args:
-        labels: (N,) integers: a list, an array or a tensor.
-        num_examples: N.
-        num_classes: C, where it is known.
-
-    Returns:
-        (N,) int32.
-
-    Raises:
-        ValueError: another form, or an id that is negative or not below C.
+    """Checks class ids, (N,) integers below ``num_classes`` where that is known: (N,) int32.
 
     >>> class_column([0, 4], 2, num_classes=4)
     Traceback (most recent call last):
@@ -174,18 +132,7 @@ def class_column(labels: Any, num_examples: int, num_classes: int | None = None)
 
 
 def weight_column(weights: Any, num_examples: int) -> np.ndarray:
-    """Checks the weights of examples.
-
-    Args:
-        weights: (N,) numbers, none negative.
-        num_examples: N.
-
-    Returns:
-        (N,) float32.
-
-    Raises:
-        ValueError: another form, or a value out of its range.
-    """
+    """Checks the weights of examples, (N,) numbers, none negative: (N,) float32."""
     array = _array(weights, "sample_weights")
     if array.ndim != 1 or array.dtype.kind not in "biuf":
         raise ValueError(

@@ -172,13 +172,7 @@ def tokenize_questions(
 
 
 def cut_windows(tokens: QuestionTokens, max_seq_length: int, doc_stride: int) -> Windows:
-    """Lays windows over contexts; the lengths are those of ``make_windows``.
-
-    Args:
-        tokens: of the questions and contexts.
-        max_seq_length: the most tokens of a window's row.
-        doc_stride: how many tokens after a window the next one begins, if a window has as many.
-    """
+    """Lays windows over contexts; the lengths are those of ``make_windows``."""
     rooms = max_seq_length - _SPECIAL_TOKENS - tokens.question_lengths
     strides = tf.minimum(rooms, doc_stride)
     numbers = tf.ragged.range(1 + _last_window(tokens.context_lengths, rooms, strides))
@@ -202,15 +196,9 @@ def context_columns(windows: Windows) -> tf.Tensor:
 def pack_windows(
     windows: Windows, tokenizer: BertTokenizer, max_seq_length: int | tf.Tensor | None = None
 ) -> dict[str, tf.Tensor]:
-    """Packs each window's row: [CLS] question [SEP] window [SEP].
+    """Packs each window's row, [CLS] question [SEP] window [SEP]: the encoder's features, (W, S).
 
-    Args:
-        windows: W of them.
-        tokenizer: the one that made them.
-        max_seq_length: S, no less than any of ``row_lengths``; by default the greatest of them.
-
-    Returns:
-        ``features.ENCODER_FEATURES``, each (W, S).
+    S is ``max_seq_length``, by default the greatest of ``row_lengths``.
     """
     if max_seq_length is None:
         max_seq_length = tf.maximum(tf.reduce_max(row_lengths(windows)), _SPECIAL_TOKENS)
@@ -228,15 +216,7 @@ def row_segments(windows: Windows) -> list[Range]:
 
 
 def is_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
-    """Says which columns of the windows' rows hold tokens of the context.
-
-    Args:
-        windows: W of them.
-        columns: (W, C) int32.
-
-    Returns:
-        (W, C) bool.
-    """
+    """Says which columns, (W, C) int32, of the rows hold tokens of the context: (W, C) bool."""
     place = columns - context_columns(windows)[:, None]
     return (place >= 0) & (place < windows.lengths[:, None])
 
@@ -244,19 +224,13 @@ def is_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
 def has_most_context(windows: Windows, columns: tf.Tensor) -> tf.Tensor:
     """Says which columns hold tokens of the context that no other window gives more context.
 
-    The context that a window gives a token is, as in ``_check_is_max_context``, the lesser of what
-    stands before and behind it in the window, and a hundredth of the window's length; of windows
-    that give the same, the first has it.
+    Each token of a context has one window where it is true, (W, C) bool. The context that a window
+    gives a token is, as in ``_check_is_max_context``, the lesser of what is before and behind it in
+    the window, and a hundredth of the window's length; of windows that give the same, the first has
+    it.
 
     All windows of a context but the last are of equal length, and of these the best is the one
     whose middle is nearest: only that and the last need comparing.
-
-    Args:
-        windows: W of them.
-        columns: (W, C) int32.
-
-    Returns:
-        (W, C) bool; each token of a context has one window where it is true.
     """
     # (W, 1)
     room, stride, length = (

@@ -29,18 +29,9 @@ class Blocks(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileBlocks:
-    """Blocks that are byte ranges of plain files, or whole small gzip files.
+    """Blocks that are byte ranges of plain files, or whole small gzip files: F files, N blocks.
 
-    F files, N blocks. Offsets and lengths are in bytes; a gzip file's are 0 and its text's length.
-
-    Attributes:
-        files: F paths, on any TensorFlow file system.
-        file_sizes: (F,) int64, as they lie on the disk.
-        file_is_gzip: (F,) bool.
-        file_formats: F names of formats that ``corpus_formats.parse`` takes.
-        block_files: (N,) int64, the index of each block's file.
-        offsets: (N,) int64.
-        lengths: (N,) int64.
+    Offsets and lengths are bytes of text; a gzip file's are 0 and the length of its text.
     """
 
     files: tuple[str, ...]
@@ -57,14 +48,7 @@ class FileBlocks:
         return len(self.block_files)
 
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
-        """Reads and parses one block, in-graph.
-
-        Args:
-            block: scalar int64, from 0 to N - 1.
-
-        Returns:
-            Ragged (documents, sentences) strings.
-        """
+        """Reads and parses one block, a scalar int64: ragged (documents, sentences) strings."""
         file = tf.gather(self.block_files, block)
         text = self._text(file, tf.gather(self.offsets, block), tf.gather(self.lengths, block))
         formats = sorted(set(self.file_formats))
@@ -104,11 +88,7 @@ class FileBlocks:
 
 
 def file_blocks(files: Sequence[corpus_files.ScannedFile]) -> FileBlocks:
-    """Makes blocks of the ranges of scanned files, in their order.
-
-    Raises:
-        ValueError: a file has no ranges: it has to be rewritten first.
-    """
+    """Makes blocks of the ranges of scanned files, in their order."""
     block_files: list[int] = []
     ranges: list[tuple[int, int]] = []
     for index, file in enumerate(files):
@@ -130,14 +110,10 @@ def file_blocks(files: Sequence[corpus_files.ScannedFile]) -> FileBlocks:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MemoryBlocks:
-    """Blocks of documents held in memory; a graph that reads them holds them as a constant.
+    """Blocks of documents held in memory: a graph that reads them holds them as a constant.
 
-    D documents, N blocks, L sentences.
-
-    Attributes:
-        sentences: (L,) array of bytes objects.
-        document_splits: (D + 1,) int64, where each document's sentences begin.
-        block_splits: (N + 1,) int64, where each block's documents begin.
+    L sentences; D + 1 splits say where the documents' sentences begin, N + 1 where the blocks'
+    documents begin.
     """
 
     sentences: np.ndarray
@@ -187,14 +163,11 @@ _NUM_FINGERPRINTS = 1 << 62
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DocumentTable:
-    """The documents of a corpus, block after block.
+    """The documents of a corpus, block after block: N blocks, D documents.
 
-    N blocks, D documents.
-
-    Attributes:
-        block_splits: (N + 1,) int64, where each block's documents begin.
-        num_sentences: (D,) int32, at least 1.
-        fingerprints: (D,) int64, Fingerprint64 of each document's sentences joined by line breaks.
+    ``block_splits`` (N + 1,) int64 says where each block's documents begin, ``num_sentences`` (D,)
+    int32 how many sentences each has, at least 1; ``fingerprints`` are (D,) int64, see
+    ``fingerprint_documents``.
     """
 
     block_splits: np.ndarray
@@ -203,15 +176,10 @@ class DocumentTable:
 
 
 def fingerprint_documents(documents: tf.RaggedTensor) -> tf.Tensor:
-    r"""Returns a number from 0 to 2**62 - 1 for the text of each document.
+    r"""A number from 0 to 2**62 - 1 for the text of each document, (documents,) int64.
 
-    The same on every machine and in every version (FarmHash's Fingerprint64).
-
-    Args:
-        documents: ragged (documents, sentences) strings.
-
-    Returns:
-        (documents,) int64.
+    It is FarmHash's Fingerprint64 of the sentences joined by line breaks: the same on every
+    machine.
 
     >>> documents = tf.ragged.constant([["One.", "Two."], ["One."], ["One.", "Two."]])
     >>> first, second, third = fingerprint_documents(documents).numpy().tolist()
@@ -225,15 +193,7 @@ def fingerprint_documents(documents: tf.RaggedTensor) -> tf.Tensor:
 def count_documents(
     blocks: Blocks, progress: Callable[[float], None] | None = None
 ) -> DocumentTable:
-    """Reads all blocks and counts what is in them.
-
-    Args:
-        blocks: of any kind.
-        progress: called now and then with the share that is done, from 0 to 1.
-
-    Returns:
-        The table of the documents as ``blocks.read`` yields them.
-    """
+    """Reads all blocks and counts what is in them; ``progress`` is told the share done, to 1."""
 
     def count(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         documents = blocks.read(block)

@@ -1,8 +1,10 @@
-"""What a corpus keeps in its cache folder: texts rewritten once in a plain form.
+"""What a corpus keeps in its cache folder: its index, and texts rewritten once in a plain form.
 
 Large gzip files, JSON lines and TensorFlow Datasets cannot be read from the middle; they are
-written once as plain text, of which blocks are ranges. A file's name holds a key of what it was
-made from. It appears under that name only when it is whole.
+written once as plain text, of which blocks are ranges. The index holds the blocks and what the
+documents in them are: counting reads and parses the whole corpus once, by the code that training
+reads it with. A file's name holds a key of what it was made from, an index' also of everything that
+decides how text is parsed. Every file appears under its name only when it is whole.
 """
 
 import hashlib
@@ -33,11 +35,7 @@ def digest(*parts: object) -> str:
 
 
 def check_space(cache_dir: str, needed: int, what: str) -> None:
-    """Checks that the cache's disk has ``needed`` bytes free; remote file systems are not asked.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """Checks that the cache's disk has ``needed`` bytes free; remote file systems are not asked."""
     if "://" in cache_dir or not needed:
         return
     tf.io.gfile.makedirs(cache_dir)
@@ -50,13 +48,7 @@ def check_space(cache_dir: str, needed: int, what: str) -> None:
 
 
 class RewrittenFile:
-    """A source file that has to be rewritten, and where to.
-
-    Attributes:
-        source: the file as the user named it.
-        path: the plain text in the cache folder.
-        text_format: of the plain text.
-    """
+    """A source file that has to be rewritten as plain text, in the cache folder."""
 
     def __init__(
         self,
@@ -83,11 +75,7 @@ class RewrittenFile:
         return self.source.size * (_GZIP_RATIO if self._is_gzip else 1)
 
     def write(self) -> None:
-        """Writes the plain text.
-
-        Raises:
-            ValueError: the gzip file is damaged, or a line is not as ``json_texts`` expects it.
-        """
+        """Writes the plain text."""
         with corpus_files.open_text(self.source.path) as stream:
             if self._is_jsonl:
                 write_paragraphs(self.path, json_texts(stream, self.source.path, self._text_key))
@@ -97,16 +85,7 @@ class RewrittenFile:
 
 
 def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
-    """Yields the text of each line of JSON.
-
-    Args:
-        stream: the opened file.
-        path: its name, for messages.
-        text_key: the key of the text in each line's object.
-
-    Raises:
-        ValueError: a line is not UTF-8 or not JSON, or has no string under ``text_key``.
-    """
+    """Yields the text of each line of JSON; ``path`` names the file in errors."""
     for number, (offset, line) in enumerate(_numbered_lines(stream), 1):
         corpus_files.check_utf8(line, path, offset)
         if not line.strip():
@@ -145,10 +124,7 @@ def write_paragraphs(
 ) -> None:
     """Writes texts in the format ``paragraphs``: each a document, its lines the paragraphs.
 
-    Args:
-        path: the file to write, whole or not at all.
-        texts: one per document; those of white space are left out.
-        progress: called now and then with the number of texts done.
+    Texts of white space are left out. ``progress`` is told the number of texts done.
     """
     with replace_whole(path) as file:
         pending: list[bytes] = []
@@ -169,15 +145,7 @@ def write_paragraphs(
 
 
 def write_documents(path: str, blocks: Iterable[tf.RaggedTensor]) -> list[int]:
-    """Writes documents in the format ``google``: a sentence a line, a blank line between documents.
-
-    Args:
-        path: the file to write, whole or not at all.
-        blocks: ragged (documents, sentences) strings.
-
-    Returns:
-        The bytes of each block.
-    """
+    """Writes ragged (documents, sentences) blocks in the format ``google``: the bytes of each."""
     lengths = []
     with replace_whole(path) as file:
         for block in blocks:
@@ -190,16 +158,7 @@ def write_documents(path: str, blocks: Iterable[tf.RaggedTensor]) -> list[int]:
 
 
 def tfds_texts(examples: Iterable[dict[str, Any]], text_key: str, name: str) -> Iterator[str]:
-    """Yields the text of each example of a dataset.
-
-    Args:
-        examples: NumPy examples, as ``tfds.as_numpy`` makes them.
-        text_key: the key of the text.
-        name: the dataset's name, for messages.
-
-    Raises:
-        ValueError: a text is not UTF-8.
-    """
+    """Yields the text of each of a dataset's NumPy examples; ``name`` is for errors."""
     for index, example in enumerate(examples):
         try:
             yield example[text_key].decode()
@@ -227,15 +186,7 @@ def save_index(
     table: DocumentTable,
     samples: Sequence[str] = (),
 ) -> None:
-    """Writes an index, whole or not at all.
-
-    Args:
-        path: the file to write.
-        formats: what the files' formats were.
-        blocks: what is read.
-        table: the documents of ``blocks``.
-        samples: ``corpus_files.sample_files`` of the files that the user named.
-    """
+    """Writes an index, whole or not at all; ``samples`` are the inputs' ``sample_files``."""
     arrays = {
         "samples": np.asarray(samples, np.str_),
         "formats": np.asarray(formats),
@@ -251,16 +202,11 @@ def save_index(
 def load_index(
     path: str, samples: Sequence[str] = ()
 ) -> tuple[str, corpus.FileBlocks, DocumentTable] | None:
-    """Reads an index.
+    """Reads an index: what ``save_index`` was given, but for the samples.
 
-    Args:
-        path: the index.
-        samples: as ``save_index`` takes them; an earlier release wrote none, and none are asked.
-
-    Returns:
-        What ``save_index`` was given, but for the samples; None if there is no index at ``path``,
-        if it is damaged, if its samples are others, or if a file that it refers to is gone or has
-        another size.
+    None where there is no index at ``path``, it is damaged, its samples are others, or a file that
+    it refers to is gone or has another size. Earlier releases wrote no samples: none are compared
+    then.
     """
     if not tf.io.gfile.exists(path):
         return None

@@ -1,4 +1,7 @@
-"""Finding the files of a corpus and opening them, plain or gzip, on any TensorFlow file system."""
+"""The files of a corpus, plain or gzip, on any TensorFlow file system: found, opened, cut up.
+
+This runs in Python, once per file; what it finds is kept in the corpus' index.
+"""
 
 import codecs
 import concurrent.futures
@@ -28,13 +31,7 @@ _SMALLEST_SAMPLE = 1 << 18
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """A file that the user named.
-
-    Attributes:
-        path: on any TensorFlow file system.
-        size: bytes, as it lies on the disk.
-        mtime_nsec: time of the last change.
-    """
+    """A file that the user named: its path, its bytes on the disk, and when it was last changed."""
 
     path: str
     size: int
@@ -42,18 +39,11 @@ class SourceFile:
 
 
 def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
-    """Lists the files that paths, globs and folders name, without those that are empty.
+    """Lists the files that paths, globs and folders name, each once, without those that are empty.
 
-    Args:
-        inputs: paths or globs, in a list or separated by commas. A folder stands for all files in
-            it and below, except names that begin with ``.`` or ``_``.
-
-    Returns:
-        The files, each once, by whatever names and links it can be reached, in the order of
-        ``inputs`` and sorted within each of them.
-
-    Raises:
-        ValueError: nothing is named, a name matches no file, or all files are empty.
+    ``inputs`` are a list, or separated by commas. A folder stands for all files in it and below,
+    except names that begin with ``.`` or ``_``. The order is that of ``inputs``, sorted within each
+    of them. A file counts once by whatever names and links it can be reached.
     """
     patterns = inputs.split(",") if isinstance(inputs, str) else list(inputs)
     patterns = [pattern.strip() for pattern in patterns if pattern.strip()]
@@ -89,14 +79,9 @@ def describe_file(path: str) -> SourceFile:
 
 
 def sample_files(paths: Sequence[str]) -> list[str]:
-    """Says in a few characters what stands in local files, whatever their size and time say.
+    """Hashes a sample of each local file, which is all of it in a small corpus.
 
-    Args:
-        paths: of files that are there.
-
-    Returns:
-        The hash of a sample of each file, which is all of it in a small corpus; "" for files of
-        an object store, which cannot be changed without a change of their time.
+    "" stands for files of an object store, which cannot be changed without a change of their time.
     """
     piece = max(_SMALLEST_SAMPLE, _SAMPLE_BYTES // max(1, len(paths))) // _SAMPLE_PIECES
 
@@ -173,11 +158,7 @@ def _gzip_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_text(path: str) -> Iterator[IO[bytes]]:
-    """Opens a plain or gzip file (known by its first bytes) for reading its text as bytes.
-
-    Raises:
-        ValueError: while it is read, a gzip file turns out to be damaged or cut short.
-    """
+    """Opens a plain or gzip file (known by its first bytes) for reading its text as bytes."""
     with tf.io.gfile.GFile(path, "rb") as file:
         if starts_as_gzip(file):
             with _gzip_errors(path), gzip.GzipFile(fileobj=file) as stream:
@@ -220,13 +201,8 @@ _BLANK_LINES = (b"\n\n", b"\n\r\n")
 class ScannedFile:
     """What is known of a file before its documents are counted.
 
-    Attributes:
-        path: the file to read.
-        size: bytes, as it lies on the disk.
-        text_format: ``corpus_formats.parse`` takes it, except ``jsonl``.
-        is_gzip: whether ``path`` is compressed.
-        ranges: (offset, length) of each block, in bytes of text; None where the file can only be
-            read after a rewriting (JSON lines, and gzip files that are large or of unusual form).
+    ``ranges`` are the (offset, length) of each block, in bytes of text; None where the file can
+    only be read after a rewriting (JSON lines, and gzip files that are large or of unusual form).
     """
 
     path: str
@@ -237,16 +213,7 @@ class ScannedFile:
 
 
 def check_utf8(text: bytes, path: str, offset: int) -> None:
-    """Checks a part of a file's text.
-
-    Args:
-        text: whole characters.
-        path: the file, for the message.
-        offset: where in the file's text ``text`` begins, for the message.
-
-    Raises:
-        ValueError: ``text`` is not UTF-8; the message says the offset of the first invalid byte.
-    """
+    """Checks that whole characters are UTF-8; ``offset`` is where in the file's text they begin."""
     try:
         codecs.utf_8_decode(text, "strict", True)
     except UnicodeDecodeError as error:
@@ -258,17 +225,7 @@ def check_utf8(text: bytes, path: str, offset: int) -> None:
 
 
 def scan_file(file: SourceFile, input_format: str | None, block_bytes: int) -> ScannedFile:
-    """Finds a file's format and blocks, and checks that its text is UTF-8.
-
-    Args:
-        file: as ``find_files`` returned it.
-        input_format: one of ``corpus_formats.INPUT_FORMATS``; None to detect it.
-        block_bytes: the size of block to aim at.
-
-    Raises:
-        ValueError: the text is not UTF-8, a gzip file is damaged, or a WikiExtractor file has no
-            ``<doc ...>`` line.
-    """
+    """Finds a file's format (given, or detected) and blocks, and checks that its text is UTF-8."""
     with tf.io.gfile.GFile(file.path, "rb") as raw:
         is_gzip = starts_as_gzip(raw)
     with open_text(file.path) as stream:
@@ -288,17 +245,7 @@ def scan_file(file: SourceFile, input_format: str | None, block_bytes: int) -> S
 
 
 def scan_plain_file(path: str, source: str, text_format: str, block_bytes: int) -> ScannedFile:
-    """Does what ``scan_file`` does, for a plain file of known format.
-
-    Args:
-        path: the file to cut.
-        source: the file to name in messages: where ``path`` was unpacked from.
-        text_format: see ``ScannedFile``.
-        block_bytes: the size of block to aim at.
-
-    Raises:
-        ValueError: as ``scan_file``.
-    """
+    """Does what ``scan_file`` does, for a plain file of known format; errors name ``source``."""
     limit = max(block_bytes, MAX_DOCUMENT_BYTES)
     ranges = []
     offset = 0
@@ -329,17 +276,12 @@ def scan_plain_file(path: str, source: str, text_format: str, block_bytes: int) 
 
 
 def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -> int:
-    r"""Returns the length of the next block.
+    r"""Returns the length of the next block of a window, at most as long as a block may be.
 
     The block ends behind the last document that ends within ``block_bytes``, else behind the first
     that ends within the window. Where there is none, the document is too long: it is cut behind the
-    last blank line, line, blank or character of the window.
-
-    Args:
-        window: the text from the block's start, at most as long as a block may be.
-        text_format: see ``ScannedFile``; decides where documents end.
-        block_bytes: the size of block to aim at.
-        is_rest: whether the file ends with the window.
+    last blank line, line, blank or character of the window. ``is_rest``: the file ends with the
+    window.
 
     >>> find_cut(b"One.\n\nTwo.\n\nThree.", "google", 13, True)
     12

@@ -82,15 +82,10 @@ def unify_newlines(text: tf.Tensor) -> tf.Tensor:
 
 
 def mark_sentences(text: tf.Tensor) -> tf.Tensor:
-    r"""Puts a line break behind every sentence of texts whose lines are paragraphs.
+    r"""Puts a line break behind every sentence of texts whose lines are paragraphs, any shape.
 
-    Args:
-        text: string tensor of any shape, valid UTF-8, without ``\r`` (see ``unify_newlines``); a
-            ``\n`` ends a paragraph, and with it a sentence.
-
-    Returns:
-        Strings of the same shape in which ``\n``, with or without a ``\r`` before it, stands
-        behind each sentence; nothing but blanks between sentences is lost.
+    The texts are valid UTF-8 without ``\r`` (see ``unify_newlines``). A ``\n``, with or without a
+    ``\r`` before it, is behind each sentence; nothing but blanks between sentences is lost.
 
     >>> mark_sentences(tf.constant("Dr. No came. He left.")).numpy()
     b'Dr. No came.\r\nHe left.'
@@ -173,16 +168,10 @@ PATTERNS: tuple[object, ...] = (
 
 
 def parse(text: tf.Tensor, text_format: str) -> tf.RaggedTensor:
-    r"""Parses a block of text into documents of sentences.
+    r"""Parses a block of text, a scalar, into documents of sentences: ragged, none of them blank.
 
-    Args:
-        text: scalar string, valid UTF-8. A byte order mark is dropped; ``\r\n`` and ``\r`` are
-            line breaks too.
-        text_format: ``google``, ``wikiextractor``, ``prose`` or ``paragraphs``.
-
-    Returns:
-        Ragged (documents, sentences) strings. No sentence is blank, every document has a sentence,
-        all in the order of the text.
+    A byte order mark is dropped; ``\r\n`` and ``\r`` are line breaks too. ``text_format`` is
+    ``google``, ``wikiextractor``, ``prose`` or ``paragraphs``.
 
     >>> parse(tf.constant("One.\nTwo.\n\nThree.\n"), "google").to_list()
     [[b'One.', b'Two.'], [b'Three.']]
@@ -254,19 +243,13 @@ def _unwrap(text: tf.Tensor) -> tf.Tensor:
 
 
 def detect_format(path: str, head: str) -> str:
-    r"""Guesses a file's format from its name and its first lines.
+    r"""Guesses a file's format from its name and its first lines: one of ``INPUT_FORMATS``.
 
     ``{...}`` lines, or a name in ``.jsonl``, ``.ndjson`` or ``.json``: JSON lines. A first line
     ``<doc ...>``: WikiExtractor. ``.md`` or ``.markdown``: prose. Otherwise, text most of whose
     lines end as sentences do, few of whose lines hold more than one, and which has paragraphs of
-    more than one line (or no blank line at all) is google's format; all else is prose.
-
-    Args:
-        path: the file's name; ``.gz`` at its end is ignored.
-        head: the first part of its text, a few kilobytes, the last line possibly cut.
-
-    Returns:
-        One of ``INPUT_FORMATS``.
+    more than one line (or no blank line at all) is google's format; all else is prose. ``head`` is
+    a few kilobytes of text, the last line possibly cut.
 
     >>> detect_format("a.txt", "It rains.\nWe stay in.\n\nThe sun shines.\nWe go out.\n")
     'google'

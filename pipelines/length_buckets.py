@@ -24,18 +24,10 @@ def traced_step(
 ) -> Callable[[Any], Any]:
     """Makes a graph function of batches, or gives the one that an earlier call made.
 
-    It is kept with the model: of a training every epoch is followed by an evaluation like the last.
-
-    Args:
-        model: what is run, of any class whose objects take attributes.
-        compute: takes the model, a batch's features and ``arguments``; AutoGraph does not convert
-            it.
-        spec: the batches' ``element_spec``: features, or ``(features, labels, ...)``, of which the
-            labels are not looked at.
-        *arguments: hashable; for others than before the function is traced anew.
-
-    Returns:
-        The function: it takes a batch and returns what ``compute`` does.
+    It is kept with the model: in a training every epoch is followed by an evaluation like the last.
+    ``compute`` takes the model, a batch's features and the ``arguments``, which are hashable: for
+    other ones the function is traced anew. ``spec`` is the batches' ``element_spec``, features or
+    ``(features, labels, ...)``; the labels are not looked at.
 
     >>> class Model:
     ...     factor = 3
@@ -279,22 +271,12 @@ def plan_epoch(
     epoch: int | tf.Tensor,
     batches_sorted_together: int = 1,
 ) -> tf.Tensor:
-    """Says which examples go together, and when.
+    """Says which examples go together, and when: (N,) int32, B for each batch but the last.
 
     A random order of the examples is cut into windows of ``batches_sorted_together`` batches; each
     window is sorted by length and cut into batches, and these are shuffled. What does not fill a
     batch comes last, the end of the random order as it is: were it sorted with the others, the
     batch that gives each of its examples the greatest weight would always be the longest ones'.
-
-    Args:
-        lengths: (N,) int32.
-        batch_size: B.
-        seed: any integer of 64 bits.
-        epoch: the epoch's number.
-        batches_sorted_together: the batches of a window; within a batch the order means nothing.
-
-    Returns:
-        (N,) int32, every number below N once: B for the first batch, B for the second, and so on.
 
     >>> lengths = tf.constant([5, 1, 5, 1, 5, 1])
     >>> plan_epoch(lengths, 2, seed=0, epoch=1, batches_sorted_together=3).numpy()
@@ -315,18 +297,10 @@ def plan_epoch(
 def padded_lengths(
     max_seq_length: int, length_multiple: int, bucket_lengths: Sequence[int] | None
 ) -> np.ndarray:
-    """Lists the lengths that batches are padded to.
+    """Lists the lengths that batches are padded to, ascending int32, to ``max_seq_length``.
 
-    Args:
-        max_seq_length: the last one.
-        length_multiple: the others are its multiples, where ``bucket_lengths`` is ``None``.
-        bucket_lengths: the others, ascending; ``max_seq_length`` may be among them.
-
-    Returns:
-        An ascending int32 vector.
-
-    Raises:
-        ValueError: an argument is out of its range.
+    The others are ``bucket_lengths``, or the multiples of ``length_multiple`` where that is
+    ``None``.
 
     >>> padded_lengths(28, 8, None), padded_lengths(28, 8, [12, 20])
     (array([ 8, 16, 24, 28], dtype=int32), array([12, 20, 28], dtype=int32))

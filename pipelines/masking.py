@@ -28,15 +28,10 @@ _LENGTH_BORDERS = np.cumsum(_LENGTH_WEIGHTS / _LENGTH_WEIGHTS.sum())[:-1].astype
 def word_starts(
     word_ids: tf.Tensor, candidates: tf.Tensor, continuation: np.ndarray | tf.Tensor
 ) -> tf.Tensor:
-    """Says where words begin.
+    """Says where words begin, (R, S) bool: at candidates that are no ``##`` or follow no candidate.
 
-    Args:
-        word_ids: (R, S) int32.
-        candidates: (R, S) bool, the tokens of words: neither special nor padding.
-        continuation: (V,) bool, the vocabulary's ``##`` pieces.
-
-    Returns:
-        (R, S) bool: the candidates that are no ``##`` piece or that follow no candidate.
+    ``word_ids`` (R, S) int32; ``candidates`` (R, S) bool, tokens neither special nor padding;
+    ``continuation`` (V,) bool, the vocabulary's ``##`` pieces.
     """
     follows = tf.pad(candidates[:, :-1], [[0, 0], [1, 0]])
     return candidates & ~(tf.gather(tf.constant(continuation), word_ids) & follows)
@@ -45,16 +40,9 @@ def word_starts(
 def choose_tokens(
     candidates: tf.Tensor, counts: tf.Tensor, max_count: int, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Chooses single tokens, each set of ``counts`` candidates equally likely.
+    """Chooses single tokens, (R, S) bool: each set of ``counts`` (R,) candidates is equally likely.
 
-    Args:
-        candidates: (R, S) bool.
-        counts: (R,) int32, how many to choose.
-        max_count: no count is greater.
-        seed: from ``randomness.fold``, shape (2,).
-
-    Returns:
-        (R, S) bool: all candidates, where a row has fewer than its count.
+    All candidates are chosen where a row has fewer than its count; no count is above ``max_count``.
 
     >>> some = tf.constant([[False, True, True, False]])
     >>> choose_tokens(some, tf.constant([2]), 3, tf.constant([0, 0])).numpy()
@@ -70,19 +58,10 @@ def choose_tokens(
 def choose_words(
     starts: tf.Tensor, candidates: tf.Tensor, counts: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Chooses whole words: Google's ``do_whole_word_mask``.
+    """Chooses the tokens of whole words, (R, S) bool: Google's ``do_whole_word_mask``.
 
-    The words are taken in random order; one that would pass the row's count is left out, and
-    those after it are tried.
-
-    Args:
-        starts: (R, S) bool, from ``word_starts``.
-        candidates: (R, S) bool, the tokens of words.
-        counts: (R,) int32, the tokens to choose at most.
-        seed: from ``randomness.fold``, shape (2,).
-
-    Returns:
-        (R, S) bool: the tokens of the chosen words.
+    The words are taken in random order; one that would exceed the row's count, of ``counts`` (R,)
+    int32, is left out, and those after it are tried.
     """
     begins, sizes, _ = _words(starts, candidates)
     keys = tf.RaggedTensor.from_row_lengths(
@@ -110,17 +89,10 @@ def choose_spans(
     """Chooses runs of whole words, after SpanBERT (Joshi et al. 2020, section 3.1).
 
     Until the row's count is filled, a span begins at a word drawn uniformly from those not yet
-    chosen, and takes as many words as were drawn for it. It ends sooner at [SEP], at a word that
-    is already chosen, or before a word that would pass the count. SpanBERT's own code lets a
-    span run on over chosen words and cuts the last word at the count; here spans stay apart
-    and words whole.
-
-    Args:
-        starts: (R, S) bool, from ``word_starts``.
-        candidates: (R, S) bool, the tokens of words.
-        counts: (R,) int32, the tokens to choose at most.
-        lengths: (R, S) int32, the words in a span that begins here, from ``span_lengths``.
-        seed: from ``randomness.fold``, shape (2,).
+    chosen, and takes as many words as were drawn for it, ``lengths`` (R, S) from ``span_lengths``.
+    It ends sooner at [SEP], at a word that is already chosen, or before a word that would exceed
+    the count. SpanBERT's own code lets a span run on over chosen words and cuts the last word at
+    the count; here spans stay apart and words whole.
 
     Returns:
         (R, S) int32: the position at which a chosen token's span begins, -1 elsewhere.
@@ -156,15 +128,7 @@ def choose_spans(
 
 
 def span_lengths(shape: tf.Tensor | list[int], seed: tf.Tensor) -> tf.Tensor:
-    """Draws SpanBERT's span lengths: geometric (0.2) on one to ten words, 3.8 on average.
-
-    Args:
-        shape: the shape of the result.
-        seed: from ``randomness.fold``, shape (2,).
-
-    Returns:
-        int32 in [1, 10].
-    """
+    """Draws SpanBERT's span lengths, int32: geometric (0.2) on one to ten words, 3.8 on average."""
     drawn = tf.reshape(uniform(shape, seed), [-1])
     return 1 + tf.reshape(tf.searchsorted(_LENGTH_BORDERS, drawn, side="right"), shape)
 
@@ -183,9 +147,8 @@ def _marked(flat: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
 def _words(starts: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Lists the words of all rows.
 
-    Returns:
-        (W,) int32, where each word begins in the flattened rows; (W,) int32, its tokens; and
-        (R*S,) int32, at each position the number of the last word that has begun, or -1.
+    (W,) int32 where each begins in the flattened rows, (W,) int32 its tokens, and (R*S,) int32 at
+    each position the number of the last word that has begun, or -1.
     """
     begins = tf.cast(tf.where(tf.reshape(starts, [-1]))[:, 0], tf.int32)
     number = tf.cumsum(tf.cast(tf.reshape(starts, [-1]), tf.int32)) - 1
@@ -194,15 +157,7 @@ def _words(starts: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
 
 
 def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """Goes through each row and takes what still fits.
-
-    Args:
-        sizes: (R, W) int32, 0 = nothing to take.
-        counts: (R,) int32, what the sizes of those taken may add up to.
-
-    Returns:
-        (R, W) bool.
-    """
+    """Goes through each row's ``sizes`` (R, W), 0 = nothing, and takes what fits: (R, W) bool."""
 
     # A turn takes the words up to the first that does not fit. What is larger than what is left
     # will never fit again, so that the next turn goes on behind it: two or three turns in all.
@@ -260,19 +215,11 @@ def check_masking(masking: str) -> None:
 def prediction_counts(
     num_tokens: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int, masked_lm_prob: float
 ) -> tf.Tensor:
-    """How many tokens of a row are to be predicted.
+    """How many tokens of a row are to be predicted, (R,) int32; 0 where ``num_tokens`` (R,) is 0.
 
     That is min(max_predictions_per_seq, max(1, round(num_tokens * masked_lm_prob))): one at least,
     even at probability 0. The rounding is Python's (half to even), as in Google's script.
-
-    Args:
-        num_tokens: (R,) integers, [CLS] and [SEP] included, ``max_seq_length`` at most.
-        max_seq_length: S.
-        max_predictions_per_seq: P.
-        masked_lm_prob: the share of tokens to predict.
-
-    Returns:
-        (R,) int32; 0 where ``num_tokens`` is 0.
+    ``num_tokens`` counts [CLS] and [SEP].
 
     >>> prediction_counts(tf.constant([0, 1, 10, 128]), 128, 20, 0.15).numpy()
     array([ 0,  1,  2, 19], dtype=int32)

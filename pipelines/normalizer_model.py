@@ -149,13 +149,7 @@ _IS_VALUE = 1 << 31
 
 
 def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
-    r"""The op's model: a uint8 vector of about a third of a megabyte.
-
-    Args:
-        do_lower_case: whether to lower the case and strip accents.
-
-    Returns:
-        A flatbuffer, tensorflow-text's ``FastBertNormalizerModel``.
+    r"""The op's model, tensorflow-text's ``FastBertNormalizerModel``: uint8, a third of a megabyte.
 
     >>> import tensorflow as tf, tensorflow_text
     >>> model = tf.constant(build_normalizer_model(do_lower_case=True))

@@ -29,19 +29,10 @@ class SpecialTokens(Protocol):
 def longest_first(
     a_lengths: tf.Tensor, b_lengths: tf.Tensor, max_tokens: int | tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Says how much of A and B stays when tokens are dropped, one by one, from the longer.
+    """Says how much of A and B, (R,), stays when tokens are dropped from the longer, one by one.
 
-    Where both are equally long, B loses the token: ``truncate_seq_pair`` and
-    ``_truncate_seq_pair`` of google-research/bert (``create_pretraining_data.py``,
-    ``run_classifier.py``), in closed form.
-
-    Args:
-        a_lengths: (R,) integers.
-        b_lengths: (R,) integers of the same dtype.
-        max_tokens: what A and B may have together.
-
-    Returns:
-        The lengths that stay, (R,) each.
+    Where both are equally long, B loses the token: ``truncate_seq_pair`` and ``_truncate_seq_pair``
+    of google-research/bert (``create_pretraining_data.py``, ``run_classifier.py``), in closed form.
 
     >>> a, b = longest_first(tf.constant([9, 2, 9]), tf.constant([9, 9, 2]), 9)
     >>> a.numpy(), b.numpy()
@@ -53,18 +44,11 @@ def longest_first(
 
 
 def cut_pairs(segments: Segments, max_tokens: int, seed: tf.Tensor) -> Segments:
-    """Cuts pairs to length as Google's ``truncate_seq_pair`` does.
+    """Cuts pairs to ``max_tokens``, at least 2, as Google's ``truncate_seq_pair`` does.
 
     Tokens are dropped from the longer segment, each one at its front or at its back with equal
-    chance; of n dropped tokens, then, a binomial number (n, 1/2) goes at the front.
-
-    Args:
-        segments: pairs of any length.
-        max_tokens: what A and B may have together, at least 2.
-        seed: the pool's, shape (2,).
-
-    Returns:
-        The pairs, of ``max_tokens`` tokens at most.
+    chance; of n dropped tokens, then, a binomial number (n, 1/2) goes at the front. ``seed`` is the
+    pool's.
     """
     a_lengths = segments.a_end - segments.a_start
     b_lengths = segments.b_end - segments.b_start
@@ -79,12 +63,10 @@ Range = tuple[tf.Tensor, tf.Tensor]
 
 
 class FittedSegments(NamedTuple):
-    """What of a row's segments stays, so that it fits.
+    """What of a row's segments stays, so that it fits: ``ranges`` for ``pack``.
 
-    Attributes:
-        ranges: the segments as they stay, for ``pack``.
-        lengths: (R,) int32, the row's tokens, [CLS] and [SEP] among them.
-        truncated: (R,) bool, whether the row lost tokens.
+    ``lengths`` (R,) int32 are the row's tokens, [CLS] and [SEP] among them; ``truncated`` (R,) bool
+    says whether the row lost tokens.
     """
 
     ranges: list[Range]
@@ -93,13 +75,7 @@ class FittedSegments(NamedTuple):
 
 
 def join_segments(segments: Sequence[tf.RaggedTensor]) -> tuple[tf.Tensor, list[Range]]:
-    """Lays ragged ids one behind the other.
-
-    Args:
-        segments: A, and B where there is one: each [R, (tokens)] int32.
-
-    Returns:
-        All tokens, an int32 vector, and each segment's ranges of it, int32.
+    """Joins ragged ids, [R, (tokens)] int32 each: all tokens, and each segment's ranges of them.
 
     >>> ids, ranges = join_segments([tf.ragged.constant([[7, 8], [9]]), tf.ragged.constant([[5]])])
     >>> ids.numpy(), [starts.numpy().tolist() for starts, _ in ranges]
@@ -115,16 +91,10 @@ def join_segments(segments: Sequence[tf.RaggedTensor]) -> tuple[tf.Tensor, list[
 
 
 def fit_segments(segments: Sequence[Range], max_seq_length: int) -> FittedSegments:
-    """Cuts rows of one or two segments, at their ends, so that they fit beside [CLS] and [SEP].
+    """Cuts rows of one or two segments, at their ends, so that they fit next to [CLS] and [SEP].
 
-    A pair loses tokens of its longer segment, as ``longest_first`` says.
-
-    Args:
-        segments: the ranges of A, and of B where there is one; any shape, the same for both.
-        max_seq_length: the most tokens of a row, at least one more than there are segments.
-
-    Returns:
-        The ranges that stay.
+    A pair loses tokens of its longer segment, as ``longest_first`` says. The ranges may have any
+    shape, the same for A and B.
 
     >>> a, b = (tf.constant([0]), tf.constant([5])), (tf.constant([5]), tf.constant([2]))
     >>> fitted = fit_segments([a, b], 8)
@@ -151,11 +121,8 @@ def pack(
 ) -> dict[str, tf.Tensor]:
     """Packs rows of one or two segments: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
-    Args:
-        ids: int32 vector of tokens that the segments are ranges of.
-        segments: for A, and for B where there is one, (starts, lengths), each (R,) integers.
-        max_seq_length: S; a row's segments must fit beside [CLS] and one [SEP] each.
-        tokenizer: says which ids are [CLS], [SEP] and [PAD].
+    The segments are (starts, lengths) in the int32 vector ``ids``, each (R,) integers; they must
+    fit into ``max_seq_length``, S, next to [CLS] and one [SEP] each.
 
     Returns:
         ``input_word_ids``, ``input_mask`` (1 = real) and ``input_type_ids`` (0 for [CLS] A [SEP]
@@ -183,16 +150,7 @@ def token_table(ids: tf.Tensor, tokenizer: SpecialTokens) -> tf.Tensor:
 def pack_from_table(
     table: tf.Tensor, segments: Sequence[Range], max_seq_length: int | tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Packs rows as ``pack`` does, at a cost that does not depend on how many tokens there are.
-
-    Args:
-        table: from ``token_table``.
-        segments: as for ``pack``.
-        max_seq_length: S.
-
-    Returns:
-        As ``pack``.
-    """
+    """Packs rows as ``pack`` does, at a cost that does not depend on how many tokens there are."""
     # Every position is an index into the table: one gather.
     pad, cls, sep = (tf.size(table) - 3 + offset for offset in range(3))
     position = tf.range(max_seq_length)[None, :]

@@ -84,13 +84,8 @@ class Segments(NamedTuple):
 def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: tf.Tensor) -> Tokens:
     """Drops the sentences that have no token, and the documents that have no sentence left.
 
-    Args:
-        ids: int32, all tokens, one sentence after the other.
-        sentence_lengths: int64, tokens in each sentence.
-        document_sizes: int64, sentences in each document.
-
-    Returns:
-        The pool's ``Tokens``.
+    ``sentence_lengths`` and ``document_sizes`` are int64: tokens of each sentence, sentences of
+    each document.
 
     >>> pool = without_empty(tf.range(3), tf.constant([2, 0, 0, 1], tf.int64),
     ...                      tf.constant([2, 1, 1], tf.int64))
@@ -189,15 +184,9 @@ def draw_pairs(num_sentences: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) ->
 
 
 def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
-    """Makes the next-sentence pairs of a pool, before they are cut to length.
+    """Makes the next-sentence pairs of a pool, not yet cut to length, ordered by where A begins.
 
-    Args:
-        tokens: the pool, of at least one document. In a pool of one document the random
-            segments are from that document.
-        draws: from ``draw_pairs``.
-
-    Returns:
-        The pairs, ordered by where A begins.
+    In a pool of one document the random segments are from that document.
     """
     token_splits, sentence_splits = tokens.token_splits, tokens.sentence_splits
     sizes = sentence_splits[1:] - sentence_splits[:-1]
@@ -251,15 +240,9 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
 def chunk_documents(tokens: Tokens, targets: tf.Tensor) -> Segments:
     """Cuts every document into runs of its target number of tokens, for training without NSP.
 
-    A document's last run is shorter; no token is left out or repeated. Google's script has no
-    such mode (the paper's "No NSP" ablation says only that the task was left out).
-
-    Args:
-        tokens: the pool.
-        targets: (D,) int64, from ``draw_targets``.
-
-    Returns:
-        Segments whose B is empty and whose label is 0, in the text's order.
+    A document's last run is shorter; no token is left out or repeated. B is empty and the label 0.
+    Google's script has no such mode (the paper's "No NSP" ablation says only that the task was left
+    out).
 
     >>> pool = without_empty(tf.range(5), tf.constant([2, 3], tf.int64),
     ...                      tf.constant([2], tf.int64))
@@ -289,18 +272,11 @@ def _filled_end(
 
 
 def _reached(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """Which of N sentences are visited when ``successor`` is followed from ``starts``.
+    """Which of N sentences are visited when ``successor`` is followed from ``starts``: (N,) bool.
 
-    Following a document's chain past its end arrives at the next document's start, which is
-    visited anyway, or at N, which stays where it is.
-
-    Args:
-        successor: (N,) int64, greater than the sentence itself, N at most.
-        starts: int64, where the chains begin.
-        steps: an upper bound of the steps to follow.
-
-    Returns:
-        (N,) bool.
+    A successor is greater than the sentence itself, N at most; ``steps`` is an upper bound of the
+    steps to follow. Following a document's chain past its end arrives at the next document's start,
+    which is visited anyway, or at N, which stays where it is.
     """
     size = tf.size(successor)
     jump = tf.concat([successor, [tf.cast(size, tf.int64)]], 0)

@@ -25,24 +25,14 @@ _MAX_PARALLEL_POOLS = 4
 class PoolPlan:
     """How an epoch's blocks are shared out among its pools: in a fresh order, evenly.
 
-    Attributes:
-        num_blocks: at least 1.
-        num_pools: from 1 to ``num_blocks``.
+    There are from 1 to ``num_blocks`` pools.
     """
 
     num_blocks: int
     num_pools: int
 
     def blocks_of(self, seed: tf.Tensor | int, epoch: tf.Tensor, pool: tf.Tensor) -> tf.Tensor:
-        """Lists a pool's blocks.
-
-        Args:
-            seed: the data's seed.
-            epoch: scalar int64.
-            pool: scalar int64.
-
-        Returns:
-            An int64 vector of block numbers, of one length or, in some pools, one more.
+        """Lists a pool's blocks, an int64 vector: of one length or, in some pools, one more.
 
         >>> plan = PoolPlan(num_blocks=5, num_pools=2)
         >>> order = [plan.blocks_of(0, 7, pool).numpy().tolist() for pool in range(2)]
@@ -81,7 +71,7 @@ def pool_batches(
         num_pools: the pools of an epoch.
         batch_size: rows in a batch.
         start: (epoch, pool, row) of the first row wanted. A row beyond its pool's last stands for
-            the first one of the shard's next pool: go on after row r of a pool with r + 1.
+            the first one of the shard's next pool: after row r of a pool, resume with r + 1.
         num_epochs: ``None`` for ever, else where to end.
         shard_index: which shard, below ``num_shards``.
         num_shards: among how many hosts the pools are shared.
@@ -94,9 +84,6 @@ def pool_batches(
 
     Returns:
         A ``tf.data.Dataset`` of ``make_rows``' features and of ``cursor``, (B, 3) int32.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
     check_at_least("batch_size", batch_size, 1)
     check_at_least("num_shards", num_shards, 1)

@@ -33,16 +33,13 @@ from .wordpiece import BertTokenizer
 def _find_tokens(
     tokens: QuestionTokens, byte_starts: tf.Tensor, byte_ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the tokens that a range of each context's bytes overlaps.
+    """Finds the first and last token that a range of each context's bytes overlaps: (B,) int32.
 
-    Args:
-        tokens: of B questions.
-        byte_starts: (B,) int64, the first byte; -1 where there is no range.
-        byte_ends: (B,) int64, the byte behind the last.
-
-    Returns:
-        The numbers of the first and of the last token, counted from the context's first,
-        (B,) int32 each; -1 both where no token overlaps the range, or there is none.
+    They are counted from the context's first; -1 both where no token overlaps the range, or
+    ``byte_starts`` is -1. Source: google-research/bert ``run_squad.py``,
+    ``convert_examples_to_features``. Its ``_improve_answer_span`` looks for the answer's text among
+    the pieces of the words around it; here the tokens' offsets say which of them the answer's bytes
+    belong to.
     """
     limits = tokens.context_starts + tokens.context_lengths
     places = tf.ragged.range(tokens.context_starts, limits)
@@ -62,15 +59,9 @@ def _find_tokens(
 def _window_spans(
     windows: Windows, firsts: tf.Tensor, lasts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Says in which columns of each window's row its question's answer begins and ends.
+    """Says in which columns, (W,) int32, of each window's row the answer begins and ends.
 
-    Args:
-        windows: W of them.
-        firsts: (B,) int32, from ``_find_tokens``.
-        lasts: (B,) int32, likewise.
-
-    Returns:
-        (W,) int32 each; 0, the column of [CLS], where the answer is not wholly in the window.
+    Both are 0, the column of [CLS], where the answer is not wholly in the window.
     """
     first = tf.gather(firsts, windows.questions)
     last = tf.gather(lasts, windows.questions)

@@ -37,14 +37,9 @@ class Operation(enum.IntEnum):
 
 
 def fold(seed: int | tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:
-    """Folds integers, one after the other, into a seed.
+    """Folds integers, one after the other, into a seed: int64 of shape (2,), for ``stateless_*``.
 
-    Args:
-        seed: a scalar integer, or a seed that ``fold`` has made, of shape (2,).
-        *data: scalar integers, each within 64 bits.
-
-    Returns:
-        An int64 tensor of shape (2,): a seed for ``tf.random.stateless_*`` and for ``fold``.
+    ``seed`` is a scalar integer, or a seed that ``fold`` has made; ``data`` are scalars of 64 bits.
 
     >>> fold(1, 2).shape
     TensorShape([2])
@@ -62,15 +57,7 @@ def fold(seed: int | tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:
 
 
 def bits(shape: tf.Tensor | list[int], seed: tf.Tensor) -> tf.Tensor:
-    """Draws 32 random bits per element.
-
-    Args:
-        shape: the shape of the result.
-        seed: from ``fold``, shape (2,).
-
-    Returns:
-        An int64 tensor of ``shape``, uniform on [0, 2**32).
-    """
+    """Draws 32 random bits per element: int64 of ``shape``, uniform on [0, 2**32)."""
     drawn = tf.random.stateless_uniform(
         shape, seed, minval=None, maxval=None, dtype=tf.uint32, alg=_PHILOX
     )
@@ -83,17 +70,10 @@ def uniform(shape: tf.Tensor | list[int], seed: tf.Tensor) -> tf.Tensor:
 
 
 def below(drawn: tf.Tensor, bound: tf.Tensor | int) -> tf.Tensor:
-    """Turns 32 random bits into an integer that is uniform on [0, bound).
+    """Turns 32 random bits into an integer, uniform on [0, bound), int64; 0 for a bound of 0.
 
-    The bits and the bound are apart because a bound is often known only after the draw. The bias
-    is at most ``bound / 2**32``.
-
-    Args:
-        drawn: int64, from ``bits``.
-        bound: integers from 0 to 2**31 - 1 that broadcast with ``drawn``.
-
-    Returns:
-        An int64 tensor; 0 where ``bound`` is 0 or 1.
+    The bits and the bound, below 2**31, are separate because a bound is often known only after the
+    draw. The bias is at most ``bound / 2**32``.
 
     >>> below(tf.constant([0, 2**31, 2**32 - 1], tf.int64), 6).numpy()
     array([0, 3, 5])
@@ -102,18 +82,11 @@ def below(drawn: tf.Tensor, bound: tf.Tensor | int) -> tf.Tensor:
 
 
 def permutation(size: tf.Tensor | int, seed: tf.Tensor) -> tf.Tensor:
-    """Draws a permutation of [0, size), each one equally likely.
+    """Draws a permutation of [0, size), int32, each one equally likely.
 
-    ``tf.random.experimental.index_shuffle`` would need no memory, but is far from uniform for
-    small sizes (of the permutations of four things some come three times as often as others),
-    and a hundred thousand numbers are sorted in eight milliseconds.
-
-    Args:
-        size: a scalar integer.
-        seed: from ``fold``, shape (2,).
-
-    Returns:
-        An int32 tensor of shape (size,).
+    ``tf.random.experimental.index_shuffle`` would need no memory, but is far from uniform for small
+    sizes (of the permutations of four things some come three times as often as others), and a
+    hundred thousand numbers are sorted in eight milliseconds.
 
     >>> sorted(permutation(5, fold(0)).numpy().tolist())
     [0, 1, 2, 3, 4]

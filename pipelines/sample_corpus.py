@@ -48,13 +48,7 @@ _PROSE_WORDS = 0.8  # the part of a sentence's words that consist of letters
 
 
 def read_prose(text: str) -> Iterator[list[str]]:
-    """Reduces a docstring, or a page of reStructuredText or Markdown, to its prose.
-
-    Args:
-        text: the docstring, its common indentation removed (``inspect.cleandoc``).
-
-    Yields:
-        The sentences of each paragraph or list item that has any.
+    """Yields the sentences of each paragraph or list item of a docstring, or of a page of Markdown.
 
     >>> list(read_prose('''Adds `x` and :class:`~numpy.ndarray` y. It is *fast*, e.g. A test.
     ...
@@ -184,19 +178,10 @@ _SENTENCES_PER_DOCUMENT = 4  # a shorter document has no room for a pair of segm
 def write_sample_corpus(
     path: str, max_bytes: int = 6_000_000, progress: Callable[[str], None] | None = None
 ) -> int:
-    """Writes the sample corpus, whole or not at all.
+    """Writes the sample corpus, whole or not at all, and returns the number of its documents.
 
-    Args:
-        path: the file, on any TensorFlow file system; its folder is made, a file there replaced.
-        max_bytes: the corpus ends before the document that would make it larger than this.
-        progress: called with a line of text when a part (the topics, the standard library, a
-            package) is done: what it was and how many documents it gave.
-
-    Returns:
-        The number of documents.
-
-    Raises:
-        ValueError: the limit leaves room for no document, or this Python has no sources to read.
+    The corpus ends before the document that would make it larger than ``max_bytes``. ``progress``
+    is called with a line of text when a part (the topics, the standard library, a package) is done.
     """
     path = str(path)
     chunks: list[bytes] = []
@@ -228,14 +213,9 @@ def write_sample_corpus(
 
 
 def read_documents(folder: str, seen: set[str] | None = None) -> Iterator[list[str]]:
-    """Yields the prose of every module below a folder, in the order of the paths.
+    """Yields the sentences of every module below a folder, in the order of the paths.
 
-    Args:
-        folder: a package, or any folder of Python sources.
-        seen: paragraphs to leave out; those yielded are added.
-
-    Yields:
-        A module's sentences, in the order of the source.
+    Paragraphs in ``seen`` are left out; those yielded are added to it.
     """
     seen = set() if seen is None else seen
     for parent, folders, files in os.walk(folder):
@@ -251,12 +231,6 @@ def read_docstrings(path: str) -> list[str]:
     """The docstrings of a Python source, in order; none where it cannot be read or parsed.
 
     None either from a source that is hardly documented: see ``_TRIPLE_QUOTED``.
-
-    Args:
-        path: a local file.
-
-    Returns:
-        Docstrings of the module, its classes and its functions, indentation removed.
     """
     try:
         if os.path.getsize(path) > _LARGEST_SOURCE:

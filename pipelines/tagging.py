@@ -22,12 +22,8 @@ from .wordpiece import BertTokenizer
 class _TagWindows(NamedTuple):
     """Rows as ranges of tokens and of words, in the sentences' order; (R,) int32 each.
 
-    Attributes:
-        sentences: the sentence that the row is of.
-        starts: the row's first token.
-        lengths: its tokens, without [CLS] and [SEP].
-        first_words: the first word that is tagged here.
-        end_words: the word behind the last that is.
+    ``starts`` and ``lengths`` count tokens, without [CLS] and [SEP]; the words from ``first_words``
+    to before ``end_words`` are tagged here.
     """
 
     sentences: np.ndarray
@@ -43,26 +39,19 @@ def _tag_windows(
     room: int,
     documents: np.ndarray | None = None,
 ) -> _TagWindows:
-    """Lays out the rows.
+    """Lays out the rows: which of them tags which words.
 
     A sentence of at most ``room`` tokens is one row. A longer one becomes windows of ``room``
-    tokens; each begins half of them after the one before, and the last ends with the sentence.
-    A word is tagged in the window where the smaller of the numbers of tokens before and behind
-    its first is greatest, and of two such in the earlier. (The definition is that of
-    google-research/bert's ``run_squad.py``, ``_check_is_max_context``, for windows of one size.)
-    So it has a quarter of the room on each side, or all that the sentence has there. A window
-    that tags no word is left out.
+    tokens; each begins half of them after the one before, and the last ends with the sentence. A
+    word is tagged in the window where the smaller of the numbers of tokens before and behind its
+    first is greatest, and of two such in the earlier. (The definition is that of
+    google-research/bert's ``run_squad.py``, ``_check_is_max_context``, for windows of one size.) So
+    it has a quarter of the room on each side, or all that the sentence has there. A window that
+    tags no word is left out.
 
-    Args:
-        tokens_per_word: (W,) integers of 1 or more.
-        words_per_sentence: (N,) integers whose sum is W.
-        room: the tokens that a row has room for.
-        documents: (N,) integers. Neighbouring sentences of the same value share their tokens: what
-            of its room a sentence leaves is halved between those before and those behind it; a
-            half that its document does not fill falls to the other.
-
-    Returns:
-        The rows.
+    Neighbouring sentences of the same value in ``documents`` share their tokens: the room that a
+    sentence leaves is halved between those before and those behind it; a half that its document
+    does not fill falls to the other.
 
     >>> rows = _tag_windows(np.ones(7, int), np.array([5, 2]), room=4)
     >>> rows.sentences, rows.starts, rows.lengths

@@ -1,6 +1,10 @@
 """Google's pre-training TFRecords: read with the promises of ``pretraining_dataset``, and written.
 
-The rows of a record are what they were when it was written: an epoch changes their order alone.
+A record is as google-research/bert's ``create_pretraining_data.py`` writes it: int64 lists
+``input_ids``, ``input_mask``, ``segment_ids`` (S values), ``masked_lm_positions``,
+``masked_lm_ids`` (P values), ``next_sentence_labels`` (1 value), and the float list
+``masked_lm_weights`` (P values). The rows of a record are what they were when it was written: an
+epoch changes their order alone.
 """
 
 import contextlib
@@ -37,13 +41,7 @@ _GOOGLE_NAMES = {
 
 
 def _serialize_row(row: Mapping[str, np.ndarray]) -> bytes:
-    """Makes one row a serialised ``tf.train.Example``.
-
-    Args:
-        row: the contract's features, each a vector; ``next_sentence_labels`` has one value.
-
-    Returns:
-        The record's bytes.
+    """Makes one row, features of a vector each, a serialised ``tf.train.Example``.
 
     >>> record = _serialize_row({"input_word_ids": np.array([7, 8], np.int32)})
     >>> list(tf.train.Example.FromString(record).features.feature["input_ids"].int64_list.value)
@@ -63,19 +61,7 @@ def _serialize_row(row: Mapping[str, np.ndarray]) -> bytes:
 def _parse_records(
     records: tf.Tensor, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, tf.Tensor]:
-    """Parses records, in-graph.
-
-    Args:
-        records: (R,) serialised ``tf.train.Example``s.
-        max_seq_length: S.
-        max_predictions_per_seq: P.
-
-    Returns:
-        The contract's features, of R rows.
-
-    Raises:
-        tf.errors.InvalidArgumentError: while it runs, a record has not these features.
-    """
+    """Parses (R,) records, in-graph: the contract's features, of R rows."""
     stored = {"int32": tf.int64, "float32": tf.float32}
     sizes = _feature_sizes(max_seq_length, max_predictions_per_seq)
     parsed = tf.io.parse_example(
@@ -94,16 +80,7 @@ def _parse_records(
 
 
 def _check_first_record(path: str, max_seq_length: int, max_predictions_per_seq: int) -> None:
-    """Checks a file's first record, so that a wrong length is told by name and at once.
-
-    Args:
-        path: a file of at least one record.
-        max_seq_length: S.
-        max_predictions_per_seq: P.
-
-    Raises:
-        ValueError: the record is no example, lacks a feature, or one has another length.
-    """
+    """Checks a file's first record, so that a wrong length is reported by name and at once."""
     try:
         example = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(path))).numpy())
     except (tf.errors.DataLossError, DecodeError) as error:
@@ -266,14 +243,7 @@ def write_tfrecords(
 
 
 def match_files(files: str | Sequence[str]) -> list[str]:
-    """Lists the files that some globs match, sorted, each once.
-
-    Args:
-        files: globs, in a list or separated by commas, on any file system of TensorFlow.
-
-    Raises:
-        ValueError: a glob matches no file.
-    """
+    """Lists the files that globs match, in a list or separated by commas: sorted, each once."""
     patterns = files.split(",") if isinstance(files, str) else list(files)
     paths: set[str] = set()
     for pattern in patterns:
@@ -285,14 +255,7 @@ def match_files(files: str | Sequence[str]) -> list[str]:
 
 
 def fingerprint(paths: Sequence[str]) -> str:
-    """Says in a few characters which files these are: it changes with their names and sizes.
-
-    Args:
-        paths: files; their folders do not matter.
-
-    Returns:
-        32 hexadecimal digits.
-    """
+    """Which files these are in 32 hexadecimal digits, which change with their names and sizes."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{os.path.basename(path)}\n{tf.io.gfile.stat(path).length}\n".encode())

@@ -72,12 +72,7 @@ def load_vocabulary(path: str) -> list[str]:
 def validate_vocabulary(vocab: Sequence[str], source: str) -> None:
     """Checks that a vocabulary has every special token, and no piece empty or twice.
 
-    Args:
-        vocab: the pieces in the order of their ids.
-        source: what to call the vocabulary in an error, most often its path.
-
-    Raises:
-        ValueError: names the first fault, with line numbers counted from 1 as editors do.
+    ``source`` is what errors call it, most often its path; they count lines from 1, as editors do.
 
     >>> validate_vocabulary([*SPECIAL_TOKENS, "a", "b", "a"], "vocab.txt")
     Traceback (most recent call last):
@@ -114,14 +109,6 @@ def check_vocabulary_fits(vocab: Sequence[str], config_vocab_size: int, source: 
 
     A vocabulary smaller than the table is fine: tables are padded to round sizes.
 
-    Args:
-        vocab: the pieces in the order of their ids.
-        config_vocab_size: ``BertConfig.vocab_size``.
-        source: what to call the vocabulary in an error, most often its path.
-
-    Raises:
-        ValueError: the vocabulary is larger than the table.
-
     >>> check_vocabulary_fits(["a", "b", "c"], 2, "vocab.txt")
     Traceback (most recent call last):
     ...
@@ -137,16 +124,10 @@ vocabulary that belongs to the model, or set vocab_size to at least 3.
 
 
 def save_vocabulary(path: str, vocab: Sequence[str]) -> None:
-    """Writes a vocabulary file, whole or not at all.
+    """Writes a vocabulary file, whole or not at all; missing folders are made.
 
-    Args:
-        path: where; on any TensorFlow file system, missing folders are made, an existing file is
-            replaced.
-        vocab: the pieces in the order of their ids.
-
-    Raises:
-        ValueError: ``validate_vocabulary`` refuses the vocabulary, or a piece would not be read
-            back as it is (it holds a line end, or starts or ends with ASCII white space).
+    Errors are those of ``validate_vocabulary``, and that a piece would not be read back as it is
+    (it holds a line end, or starts or ends with ASCII white space).
     """
     path = str(path)
     content = encode_vocabulary(vocab, path)

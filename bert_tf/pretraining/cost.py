@@ -24,14 +24,11 @@ _TRAINING_BYTES_PER_PARAMETER = 16
 
 @dataclasses.dataclass(frozen=True)
 class StepEstimate:
-    """The cost of one step.
+    """The cost of one step: trainable weights, tokens with padding (B * S), and the next two.
 
-    Attributes:
-        parameters: trainable weights, heads included.
-        tokens: positions in the global batch, padding included: B * S.
-        flops: floating-point operations of the forward and backward pass; a multiply-add is two.
-        memory_bytes: weights, gradients, moments, and the activations of one micro-batch that
-            backpropagation keeps, on one replica.
+    ``flops`` are of the forward and backward pass, a multiply-add two; ``memory_bytes`` are
+    weights, gradients, moments, and what one micro-batch on one replica keeps for the backward
+    pass.
     """
 
     parameters: int
@@ -74,16 +71,7 @@ def estimate_step(
     """Estimates a step of ``batch_size`` rows over all replicas.
 
     Matrix products alone are counted, three times over: once forward, twice backward.
-
-    Args:
-        config: the model's sizes.
-        batch_size: B, over all replicas.
-        max_seq_length: S.
-        max_predictions_per_seq: P.
-        replicas: how many share the batch.
-        gradient_accumulation_steps: how many parts each replica's share is cut into.
-        nsp: whether there are a pooler and a next-sentence head.
-        bytes_per_activation: 4 for float32, 2 for bfloat16.
+    ``bytes_per_activation`` is 4 for float32, 2 for bfloat16.
 
     >>> step = estimate_step(BertConfig(), batch_size=256, max_seq_length=128,
     ...                      max_predictions_per_seq=20)
@@ -123,9 +111,6 @@ def report_cost(settings: PretrainingSettings) -> None:
 
     The time is measured: some steps of the real model on a few rows of random ids, scaled to the
     batch. It leaves out reading the corpus, evaluations and checkpoints.
-
-    Raises:
-        ValueError: a flag, the vocabulary or the config does not fit.
     """
     devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
     settings, start = open_start(settings)

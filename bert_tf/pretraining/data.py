@@ -28,13 +28,9 @@ _ROWS = "rows_version"
 class PretrainingData:
     """What a run trains and evaluates on.
 
-    Attributes:
-        train: the documents to train on; None where the input is TFRecords.
-        held_out: the documents to evaluate on; None where there are none.
-        records: TFRecord files to train on, in place of ``train``.
-        eval_records: TFRecord files to evaluate on.
-        fingerprints: by flag, what changes when the files behind it do; and the rows' version.
-        rows_version: of ``pretraining.pretraining_dataset``.
+    TFRecords are ``records`` and ``eval_records``; ``train`` is None then, and ``held_out`` where
+    nothing is evaluated. ``fingerprints`` hold by flag what changes when the files behind it do,
+    and the rows' version, see ``pretraining.pretraining_dataset``.
     """
 
     train: sources.Corpus | None
@@ -56,11 +52,7 @@ class PretrainingData:
 
 
 def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingData:
-    """Opens, checks and indexes the input, and prints what it found.
-
-    Raises:
-        ValueError: a file is missing, empty or not valid, or nothing can be held out.
-    """
+    """Opens, checks and indexes the input, and prints what it found."""
     if settings.input_format == "tfrecord":
         if not settings.input:
             raise ValueError("--input_format=tfrecord needs --input: the files to read.")
@@ -164,18 +156,7 @@ def load_or_learn_vocabulary(
     run: RunDirectory,
     start: Checkpoint | None = None,
 ) -> list[str]:
-    """The run's vocabulary: the checkpoint's, the file's, the one kept already, else a new one.
-
-    Args:
-        settings: ``vocab_file``, casing.
-        data: what to learn from.
-        size: how many pieces to learn.
-        run: where it is kept.
-        start: the checkpoint that the run starts from.
-
-    Raises:
-        ValueError: the file is not a valid vocabulary, or there is no text to learn one from.
-    """
+    """The run's vocabulary: the checkpoint's, the file's, the one kept already, else a new one."""
     if start is not None and start.tokenization is not None:
         return list(start.tokenization.vocabulary)
     if settings.vocab_file:
@@ -218,13 +199,8 @@ def training_batches(
 ) -> tf.data.Dataset:
     """The endless batches of a phase, ``features.PRETRAINING_FEATURES`` and the cursor.
 
-    Args:
-        settings: batch size, masking, seed.
-        data: what to train on.
-        tokenizer: the vocabulary's.
-        phase: its length is the rows'.
-        phase_number: counted from 0; each phase draws from a seed of its own.
-        start: (epoch, pool, row) of the first row.
+    Each phase draws from a seed of its own, as its epochs count from zero again. ``start`` is the
+    (epoch, pool, row) of the first row.
     """
     predictions = predictions_per_row(settings, phase.max_seq_length)
     if data.train is None:
@@ -256,14 +232,7 @@ def training_batches(
 def report_share(
     settings: PretrainingSettings, data: PretrainingData, tokenizer: BertTokenizer, phase: Phase
 ) -> None:
-    """Prints how much of the text reaches the rows of the first phase, and what helps a low share.
-
-    Args:
-        settings: NSP, short rows, seed.
-        data: what to train on; nothing is printed of TFRecords.
-        tokenizer: the vocabulary's.
-        phase: the first.
-    """
+    """Prints how much of the text reaches the first phase's rows, and what helps a low share."""
     if data.train is None:
         return
     share, tokens = pretraining.measure_share(
@@ -297,13 +266,7 @@ def evaluation_batches(
 ) -> tf.data.Dataset | None:
     """One pass over what is evaluated, the same pairs and masks each time; None without any.
 
-    Args:
-        settings: batch size, masking, seed.
-        data: what to evaluate on.
-        tokenizer: the vocabulary's.
-        max_seq_length: the rows' length.
-        replicas: how many share a batch; its size is rounded up to a multiple, as the rows of
-            padding at the end weigh nothing.
+    The batch's size is rounded up to a multiple of the replicas: rows of padding weigh nothing.
     """
     batch_size = -(-settings.eval_batch_size // replicas) * replicas
     predictions = predictions_per_row(settings, max_seq_length)
@@ -338,12 +301,7 @@ def evaluation_batches(
 
 
 def first_sentences(corpus: sources.Corpus, count: int = 3) -> list[str]:
-    """The first sentences of a corpus that are neither short nor long, to show a model at work.
-
-    Args:
-        corpus: where they are looked for.
-        count: how many are wanted; fewer come where the corpus has no more.
-    """
+    """The first sentences of a corpus that are neither short nor long, to show a model at work."""
     fitting = (
         sentence
         for sentence in corpus.sentences(limit_bytes=1_000_000)
@@ -356,11 +314,7 @@ def first_sentences(corpus: sources.Corpus, count: int = 3) -> list[str]:
 def check_records(
     settings: PretrainingSettings, data: PretrainingData, vocab_size: int, length: int
 ) -> None:
-    """Checks that the ids of the first records are within the vocabulary.
-
-    Raises:
-        ValueError: an id is beyond it, or the records are of another length.
-    """
+    """Checks that the ids of the first records are within the vocabulary."""
     for files in {tuple(data.records), tuple(data.eval_records)} - {()}:
         batch = next(
             iter(

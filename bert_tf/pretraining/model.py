@@ -22,19 +22,10 @@ from .settings import PretrainingSettings, parse_phases
 def open_start(
     settings: PretrainingSettings, directory: RunDirectory | None = None
 ) -> tuple[PretrainingSettings, Checkpoint | None]:
-    """Opens the checkpoint that a run starts from, if it starts from one.
+    """Opens the checkpoint that a run starts from, if any: the settings, in its casing, and it.
 
-    Args:
-        settings: as the flags say.
-        directory: the run's. Once it holds a checkpoint of its own, all that is needed lies there,
-            and the one that the run started from may be gone.
-
-    Returns:
-        The settings, their casing the checkpoint's; and the checkpoint, ``None`` without
-        ``--init_checkpoint``.
-
-    Raises:
-        ValueError: the checkpoint cannot be read, or the flags contradict it.
+    Once the run's directory holds a checkpoint of its own, all that is needed is there, and the one
+    that the run started from may be gone.
     """
     if not settings.init_checkpoint:
         return settings, None
@@ -66,14 +57,7 @@ def pretrainer_spec(nsp: bool) -> ModelSpec:
 
 
 def initialise_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> list[str]:
-    """Gives a model the weights of a checkpoint; a head that it lacks stays new.
-
-    Returns:
-        Sentences on what was new, or was not used.
-
-    Raises:
-        ValueError: a weight of the encoder is missing, or has another shape.
-    """
+    """Gives a model a checkpoint's weights; returns sentences on what was new or not used."""
     tensors, report = select(checkpoint, pretrainer_spec(model.nsp))
     assign(model, tensors)
     return report.sentences(checkpoint.path)
@@ -87,9 +71,6 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
 
     Its ``vocab_size`` is how many pieces to learn where no vocabulary is given: the flag's, else
     what a JSON file has room for, else 8,000 for a preset.
-
-    Raises:
-        ValueError: the file is no BERT's config, or a phase is longer than its positions.
     """
     if start is not None:
         config = start.config
@@ -111,11 +92,7 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
 def fit_vocabulary(
     settings: PretrainingSettings, config: BertConfig, vocab: Sequence[str]
 ) -> BertConfig:
-    """The config for a vocabulary: a preset takes its size, a file or a checkpoint keeps its own.
-
-    Raises:
-        ValueError: the vocabulary is larger than the file's ``vocab_size``.
-    """
+    """The config for a vocabulary: a preset takes its size, others keep their own."""
     if settings.bert_config in PRESETS:
         return dataclasses.replace(config, vocab_size=len(vocab))
     source = settings.vocab_file or settings.init_checkpoint or "learned from the input"
@@ -126,11 +103,7 @@ def fit_vocabulary(
 def build_loop(
     settings: PretrainingSettings, config: BertConfig, devices: distribution.Distribution
 ) -> loop.PretrainingLoop:
-    """Builds the model, its optimizer and the loop round them, on the devices.
-
-    Raises:
-        ValueError: the batch cannot be shared equally by the replicas and their micro-batches.
-    """
+    """Builds the model, its optimizer and the loop round them, on the devices."""
     parts = devices.strategy.num_replicas_in_sync * settings.gradient_accumulation_steps
     if settings.train_batch_size % parts:
         raise ValueError(

@@ -50,10 +50,7 @@ _SHOWN_GUESSES = 5
 
 
 def _hide_word(sentence: str) -> tuple[str, str] | None:
-    """Hides the word nearest to the middle of a sentence that has at least four letters.
-
-    Returns:
-        The sentence with ``[MASK]`` in the word's place, and the word; None without such a word.
+    """Hides a word, of four letters or more, near the middle of a sentence: the text, and the word.
 
     >>> _hide_word("The court of appeals has jurisdiction over civil cases.")
     ('The court of appeals has [MASK] over civil cases.', 'jurisdiction')
@@ -71,12 +68,7 @@ def _hide_word(sentence: str) -> tuple[str, str] | None:
 def _fill_masks(
     model: BertPretrainer, tokenizer: BertTokenizer, sentences: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Lets the model guess a hidden word of each sentence.
-
-    Returns:
-        For each: ``text`` with its [MASK], the hidden ``word``, and the model's best ``guesses``
-        with their ``probabilities``, best first.
-    """
+    """Lets the model guess a hidden word of each sentence: texts, words, guesses, probabilities."""
     hidden = [pair for pair in map(_hide_word, sentences) if pair is not None]
     if not hidden:
         return []
@@ -158,7 +150,6 @@ def run(settings: PretrainingSettings) -> None:
     """Does what is left to do of the run that the settings describe, and prints its results.
 
     Raises:
-        ValueError: the input, the vocabulary, the config or the model directory does not fit.
         KeyboardInterrupt: the run was stopped; a checkpoint is kept.
     """
     distribution.check_one_worker()
@@ -197,11 +188,7 @@ def _open_inputs(
 ) -> tuple[PretrainingData, list[str], BertConfig]:
     """Opens the data, the vocabulary and the config, and checks that they are the run's.
 
-    Args:
-        settings: what they are.
-        directory: the run's.
-        start: the checkpoint that the run starts from, or goes on from.
-        moved: the flags that name other paths than at the start.
+    ``moved`` are the flags that name other paths than at the start.
     """
     config = read_config(settings, start)
     data = open_data(settings, directory)
@@ -272,6 +259,8 @@ class _PretrainingRun:
         )
         self.start = start
         self.summaries = Summaries(directory.logs)
+        # By length: the same batches each time, and seconds to build.
+        self.evaluated: dict[int, tf.data.Dataset | None] = {}
         self.position = _Position()
         self.saved_step = -1
         self.saved_at = time.monotonic()
@@ -418,13 +407,15 @@ class _PretrainingRun:
         print(f"Going on from the checkpoint at step {self.loop.step:,}.", flush=True)
 
     def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
-        batches = evaluation_batches(
-            self.settings,
-            self.data,
-            self.tokenizer,
-            max_seq_length,
-            self.devices.strategy.num_replicas_in_sync,
-        )
+        if max_seq_length not in self.evaluated:
+            self.evaluated[max_seq_length] = evaluation_batches(
+                self.settings,
+                self.data,
+                self.tokenizer,
+                max_seq_length,
+                self.devices.strategy.num_replicas_in_sync,
+            )
+        batches = self.evaluated[max_seq_length]
         if batches is None:
             return {}
         figures = self.loop.evaluate(batches, max_steps)._asdict()

@@ -13,13 +13,7 @@ from bert_tf.config import PRESETS
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A run of steps at one sequence length.
-
-    Attributes:
-        max_seq_length: tokens in a row, [CLS] and [SEP] included.
-        first_step: the global step that the phase starts at.
-        last_step: the global step that it ends before.
-    """
+    """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length."""
 
     max_seq_length: int
     first_step: int
@@ -27,17 +21,11 @@ class Phase:
 
 
 def parse_phases(text: str, num_steps: int) -> list[Phase]:
-    """Divides the steps among the sequence lengths.
+    """Divides the steps of a run among ``LENGTH:SHARE`` pairs, whose shares add up to 1.
 
-    Args:
-        text: ``LENGTH:SHARE`` pairs with commas between; the shares add up to 1.
-        num_steps: the steps of the whole run.
-
-    Returns:
-        The phases in order, without gaps; phases that are left without a step are left out.
-
-    Raises:
-        ValueError: the text is not of the form, or the shares do not add up to 1.
+    ``128:0.9,512:0.1`` is the paper's schedule (Devlin et al. 2019, appendix A.2): the first 90% of
+    the steps at length 128, the rest at 512, under one learning-rate curve. The phases have no
+    gaps; those left without a step are left out.
 
     >>> for phase in parse_phases("128:0.9,512:0.1", 1000):
     ...     print(phase)

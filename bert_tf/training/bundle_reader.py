@@ -80,11 +80,7 @@ class Bundle:
             ) from error
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor of numbers.
-
-        Raises:
-            ValueError: it has none, or the file is damaged or has changed since it was opened.
-        """
+        """A tensor of numbers; a ValueError where it is none, is damaged or has changed."""
         if self._entries[name].dtype not in _NUMBERS:
             raise ValueError(
                 f"{self.prefix}: {one_line(name)} is {self.dtypes[name]}, expected a tensor of "
@@ -96,12 +92,7 @@ class Bundle:
         return np.asarray(memoryview(value)) if plain else value.numpy()
 
     def read_string(self, name: str) -> bytes:
-        """A tensor that is one string.
-
-        Raises:
-            ValueError: it is none, it is longer than any that is written there, or the file is
-                damaged or has changed since it was opened.
-        """
+        """A tensor that is one string; a ValueError where it is none, too long or damaged."""
         entry = self._entries[name]
         size = entry.size
         if (entry.dtype, self.shapes[name]) != (types_pb2.DT_STRING, ()):

@@ -1,7 +1,16 @@
 """Flat, exact, verified checkpoints.
 
-Each is a directory, ``step-00001000`` for example, whose files ``checkpoint_files`` describes. One
-that is unfinished or damaged is never restored, whatever the moment the process was killed.
+A checkpoint is a directory, ``step-00001000`` for example, that holds
+
+* ``variables.index`` and ``variables.data-00000-of-00001``: every tensor under the name that the
+  caller gives it, in TensorFlow's tensor-bundle format (``tf.train.load_checkpoint`` reads it);
+* ``manifest.json``: the step, the caller's extra state, and every file's size and SHA-256. It is
+  written last, and moved into place in one operation.
+
+So a directory without a manifest is a save that never ended, and one whose files are not what its
+manifest says is damaged: neither is ever restored, whatever the moment the process was killed.
+Everything goes through TensorFlow's file systems, so ``gs://`` works; local files are also forced
+to the disk before the manifest says that they are there.
 """
 
 import json
@@ -43,16 +52,9 @@ class _UnfinishedError(_UnusableError):
 
 
 def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping[str, Any]) -> None:
-    """Writes a checkpoint into a new directory.
+    """Writes a checkpoint into a directory, which is made: the manifest last.
 
-    Args:
-        path: the directory; made where it is missing.
-        step: the number of updates made.
-        tensors: what to save, by unique name.
-        extra: small state that JSON can hold.
-
-    Raises:
-        OSError, tf.errors.OpError: a file could not be written.
+    ``tensors`` go by unique names; ``extra`` is small state that JSON can hold.
     """
     if os.path.islink(path):
         raise OSError(f"{path} is a link, and is not followed")
@@ -94,12 +96,7 @@ def _fingerprint(path: str) -> dict[str, Any]:
 
 
 def _read_manifest(path: str) -> dict[str, Any]:
-    """The manifest, after every file was found to be what it says.
-
-    Raises:
-        _UnfinishedError: there is no manifest.
-        _UnusableError: the manifest cannot be read, or a file is missing or differs.
-    """
+    """The manifest, after every file was found to be what it says; else an `_UnusableError`."""
     manifest_path = os.path.join(path, _MANIFEST)
     if not tf.io.gfile.exists(manifest_path):
         raise _UnfinishedError("its save did not end")
@@ -161,11 +158,8 @@ _DIRECTORY = re.compile(r"step-(\d{8,})/?")
 class Restored(NamedTuple):
     """A checkpoint that was found, or restored.
 
-    Attributes:
-        step: the step of the checkpoint.
-        extra: the caller's state, as it was given to `save`.
-        path: the checkpoint's directory.
-        warnings: one sentence for each newer checkpoint that was passed over.
+    ``extra`` is the caller's state, as given to `save`; ``warnings`` has a sentence for each newer
+    checkpoint that was skipped.
     """
 
     step: int
@@ -182,24 +176,10 @@ def save(
     *,
     keep: int = 3,
 ) -> str:
-    """Saves a checkpoint and, once its manifest is on the disk, deletes the oldest.
+    """Saves a checkpoint and, once its manifest is on the disk, deletes the oldest but ``keep``.
 
-    A step that is already there and intact is left as it is.
-
-    Args:
-        directory: where the checkpoints lie; made where it is missing.
-        step: the number of updates made.
-        variables: what to save, by unique name; mirrored variables are saved once.
-        extra: small state that JSON can hold.
-        keep: how many finished checkpoints to keep, this one included.
-
-    Returns:
-        The checkpoint's directory.
-
-    Raises:
-        ValueError: ``keep`` is below 1.
-        OSError: the checkpoint could not be written, for want of space for example. What was
-            written of it is deleted; the checkpoints before it are intact.
+    A step that is already there and intact is left as it is. Where the disk is full, for example,
+    an OSError says so: what was written is deleted, and the checkpoints before it are intact.
 
     >>> import tempfile
     >>> directory, weight = tempfile.mkdtemp(), keras.Variable([1.0, 2.0])
@@ -235,20 +215,11 @@ def save(
 def restore_latest(
     directory: str, variables: Mapping[str, keras.Variable], *, prefix: str = ""
 ) -> Restored | None:
-    """Restores the newest intact checkpoint into the variables, bit for bit.
+    """Restores the newest intact checkpoint, bit for bit; None where no save ever ended.
 
-    Args:
-        directory: where the checkpoints lie; it need not exist.
-        variables: what to restore, under the names given to `save`.
-        prefix: restore only the names that begin so (``"model/"`` leaves the optimizer out);
-            ``variables`` must then hold exactly these.
-
-    Returns:
-        What was restored; ``None`` where no save ever ended.
-
-    Raises:
-        ValueError: checkpoints are there but none is intact, or the checkpoint's names, shapes or
-            dtypes are not the variables' (nothing is assigned then).
+    ``prefix`` restores only the names that begin so (``"model/"`` leaves the optimizer out);
+    ``variables`` must then hold exactly these. A ValueError says that checkpoints are there but
+    none is intact, or that names, shapes or dtypes differ: nothing is assigned then.
     """
     found = find_latest(directory)
     if found is None:
@@ -261,17 +232,7 @@ def restore_latest(
 
 
 def find_latest(directory: str) -> Restored | None:
-    """Finds the newest intact checkpoint.
-
-    Args:
-        directory: where the checkpoints lie; it need not exist.
-
-    Returns:
-        What ``restore_latest`` would restore; ``None`` where no save ever ended.
-
-    Raises:
-        ValueError: checkpoints are there but none is intact.
-    """
+    """Finds the newest intact checkpoint, which ``restore_latest`` would restore."""
     warnings: list[str] = []
     damaged = False
     for path in reversed(_checkpoint_paths(directory)):

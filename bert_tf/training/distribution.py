@@ -26,13 +26,7 @@ _HTTP2_SETTINGS = b"\4"
 
 
 class Distribution(NamedTuple):
-    """The devices of a training.
-
-    Attributes:
-        strategy: builds the variables (in its ``scope()``) and runs the steps.
-        device_type: ``"CPU"``, ``"GPU"`` or ``"TPU"``.
-        description: one line to print, for example ``MirroredStrategy on 2 GPUs``.
-    """
+    """The devices of a training: their strategy, type (CPU, GPU or TPU), and a line to print."""
 
     strategy: tf.distribute.Strategy
     device_type: str

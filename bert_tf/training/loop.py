@@ -44,12 +44,7 @@ class EvaluationResult(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates a `BertPretrainer` without dropout, under any strategy.
-
-    Args:
-        model: inputs and outputs as `BertPretrainer` has them.
-        strategy: the strategy that the model was built under.
-    """
+    """Evaluates a `BertPretrainer` without dropout, under the strategy that it was built under."""
 
     def __init__(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
         self._model = model
@@ -57,19 +52,9 @@ class Evaluator:
         self._step = tf.function(self._evaluate_step)
 
     def evaluate(self, dataset: tf.data.Dataset, max_steps: int | None = None) -> EvaluationResult:
-        """Runs the model over the dataset and sums in double precision.
+        """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
 
-        Args:
-            dataset: finite batches as `check_static_batches` wants them; rows of padding
-                (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
-            max_steps: stop after this many batches; ``None`` for all.
-
-        Returns:
-            The measures.
-
-        Raises:
-            ValueError: a feature is missing, a shape is not static, the batch cannot be shared
-                equally by the replicas, or nothing was there to predict.
+        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
         """
         check_static_batches(dataset, self._strategy.num_replicas_in_sync)
         if max_steps is not None:
@@ -235,11 +220,8 @@ class PretrainingLoop:
         """Everything that a checkpoint has to keep, by unique name.
 
         ``model/PATH`` for the model's variables, ``optimizer/PATH`` for the optimizer's: its
-        moments and the number of updates. The seed generators' states are left out: the loop
-        never reads them.
-
-        Raises:
-            ValueError: two variables have the same path.
+        moments and the number of updates. The seed generators' states are left out: the loop never
+        reads them.
         """
         generators = {id(variable) for variable in self._seed_variables}
         state: dict[str, keras.Variable] = {}
@@ -260,30 +242,16 @@ class PretrainingLoop:
         return state
 
     def distribute(self, dataset: tf.data.Dataset) -> Iterator[Any]:
-        """An iterator that hands each replica its share of every batch.
+        """An iterator, for `train`, that hands each replica its share of every batch.
 
-        Args:
-            dataset: batches of ``features.PRETRAINING_FEATURES`` and ``features.CURSOR`` with
-                static shapes; B is the batch of all replicas together.
-
-        Returns:
-            An iterator for `train`.
-
-        Raises:
-            ValueError: a feature is missing, a shape is not static, or B cannot be shared equally.
+        The batches are ``features.PRETRAINING_FEATURES`` and ``features.CURSOR`` with static
+        shapes.
         """
         check_static_batches(dataset, self.strategy.num_replicas_in_sync, self._micro_batches)
         return iter(self.strategy.experimental_distribute_dataset(dataset))
 
     def train(self, iterator: Iterator[Any], num_steps: int) -> TrainingResult:
-        """Makes updates, all in one call of one compiled function.
-
-        Args:
-            iterator: from `distribute`.
-            num_steps: how many updates; another number does not compile anew.
-
-        Returns:
-            The measures over these steps.
+        """Makes updates, all in one call of a compiled function, the same for any number.
 
         Raises:
             ValueError: the data ended before the last step, or the loss or the gradients became

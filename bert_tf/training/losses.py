@@ -75,15 +75,7 @@ def _weighted_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
 
 
 def masked_lm_sums(logits: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> LossSums:
-    """Sums of the masked-LM loss.
-
-    Args:
-        logits: (B, P, V), any float dtype; the arithmetic is float32.
-        ids: (B, P) int32, the original ids of the masked positions, 0 where padded.
-        weights: (B, P) float32, 1 = real, 0 = padded.
-
-    Returns:
-        The sums over the (B, P) positions.
+    """Sums of the masked-LM loss: logits (B, P, V), ids int32 and weights float32 (B, P).
 
     >>> import tensorflow as tf
     >>> sums = masked_lm_sums(tf.zeros((1, 2, 4)), tf.constant([[0, 3]]), tf.constant([[1.0, 0.0]]))
@@ -94,15 +86,7 @@ def masked_lm_sums(logits: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> Los
 
 
 def next_sentence_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSums:
-    """Sums of the next-sentence loss.
-
-    Args:
-        logits: (B, 2), any float dtype; index 0 stands for "B follows A".
-        labels: (B,) int32, 0 = next, 1 = random.
-        weights: (B,) float32, 1 = a real row, 0 = a row of padding (see `row_weights`).
-
-    Returns:
-        The sums over the B rows.
+    """Sums of the next-sentence loss: logits (B, 2), index 0 "B follows A"; labels (B,).
 
     >>> import tensorflow as tf
     >>> logits = tf.constant([[2.0, 0.0], [2.0, 0.0]])
@@ -114,13 +98,7 @@ def next_sentence_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor)
 
 
 def row_weights(input_mask: tf.Tensor) -> tf.Tensor:
-    """1 for every row with at least one real token, 0 for a row of padding.
-
-    Args:
-        input_mask: (B, S) int32, 1 = real, 0 = padding.
-
-    Returns:
-        (B,) float32.
+    """(B,) float32: 1 for every row of a mask (B, S) with a real token, 0 for a row of padding.
 
     >>> import tensorflow as tf
     >>> row_weights(tf.constant([[1, 1, 0], [0, 0, 0]])).numpy().tolist()
@@ -152,16 +130,9 @@ def next_sentence_mean(total: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
 
 
 class PretrainingSums(NamedTuple):
-    """Float32 scalars of one batch, or of several, both losses together.
+    """Float32 scalars of one batch, or of several: both losses' `LossSums`, real tokens.
 
-    Attributes:
-        masked_lm_loss: `LossSums.loss` of the masked-LM loss.
-        masked_lm_weight: the number of predictions.
-        masked_lm_correct: how many of them were right.
-        next_sentence_loss: `LossSums.loss` of the next-sentence loss; 0 without that head.
-        next_sentence_rows: the number of rows that are not padding; 0 without that head.
-        next_sentence_correct: how many of them were right; 0 without that head.
-        tokens: the number of tokens that are not padding.
+    Those of the next sentence are 0 without that head.
     """
 
     masked_lm_loss: Any
@@ -183,16 +154,7 @@ class PretrainingSums(NamedTuple):
 
 
 def batch_sums(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> PretrainingSums:
-    """Both losses' sums over one batch.
-
-    Args:
-        outputs: the logits, as `BertPretrainer` returns them; without ``next_sentence_logits``
-            that loss's sums are 0.
-        batch: ``features.PRETRAINING_FEATURES``.
-
-    Returns:
-        The sums, float32 scalars.
-    """
+    """Both losses' sums over one batch; 0 for the next sentence without that head."""
     masked_lm = masked_lm_sums(
         outputs[features.MASKED_LM_LOGITS],
         batch[features.MASKED_LM_IDS],

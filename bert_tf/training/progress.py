@@ -60,11 +60,7 @@ _REMOTE_SECONDS = 60.0
 
 
 class Summaries:
-    """Writes scalars under ``logs/train`` and ``logs/eval``.
-
-    Args:
-        directory: the run's ``logs`` folder; ``tensorboard --logdir`` takes it.
-    """
+    """Writes scalars under ``train`` and ``eval`` of a run's ``logs`` folder, for TensorBoard."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -120,13 +116,8 @@ class Progress:
     """Shows how far a long piece of work is, how fast it goes and how long it will take.
 
     On a terminal one line is refreshed in place; elsewhere (a log file, a pipe) a line is written
-    every ten seconds and at the end.
-
-    Args:
-        label: what is being done, ``Training`` for example.
-        total: how many units the work has.
-        unit: the unit's name, ``steps`` for example.
-        start: the units already done, by an earlier process.
+    every ten seconds and at the end. ``total`` counts ``unit``s, of which an earlier process did
+    ``start``.
     """
 
     def __init__(self, label: str, total: int, unit: str, start: int = 0) -> None:

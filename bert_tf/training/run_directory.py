@@ -70,12 +70,8 @@ class RunDirectory:
     def check_place(self, inputs: Mapping[str, str | Sequence[str] | None]) -> None:
         """Checks, before anything is written, that a run may have the directory.
 
-        Args:
-            inputs: by flag, such as ``--vocab_file``, the paths that it names.
-
-        Raises:
-            ValueError: the directory holds what no run wrote; or a path is in it, and the run has
-                not got anywhere.
+        It must not hold what no run wrote, nor, before the run has progress, a path that a flag in
+        ``inputs`` names.
         """
         own = local_path(self.path)
         if own is not None and not self.has_progress():
@@ -127,10 +123,6 @@ class RunDirectory:
         """Holds the directory for one process at a time; a killed process lets go of it.
 
         Remote file systems have no such lock, and go without.
-
-        Raises:
-            ValueError: another process holds it.
-            OSError: nothing can be written there.
         """
         local = local_path(self.path)
         if local is None:
@@ -179,14 +171,14 @@ class RunDirectory:
         paths: frozenset[str] = frozenset(),
         defaults: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[str]:
-        """Keeps the settings of a start, and refuses others once the run has got anywhere.
+        """Keeps the settings of a start, and refuses others once the run has progress.
 
         A start that ended before its first checkpoint is forgotten: its vocabulary, its config and
         what it said of its inputs are removed. The corpus' copies and its index stay.
 
         A flag that the directory does not have is one of a later version: it has to have today's
-        default, which is how the run was started. One that this version does not have may have
-        said anything, and so is refused where it said something.
+        default, which is how the run was started. One that this version does not have may have said
+        anything, and so is refused where it said something.
 
         Args:
             settings: JSON values by flag name.
@@ -196,10 +188,6 @@ class RunDirectory:
 
         Returns:
             The flags that name other paths than before, whose contents are still to be compared.
-
-        Raises:
-            ValueError: a setting outside ``may_differ`` is not the first start's; the message
-                names each with both values. Or a file that is to be written is somebody else's.
         """
         kept, current = self._kept(self.flags), _through_json(settings)
         if not kept:
@@ -244,14 +232,7 @@ class RunDirectory:
         return moved
 
     def check_inputs(self, fingerprints: Mapping[str, str]) -> None:
-        """Keeps what the files behind the flags held, and refuses others once the run got anywhere.
-
-        Args:
-            fingerprints: by flag, ``--vocab_file`` for example.
-
-        Raises:
-            ValueError: a file's contents are not those that the run was started with.
-        """
+        """Keeps what the files behind the flags held, and refuses others once there is progress."""
         kept = self._kept(self.inputs)
         changed = sorted(
             name for name, value in fingerprints.items() if kept.get(name, value) != value
@@ -270,11 +251,7 @@ class RunDirectory:
     def _check_described(self, *, is_older: bool) -> None:
         """Checks that what a start is to write over was written by one before it.
 
-        Args:
-            is_older: whether the start before was of a version that kept no record of it.
-
-        Raises:
-            ValueError: somebody else has put a file there.
+        ``is_older``: the start before was of a version that kept no record of it.
         """
         hashes: Mapping[str, str] | None = None
         if tf.io.gfile.exists(self.description):

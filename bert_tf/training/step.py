@@ -25,17 +25,11 @@ from . import losses
 
 
 def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
-    """Independent seeds, one per seed generator.
+    """Independent seeds, one for each of ``count`` seed generators: (count, 2) int64.
 
-    Args:
-        seed: the training's seed.
-        step: scalar integer, the updates made before this one.
-        replica: scalar integer, the replica's number among all.
-        micro_batch: scalar integer, the micro-batch's number within the replica's share.
-        count: how many seeds are needed.
-
-    Returns:
-        (count, 2) int64, each value within int32's range.
+    A Keras seed generator keeps a counter, which is mirrored (every replica would draw the same
+    mask) and which a checkpoint would have to save. A function of the training's seed, the updates
+    made before, the replica and its micro-batch needs neither.
 
     >>> first, again = (dropout_seeds(7, 0, 0, 0, 1).numpy().tolist() for _ in range(2))
     >>> first == again, first == dropout_seeds(7, 0, 1, 0, 1).numpy().tolist()
@@ -66,16 +60,9 @@ def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 def check_static_batches(
     dataset: tf.data.Dataset, num_replicas: int = 1, micro_batches: int = 1
 ) -> None:
-    """Checks a dataset of pre-training batches before it is distributed.
+    """Checks a dataset of pre-training batches before it is distributed: features, shapes, size.
 
-    Args:
-        dataset: batches of ``features.PRETRAINING_FEATURES`` and ``features.CURSOR``.
-        num_replicas: how many replicas share a batch.
-        micro_batches: how many micro-batches a replica cuts its share into.
-
-    Raises:
-        ValueError: a feature is missing, a shape is not static, or the batch cannot be shared
-            equally.
+    A batch must be shared equally by the replicas, and a share by its micro-batches.
     """
     spec = dataset.element_spec
     features.check_batch(
@@ -103,15 +90,10 @@ Batch = Mapping[str, tf.Tensor]
 class ReplicaStep:
     """One update of a `BertPretrainer`, as one replica runs it inside ``strategy.run``.
 
-    Args:
-        model: inputs and outputs as `BertPretrainer` has them; the next-sentence head may be
-            missing.
-        optimizer: built for the model's trainable variables; its own reduction of gradients over
-            the replicas is switched off, because they are reduced here, before they are clipped.
-        seed: seeds the dropout masks.
-        micro_batches: K, the number of parts that the replica cuts its share of the batch into.
-        clip_norm: the global norm that the summed gradients are clipped to; ``None`` for none.
-        jit_compile: compile the gradients with XLA.
+    The model may lack the next-sentence head. The optimizer, built for the model's trainable
+    variables, no longer reduces gradients over the replicas: they are reduced here, before they are
+    clipped to the global norm ``clip_norm``. ``micro_batches`` is K; ``jit_compile`` compiles the
+    gradients with XLA.
     """
 
     def __init__(
@@ -138,14 +120,10 @@ class ReplicaStep:
         )
 
     def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Makes the update.
+        """Makes the update from this replica's share of a batch.
 
-        Args:
-            batch: this replica's share.
-
-        Returns:
-            `losses.PretrainingSums` stacked to (7,), the gradients' global norm before clipping,
-            the learning rate, and the cursor (3,) of the share's last row.
+        Returns `losses.PretrainingSums` stacked to (7,), the gradients' global norm before
+        clipping, the learning rate, and the cursor (3,) of the share's last row.
         """
         context = tf.distribute.get_replica_context()
         step = tf.convert_to_tensor(self._optimizer.iterations.value)
