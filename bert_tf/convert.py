@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf import command
+from bert_tf.interchange import FORMATS
 from bert_tf.untrusted import listed
 
 if TYPE_CHECKING:
     from bert_tf.interchange.conversion import Conversion
 
-_FORMATS = ("bert_tf", "huggingface", "google_tf1", "keras")
 _LAYER = re.compile(r"layer_(\d+)/")
 
 
@@ -34,7 +34,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "format",
         None,
-        _FORMATS,
+        FORMATS,
         "What to write. bert_tf: this library's directory; huggingface: config.json and "
         "model.safetensors; google_tf1: bert_model.ckpt; keras: one .keras file.",
     )

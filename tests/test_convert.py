@@ -136,10 +136,6 @@ def test_missing_flags(run, missing):
         run(*(f"--{name}={value}" for name, value in given.items()))
 
 
-def test_the_formats_are_those_that_are_written():
-    assert convert._FORMATS == conversion.FORMATS
-
-
 # === As a person runs it ===
 
 

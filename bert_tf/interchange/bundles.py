@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.training import bundle_reader
@@ -58,16 +57,9 @@ def _last_saved(path: str) -> str:
 class Bundle(bundle_reader.Bundle):
     """A bundle opened for reading, whose tensors go into a ``Checkpoint``."""
 
-    def tensor(self, name: str, columns: tuple[int, int] | None = None) -> StoredTensor:
-        """A tensor, or of its last axis the ``columns`` (first, number)."""
-        shape = self.shapes[name]
-        if columns:
-            shape = (*shape[:-1], columns[1])
-        return StoredTensor((name,), shape, self.dtypes[name], lambda: self._columns(name, columns))
-
-    def _columns(self, name: str, columns: tuple[int, int] | None) -> np.ndarray:
-        array = self.read(name)
-        return array[..., columns[0] : sum(columns)] if columns else array
+    def tensor(self, name: str) -> StoredTensor:
+        """A tensor by its name there."""
+        return StoredTensor((name,), self.shapes[name], self.dtypes[name], lambda: self.read(name))
 
 
 def write(prefix: str, tensors: Iterable[tuple[str, StoredTensor]]) -> None:

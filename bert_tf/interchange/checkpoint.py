@@ -48,13 +48,19 @@ class StoredTensor:
         names: what the source calls it; several where it is put together from several.
         shape: as it will be read: kernels are (inputs, outputs).
         dtype: as stored, NumPy's or ml_dtypes' name.
-        read: reads it from the file; nothing is kept, so each call reads again.
+        read: reads it from the file; nothing is kept, so each call reads again. Raises
+            ``ValueError`` where the file cannot be read or has changed since it was opened.
     """
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: str
     read: Callable[[], np.ndarray]
+
+    @property
+    def name(self) -> str:
+        """What the source calls it, where that is one name."""
+        return self.names[0]
 
 
 @dataclasses.dataclass(frozen=True)

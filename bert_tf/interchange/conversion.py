@@ -14,7 +14,7 @@ from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.untrusted import listed
 
-from . import google, hugging_face, keras_files, model_directory
+from . import FORMATS, google, hugging_face, keras_files, model_directory
 from .checkpoint import Checkpoint, StoredTensor
 from .load import check_tensors
 from .recognition import open_checkpoint
@@ -136,13 +136,8 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
     return {key: values[key].astype(np.int32) for key in model.input}
 
 
-_WRITERS = {
-    "bert_tf": model_directory.write,
-    "huggingface": hugging_face.write,
-    "google_tf1": google.write,
-    "keras": keras_files.write,
-}
-FORMATS = tuple(_WRITERS)
+_MODULES = (model_directory, hugging_face, google, keras_files)
+_WRITERS = {form: module.write for form, module in zip(FORMATS, _MODULES, strict=True)}
 _OF_EVERY_MODEL = ("bert_tf", "keras")
 
 

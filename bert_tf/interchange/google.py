@@ -28,7 +28,7 @@ from .checkpoint import (
     parse_description,
 )
 from .tokenizer_files import VOCABULARY, read_tokenization
-from .weights import Names, Spelling, expected_shapes, transpose
+from .weights import Names, Spelling, expected_shapes, is_in_encoder, transpose
 
 CONFIG = "bert_config.json"
 BUNDLE = "bert_model.ckpt"
@@ -36,7 +36,6 @@ BUNDLE = "bert_model.ckpt"
 # Google's BertConfig takes any key.
 _DESCRIPTION = "bert_tf"
 
-_ENCODER_ROOMS = ("embeddings", "layer_", "pooler", "masked_lm")
 _ENCODER_NAMES = Names(
     {
         "embeddings/word_embeddings": "bert/embeddings/word_embeddings",
@@ -76,7 +75,8 @@ _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 def spell(name: str) -> Spelling:
     """Google's name and layout of a weight."""
-    names = _ENCODER_NAMES if name.startswith(_ENCODER_ROOMS) else _HEAD_NAMES
+    in_graph = is_in_encoder(name) or name.startswith("masked_lm/")
+    names = _ENCODER_NAMES if in_graph else _HEAD_NAMES
     return names.spell(name)
 
 

@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from bert_tf.untrusted import quote
 
-from .tensor_files import Entry, check_unchanged, file_state, readable
+from .checkpoint import StoredTensor
+from .tensor_files import check_unchanged, file_state, readable
 
 _NUMBERS = "fiub"  # NumPy's kinds: floats, integers, unsigned integers, booleans
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -26,7 +27,7 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _MAX_OBJECTS = 20_000
 
 
-def open_file(path: str) -> dict[str, Entry]:
+def open_file(path: str) -> dict[str, StoredTensor]:
     """Every dataset of a file by its path there, without the first slash; none is read yet.
 
     Raises:
@@ -48,7 +49,7 @@ def open_file(path: str) -> dict[str, Entry]:
             dtype = _checked_dtype(dataset, f"{path}: {quote(name)}")
             places.append((*_place(dataset, state[0], f"{path}: {quote(name)}"), name))
             read = functools.partial(_read, path, state, name, dtype)
-            entries[name] = Entry(name, dtype.name, tuple(dataset.shape), read)
+            entries[name] = StoredTensor((name,), tuple(dataset.shape), dtype.name, read)
     places.sort()
     for (_, end, first), (begin, _, second) in itertools.pairwise(places):
         if begin < end:

@@ -29,9 +29,8 @@ from bert_tf.untrusted import quote
 
 from . import safetensors, torch_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, check_labels, check_model
-from .tensor_files import Entry
 from .tokenizer_files import read_tokenization, write_tokenization
-from .weights import Names, expected_shapes, transpose
+from .weights import Names, expected_shapes, is_in_encoder, transpose
 
 # Names of activations that Hugging Face spells in another way.
 _ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
@@ -182,7 +181,6 @@ NAMES = Names(
     {"kernel": ".weight", "bias": ".bias", "gamma": ".weight", "beta": ".bias"},
     transposed=True,
 )
-_ENCODER_ROOMS = ("embeddings", "layer_", "pooler")
 
 # Arguments of KerasHub's masked-LM head.
 _OF_ANOTHER_HEAD = ("mlm_activation", "mlm_layer_norm_eps")
@@ -210,13 +208,14 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     values = read_json_object(os.path.join(path, CONFIG))
     config = BertConfig.from_dict(values, os.path.join(path, CONFIG))
     stored = _normalised(_open_tensors(path, allow_pickle), path)
-    shapes = {name: tuple(entry.shape) for name, entry in stored.items()}
+    shapes = {name: entry.shape for name, entry in stored.items()}
     spec, notes = model_spec(values, shapes, os.path.join(path, CONFIG))
     tensors = {}
     for name in expected_shapes(config, spec):
         spelling = NAMES.spell(name)
         if spelling.name in stored:
-            tensors[name] = _stored(stored.pop(spelling.name), spelling.transposed)
+            tensor = stored.pop(spelling.name)
+            tensors[name] = transpose(tensor) if spelling.transposed else tensor
     if any(name.startswith("masked_lm/") for name in spec.head_shapes(config)):
         _take_decoder(path, stored, tensors)
     tokenization, tokenizer_notes = read_tokenization(path)
@@ -234,7 +233,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     )
 
 
-def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, Entry]:
+def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
     for name in (WEIGHTS, _SHARDED, _PICKLED, _PICKLED_SHARDED):
         file = os.path.join(path, name)
         if not tf.io.gfile.exists(file):
@@ -247,9 +246,9 @@ def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, Entry]:
     raise ValueError(f"{path} has neither {WEIGHTS} nor {_PICKLED}, whole or in shards.")
 
 
-def _normalised(entries: Mapping[str, Entry], path: str) -> dict[str, Entry]:
+def _normalised(entries: Mapping[str, StoredTensor], path: str) -> dict[str, StoredTensor]:
     """The tensors by their names of today, without ``bert.``."""
-    stored: dict[str, Entry] = {}
+    stored: dict[str, StoredTensor] = {}
     for entry in entries.values():
         name = entry.name.removeprefix(_PREFIX)
         for old, new in _OLD_LEAVES.items():
@@ -263,12 +262,9 @@ def _normalised(entries: Mapping[str, Entry], path: str) -> dict[str, Entry]:
     return stored
 
 
-def _stored(entry: Entry, transposed: bool) -> StoredTensor:
-    tensor = StoredTensor((entry.name,), tuple(entry.shape), entry.dtype, entry.read)
-    return transpose(tensor) if transposed else tensor
-
-
-def _take_decoder(path: str, stored: dict[str, Entry], tensors: dict[str, StoredTensor]) -> None:
+def _take_decoder(
+    path: str, stored: dict[str, StoredTensor], tensors: dict[str, StoredTensor]
+) -> None:
     """Takes the decoder's copies of the embeddings and of the bias, if copies they are."""
     for decoder, name in ((_DECODER_WEIGHT, _WORD_EMBEDDINGS), (_DECODER_BIAS, _OUTPUT_BIAS)):
         if decoder not in stored:
@@ -276,8 +272,8 @@ def _take_decoder(path: str, stored: dict[str, Entry], tensors: dict[str, Stored
         entry = stored.pop(decoder)
         tensor = tensors.get(name)
         if tensor is None:
-            tensors[name] = _stored(entry, transposed=False)
-        elif tensor.shape != tuple(entry.shape) or not np.array_equal(tensor.read(), entry.read()):
+            tensors[name] = entry
+        elif tensor.shape != entry.shape or not np.array_equal(tensor.read(), entry.read()):
             raise ValueError(
                 f"{path}: {decoder} differs from {tensor.names[0]}: in BERT as published the "
                 "masked-LM head multiplies by the word embeddings, and no other can be built."
@@ -323,13 +319,13 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
 
 
 def _spell(name: str, architecture: str) -> str:
-    prefix = _PREFIX if name.startswith(_ENCODER_ROOMS) and architecture != "BertModel" else ""
+    prefix = _PREFIX if is_in_encoder(name) and architecture != "BertModel" else ""
     return prefix + NAMES.spell(name).name
 
 
-def _entries(checkpoint: Checkpoint, went: Mapping[str, str]) -> Iterable[Entry]:
+def _entries(checkpoint: Checkpoint, went: Mapping[str, str]) -> Iterable[StoredTensor]:
     for name, there in went.items():
         tensor = checkpoint.tensors[name]
         if NAMES.spell(name).transposed:
             tensor = transpose(tensor)
-        yield Entry(there, tensor.dtype, tensor.shape, tensor.read)
+        yield dataclasses.replace(tensor, names=(there,))

@@ -21,6 +21,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
+from bert_tf.modeling.keras_hooks import unexpected
 from bert_tf.pipelines.vocabulary import validate_vocabulary
 from bert_tf.untrusted import parse_json_object, quote, reason
 
@@ -35,14 +36,13 @@ from .checkpoint import (
     describe_checkpoint,
     parse_description,
 )
-from .tensor_files import Entry
 from .weights import (
     build_model,
-    check_fused,
-    expected_shapes,
     group_by_variable,
+    is_in_encoder,
     read_variable,
-    split_columns,
+    take_weights,
+    variable_shapes,
 )
 
 SUFFIX = ".keras"
@@ -105,7 +105,6 @@ _PLACES = {
     "tags": "functional/layers/dense",
 }
 _LEAVES = {"kernel": "vars/0", "bias": "vars/1", "gamma": "vars/0", "beta": "vars/1"}
-_ENCODER_ROOMS = ("embeddings", "layer_", "pooler")
 
 
 def is_checkpoint(path: str) -> bool:
@@ -139,17 +138,13 @@ def open_checkpoint(path: str) -> Checkpoint:
         stored = hdf5_files.open_file(unpacked)
     except ValueError as error:
         raise ValueError(str(error).replace(unpacked, f"{path}, {_WEIGHTS}")) from error
-    tensors, used = {}, set()
-    for name in expected_shapes(config, spec):
-        whole, columns = split_columns(name, config.hidden_size)
-        place = _place(whole, spec)
-        if place not in stored:
-            continue
-        entry = stored[place]
-        if columns:
-            check_fused(entry.shape, config.hidden_size, f"{path}: {place}")
-        tensors[name] = _tensor(entry, columns, folder)
-        used.add(place)
+
+    def find_variable(whole: str) -> StoredTensor | None:
+        entry = stored.get(_place(whole, spec))
+        return entry and dataclasses.replace(entry, read=lambda: _read(entry, folder))
+
+    tensors = take_weights(config, spec, find_variable, path)
+    used = {tensor.name for tensor in tensors.values()}
     notes = () if tokenization else (_WITHOUT_DESCRIPTION.format(path),)
     return Checkpoint(
         path=path,
@@ -225,23 +220,15 @@ def _place(whole: str, spec: ModelSpec) -> str:
     if block:
         number = int(block[1])
         place = f"transformer_block{f'_{number}' if number else ''}/{place}"
-    inside = whole.startswith(_ENCODER_ROOMS) and spec.model_class is not BertEncoder
+    inside = is_in_encoder(whole) and spec.model_class is not BertEncoder
     return f"layers/bert_encoder/layers/{place}" if inside else f"layers/{place}"
 
 
-def _tensor(
-    entry: Entry, columns: tuple[int, int] | None, folder: tempfile.TemporaryDirectory[str]
-) -> StoredTensor:
-    shape = (*entry.shape[:-1], columns[1]) if columns else entry.shape
-
-    def read() -> np.ndarray:
-        # Held by the closure: the folder lives as long as a tensor in it.
-        if not os.path.isdir(folder.name):
-            raise ValueError(f"{folder.name}, where the weights were unpacked, is gone.")
-        value = entry.read()
-        return value[..., columns[0] : sum(columns)] if columns else value
-
-    return StoredTensor((entry.name,), shape, entry.dtype, read)
+def _read(entry: StoredTensor, folder: tempfile.TemporaryDirectory[str]) -> np.ndarray:
+    # The folder is there for as long as a tensor in it holds it.
+    if not os.path.isdir(folder.name):
+        raise ValueError(f"{folder.name}, where the weights were unpacked, is gone.")
+    return entry.read()
 
 
 # === Writing ===
@@ -281,11 +268,14 @@ def _skeleton(config: BertConfig) -> BertConfig:
 
 
 def _write_weights(checkpoint: Checkpoint, path: str) -> dict[str, str]:
-    """Replaces every variable in a file; gives where each weight went."""
+    """Replaces every variable in the skeleton's file; gives where each weight went."""
     went: dict[str, str] = {}
+    skeleton = variable_shapes(_skeleton(checkpoint.config), checkpoint.model)
     with h5py.File(path, "r+") as file:
         for whole, names in group_by_variable(checkpoint.tensors).items():
             place = _place(whole, checkpoint.model)
+            if place not in file or file[place].shape != skeleton[whole]:
+                raise unexpected(f"keeps {whole} elsewhere than in {place} of its files")
             del file[place]
             file[place] = read_variable([checkpoint.tensors[name] for name in names])
             went.update(dict.fromkeys(names, place))

@@ -6,6 +6,7 @@ in ``BertBackbone``, the GELU by the error function and 1e-5 in its masked-LM he
 ``models/bert/bert_backbone.py``, ``layers/modeling/masked_lm_head.py``, ``utils/preset_utils.py``.
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,6 @@ from bert_tf.untrusted import quote
 
 from . import hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
-from .tensor_files import Entry
 from .weights import merge_heads
 
 CONFIG = "config.json"
@@ -128,7 +128,7 @@ def open_checkpoint(path: str) -> Checkpoint:
                 f"{path}: {stored_name} is {entry.dtype}, expected a floating-point type: "
                 "quantised presets are not read."
             )
-        tensor = StoredTensor((stored_name,), entry.shape, entry.dtype, entry.read)
+        tensor = dataclasses.replace(entry, names=(stored_name,))
         tensors[name] = merge_heads(name, tensor, config.num_attention_heads, source)
     tokenization, tokenizer_notes = _read_tokenization(path)
     return Checkpoint(
@@ -206,7 +206,7 @@ def _serialized(source: str, class_name: str) -> Mapping[str, Any]:
 # === Weights ===
 
 
-def _entries(path: str) -> Iterator[tuple[str, Entry]]:
+def _entries(path: str) -> Iterator[tuple[str, StoredTensor]]:
     """Every dataset of the preset by its file and its place in it."""
     index = os.path.join(path, _SHARDED)
     if tf.io.gfile.exists(os.path.join(path, _WEIGHTS)):

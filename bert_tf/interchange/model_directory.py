@@ -28,19 +28,13 @@ from .checkpoint import (
     Checkpoint,
     Description,
     ModelSpec,
+    StoredTensor,
     Tokenization,
     describe,
     parse_description,
 )
 from .tokenizer_files import VOCABULARY, read_tokenization
-from .weights import (
-    check_fused,
-    expected_shapes,
-    group_by_variable,
-    read_variable,
-    split_columns,
-    to_tensor,
-)
+from .weights import group_by_variable, is_in_encoder, read_variable, take_weights, to_tensor
 
 DESCRIPTION = "model.json"
 CONFIG = "bert_config.json"
@@ -49,7 +43,6 @@ CHECKPOINTS = "checkpoints"
 _SEALED = (CONFIG, VOCABULARY, "task.json")
 _MODEL = "model/"
 _ENCODER = "bert_encoder"
-_ENCODER_ROOMS = ("embeddings", "layer_", "pooler")
 
 
 def is_checkpoint(path: str) -> bool:
@@ -116,17 +109,13 @@ def open_checkpoint(path: str) -> Checkpoint:
     if found is None:
         raise ValueError(f"{path} has no checkpoint yet: its run was stopped before the first.")
     bundle = Bundle(os.path.join(found.path, checkpoints.BUNDLE))
-    tensors, used = {}, set()
     stored = {_below_model(name): name for name in bundle.shapes if name.startswith(_MODEL)}
-    for name in expected_shapes(config, described.model):
-        whole, columns = split_columns(name, config.hidden_size)
-        if whole not in stored:
-            continue
-        there = stored[whole]
-        if columns:
-            check_fused(bundle.shapes[there], config.hidden_size, f"{bundle.prefix}: {there}")
-        tensors[name] = bundle.tensor(there, columns)
-        used.add(there)
+
+    def find_variable(below_model: str) -> StoredTensor | None:
+        return bundle.tensor(stored[below_model]) if below_model in stored else None
+
+    tensors = take_weights(config, described.model, find_variable, bundle.prefix)
+    used = {tensor.name for tensor in tensors.values()}
     tokenization, notes = read_tokenization(path, described.do_lower_case)
     return Checkpoint(
         path=path,
@@ -156,7 +145,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     went: dict[str, str] = {}
     values = {}
     for whole, names in group_by_variable(checkpoint.tensors).items():
-        owner = _ENCODER if whole.startswith(_ENCODER_ROOMS) else _default_name(checkpoint.model)
+        owner = _ENCODER if is_in_encoder(whole) else _default_name(checkpoint.model)
         variable = f"{_MODEL}{owner}/{whole}"
         values[variable] = to_tensor(read_variable([checkpoint.tensors[name] for name in names]))
         went.update(dict.fromkeys(names, variable))

@@ -18,7 +18,8 @@ import tensorflow as tf
 from bert_tf.files import replace_whole
 from bert_tf.untrusted import MAX_TENSORS, parse_json_object, quote
 
-from .tensor_files import Entry, check_unchanged, file_state, open_shards, readable
+from .checkpoint import StoredTensor
+from .tensor_files import check_unchanged, file_state, open_shards, readable
 
 METADATA = "__metadata__"
 _MAX_DIMENSIONS = 32  # what every release of NumPy can hold
@@ -159,7 +160,7 @@ class SafetensorsFile(NamedTuple):
     """What a file holds: the header's ``__metadata__``, and the tensors in their order there."""
 
     metadata: dict[str, str]
-    tensors: dict[str, Entry]
+    tensors: dict[str, StoredTensor]
 
 
 # === Reading ===
@@ -176,7 +177,7 @@ def open_file(path: str) -> SafetensorsFile:
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
-    >>> write_file(path, [Entry("bias", "float32", (2,), lambda: np.float32([1, 2]))])
+    >>> write_file(path, [StoredTensor(("bias",), (2,), "float32", lambda: np.float32([1, 2]))])
     >>> open_file(path).tensors["bias"].read()
     array([1., 2.], dtype=float32)
     """
@@ -200,11 +201,11 @@ def open_file(path: str) -> SafetensorsFile:
     tensors = {}
     for region in regions:
         read = functools.partial(_read_tensor, path, state, region, data_begin)
-        tensors[region.name] = Entry(region.name, region.dtype.name, region.shape, read)
+        tensors[region.name] = StoredTensor((region.name,), region.shape, region.dtype.name, read)
     return SafetensorsFile(metadata, tensors)
 
 
-def open_sharded(index_path: str) -> dict[str, Entry]:
+def open_sharded(index_path: str) -> dict[str, StoredTensor]:
     """The tensors of several files, by their ``model.safetensors.index.json``."""
     return open_shards(index_path, lambda path: open_file(path).tensors)
 
@@ -232,7 +233,7 @@ def _read_tensor(path: str, state: tuple[int, int], region: Region, data_begin: 
 
 
 def write_file(
-    path: str, tensors: Iterable[Entry], metadata: Mapping[str, str] | None = None
+    path: str, tensors: Iterable[StoredTensor], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Writes a safetensors file, one tensor in memory at a time; it appears whole or not at all.
 
@@ -273,7 +274,7 @@ def write_file(
             _write_tensor(file, entry, path)
 
 
-def _write_tensor(file: IO[bytes], entry: Entry, path: str) -> None:
+def _write_tensor(file: IO[bytes], entry: StoredTensor, path: str) -> None:
     # A function of its own: its end frees the tensor before the next one is read.
     array = entry.read()
     if array.dtype != np.dtype(entry.dtype) or array.shape != tuple(entry.shape):

@@ -1,35 +1,20 @@
-"""Files of named tensors: what an entry of one is, and checkpoints that consist of several."""
+"""What files of tensors share: errors while they are read, and checkpoints of several files."""
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import check_readable, read_json_object
 from bert_tf.untrusted import MAX_TENSORS, quote, reason
 
-
-class Entry(NamedTuple):
-    """A tensor of a file, as the file has it.
-
-    Attributes:
-        name: what the file calls it.
-        dtype: NumPy's or ml_dtypes' name.
-        shape: as stored.
-        read: reads it; nothing is kept, so each call reads again. Raises ``ValueError`` where the
-            file cannot be read or has changed since it was opened.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    read: Callable[[], np.ndarray]
+from .checkpoint import StoredTensor
 
 
-def open_shards(index_path: str, open_shard: Callable[[str], dict[str, Entry]]) -> dict[str, Entry]:
+def open_shards(
+    index_path: str, open_shard: Callable[[str], dict[str, StoredTensor]]
+) -> dict[str, StoredTensor]:
     """Opens a checkpoint of several files by its index, ``*.index.json``.
 
     Each tensor must be in the file that the index' ``weight_map`` names for it, and in no other.
@@ -42,7 +27,7 @@ def open_shards(index_path: str, open_shard: Callable[[str], dict[str, Entry]]) 
             is not where the index says.
     """
     weight_map = _weight_map(index_path)
-    tensors: dict[str, Entry] = {}
+    tensors: dict[str, StoredTensor] = {}
     for shard in sorted(set(weight_map.values())):
         path = os.path.join(os.path.dirname(index_path), shard)
         if not tf.io.gfile.exists(path):

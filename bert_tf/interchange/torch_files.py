@@ -10,8 +10,9 @@ import numpy as np
 
 from bert_tf.untrusted import one_line, quote
 
+from .checkpoint import StoredTensor
 from .safetensors import DTYPES
-from .tensor_files import Entry, check_unchanged, file_state, open_shards
+from .tensor_files import check_unchanged, file_state, open_shards
 
 _DTYPE_NAMES = {dtype.name for dtype in DTYPES.values()}
 _ZIP = b"PK\x03\x04"
@@ -19,7 +20,7 @@ _ZIP = b"PK\x03\x04"
 _FIRST_SAFE_TORCH = (2, 6)
 
 
-def open_pytorch_bin(path: str, allow_pickle: bool) -> dict[str, Entry]:
+def open_pytorch_bin(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
     """The tensors that ``torch.save`` wrote to a file, or to several files with an index.
 
     Only tensors are unpickled (``weights_only``), and only if ``allow_pickle``. A file of torch 1.6
@@ -60,7 +61,7 @@ def _check_torch(path: str) -> None:
         )
 
 
-def _open_file(path: str) -> dict[str, Entry]:
+def _open_file(path: str) -> dict[str, StoredTensor]:
     if "://" in path:
         raise ValueError(f"{path}: PyTorch reads local files only: copy it to a local disk first.")
     state = file_state(path)
@@ -77,7 +78,7 @@ def _open_file(path: str) -> dict[str, Entry]:
             if mapped
             else functools.partial(_to_numpy, tensor)
         )
-        entries[name] = Entry(name, _dtype_name(tensor), tuple(tensor.shape), read)
+        entries[name] = StoredTensor((name,), tuple(tensor.shape), _dtype_name(tensor), read)
     return entries
 
 

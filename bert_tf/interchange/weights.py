@@ -5,7 +5,7 @@ Letters: H hidden, N heads, D head size, H = N * D.
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,6 +143,11 @@ def build_model(config: BertConfig, spec: ModelSpec, dtype: Any = None) -> BertM
 # === A model's variables ===
 
 
+def is_in_encoder(name: str) -> bool:
+    """Whether a weight, or a variable, belongs to the encoder, its pooler included."""
+    return name.startswith(("embeddings/", "layer_", "pooler/"))
+
+
 def split_columns(name: str, width: int) -> tuple[str, tuple[int, int] | None]:
     """A weight's variable, and (first, number) of its columns there; ``None`` for all of them.
 
@@ -156,13 +161,42 @@ def split_columns(name: str, width: int) -> tuple[str, tuple[int, int] | None]:
     return name, None
 
 
-def check_fused(shape: tuple[int, ...], width: int, where: str) -> None:
-    """Checks that a fused weight has the columns of query, key and value, and no more."""
-    if shape[-1:] != (len(_ATTENTION_PARTS) * width,):
-        raise ValueError(
-            f"{where} is {shape}: expected {len(_ATTENTION_PARTS) * width:,} columns, those of "
-            f"query, key and value beside each other, for a hidden_size of {width:,}."
-        )
+def take_weights(
+    config: BertConfig,
+    spec: ModelSpec,
+    find_variable: Callable[[str], StoredTensor | None],
+    source: str,
+) -> dict[str, StoredTensor]:
+    """A model's weights out of its stored variables, found by path, as far as they are there.
+
+    Raises:
+        ValueError: a variable has not the columns of query, key and value, and no more.
+    """
+    tensors = {}
+    width = config.hidden_size
+    for name in expected_shapes(config, spec):
+        path, columns = split_columns(name, width)
+        tensor = find_variable(path)
+        if tensor is None:
+            continue
+        if columns:
+            if tensor.shape[-1:] != (len(_ATTENTION_PARTS) * width,):
+                raise ValueError(
+                    f"{source}: {tensor.name} is {tensor.shape}: expected "
+                    f"{len(_ATTENTION_PARTS) * width:,} columns, those of query, key and value "
+                    f"beside each other, for a hidden_size of {width:,}."
+                )
+            tensor = _cut(tensor, *columns)
+        tensors[name] = tensor
+    return tensors
+
+
+def _cut(tensor: StoredTensor, first: int, number: int) -> StoredTensor:
+    return dataclasses.replace(
+        tensor,
+        shape=(*tensor.shape[:-1], number),
+        read=lambda: tensor.read()[..., first : first + number],
+    )
 
 
 def group_by_variable(names: Iterable[str]) -> dict[str, list[str]]:
@@ -227,6 +261,17 @@ def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int,
     if spec.has_pooler:
         shapes |= dense_shapes("pooler/dense", width, width)
     return shapes | spec.head_shapes(config)
+
+
+def variable_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """The shape of every variable that a model has, by its path below the model's name."""
+    shapes = expected_shapes(config, spec)
+    return {
+        path: (*shapes[names[0]][:-1], sum(shapes[name][-1] for name in names))
+        if shapes[names[0]]
+        else ()
+        for path, names in group_by_variable(shapes).items()
+    }
 
 
 def heads(config: BertConfig, spec: ModelSpec) -> tuple[str, ...]:

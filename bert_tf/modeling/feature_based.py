@@ -161,12 +161,10 @@ class LayerMixture(keras.layers.Layer):
 class FrozenEncoder:
     """What makes a layer, or a model, keep its ``encoder`` frozen when all is made trainable."""
 
-    _trainable: bool
-
     @property
     def trainable(self) -> bool:
         """Whether what learns does; the encoder never does."""
-        return bool(self._trainable)
+        return bool(keras.layers.Layer.trainable.fget(self))
 
     @trainable.setter
     def trainable(self, value: bool) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import keras
 
 
-def _unexpected(what: str) -> RuntimeError:
+def unexpected(what: str) -> RuntimeError:
+    """The error that this Keras does otherwise than the library relies on."""
     return RuntimeError(
         f"Keras {keras.__version__} {what}: install the version that this library requires."
     )
@@ -29,7 +30,7 @@ def without_reduction(
         where ``apply`` did not come by the hook.
     """
     if not callable(getattr(optimizer, "_all_reduce_sum_gradients", None)):
-        raise _unexpected("has no optimizer._all_reduce_sum_gradients")
+        raise unexpected("has no optimizer._all_reduce_sum_gradients")
     calls: list[Any] = []
 
     def pass_on(grads_and_vars: Any) -> Any:
@@ -42,7 +43,7 @@ def without_reduction(
         calls.clear()
         optimizer.apply(gradients, variables)
         if not calls:
-            raise _unexpected("applies gradients without optimizer._all_reduce_sum_gradients")
+            raise unexpected("applies gradients without optimizer._all_reduce_sum_gradients")
 
     return apply
 
@@ -63,13 +64,13 @@ def check_variable_indices(
     try:
         indices = [variable_index(optimizer, variable) for variable in variables]
     except AttributeError as error:
-        raise _unexpected("has no optimizer._get_variable_index") from error
+        raise unexpected("has no optimizer._get_variable_index") from error
     if indices != list(range(len(indices))):
-        raise _unexpected("numbers an optimizer's variables in another order than they were given")
+        raise unexpected("numbers an optimizer's variables in another order than they were given")
 
 
 def drop_seeds(layer: keras.Layer) -> None:
     """Takes its seed generators from a layer that never draws: they would be state of the model."""
     getattr(layer, "_seed_generators", []).clear()
     if len(layer.variables) != len(layer.weights):
-        raise _unexpected("keeps the seeds of a layer elsewhere than in layer._seed_generators")
+        raise unexpected("keeps the seeds of a layer elsewhere than in layer._seed_generators")

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
+from bert_tf.interchange.checkpoint import StoredTensor
 from bert_tf.interchange.safetensors import write_file
-from bert_tf.interchange.tensor_files import Entry
 
 H, F, V, P, T, LAYERS = 8, 12, 20, 12, 2, 2
 CONFIG = {
@@ -92,7 +92,7 @@ def write_directory(path, tensors, config=None, **changes):
 
 def write_weights(path, tensors):
     entries = [
-        Entry(name, array.dtype.name, array.shape, lambda array=array: array)
+        StoredTensor((name,), array.shape, array.dtype.name, lambda array=array: array)
         for name, array in tensors.items()
     ]
     write_file(str(path), entries, {"format": "pt"})

@@ -49,13 +49,6 @@ def test_tensors_are_read_one_by_one(prefix):
         assert tensor.read().dtype == array.dtype and np.array_equal(tensor.read(), array)
 
 
-def test_columns(prefix):
-    tensor = bundles.Bundle(prefix).tensor("a/kernel", (1, 2))
-    assert tensor.shape == (3, 2)
-    assert tensor.read().tolist() == [[1, 2], [5, 6], [9, 10]]
-    assert bundles.Bundle(prefix).tensor("half", (1, 1)).read().tolist() == [-2]
-
-
 # === Finding ===
 
 

@@ -1,5 +1,6 @@
 """safetensors files, and headers that lie."""
 
+import dataclasses
 import json
 import os
 import random
@@ -11,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.interchange import safetensors
+from bert_tf.interchange.checkpoint import StoredTensor
 from bert_tf.interchange.safetensors import open_file, open_sharded, write_file
-from bert_tf.interchange.tensor_files import Entry
 
 # A header of 200 bytes, seven spaces among them, then b, c and a: 4, 4 and 2 bytes. The reference
 # implementation (0.8.0) writes the same.
@@ -35,7 +36,7 @@ DTYPES += [np.int32, np.uint32, np.float32, np.float64, np.int64, np.uint64]
 
 
 def entry(name, array):
-    return Entry(name, array.dtype.name, array.shape, lambda: array)
+    return StoredTensor((name,), array.shape, array.dtype.name, lambda: array)
 
 
 def entries(values):
@@ -66,7 +67,7 @@ def test_reads_literal_bytes(tmp_path):
     assert list(opened.tensors) == ["b", "c", "a"]
     for name, value in VALUES.items():
         tensor = opened.tensors[name]
-        assert tensor[:3] == (name, value.dtype.name, value.shape)
+        assert (tensor.name, tensor.dtype, tensor.shape) == (name, value.dtype.name, value.shape)
         for _ in range(2):
             assert_equal(tensor.read(), value)
 
@@ -180,15 +181,18 @@ def test_a_file_that_changes_is_noticed(tmp_path, monkeypatch):
             r"'a' has the dtype 'complex64': expected one of",
         ),
         (
-            [Entry("a", "float32", (2,), lambda: np.zeros(2))],
+            [StoredTensor(("a",), (2,), "float32", lambda: np.zeros(2))],
             r"'a' should be float32 of shape \(2,\) and was read as float64 of shape \(2,\)\.",
         ),
         (
-            [Entry("a", "float32", (2,), lambda: np.zeros(2, ">f4"))],
+            [StoredTensor(("a",), (2,), "float32", lambda: np.zeros(2, ">f4"))],
             r"'a' should be float32 of shape \(2,\) and was read as >f4 of shape \(2,\)\.",
         ),
         (
-            [entry("b", np.zeros(1)), Entry("a", "float32", (2,), lambda: np.float32([[1, 2]]))],
+            [
+                entry("b", np.zeros(1)),
+                StoredTensor(("a",), (2,), "float32", lambda: np.float32([[1, 2]])),
+            ],
             r"'a' should be float32 of shape \(2,\) and was read as float32 of shape \(1, 2\)\.",
         ),
     ],
@@ -203,7 +207,7 @@ def test_what_cannot_be_written_leaves_no_file(tmp_path, tensors, sentence):
 def test_an_error_while_reading_keeps_the_file_before(tmp_path):
     path = tmp_path / "m.safetensors"
     path.write_bytes(GOLDEN)
-    broken = open_file(str(path)).tensors["a"]._replace(name="z")
+    broken = dataclasses.replace(open_file(str(path)).tensors["a"], names=("z",))
     path.write_bytes(GOLDEN + b"\0")
     with pytest.raises(ValueError, match=r"has changed since it was opened"):
         write_file(str(path), [entry("b", np.zeros(9)), broken])
@@ -230,7 +234,8 @@ def test_one_tensor_at_a_time(tmp_path):
         return peak / size
 
     made = [
-        Entry(str(n), "float32", (1024, 1024), lambda n=n: make(n, n % 2 == 0)) for n in range(10)
+        StoredTensor((str(n),), (1024, 1024), "float32", lambda n=n: make(n, n % 2 == 0))
+        for n in range(10)
     ]
     assert 1 < peak_of(lambda: write_file(path, made)) < 1.6
     opened = open_file(path).tensors

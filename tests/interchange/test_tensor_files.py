@@ -6,14 +6,15 @@ import os
 import numpy as np
 import pytest
 
-from bert_tf.interchange.tensor_files import Entry, open_shards
+from bert_tf.interchange.checkpoint import StoredTensor
+from bert_tf.interchange.tensor_files import open_shards
 
 
 def _open_shard(path):
     """A shard for these tests: the names of its tensors, separated by spaces."""
     with open(path) as file:
         names = file.read().split()
-    return {name: Entry(name, "float32", (), lambda: np.zeros(())) for name in names}
+    return {name: StoredTensor((name,), (), "float32", lambda: np.zeros(())) for name in names}
 
 
 @pytest.fixture

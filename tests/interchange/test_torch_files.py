@@ -128,7 +128,8 @@ def test_tensors_come_bit_for_bit(torch, path, zipped):
     for name, value in values.items():
         entry = entries[name]
         array = entry.read()
-        assert entry[:3] == (name, str(value.dtype)[6:], tuple(value.shape))
+        found = (entry.name, entry.dtype, entry.shape)
+        assert found == (name, str(value.dtype)[6:], tuple(value.shape))
         assert (array.dtype, array.shape) == (np.dtype(entry.dtype), entry.shape)
         assert array.tobytes() == _bits(value)
         assert array.flags.owndata and array.flags.writeable

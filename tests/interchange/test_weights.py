@@ -14,10 +14,10 @@ from bert_tf.interchange.weights import (
     Spelling,
     assign,
     build_model,
-    check_fused,
     expected_shapes,
     heads,
     merge_heads,
+    take_weights,
     transpose,
 )
 from bert_tf.modeling import (
@@ -108,13 +108,17 @@ def test_every_class_is_a_model_of_the_library():
 
 @pytest.mark.parametrize("shape", [(8, 23), (8, 8), (25,), ()])
 def test_a_fused_weight_of_another_width(shape):
+    fused_weight = stored("there", np.zeros(shape, np.float32))
     with pytest.raises(
-        ValueError, match=r"^there is \(.*\): expected 24 columns, those of query, key and value .*"
-        " hidden_size of 8"
+        ValueError, match=r"^file: there is \(.*\): expected 24 columns, those of query, key and "
+        "value .* hidden_size of 8"
     ):  # fmt: skip
-        check_fused(shape, 8, "there")
-    check_fused((8, 24), 8, "there")
-    check_fused((24,), 8, "there")
+        take_weights(
+            CONFIG,
+            MODELS["encoder"],
+            lambda path: fused_weight if path.endswith("query_key_value/kernel") else None,
+            "file",
+        )
 
 
 @pytest.mark.parametrize("chunk", [1, 16, 24, 1 << 20])
