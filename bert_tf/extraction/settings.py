@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 _GOOGLES_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
 _LAST: tuple[int, ...] = (-1,)
@@ -32,16 +33,16 @@ class ExtractionSettings:
     input: tuple[str, ...]
     init_checkpoint: str
     output: str
-    format: str
     layers: tuple[int, ...]
-    variant: str | None
-    pooling: str
-    normalize: bool
-    max_seq_length: int | None
-    batch_size: int
-    precision: str
     lines_per_shard: int
-    allow_pickle: bool
+    variant: str | None = None
+    pooling: str = "none"
+    normalize: bool = False
+    format: str = "jsonl"
+    max_seq_length: int | None = None
+    batch_size: int = 32
+    precision: str = "float32"
+    allow_pickle: bool = False
 
     @property
     def is_pooled(self) -> bool:
@@ -54,16 +55,12 @@ def resolve(
     input: Sequence[str],
     init_checkpoint: str | None,
     output: str | None,
-    format: str = "jsonl",
     layers: Sequence[str] | None = None,
     variant: str | None = None,
     pooling: str = "none",
     normalize: bool = False,
-    max_seq_length: int | None = None,
-    batch_size: int = 32,
-    precision: str = "float32",
     lines_per_shard: int | None = None,
-    allow_pickle: bool = False,
+    **others: Any,
 ) -> ExtractionSettings:
     """Checks flags against each other, and fills in what is not given.
 
@@ -99,16 +96,12 @@ def resolve(
         input=tuple(input),
         init_checkpoint=str(init_checkpoint),
         output=str(output),
-        format=format,
         layers=() if variant is not None else numbers,
         variant=variant,
         pooling=pooling,
         normalize=normalize,
-        max_seq_length=max_seq_length,
-        batch_size=batch_size,
-        precision=precision,
         lines_per_shard=lines_per_shard or _LINES_PER_SHARD[pooling != "none"],
-        allow_pickle=allow_pickle,
+        **others,
     )
 
 

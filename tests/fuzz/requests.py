@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.saved_models import replay
 from tests.saved_models.head_exports import export_head
 
-HEADS = ("encoder", "pretrainer", "pair_classifier", "token_classifier", "span_predictor",
+HEADS = ("encoder", "pretrainer", "classifier", "token_classifier", "span_predictor",
          "multiple_choice")  # fmt: skip
 _WORDS = ("the", "cat", "sat", "[MASK]", "[mask]", "[CLS]", "[PAD]", "unables", "é", "e\u0301",
           "中文",

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling import BertEncoder, BertPretrainer
+from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.served import ExportOptions, Served
 
@@ -44,7 +44,7 @@ def traced_tokenizer():
 
 def serve(model, max_seq_length=16, *, call=None, **options):
     """A served model, or what stands in for its outputs."""
-    encoder = model if isinstance(model, BertEncoder) else model.encoder
+    encoder = model.encoder
 
     def guess(states):
         positions = tf.range(tf.shape(states)[0])

@@ -27,8 +27,7 @@ _CLASSES = (BertClassifier, {"num_classes": 3})
 HEADS: dict[str, tuple[type[BertModel], dict[str, Any], dict[str, Any]]] = {
     "encoder": (BertEncoder, {}, {"layers": (0, -2), "normalize": True}),
     "pretrainer": (BertPretrainer, {}, {}),
-    "classifier": (*_CLASSES, {}),
-    "pair_classifier": (*_CLASSES, {"pair": True}),
+    "classifier": (*_CLASSES, {"pair": True}),
     "multi_label": (*_CLASSES, {}),
     "regressor": (BertRegressor, {}, {"pair": True}),
     "token_classifier": (BertTokenClassifier, {"num_classes": 5}, {}),
@@ -38,8 +37,7 @@ HEADS: dict[str, tuple[type[BertModel], dict[str, Any], dict[str, Any]]] = {
         {"doc_stride": 4, "max_query_length": 4, "n_best": 3, "max_answer_length": 4},
     ),
     "multiple_choice": (BertMultipleChoice, {}, {}),
-    "bfloat16": (*_CLASSES, {"precision": "bfloat16"}),
-    "float16_weights": (*_CLASSES, {"weights": "float16"}),
+    "bfloat16": (*_CLASSES, {"precision": "bfloat16", "weights": "float16"}),
     "int8_weights": (*_CLASSES, {"weights": "int8"}),
 }
 # What ``bert_tf.load`` would have found beside the weights.
