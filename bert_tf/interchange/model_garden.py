@@ -34,9 +34,8 @@ from .weights import merge_heads
 
 _JSON = "bert_config.json"
 _YAML = "params.yaml"
-_MAX_YAML_BYTES = (
-    1 << 20
-)  # Model Garden's have some kilobytes, and PyYAML reads a megabyte a minute
+# Model Garden's have some kilobytes, and PyYAML reads a megabyte a minute.
+_MAX_YAML_BYTES = 1 << 20
 _ENCODERS = ("bert", "bert_v2")
 # params.yaml's names that differ from bert_config.json's.
 _RENAMED = {

@@ -106,7 +106,7 @@ def test_fits(case):
     model = randomise(case.make(config, **case.arguments))
     before = weights_by_path(model)
     model.compile(keras.optimizers.SGD(0.01), case.loss)
-    # In training, as the span predictor passes over padding then.
+    # In training, as the span predictor ignores padding then.
     expected = float(model.compute_loss(y=case.targets, y_pred=model(inputs(case), training=True)))
     dataset = tf.data.Dataset.from_tensor_slices((inputs(case), case.targets)).batch(4)
     first, second = model.fit(dataset, epochs=2, verbose=0).history["loss"]
@@ -190,50 +190,60 @@ def test_config_round_trip(make, arguments):
         assert again.dropout.rate == arguments["dropout"]
 
 
-# The others have a logit for each token, padding among them: tested with each.
-@pytest.mark.parametrize("name", ["classifier", "regressor", "multiple choice"])
-def test_padding_has_no_influence(name):
-    case = CASES[name]
+SHAPES = {
+    "bert_regressor": (4,),
+    "bert_span_predictor": (4, 6, 2),
+    "bert_token_classifier": (4, 6, 3),
+}
+
+
+def stacked(outputs):
+    """Spans' outputs as the columns of their dense layer; all others as they are."""
+    spans = isinstance(outputs, dict)
+    return (
+        np.stack([outputs[f"{end}_logits"] for end in ("start", "end")], -1) if spans else outputs
+    )
+
+
+def has_logits_of_tokens(case):
+    return case.make in (BertTokenClassifier, BertSpanPredictor)
+
+
+def test_equals_plain_loops(case):
+    model = randomise(case.make(TINY, **case.arguments, dtype="float64"))
+    batch = inputs(case)
+    weights = weights_by_path(model)
+    columns = (batch[key].reshape(-1, 6) for key in features.ENCODER_FEATURES)
+    expected = []
+    for row in zip(*columns, strict=True):
+        states, pooled = encode(weights, TINY, *row)
+        read = states[-1] if has_logits_of_tokens(case) else [pooled]
+        expected += [head(weights, f"{model.name}/{case.path}", state) for state in read]
+    outputs = np.array(stacked(model(batch)))
+    assert outputs.shape == SHAPES.get(model.name, (4, 3))
+    np.testing.assert_allclose(outputs.ravel(), np.ravel(expected), atol=1e-10)
+
+
+def test_padding_has_no_influence(case):
     model = randomise(case.make(TINY, **case.arguments))
     batch = inputs(case)
-    outputs = model(batch)
+    outputs = np.array(stacked(model(batch)))
     padding = batch["input_mask"] == 0
     assert padding.any()
     for key in ("input_word_ids", "input_type_ids"):
         batch[key] = np.where(padding, 1 - batch[key] % 2, batch[key]).astype("int32")
-    np.testing.assert_array_equal(model(batch), outputs)
+    others = np.array(stacked(model(batch)))
+    if has_logits_of_tokens(case):
+        assert np.abs(others[padding] - outputs[padding]).max() > 0.01
+        outputs, others = outputs[~padding], others[~padding]
+    np.testing.assert_array_equal(others, outputs)
 
 
-def pooled_states(weights, batch):
-    rows = zip(*(batch[key] for key in features.ENCODER_FEATURES), strict=True)
-    return [encode(weights, TINY, *row)[1] for row in rows]
-
-
-def test_classes_equal_plain_loops():
-    model = randomise(BertClassifier(TINY, num_classes=3, dtype="float64"))
-    batch = encoder_batch()
-    weights = weights_by_path(model)
-    expected = [
-        head(weights, "bert_classifier/classifier", pooled)
-        for pooled in pooled_states(weights, batch)
-    ]
-    np.testing.assert_allclose(model(batch), expected, atol=1e-10)
-
-
-def test_numbers_equal_plain_loops():
-    model = randomise(BertRegressor(TINY, dtype="float64"))
-    batch = encoder_batch(batch=3)
-    weights = weights_by_path(model)
-    expected = [
-        head(weights, "bert_regressor/regressor", pooled)[0]
-        for pooled in pooled_states(weights, batch)
-    ]
-    np.testing.assert_allclose(model(batch), expected, atol=1e-10)
-
-
-def test_no_class():
-    with pytest.raises(ValueError, match="num_classes is 0: expected 1 or more"):
-        BertClassifier(TINY, num_classes=0)
+@pytest.mark.parametrize("num_classes", [0, -1])
+@pytest.mark.parametrize("make", [BertClassifier, BertTokenClassifier])
+def test_no_class(make, num_classes):
+    with pytest.raises(ValueError, match=f"num_classes is {num_classes}: expected 1 or more"):
+        make(TINY, num_classes=num_classes)
 
 
 def test_regression_loss_pairs_each_row_with_its_number():
@@ -243,59 +253,6 @@ def test_regression_loss_pairs_each_row_with_its_number():
     expected = np.mean((model(batch) - targets) ** 2)
     model.compile(loss=keras.losses.MeanSquaredError())
     assert model.evaluate(batch, targets, verbose=0) == pytest.approx(expected, rel=1e-5)
-
-
-def test_equals_plain_loops():
-    model = randomise(BertTokenClassifier(TINY, num_classes=3, dtype="float64"))
-    batch = encoder_batch()
-    outputs = model(batch)
-    weights = weights_by_path(model)
-    for b in range(2):
-        states, _ = encode(weights, TINY, *(batch[key][b] for key in features.ENCODER_FEATURES))
-        expected = [
-            head(weights, "bert_token_classifier/token_classifier", state) for state in states[-1]
-        ]
-        np.testing.assert_allclose(outputs[b], expected, atol=1e-10)
-
-
-def test_padding_has_no_influence_of_token_classifier():
-    model = randomise(BertTokenClassifier(TINY, num_classes=3))
-    batch = encoder_batch()
-    outputs = model(batch)
-    batch["input_word_ids"][1, 4:] = [1, 2]
-    batch["input_type_ids"][1, 4:] = 1
-    others = model(batch)
-    np.testing.assert_array_equal(others[1, :4], outputs[1, :4])
-    assert np.abs(others[1, 4:] - outputs[1, 4:]).max() > 0.01
-
-
-def test_no_class_of_token_classifier():
-    with pytest.raises(ValueError, match="num_classes is -1: expected 1 or more"):
-        BertTokenClassifier(TINY, num_classes=-1)
-
-
-def test_equals_plain_loops_of_span_predictor():
-    model = randomise(BertSpanPredictor(TINY, dtype="float64"))
-    batch = encoder_batch()
-    outputs = model(batch)
-    weights = weights_by_path(model)
-    for b in range(2):
-        states, _ = encode(weights, TINY, *(batch[key][b] for key in features.ENCODER_FEATURES))
-        expected = [head(weights, "bert_span_predictor/span", state) for state in states[-1]]
-        both = np.stack([outputs["start_logits"][b], outputs["end_logits"][b]], axis=-1)
-        np.testing.assert_allclose(both, expected, atol=1e-10)
-
-
-def test_padding_has_no_influence_of_span_predictor():
-    model = randomise(BertSpanPredictor(TINY))
-    batch = encoder_batch()
-    outputs = model(batch)
-    batch["input_word_ids"][1, 4:] = [1, 2]
-    batch["input_type_ids"][1, 4:] = 1
-    others = model(batch)
-    for key in ("start_logits", "end_logits"):
-        np.testing.assert_array_equal(others[key][1, :4], outputs[key][1, :4])
-        assert np.abs(others[key][1, 4:] - outputs[key][1, 4:]).max() > 0.01
 
 
 def test_in_training_padding_counts_nothing_in_the_loss():
@@ -351,20 +308,6 @@ def choice_batch(batch=2, choices=3, **kwargs):
     """(B, K, S): other lengths among one example's choices, and other ids."""
     rows = encoder_batch(batch=batch * choices, **kwargs)
     return {key: value.reshape(batch, choices, -1) for key, value in rows.items()}
-
-
-def test_equals_plain_loops_of_multiple_choice():
-    model = randomise(BertMultipleChoice(TINY, dtype="float64"))
-    batch = choice_batch()
-    outputs = model(batch)
-    assert outputs.shape == (2, 3)
-    weights = weights_by_path(model)
-    for b in range(2):
-        for k in range(3):
-            ids = (batch[key][b, k] for key in features.ENCODER_FEATURES)
-            _, pooled = encode(weights, TINY, *ids)
-            (expected,) = head(weights, "bert_multiple_choice/choice", pooled)
-            np.testing.assert_allclose(outputs[b, k], expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
