@@ -26,22 +26,11 @@ _SLANT = 0.7  # of a name at 45 degrees: its width, and its height
 
 
 def confusion_svg(confusion: np.ndarray, labels: Sequence[str], title: str) -> str:
-    """Draws a confusion matrix.
+    """Draws a confusion matrix, (C, C) counts, as an ``<svg>`` element.
 
-    A row is what was expected, a column what was predicted. A cell holds its count and its share of
-    the row, and is the darker the greater this is, blue where the prediction is right and orange
-    where it is wrong. What has no room (a name, a share) is in the cell's tooltip.
-
-    Args:
-        confusion: (C, C) counts.
-        labels: C names, in the order of the ids.
-        title: a line above.
-
-    Returns:
-        An ``<svg>`` element with its size and its own light background; every name is escaped.
-
-    Raises:
-        ValueError: there is not one name for each row and column.
+    A row is what was expected, a column what was predicted. A cell shows its count and its share of
+    the row, and is darker the greater the share is, blue where the prediction is right and orange
+    where it is wrong. A name or a share that does not fit is in the cell's tooltip.
     """
     counts = np.asarray(confusion)
     # XML knows no control characters, and a tooltip for each cell has no room for long names.

@@ -78,14 +78,7 @@ def _fingerprint(examples: Examples[Any]) -> str:
 
 
 def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> "tuple[Task, Sets]":
-    """Reads and checks all data of a fine-tuning.
-
-    Args:
-        settings: of the run.
-        rules: those that the run was started with.
-
-    Returns:
-        The task on its data, and what was read.
+    """Reads and checks all data, by the rules that the run was started with.
 
     Raises:
         ValueError: a file is missing, a row is bad (and bad rows are not to be skipped), or nothing
@@ -215,21 +208,16 @@ def hold_out(
     """Splits examples in two, where no set to evaluate on is given.
 
     Examples that share what makes them alike stay together: questions of one article (or, without
-    titles, of one paragraph), sentences of one document where there are enough of these, choices
+    titles, of one paragraph), sentences of one document where there are enough documents, choices
     for one context, equal texts. Which of these groups are held out depends on their contents and
-    the seed, not on their order. Of texts with a class each, every class gives its share.
-
-    Args:
-        items: a task's examples.
-        fraction: the share to hold out; one group at least is, and one at least is not.
-        seed: another seed holds out others.
-        by_class: whether every class gives its share.
+    the seed, not on their order. With ``by_class`` every class of texts gives its share. At least
+    one group is held out, and at least one is not.
 
     Returns:
         What is left, what is held out, each in the order of ``items``, and what the groups are.
 
     Raises:
-        ValueError: there is one group alone.
+        ValueError: there is only one group.
     """
     key, what = _grouping(items, fraction)
     groups = collections.Counter(key(item) for item in items)

@@ -37,9 +37,7 @@ class Start(NamedTuple):
 
 
 def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> Start:
-    """Opens what a run starts from.
-
-    A run that has saved its state needs the checkpoint that it started from no more.
+    """Opens what a run starts from; a run with a state of its own no longer needs its checkpoint.
 
     Raises:
         ValueError: the checkpoint cannot be read, has no vocabulary, or fewer positions than
@@ -87,15 +85,9 @@ def build_model(
 ) -> tuple[BertModel, list[str]]:
     """Makes the task's model with the start's weights; what the seed draws is drawn here.
 
-    A head of the checkpoint is gone on with only if it is the task's: of its kind and its labels.
-    Besides weights nothing of the checkpoint's model is taken over (a pooler that the task does not
-    use, a head's own dropout): the directory describes the task's model, and a run that is gone on
-    with makes it from there.
-
-    Args:
-        settings: the seed, how much is frozen.
-        task: whose model.
-        start: from ``open_start``.
+    The checkpoint's head is reused only when its kind and labels match. Except for weights nothing
+    of the checkpoint's model is reused (a pooler that the task does not use, a head's own dropout):
+    the directory describes the task's model, and a resumed run makes it from there.
 
     Returns:
         The model, and sentences on what is new in it or was not used.

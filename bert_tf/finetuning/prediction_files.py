@@ -37,15 +37,9 @@ _HOLDS: Mapping[str, Callable[[str], bool]] = {
 
 
 def check_words(suffix: str, texts: Iterable[str], where: str) -> None:
-    """Checks that a form of files gives words or tags back as they are written.
+    """Checks that a form of files (".tsv", ".conll", ".jsonl") gives words back as they are written.
 
-    Args:
-        suffix: the form's: ".tsv", ".conll" or ".jsonl".
-        texts: the words or the tags.
-        where: what they are of, for the error.
-
-    Raises:
-        ValueError: one has white space in it, or is else no word where the form is read.
+    ``where`` is what they are of, for the error.
 
     >>> check_words(".conll", ["in", "New York"], "row 7")
     Traceback (most recent call last):
@@ -132,15 +126,7 @@ class RecordWriter:
 
 
 def write_records(path: str, records: Iterable[Record]) -> None:
-    """Writes a file of records, which appears whole or not at all.
-
-    Args:
-        path: ends in one of ``SUFFIXES``.
-        records: as ``RecordWriter.write`` takes them.
-
-    Raises:
-        ValueError: the path has another end.
-    """
+    """Writes a file of records, its form by its suffix, which appears whole or not at all."""
     with replace_whole(path) as file:
         writer = RecordWriter(file, suffix_of(path))
         for record in records:
@@ -163,16 +149,10 @@ def with_expected(record: Record, expected: Any) -> Record:
 
 
 class ConllWriter:
-    """Writes records of words and tags as CoNLL's columns, an empty line behind each sentence.
+    """Writes records of words and tags as CoNLL's columns, an empty line after each sentence.
 
-    A line is a word, its expected tag where the record has that, and its predicted one, parted by a
-    blank, as conlleval reads it. Every tag of a sentence that has none is an underscore.
-
-    Args:
-        file: open for bytes.
-
-    Raises:
-        ValueError: when one is written, as ``check_words``.
+    A line is a word, its expected tag where the record has one, and its predicted tag, separated by
+    a blank, as conlleval reads it. Every tag of a sentence that has none is an underscore.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -194,10 +174,7 @@ class ConllWriter:
 class AnswersWriter:
     """Writes records of answers as SQuAD's predictions: one JSON object, the answers by their ids.
 
-    The answer to a bad row (with an ``error``) is "", where no other row has its id.
-
-    Args:
-        file: open for bytes.
+    The answer to a bad row (with an ``error``) is "", unless another row has its id.
     """
 
     def __init__(self, file: IO[bytes]) -> None:

@@ -59,17 +59,12 @@ def read_inputs(
     encoding: str = "utf-8",
     skip_bad_rows: bool = False,
 ) -> Inputs:
-    """Reads and checks a file to predict; labels that it may have are not looked at.
+    """Reads and checks a file to predict; its labels are ignored.
 
-    Args:
-        task: what the model was trained for.
-        path: see the table above, and the kind's reader.
-        text_columns: a table's columns, instead of those that the model was trained with.
-        id_column: the column of ids; by default the training table's, where the file has it, and
-            else the rows are counted from 0.
-        encoding: of CoNLL's files.
-        skip_bad_rows: list bad rows, instead of an error at the first. Rows without text are listed
-            anyway.
+    ``text_columns`` replaces the columns that the model was trained with, ``id_column`` the
+    training table's where the file has it (else rows are counted from 0). ``encoding`` is for
+    CoNLL's files. ``skip_bad_rows`` lists bad rows instead of an error at the first; rows without
+    text are always listed.
 
     Raises:
         ValueError: the columns are not known, or are not those of a row that the model was trained

@@ -70,15 +70,6 @@ def write_report(
     | worst_errors.tsv     | the mistakes as a table                                            |
     | confusion_matrix.svg | where there are classes, 150 at most                               |
     | confusions.tsv       | of more classes: which are taken for which, the most frequent first |
-
-    Args:
-        folder: where; it is made if it is missing.
-        evaluation: of any task.
-        labels: the classes' names in the order of their ids; () without classes.
-        title: what was evaluated on what, "SST-2, dev" for example.
-
-    Returns:
-        The paths written.
     """
     paths = [os.path.join(folder, name) for name in (ERRORS_PAGE, ERRORS_TABLE)]
     picture = ""

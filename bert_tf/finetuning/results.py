@@ -20,12 +20,9 @@ _IN_LABELS_UNITS = frozenset(
 
 
 def score(name: str, value: float, names: Collection[str]) -> str:
-    """A score for people: a fraction has three decimals, what counts to 100 has two.
+    """A score for people, among the names of all metrics that are reported with it.
 
-    Args:
-        name: the metric's.
-        value: its own, or a deviation of it.
-        names: all metrics that are reported beside it.
+    A fraction has three decimals, what counts to 100 has two, errors are in the labels' units.
 
     >>> score("f1", 0.86744, ["f1"]), score("f1", 0.8, ["exact", "f1"])
     ('0.867', '0.80')

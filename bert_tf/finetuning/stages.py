@@ -59,10 +59,7 @@ def check_inputs(
 ) -> tuple[Task, Sets]:
     """Reads the data, and checks that they are those of the run's start.
 
-    Args:
-        settings: where they are.
-        directory: the run's.
-        moved: the flags that name other paths than at the start.
+    ``moved`` are the flags that name other paths than at the start.
 
     Raises:
         ValueError: the data do not fit, or are others.
@@ -108,7 +105,7 @@ def train(
 ) -> Trained:
     """Trains what is left, and evaluates the best weights on every dev set.
 
-    The directory then describes the model, its thresholds included.
+    The directory then describes the model and its thresholds.
 
     Raises:
         ValueError: the checkpoint does not fit, or the loss is no number.

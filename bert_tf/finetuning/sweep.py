@@ -72,11 +72,8 @@ def run_sweep(
 ) -> dict[str, Any]:
     """Makes the runs that are left, and puts the best one's files into the directory itself.
 
-    The runs share what was read and tokenised. Of all but the best so far the weights are deleted
+    The runs share what was read and tokenised. The weights of all but the best so far are deleted
     as soon as a run has ended.
-
-    Returns:
-        The results: of the best run, and of all.
 
     Raises:
         ValueError: every run diverged; or as ``stages.train``.
@@ -218,14 +215,9 @@ def _put_in_place(
 def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:
     """A sweep's configurations, the one of the best mean first.
 
-    Args:
-        runs: each with its configuration, seed, ``scores`` and ``collapsed``.
-        dev_set: the set that decides.
-
-    Returns:
-        For each configuration: the number of ``runs``; ``mean``, ``std`` (of the sample, n - 1;
-        ``None`` for one run) and ``best`` of the headline over the runs that have a score, with
-        the ``best_seed``; how many runs ``collapsed``; ``means`` of every score.
+    Each has the number of ``runs``; ``mean``, ``std`` (of the sample, n - 1; ``None`` for one run)
+    and ``best`` of the headline over the runs that have a score, with the ``best_seed``; how many
+    runs ``collapsed``; ``means`` of every score.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for run in runs:

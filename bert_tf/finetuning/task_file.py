@@ -55,10 +55,7 @@ def to_json(task: TaskFile) -> dict[str, Any]:
 
 
 def read_task_file(folder: str) -> TaskFile | None:
-    """Reads the ``task.json`` of a folder.
-
-    Returns:
-        What it says; ``None`` where there is none.
+    """Reads the ``task.json`` of a folder; ``None`` where there is none.
 
     Raises:
         ValueError: the file is damaged, or of another version of this library.

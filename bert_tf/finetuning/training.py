@@ -404,11 +404,7 @@ class LossCurve:
 def describe_collapse(curve: LossCurve, constant: str | None, set_name: str | None) -> str | None:
     """Why a run counts as collapsed, in a phrase; ``None`` where it does not.
 
-    Args:
-        curve: its training loss.
-        constant: in words, that the best weights give every example of the set the same
-            prediction; ``None`` where they do not.
-        set_name: that set; ``None`` where nothing was evaluated.
+    ``constant`` says in words that the best weights give every example of the set one prediction.
     """
     reasons = []
     if constant:

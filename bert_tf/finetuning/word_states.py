@@ -44,15 +44,10 @@ class WordStates:
     def of(self, model: BertFeatureTagger, examples: Examples) -> Examples:
         """The examples with the encoder's states instead of tokens.
 
-        Args:
-            model: its encoder's weights are the same ones in every call.
-            examples: as ``pipelines.tagging`` makes them. What is asked for again is there; when
-                the model's variant changes, all is dropped.
-
-        Returns:
-            The same rows in another order, batches of ``word_states`` (B, W, L, H), ``word_index``
-            (B, W) and ``example_index`` (B,), and of labels (B, W) where the examples have any; or
-            the examples as they are, where there is no room.
+        The rows are the same in another order: batches of ``word_states`` (B, W, L, H),
+        ``word_index`` (B, W) and ``example_index`` (B,), and labels (B, W) where the examples have
+        any; or the examples as they are, where there is no room. What is asked for again is kept
+        until the model's variant changes; its encoder's weights must stay the same.
         """
         if model.variant != self._variant:
             self._kept.clear()
@@ -140,12 +135,9 @@ def _as_examples(
 ) -> Examples:
     """Rows of words.
 
-    Args:
-        states: (W, L, H), the rows' one after the other, as integers.
-        dtype: what the integers are the bits of.
-        columns: ``example_index`` and the words' ``count`` of each row, (R,); ``word_index`` and
-            perhaps ``labels`` of each word, (W,).
-        num_too_long: as the examples had it that these were made of.
+    ``states`` are the rows' (W, L, H), one after the other, as integers with the bits of ``dtype``;
+    ``columns`` have ``example_index`` and the words' ``count`` of each row, (R,), and
+    ``word_index`` and perhaps ``labels`` of each word, (W,).
     """
     counts = columns[_COUNT]
     begins = np.concatenate([[0], np.cumsum(counts)])
