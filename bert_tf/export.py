@@ -132,7 +132,7 @@ def main(argv: Sequence[str]) -> None:
     print(f"Reading {values.checkpoint}.", flush=True)
     checkpoint = open_checkpoint(values.checkpoint, values.allow_pickle)
     options = _options(checkpoint, values)
-    model, report = load_with_report(values.checkpoint, allow_pickle=values.allow_pickle)
+    model, report = load_with_report(checkpoint)
     if model.preprocessor is None:
         raise ValueError(report.notes[-1])  # which says why
     for sentence in report.sentences(values.checkpoint):

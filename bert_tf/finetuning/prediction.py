@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TextIO, cast
 
-import bert_tf
 from bert_tf.files import replace_whole
 from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
 from bert_tf.tasks.examples import BadRow, Examples
@@ -106,7 +106,7 @@ def predict_file(
         )
         labels = _labels(checkpoint)
         _check_words(task_class, suffix, output, inputs, labels)
-        predict = Predictor(task, _load(model_dir, allow_pickle), labels, thresholds, batch_size)
+        predict = Predictor(task, _load(checkpoint), labels, thresholds, batch_size)
         with _opened(output, standard_output) as file:
             writer = task_class.writers[suffix](file, predict.columns(inputs))
             _predict_all(predict, inputs, writer)
@@ -189,10 +189,12 @@ def _check_words(
         check_words(suffix, words, f"{where}, {what}")
 
 
-def _load(model_dir: str, allow_pickle: bool) -> BertModel:
-    model: BertModel = bert_tf.load(model_dir, allow_pickle=allow_pickle)
+def _load(checkpoint: Checkpoint) -> BertModel:
+    model: BertModel = load(checkpoint)
     if model.preprocessor is None:
-        raise ValueError(f"{model_dir} has no vocabulary: put its vocab.txt into the directory.")
+        raise ValueError(
+            f"{checkpoint.path} has no vocabulary: put its vocab.txt into the directory."
+        )
     return model
 
 

@@ -37,7 +37,7 @@ _HOLDS: Mapping[str, Callable[[str], bool]] = {
 
 
 def check_words(suffix: str, texts: Iterable[str], where: str) -> None:
-    """Checks that a form of files (".tsv", ".conll", ".jsonl") gives words back as they are written.
+    """Checks that a form of files (".tsv", ".conll", ".jsonl") gives words back as written.
 
     ``where`` is what they are of, for the error.
 

@@ -50,7 +50,7 @@ class LoadReport(NamedTuple):
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Checkpoint,
     model_class: type[BertModel] | None = None,
     *,
     max_seq_length: int | None = None,
@@ -64,7 +64,7 @@ def load(
     Args:
         path: a directory of this library, of Hugging Face, of google-research/bert, of TensorFlow
             Model Garden, or a KerasHub preset; the prefix of a TensorFlow checkpoint; a ``.keras``
-            file.
+            file; or what ``open_checkpoint`` gave, which is not opened, and hashed, again.
         model_class: the model to make of it; by default the one that the source's heads name.
             Asked for by name, a head that the source lacks starts anew.
         max_seq_length: of the preprocessor; 128 by default, or the positions where they are fewer.
@@ -91,13 +91,14 @@ def load(
         allow_pickle=allow_pickle,
         **arguments,
     )
-    for sentence in report.sentences(os.fspath(path)):
+    where = path.path if isinstance(path, Checkpoint) else os.fspath(path)
+    for sentence in report.sentences(where):
         _LOGGER.warning(sentence)
     return model
 
 
 def load_with_report(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Checkpoint,
     model_class: type[BertModel] | None = None,
     *,
     max_seq_length: int | None = None,
@@ -107,7 +108,7 @@ def load_with_report(
     **arguments: Any,
 ) -> tuple[Any, LoadReport]:
     """As ``load``, and gives the report instead of logging it."""
-    checkpoint = open_checkpoint(path, allow_pickle)
+    checkpoint = path if isinstance(path, Checkpoint) else open_checkpoint(path, allow_pickle)
     spec = _wanted_model(checkpoint, model_class, arguments)
     # Before anything is built: what does not fit may claim any size.
     tensors, report = select(

@@ -11,6 +11,7 @@ import pytest
 from bert_tf.finetuning import prediction_inputs
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import conversion
+from bert_tf.interchange import load as load_module
 from bert_tf.training import checkpoints
 
 from .prediction_models import (
@@ -44,9 +45,11 @@ def test_a_terminal_is_sent_no_codes(classifier, tmp_path, monkeypatch):
     assert row.startswith("a\\x1b[2J\\x9bb\t")
 
 
-def test_json_lines_in_the_files_order(classifier, table, tmp_path, capsys):
+def test_json_lines_in_the_files_order(classifier, table, tmp_path, capsys, monkeypatch):
     folder, model = classifier
     output = tmp_path / "new" / "predictions.jsonl"
+    # The model is made of the checkpoint that was opened to know its task.
+    monkeypatch.setattr(load_module, "open_checkpoint", None)
     done = predict(folder, table, output)
     assert (done.num_examples, done.skipped) == (6, [])
     rows = read_lines(output)
