@@ -59,7 +59,14 @@ def write_texts(folder):
     return path
 
 
-_load_once = functools.cache(prediction._load)
+_load = prediction._load
+_loaded = {}
+
+
+def _load_once(checkpoint):
+    if checkpoint.path not in _loaded:
+        _loaded[checkpoint.path] = _load(checkpoint)
+    return _loaded[checkpoint.path]
 
 
 def predict(folder, source, *more, **options):

@@ -8,10 +8,11 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_tf.finetuning import prediction_inputs
+from bert_tf.finetuning import prediction, prediction_inputs
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import conversion
 from bert_tf.interchange import load as load_module
+from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.training import checkpoints
 
 from .prediction_models import (
@@ -45,11 +46,9 @@ def test_a_terminal_is_sent_no_codes(classifier, tmp_path, monkeypatch):
     assert row.startswith("a\\x1b[2J\\x9bb\t")
 
 
-def test_json_lines_in_the_files_order(classifier, table, tmp_path, capsys, monkeypatch):
+def test_json_lines_in_the_files_order(classifier, table, tmp_path, capsys):
     folder, model = classifier
     output = tmp_path / "new" / "predictions.jsonl"
-    # The model is made of the checkpoint that was opened to know its task.
-    monkeypatch.setattr(load_module, "open_checkpoint", None)
     done = predict(folder, table, output)
     assert (done.num_examples, done.skipped) == (6, [])
     rows = read_lines(output)
@@ -63,6 +62,13 @@ def test_json_lines_in_the_files_order(classifier, table, tmp_path, capsys, monk
     printed = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"Predicting: 6 examples in \d+s\.", printed[0])
     assert printed[1:] == [f"Predictions: {output}"]
+
+
+def test_the_checkpoint_is_opened_once(classifier, monkeypatch):
+    folder, model = classifier
+    opened = open_checkpoint(folder)
+    monkeypatch.setattr(load_module, "open_checkpoint", None)
+    np.testing.assert_array_equal(prediction._load(opened).weights[0], model.weights[0])
 
 
 @pytest.mark.slow
