@@ -29,56 +29,38 @@ class GlueTask:
         id_column: the column of the examples' ids in test files.
         ids_in_train: whether train and dev files have that column too.
         metrics: the names of those that it reports, the headline last.
-        tfds_config: the task's name in TensorFlow Datasets.
-        tfds_text_features: its texts' names there.
-        submissions: for each test split, the name of its file in a submission.
+        tfds_text_features: the texts' names in TensorFlow Datasets; by default the columns'.
+        submissions: for each test split, the name of its file in a submission; by default the
+            task's name.
         splits: the first is for training, except of AX, which has only a test set.
     """
 
     name: str
     labels: tuple[str, ...]
     text_columns: tuple[str, ...]
-    label_column: str
-    id_column: str
-    ids_in_train: bool
-    metrics: tuple[str, ...]
-    tfds_config: str
-    tfds_text_features: tuple[str, ...]
-    submissions: Mapping[str, str]
-    splits: tuple[str, ...]
+    label_column: str = "label"
+    id_column: str = "index"
+    ids_in_train: bool = False
+    metrics: tuple[str, ...] = ("accuracy",)
+    tfds_text_features: tuple[str, ...] = ()
+    submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    splits: tuple[str, ...] = ("train", "dev", "test")
+
+    def __post_init__(self) -> None:
+        if not self.tfds_text_features:
+            object.__setattr__(self, "tfds_text_features", self.text_columns)
+        if not self.submissions:
+            object.__setattr__(self, "submissions", {"test": f"{self.name}.tsv"})
 
     @property
     def headline(self) -> str:
         """The metric by which runs are compared; higher is better for all."""
         return self.metrics[-1]
 
-
-def _task(
-    name: str,
-    labels: tuple[str, ...],
-    text_columns: tuple[str, ...],
-    *,
-    label_column: str = "label",
-    id_column: str = "index",
-    ids_in_train: bool = False,
-    metrics: tuple[str, ...] = ("accuracy",),
-    tfds_text_features: tuple[str, ...] = (),
-    submissions: Mapping[str, str] | None = None,
-    splits: tuple[str, ...] = ("train", "dev", "test"),
-) -> GlueTask:
-    return GlueTask(
-        name=name,
-        labels=labels,
-        text_columns=text_columns,
-        label_column=label_column,
-        id_column=id_column,
-        ids_in_train=ids_in_train,
-        metrics=metrics,
-        tfds_config=_plain(name),
-        tfds_text_features=tfds_text_features or text_columns,
-        submissions=MappingProxyType(dict(submissions or {"test": f"{name}.tsv"})),
-        splits=splits,
-    )
+    @property
+    def tfds_config(self) -> str:
+        """The task's name in TensorFlow Datasets."""
+        return _plain(self.name)
 
 
 def _plain(name: str) -> str:
@@ -94,9 +76,9 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
     {
         task.name: task
         for task in (
-            _task("CoLA", _BINARY, ("sentence",), metrics=_MATTHEWS),
-            _task("SST-2", _BINARY, ("sentence",)),
-            _task(
+            GlueTask("CoLA", _BINARY, ("sentence",), metrics=_MATTHEWS),
+            GlueTask("SST-2", _BINARY, ("sentence",)),
+            GlueTask(
                 "MRPC",
                 _BINARY,
                 ("#1 String", "#2 String"),
@@ -104,7 +86,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
                 metrics=_ACCURACY_F1,
                 tfds_text_features=_SENTENCES,
             ),
-            _task(
+            GlueTask(
                 "STS-B",
                 (),
                 _SENTENCES,
@@ -112,7 +94,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
                 ids_in_train=True,
                 metrics=("pearson", "spearman"),
             ),
-            _task(
+            GlueTask(
                 "QQP",
                 _BINARY,
                 ("question1", "question2"),
@@ -121,7 +103,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
                 ids_in_train=True,
                 metrics=_ACCURACY_F1,
             ),
-            _task(
+            GlueTask(
                 "MNLI",
                 _INFERENCE,
                 _SENTENCES,
@@ -137,10 +119,10 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
                     "test_mismatched",
                 ),
             ),
-            _task("QNLI", _ENTAILMENT, ("question", "sentence"), ids_in_train=True),
-            _task("RTE", _ENTAILMENT, _SENTENCES, ids_in_train=True),
-            _task("WNLI", _BINARY, _SENTENCES, ids_in_train=True),
-            _task(
+            GlueTask("QNLI", _ENTAILMENT, ("question", "sentence"), ids_in_train=True),
+            GlueTask("RTE", _ENTAILMENT, _SENTENCES, ids_in_train=True),
+            GlueTask("WNLI", _BINARY, _SENTENCES, ids_in_train=True),
+            GlueTask(
                 "AX",
                 _INFERENCE,
                 _SENTENCES,
