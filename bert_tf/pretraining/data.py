@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+from typing import Any
 
 import tensorflow as tf
 
@@ -189,6 +190,33 @@ def predictions_per_row(settings: PretrainingSettings, max_seq_length: int) -> i
     )
 
 
+def _batches(
+    settings: PretrainingSettings,
+    data: PretrainingData,
+    tokenizer: BertTokenizer,
+    source: sources.Corpus | list[str],
+    max_seq_length: int,
+    *,
+    nsp: bool,
+    **order: Any,
+) -> tf.data.Dataset:
+    """The batches of a corpus, or of TFRecords; ``order`` is what datasets of both kinds take."""
+    order["max_seq_length"] = max_seq_length
+    order["max_predictions_per_seq"] = predictions_per_row(settings, max_seq_length)
+    if isinstance(source, list):
+        return tfrecords.tfrecord_dataset(source, **order)
+    return pretraining.pretraining_dataset(
+        source,
+        tokenizer,
+        masked_lm_prob=settings.masked_lm_prob,
+        short_seq_prob=settings.short_seq_prob,
+        masking=settings.masking,
+        nsp=nsp,
+        rows_version=data.rows_version,
+        **order,
+    )
+
+
 def training_batches(
     settings: PretrainingSettings,
     data: PretrainingData,
@@ -202,30 +230,16 @@ def training_batches(
     Each phase draws from a seed of its own, as its epochs count from zero again. ``start`` is the
     (epoch, pool, row) of the first row.
     """
-    predictions = predictions_per_row(settings, phase.max_seq_length)
-    if data.train is None:
-        return tfrecords.tfrecord_dataset(
-            data.records,
-            batch_size=settings.train_batch_size,
-            max_seq_length=phase.max_seq_length,
-            max_predictions_per_seq=predictions,
-            seed=settings.seed + phase_number,
-            start=start,
-        )
-    return pretraining.pretraining_dataset(
-        data.train,
+    return _batches(
+        settings,
+        data,
         tokenizer,
-        batch_size=settings.train_batch_size,
-        max_seq_length=phase.max_seq_length,
-        max_predictions_per_seq=predictions,
-        masked_lm_prob=settings.masked_lm_prob,
-        short_seq_prob=settings.short_seq_prob,
-        masking=settings.masking,
+        data.records if data.train is None else data.train,
+        phase.max_seq_length,
         nsp=settings.nsp,
-        # Each phase draws from a seed of its own: its epochs count from zero again.
+        batch_size=settings.train_batch_size,
         seed=settings.seed + phase_number,
         start=start,
-        rows_version=data.rows_version,
     )
 
 
@@ -268,35 +282,20 @@ def evaluation_batches(
 
     The batch's size is rounded up to a multiple of the replicas: rows of padding weigh nothing.
     """
-    batch_size = -(-settings.eval_batch_size // replicas) * replicas
-    predictions = predictions_per_row(settings, max_seq_length)
-    seed = settings.seed + _EVALUATION_SEED_OFFSET
-    if data.eval_records:
-        return tfrecords.tfrecord_dataset(
-            data.eval_records,
-            batch_size=batch_size,
-            max_seq_length=max_seq_length,
-            max_predictions_per_seq=predictions,
-            seed=seed,
-            num_epochs=1,
-            pad_final_batch=True,
-        )
-    if data.held_out is None:
+    source = data.eval_records or data.held_out
+    if source is None:
         return None
-    return pretraining.pretraining_dataset(
-        data.held_out,
+    return _batches(
+        settings,
+        data,
         tokenizer,
-        batch_size=batch_size,
-        max_seq_length=max_seq_length,
-        max_predictions_per_seq=predictions,
-        masked_lm_prob=settings.masked_lm_prob,
-        short_seq_prob=settings.short_seq_prob,
-        masking=settings.masking,
+        source,
+        max_seq_length,
         nsp=settings.nsp and data.evaluates_next_sentence,
-        seed=seed,
+        batch_size=-(-settings.eval_batch_size // replicas) * replicas,
+        seed=settings.seed + _EVALUATION_SEED_OFFSET,
         num_epochs=1,
         pad_final_batch=True,
-        rows_version=data.rows_version,
     )
 
 

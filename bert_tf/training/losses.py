@@ -61,8 +61,17 @@ def _negative_log_likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.reshape(flat(tf.reshape(logits, [-1, vocab_size])), tf.shape(labels))
 
 
-def _weighted_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSums:
-    """Softmax cross-entropy over the last axis, summed with weights; computed in float32."""
+def weighted_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSums:
+    """Softmax cross-entropy over the last axis, summed with weights; computed in float32.
+
+    Of the masked LM: logits (B, P, V), the original ids (B, P) int32 and weights (B, P) float32,
+    1 = real. Of the next sentence: logits (B, 2), index 0 "B follows A"; labels and weights (B,).
+
+    >>> import tensorflow as tf
+    >>> sums = weighted_sums(tf.zeros((1, 2, 4)), tf.constant([[0, 3]]), tf.constant([[1.0, 0.0]]))
+    >>> round(float(sums.loss), 4), float(sums.weight), float(sums.correct)
+    (1.3863, 1.0, 1.0)
+    """
     logits = tf.cast(logits, tf.float32)
     weights = tf.cast(weights, tf.float32)
     nll = _negative_log_likelihood(logits, labels)
@@ -72,29 +81,6 @@ def _weighted_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
         weight=tf.reduce_sum(weights),
         correct=tf.reduce_sum(weights * tf.cast(hits, tf.float32)),
     )
-
-
-def masked_lm_sums(logits: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> LossSums:
-    """Sums of the masked-LM loss: logits (B, P, V), ids int32 and weights float32 (B, P).
-
-    >>> import tensorflow as tf
-    >>> sums = masked_lm_sums(tf.zeros((1, 2, 4)), tf.constant([[0, 3]]), tf.constant([[1.0, 0.0]]))
-    >>> round(float(sums.loss), 4), float(sums.weight), float(sums.correct)
-    (1.3863, 1.0, 1.0)
-    """
-    return _weighted_sums(logits, ids, weights)
-
-
-def next_sentence_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSums:
-    """Sums of the next-sentence loss: logits (B, 2), index 0 "B follows A"; labels (B,).
-
-    >>> import tensorflow as tf
-    >>> logits = tf.constant([[2.0, 0.0], [2.0, 0.0]])
-    >>> sums = next_sentence_sums(logits, tf.constant([0, 1]), tf.ones(2))
-    >>> round(float(sums.loss), 4), float(sums.weight), float(sums.correct)
-    (2.2539, 2.0, 1.0)
-    """
-    return _weighted_sums(logits, labels, weights)
 
 
 def row_weights(input_mask: tf.Tensor) -> tf.Tensor:
@@ -155,14 +141,14 @@ class PretrainingSums(NamedTuple):
 
 def batch_sums(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> PretrainingSums:
     """Both losses' sums over one batch; 0 for the next sentence without that head."""
-    masked_lm = masked_lm_sums(
+    masked_lm = weighted_sums(
         outputs[features.MASKED_LM_LOGITS],
         batch[features.MASKED_LM_IDS],
         batch[features.MASKED_LM_WEIGHTS],
     )
     next_sentence = LossSums(tf.zeros(()), tf.zeros(()), tf.zeros(()))
     if features.NEXT_SENTENCE_LOGITS in outputs:
-        next_sentence = next_sentence_sums(
+        next_sentence = weighted_sums(
             outputs[features.NEXT_SENTENCE_LOGITS],
             batch[features.NEXT_SENTENCE_LABELS],
             row_weights(batch[features.INPUT_MASK]),

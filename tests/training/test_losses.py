@@ -28,7 +28,7 @@ def _twin(logits, labels, weights):
 def test_masked_lm_sums_of_a_hand_made_batch():
     # Probabilities 3/4 and 1/4; the third position is padding.
     logits = tf.constant([[[np.log(3.0), 0.0], [np.log(3.0), 0.0], [50.0, -50.0]]], tf.float32)
-    sums = losses.masked_lm_sums(logits, tf.constant([[0, 1, 1]]), tf.constant([[1.0, 1.0, 0.0]]))
+    sums = losses.weighted_sums(logits, tf.constant([[0, 1, 1]]), tf.constant([[1.0, 1.0, 0.0]]))
     np.testing.assert_allclose(sums.loss, np.log(4 / 3) + np.log(4.0), rtol=1e-6)
     assert (float(sums.weight), float(sums.correct)) == (2.0, 1.0)
 
@@ -39,14 +39,14 @@ def test_masked_lm_sums_agree_with_the_twin_also_for_large_logits(scale):
     logits = (random.normal(size=(4, 5, 7)) * scale).astype(np.float32)
     ids = random.integers(0, 7, (4, 5), np.int32)
     weights = random.integers(0, 2, (4, 5)).astype(np.float32)
-    sums = losses.masked_lm_sums(tf.constant(logits), tf.constant(ids), tf.constant(weights))
+    sums = losses.weighted_sums(tf.constant(logits), tf.constant(ids), tf.constant(weights))
     np.testing.assert_allclose([float(s) for s in sums], _twin(logits, ids, weights), rtol=1e-5)
 
 
 def test_bfloat16_logits_are_summed_in_float32():
     logits = tf.cast(tf.random.stateless_normal((3, 2), (1, 2)), tf.bfloat16)
     labels = tf.constant([0, 1, 1])
-    sums = losses.next_sentence_sums(logits, labels, tf.ones(3))
+    sums = losses.weighted_sums(logits, labels, tf.ones(3))
     expected = _twin(tf.cast(logits, tf.float32).numpy(), labels.numpy(), np.ones(3))
     assert sums.loss.dtype == tf.float32
     np.testing.assert_allclose([float(s) for s in sums], expected, rtol=1e-5)
@@ -58,7 +58,7 @@ def test_the_gradient_is_the_library_kernels():
     weights = tf.random.stateless_uniform((3, 4), (7, 8))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(logits)
-        ours = losses.masked_lm_sums(logits, labels, weights).loss
+        ours = losses.weighted_sums(logits, labels, weights).loss
         nll = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         theirs = tf.reduce_sum(weights * nll)
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
@@ -71,7 +71,7 @@ def test_padding_has_no_gradient():
     logits = tf.random.stateless_normal((1, 3, 5), (3, 4))
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        loss = losses.masked_lm_sums(
+        loss = losses.weighted_sums(
             logits, tf.constant([[1, 2, 0]]), tf.constant([[1.0, 1.0, 0.0]])
         ).loss
     gradient = tape.gradient(loss, logits).numpy()
@@ -101,9 +101,7 @@ def test_sums_of_the_parts_are_the_sums_of_the_whole():
 def test_a_row_of_padding_does_not_count():
     mask = tf.constant([[1, 1], [0, 0]])
     weights = losses.row_weights(mask)
-    sums = losses.next_sentence_sums(
-        tf.constant([[1.0, 0.0], [1.0, 0.0]]), tf.constant([0, 0]), weights
-    )
+    sums = losses.weighted_sums(tf.constant([[1.0, 0.0], [1.0, 0.0]]), tf.constant([0, 0]), weights)
     assert float(sums.weight) == 1.0
     assert float(sums.correct) == 1.0
 
