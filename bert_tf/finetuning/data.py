@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bert_tf.tasks.examples import (
     ChoiceExample,
@@ -18,14 +18,11 @@ from bert_tf.tasks.glue_tasks import glue_task, is_labelled
 
 from .settings import FineTuningSettings
 
-if TYPE_CHECKING:
-    from .task import Task
-
 T = TypeVar("T")
-# The newest rules by which data are read. By "1" entities are scored in IOB1 and IOB2 alone, what
+# The rules by which data are read. By the first, entities are scored in IOB1 and IOB2 alone, what
 # is held out is drawn without regard to the classes, and the rest is with
 # ``Task.by_earlier_rules``.
-NEWEST_RULES = "2"
+FIRST_RULES, NEWEST_RULES = "1", "2"
 _TEST = "test"
 # Reads a file: its path, the labels that there may be (None: those that are there), and whether it
 # has labels.
@@ -77,7 +74,7 @@ def _fingerprint(examples: Examples[Any]) -> str:
     return digest.hexdigest()[:32]
 
 
-def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> "tuple[Task, Sets]":
+def read_sets(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> Sets:
     """Reads and checks all data, by the rules that the run was started with.
 
     Raises:
@@ -85,15 +82,13 @@ def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> "tuple
             can be held out.
         OSError: a file cannot be read.
     """
-    first = rules == "1"
-    sets = _read_glue_sets(settings) if settings.glue else _read_files(settings, not first)
+    by_class = rules != FIRST_RULES
+    sets = _read_glue_sets(settings) if settings.glue else _read_files(settings, by_class)
     skipped = sets.skipped()
     sets.notes.extend(sets.train.notes)
     if skipped:
         sets.notes.append(f"Left out {len(skipped):,} bad rows; the first: {skipped[0]}")
-    task = settings.kind.task_class.from_settings(settings, sets, by_first_rules=first)
-    task.by_earlier_rules = first
-    return task, sets
+    return sets
 
 
 # === GLUE ===

@@ -7,12 +7,9 @@ TensorFlow, so that ``--help`` is quick; ``task_class`` does.
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_tf.tasks.glue_tasks import GLUE_TASKS
-
-if TYPE_CHECKING:
-    from .task import Task
 
 # A value's description for errors, and its test.
 Check = tuple[str, Callable[[Any], bool]]
@@ -87,11 +84,10 @@ class Kind:
     has_classes: bool = False
 
     @property
-    def task_class(self) -> "type[Task]":
-        """Its ``Task``."""
+    def task_class(self) -> Any:
+        """Its class, of ``task.Task``."""
         module, name = self.task.split(":")
-        found: type[Task] = getattr(importlib.import_module(f".{module}", __package__), name)
-        return found
+        return getattr(importlib.import_module(f".{module}", __package__), name)
 
     @property
     def columns(self) -> dict[str, Check]:

@@ -13,13 +13,13 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 
-from .data import NEWEST_RULES, Sets, read_task, table_columns
+from .data import NEWEST_RULES, Sets, table_columns
 from .model import Start, build_model, model_spec, open_start
 from .report import write_report
 from .results import data_lines, label_lines
 from .run_directory import RULES, FineTuningDirectory
 from .settings import FineTuningSettings
-from .task import Evaluation, Inference, Task
+from .task import Evaluation, Inference, Task, read_task
 from .task_file import TaskFile, to_json
 from .training import Training, describe_collapse
 

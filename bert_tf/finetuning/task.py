@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,12 +23,10 @@ from bert_tf.pipelines.length_buckets import Examples, traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks import examples as tasks_examples
 
+from .data import FIRST_RULES, NEWEST_RULES, Sets, read_sets
 from .prediction_files import NewWriter, Record, RecordWriter, with_expected, write_records
-
-if TYPE_CHECKING:
-    from .data import Sets
-    from .settings import FineTuningSettings
-    from .task_file import TaskFile
+from .settings import FineTuningSettings
+from .task_file import TaskFile
 
 T = TypeVar("T")
 # What a file or a part of one holds.
@@ -312,7 +310,7 @@ class Task(abc.ABC):
 
     @classmethod
     def from_settings(
-        cls, settings: "FineTuningSettings", sets: "Sets", *, by_first_rules: bool
+        cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
     ) -> "Task":
         """The task that the settings describe, on what was read."""
         return cls(*sets.of_task(settings))
@@ -481,7 +479,7 @@ class Task(abc.ABC):
         return {"id": "", "prediction": None}
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], first: Any, task: "TaskFile") -> Record:
+    def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
         """A record that has every key of all.
 
         Args:
@@ -515,3 +513,12 @@ class FormReader(NamedTuple):
 
     read: Callable[..., ExampleSet]
     is_table: bool = False
+
+
+def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> tuple[Task, Sets]:
+    """The task on its data, and what was read; as ``read_sets``."""
+    sets = read_sets(settings, rules)
+    first = rules == FIRST_RULES
+    task: Task = settings.kind.task_class.from_settings(settings, sets, by_first_rules=first)
+    task.by_earlier_rules = first
+    return task, sets
