@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.config import BertConfig
-from bert_tf.modeling import MODEL_CLASSES
+from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel
 from bert_tf.untrusted import is_number, one_line, quote
 
@@ -91,6 +91,14 @@ class ModelSpec:
     def head_shapes(self, config: BertConfig) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights outside the encoder."""
         return self.model_class.head_shapes(config, self.arguments)
+
+
+def pretrained_model(masked_lm: bool, next_sentence: bool, pooler: bool) -> ModelSpec:
+    """The pretrainer with the heads that a checkpoint has; where it has none, the encoder."""
+    if not (masked_lm or next_sentence):
+        return ModelSpec(BertEncoder, {"pooler": pooler})
+    heads = {"mlm": masked_lm, "nsp": next_sentence, "pooler": pooler or next_sentence}
+    return ModelSpec(BertPretrainer, heads)
 
 
 @dataclasses.dataclass(frozen=True)

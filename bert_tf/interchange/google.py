@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
-from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer, BertSpanPredictor
+from bert_tf.modeling import BertClassifier, BertSpanPredictor
 from bert_tf.pipelines.vocabulary import save_vocabulary
 
 from . import bundles
@@ -26,6 +26,7 @@ from .checkpoint import (
     StoredTensor,
     describe_checkpoint,
     parse_description,
+    pretrained_model,
 )
 from .tokenizer_files import VOCABULARY, read_tokenization
 from .weights import Names, Spelling, expected_shapes, is_in_encoder, transpose
@@ -146,10 +147,7 @@ def _model_spec(shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
     pooler = spell("pooler/dense/kernel").name in shapes
     masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
     next_sentence = any(name.startswith("cls/seq_relationship/") for name in shapes)
-    if masked_lm or next_sentence:
-        heads = {"mlm": masked_lm, "nsp": next_sentence, "pooler": pooler or next_sentence}
-        return ModelSpec(BertPretrainer, heads)
-    return ModelSpec(BertEncoder, {"pooler": pooler})
+    return pretrained_model(masked_lm, next_sentence, pooler)
 
 
 def _casing(folder: str) -> bool | None:

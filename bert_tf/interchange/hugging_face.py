@@ -17,9 +17,7 @@ from bert_tf.files import read_json_object, write_json
 from bert_tf.modeling import (
     MODEL_CLASSES,
     BertClassifier,
-    BertEncoder,
     BertMultipleChoice,
-    BertPretrainer,
     BertRegressor,
     BertSpanPredictor,
     BertTokenClassifier,
@@ -28,7 +26,14 @@ from bert_tf.pipelines.vocabulary import PAD_TOKEN
 from bert_tf.untrusted import quote
 
 from . import safetensors, torch_files
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor, check_labels, check_model
+from .checkpoint import (
+    Checkpoint,
+    ModelSpec,
+    StoredTensor,
+    check_labels,
+    check_model,
+    pretrained_model,
+)
 from .tokenizer_files import read_tokenization, write_tokenization
 from .weights import Names, expected_shapes, is_in_encoder, transpose
 
@@ -56,10 +61,7 @@ def model_spec(
         return check_model(spec.class_name, spec.arguments, source), notes
     masked_lm = any(name.startswith("cls.predictions.") for name in shapes)
     next_sentence = any(name.startswith("cls.seq_relationship.") for name in shapes)
-    if masked_lm or next_sentence:
-        heads = {"mlm": masked_lm, "nsp": next_sentence, "pooler": pooler or next_sentence}
-        return ModelSpec(BertPretrainer, heads), ()
-    return ModelSpec(BertEncoder, {"pooler": pooler}), ()
+    return pretrained_model(masked_lm, next_sentence, pooler), ()
 
 
 def _classifier_spec(

@@ -5,6 +5,7 @@ throughout, and ``gelu`` is the tanh approximation. Source: tensorflow/models
 ``official/nlp/modeling/networks/bert_encoder.py``, ``models/bert_pretrainer.py``.
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -18,8 +19,6 @@ from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object
 from bert_tf.modeling import (
     BertClassifier,
-    BertEncoder,
-    BertPretrainer,
     BertRegressor,
     BertSpanPredictor,
     BertTokenClassifier,
@@ -27,7 +26,7 @@ from bert_tf.modeling import (
 from bert_tf.untrusted import quote, reason
 
 from . import bundles
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor, check_labels
+from .checkpoint import Checkpoint, ModelSpec, StoredTensor, check_labels, pretrained_model
 from .tensor_files import readable
 from .tokenizer_files import read_tokenization
 from .weights import merge_heads
@@ -525,17 +524,11 @@ def _model(
     if head == "span":
         return ModelSpec(BertSpanPredictor, {"pooler": pooler})
     masked_lm = any(name.startswith("masked_lm/") for name in tensors)
-    next_sentence = head == "next_sentence"
-    if not masked_lm and not next_sentence:
-        return ModelSpec(BertEncoder, {"pooler": pooler})
-    arguments: dict[str, Any] = {
-        "mlm": masked_lm,
-        "nsp": next_sentence,
-        "pooler": pooler or next_sentence,
-    }
+    spec = pretrained_model(masked_lm, head == "next_sentence", pooler)
     if masked_lm and settings.mlm_activation not in (None, config.hidden_act):
-        arguments["mlm_activation"] = settings.mlm_activation
-    return ModelSpec(BertPretrainer, arguments)
+        arguments = {**spec.arguments, "mlm_activation": settings.mlm_activation}
+        spec = dataclasses.replace(spec, arguments=arguments)
+    return spec
 
 
 def _notes(found: Found, settings: Settings, prefix: str) -> list[str]:
