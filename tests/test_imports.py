@@ -3,6 +3,7 @@
 import ast
 import configparser
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -103,6 +104,30 @@ def test_every_folder_is_packaged():
     assert below == {
         folder for folder in FOLDERS.values() if ROOT / "bert_tf" in (folder, folder.parent)
     }
+
+
+# What only some uses need, and ask for in a sentence.
+OPTIONAL = {"pyarrow", "yaml"}
+DISTRIBUTIONS = {"absl": "absl-py", "google": "protobuf"}
+
+
+def test_everything_that_is_imported_is_declared():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    declared = {
+        re.split("[<>=]", line)[0].replace("-", "_")
+        for line in setup["options"]["install_requires"].splitlines()
+        if line and not line.startswith("#")
+    }
+    imported = set()
+    for path in _files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.split(".")[0])
+    imported -= {*sys.stdlib_module_names, "bert_tf", *OPTIONAL}
+    assert {DISTRIBUTIONS.get(name, name).replace("-", "_") for name in imported} <= declared
 
 
 def test_no_module_is_loaded_twice_and_help_is_quick():
