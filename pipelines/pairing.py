@@ -129,21 +129,13 @@ def draw_targets(
 def cut_long_sentences(
     tokens: Tokens, targets: tf.Tensor, max_tokens: int
 ) -> tuple[Tokens, tf.Tensor]:
-    """Cuts the sentences that are longer than a row into pieces, which then count as sentences.
+    """Cuts sentences of more than ``max_tokens`` into pieces, which then count as sentences.
 
     A piece has a third of its document's target, rounded up; a sentence's last piece has what is
-    left. So three pieces fill a row, with hardly a token too many. Where a document has
-    pieces, its target is at least a quarter of ``max_tokens``, or a long text whose target is two
-    tokens would make hundreds of thousands of rows. Documents without such sentences stay as they
-    are.
-
-    Args:
-        tokens: the pool.
-        targets: (D,) int64, from ``draw_targets``.
-        max_tokens: what A and B may have together; a sentence of more tokens is cut.
-
-    Returns:
-        The pool with its pieces, and the documents' targets.
+    left. So three pieces fill a row, with hardly a token too many. Where a document has pieces, its
+    target is at least a quarter of ``max_tokens``, or a long text whose target is two tokens would
+    make hundreds of thousands of rows. Documents without such sentences stay as they are. Returns
+    the pool with its pieces, and the documents' targets, (D,) int64.
 
     >>> pool = without_empty(tf.range(12), tf.constant([2, 10], tf.int64),
     ...                      tf.constant([1, 1], tf.int64))

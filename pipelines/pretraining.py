@@ -198,16 +198,10 @@ def measure_share(
 
 
 def read_tokens(corpus: Corpus, tokenizer: BertTokenizer, blocks: tf.Tensor) -> Tokens:
-    """Reads and tokenises some blocks of a corpus.
+    """Reads and tokenises some blocks of a corpus, an int64 vector: ``Tokens``, in that order.
 
-    Args:
-        corpus: documents of sentences.
-        tokenizer: the vocabulary's tokenizer.
-        blocks: int64 vector of block numbers.
-
-    Returns:
-        The blocks' ``Tokens``, in the order given, without the sentences that have no token (a
-        control character on its own) and the documents that have no sentence left.
+    Sentences that have no token (a control character on its own) are left out, and documents that
+    have no sentence left.
     """
     num_blocks = tf.size(blocks)
     ids, lengths, sizes = (

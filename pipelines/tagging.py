@@ -130,7 +130,7 @@ def tagging_examples(
     Each word is tokenised alone; its first piece is where it is tagged (the paper's section 5.3).
     A word that has no piece, a control character for example, stands as [UNK]: every word gets a
     tag. A row is [CLS] sentence [SEP]. A sentence that is too long for one becomes several rows
-    (``tagging_windows``), and each of its words is tagged in one of them, where it has the most
+    (``_tag_windows``), and each of its words is tagged in one of them, where it has the most
     context; ``num_too_long`` counts such sentences. A sentence without words has no row.
 
     With ``documents`` the room that a sentence leaves is filled with the tokens before and behind

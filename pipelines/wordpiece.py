@@ -37,23 +37,13 @@ _MAX_BYTES_PER_PIECE = 256  # the op's
 
 
 def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
-    """The vocabulary with a stand-in for each piece that no text can produce.
+    """The vocabulary with a stand-in for each piece that no text can produce: all different.
 
     They are the special tokens and others with ASCII punctuation among other characters, "##"
     alone, and pieces with a character that normalisation removes or replaces: control characters,
     spaces, for an uncased tokenizer capitals and accents. The stand-ins, being punctuation among
-    other characters, never enter the op's trie; and what they stand for could confuse its
-    builder, which is made for sensible vocabularies.
-
-    Args:
-        vocab: the pieces in the order of their ids.
-        do_lower_case: whether the tokenizer lowers the case and strips accents.
-
-    Returns:
-        As many pieces, all different.
-
-    Raises:
-        ValueError: a piece that text can produce has more than 256 bytes.
+    other characters, never enter the op's trie; and what they stand for could confuse its builder,
+    which is made for sensible vocabularies.
 
     >>> _matchable_pieces(["[UNK]", "hello", "Hello", "##s", "##", "?", "e.g."], do_lower_case=True)
     ['[0]', 'hello', '[2]', '##s', '[4]', '?', '[6]']

@@ -6,7 +6,8 @@ The modules are imported by name, for example ``from bert_tf.training import loo
 * ``schedules``: the paper's learning-rate curve.
 * ``optimizers``: Google's Adam and AdamW, with the paper's weight-decay exclusions.
 * ``distribution``: which devices to run on, and in which precision.
-* ``loop``: the training step and the loop round it, the same for every strategy.
-* ``evaluation``: held-out losses and accuracies beside their trivial baselines.
+* ``loop``: the loop round the training step, the same for every strategy; held-out losses and
+  accuracies next to their trivial baselines.
 * ``checkpoints``: flat, exact, verified checkpoints.
+* ``run_directory``: what a run keeps in its ``--model_dir``, and when it resumes.
 """

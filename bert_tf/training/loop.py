@@ -20,16 +20,9 @@ from .step import ReplicaStep, check_static_batches, model_inputs
 class EvaluationResult(NamedTuple):
     """Measures over a whole evaluation set, as Python numbers.
 
-    Attributes:
-        masked_lm_loss: the mean negative log likelihood of the predictions, in nats.
-        masked_lm_perplexity: its exponential.
-        masked_lm_accuracy: the share of predictions whose arg-max is the original token.
-        masked_lm_baseline: the share that the most frequent original token would get right.
-        masked_lm_predictions: the number of predictions.
-        next_sentence_loss: the mean over the rows; 0 without a next-sentence head.
-        next_sentence_accuracy: the share of rows; 0 without a next-sentence head.
-        next_sentence_baseline: the share of the majority's label.
-        next_sentence_rows: the number of rows; 0 without a next-sentence head.
+    Losses are means in nats, accuracies shares. ``masked_lm_baseline`` is the share that the most
+    frequent original token would get right, ``next_sentence_baseline`` that of the majority's
+    label. Those of the next sentence are 0 without that head.
     """
 
     masked_lm_loss: float
@@ -110,17 +103,10 @@ class Evaluator:
 class TrainingResult(NamedTuple):
     """What `PretrainingLoop.train` returns: Python numbers over the steps it made.
 
-    Attributes:
-        step: the updates made so far, all calls together.
-        loss: ``masked_lm_loss + next_sentence_loss``.
-        masked_lm_loss: the mean over all predictions of these steps, in nats.
-        masked_lm_accuracy: the share of predictions whose arg-max is the original token.
-        next_sentence_loss: the mean over all rows; 0 without a next-sentence head.
-        next_sentence_accuracy: the share of rows; 0 without a next-sentence head.
-        gradient_norm: the mean over the steps of the global norm before clipping.
-        learning_rate: the last step's.
-        tokens: how many tokens that are not padding went through the model.
-        cursor: (epoch, pool, row) of the last row consumed.
+    ``step`` counts the updates of all calls. ``loss`` is the sum of the two losses, means in nats;
+    ``gradient_norm`` is the mean over the steps of the global norm before clipping,
+    ``learning_rate`` the last step's. ``tokens`` are those that are not padding; ``cursor`` is the
+    (epoch, pool, row) of the last row.
     """
 
     step: int
