@@ -1,11 +1,12 @@
 """A corpus, and a finished run on it, for all tests of this folder."""
 
 import json
+import subprocess
 import time
 
 import pytest
 
-from .commands import TINY, pretrain, write_corpus
+from .commands import TINY, command, write_corpus
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +21,7 @@ def inputs(tmp_path_factory):
 def finished(inputs, tmp_path_factory):
     """A run of 12 steps that nothing interrupted: its directory and what it printed."""
     model_dir = tmp_path_factory.mktemp("finished") / "run"
-    done = pretrain(inputs, model_dir)
+    done = subprocess.run(command(inputs, model_dir), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return model_dir, done.stdout
 
@@ -29,5 +30,5 @@ def finished(inputs, tmp_path_factory):
 def finished_in(inputs, tmp_path_factory):
     """The seconds that such a run takes."""
     began = time.monotonic()
-    assert pretrain(inputs, tmp_path_factory.mktemp("timed") / "run").returncode == 0
+    subprocess.run(command(inputs, tmp_path_factory.mktemp("timed") / "run"), check=True)
     return time.monotonic() - began

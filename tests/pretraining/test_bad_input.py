@@ -45,16 +45,18 @@ def test_bad_files_and_flags_leave_the_directory_free_for_the_right_ones(inputs,
 
 
 @pytest.mark.slow
-def test_a_file_that_changed_behind_its_flag_is_refused(inputs, tmp_path):
+def test_a_file_that_changed_behind_its_flag_is_refused(finished, inputs, tmp_path):
+    run_path = shutil.copytree(finished[0], tmp_path / "run")
+    (run_path / "results.json").unlink()
+    # As if it had been started with the file that changes.
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(TINY))
-    assert pretrain(inputs, tmp_path / "run", bert_config=config).returncode == 0
-    (tmp_path / "run" / "results.json").unlink()
+    flags = json.loads((run_path / "flags.json").read_text())
+    (run_path / "flags.json").write_text(json.dumps({**flags, "bert_config": str(config)}))
     config.write_text(json.dumps({**TINY, "hidden_act": "relu"}))
-    assert "What --bert_config read is not what the run" in error_of(
+    assert "What --bert_config read is not what the run" in refusal_of(
         inputs, tmp_path, bert_config=config
     )
-    kept = json.loads((tmp_path / "run" / "bert_config.json").read_text())
+    kept = json.loads((run_path / "bert_config.json").read_text())
     assert kept["hidden_act"] == "gelu"
 
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.killing import kill_at_a_write
+from tests.killing import Started, kill_at_a_write
 
 from .commands import arguments, assert_bit_equal, command, pretrain, weights
 
@@ -41,12 +41,16 @@ def test_killed_at_any_instant_and_started_again(finished, finished_in, inputs, 
 def test_killed_at_each_write(finished, inputs, tmp_path):
     """Each start is killed by SIGKILL as a file gets its name, the last is let through."""
     flags = arguments(inputs, tmp_path / "run")
-    checkpoints = [f"step-{step:08d}/manifest.json" for step in (4, 8, 12)]
-    for target in ("flags.json", "bert_config.json", *checkpoints, "export/1"):
-        for moment in ("before", "after") if target == checkpoints[1] else ("before",):
-            kill_at_a_write("bert_tf.pretrain", flags, moment, target)
-    for moment in ("after", "before"):  # of the export, which is made again, and of the results
-        target = "export/1" if moment == "after" else "results.json"
+    first, second, third = (f"step-{step:08d}/manifest.json" for step in (4, 8, 12))
+    for moment, target in (
+        ("before", "flags.json"),
+        ("before", "bert_config.json"),
+        ("before", first),  # before any checkpoint
+        ("after", second),  # the checkpoint is there, and nothing else of its step
+        ("before", third),
+        ("before", "export/1"),
+        ("before", "results.json"),  # the export is there, and made again
+    ):
         kill_at_a_write("bert_tf.pretrain", flags, moment, target)
     done = pretrain(inputs, tmp_path / "run")
     assert done.returncode == 0, done.stderr
@@ -57,32 +61,25 @@ def test_killed_at_each_write(finished, inputs, tmp_path):
 @pytest.mark.slow
 def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     """Ctrl-C keeps a checkpoint of the very step, from which the end is the same bit for bit."""
-    steps = {"num_train_steps": 400, "save_checkpoints_steps": 1000, "steps_per_loop": 1}
+    steps = {"num_train_steps": 200, "save_checkpoints_steps": 1000, "steps_per_loop": 1}
+    steps |= {"held_out_fraction": 0, "export": "false"}  # nothing but training
     assert pretrain(inputs, tmp_path / "whole", **steps).returncode == 0
     model_dir = tmp_path / "run"
-    process = subprocess.Popen(
-        command(inputs, model_dir, **steps),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    for line in process.stdout:
-        if line.startswith("Model:"):
-            break
+    started = Started("bert_tf.pretrain", arguments(inputs, model_dir, **steps))
     logs = model_dir / "logs" / "train"
     while not (logs.is_dir() and any(path.stat().st_size > 2000 for path in logs.iterdir())):
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
-    assert "The same command goes on from there." in stdout
+        os.kill(started.number, 0)  # fails once it has ended
+        time.sleep(0.02)
+    os.kill(started.number, signal.SIGINT)
+    stopped = started.ended()
+    assert stopped.returncode == 130, stopped.stderr
+    assert "The same command goes on from there." in stopped.stdout
     (kept,) = os.listdir(model_dir / "checkpoints")
-    assert 0 < int(kept.removeprefix("step-")) < 400
+    assert 0 < int(kept.removeprefix("step-")) < 200
     done = pretrain(inputs, model_dir, **steps)
     assert done.returncode == 0, done.stderr
     assert f"Going on from the checkpoint at step {int(kept.removeprefix('step-'))}." in done.stdout
-    assert_bit_equal(weights(model_dir, 400), weights(tmp_path / "whole", 400))
+    assert_bit_equal(weights(model_dir, 200), weights(tmp_path / "whole", 200))
 
 
 @pytest.mark.slow
@@ -102,7 +99,7 @@ def test_a_truncated_newest_checkpoint_is_passed_over(finished, inputs, tmp_path
 def test_a_run_of_a_release_that_wrote_no_rows_version_goes_on_with_its_rows(inputs, tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(["abc fade bead " * 40, "cab deaf jade. " * 40] * 20))
-    steps = {"input": corpus, "input_format": "google"}
+    steps = {"input": corpus, "input_format": "google", "num_train_steps": 8, "export": "false"}
     whole = pretrain(inputs, tmp_path / "whole", **steps)
     assert whole.returncode == 0, whole.stderr
     assert "That is little" not in whole.stdout
@@ -110,7 +107,7 @@ def test_a_run_of_a_release_that_wrote_no_rows_version_goes_on_with_its_rows(inp
     kept = json.loads((model_dir / "inputs.json").read_text())
     assert kept.pop("rows_version") == "2"
     (model_dir / "inputs.json").write_text(json.dumps(kept))
-    for gone in ("results.json", "checkpoints/step-00000012/manifest.json"):
+    for gone in ("results.json", "checkpoints/step-00000008/manifest.json"):
         (model_dir / gone).unlink()
     done = pretrain(inputs, model_dir, **steps)
     assert done.returncode == 0, done.stderr
@@ -121,6 +118,7 @@ def test_a_run_of_a_release_that_wrote_no_rows_version_goes_on_with_its_rows(inp
 @pytest.mark.slow
 def test_phases_resume_in_the_second(inputs, tmp_path):
     flags = {"max_seq_length": None, "phases": "16:0.5,48:0.5", "save_checkpoints_steps": 3}
+    flags["export"] = "false"
     assert pretrain(inputs, tmp_path / "whole", **flags).returncode == 0
     model_dir = shutil.copytree(tmp_path / "whole", tmp_path / "run")
     for gone in ("results.json", "checkpoints/step-00000012/manifest.json"):
