@@ -10,9 +10,9 @@ from typing import Any
 import keras
 
 
-def unexpected(what: str) -> RuntimeError:
+def unexpected(what: str) -> ImportError:
     """The error that this Keras does otherwise than the library relies on."""
-    return RuntimeError(
+    return ImportError(
         f"Keras {keras.__version__} {what}: install the version that this library requires."
     )
 

@@ -237,7 +237,7 @@ def set_precision(precision: str, device_type: str) -> str:
     tf.config.optimizer.set_experimental_options({_REWRITE: rewrite})
     # TensorFlow takes any name, and heeds those that it knows.
     if tf.config.optimizer.get_experimental_options().get(_REWRITE) != rewrite:
-        raise RuntimeError(
+        raise ImportError(
             f"TensorFlow {tf.__version__} has no graph rewrite {_REWRITE}: install the version "
             "that this library requires."
         )

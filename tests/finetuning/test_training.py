@@ -191,7 +191,8 @@ def test_early_stopping_is_at_an_evaluation(inputs, tmp_path, monkeypatch, earli
     monkeypatch.setattr(
         training.Training, "is_evaluation_due", lambda self: self.state.step in (1, 6, 8)
     )
-    monkeypatch.setattr(ClassTask, "by_earlier_rules", earlier)
+    rules = "1" if earlier else "2"
+    monkeypatch.setattr(FineTuningDirectory, "rules", lambda self, newest: rules)
     monkeypatch.setattr(stages, "evaluate_all", lambda task, inference: {})
     monkeypatch.setattr(ClassTask, "write_predictions", lambda *given: [])
     run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=1))

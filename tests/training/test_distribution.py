@@ -181,7 +181,7 @@ def test_precision_is_a_policy_or_a_graph_rewrite(
 
 def test_a_tensorflow_without_the_rewrite_is_told(restore_precision, monkeypatch):
     monkeypatch.setattr(distribution, "_REWRITE", "auto_mixed_precision_of_another_name")
-    with pytest.raises(RuntimeError, match="no graph rewrite auto_mixed_precision_of_another_name"):
+    with pytest.raises(ImportError, match="no graph rewrite auto_mixed_precision_of_another_name"):
         distribution.set_precision("bfloat16", "CPU")
 
 
