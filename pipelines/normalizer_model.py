@@ -4,7 +4,7 @@ The op replaces each code point by what its model says. tensorflow-text's own mo
 Google's ``BasicTokenizer`` (it folds case, and turns control characters into spaces); this one is
 Google's, exactly, wherever a code point's replacement does not depend on its neighbours. Where it
 does, the model puts ``DOUBTFUL``, alone between spaces: the tokenizer sees that word's id, and
-takes the whole string to ``normalization.split_words`` instead. So no string is scanned twice to
+takes the whole string to ``normalization.WordSplitter`` instead. So no string is scanned twice to
 find the few that need it.
 
 Punctuation beyond ASCII comes out between spaces, because the op behind this one splits at what

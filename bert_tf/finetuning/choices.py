@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from bert_tf.modeling import BertMultipleChoice
@@ -21,6 +20,7 @@ from .task import (
     FormReader,
     Inference,
     Task,
+    cross_entropy_and_accuracy,
     is_constant,
     log_softmax,
     worst_mistakes,
@@ -66,10 +66,7 @@ class ChoiceTask(Task):
 
     def compile_arguments(self) -> dict[str, Any]:
         """Cross-entropy, and accuracy."""
-        return {
-            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
-        }
+        return cross_entropy_and_accuracy()
 
     def evaluate(
         self,

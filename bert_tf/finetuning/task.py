@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -54,6 +55,14 @@ class Mistake:
     expected: str
     predicted: str
     loss: float
+
+
+def cross_entropy_and_accuracy() -> dict[str, Any]:
+    """What a model of one class an example, with logits (B, C), is compiled with."""
+    return {
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
+    }
 
 
 def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:

@@ -45,6 +45,7 @@ from .task import (
     Mistake,
     TargetScale,
     Task,
+    cross_entropy_and_accuracy,
     is_constant,
     log_softmax,
     worst_mistakes,
@@ -252,10 +253,7 @@ class ClassTask(_TextTask):
 
     def compile_arguments(self) -> dict[str, Any]:
         """Cross-entropy, and accuracy."""
-        return {
-            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
-        }
+        return cross_entropy_and_accuracy()
 
     def judge(
         self,
