@@ -67,7 +67,7 @@ def _train_step(folder: str, scratch: str) -> Round:
 
 def _pipeline(folder: str, scratch: str) -> Round:
     bench = importlib.import_module("benchmarks.pipeline")
-    files = bench.corpus_files(folder, "enwiki", 6)
+    files = bench.corpus_files(folder, "enwiki", 60)
     return lambda: float(bench.run_bert_tf(folder, files)["tokens"]) / 1e6
 
 

@@ -33,6 +33,7 @@ from .context_windows import (
 )
 from .normalization import row_bases, upper_bound
 from .pools import check_at_least
+from .value_rows import value_rows
 
 # Pairs of a start and an end that are looked at together: of 20 each those of 163 windows.
 _PAIRS_AT_ONCE = 1 << 16
@@ -298,7 +299,7 @@ def _characters_of(contexts: tf.Tensor) -> _Characters:
     distinct, which = tf.unique(contexts)
     codes, starts = tf.strings.unicode_decode_with_offsets(distinct, "UTF-8", errors="ignore")
     bases = row_bases(tf.cast(tf.strings.length(distinct), tf.int64))
-    keys = starts.values + tf.gather(bases, starts.value_rowids())
+    keys = starts.values + tf.gather(bases, value_rows(starts.row_splits))
     return _Characters(codes.values, starts.values, keys, tf.gather(bases, which))
 
 

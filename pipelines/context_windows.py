@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from .packing import Range, pack
 from .pools import check_at_least
+from .value_rows import value_rows
 from .wordpiece import BertTokenizer
 
 Tokenize = Callable[[tf.Tensor], tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]]
@@ -176,7 +177,7 @@ def cut_windows(tokens: QuestionTokens, max_seq_length: int, doc_stride: int) ->
     rooms = max_seq_length - _SPECIAL_TOKENS - tokens.question_lengths
     strides = tf.minimum(rooms, doc_stride)
     numbers = tf.ragged.range(1 + _last_window(tokens.context_lengths, rooms, strides))
-    questions = tf.cast(numbers.value_rowids(), tf.int32)
+    questions = tf.cast(value_rows(numbers.row_splits), tf.int32)
     firsts = numbers.values * tf.gather(strides, questions)
     left = tf.gather(tokens.context_lengths, questions) - firsts
     lengths = tf.minimum(tf.gather(rooms, questions), left)

@@ -347,7 +347,7 @@ class Corpus:
             documents = documents.with_flat_values(tf.identity(documents.flat_values))
         if self.kept.all():
             return documents
-        return tf.ragged.boolean_mask(documents, tf.constant(self.kept)[first:last])
+        return tf.gather(documents, tf.where(tf.constant(self.kept)[first:last])[:, 0])
 
     def split_held_out(
         self, fraction: float = 0.01, max_documents: int = 1000

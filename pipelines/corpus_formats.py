@@ -17,6 +17,8 @@ import tensorflow as tf
 
 from bert_tf.untrusted import parse_json
 
+from .value_rows import keep_values
+
 # Ends a line in the marked text. Strings that come in have no carriage return left, so that an
 # inserted end (this) and a paragraph's own end ("\n") stay distinguishable for the second pass.
 _MARK = "\r\n"
@@ -115,7 +117,7 @@ def split_sentences(paragraphs: tf.Tensor) -> tf.RaggedTensor:
     """
     lines = tf.strings.split(mark_sentences(unify_newlines(paragraphs)), "\n")
     lines = lines.with_values(tf.strings.strip(lines.values))
-    return tf.ragged.boolean_mask(lines, lines.with_values(tf.not_equal(lines.values, "")))
+    return keep_values(lines, tf.not_equal(lines.values, ""))
 
 
 GOOGLE = "google"

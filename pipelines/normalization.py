@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from .normalizer_model import CAPITAL_SIGMA, REPLACEMENT_CHARACTER, CodePoints, code_points
+from .value_rows import value_rows
 
 FINAL_SIGMA = 0x03C2
 
@@ -74,7 +75,7 @@ class WordSplitter:
         decoded, offsets = tf.strings.unicode_decode_with_offsets(
             strings, "UTF-8", errors="replace", replacement_char=REPLACEMENT_CHARACTER
         )
-        codes, rows, starts = decoded.values, decoded.value_rowids(), offsets.values
+        codes, rows, starts = decoded.values, value_rows(decoded.row_splits), offsets.values
         traits = self._traits(codes)
         codes, traits, rows, starts = _keep(traits & _DROPPED == 0, codes, traits, rows, starts)
         if self._do_lower_case:

@@ -28,6 +28,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from .randomness import Operation, below, bits, fold, uniform
+from .value_rows import value_rows
 
 
 class Tokens(NamedTuple):
@@ -93,7 +94,7 @@ def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: t
     (array([0, 2, 3]), array([0, 1, 2]))
     """
     filled = sentence_lengths > 0
-    documents = tf.repeat(tf.range(tf.size(document_sizes)), document_sizes)
+    documents = value_rows(_splits(document_sizes))
     document_sizes = tf.math.unsorted_segment_sum(
         tf.cast(filled, tf.int64), documents, tf.size(document_sizes)
     )
@@ -145,21 +146,22 @@ def cut_long_sentences(
     """
     starts, sentence_splits = tokens.token_splits[:-1], tokens.sentence_splits
     lengths = tokens.token_splits[1:] - starts
-    sizes = sentence_splits[1:] - sentence_splits[:-1]
-    document = tf.repeat(tf.range(tf.size(sizes)), sizes)
+    num_documents = tf.size(sentence_splits) - 1
+    document = value_rows(sentence_splits)
     is_long = lengths > max_tokens
-    has_long = tf.math.unsorted_segment_max(tf.cast(is_long, tf.int32), document, tf.size(sizes))
+    has_long = tf.math.unsorted_segment_max(tf.cast(is_long, tf.int32), document, num_documents)
     targets = tf.where(has_long > 0, tf.maximum(targets, max_tokens // 4), targets)
     piece = tf.gather(-(-targets // 3), document)
     counts = tf.where(is_long, -(-lengths // piece), 1)
     first = _splits(counts)
-    number = tf.range(first[-1]) - tf.repeat(first[:-1], counts)
-    piece_starts = tf.repeat(starts, counts) + number * tf.repeat(piece, counts)
+    sentence = value_rows(first)
+    number = tf.range(first[-1]) - tf.gather(first, sentence)
+    piece_starts = tf.gather(starts, sentence) + number * tf.gather(piece, sentence)
     return Tokens(
         tokens.ids,
         tf.concat([piece_starts, tokens.token_splits[-1:]], 0),
         tf.gather(first, sentence_splits),
-        tf.repeat(is_long, counts),
+        tf.gather(is_long, sentence),
     ), targets
 
 
@@ -183,7 +185,7 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
     token_splits, sentence_splits = tokens.token_splits, tokens.sentence_splits
     sizes = sentence_splits[1:] - sentence_splits[:-1]
     num_documents = tf.size(sizes, tf.int64)
-    document = tf.repeat(tf.range(num_documents), sizes)
+    document = value_rows(sentence_splits)
     target = tf.gather(draws.targets, document)
 
     # (N,): the chunk that would begin at each sentence, and the A that it would have.
@@ -244,7 +246,7 @@ def chunk_documents(tokens: Tokens, targets: tf.Tensor) -> Segments:
     """
     bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
     starts = tf.ragged.range(bounds[:-1], bounds[1:], targets)
-    document = starts.value_rowids()
+    document = value_rows(starts.row_splits)
     a_start = starts.flat_values
     a_end = tf.minimum(a_start + tf.gather(targets, document), tf.gather(bounds, document + 1))
     return Segments(a_start, a_end, a_end, a_end, tf.zeros_like(a_end, tf.int32))

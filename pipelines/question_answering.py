@@ -27,6 +27,7 @@ from .context_windows import (
 from .length_buckets import Examples, traced_step
 from .packing import pack_from_table, token_table
 from .pools import check_at_least
+from .value_rows import value_rows
 from .wordpiece import BertTokenizer
 
 
@@ -43,7 +44,7 @@ def _find_tokens(
     """
     limits = tokens.context_starts + tokens.context_lengths
     places = tf.ragged.range(tokens.context_starts, limits)
-    questions = places.value_rowids()
+    questions = value_rows(places.row_splits)
 
     def count(condition: tf.Tensor) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(

@@ -22,6 +22,7 @@ import tensorflow_text
 
 from .normalization import WordSplitter, next_larger, row_bases, upper_bound
 from .normalizer_model import DOUBTFUL, build_normalizer_model, replacements
+from .value_rows import value_rows
 from .vocabulary import (
     CLS_TOKEN,
     CONTINUATION_PREFIX,
@@ -264,8 +265,8 @@ class BertTokenizer:
         if not with_offsets:
             return [ids], is_doubtful
         bases = row_bases(tf.cast(tf.strings.length(strings), tf.int64))
-        keys = offsets.values + tf.gather(bases, offsets.value_rowids())
-        rows = ids.value_rowids()
+        keys = offsets.values + tf.gather(bases, value_rows(offsets.row_splits))
+        rows = value_rows(ids.row_splits)
         first_bytes = tf.gather(offsets.row_splits, rows)
         token_bases = tf.gather(bases, rows)
         first = tf.gather(keys, first_bytes + tf.cast(starts.values, tf.int64))
@@ -281,7 +282,7 @@ class BertTokenizer:
         self, strings: tf.Tensor, outputs: list[tf.RaggedTensor], is_doubtful: tf.Tensor
     ) -> list[tf.Tensor]:
         """Does the strings with a doubtful token again; row splits, then values of each output."""
-        rows, _ = tf.unique(tf.boolean_mask(outputs[0].value_rowids(), is_doubtful))
+        rows, _ = tf.unique(tf.boolean_mask(value_rows(outputs[0].row_splits), is_doubtful))
         exact = self._tokenize_by_definition(tf.gather(strings, rows))
         num_strings = outputs[0].nrows()
         choice = tf.tensor_scatter_nd_update(
@@ -301,10 +302,11 @@ class BertTokenizer:
         ids, starts, ends = self._wordpiece_for_long_words.tokenize_with_offsets(words)
         # (W,) bytes; an unknown word's only token ends where the word does.
         lengths = tf.cast(tf.strings.length(split.words.values), tf.int64)
-        word_starts = tf.gather(tf.cumsum(lengths, exclusive=True), ids.value_rowids())
+        word = value_rows(ids.row_splits)
+        word_starts = tf.gather(tf.cumsum(lengths, exclusive=True), word)
         token_ends = tf.where(
-            tf.gather(is_long, ids.value_rowids()),
-            tf.gather(lengths, ids.value_rowids()),
+            tf.gather(is_long, word),
+            tf.gather(lengths, word),
             tf.cast(ends.values, tf.int64),
         )
         first_bytes = word_starts + tf.cast(starts.values, tf.int64)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.pipelines.blocks import in_blocks
+from bert_tf.pipelines.value_rows import value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
 from .rows import beginnings, on_rows, segment_rows
@@ -59,7 +60,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     answered = tf.sequence_mask(counts, most)[:, :, None]
 
     best = tf.strings.regex_replace(tokens[:, :, 0], f"^{CONTINUATION_PREFIX}", "")
-    part_rows = parts.value_rowids()
+    part_rows = value_rows(parts.row_splits)
     place = tf.stack([part_rows, tf.maximum(part_number - 1, 0)], 1)
     is_answered = part_number <= tf.gather(tf.cast(counts, tf.int64), part_rows)
     # A mask that was cut off has no place among the answers, and stays as it was written.

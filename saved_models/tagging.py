@@ -13,6 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.pipelines.answers import span_texts
+from bert_tf.pipelines.value_rows import value_rows
 
 from .classification import label_names
 from .rows import Rows, beginnings, dense, on_rows, segment_rows
@@ -51,7 +52,7 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     place = tf.gather(tf.ragged.range(ids.row_lengths()).values, first)
     kept = place < served.max_seq_length - 2
     first, last, place = (tf.boolean_mask(values, kept) for values in (first, last, place))
-    row = tf.gather(ids.value_rowids(), first)
+    row = tf.gather(value_rows(ids.row_splits), first)
     columns = tf.stack([row, place + 1], 1)
     label, probability = tf.gather_nd(labels, columns), tf.gather_nd(probabilities, columns)
 

@@ -1,0 +1,59 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines import pairing
+from bert_tf.pipelines.corpus_formats import split_sentences
+from bert_tf.pipelines.value_rows import keep_values, value_rows
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+# A table of so many rows and columns would take 90 GB as booleans.
+MANY = 300_000
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(
+    "lengths", [[], [0], [3], [0, 0, 2, 0, 5, 1, 0], [1, 0, 0]], ids=lambda lengths: str(lengths)
+)
+def test_equals_numpy(lengths, dtype):
+    splits = np.cumsum([0, *lengths]).astype(dtype)
+    rows = value_rows(tf.constant(splits))
+    assert rows.dtype == dtype
+    np.testing.assert_array_equal(rows, np.repeat(np.arange(len(lengths)), lengths))
+    kept = np.random.default_rng(3).random(sum(lengths)) < 0.5
+    values = np.arange(sum(lengths))
+    ragged = tf.RaggedTensor.from_row_splits(tf.constant(values), tf.constant(splits))
+    assert keep_values(ragged, tf.constant(kept)).to_list() == [
+        [value for value in values[first:last].tolist() if kept[value]]
+        for first, last in itertools.pairwise(splits)
+    ]
+
+
+@pytest.mark.parametrize("longest", ["document", "sentence"])
+def test_a_pool_of_many_short_texts_and_a_long_one(longest):
+    sizes, lengths = np.ones(MANY, np.int64), np.full(MANY, 5, np.int64)
+    if longest == "document":
+        sizes[7], lengths = MANY, np.full(2 * MANY - 1, 5, np.int64)
+    else:
+        lengths[7] = 10 * MANY
+    ids = tf.zeros([lengths.sum()], tf.int32)
+    pool = pairing.without_empty(ids, tf.constant(lengths), tf.constant(sizes))
+    targets = tf.fill([MANY], tf.constant(20, tf.int64))
+    pool, targets = pairing.cut_long_sentences(pool, targets, 20)
+    seed = tf.constant([1, 2])
+    draws = pairing.draw_pairs(tf.size(pool.token_splits) - 1, targets, seed)
+    segments = pairing.pair_sentences(pool, draws)
+    assert len(segments.labels) > MANY
+    chunks = pairing.chunk_documents(pool, targets)
+    assert int(tf.reduce_sum(chunks.a_end - chunks.a_start)) == lengths.sum()
+
+
+def test_many_short_texts_and_a_long_one_are_tokenised():
+    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    texts = tf.constant(["a"] * MANY + ["a " * MANY])
+    ids, starts, _ = tokenizer.tokenize_with_offsets(texts)
+    assert ids.row_lengths().numpy()[[0, -2, -1]].tolist() == [1, 1, MANY]
+    assert starts.values[-1] == 2 * (MANY - 1)
+    assert split_sentences(tf.constant(["a"] * MANY + ["a\n\n" * MANY])).nrows() == MANY + 1
