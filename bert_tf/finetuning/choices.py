@@ -20,7 +20,6 @@ from .task import (
     FormReader,
     Inference,
     Task,
-    cross_entropy_and_accuracy,
     is_constant,
     log_softmax,
     worst_mistakes,
@@ -63,10 +62,6 @@ class ChoiceTask(Task):
             labels=[item.label for item in items] if labelled else None,
             max_seq_length=max_seq_length,
         )
-
-    def compile_arguments(self) -> dict[str, Any]:
-        """Cross-entropy, and accuracy."""
-        return cross_entropy_and_accuracy()
 
     def evaluate(
         self,

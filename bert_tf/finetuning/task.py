@@ -57,14 +57,6 @@ class Mistake:
     loss: float
 
 
-def cross_entropy_and_accuracy() -> dict[str, Any]:
-    """What a model of one class an example, with logits (B, C), is compiled with."""
-    return {
-        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
-    }
-
-
 def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
     """Whether all predictions are one though the labels are not.
 
@@ -391,9 +383,9 @@ class Task(abc.ABC):
         """What a model is run on: the examples, or what a frozen part of it made of them."""
         return examples
 
-    @abc.abstractmethod
     def compile_arguments(self) -> dict[str, Any]:
-        """``loss`` and ``metrics`` (may be empty) for ``model.compile``."""
+        """``loss`` for ``model.compile``, and ``loss_weights`` where there are several losses."""
+        return {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
 
     @abc.abstractmethod
     def evaluate(

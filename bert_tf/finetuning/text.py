@@ -45,7 +45,6 @@ from .task import (
     Mistake,
     TargetScale,
     Task,
-    cross_entropy_and_accuracy,
     is_constant,
     log_softmax,
     worst_mistakes,
@@ -251,10 +250,6 @@ class ClassTask(_TextTask):
         """The classes' ids, (N,) int32."""
         return np.array([self._ids[item.label] for item in items], np.int32)
 
-    def compile_arguments(self) -> dict[str, Any]:
-        """Cross-entropy, and accuracy."""
-        return cross_entropy_and_accuracy()
-
     def judge(
         self,
         items: Sequence[TextExample],
@@ -389,12 +384,8 @@ class ClassesTask(_TextTask):
         return targets
 
     def compile_arguments(self) -> dict[str, Any]:
-        """The mean of the classes' cross-entropies, and the share of classes that are right."""
-        return {
-            "loss": keras.losses.BinaryCrossentropy(from_logits=True),
-            # A logit of 0 is a probability of a half.
-            "metrics": [keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)],
-        }
+        """The mean of the classes' cross-entropies."""
+        return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
 
     def judge(
         self,

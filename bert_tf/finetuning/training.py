@@ -1,4 +1,4 @@
-"""One training: ``compile`` and ``fit`` on one device, evaluated, saved, resumed exactly.
+"""One training on one device, evaluated, saved, resumed exactly.
 
 A loss that is no number, or does not fall, and a model with one answer only are found here.
 """
@@ -7,17 +7,18 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
+import tensorflow as tf
 
-from bert_tf.modeling.dropout import seed_variables
+from bert_tf.modeling.dropout import count_draws, seed_variables
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.training import checkpoints
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
+from bert_tf.training.update import Update
 
 from .model import device_type
 from .results import evaluation_line
@@ -37,7 +38,7 @@ _LEAST_FALL = 0.02
 
 
 class Training:
-    """A model in training, by ``fit``.
+    """A model in training.
 
     Batches, order, dropout and so the weights are functions of the settings alone: a training that
     was stopped at any step and goes on ends as one that was not, bit for bit.
@@ -74,12 +75,7 @@ class Training:
             int(settings.warmup_proportion * self.total_steps),
             self.total_steps,
         )
-        optimizer = create_optimizer(
-            settings.optimizer,
-            self._schedule,
-            model.trainable_variables,
-            global_clipnorm=_CLIP_NORM,
-        )
+        optimizer = create_optimizer(settings.optimizer, self._schedule, model.trainable_variables)
         self._weights = {f"model/{weight.path}": weight for weight in model.weights}
         self._variables = {
             **self._weights,
@@ -91,9 +87,9 @@ class Training:
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._saved_step = -1
         self._saved_at = time.monotonic()
-        # Shapes differ from batch to batch: XLA would compile each.
         model.encoder.trains_without_padding = True
-        model.compile(optimizer=optimizer, jit_compile=False, **task.compile_arguments())
+        model.compile(jit_compile=False, **task.compile_arguments())
+        self._update = Update(model, optimizer, _CLIP_NORM)
 
     # --- Training --------------------------------------------------------------------------
 
@@ -110,8 +106,7 @@ class Training:
         with self.interruption:
             if not self.has_ended():
                 progress = Progress("Training", self.total_steps, "steps", self.state.step)
-                while not self.has_ended():
-                    self._fit(progress)
+                self._train(progress)
                 progress.close()
         self._summaries.flush()
         checkpoints.restore_latest(self.directory.checkpoints, self._weights)
@@ -119,26 +114,67 @@ class Training:
             self.inference.kept.clear()
             self.inference.kept.update(self._outputs_of_best)
 
-    def _fit(self, progress: Progress) -> None:
-        """Fits to the end; or, where that is not an epoch's first step, to this epoch's end."""
-        settings, steps = self.settings, self.steps_per_epoch
-        epoch, done = divmod(self.state.step, steps)
-        batches = self.examples.training_batches(
-            settings.train_batch_size,
-            epochs=settings.num_train_epochs,
-            seed=settings.seed,
-            first_step=self.state.step,
-            length_multiple=_LENGTH_MULTIPLE[device_type()],
+    def _train(self, progress: Progress) -> None:
+        """Makes updates to the end; evaluates and saves where that is due."""
+        settings, state = self.settings, self.state
+        batches = self.task.target_scale.scaled(
+            self.examples.training_batches(
+                settings.train_batch_size,
+                epochs=settings.num_train_epochs,
+                seed=settings.seed,
+                first_step=state.step,
+                length_multiple=_LENGTH_MULTIPLE[device_type()],
+            )
         )
-        self.model.fit(
-            self.task.target_scale.scaled(batches),
-            initial_epoch=epoch,
-            epochs=epoch + 1 if done else settings.num_train_epochs,
-            steps_per_epoch=steps - done,
-            shuffle=False,
-            verbose=0,
-            callbacks=[_AfterEachStep(self, progress)],
-        )
+        make_step = self._make_step(batches.element_spec)
+        # Losses as tensors: read one by one, each would wait for the device.
+        losses: list[tf.Tensor] = []
+        reported = time.monotonic()
+        began: float | None = None
+        for batch in batches:
+            losses.append(make_step(*batch))
+            state.step += 1
+            evaluates, saves = self.is_evaluation_due(), self.is_save_due()
+            if evaluates or saves or time.monotonic() - reported >= _REPORT_SECONDS:
+                self._report(progress, losses)
+                losses, reported = [], time.monotonic()
+            if began is not None:  # the first step of a process is mostly tracing
+                state.seconds += time.monotonic() - began
+                state.examples += self._examples_of(state.step)
+            if evaluates and (line := self.evaluate()) is not None:
+                progress.say(line)
+            # A signal may have come in the meantime.
+            if saves or self.interruption.requested:
+                self.save()
+            if self.interruption.requested:
+                progress.close()
+                print(f"Stopped at step {state.step:,}. The same command goes on from there.")
+                raise KeyboardInterrupt
+            if self.has_ended():
+                break
+            began = time.monotonic()
+
+    def _make_step(self, spec: Any) -> Callable[..., tf.Tensor]:
+        """An update by a batch, features, targets and perhaps weights; it returns the loss."""
+        model = self.model
+        (generator,) = seed_variables(model)
+        draws = count_draws(model)
+
+        @tf.function(input_signature=spec, autograph=False)
+        def make_step(rows: Any, targets: Any, weights: Any = None) -> tf.Tensor:
+            def compute() -> tuple[tf.Tensor, tf.Tensor]:
+                outputs = model(rows, training=True)
+                loss = model.compute_loss(rows, targets, outputs, weights, training=True)
+                return loss, loss
+
+            # What the generator would hold if each step drew from it; each replica has its own.
+            drawn = tf.cast(self._update.step, tf.int64) * draws
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            seed = tf.stack([generator.value[0] + tf.cast(replica, tf.int64), drawn])
+            gradients, loss = self._update.gradients([seed], compute)
+            return self._update.apply(gradients, loss)[0]
+
+        return make_step
 
     def has_ended(self) -> bool:
         """Whether all steps are made, or the best evaluation is too old to go on."""
@@ -232,78 +268,31 @@ class Training:
         if not self.has_ended():
             print(f"Going on from the state saved at step {restored.step:,}.", flush=True)
 
-    def report(self, progress: Progress, losses: list[float]) -> None:
-        """Shows the newest steps, and writes them for TensorBoard."""
-        self._recent.extend(losses)
-        loss = sum(losses) / len(losses)
-        rate = float(self._schedule(self.state.step))
-        figures = {"loss": loss, "learning_rate": rate}
-        shown = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
-        if self.state.seconds:
-            per_second = self.state.examples / self.state.seconds
-            figures["examples_per_second"] = per_second
-            shown["examples/s"] = f"{per_second:,.0f}"
-        progress.update(self.state.step, shown)
-        self._summaries.write("train", self.state.step, figures)
-
-
-class _AfterEachStep(keras.callbacks.Callback):
-    """Counts the steps, shows them, and evaluates and saves where that is due."""
-
-    def __init__(self, training: Training, progress: Progress) -> None:
-        super().__init__()
-        self._training = training
-        self._progress = progress
-        # Losses as tensors: read one by one, each would wait for the device.
-        self._losses: list[Any] = []
-        self._reported = time.monotonic()
-        self._step_began: float | None = None
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        # Keras gives the mean of the epoch so far; of one step it is that step's loss.
-        self.model.reset_metrics()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        training, state = self._training, self._training.state
-        self._losses.append(logs["loss"])
-        state.step += 1
-        evaluates, saves = training.is_evaluation_due(), training.is_save_due()
-        now = time.monotonic()
-        if evaluates or saves or now - self._reported >= _REPORT_SECONDS:
-            self._report()
-        if self._step_began is not None:  # the first step of a process is mostly tracing
-            state.seconds += time.monotonic() - self._step_began
-            state.examples += self._examples_of(state.step)
-        if evaluates:
-            line = training.evaluate()
-            if line is not None:
-                self._progress.say(line)
-        # A signal may have come in the meantime.
-        if saves or training.interruption.requested:
-            training.save()
-        if training.interruption.requested:
-            self._progress.close()
-            print(f"Stopped at step {state.step:,}. The same command goes on from there.")
-            raise KeyboardInterrupt
-        if training.has_ended():
-            self.model.stop_training = True
-        self._step_began = time.monotonic()
-
-    def _report(self) -> None:
-        state = self._training.state
+    def _report(self, progress: Progress, values: list[tf.Tensor]) -> None:
+        """Shows the losses of the newest steps, and writes them for TensorBoard."""
+        state = self.state
         # A squared error, where numbers are learned: in their own units, as the scores are.
-        unit = self._training.task.target_scale.std**2
-        losses = [float(loss) * unit for loss in self._losses]
+        unit = self.task.target_scale.std**2
+        losses = [float(loss) * unit for loss in values]
         for step, loss in enumerate(losses, start=state.step - len(losses)):
             state.curve.add(step, loss)
-        self._training.report(self._progress, losses)
-        self._losses = []
-        self._reported = time.monotonic()
+        self._recent.extend(losses)
+        figures = {
+            "loss": sum(losses) / len(losses),
+            "learning_rate": float(self._schedule(state.step)),
+        }
+        shown = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
+        if state.seconds:
+            per_second = state.examples / state.seconds
+            figures["examples_per_second"] = per_second
+            shown["examples/s"] = f"{per_second:,.0f}"
+        progress.update(state.step, shown)
+        self._summaries.write("train", state.step, figures)
 
     def _examples_of(self, step: int) -> int:
         """How many examples a step had, counted from 1."""
-        size, total = self._training.settings.train_batch_size, len(self._training.examples)
-        place = (step - 1) % self._training.steps_per_epoch
+        size, total = self.settings.train_batch_size, len(self.examples)
+        place = (step - 1) % self.steps_per_epoch
         return min(size, total - place * size)
 
 

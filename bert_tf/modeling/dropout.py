@@ -81,3 +81,15 @@ def seed_variables(model: keras.Model) -> list[Any]:
     """
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
+
+
+def count_draws(model: keras.Model) -> int:
+    """How often a call in training draws a mask: its generator's second number grows by as much."""
+    (generator,) = seed_variables(model)
+    inputs = {
+        key: ops.ones([size or 2 for size in value.shape], value.dtype)
+        for key, value in model.input.items()
+    }
+    with keras.StatelessScope(state_mapping=[(generator, ops.zeros(2, generator.dtype))]) as scope:
+        model(inputs, training=True)
+    return int(scope.get_current_value(generator)[1])

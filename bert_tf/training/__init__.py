@@ -6,7 +6,8 @@ The modules are imported by name, for example ``from bert_tf.training import loo
 * ``schedules``: the paper's learning-rate curve.
 * ``optimizers``: Google's Adam and AdamW, with the paper's weight-decay exclusions.
 * ``distribution``: which devices to run on, and in which precision.
-* ``loop``: the loop round the training step, the same for every strategy; held-out losses and
+* ``update``: gradients, reduced over the replicas, then clipped, then applied: every training's.
+* ``loop``: the pre-training loop round its step, the same for every strategy; held-out losses and
   accuracies next to their trivial baselines.
 * ``checkpoints``: flat, exact, verified checkpoints.
 * ``run_directory``: what a run keeps in its ``--model_dir``, and when it resumes.

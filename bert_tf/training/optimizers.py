@@ -167,9 +167,9 @@ def create_optimizer(
     ``adam`` is Google's, without bias correction and with an epsilon of 1e-6; ``adamw`` corrects,
     with 1e-8: a few hundred updates of fine-tuning are too few for the greater one, beside which
     many of their gradients are small. Both use betas 0.9 and 0.999, and decay every variable but
-    `weight_decay_exclusions`. Call it inside
-    the strategy's scope. It clips only where ``global_clipnorm`` is given, for ``fit`` on one
-    device: the loop of the pre-training clips by itself, after the gradients are reduced.
+    `weight_decay_exclusions`. Call it inside the strategy's scope. It clips only where
+    ``global_clipnorm`` is given, for ``fit`` on one device: the commands clip by themselves, after
+    the gradients are reduced.
 
     Args:
         name: one of `OPTIMIZERS`.

@@ -1,13 +1,9 @@
 """The pre-training step of one replica: the same code for every strategy.
 
 The weights of the whole batch are summed over the replicas; each micro-batch's gradient of (its
-summed loss / those sums) is added up; the gradients are summed over the replicas, clipped by their
-global norm, and applied. So the number of replicas and of micro-batches changes the result by
-rounding only (and by which dropout masks are drawn).
-
-The dropout masks are a function of (seed, step, replica, micro-batch): the model runs inside a
-``keras.StatelessScope`` that gives each seed generator a value made from these, so nothing about
-them needs saving, and the same step draws the same masks after a restart.
+summed loss / those sums) is added up, and ``update`` does the rest. So the number of replicas and
+of micro-batches changes the result by rounding only (and by which dropout masks are drawn: they are
+a function of (seed, step, replica, micro-batch)).
 
 Dimension letters: B batch, S sequence, P masked-LM predictions, K micro-batches.
 """
@@ -19,9 +15,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf import features, modeling
-from bert_tf.modeling.keras_hooks import without_reduction
 
 from . import losses
+from .update import Update
 
 
 def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
@@ -90,9 +86,7 @@ Batch = Mapping[str, tf.Tensor]
 class ReplicaStep:
     """One update of a `BertPretrainer`, as one replica runs it inside ``strategy.run``.
 
-    The model may lack the next-sentence head. The optimizer, built for the model's trainable
-    variables, no longer reduces gradients over the replicas: they are reduced here, before they are
-    clipped to the global norm ``clip_norm``. ``micro_batches`` is K; ``jit_compile`` compiles the
+    The model may lack the next-sentence head. ``micro_batches`` is K; ``jit_compile`` compiles the
     gradients with XLA.
     """
 
@@ -107,12 +101,10 @@ class ReplicaStep:
         jit_compile: bool,
     ) -> None:
         self._model = model
-        self._optimizer = optimizer
-        self._apply = without_reduction(optimizer)
+        self._update = Update(model, optimizer, clip_norm)
         self._seed = seed
+        self._num_seeds = len(modeling.seed_variables(model))
         self._micro_batches = micro_batches
-        self._clip_norm = clip_norm
-        self._seed_variables = modeling.seed_variables(model)
         self._has_next_sentence = features.NEXT_SENTENCE_LOGITS in model.output
         # Strategies forbid XLA round their collectives, so it goes round the gradients only.
         self._gradients = (
@@ -126,7 +118,6 @@ class ReplicaStep:
         clipping, the learning rate, and the cursor (3,) of the share's last row.
         """
         context = tf.distribute.get_replica_context()
-        step = tf.convert_to_tensor(self._optimizer.iterations.value)
         masked_lm_weight, rows = context.all_reduce(
             tf.distribute.ReduceOp.SUM,
             [
@@ -136,14 +127,10 @@ class ReplicaStep:
         )
         model_batch = {key: batch[key] for key in features.PRETRAINING_FEATURES}
         replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
-        gradients, sums = self._gradients(model_batch, step, replica, masked_lm_weight, rows)
-        *gradients, sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, sums])
-        norm = tf.linalg.global_norm(gradients)
-        if self._clip_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
-        rate = tf.cast(tf.convert_to_tensor(self._optimizer.learning_rate), tf.float32)
-        self._apply(gradients, self._model.trainable_variables)
-        return sums, norm, rate, batch[features.CURSOR][-1]
+        gradients, sums = self._gradients(
+            model_batch, self._update.step, replica, masked_lm_weight, rows
+        )
+        return *self._update.apply(gradients, sums), batch[features.CURSOR][-1]
 
     def sum_gradients(
         self, batch: Batch, step: tf.Tensor, replica: tf.Tensor, weight: tf.Tensor, rows: tf.Tensor
@@ -176,18 +163,14 @@ class ReplicaStep:
         rows: tf.Tensor,
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """One micro-batch's gradients, dense, and its sums."""
-        seeds = dropout_seeds(self._seed, step, replica, index, len(self._seed_variables))
-        mapping = list(zip(self._seed_variables, tf.unstack(seeds), strict=True))
-        variables = [v.value for v in self._model.trainable_variables]
-        with tf.GradientTape() as tape:
-            with keras.StatelessScope(state_mapping=mapping):
-                outputs = self._model(model_inputs(batch), training=True)
+
+        def compute() -> tuple[tf.Tensor, tf.Tensor]:
+            outputs = self._model(model_inputs(batch), training=True)
             sums = losses.batch_sums(outputs, batch)
             loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
             if self._has_next_sentence:
                 loss += losses.next_sentence_mean(sums.next_sentence_loss, rows)
-        gradients = tape.gradient(
-            loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
-        # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
-        return [tf.convert_to_tensor(gradient) for gradient in gradients], tf.stack(sums)
+            return loss, tf.stack(sums)
+
+        seeds = dropout_seeds(self._seed, step, replica, index, self._num_seeds)
+        return self._update.gradients(tf.unstack(seeds), compute)

@@ -48,7 +48,7 @@ def test_the_state_holds_all_that_going_on_needs(finished):
     names = saved(finished / "last")
     leaves = {name.rsplit("/", 1)[-1] for name in names}
     assert "model/bert_encoder/embeddings/word_embeddings" in names
-    assert names["model/dropout_seed/seed_generator_state"][1] > 0
+    assert "model/dropout_seed/seed_generator_state" in names
     assert names["optimizer/adamw/iteration"] == 18
     assert {"kernel", "bias", "gamma", "beta"} <= leaves
 
@@ -96,7 +96,11 @@ def test_interrupted_again_and_again(finished, inputs, tmp_path, monkeypatch):
     assert_ends_as(finished, model_dir)
 
 
-def test_it_is_what_ten_lines_of_keras_do(finished, inputs):
+def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch):
+    assert training._CLIP_NORM == 1.0  # as in Google's optimization.py
+    clip_norm = 0.05  # below every step's norm
+    monkeypatch.setattr(training, "_CLIP_NORM", clip_norm)
+    run(settings(inputs, tmp_path / "run", **FLAGS, export=False))
     rows = sentences(46)
     keras.utils.set_random_seed(12345)
     model = bert_tf.BertClassifier.from_checkpoint(
@@ -112,15 +116,16 @@ def test_it_is_what_ten_lines_of_keras_do(finished, inputs):
     model.encoder.trains_without_padding = True
     model.compile(
         optimizer=create_optimizer(
-            "adamw", schedule, model.trainable_variables, global_clipnorm=1.0
+            "adamw", schedule, model.trainable_variables, global_clipnorm=clip_norm
         ),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     batches = examples.training_batches(8, epochs=3, seed=12345, length_multiple=1)
     model.fit(batches, epochs=3, steps_per_epoch=6, shuffle=False, verbose=0)
-    last = saved(finished / "last")
+    last = saved(tmp_path / "run" / "last")
     for weight in model.weights:
-        np.testing.assert_array_equal(weight.numpy(), last[f"model/{weight.path}"], weight.path)
+        found = last[f"model/{weight.path}"]
+        np.testing.assert_allclose(found, weight.numpy(), rtol=0, atol=1e-6, err_msg=weight.path)
 
 
 def test_evaluations_follow_each_epoch_and_so_many_steps(finished):
