@@ -16,20 +16,18 @@ from bert_tf.keras_registration import register_with_keras
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 if TYPE_CHECKING:
-    from bert_tf.config import BertConfig
-    from bert_tf.interchange.load import load
-    from bert_tf.modeling import (
-        BertClassifier,
-        BertEncoder,
-        BertFeatures,
-        BertFeatureTagger,
-        BertMultipleChoice,
-        BertPretrainer,
-        BertRegressor,
-        BertSpanPredictor,
-        BertTokenClassifier,
-    )
-    from bert_tf.pipelines.preprocessor import BertPreprocessor
+    from bert_tf.config import BertConfig as BertConfig
+    from bert_tf.interchange.load import load as load
+    from bert_tf.modeling import BertClassifier as BertClassifier
+    from bert_tf.modeling import BertEncoder as BertEncoder
+    from bert_tf.modeling import BertFeatures as BertFeatures
+    from bert_tf.modeling import BertFeatureTagger as BertFeatureTagger
+    from bert_tf.modeling import BertMultipleChoice as BertMultipleChoice
+    from bert_tf.modeling import BertPretrainer as BertPretrainer
+    from bert_tf.modeling import BertRegressor as BertRegressor
+    from bert_tf.modeling import BertSpanPredictor as BertSpanPredictor
+    from bert_tf.modeling import BertTokenClassifier as BertTokenClassifier
+    from bert_tf.pipelines.preprocessor import BertPreprocessor as BertPreprocessor
 
 __version__ = "0.1.0"
 
@@ -65,21 +63,7 @@ _ROOMS = (
     "training",
 )
 
-__all__ = [
-    "BertClassifier",
-    "BertConfig",
-    "BertEncoder",
-    "BertFeatureTagger",
-    "BertFeatures",
-    "BertMultipleChoice",
-    "BertPreprocessor",
-    "BertPretrainer",
-    "BertRegressor",
-    "BertSpanPredictor",
-    "BertTokenClassifier",
-    "__version__",
-    "load",
-]
+__all__ = [*_PUBLIC, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

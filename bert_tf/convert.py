@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf import command, flag_fields
 from bert_tf.interchange import FORMATS
 from bert_tf.untrusted import listed
 
@@ -38,11 +38,7 @@ def define_flags() -> None:
         "What to write. bert_tf: this library's directory; huggingface: config.json and "
         "model.safetensors; google_tf1: bert_model.ckpt; keras: one .keras file.",
     )
-    flags.DEFINE_bool(
-        "allow_pickle",
-        False,
-        "Read pytorch_model.bin. A pickle can run any code: only from someone you trust.",
-    )
+    flags.DEFINE_bool("allow_pickle", False, flag_fields.ALLOW_PICKLE)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -13,12 +13,13 @@ import tempfile
 from absl import flags
 
 from bert_tf import command
+from bert_tf.choices import INPUT_FORMATS
 
 _INPUT = flags.DEFINE_list("input", [], "Text files, with globs and commas; gzip allowed.")
 _INPUT_FORMAT = flags.DEFINE_enum(
     "input_format",
     None,
-    ["google", "wikiextractor", "prose", "jsonl"],
+    INPUT_FORMATS,
     "How documents are told apart; by default told from the suffix and the first lines.",
 )
 _OUTPUT = flags.DEFINE_list(

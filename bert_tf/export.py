@@ -32,17 +32,13 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf import command, flag_fields
+from bert_tf.choices import PRECISIONS, QUANTIZATIONS, WEIGHTS
 
 if TYPE_CHECKING:
     from bert_tf.interchange.checkpoint import Checkpoint
     from bert_tf.saved_models.exporting import Exported
     from bert_tf.saved_models.served import ExportOptions
-
-# As the modules of saved_models have them, which take seconds to load.
-PRECISIONS = ("float32", "bfloat16")
-WEIGHTS = ("float32", "bfloat16", "float16", "int8")
-QUANTIZATIONS = ("none", "float16", "int8")
 
 _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
@@ -100,11 +96,7 @@ def define_flags() -> None:
         "Write assets.extra/tokens.tflite too, the encoder for TF Lite, on ids. none: its weights "
         "are float32; int8: the products of matrices are of int8, too.",
     )
-    flags.DEFINE_bool(
-        "allow_pickle",
-        False,
-        "Read pytorch_model.bin. A pickle can run any code: only from someone you trust.",
-    )
+    flags.DEFINE_bool("allow_pickle", False, flag_fields.ALLOW_PICKLE)
 
 
 def main(argv: Sequence[str]) -> None:

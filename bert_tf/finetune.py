@@ -26,7 +26,7 @@ kept. A run whose loss does not fall, or which predicts one thing only, is told.
 
 from absl import flags
 
-from bert_tf import command, flag_fields
+from bert_tf import command
 from bert_tf.finetuning import settings
 
 
@@ -45,7 +45,6 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     settings.define_flags()
     # --help lists the flags of the module that is run, and these besides.
-    flags.adopt_module_key_flags(flag_fields)
     flags.adopt_module_key_flags(settings)
     flags.adopt_module_key_flags(command)
     command.run(main)

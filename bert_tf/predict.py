@@ -16,6 +16,7 @@ instead.
 from absl import flags
 
 from bert_tf import command
+from bert_tf.choices import PRECISIONS
 
 
 def define_flags() -> None:
@@ -61,7 +62,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "precision",
         "float32",
-        ["float32", "bfloat16"],
+        PRECISIONS,
         "bfloat16: matrix products in bfloat16, weights and sums in float32.",
     )
     flags.DEFINE_bool(

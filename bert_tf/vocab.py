@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf import command
+from bert_tf.choices import INPUT_FORMATS
 
 if TYPE_CHECKING:
     from bert_tf.pipelines.corpus import Corpus
@@ -37,7 +38,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "input_format",
         None,
-        ["google", "wikiextractor", "prose", "jsonl"],
+        INPUT_FORMATS,
         "google: one sentence a line. wikiextractor: <doc> elements. prose: paragraphs. jsonl: a "
         "document a line, in its 'text'. Told from the suffix and the first lines by default.",
     )

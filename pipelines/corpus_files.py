@@ -16,6 +16,7 @@ from typing import IO, Any, cast
 
 import tensorflow as tf
 
+from bert_tf.choices import INPUT_FORMATS
 from bert_tf.files import local_path
 
 from . import corpus_formats
@@ -327,5 +328,5 @@ def _check_documents(found: bool, path: str) -> None:
     if not found:
         raise ValueError(
             f"{path} has no line that begins with '<doc ', as WikiExtractor's output has: give "
-            f"its format as one of {', '.join(corpus_formats.INPUT_FORMATS)}."
+            f"its format as one of {', '.join(INPUT_FORMATS)}."
         )

@@ -15,6 +15,7 @@ import re
 
 import tensorflow as tf
 
+from bert_tf.choices import INPUT_FORMATS
 from bert_tf.untrusted import parse_json
 
 from .value_rows import keep_values
@@ -120,14 +121,8 @@ def split_sentences(paragraphs: tf.Tensor) -> tf.RaggedTensor:
     return keep_values(lines, tf.not_equal(lines.values, ""))
 
 
-GOOGLE = "google"
-WIKIEXTRACTOR = "wikiextractor"
-PROSE = "prose"
-JSONL = "jsonl"
+GOOGLE, WIKIEXTRACTOR, PROSE, JSONL = INPUT_FORMATS
 PARAGRAPHS = "paragraphs"
-
-#: What ``input_format`` may be.
-INPUT_FORMATS: tuple[str, ...] = (GOOGLE, WIKIEXTRACTOR, PROSE, JSONL)
 
 # A document's first and last line, the title that repeats the attribute (BERT's authors "extract
 # only the text passages and ignore lists, tables, and headers": section 3.1), lines of templates,

@@ -10,12 +10,13 @@ Letters: R rows, S sequence length, P predictions.
 """
 
 import math
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.choices import Masking
 
 from .packing import SpecialTokens
 from .randomness import Operation, below, bits, fold, uniform
@@ -175,9 +176,6 @@ def _take_greedily(sizes: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
         (tf.zeros_like(sizes, tf.bool), (sizes > 0) & (sizes <= counts[:, None]), counts),
     )
     return taken
-
-
-Masking = Literal["token", "whole_word", "span"]
 
 
 class Replacement(NamedTuple):

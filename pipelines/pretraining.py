@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.choices import Masking
 
 from .corpus import Corpus
-from .masking import Masking, check_masking, default_max_predictions, mask_rows
+from .masking import check_masking, default_max_predictions, mask_rows
 from .packing import cut_pairs, pack
 from .pairing import (
     Segments,

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.choices import INPUT_FORMATS
+
 from . import corpus_cache, corpus_files, corpus_formats
 from .corpus import Blocks, Corpus, DocumentTable, count_documents, file_blocks, memory_blocks
 
@@ -56,7 +58,7 @@ def open_corpus(
         input: paths or globs of plain or gzip files, in a list or separated by commas, on any
             TensorFlow file system. A folder stands for all files in it and below whose names do
             not begin with ``.`` or ``_``.
-        input_format: one of ``corpus_formats.INPUT_FORMATS``, for all files; None to detect each
+        input_format: one of ``choices.INPUT_FORMATS``, for all files; None to detect each
             file's from its suffix and first lines (see ``corpus_formats.detect_format``). JSON
             lines hold a document each, under ``text_key``; its lines are paragraphs.
         text_key: the key of the text in JSON lines.
@@ -79,10 +81,9 @@ def open_corpus(
     >>> open_corpus(path).describe()
     '1 file, google, 2 documents, 4 sentences, 1 block'
     """
-    if input_format is not None and input_format not in corpus_formats.INPUT_FORMATS:
+    if input_format is not None and input_format not in INPUT_FORMATS:
         raise ValueError(
-            f"Unknown corpus format {input_format!r}: expected one of "
-            f"{', '.join(corpus_formats.INPUT_FORMATS)}."
+            f"Unknown corpus format {input_format!r}: expected one of {', '.join(INPUT_FORMATS)}."
         )
     if block_bytes < 1:
         raise ValueError(f"A block has at least one byte: got block_bytes {block_bytes}.")

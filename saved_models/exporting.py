@@ -99,7 +99,7 @@ def export(
         options: how it is served.
         name: what a server is to call it.
         tflite: how the weights of the encoder are stored that is written for TF Lite, one of
-            ``lite.QUANTIZATIONS``; ``None``: none is written.
+            ``choices.QUANTIZATIONS``; ``None``: none is written.
 
     Raises:
         ValueError: ``output_dir`` exists, the call is inside a strategy's scope, there is no

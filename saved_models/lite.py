@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.choices import QUANTIZATIONS
 from bert_tf.files import check_new
 from bert_tf.modeling import BertEncoder
 
@@ -16,7 +17,6 @@ from .precision import copy_model
 from .served import Served
 from .serving_files import write_bytes
 
-QUANTIZATIONS = ("none", "float16", "int8")
 SIGNATURE = "tokens"
 
 

@@ -199,7 +199,7 @@ def _traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
 
 
 class StoredWeights:
-    """The variables of an export: a Keras model's, stored as one of ``served.WEIGHTS``.
+    """The variables of an export: a Keras model's, stored as one of ``choices.WEIGHTS``.
 
     With "float32" they are the model's own, which is outside any strategy.
     """

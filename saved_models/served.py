@@ -6,13 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.choices import PRECISIONS, WEIGHTS
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 Outputs = dict[str, tf.Tensor]
-
-PRECISIONS = ("float32", "bfloat16")
-WEIGHTS = ("float32", "bfloat16", "float16", "int8")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
 from bert_tf.interchange.weights import build_model
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
-from bert_tf.saved_models import ExportOptions, exporting, lite, served
+from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.comparison import Difference
 from bert_tf.saved_models.exporting import TFLITE, Exported
 from bert_tf.training import checkpoints
@@ -254,11 +254,6 @@ def test_what_means_nothing_to_a_model(run, request, tmp_path, model, flag, mean
 def test_layers_are_numbers(run, encoder, tmp_path):
     with pytest.raises(ValueError, match="^--layers=-1,last: expected whole numbers such as -1,-2"):
         run(f"--checkpoint={encoder}", f"--output={tmp_path}/1", "--layers=-1,last")
-
-
-def test_the_choices_are_those_that_there_are():
-    assert (command.PRECISIONS, command.WEIGHTS) == (served.PRECISIONS, served.WEIGHTS)
-    assert command.QUANTIZATIONS == lite.QUANTIZATIONS
 
 
 # === As a person runs it ===

@@ -17,16 +17,19 @@ ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 # everything but each other.
 ALLOWED = {
     "untrusted": set(),
+    "choices": set(),
     "config": {"untrusted"},
     "features": set(),
     "versions": set(),
     "files": {"untrusted"},
     "native_log": set(),
     "keras_registration": set(),
-    "modeling": {"config", "features"},
-    "training": {"config", "features", "files", "modeling", "untrusted"},
-    "pipelines": {"config", "features", "files", "untrusted", "versions"},
-    "saved_models": {"config", "features", "files", "modeling", "pipelines", "untrusted"},
+    "modeling": {"choices", "config", "features"},
+    "training": {"choices", "config", "features", "files", "modeling", "untrusted"},
+    "pipelines": {"choices", "config", "features", "files", "untrusted", "versions"},
+    "saved_models": {
+        *("choices", "config", "features", "files", "modeling", "pipelines", "untrusted"),
+    },
     "interchange": {
         *("config", "features", "files", "modeling", "pipelines", "training", "untrusted"),
     },

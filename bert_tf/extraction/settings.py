@@ -4,6 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from bert_tf import flag_fields
+from bert_tf.choices import POOLINGS, PRECISIONS, UNLEARNED_VARIANTS
+
+FORMATS = ("jsonl", "numpy", "parquet", "tfrecord")
 _GOOGLES_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
 _LAST: tuple[int, ...] = (-1,)
 _LINES_PER_SHARD = {True: 10_000, False: 1_000}  # pooled or not; many have 30 MB, or 90 MB
@@ -11,38 +15,55 @@ _LINES_PER_SHARD = {True: 10_000, False: 1_000}  # pooled or not; many have 30 M
 
 @dataclasses.dataclass(frozen=True)
 class ExtractionSettings:
-    """The resolved flags of ``bert_tf.extract_features``.
+    """Every flag of ``bert_tf.extract_features``, its value resolved.
 
-    Attributes:
-        input: paths and globs of text files.
-        init_checkpoint: what ``bert_tf.load`` takes.
-        output: the directory to write.
-        format: a key of ``output.WRITERS``.
-        layers: the blocks to read, 0 the lowest and -1 the last; () if a variant is given.
-        variant: one of ``feature_based.UNLEARNED_VARIANTS``, or ``None``.
-        pooling: one of ``pooling.POOLINGS``.
-        normalize: whether each vector is scaled to length 1.
-        max_seq_length: the most tokens of a line, [CLS] and [SEP] included; ``None`` for 128, or
-            the model's positions if they are fewer.
-        batch_size: the most lines of a batch.
-        precision: one of ``distribution.PRECISIONS``.
-        lines_per_shard: how many lines a file of the output has.
-        allow_pickle: whether ``pytorch_model.bin`` may be unpickled.
+    ``layers`` is () if a ``variant`` is given.
     """
 
-    input: tuple[str, ...]
-    init_checkpoint: str
-    output: str
-    layers: tuple[int, ...]
-    lines_per_shard: int
-    variant: str | None = None
-    pooling: str = "none"
-    normalize: bool = False
-    format: str = "jsonl"
-    max_seq_length: int | None = None
-    batch_size: int = 32
-    precision: str = "float32"
-    allow_pickle: bool = False
+    init_checkpoint: str = flag_fields.string(
+        None, "The model: any directory, prefix or file that bert_tf.load takes."
+    )
+    input: tuple[str, ...] = flag_fields.words(
+        (), "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed."
+    )
+    output: str = flag_fields.string(None, "The directory to write, or to resume.")
+    format: str = flag_fields.choice(
+        "jsonl",
+        FORMATS,
+        "jsonl: Google's, a JSON object a line. numpy: .npz files. parquet: takes pyarrow. "
+        "tfrecord: tf.train.Example.",
+    )
+    layers: tuple[int, ...] = flag_fields.words(
+        None,
+        "The blocks to read, -1 for the last and 0 for the lowest. By default -1,-2,-3,-4; with "
+        "--pooling -1.",
+    )
+    variant: str | None = flag_fields.choice(
+        None,
+        UNLEARNED_VARIANTS,
+        "Instead of --layers, a row of the paper's table 7 (feature-based NER).",
+    )
+    pooling: str = flag_fields.choice(
+        "none",
+        POOLINGS,
+        "One vector a line: that of [CLS], or the mean or the maximum over all tokens, [CLS] and "
+        "[SEP] among them.",
+    )
+    normalize: bool = flag_fields.switch(False, "Scale the vectors of --pooling to length 1.")
+    max_seq_length: int | None = flag_fields.integer(
+        None,
+        "The most tokens of a line, which is cut at its end; by default 128, or the model's "
+        "positions if they are fewer.",
+    )
+    batch_size: int = flag_fields.integer(32, "The most lines of a batch.", least=1)
+    precision: str = flag_fields.choice("float32", PRECISIONS, "The arithmetic of the model.")
+    lines_per_shard: int = flag_fields.integer(
+        None,
+        "Lines of each file, which is what is lost when the command is killed; 10,000 by default "
+        "with --pooling, 1,000 without.",
+        least=1,
+    )
+    allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
     @property
     def is_pooled(self) -> bool:
@@ -50,22 +71,8 @@ class ExtractionSettings:
         return self.pooling != "none"
 
 
-def resolve(
-    *,
-    input: Sequence[str],
-    init_checkpoint: str | None,
-    output: str | None,
-    layers: Sequence[str] | None = None,
-    variant: str | None = None,
-    pooling: str = "none",
-    normalize: bool = False,
-    lines_per_shard: int | None = None,
-    **others: Any,
-) -> ExtractionSettings:
+def resolve(**given: Any) -> ExtractionSettings:
     """Checks flags against each other, and fills in what is not given.
-
-    By default the layers are Google's, -1,-2,-3,-4, or with one vector a line the last; a shard has
-    10,000 lines with one vector each, or 1,000 with one for each token.
 
     Raises:
         ValueError: a flag is missing, is no number, or does not go with another.
@@ -73,36 +80,32 @@ def resolve(
     >>> resolve(input=["a.txt"], init_checkpoint="bert", output="out", pooling="mean").layers
     (-1,)
     """
-    for flag, value in (("input", input), ("init_checkpoint", init_checkpoint), ("output", output)):
-        if not value:
+    wanted = {**flag_fields.defaults(ExtractionSettings), **given}
+    for flag in ("input", "init_checkpoint", "output"):
+        if not wanted[flag]:
             raise ValueError(
                 f"--{flag} is missing: extract_features needs --init_checkpoint, --input and "
                 "--output."
             )
+    layers, variant, is_pooled = wanted["layers"], wanted["variant"], wanted["pooling"] != "none"
     if variant is not None and layers is not None:
         raise ValueError(
             f"--variant={variant} and --layers={','.join(layers)} both say which layers to read: "
             "give one of them."
         )
-    if normalize and pooling == "none":
+    if wanted["normalize"] and not is_pooled:
         raise ValueError(
             "--normalize is for one vector a line: give --pooling=mean, cls or max with it."
         )
-    if layers is None:
-        numbers = _LAST if pooling != "none" else _GOOGLES_LAYERS
+    if layers is not None:
+        wanted["layers"] = _parse_layers(layers)
+    elif variant is not None:
+        wanted["layers"] = ()
     else:
-        numbers = _parse_layers(layers)
-    return ExtractionSettings(
-        input=tuple(input),
-        init_checkpoint=str(init_checkpoint),
-        output=str(output),
-        layers=() if variant is not None else numbers,
-        variant=variant,
-        pooling=pooling,
-        normalize=normalize,
-        lines_per_shard=lines_per_shard or _LINES_PER_SHARD[pooling != "none"],
-        **others,
-    )
+        wanted["layers"] = _LAST if is_pooled else _GOOGLES_LAYERS
+    wanted["input"] = tuple(wanted["input"])
+    wanted["lines_per_shard"] = wanted["lines_per_shard"] or _LINES_PER_SHARD[is_pooled]
+    return ExtractionSettings(**wanted)
 
 
 def _parse_layers(layers: Sequence[str]) -> tuple[int, ...]:

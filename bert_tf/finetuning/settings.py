@@ -12,6 +12,7 @@ from typing import Any
 from absl import flags
 
 from bert_tf import flag_fields
+from bert_tf.choices import PRECISIONS
 
 from .kinds import CONLL_TASKS, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS, Kind, tasks_of
 
@@ -244,7 +245,7 @@ class FineTuningSettings:
     )
     precision: str = flag_fields.choice(
         "float32",
-        ["float32", "bfloat16"],
+        PRECISIONS,
         "bfloat16: matrix products in bfloat16, weights and sums in float32.",
     )
     model_dir: str = flag_fields.string(None, "Where everything is kept; runs/TASK by default.")
@@ -304,13 +305,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     Args:
         values: what they are added to.
     """
-    flag_fields.define_flags(FineTuningSettings, values)
-    for alias, name in _ALIASES.items():
-        flags.DEFINE_alias(alias, name, flag_values=values)
-    for name, reason in _WITHOUT_MEANING.items():
-        is_switch = name.startswith(("use_", "do_"))
-        define = flags.DEFINE_bool if is_switch else flags.DEFINE_string
-        define(name, None, f"Accepted and ignored: {reason}.", flag_values=values)
+    flag_fields.define_flags(FineTuningSettings, values, _ALIASES, _WITHOUT_MEANING)
 
 
 def flag_defaults() -> dict[str, Any]:
@@ -328,12 +323,7 @@ def settings_from_flags(
     """
     given = {name for name in values if values[name].present}
     settings = resolve({name: values[name].value for name in flag_defaults() if name in given})
-    ignored = [
-        f"--{name} is ignored: {reason}."
-        for name, reason in _WITHOUT_MEANING.items()
-        if name in given
-    ]
-    return settings, ignored
+    return settings, flag_fields.ignored(values, _WITHOUT_MEANING)
 
 
 def resolve(given: Mapping[str, Any]) -> FineTuningSettings:

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from bert_tf import features
+from bert_tf.choices import UNLEARNED_VARIANTS
 from bert_tf.config import BertConfig
 
 from .base import (
@@ -37,8 +38,6 @@ _LEAST_BLOCKS = {
     "weighted_sum_all": 1,
 }
 VARIANTS = tuple(_LEAST_BLOCKS)
-# Those that nothing has to be trained for.
-UNLEARNED_VARIANTS = tuple(name for name in VARIANTS if not name.startswith("weighted_sum"))
 
 _READ = {
     "second_to_last": slice(-2, -1),

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-POOLINGS = ("none", "cls", "mean", "max")
+from bert_tf.choices import POOLINGS
 
 
 def pool(states: Any, mask: Any, pooling: str) -> Any:

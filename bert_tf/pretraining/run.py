@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf import flag_fields
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import read_json, write_json
 from bert_tf.interchange import model_directory
@@ -44,7 +45,7 @@ from .model import (
     pretrainer_spec,
     read_config,
 )
-from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, flag_defaults, parse_phases
+from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, parse_phases
 
 _SHOWN_GUESSES = 5
 
@@ -169,7 +170,9 @@ def run(settings: PretrainingSettings) -> None:
         settings, start = open_start(settings, directory)
         # Of TFRecords no contents are compared.
         paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
-        moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, paths, flag_defaults())
+        moved = directory.check_settings(
+            settings.to_dict(), MAY_DIFFER, paths, flag_fields.defaults(PretrainingSettings)
+        )
         if directory.is_finished():
             if moved:
                 stack.enter_context(directory.locked())  # the corpus' index may be written

@@ -3,11 +3,13 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, get_args
 
 from absl import flags
 
+from bert_tf import flag_fields
+from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, Masking
 from bert_tf.config import PRESETS
 
 
@@ -67,172 +69,26 @@ def parse_phases(text: str, num_steps: int) -> list[Phase]:
     return phases
 
 
-_F = flags.FLAGS
-
-# --- Data -----------------------------------------------------------------------------------
-flags.DEFINE_list(
-    "input",
-    [],
-    "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed. Without "
-    "it, the documentation that every Python installation has becomes a sample corpus.",
-)
-flags.DEFINE_enum(
-    "input_format",
-    None,
-    ["google", "wikiextractor", "prose", "jsonl", "tfrecord"],
-    "google: one sentence a line, a blank line ends a document. wikiextractor: <doc> elements. "
-    "prose: a file is a document, a blank line ends a paragraph. jsonl: a document a line, in its "
-    "'text'. tfrecord: examples that Google's create_pretraining_data made. By default told from "
-    "the names (.tfrecord) and, of text, the first lines.",
-)
-flags.DEFINE_string("tfds", None, "Instead of --input: a text dataset of TensorFlow Datasets.")
-flags.DEFINE_list(
-    "eval_input", [], "Files to evaluate on, instead of documents held out of the input."
-)
-flags.DEFINE_float(
-    "held_out_fraction",
-    0.01,
-    "The share of documents held out for evaluation, at least one document; 0: none.",
-)
-flags.DEFINE_string(
-    "vocab_file", None, "A vocabulary, one piece a line. Without it one is learned from the input."
-)
-flags.DEFINE_integer(
-    "vocab_size",
-    None,
-    "How many pieces to learn, without --vocab_file; by default 8,000, or what a JSON "
-    "--bert_config has room for.",
-    lower_bound=6,
-)
-flags.DEFINE_bool(
-    "do_lower_case",
-    None,
-    "Lower-case the text and strip accents (uncased); true by default, or as --init_checkpoint is.",
-)
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Tokens in a row, [CLS] and [SEP] included. See also --phases."
-)
-flags.DEFINE_integer(
-    "max_predictions_per_seq",
-    None,
-    "The most masked tokens in a row; by default what --masked_lm_prob of a full row comes to.",
-    lower_bound=1,
-)
-flags.DEFINE_float(
-    "masked_lm_prob",
-    0.15,
-    "The share of a row's tokens to mask.",
-)
-flags.DEFINE_float(
-    "short_seq_prob",
-    0.1,
-    "The share of documents cut to a random shorter length.",
-)
-flags.DEFINE_enum(
-    "masking",
-    "token",
-    ["token", "whole_word", "span"],
-    "What is masked at once: single pieces as in the paper, words, or spans of words.",
-)
-flags.DEFINE_bool("do_whole_word_mask", False, "Google's name for --masking=whole_word.")
-flags.DEFINE_bool("nsp", True, "Train next-sentence prediction on pairs; --nsp=false: one segment.")
-
-# --- Model ----------------------------------------------------------------------------------
-flags.DEFINE_string(
-    "bert_config",
-    "bert-tiny",
-    "A preset (bert-tiny, -mini, -small, -medium, -base, -large, or any of the 24 miniatures, "
-    "bert-L4-H256 for example), or a bert_config.json.",
-)
-flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "Start from these weights instead of random ones, with their config, vocabulary and casing: a "
-    "directory of this library, of Hugging Face, Google, Model Garden or KerasHub, or a .keras "
-    "file.",
-)
-flags.DEFINE_bool(
-    "allow_pickle",
-    False,
-    "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code.",
-)
-flags.DEFINE_enum(
-    "precision",
-    "float32",
-    ["float32", "bfloat16"],
-    "bfloat16: matrix products in bfloat16, weights and sums in float32.",
+# Settings that do not change data, model or schedule.
+MAY_DIFFER = frozenset(
+    {
+        *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
+        *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
+        *("eval_batch_size", "allow_pickle", "export", "dry_run"),
+    }
 )
 
-# --- Schedule -------------------------------------------------------------------------------
-flags.DEFINE_integer("num_train_steps", 3600, "Steps of the whole run.", lower_bound=1)
-flags.DEFINE_integer(
-    "num_warmup_steps",
-    None,
-    "Steps until the full rate; a tenth of all by default.",
-    lower_bound=0,
-)
-flags.DEFINE_integer("train_batch_size", 16, "Rows in a step, over all replicas.", lower_bound=1)
-flags.DEFINE_integer(
-    "gradient_accumulation_steps", 1, "Parts a batch is cut into, to save memory.", lower_bound=1
-)
-flags.DEFINE_float(
-    "learning_rate",
-    1e-3,
-    "The highest rate. The paper's, for bert-base: 1e-4.",
-)
-flags.DEFINE_enum(
-    "optimizer", "adam", ["adam", "adamw"], "adam: Google's, without bias correction."
-)
-flags.DEFINE_string(
-    "phases",
-    None,
-    "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule.",
-)
-flags.DEFINE_integer(
-    "seed",
-    12345,
-    "What all that is random is drawn from.",
-    lower_bound=0,
-    upper_bound=2**32 - 1,
-)
+# Settings that name files whose contents a run keeps the fingerprints of.
+PATHS = frozenset({"input", "eval_input", "vocab_file", "bert_config", "init_checkpoint"})
 
-# --- Hardware, saving, logging: free to differ when a run is started again -------------------
-flags.DEFINE_string("model_dir", "runs/pretrain", "Where everything of the run is kept.")
-flags.DEFINE_enum(
-    "strategy",
-    "auto",
-    ["auto", "one_device", "mirrored"],
-    "mirrored: every GPU of this machine. auto: what the machine has.",
-)
-flags.DEFINE_string("tpu", None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
-flags.DEFINE_bool("deterministic", False, "On a GPU: ops that repeat bit for bit, and are slower.")
-flags.DEFINE_integer(
-    "steps_per_loop", 0, "Steps between two reports; 0: a few seconds' worth.", lower_bound=0
-)
-flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1
-)
-flags.DEFINE_float("save_checkpoints_minutes", 10.0, "Minutes after which one is due anyway.")
-flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest are kept.", lower_bound=1)
-flags.DEFINE_integer("eval_batch_size", 64, "Rows in an evaluation batch.", lower_bound=1)
-flags.DEFINE_integer(
-    "max_eval_steps", 200, "The most batches of the last evaluation.", lower_bound=1
-)
-flags.DEFINE_bool(
-    "export", True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving."
-)
-flags.DEFINE_string("cache_dir", None, "Where unpacked copies of large gzip files are kept.")
-flags.DEFINE_bool("dry_run", False, "Say what the run would cost; write nothing.")
-
-for _alias, _name in {
+_ALIASES = {
     "input_file": "input",
     "output_dir": "model_dir",
     "bert_config_file": "bert_config",
     "tpu_name": "tpu",
     "iterations_per_loop": "steps_per_loop",
     "random_seed": "seed",
-}.items():
-    flags.DEFINE_alias(_alias, _name)
+}
 
 # Flags of Google's scripts that are accepted, and what stands in for them here.
 _WITHOUT_MEANING = {
@@ -245,98 +101,172 @@ _WITHOUT_MEANING = {
     "tpu_zone": "--tpu=NAME is looked up in the machine's own zone",
     "gcp_project": "--tpu=NAME is looked up in the machine's own project",
 }
-for _name, _reason in _WITHOUT_MEANING.items():
-    _define = flags.DEFINE_bool if _name[:3] in ("use", "do_") else flags.DEFINE_string
-    _define(_name, None, f"Accepted and ignored: {_reason}.")
-
-# Bounds of the numbers with a fraction. absl's own include both ends, and let NaN pass.
-_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "held_out_fraction": (lambda share: 0 <= share < 1, "0 or more and below 1"),
-    "masked_lm_prob": (lambda share: 0 < share <= 1, "above 0 and not above 1"),
-    "short_seq_prob": (lambda share: 0 <= share <= 1, "from 0 to 1"),
-    "learning_rate": (lambda rate: 0 < rate < math.inf, "above 0"),
-    "save_checkpoints_minutes": (lambda minutes: minutes >= 0, "0 or more"),
-}
-
-# Settings that do not change data, model or schedule.
-MAY_DIFFER = frozenset(
-    {
-        "model_dir",
-        "strategy",
-        "tpu",
-        "deterministic",
-        "steps_per_loop",
-        "save_checkpoints_steps",
-        "save_checkpoints_minutes",
-        "keep_checkpoints",
-        "eval_batch_size",
-        "max_eval_steps",
-        "allow_pickle",
-        "export",
-        "cache_dir",
-        "dry_run",
-    }
-)
-
-# Settings that name files whose contents a run keeps the fingerprints of.
-PATHS = frozenset({"input", "eval_input", "vocab_file", "bert_config", "init_checkpoint"})
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings:
-    """Every flag's value, resolved; each field is documented by its flag's help.
+    """Every flag but two, its value resolved.
 
     With ``init_checkpoint``, ``bert_config`` is empty and ``do_lower_case`` may be ``None``: the
     checkpoint says both, once it is opened.
     """
 
-    input: list[str]
-    input_format: str | None
-    tfds: str | None
-    eval_input: list[str]
-    held_out_fraction: float
-    vocab_file: str | None
-    vocab_size: int | None
-    do_lower_case: bool | None
-    max_predictions_per_seq: int | None
-    masked_lm_prob: float
-    short_seq_prob: float
-    masking: Literal["token", "whole_word", "span"]
-    nsp: bool
-    bert_config: str
-    init_checkpoint: str | None
-    allow_pickle: bool
-    precision: str
-    num_train_steps: int
-    num_warmup_steps: int
-    train_batch_size: int
-    gradient_accumulation_steps: int
-    learning_rate: float
-    optimizer: str
-    phases: str
-    seed: int
-    model_dir: str
-    strategy: str
-    tpu: str | None
-    deterministic: bool
-    steps_per_loop: int
-    save_checkpoints_steps: int
-    save_checkpoints_minutes: float
-    keep_checkpoints: int
-    eval_batch_size: int
-    max_eval_steps: int
-    export: bool
-    cache_dir: str | None
-    dry_run: bool
+    # Data
+    input: Sequence[str] = flag_fields.words(
+        (),
+        "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed. "
+        "Without it, the documentation that every Python installation has becomes a sample corpus.",
+    )
+    input_format: str | None = flag_fields.choice(
+        None,
+        (*INPUT_FORMATS, "tfrecord"),
+        "google: one sentence a line, a blank line ends a document. wikiextractor: <doc> elements. "
+        "prose: a file is a document, a blank line ends a paragraph. jsonl: a document a line, in "
+        "its 'text'. tfrecord: examples that Google's create_pretraining_data made. By default "
+        "told from the names (.tfrecord) and, of text, the first lines.",
+    )
+    tfds: str | None = flag_fields.string(
+        None, "Instead of --input: a text dataset of TensorFlow Datasets."
+    )
+    eval_input: Sequence[str] = flag_fields.words(
+        (), "Files to evaluate on, instead of documents held out of the input."
+    )
+    held_out_fraction: float = flag_fields.number(
+        0.01,
+        "The share of documents held out for evaluation, at least one document; 0: none.",
+        within=(lambda share: 0 <= share < 1, "0 or more and below 1"),
+    )
+    vocab_file: str | None = flag_fields.string(
+        None, "A vocabulary, one piece a line. Without it one is learned from the input."
+    )
+    vocab_size: int | None = flag_fields.integer(
+        None,
+        "How many pieces to learn, without --vocab_file; by default 8,000, or what a JSON "
+        "--bert_config has room for.",
+        least=6,
+    )
+    do_lower_case: bool | None = flag_fields.switch(
+        None,
+        "Lower-case the text and strip accents (uncased); true by default, or as "
+        "--init_checkpoint is.",
+    )
+    max_predictions_per_seq: int | None = flag_fields.integer(
+        None,
+        "The most masked tokens in a row; by default what --masked_lm_prob of a full row comes to.",
+        least=1,
+    )
+    masked_lm_prob: float = flag_fields.number(
+        0.15,
+        "The share of a row's tokens to mask.",
+        within=(lambda share: 0 < share <= 1, "above 0 and not above 1"),
+    )
+    short_seq_prob: float = flag_fields.number(
+        0.1,
+        "The share of documents cut to a random shorter length.",
+        within=(lambda share: 0 <= share <= 1, "from 0 to 1"),
+    )
+    masking: Masking = flag_fields.choice(  # noqa: RUF009
+        "token",
+        get_args(Masking),
+        "What is masked at once: single pieces as in the paper, words, or spans of words.",
+    )
+    nsp: bool = flag_fields.switch(
+        True, "Train next-sentence prediction on pairs; --nsp=false: one segment."
+    )
+
+    # Model
+    bert_config: str = flag_fields.string(
+        "bert-tiny",
+        "A preset (bert-tiny, -mini, -small, -medium, -base, -large, or any of the 24 miniatures, "
+        "bert-L4-H256 for example), or a bert_config.json.",
+    )
+    init_checkpoint: str | None = flag_fields.string(
+        None,
+        "Start from these weights instead of random ones, with their config, vocabulary and "
+        "casing: a directory of this library, of Hugging Face, Google, Model Garden or KerasHub, "
+        "or a .keras file.",
+    )
+    allow_pickle: bool = flag_fields.switch(
+        False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
+    )
+    precision: str = flag_fields.choice(
+        "float32", PRECISIONS, "bfloat16: matrix products in bfloat16, weights and sums in float32."
+    )
+
+    # Schedule
+    num_train_steps: int = flag_fields.integer(3600, "Steps of the whole run.", least=1)
+    num_warmup_steps: int = flag_fields.integer(
+        None, "Steps until the full rate; a tenth of all by default.", least=0
+    )
+    train_batch_size: int = flag_fields.integer(16, "Rows in a step, over all replicas.", least=1)
+    gradient_accumulation_steps: int = flag_fields.integer(
+        1, "Parts a batch is cut into, to save memory.", least=1
+    )
+    learning_rate: float = flag_fields.number(
+        1e-3,
+        "The highest rate. The paper's, for bert-base: 1e-4.",
+        within=(lambda rate: 0 < rate < math.inf, "above 0"),
+    )
+    optimizer: str = flag_fields.choice(
+        "adam", OPTIMIZERS, "adam: Google's, without bias correction."
+    )
+    phases: str = flag_fields.string(
+        None,
+        "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule.",
+    )
+    seed: int = flag_fields.integer(
+        12345, "What all that is random is drawn from.", least=0, most=2**32 - 1
+    )
+
+    # Hardware, saving, logging: free to differ when a run is started again
+    model_dir: str = flag_fields.string("runs/pretrain", "Where everything of the run is kept.")
+    strategy: str = flag_fields.choice(
+        "auto",
+        ("auto", "one_device", "mirrored"),
+        "mirrored: every GPU of this machine. auto: what the machine has.",
+    )
+    tpu: str | None = flag_fields.string(
+        None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM."
+    )
+    deterministic: bool = flag_fields.switch(
+        False, "On a GPU: ops that repeat bit for bit, and are slower."
+    )
+    steps_per_loop: int = flag_fields.integer(
+        0, "Steps between two reports; 0: a few seconds' worth.", least=0
+    )
+    save_checkpoints_steps: int = flag_fields.integer(
+        1000, "Steps between two checkpoints.", least=1
+    )
+    save_checkpoints_minutes: float = flag_fields.number(
+        10.0,
+        "Minutes after which one is due anyway.",
+        within=(lambda minutes: minutes >= 0, "0 or more"),
+    )
+    keep_checkpoints: int = flag_fields.integer(3, "How many of the newest are kept.", least=1)
+    eval_batch_size: int = flag_fields.integer(64, "Rows in an evaluation batch.", least=1)
+    max_eval_steps: int = flag_fields.integer(
+        200, "The most batches of the last evaluation.", least=1
+    )
+    export: bool = flag_fields.switch(
+        True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving."
+    )
+    cache_dir: str | None = flag_fields.string(
+        None, "Where unpacked copies of large gzip files are kept."
+    )
+    dry_run: bool = flag_fields.switch(False, "Say what the run would cost; write nothing.")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
         return dataclasses.asdict(self)
 
 
-def flag_defaults() -> dict[str, Any]:
-    """The flags' defaults by name."""
-    return {field.name: _F[field.name].default for field in dataclasses.fields(PretrainingSettings)}
+_F = flags.FLAGS
+flag_fields.define_flags(PretrainingSettings, _F, _ALIASES, _WITHOUT_MEANING)
+# These become ``phases`` and ``masking``.
+flags.DEFINE_integer(
+    "max_seq_length", 128, "Tokens in a row, [CLS] and [SEP] included. See also --phases."
+)
+flags.DEFINE_bool("do_whole_word_mask", False, "Google's name for --masking=whole_word.")
 
 
 def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:
@@ -345,12 +275,8 @@ def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:
     Raises:
         ValueError: flags contradict each other, or a value is out of its range.
     """
-    values: dict[str, Any] = {
-        field.name: _F[field.name].value for field in dataclasses.fields(PretrainingSettings)
-    }
-    for name, (is_within, expected) in _RANGES.items():
-        if not is_within(values[name]):
-            raise ValueError(f"--{name}={values[name]}: expected a number {expected}.")
+    values = {name: _F[name].value for name in flag_fields.defaults(PretrainingSettings)}
+    flag_fields.check_ranges(PretrainingSettings, values)
     if values["input"] and values["tfds"]:
         raise ValueError("--input and --tfds both name a corpus: give one of them.")
     names = [os.path.basename(path) for path in values["input"]]
@@ -393,9 +319,4 @@ def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:
             f"--bert_config={bert_config} is neither a preset (bert-tiny, bert-base, bert-L4-H256 "
             "...) nor a .json file."
         )
-    ignored = [
-        f"--{name} is ignored: {reason}."
-        for name, reason in _WITHOUT_MEANING.items()
-        if _F[name].present
-    ]
-    return PretrainingSettings(**values), ignored
+    return PretrainingSettings(**values), flag_fields.ignored(_F, _WITHOUT_MEANING)

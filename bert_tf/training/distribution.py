@@ -9,10 +9,10 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from bert_tf.choices import PRECISIONS
 from bert_tf.untrusted import parse_json_object
 
 STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
-PRECISIONS = ("float32", "bfloat16")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 # Together below the 20 seconds after which a missing TPU has to have been reported.

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.choices import OPTIMIZERS
 from bert_tf.modeling.keras_hooks import check_variable_indices, variable_index
 
 # The leaf names of Keras' LayerNormalization variables; biases are told by how their name ends.
@@ -150,7 +151,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return config
 
 
-OPTIMIZERS = ("adam", "adamw")
 _EPSILONS = {"adam": 1e-6, "adamw": 1e-8}
 
 

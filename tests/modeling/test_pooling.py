@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from bert_tf.modeling.pooling import POOLINGS, normalize, pool
+from bert_tf.choices import POOLINGS
+from bert_tf.modeling.pooling import normalize, pool
 
 
 def make(dtype="float32"):

@@ -1,0 +1,13 @@
+"""The texts that flags and arguments choose among; nothing is imported, so that --help is quick."""
+
+from typing import Literal
+
+PRECISIONS = ("float32", "bfloat16")  # of the arithmetic
+WEIGHTS = ("float32", "bfloat16", "float16", "int8")  # as an export stores them
+QUANTIZATIONS = ("none", "float16", "int8")  # of TF Lite
+POOLINGS = ("none", "cls", "mean", "max")
+# The rows of the paper's table 7 that need no training.
+UNLEARNED_VARIANTS = ("embeddings", "second_to_last", "last", "concat_last_four")
+INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
+OPTIMIZERS = ("adam", "adamw")
+Masking = Literal["token", "whole_word", "span"]
