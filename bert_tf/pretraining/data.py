@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -124,7 +125,7 @@ def _open_corpus(settings: PretrainingSettings, run: RunDirectory) -> sources.Co
 
 
 def _open_text(
-    patterns: list[str],
+    patterns: Sequence[str],
     input_format: str | None,
     settings: PretrainingSettings,
     run: RunDirectory,
