@@ -31,8 +31,7 @@ VALUES = {
     "b": np.asarray(np.float32(1.5)),
     "c": np.array([[1], [-2]], ml_dtypes.bfloat16),
 }
-DTYPES = [np.bool_, np.uint8, np.int8, np.int16, np.uint16, np.float16, ml_dtypes.bfloat16]
-DTYPES += [np.int32, np.uint32, np.float32, np.float64, np.int64, np.uint64]
+DTYPES = safetensors.DTYPES.values()
 
 
 def entry(name, array):
@@ -52,7 +51,7 @@ def random_values():
     """Tensors of every dtype, with bytes of every kind: NaN's, infinities, subnormal numbers."""
     rng = np.random.default_rng(0)
     values = {}
-    for dtype in map(np.dtype, DTYPES):
+    for dtype in DTYPES:
         data = rng.integers(0, 2 if dtype == np.bool_ else 256, (3, 5 * dtype.itemsize), np.uint8)
         values[f"a.{dtype.name}"] = data.view(dtype)
         values[f"empty.{dtype.name}"] = np.zeros((2, 0), dtype)
@@ -122,31 +121,23 @@ def test_what_is_not_contiguous_is_written_in_order(tmp_path, monkeypatch, make)
     [
         (b"", r"m\.safetensors is no safetensors file: .* got 0 in a file of 0 bytes\."),
         (b"\2\0\0\0\0\0\0", r"is no safetensors file: .* got 2 in a file of 7 bytes\."),
-        (
-            b"version https://",
-            r"is no safetensors file: .* at most 16,777,216 bytes, got 2,336,927",
-        ),
-        (
-            b"\1\0\0\1" + bytes(40),
-            r"at most 16,777,216 bytes, got 16,777,217 in a file of 44",
-        ),
+        (b"version https://", r"is no safetensors file: .* at most 16,777,216 bytes, got 2,336,92"),
+        (b"\1\0\0\1" + bytes(40), r"at most 16,777,216 bytes, got 16,777,217 in a file of 44"),
         (GOLDEN[:100], r"is cut short: its header should end at byte 208 and the file has 100;"),
         (GOLDEN[:-1], r"tensor 'a' ends at byte 10 of the data, which has 9 bytes"),
         (GOLDEN + b"\0", r"has 1 bytes after its last tensor: expected none\."),
         (None, r"m\.safetensors cannot be read: .*No such file"),
+        ("folder", r"cannot be read: .*Is a directory|no safetensors file"),
     ],
 )
 def test_what_is_no_whole_file_is_refused(tmp_path, content, sentence):
     path = tmp_path / "m.safetensors"
-    if content is not None:
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
         path.write_bytes(content)
     with pytest.raises(ValueError, match=sentence):
         open_file(str(path))
-
-
-def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"cannot be read: .*Is a directory|no safetensors file"):
-        open_file(str(tmp_path))
 
 
 def test_a_file_that_changes_is_noticed(tmp_path, monkeypatch):
@@ -154,16 +145,19 @@ def test_a_file_that_changes_is_noticed(tmp_path, monkeypatch):
     path.write_bytes(GOLDEN)
     read = open_file(str(path)).tensors["a"].read
     assert_equal(read(), VALUES["a"])
-    path.write_bytes(GOLDEN + b"\0")
-    with pytest.raises(ValueError, match=r"m\.safetensors has changed since it was opened: open"):
-        read()
-    path.write_bytes(GOLDEN)
-    os.utime(path, (0, 0))
-    with pytest.raises(ValueError, match=r"m\.safetensors has changed since it was opened: open"):
-        read()
-    path.unlink()
-    with pytest.raises(ValueError, match=r"m\.safetensors cannot be read: .*No such file"):
-        read()
+
+    def touch():
+        path.write_bytes(GOLDEN)
+        os.utime(path, (0, 0))
+
+    for change, sentence in (
+        (lambda: path.write_bytes(GOLDEN + b"\0"), "has changed since it was opened: open"),
+        (touch, "has changed since it was opened: open"),
+        (path.unlink, "cannot be read: .*No such file"),
+    ):
+        change()
+        with pytest.raises(ValueError, match=rf"m\.safetensors {sentence}"):
+            read()
     # Between the look at it and the reading.
     path.write_bytes(GOLDEN[:-1])
     monkeypatch.setattr(safetensors, "check_unchanged", lambda path, state: None)
@@ -171,36 +165,34 @@ def test_a_file_that_changes_is_noticed(tmp_path, monkeypatch):
         read()
 
 
+def _lying(array):
+    """Two float32 values, it says."""
+    return StoredTensor(("a",), (2,), "float32", lambda: array)
+
+
 @pytest.mark.parametrize(
     ("tensors", "sentence"),
     [
         ([entry("a", np.zeros(2)), entry("a", np.zeros(3))], r"expected each name once .* got 'a'"),
         ([entry("__metadata__", np.zeros(2))], r"none of them __metadata__, got '__metadata__'\."),
+        ([entry("a", np.zeros(2, "complex64"))], r"'a' has the dtype 'complex64': expected one of"),
         (
-            [entry("a", np.zeros(2, np.complex64))],
-            r"'a' has the dtype 'complex64': expected one of",
+            [_lying(np.zeros(2))],
+            r"'a' should be float32 of shape \(2,\) and was read as float64 of",
         ),
         (
-            [StoredTensor(("a",), (2,), "float32", lambda: np.zeros(2))],
-            r"'a' should be float32 of shape \(2,\) and was read as float64 of shape \(2,\)\.",
+            [_lying(np.zeros(2, ">f4"))],
+            r"'a' should be float32 of shape \(2,\) and was read as >f4",
         ),
         (
-            [StoredTensor(("a",), (2,), "float32", lambda: np.zeros(2, ">f4"))],
-            r"'a' should be float32 of shape \(2,\) and was read as >f4 of shape \(2,\)\.",
-        ),
-        (
-            [
-                entry("b", np.zeros(1)),
-                StoredTensor(("a",), (2,), "float32", lambda: np.float32([[1, 2]])),
-            ],
+            [entry("b", np.zeros(1)), _lying(np.float32([[1, 2]]))],
             r"'a' should be float32 of shape \(2,\) and was read as float32 of shape \(1, 2\)\.",
         ),
     ],
 )
 def test_what_cannot_be_written_leaves_no_file(tmp_path, tensors, sentence):
-    path = tmp_path / "m.safetensors"
     with pytest.raises(ValueError, match=rf"m\.safetensors: .*{sentence}"):
-        write_file(str(path), tensors)
+        write_file(str(tmp_path / "m.safetensors"), tensors)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -314,116 +306,69 @@ def _open(tmp_path, header, data_size=4):
     return open_file(str(path))
 
 
-@pytest.mark.parametrize(
-    ("header", "sentence"),
-    [
-        (b'{"a":\xff}', r"m\.safetensors: the header is not JSON: 'utf-8' codec"),
-        (b'{"a":', r"the header is not JSON: Expecting value"),
-        (b"[1]", r"m\.safetensors: expected a header that begins with '\{', got b"),
-        (b' {"a":1}', r"m\.safetensors: expected a header that begins with '\{', got b"),
-        (b"", r"m\.safetensors: expected a header that begins with '\{', got b"),
-        (b'{"a":1} {}', r"the header is not JSON: Extra data"),
-        (
-            b'{"a":' * 200_000,
-            r"the header is not JSON that is read: it is nested deeper than 64 levels",
-        ),
-        (b'{"a":1,"a":2}', r"the header is not JSON: 'a' stands twice in it\."),
-        (b'{"a":{"shape":1,"shape":2}}', r"'shape' stands twice in it\."),
-        (b'{"\\ud800":1}', r"the header is not JSON: .*surrogates not allowed"),
-        (b'{"a":' + b"9" * 5000 + b"}", r"the header is not JSON: Exceeds the limit"),
+def _spelled(old, new):
+    """The header of a tensor, with something in it spelled otherwise."""
+    return json.dumps({"a": _field()}).replace(old, new).encode()
+
+
+REFUSED = {
+    r"m\.safetensors: the header is not JSON: 'utf-8' codec": [b'{"a":\xff}'],
+    "the header is not JSON: Expecting value": [b'{"a":'],
+    r"m\.safetensors: expected a header that begins with '\{', got b": [b"[1]", b' {"a":1}', b""],
+    "the header is not JSON: Extra data": [b'{"a":1} {}'],
+    "the header is not JSON that is read: it is nested deeper than 64": [b'{"a":' * 200_000],
+    r"the header is not JSON: 'a' stands twice in it\.": [b'{"a":1,"a":2}'],
+    r"'shape' stands twice in it\.": [b'{"a":{"shape":1,"shape":2}}'],
+    "the header is not JSON: .*surrogates not allowed": [b'{"\\ud800":1}'],
+    "the header is not JSON: Exceeds the limit": [b'{"a":' + b"9" * 5000 + b"}"],
+    "expected __metadata__ to map strings to strings, got ": [
+        {"__metadata__": metadata, "a": _field()}
+        for metadata in ({"format": 1}, {"a": None}, {"a": {}}, ["a"], "a", None)
     ],
-    ids=range(11),
-)
-def test_what_is_no_json_object_is_refused(tmp_path, header, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        _open(tmp_path, header)
-
-
-@pytest.mark.parametrize("metadata", [{"format": 1}, {"a": None}, {"a": {}}, ["a"], "a", None])
-def test_metadata_maps_strings_to_strings(tmp_path, metadata):
-    with pytest.raises(ValueError, match=r"expected __metadata__ to map strings to strings, got "):
-        _open(tmp_path, {"__metadata__": metadata, "a": _field()})
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"dtype": "F32", "shape": [1]},
-        _field(strides=[1]),
-        {**_field(), "extra": None},
-        [1, 2, 3],
-        None,
-        "F32",
+    "tensor 'a' must have dtype, shape and data_offsets and nothing else, got ": [
+        *({"a": fields} for fields in ({}, {"dtype": "F32", "shape": [1]}, [1, 2, 3], None, "F32")),
+        *({"a": _field(**{more: None})} for more in ("strides", "extra")),
     ],
-)
-def test_a_tensor_has_three_fields(tmp_path, fields):
-    sentence = r"tensor 'a' must have dtype, shape and data_offsets and nothing else, got "
-    with pytest.raises(ValueError, match=sentence):
-        _open(tmp_path, {"a": fields})
-
-
-@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "C64", "float32", "f32", "", 32, None, []])
-def test_a_dtype_is_one_that_is_read(tmp_path, dtype):
-    sentence = r"tensor 'a' has the dtype .*: expected one of BOOL, U8, .*BF16.*; convert the file"
-    with pytest.raises(ValueError, match=sentence):
-        _open(tmp_path, {"a": _field(dtype=dtype)})
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        *("[-1]", "[1.0]", "[true]", '["1"]', "[[1]]", "[null]", "1", "{}", "[1e0]", "[NaN]"),
-        *("[9223372036854775808]", f"[{'9' * 4000}]", f"[{','.join('1' * 33)}]"),
+    "tensor 'a' has the dtype .*: expected one of BOOL, U8, .*BF16.*; convert the file": [
+        {"a": _field(dtype)}
+        for dtype in ("F8_E4M3", "F8_E5M2", "C64", "float32", "f32", "", 32, None, [])
     ],
-)
-def test_a_shape_consists_of_sizes(tmp_path, shape):
-    header = json.dumps({"a": _field()}).replace('"shape": [1]', f'"shape": {shape}').encode()
-    with pytest.raises(ValueError, match=r"'a' has the shape .*: expected at most 32 integers"):
-        _open(tmp_path, header)
-
-
-@pytest.mark.parametrize(
-    "offsets",
-    [
-        *("[0]", "[0,4,8]", "[-4,0]", "[0,4.0]", "[false,4]", '["0","4"]', "4", "{}", "[0,1e99]"),
-        "[0,18446744073709551616]",
+    "'a' has the shape .*: expected at most 32 integers": [
+        _spelled("[1]", shape)
+        for shape in (
+            *("[-1]", "[1.0]", "[true]", '["1"]', "[[1]]", "[null]", "1", "{}", "[1e0]", "[NaN]"),
+            *("[9223372036854775808]", f"[{'9' * 4000}]", f"[{','.join('1' * 33)}]"),
+        )
     ],
-)
-def test_offsets_are_two_sizes(tmp_path, offsets):
-    header = json.dumps({"a": _field()}).replace("[0, 4]", offsets).encode()
-    with pytest.raises(ValueError, match=r"'a' has the data_offsets .*: expected two integers"):
-        _open(tmp_path, header)
-
-
-@pytest.mark.parametrize(
-    ("shape", "offsets"),
-    [
+    "'a' has the data_offsets .*: expected two integers": [
+        _spelled("[0, 4]", offsets)
+        for offsets in (
+            *("[0]", "[0,4,8]", "[-4,0]", "[0,4.0]", "[false,4]", '["0","4"]', "4", "{}"),
+            *("[0,1e99]", "[0,18446744073709551616]"),
+        )
+    ],
+    r"tensor 'a' has the shape .*: no memory holds that\.": [
         # Products that are 0, or 4, modulo 2**64: what arithmetic that overflows would believe.
-        ([2**32, 2**32], [0, 0]),
-        ([2**62 + 1, 4], [0, 4]),
+        {"a": _field(shape=[2**32, 2**32], data_offsets=[0, 0])},
+        {"a": _field(shape=[2**62 + 1, 4])},
         # NumPy has no such array, though no byte of it is stored.
-        ([2**62, 0], [0, 0]),
+        {"a": _field(shape=[2**62, 0], data_offsets=[0, 0])},
     ],
-)
-def test_sizes_do_not_overflow(tmp_path, shape, offsets):
-    with pytest.raises(ValueError, match=r"tensor 'a' has the shape .*: no memory holds that\."):
-        _open(tmp_path, {"a": _field(shape=shape, data_offsets=offsets)})
+    r"tensor 'a' takes 4 bytes by its data_offsets and 8 by its dtype and shape\.": [
+        {"a": _field(shape=[2])}
+    ],
+    "tensor 'a' takes 4 bytes by its data_offsets and 2 by ": [{"a": _field("BF16")}],
+    "tensor 'a' takes 8 bytes by its data_offsets and 4 by ": [{"a": _field("F32", [], [0, 8])}],
+    "tensor 'a' takes 4 bytes by its data_offsets and 0 by ": [{"a": _field(shape=[0])}],
+    "tensor 'a' takes -4 bytes by its data_offsets and 4 by ": [{"a": _field("F32", [1], [4, 0])}],
+}
 
 
-@pytest.mark.parametrize(
-    ("dtype", "shape", "offsets", "sentence"),
-    [
-        ("F32", [2], [0, 4], r"takes 4 bytes by its data_offsets and 8 by its dtype and shape\."),
-        ("BF16", [1], [0, 4], r"takes 4 bytes by its data_offsets and 2 by "),
-        ("F32", [], [0, 8], r"takes 8 bytes by its data_offsets and 4 by "),
-        ("F32", [0], [0, 4], r"takes 4 bytes by its data_offsets and 0 by "),
-        ("F32", [1], [4, 0], r"takes -4 bytes by its data_offsets and 4 by "),
-    ],
-)
-def test_offsets_fit_dtype_and_shape(tmp_path, dtype, shape, offsets, sentence):
-    with pytest.raises(ValueError, match=f"tensor 'a' {sentence}"):
-        _open(tmp_path, {"a": _field(dtype, shape, offsets)}, data_size=8)
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_a_header_that_lies_is_refused(tmp_path, sentence):
+    for header in REFUSED[sentence]:
+        with pytest.raises(ValueError, match=sentence):
+            _open(tmp_path, header)
 
 
 @pytest.mark.parametrize(
@@ -504,11 +449,7 @@ def test_a_damaged_file_is_read_or_refused(tmp_path):
     assert min(outcomes.values()) > 20, outcomes
 
 
-def test_more_tensors_than_any_model_has(monkeypatch):
+def test_more_tensors_than_any_model_has(tmp_path, monkeypatch):
     monkeypatch.setattr(safetensors, "MAX_TENSORS", 1)
-    tensor = {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
-    raw = json.dumps({"a": tensor, "b": tensor}).encode()
-    with pytest.raises(
-        ValueError, match=r"^m names 2 tensors: expected at most 1, more than any B"
-    ):
-        safetensors.check_header(raw, 0, "m")
+    with pytest.raises(ValueError, match="names 2 tensors: expected at most 1, more than any B"):
+        _open(tmp_path, dict.fromkeys("ab", _field()))
