@@ -3,6 +3,7 @@
 import numpy as np
 
 from bert_tf.config import BertConfig
+from bert_tf.interchange import conversion
 from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
 from bert_tf.interchange.weights import expected_shapes
 from bert_tf.modeling import (
@@ -73,6 +74,15 @@ def make_checkpoint(spec, config=CONFIG, *, dtype="float32", seed=0, **fields):
         values = random.normal(size=shape) * 0.5 + name.endswith("gamma")
         tensors[name] = stored(name, values.astype(dtype))
     return Checkpoint("memory", "none", config, spec, tensors, **fields)
+
+
+def write(checkpoint, form, folder, name="m"):
+    """Writes a checkpoint in a format into a folder; gives its path."""
+    path = folder / (f"{name}.keras" if form == "keras" else name)
+    if form != "keras":
+        path.mkdir()
+    conversion._WRITERS[form](checkpoint, str(path))
+    return str(path)
 
 
 def read_all(checkpoint):

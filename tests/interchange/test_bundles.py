@@ -3,7 +3,6 @@
 import os
 import pathlib
 import random
-import re
 
 import ml_dtypes
 import numpy as np
@@ -52,13 +51,10 @@ def test_tensors_are_read_one_by_one(prefix):
 # === Finding ===
 
 
-def test_found_by_prefix_and_by_directory(prefix):
-    assert bundles.find_prefix(prefix) == prefix
-    assert bundles.find_prefix(os.path.dirname(prefix)) == prefix
-
-
-def test_none_to_be_found(tmp_path):
-    assert bundles.find_prefix(str(tmp_path)) is None
+def test_found_by_prefix_and_by_directory(prefix, tmp_path):
+    assert bundles.find_prefix(prefix) == bundles.find_prefix(str(tmp_path)) == prefix
+    (tmp_path / "empty").mkdir()
+    assert bundles.find_prefix(str(tmp_path / "empty")) is None
     assert bundles.find_prefix(str(tmp_path / "nothing")) is None
 
 
@@ -69,13 +65,10 @@ def several(tmp_path):
     return tmp_path
 
 
-def test_the_last_saved_of_several_wherever_it_was_saved(several):
-    (several / "checkpoint").write_text('model_checkpoint_path: "/old/place/model.ckpt-20"\n')
-    assert bundles.find_prefix(str(several)) == str(several / "model.ckpt-20")
-
-
-def test_the_preferred_of_several(several):
+def test_the_last_saved_or_the_preferred_of_several(several):
     assert bundles.find_prefix(str(several), "model.ckpt-30") == str(several / "model.ckpt-30")
+    (several / "checkpoint").write_text('model_checkpoint_path: "/old/place/model.ckpt-20"\n')
+    assert bundles.find_prefix(str(several), "model.ckpt-30") == str(several / "model.ckpt-20")
 
 
 @pytest.mark.parametrize(
@@ -84,68 +77,56 @@ def test_the_preferred_of_several(several):
 def test_several_and_nothing_says_which(several, state):
     if state:
         (several / "checkpoint").write_bytes(state)
-    with pytest.raises(
-        ValueError,
-        match=r"holds 3 checkpoints, model\.ckpt-10, model\.ckpt-20, model\.ckpt-30, and nothing "
-        r"says which to take: name one, .*/model\.ckpt-30 for example\.$",
-    ):
+    sentence = (
+        r"holds 3 checkpoints, model\.ckpt-10, model\.ckpt-20, model\.ckpt-30, and nothing says "
+        r"which to take: name one, .*/model\.ckpt-30 for example\.$"
+    )
+    with pytest.raises(ValueError, match=sentence):
         bundles.find_prefix(str(several), "bert_model.ckpt")
 
 
 # === Damaged ===
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage" * 20])
-def test_an_index_that_is_none(prefix, content):
-    with open(prefix + ".index", "wb") as file:
-        file.write(content)
+@pytest.mark.parametrize("change", [lambda content: content[: len(content) // 2], lambda _: b""])
+def test_an_index_that_is_none(prefix, change):
+    index = pathlib.Path(prefix + ".index")
+    index.write_bytes(change(index.read_bytes()))
     with pytest.raises(ValueError, match=r"ckpt\.index is not a TensorFlow checkpoint that can be"):
         bundles.Bundle(prefix)
 
 
-def test_an_index_cut_off(prefix):
-    with open(prefix + ".index", "rb+") as file:
-        file.truncate(os.path.getsize(prefix + ".index") // 2)
-    with pytest.raises(ValueError, match=r"ckpt\.index is not a TensorFlow checkpoint that can be"):
-        bundles.Bundle(prefix)
-
-
-def test_data_cut_off(prefix):
-    data = prefix + ".data-00000-of-00001"
-    with open(data, "rb+") as file:
-        file.truncate(os.path.getsize(data) // 2)
-    unreadable = (
-        r"bert_model\.ckpt: .+ cannot be read, the checkpoint's data file is damaged or cut off: "
-        r"it ends at \d+ of the 31 bytes of .+/bert_model\.ckpt\.data-00000-of-00001\."
-    )
-    with pytest.raises(ValueError, match=unreadable):
-        bundles.Bundle(prefix)
-
-
-def test_data_that_is_not_there(prefix):
-    os.remove(prefix + ".data-00000-of-00001")
-    with pytest.raises(ValueError, match=r"a/kernel cannot be read, .* No such file"):
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (
+            lambda data: os.truncate(data, 31),
+            r"ckpt: .+ cannot be read, the checkpoint's data file is damaged or cut off: it "
+            r"ends at \d+ of the 31 bytes of .+/bert_model\.ckpt\.data-00000-of-00001\.",
+        ),
+        (os.remove, r"a/kernel cannot be read, .* No such file"),
+    ],
+)
+def test_data_cut_off(prefix, change, sentence):
+    change(prefix + ".data-00000-of-00001")
+    with pytest.raises(ValueError, match=sentence):
         bundles.Bundle(prefix)
 
 
 def test_data_with_a_bit_turned(prefix):
-    data = prefix + ".data-00000-of-00001"
-    with open(data, "rb+") as file:
-        content = bytearray(file.read())
-        content[3] ^= 16
-        file.seek(0)
-        file.write(content)
+    data = pathlib.Path(prefix + ".data-00000-of-00001")
+    content = bytearray(data.read_bytes())
+    content[3] ^= 16
+    data.write_bytes(content)
     with pytest.raises(ValueError, match=r"a/kernel cannot be read.*[Cc]hecksum") as caught:
         bundles.Bundle(prefix).tensor("a/kernel").read()
-    assert not re.search(r"\n", str(caught.value))
+    assert "\n" not in str(caught.value)
 
 
 def test_an_index_that_changed_is_not_read(prefix):
     bundle = bundles.Bundle(prefix)
     os.utime(prefix + ".index", ns=(0, 0))
-    with pytest.raises(
-        ValueError, match=r"ckpt\.index has changed since it was opened: open it ag"
-    ):
+    with pytest.raises(ValueError, match=r"ckpt\.index has changed since it was opened: open it"):
         bundle.read("half")
 
 
@@ -154,17 +135,12 @@ def test_an_index_that_changed_is_not_read(prefix):
 
 def test_an_index_of_several_blocks(tmp_path):
     names = [f"layer_{number}/{'long' * 500}" for number in range(300)]
-    bundles.write(
-        str(tmp_path / "a"),
-        [(name, stored("x", np.int32([number]))) for number, name in enumerate(names)],
-    )
+    tensors = [(name, stored("x", np.int32([number]))) for number, name in enumerate(names)]
+    bundles.write(str(tmp_path / "a"), tensors)
     bundle = bundles.Bundle(str(tmp_path / "a"))
     assert bundle.shapes == dict.fromkeys(sorted(names), (1,))
-    assert [bundle.read(names[number]).tolist() for number in (0, 150, 299)] == [
-        [0],
-        [150],
-        [299],
-    ]
+    for number in (0, 150, 299):
+        assert bundle.read(names[number]).tolist() == [number]
 
 
 # Where what TensorFlow did with such an entry is not said, it read it or gave an error.
@@ -175,10 +151,7 @@ HOSTILE = {
     "type 9999": (entry(dtype=9999), "x is of the unknown type 9999"),
     "dimension -1": (entry(shape=(-1,)), r"x has the shape \(-1,\)"),  # aborted
     "dimension -5": (entry(shape=(2, -5)), r"x has the shape \(2, -5\)"),  # aborted
-    "too many": (
-        entry(shape=(1 << 62, 4)),
-        r"x has the shape \(4611686018427387904, 4\)",
-    ),  # aborted
+    "too many": (entry(shape=(1 << 62, 4)), r"x has the shape \(461168601842738790"),  # aborted
     "rank 300": (entry(shape=[1] * 300), "x has 300 dimensions"),  # aborted
     "slices": (entry(slices=2), "x is a partitioned variable: save it whole"),  # aborted
     "bytes": (entry(size=12), r"x is float32 \(2,\), and has 12 bytes"),
@@ -234,31 +207,34 @@ def test_tables_that_tensorflow_does_not_write(tmp_path, table, sentence):
         bundles.Bundle(prefix)
 
 
-def test_an_index_without_a_header(tmp_path):
-    (tmp_path / "a.index").write_bytes(make_table([(b"x", entry())]))
-    with pytest.raises(ValueError, match=r"a\.index is not a TensorFlow .*it has no header"):
-        bundles.Bundle(str(tmp_path / "a"))
-
-
-def test_two_tensors_in_one_place_are_refused(tmp_path):
-    """A small file would make a model of any size."""
-    prefix = write_index(tmp_path / "a", [(b"x", entry()), (b"y", entry(offset=4))])
-    with pytest.raises(ValueError, match=r"a: y cannot be read, .*it begins at 4, within another"):
+@pytest.mark.parametrize(
+    "second, sentence",
+    [
+        # A small file would make a model of any size.
+        (4, r"a: y cannot be read, .*it begins at 4, within another"),
+        (8, r"a\.index is not .*it names more than 1 tensors\."),
+    ],
+)
+def test_tensors_that_cannot_be(tmp_path, monkeypatch, second, sentence):
+    if second == 8:
+        monkeypatch.setattr(bundle_reader, "MAX_TENSORS", 1)
+    prefix = write_index(tmp_path / "a", [(b"x", entry()), (b"y", entry(offset=second))])
+    with pytest.raises(ValueError, match=sentence):
         bundles.Bundle(prefix)
 
 
-def test_an_index_beyond_any_models_size(tmp_path):
-    with open(tmp_path / "a.index", "wb") as file:
-        file.truncate((16 << 20) + 1)
-    with pytest.raises(ValueError, match=r"it has 16,777,217 bytes, expected .*16,777,216 at most"):
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (make_table([(b"x", entry())]), "it has no header"),
+        (bytes((16 << 20) + 1), "it has 16,777,217 bytes, expected .*16,777,216 at most"),
+    ],
+    ids=["no header", "too large"],
+)
+def test_an_index_that_tensorflow_does_not_write(tmp_path, content, sentence):
+    (tmp_path / "a.index").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a\.index is not a TensorFlow .*{sentence}"):
         bundles.Bundle(str(tmp_path / "a"))
-
-
-def test_more_tensors_than_any_model_has(tmp_path, monkeypatch):
-    monkeypatch.setattr(bundle_reader, "MAX_TENSORS", 1)
-    prefix = write_index(tmp_path / "a", [(b"x", entry()), (b"y", entry(offset=8))])
-    with pytest.raises(ValueError, match=r"a\.index is not .*it names more than 1 tensors\."):
-        bundles.Bundle(prefix)
 
 
 STRINGS = {
@@ -275,9 +251,7 @@ def test_strings_that_tensorflow_does_not_write(tmp_path, case):
     content = STRINGS[case]
     given = entry(types_pb2.DT_STRING, (), size=len(content))
     bundle = bundles.Bundle(write_index(tmp_path / "a", [(b"x", given)], data=content))
-    with pytest.raises(
-        ValueError, match=r"a: x cannot be read, the checkpoint's data file is dama"
-    ):
+    with pytest.raises(ValueError, match="a: x cannot be read, the checkpoint's data file is dama"):
         bundle.read_string("x")
 
 
@@ -305,11 +279,9 @@ def test_damage_anywhere_gives_a_sentence_or_an_array(tmp_path, checksums):
         if checksums == "valid":
             number = random_.randrange(len(items))
             key, value = items[number]
-            whole = key + value
-            damaged = _damage(whole, random_)
-            damaged_items = [*items]
-            damaged_items[number] = (damaged[: len(key)], damaged[len(key) :])
-            index.write_bytes(make_table(damaged_items))
+            damaged = _damage(key + value, random_)
+            pair = damaged[: len(key)], damaged[len(key) :]
+            index.write_bytes(make_table([*items[:number], pair, *items[number + 1 :]]))
         else:
             index.write_bytes(_damage(make_table(items), random_))
         try:

@@ -17,6 +17,7 @@ from tests.interchange.small_checkpoints import (
     assert_bit_equal,
     make_checkpoint,
     read_all,
+    write,
 )
 
 # What Hugging Face has no place for.
@@ -30,35 +31,16 @@ OTHERS = {
     "span predictor with a pooler": ModelSpec(BertSpanPredictor, {"pooler": True}),
     "masked lm of KerasHub": ModelSpec(
         BertPretrainer,
-        {
-            "mlm": True,
-            "nsp": True,
-            "pooler": True,
-            "mlm_activation": "relu",
-            "mlm_layer_norm_eps": 1e-3,
-        },
+        {**MODELS["pretrainer"].arguments, "mlm_activation": "relu", "mlm_layer_norm_eps": 1e-3},
     ),
 }
 
 
-def _write(checkpoint, form, folder, name="m"):
-    path = folder / (f"{name}.keras" if form == "keras" else name)
-    if form != "keras":
-        path.mkdir()
-    conversion._WRITERS[form](checkpoint, str(path))
-    return str(path)
-
-
 def _same_model(spec, expected):
     """Whether both make the same model, whatever is left to defaults."""
-    assert spec.class_name == expected.class_name
-    assert spec.has_pooler == expected.has_pooler
-    keys = ("mlm", "nsp", "num_classes", "mlm_activation", "mlm_layer_norm_eps")
-    assert [spec.arguments.get(key) for key in keys] == [
-        expected.arguments.get(key) for key in keys
-    ]
-    dropout = [one.arguments.get("dropout") for one in (spec, expected)]
-    assert dropout[0] == dropout[1]
+    assert (spec.model_class, spec.has_pooler) == (expected.model_class, expected.has_pooler)
+    for key in ("mlm", "nsp", "num_classes", "mlm_activation", "mlm_layer_norm_eps", "dropout"):
+        assert spec.arguments.get(key) == expected.arguments.get(key)
 
 
 def _cases():
@@ -84,7 +66,7 @@ def test_there_and_back(tmp_path, name, form):
         multi_label=spec.class_name == "BertClassifier",
         thresholds={} if form == "huggingface" else {"null": 0.5},
     )
-    path = _write(checkpoint, form, tmp_path)
+    path = write(checkpoint, form, tmp_path)
     read = open_checkpoint(path)
     assert (read.format, read.config, read.unused, read.notes) == (form, CONFIG, (), ())
     expected = spec
@@ -104,7 +86,7 @@ def test_through_all_of_them(tmp_path, name):
     checkpoint = make_checkpoint(MODELS[name], tokenization=UNCASED)
     current = checkpoint
     for number, form in enumerate(["google_tf1", "keras", "huggingface", "bert_tf", "huggingface"]):
-        current = open_checkpoint(_write(current, form, tmp_path, f"m{number}"))
+        current = open_checkpoint(write(current, form, tmp_path, f"m{number}"))
     assert_bit_equal(read_all(current), read_all(checkpoint))
     assert (current.config, current.tokenization) == (CONFIG, UNCASED)
     assert current.model.class_name == MODELS[name].class_name and current.unused == ()
@@ -114,7 +96,7 @@ def test_through_all_of_them(tmp_path, name):
 @pytest.mark.parametrize("form", conversion.FORMATS)
 def test_activations(tmp_path, form, act):
     config = dataclasses.replace(CONFIG, hidden_act=act, num_hidden_layers=1)
-    path = _write(make_checkpoint(MODELS["encoder"], config), form, tmp_path)
+    path = write(make_checkpoint(MODELS["encoder"], config), form, tmp_path)
     read = open_checkpoint(path).config.hidden_act
     # Hugging Face spells it in another way, which means the same.
     renamed = act == "gelu_approximate" and form == "huggingface"
@@ -123,8 +105,8 @@ def test_activations(tmp_path, form, act):
 
 def test_the_toy_of_tensorflow_1_there_and_back(data_dir, tmp_path):
     toy = open_checkpoint(data_dir / "checkpoints" / "toy_tf1")
-    ours = open_checkpoint(_write(toy, "bert_tf", tmp_path, "ours"))
-    back = open_checkpoint(_write(ours, "google_tf1", tmp_path, "back"))
+    ours = open_checkpoint(write(toy, "bert_tf", tmp_path, "ours"))
+    back = open_checkpoint(write(ours, "google_tf1", tmp_path, "back"))
     assert_bit_equal(read_all(back), read_all(toy))
     there = {name: tensor.names for name, tensor in back.tensors.items()}
     assert there == {name: tensor.names for name, tensor in toy.tensors.items()}
