@@ -143,10 +143,20 @@ def train(
     return Trained(inference, evaluations, results)
 
 
-def inference_of(settings: FineTuningSettings, material: Material, model: BertModel) -> Inference:
-    """A model to be run as the settings say."""
-    tokenizer = material.start.tokenizer
-    return Inference(model, tokenizer, settings.max_seq_length, settings.eval_batch_size, kept={})
+def inference_of(
+    settings: FineTuningSettings,
+    material: Material,
+    model: BertModel,
+    outputs: Mapping[str, Any] | None = None,
+) -> Inference:
+    """A model to be run as the settings say; ``outputs`` are what it gave for sets before."""
+    return Inference(
+        model,
+        material.start.tokenizer,
+        settings.max_seq_length,
+        settings.eval_batch_size,
+        kept=dict(outputs or {}),
+    )
 
 
 def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:

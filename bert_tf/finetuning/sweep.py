@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -81,6 +81,8 @@ def run_sweep(
     """
     planned = plan_runs(settings)
     ended: list[dict[str, Any]] = []
+    best: dict[str, Any] | None = None
+    outputs_of_best: dict[str, Any] = {}
     for number, (name, run_settings) in enumerate(planned, start=1):
         print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
         run_directory = FineTuningDirectory(run_settings.model_dir)
@@ -89,11 +91,15 @@ def run_sweep(
         run_directory.check_settings(run_settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
         # The same data and the same start for all, and found to be those by now.
         run_directory.check_inputs(read_json(directory.inputs))
-        results = _finish_run(run_settings, run_directory, _material_of(run_settings, material))
+        results, outputs = _finish_run(
+            run_settings, run_directory, _material_of(run_settings, material)
+        )
         ended.append({**results, "name": name, **_configuration(run_settings)})
         _say(ended[-1], material)
-        _delete_weights_but_of(_best(ended, material), ended, directory)
-    best = _best(ended, material)
+        best = _best(ended, material)
+        if best is ended[-1]:
+            outputs_of_best = outputs
+        _delete_weights_but_of(best, ended, directory)
     if best is None:
         raise ValueError(
             f"Every run diverged; the last: {ended[-1]['collapsed']}. Lower --learning_rate and "
@@ -113,7 +119,7 @@ def run_sweep(
             file.write(f"{layer_table(results)}\n".encode())
     best_settings = dict(planned)[best["name"]]
     best_material = _material_of(best_settings, material)
-    results["files"] = _put_in_place(best_settings, directory, best_material, best)
+    results["files"] = _put_in_place(best_settings, directory, best_material, best, outputs_of_best)
     return results
 
 
@@ -131,14 +137,16 @@ def _material_of(settings: FineTuningSettings, material: Material) -> Material:
 
 def _finish_run(
     settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run's results, and what its best weights gave for the sets, where that was computed now."""
+    outputs: dict[str, Any] = {}
     if tf.io.gfile.exists(directory.results):
-        results: dict[str, Any] = read_json(directory.results)
-        return results
+        return read_json(directory.results), outputs
     # The graphs of the run before, and Keras' names.
     keras.backend.clear_session()
     try:
-        results = train(settings, directory, material).results
+        trained = train(settings, directory, material)
+        results, outputs = trained.results, trained.inference.kept or {}
     except DivergedError as error:
         task = material.task
         results = {
@@ -148,7 +156,7 @@ def _finish_run(
             "collapsed": str(error).split(":")[0],
         }
     write_json(directory.results, results)
-    return results
+    return results, outputs
 
 
 def _dev_set(material: Material) -> str:
@@ -193,6 +201,7 @@ def _put_in_place(
     directory: FineTuningDirectory,
     material: Material,
     best: dict[str, Any],
+    outputs: Mapping[str, Any],
 ) -> dict[str, list[str]]:
     run_directory = FineTuningDirectory(settings.model_dir)
     # An earlier process may have been stopped when the weights had moved here already.
@@ -207,7 +216,7 @@ def _put_in_place(
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     checkpoints.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
     checkpoints.delete_all(run_directory.checkpoints)
-    inference = inference_of(settings, material, model)
+    inference = inference_of(settings, material, model, outputs)
     trained = Trained(inference, evaluate_all(material.task, inference), best)
     return write_outputs(directory, material, trained)
 

@@ -5,6 +5,7 @@ import pytest
 import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.task import Inference
 
 from .small_runs import results_of, settings
 
@@ -128,3 +129,17 @@ def test_every_run_diverged(inputs, tmp_path, monkeypatch):
         run(settings(inputs, tmp_path / "sweep", restarts=2))
     flags = json.loads((tmp_path / "sweep" / "flags.json").read_text())
     assert flags["restarts"] == 2
+
+
+@pytest.mark.slow
+def test_the_best_run_is_not_evaluated_again(inputs, tmp_path, monkeypatch):
+    sizes, outputs = [], Inference.outputs
+
+    def counted(self, examples):
+        sizes.append(len(examples))
+        return outputs(self, examples)
+
+    monkeypatch.setattr(Inference, "outputs", counted)
+    run(settings(inputs, tmp_path / "run", restarts=2, num_train_epochs=1, export=False))
+    assert sizes == [20, 20]  # dev, after each run's epoch
+    assert (tmp_path / "run" / "dev" / "dev.tsv").is_file()
