@@ -29,17 +29,7 @@ def compiler() -> str | None:
 
 
 def compile_engine(folder: str) -> str:
-    """Compiles the program.
-
-    Args:
-        folder: where it is put.
-
-    Returns:
-        Its path.
-
-    Raises:
-        ValueError: the compiler found an error.
-    """
+    """Compiles the program into a folder; its path, or a ``ValueError`` of the compiler's."""
     libraries = tf.sysconfig.get_lib()
     program = os.path.join(folder, "engine")
     command = [
@@ -84,20 +74,10 @@ def start(program: str, *arguments: str) -> subprocess.Popen:
 def answers(
     program: str, export: str, requests: Sequence[str], folder: str
 ) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
-    """Has the engine answer requests.
+    """Has the engine answer requests, files with a ``PredictRequest`` each.
 
-    Args:
-        program: as ``compile_engine`` returns it.
-        export: the version's directory.
-        requests: files with a ``PredictRequest`` each.
-        folder: where the program writes its answers.
-
-    Returns:
-        What it says of loading, warm-up and the first answer; and the outputs by name, for each
-        request.
-
-    Raises:
-        ValueError: it ended with an error.
+    Returned is what it says of loading, warm-up and the first answer, and the outputs by name for
+    each request; the program writes its answers into ``folder``. A ``ValueError`` if it fails.
     """
     process = start(program, "answer", export, folder, *requests)
     stdout, stderr = process.communicate()

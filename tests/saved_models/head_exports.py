@@ -50,15 +50,7 @@ TOLERANCES = {"bfloat16": 0.1}
 
 
 def export_head(name: str, output_dir: str) -> str:
-    """Exports a model.
-
-    Args:
-        name: one of ``HEADS``.
-        output_dir: the version's directory.
-
-    Returns:
-        ``output_dir``.
-    """
+    """Exports a model, one of ``HEADS``; its directory."""
     model_class, arguments, options = HEADS[name]
     keras.utils.set_random_seed(3)
     model = model_class(CONFIG, **arguments)

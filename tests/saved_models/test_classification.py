@@ -1,16 +1,23 @@
-"""Classes and numbers against the models called on rows made by hand, NumPy, and literals."""
+"""Classes, numbers and choices against the models called on rows made by hand, and literals."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertClassifier, BertRegressor
-from bert_tf.saved_models.classification import classify, label_names, next_sentence, regress
+from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertRegressor
+from bert_tf.pipelines.multiple_choice import multiple_choice_examples
+from bert_tf.saved_models.classification import (
+    choose,
+    classify,
+    label_names,
+    next_sentence,
+    regress,
+)
 
 from .conftest import ask, assert_same, features_of, make, serve, softmax, texts_of
 
 CLS, SEP = 2, 3
-THE, A, CAT, DOG, SAT = range(5, 10)
+THE, A, CAT, DOG, SAT, ON, MAT = range(5, 12)
 STOP = 15
 
 TEXTS = ["The cat", "", "dog dog dog dog dog"]
@@ -114,39 +121,69 @@ def test_numbers(pairs):
     inputs = {"text": TEXTS, **({"text_pair": SECOND_TEXTS} if pairs else {})}
     outputs = ask(regress, serve(model, 8), **inputs)
     rows = [features_of(*row) for row in PAIRS] if pairs else map(features_of, ROWS)
-    assert_same(
-        outputs,
-        {
-            "value": np.array([model(row).numpy()[0] for row in rows]),
-            "truncated": np.array([False, False, pairs]),
-        },
-    )
+    values = np.array([model(row).numpy()[0] for row in rows])
+    assert_same(outputs, {"value": values, "truncated": np.array([False, False, pairs])})
     assert outputs["value"].std() > 0.1
 
 
 def test_next_sentences(model):
     outputs = ask(next_sentence, serve(model), first=["The cat", ""], second=["sat.", "dog"])
-    probabilities = [
-        softmax(
-            model({**features_of(*row), "masked_lm_positions": tf.constant([[0]])})[
-                "next_sentence_logits"
-            ].numpy()
-        )[0, 0]
-        for row in PAIRS[:2]
-    ]
+    no_masks = {"masked_lm_positions": tf.constant([[0]])}
+    rows = [model({**features_of(*row), **no_masks}) for row in PAIRS[:2]]
+    probabilities = [softmax(row["next_sentence_logits"].numpy())[0, 0] for row in rows]
     np.testing.assert_allclose(outputs["probability"], probabilities, atol=1e-6)
     assert abs(probabilities[0] - 0.5) > 1e-3, "the two labels would look alike"
     assert outputs["truncated"].tolist() == [False, False]
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_rows_do_not_depend_on_their_batch(classifier, several):
-    classifier.multi_label = several
-    served = serve(classifier, 8)
-    texts = ["the dog sat on the mat .", "", b"\xff cat"]
-    together = ask(classify, served, text=texts, text_pair=texts[::-1])
-    for size in range(3):
-        assert_same(
-            ask(classify, served, text=texts[:size], text_pair=texts[::-1][:size]),
-            {key: value[:size] for key, value in together.items()},
-        )
+# === Choices ===
+
+CONTEXTS = ["The cat", "", "dog dog dog dog dog", b"a \xff\xc3dog."]
+CHOICES = [
+    ["sat", "the mat", ""],
+    ["on a mat", "sat", "!"],
+    ["a", "the cat sat on the mat", "dog"],
+    [b"\xff", b"\xffcat", "unable"],
+]
+
+
+@pytest.fixture(scope="module")
+def chooser():
+    return make(BertMultipleChoice)
+
+
+def test_choices_by_hand(chooser):
+    outputs = ask(choose, serve(chooser), context=["The cat"], choices=[["sat", "on mat"]])
+    rows = [
+        features_of([CLS, THE, CAT, SEP, *ids, SEP], [0] * 4 + [1] * (len(ids) + 1))
+        for ids in ([SAT], [ON, MAT])
+    ]
+    logits = [
+        chooser({key: value[None] for key, value in row.items()}).numpy()[0, 0] for row in rows
+    ]
+    expected = {
+        "choice": np.array([np.argmax(logits)], np.int32),
+        "probabilities": softmax(np.array([logits])),
+        "truncated": np.array([False]),
+    }
+    assert_same(outputs, expected)
+    assert abs(logits[0] - logits[1]) > 1e-3
+
+
+def test_rows_of_choices_are_those_of_fine_tuning(chooser, tokenizer):
+    outputs = ask(choose, serve(chooser, 8), context=CONTEXTS, choices=CHOICES)
+    examples = multiple_choice_examples(tokenizer, CONTEXTS, CHOICES, max_seq_length=8)
+    for batch in examples.evaluation_batches(2):
+        place = batch.pop("example_index").numpy()
+        logits = chooser(batch, training=False).numpy()
+        np.testing.assert_allclose(outputs["probabilities"][place], softmax(logits), atol=1e-6)
+        assert outputs["choice"][place].tolist() == logits.argmax(1).tolist()
+    assert outputs["truncated"].tolist() == [False, False, True, False]
+    assert examples.num_too_long == 1
+
+
+def test_no_choices(chooser):
+    choices = tf.zeros([2, 0], tf.string)
+    outputs = ask(choose, serve(chooser), context=["a", "cat"], choices=choices)
+    assert outputs["choice"].tolist() == [-1, -1]
+    assert outputs["probabilities"].shape == (2, 0) and not outputs["truncated"].any()

@@ -1,5 +1,8 @@
-"""Embeddings against the encoder called on rows made by hand, and NumPy."""
+"""Embeddings, states and endpoints against the encoder called on rows made by hand, and NumPy."""
 
+import functools
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,9 +15,12 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from bert_tf.saved_models.embeddings import call_on_tokens, embed, encode_tokens
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.saved_models import exporting, precision
+from bert_tf.saved_models.embeddings import call_on_tokens, embed, encode_tokens, endpoints
+from bert_tf.saved_models.served import ExportOptions
 
-from .conftest import ask, assert_same, features_of, make, serve
+from .conftest import VOCAB, ask, assert_same, features_of, make, serve
 
 CLS, SEP = 2, 3
 THE, A, CAT, DOG, SAT = range(5, 10)
@@ -96,18 +102,8 @@ def test_float32_of_a_model_in_bfloat16():
     mean = tf.cast(states, tf.float32).numpy()[0].mean(0)
     np.testing.assert_allclose(outputs["mean_output"][0], mean, atol=1e-6)
     assert abs(mean - tf.cast(tf.cast(mean, tf.bfloat16), tf.float32).numpy()).max() > 1e-4
-
-
-def test_rows_do_not_depend_on_their_batch(encoder):
-    texts = ["the dog sat on the mat .", "", b"\xff cat"]
-    served = serve(encoder, 8, layers=(0,))
-    together = ask(embed, served, text=texts)
-    for size in range(3):
-        assert_same(
-            ask(embed, served, text=texts[:size]),
-            {key: value[:size] for key, value in together.items()},
-            atol=1e-5,  # a matrix product rounds by where in the matrix a row is
-        )
+    outputs = ask(encode_tokens, serve(encoder), **INPUTS)
+    assert {value.dtype.name for value in outputs.values()} == {"float32"}
 
 
 @pytest.mark.parametrize("layer", [2, -3])
@@ -151,36 +147,86 @@ def test_the_encoders_outputs_by_the_hubs_names(pooler):
         (BertClassifier, {"num_classes": 3}, "logits"),
         (BertRegressor, {}, "value"),
         (BertTokenClassifier, {"num_classes": 3}, "logits"),
+        (BertSpanPredictor, {}, ""),
     ],
 )
-def test_a_tasks_output(model_class, arguments, name):
+def test_a_tasks_outputs(model_class, arguments, name):
     model = make(model_class, **arguments)
-    outputs = ask(lambda served, **ids: call_on_tokens(served, name, **ids), serve(model), **INPUTS)
-    assert_same(outputs, {name: model(INPUTS).numpy()})
+    outputs = ask(functools.partial(call_by_name, name), serve(model), **INPUTS)
+    expected = model(INPUTS) if model_class is BertSpanPredictor else {name: model(INPUTS)}
+    assert_same(outputs, {key: value.numpy() for key, value in expected.items()})
 
 
-def test_the_span_predictors_outputs():
-    model = make(BertSpanPredictor)
-    outputs = ask(lambda served, **ids: call_on_tokens(served, "", **ids), serve(model), **INPUTS)
-    expected = {key: value.numpy() for key, value in model(INPUTS).items()}
-    assert set(expected) == {"start_logits", "end_logits"}
-    assert_same(outputs, expected)
+def call_by_name(name, served, **ids):
+    return call_on_tokens(served, name, **ids)
 
 
 def test_rows_of_choices():
     model = make(BertMultipleChoice)
     inputs = {key: tf.stack([ids, ids[::-1]], 1) for key, ids in INPUTS.items()}
-    outputs = ask(
-        lambda served, **ids: call_on_tokens(served, "logits", **ids), serve(model), **inputs
-    )
+    outputs = ask(functools.partial(call_by_name, "logits"), serve(model), **inputs)
     first, second = outputs["logits"]
     np.testing.assert_allclose(first, second[::-1], atol=1e-6)
     assert abs(first[0] - first[1]) > 1e-3
     assert_same(outputs, {"logits": model(inputs).numpy()})
 
 
-def test_states_are_float32_of_a_model_in_bfloat16():
-    encoder = make(BertEncoder, dtype="mixed_bfloat16")
-    assert encoder(INPUTS)["pooled_output"].dtype == tf.bfloat16
-    outputs = ask(encode_tokens, serve(encoder), **INPUTS)
-    assert {value.dtype.name for value in outputs.values()} == {"float32"}
+# === TensorFlow Hub's endpoints ===
+
+
+def copied(model, **options):
+    return precision.serve(model, BertTokenizer(VOCAB), ExportOptions(**options))
+
+
+@pytest.mark.parametrize("pooler", [True, False])
+def test_an_endpoint_nests_what_the_signature_has_flat(pooler):
+    served = copied(make(BertEncoder, pooler=pooler))
+    outputs = endpoints(served)["encoder"](INPUTS)
+    blocks = enumerate(outputs.pop("encoder_outputs"))
+    flat = {**outputs, **{f"encoder_outputs_{number}": block for number, block in blocks}}
+    assert_same(flat, encode_tokens(served, **INPUTS), atol=5e-6)
+
+
+@pytest.mark.parametrize("arithmetic", ["float32", "bfloat16"])
+def test_a_layer_of_it_learns(tmp_path, arithmetic):
+    served = copied(make(BertClassifier, 3), precision=arithmetic)
+    exporting._save(str(tmp_path), {}, endpoints(served), served.resources)
+    layer = keras.layers.TFSMLayer(
+        str(tmp_path), call_endpoint="encoder", call_training_endpoint="encoder_training"
+    )
+    inputs = {key: keras.Input((None,), dtype="int32", name=key) for key in INPUTS}
+    dense = keras.layers.Dense(2, kernel_initializer=keras.initializers.GlorotUniform(seed=3))
+    model = keras.Model(inputs, dense(layer(inputs)["default"]))
+    before = layer(INPUTS)["default"].numpy()
+    assert before.dtype == np.float32
+    # Dropout acts in training, each time another, and nowhere else.
+    noisy = [layer(INPUTS, training=True)["default"].numpy() for _ in range(2)]
+    assert np.abs(noisy[0] - noisy[1]).max() > 1e-3
+    np.testing.assert_array_equal(layer(INPUTS)["default"], before)
+    # The matrices, tables, biases and normalisations: 3 + 2 + 12 for each block + the pooler's 2.
+    assert len(layer.trainable_weights) == 31
+    weights = [variable.numpy() for variable in layer.trainable_weights]
+    model.compile(
+        keras.optimizers.SGD(0.05),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    labels = tf.constant([0, 1])
+    first_loss = model.evaluate(INPUTS, labels, verbose=0)
+    model.fit(INPUTS, labels, epochs=40, verbose=0)
+    # At inference, through the other endpoint: it sees what was trained.
+    assert model.evaluate(INPUTS, labels, verbose=0) < 0.5 * first_loss
+    changed = [
+        np.abs(new.numpy() - old).max() > 1e-4
+        for new, old in zip(layer.trainable_weights, weights, strict=True)
+    ]
+    assert all(changed)
+    assert np.abs(layer(INPUTS)["default"] - before).max() > 0.01
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
+def test_rounded_weights_are_not_trained(weights):
+    model = make(BertEncoder)
+    found = endpoints(copied(model, weights=weights))
+    assert found.keys() == {"encoder"}
+    outputs, expected = found["encoder"](INPUTS), model(INPUTS)
+    np.testing.assert_allclose(outputs["default"], expected["pooled_output"], atol=0.1)

@@ -84,17 +84,6 @@ def test_only_the_literal_mask_is_a_mask(model):
     assert filled[3] == f"a{guess}"
 
 
-def test_rows_do_not_depend_on_their_batch(model):
-    texts = ["the [MASK] sat on the mat .", "", "[MASK]"]
-    served = serve(model, 8, top_k=2)
-    together = ask(fill_masks, served, text=texts)
-    for size in range(3):
-        assert_same(
-            ask(fill_masks, served, text=texts[:size]),
-            {key: value[:size] for key, value in together.items()},
-        )
-
-
 def test_memory_grows_with_the_masks_that_are_there(model, monkeypatch):
     texts = ["the [MASK] sat", "[MASK] " * 20, "a [MASK]", "cat"] * 3
     expected = ask(fill_masks, serve(model, 24), text=texts)

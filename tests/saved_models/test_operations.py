@@ -49,9 +49,6 @@ def test_an_operation_outside_the_list(tmp_path, where):
         "it: compute it by operations of the list in bert_tf.saved_models.operations, or add it "
         "there with the oldest TensorFlow Serving that has it."
     )
-
-
-def test_several_operations_outside_the_list():
     with pytest.raises(ValueError, match="The export uses EagerPyFunc, PyFunc, of which .* them:"):
         operations.oldest_serving(["PyFunc", "Add", "EagerPyFunc"])
 
@@ -82,23 +79,51 @@ def edited(folder, edit):
         file.write(model.SerializeToString())
 
 
-def saver(graph):
-    """The name of the function that writes checkpoints."""
-    return next(
-        function.signature.name
-        for function in graph.graph_def.library.function
-        if any(node.op == "SaveV2" for node in function.node_def)
-    )
+def functions_of(graph):
+    """The name of the function that writes checkpoints, and another function."""
+    library = graph.graph_def.library.function
+    writes = [any(node.op == "SaveV2" for node in function.node_def) for function in library]
+    return library[writes.index(True)].signature.name, library[writes.index(False)]
+
+
+def call(graph):
+    saver, other = functions_of(graph)
+    other.node_def.add(name="n", op="PartitionedCall").attr["f"].func.name = saver
+
+
+def branch(graph):
+    saver, other = functions_of(graph)
+    other.node_def.add(name="n", op="StatelessIf").attr["then_branch"].func.name = saver
+
+
+def as_operation(graph):
+    graph.graph_def.library.function[0].node_def.add(name="n", op=functions_of(graph)[0])
+
+
+def as_object(graph):
+    function = graph.object_graph_def.nodes.add().bare_concrete_function
+    function.concrete_function_name = functions_of(graph)[0]
+
+
+def as_gradient(graph):
+    saver, _ = functions_of(graph)
+    graph.graph_def.library.gradient.add(function_name="f", gradient_func=saver)
+
+
+def twice(graph):
+    saver, _ = functions_of(graph)
+    node = next(node for node in graph.graph_def.node if node.attr["f"].func.name == saver)
+    graph.graph_def.node.add().CopyFrom(node)
+
+
+def in_the_graph(graph):
+    graph.graph_def.node.add(name="mine", op="SaveV2")
 
 
 def refused(folder):
     with pytest.raises(ValueError) as caught:
         operations.check_loadable(folder)
     return str(caught.value).replace(folder, "DIR")
-
-
-def test_a_sound_export_is_loaded(tmp_path):
-    operations.check_loadable(saved(tmp_path, f=lambda text: {"a": tf.strings.length(text)}))
 
 
 def write_file(text):
@@ -133,61 +158,32 @@ def test_a_strangers_operations_are_not_loaded(tmp_path, function, operation):
     )
 
 
-def test_the_saver_is_the_graphs_alone(tmp_path):
+@pytest.mark.parametrize(
+    "edit", [call, branch, as_operation, as_object, as_gradient, twice, in_the_graph]
+)
+def test_the_saver_is_the_graphs_alone(tmp_path, edit):
     """A checkpoint is a file that is written where a stranger's graph says."""
-    folder = saved(
-        tmp_path / "1",
-        f=lambda text: {
-            "a": tf.raw_ops.RestoreV2(
-                prefix=text, tensor_names=["a"], shape_and_slices=[""], dtypes=[tf.float32]
-            )[0]
-        },
-    )
-    assert refused(folder).startswith("DIR/saved_model.pb is not loaded, because __inference_")
-    assert refused(folder).endswith(
+    folder = saved(tmp_path, f=lambda text: {"a": tf.strings.length(text)})
+    operations.check_loadable(folder)
+    edited(folder, edit)
+    name = "mine" if edit is in_the_graph else "__inference__traced_save_"
+    assert f"because {name}" in refused(folder)
+
+
+def test_a_strangers_checkpoint_is_not_read(tmp_path):
+    def restore(text):
+        dtypes = [tf.float32]
+        (value,) = tf.raw_ops.RestoreV2(
+            prefix=text, tensor_names=["a"], shape_and_slices=[""], dtypes=dtypes
+        )
+        return {"a": value}
+
+    sentence = refused(saved(tmp_path, f=restore))
+    assert sentence.startswith("DIR/saved_model.pb is not loaded, because __inference_")
+    assert sentence.endswith(
         "would read or write files: expected MergeV2Checkpoints and RestoreV2 and SaveV2 in the "
         "functions of the saver alone."
     )
-
-    def call(graph):
-        other = next(
-            f for f in graph.graph_def.library.function if f.signature.name != saver(graph)
-        )
-        other.node_def.add(name="n", op="PartitionedCall").attr["f"].func.name = saver(graph)
-
-    def branch(graph):
-        other = next(
-            f for f in graph.graph_def.library.function if f.signature.name != saver(graph)
-        )
-        node = other.node_def.add(name="n", op="StatelessIf")
-        node.attr["then_branch"].func.name = saver(graph)
-
-    def as_operation(graph):
-        graph.graph_def.library.function[0].node_def.add(name="n", op=saver(graph))
-
-    def as_object(graph):
-        graph.object_graph_def.nodes.add().bare_concrete_function.concrete_function_name = saver(
-            graph
-        )
-
-    def as_gradient(graph):
-        graph.graph_def.library.gradient.add(function_name="f", gradient_func=saver(graph))
-
-    def twice(graph):
-        node = next(n for n in graph.graph_def.node if n.attr["f"].func.name == saver(graph))
-        graph.graph_def.node.add().CopyFrom(node)
-
-    for number, edit in enumerate((call, branch, as_operation, as_object, as_gradient, twice), 2):
-        folder = saved(tmp_path / str(number), f=lambda text: {"a": text})
-        operations.check_loadable(folder)
-        edited(folder, edit)
-        assert "because __inference__traced_save_" in refused(folder), edit
-
-    def in_the_graph(graph):
-        graph.graph_def.node.add(name="mine", op="SaveV2")
-
-    edited(saved(tmp_path / "9", f=lambda text: {"a": text}), in_the_graph)
-    assert "because mine would read or write files" in refused(str(tmp_path / "9"))
 
 
 def test_what_is_no_graph_of_tensorflow_2(tmp_path, monkeypatch):

@@ -13,21 +13,19 @@ from bert_tf.saved_models.serving_files import predict_request, predict_response
 STRINGS = {"text": tf.TensorSpec([None], tf.string)}
 
 
-def signature(function, inputs, *requests):
+def signature(function, *requests, inputs=STRINGS):
     return Signature(function, inputs, requests, "It does.")
 
 
 def lengths(text):
     """Two outputs, so that their names are kept."""
-    return {
-        "length": tf.strings.length(text),
-        "third": tf.cast(tf.strings.length(text), tf.float32) / 3.0,
-    }
+    length = tf.strings.length(text)
+    return {"length": length, "third": tf.cast(length, tf.float32) / 3.0}
 
 
 @pytest.fixture
 def asked():
-    found = signature(lengths, STRINGS, {"text": ["a", b"\xff", "ä"]}, {"text": []})
+    found = signature(lengths, {"text": ["a", b"\xff", "ä"]}, {"text": []})
     return samples.run_samples("serving_default", lengths, found)
 
 
@@ -57,17 +55,16 @@ def test_the_name_of_an_only_output_is_left_out():
     def upper(text):
         return {"shouted": tf.strings.upper(text)}
 
-    (sample,) = samples.run_samples("s", upper, signature(upper, STRINGS, {"text": ["a"]}))
+    (sample,) = samples.run_samples("s", upper, signature(upper, {"text": ["a"]}))
     assert sample.rest_response() == {"outputs": ["A"]}
 
 
 def test_flags_and_ids_of_any_rank():
-    inputs = {"ids": tf.TensorSpec([None, None], tf.int32)}
-
     def is_even(ids):
         return {"even": ids % 2 == 0, "ids": ids}
 
-    found = signature(is_even, inputs, {"ids": [[1, 2], [4, 3]]}, {"ids": []})
+    inputs = {"ids": tf.TensorSpec([None, None], tf.int32)}
+    found = signature(is_even, {"ids": [[1, 2], [4, 3]]}, {"ids": []}, inputs=inputs)
     first, empty = samples.run_samples("s", is_even, found)
     assert first.inputs["ids"].dtype == np.int32
     assert first.rest_response()["outputs"]["even"] == [[False, True], [True, False]]
@@ -82,34 +79,28 @@ def test_an_answer_that_is_no_number(value):
 
     sentence = "The output score of the signature embed is not finite on its sample 0: the weights"
     with pytest.raises(ValueError, match=sentence):
-        samples.run_samples("embed", answer, signature(answer, STRINGS, {"text": ["a"]}))
+        samples.run_samples("embed", answer, signature(answer, {"text": ["a"]}))
 
 
 def test_what_is_written_is_what_a_client_sends_and_gets(asked, tmp_path):
     folder = tmp_path / "1" / "assets.extra" / "samples"
     write_samples(str(folder), asked, "mine")
-    assert sorted(path.name for path in folder.iterdir()) == [
-        f"serving_default.{number}.{suffix}"
-        for number in (0, 1)
-        for suffix in ("json", "request.pb", "response.pb")
-    ]
-    first = asked[0]
+    first, names = asked[0], ("mine", "serving_default")
     assert json.loads((folder / "serving_default.0.json").read_text()) == {
         "signature_name": "serving_default",
         "request": first.rest_request(),
         "response": first.rest_response(),
     }
-    names = ("mine", "serving_default")
-    request = (folder / "serving_default.0.request.pb").read_bytes()
-    assert request == predict_request(*names, first.inputs)
-    response = (folder / "serving_default.0.response.pb").read_bytes()
-    assert response == predict_response(*names, first.outputs)
+    for kind, message, tensors in (
+        ("request", predict_request, first.inputs),
+        ("response", predict_response, first.outputs),
+    ):
+        written = (folder / f"serving_default.0.{kind}.pb").read_bytes()
+        assert written == message(*names, tensors)
     # Who verifies an export reads them.
     read = replay.read_samples(str(tmp_path / "1"))
-    assert [(one.file, one.signature) for one in read] == [
-        ("serving_default.0.json", "serving_default"),
-        ("serving_default.1.json", "serving_default"),
-    ]
+    files = ["serving_default.0.json", "serving_default.1.json"]
+    assert [(one.file, one.signature) for one in read] == [(file, names[1]) for file in files]
     # To the digits that tell a float32 from its neighbours.
     largest, problems = replay.compare(read[0].outputs, first.outputs, 1e-7)
     assert (largest < 1e-7, problems) == (True, [])

@@ -76,11 +76,8 @@ def test_a_servers_config_names_the_model():
 def test_a_name_that_is_no_part_of_an_address(name):
     with pytest.raises(ValueError, match=r"The name is .*: expected letters, digits"):
         serving_files.check_name(name)
-
-
-def test_names_that_are():
-    for name in ("bert", "sst2", "my_model-1.0"):
-        serving_files.check_name(name)
+    for good in ("bert", "sst2", "my_model-1.0"):
+        serving_files.check_name(good)
 
 
 @pytest.mark.parity
@@ -113,19 +110,12 @@ TENSORS = {
 }
 
 
-def test_a_request_byte_for_byte():
+def test_messages_byte_for_byte():
     entry = b"\x0a\x01x\x12\x0e" + FLOAT_TENSOR
     request = serving_files.predict_request("m", "s", ONE_FLOAT)
     assert request == b"\x0a\x06" + SPEC + b"\x12\x13" + entry
-
-
-def test_an_answer_byte_for_byte():
-    entry = b"\x0a\x01x\x12\x0e" + FLOAT_TENSOR
     response = serving_files.predict_response("m", "s", ONE_FLOAT)
     assert response == b"\x0a\x13" + entry + b"\x12\x06" + SPEC
-
-
-def test_a_log_byte_for_byte():
     # Field 6 of PredictionLog, then field 1 of PredictLog; lengths of 300 and 303 take two bytes.
     request = b"r" * 300
     assert serving_files.prediction_log(request) == b"\x32\xaf\x02" + b"\x0a\xac\x02" + request

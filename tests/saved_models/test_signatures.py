@@ -20,7 +20,6 @@ from bert_tf.saved_models.signatures import model_signatures
 
 from .conftest import make, serve, trace
 
-LABELS = ("O", "B-PER", "I-PER")
 EMBEDDINGS = {"mean_output", "cls_output", "pooled_output", "truncated"}
 STATES = {"default", "pooled_output", "sequence_output", "encoder_outputs_0", "encoder_outputs_1"}
 FILLED = {"tokens", "token_ids", "scores", "counts", "filled", "truncated"}
@@ -33,6 +32,8 @@ ENTITIES = {"entities", "types", "byte_starts", "byte_ends", "scores", "counts",
 
 @dataclasses.dataclass(frozen=True)
 class Case:
+    """A model, and its outputs by signature."""
+
     model_class: type
     arguments: dict
     outputs: dict
@@ -40,86 +41,52 @@ class Case:
     options: dict = dataclasses.field(default_factory=dict)
 
 
+NEXT = {"next_sentence": {"probability", "truncated"}}
+CHOICE = {"choice", "probabilities", "truncated"}
+NUMBER = {"value", "truncated"}
+WORDS = {"tags", "scores", "counts", "truncated"}
+
+
+def by_text(outputs, tokens):
+    return {**dict.fromkeys(("serving_default", "text", "pair"), outputs), "tokens": {tokens}}
+
+
+THREE = {"num_classes": 3}
+BFLOAT16 = {"dtype": "mixed_bfloat16"}
+FILLING = {"serving_default": FILLED, "embed": EMBEDDINGS, "tokens": STATES, **NEXT}
+# Nothing has trained a pooler, so there is none.
+MASKED = {
+    "serving_default": FILLED,
+    "embed": EMBEDDINGS - {"pooled_output"},
+    "tokens": STATES - {"pooled_output"},
+}
+FOLLOWING = {"serving_default": EMBEDDINGS, "tokens": STATES, **NEXT}
+LAYERS = EMBEDDINGS | {"layer_mean_outputs", "layer_cls_outputs"}
+TAGS = {"serving_default": ENTITIES, "words": WORDS, "tokens": {"logits"}}
+SPANS = {"serving_default": ANSWER, "tokens": {"start_logits", "end_logits"}}
+SEVERAL = {"multi_label": True, "labels": ("ä", "b", "c")}
+
 CASES = {
-    "pretrainer": Case(
-        BertPretrainer,
-        {},
-        {
-            "serving_default": FILLED,
-            "embed": EMBEDDINGS,
-            "tokens": STATES,
-            "next_sentence": {"probability", "truncated"},
-        },
-    ),
-    "masked lm": Case(
-        BertPretrainer,
-        {"nsp": False},
-        {
-            "serving_default": FILLED,
-            # Nothing has trained a pooler, so there is none.
-            "embed": EMBEDDINGS - {"pooled_output"},
-            "tokens": STATES - {"pooled_output"},
-        },
-    ),
-    "next sentence": Case(
-        BertPretrainer,
-        {"mlm": False},
-        {
-            "serving_default": EMBEDDINGS,
-            "tokens": STATES,
-            "next_sentence": {"probability", "truncated"},
-        },
-    ),
+    "pretrainer": Case(BertPretrainer, {}, FILLING),
+    "masked lm": Case(BertPretrainer, {"nsp": False}, MASKED),
+    "next sentence": Case(BertPretrainer, {"mlm": False}, FOLLOWING),
     "encoder": Case(
         BertEncoder,
-        {"dtype": "mixed_bfloat16"},
-        {
-            "serving_default": EMBEDDINGS | {"layer_mean_outputs", "layer_cls_outputs"},
-            "tokens": STATES,
-        },
+        BFLOAT16,
+        {"serving_default": LAYERS, "tokens": STATES},
         options={"layers": (-1, 0), "normalize": True},
     ),
     "classifier": Case(
-        BertClassifier,
-        {"num_classes": 3, "dtype": "mixed_bfloat16"},
-        {"serving_default": CLASS, "text": CLASS, "pair": CLASS, "tokens": {"logits"}},
-        options={"pair": True},
+        BertClassifier, {**THREE, **BFLOAT16}, by_text(CLASS, "logits"), options={"pair": True}
     ),
-    "several classes": Case(
-        BertClassifier,
-        {"num_classes": 3},
-        {"serving_default": CLASSES, "text": CLASSES, "pair": CLASSES, "tokens": {"logits"}},
-        attributes={"multi_label": True, "labels": ("ä", "b", "c")},
-    ),
-    "regressor": Case(
-        BertRegressor,
-        {},
-        {
-            **{key: {"value", "truncated"} for key in ("serving_default", "text", "pair")},
-            "tokens": {"value"},
-        },
-    ),
-    "tagger": Case(
-        BertTokenClassifier,
-        {"num_classes": 3},
-        {
-            "serving_default": ENTITIES,
-            "words": {"tags", "scores", "counts", "truncated"},
-            "tokens": {"logits"},
-        },
-        attributes={"labels": LABELS},
-    ),
+    "several classes": Case(BertClassifier, THREE, by_text(CLASSES, "logits"), SEVERAL),
+    "regressor": Case(BertRegressor, {}, by_text(NUMBER, "value")),
+    "tagger": Case(BertTokenClassifier, THREE, TAGS, {"labels": ("O", "B-PER", "I-PER")}),
     "span predictor": Case(
-        BertSpanPredictor,
-        {},
-        {"serving_default": ANSWER, "tokens": {"start_logits", "end_logits"}},
-        attributes={"thresholds": {"null": 0.0}},
-        options={"n_best": 3},
+        BertSpanPredictor, {}, SPANS, {"thresholds": {"null": 0.0}}, {"n_best": 3}
     ),
     "multiple choice": Case(
-        BertMultipleChoice,
-        {},
-        {"serving_default": {"choice", "probabilities", "truncated"}, "tokens": {"logits"}},
+        BertMultipleChoice, {}, {"serving_default": CHOICE, "tokens": {"logits"}}
     ),
 }
 
@@ -152,16 +119,13 @@ def answers_of(name):
     """By signature: it, its samples' tensors, and its answers to them, eagerly."""
     found = {}
     for key, signature in model_signatures(served_case(name)).items():
-        samples = [to_tensors(signature, sample) for sample in signature.samples]
+        samples = [
+            {k: tf.constant(column, signature.inputs[k].dtype) for k, column in sample.items()}
+            for sample in signature.samples
+        ]
         answers = [ask_signature(signature.function, sample) for sample in samples]
         found[key] = signature, samples, answers
     return found
-
-
-def to_tensors(signature, columns):
-    return {
-        key: tf.constant(values, signature.inputs[key].dtype) for key, values in columns.items()
-    }
 
 
 def ask_signature(function, inputs):
@@ -201,29 +165,21 @@ def test_answers_have_the_requests_rows_and_are_text(name):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_samples_have_what_a_server_must_take(name):
+def test_samples_have_what_a_server_must_take_and_rows_that_lost_bytes_are_named(name):
     for key, (_, samples, answers) in answers_of(name).items():
         if key == "tokens":
             assert all(value.dtype == tf.int32 for sample in samples for value in sample.values())
             continue
-        odd = answers[1]
-        assert odd["truncated"].any()
-        texts = np.concatenate([value.numpy().reshape(-1) for value in samples[1].values()])
-        assert b"" in texts and any(is_bad(text) for text in texts)
-        assert any(not text.isascii() and not is_bad(text) for text in texts)
-        for sample in samples[0].values():
-            assert all(text.isascii() for text in sample.numpy().reshape(-1))
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_rows_that_lost_bytes_are_named(name):
-    for key, (_, samples, answers) in answers_of(name).items():
-        for inputs, answer in zip(samples, answers, strict=True):
-            if key != "tokens":
-                columns = [value.numpy().reshape(len(value), -1) for value in inputs.values()]
-                expected = [any(map(is_bad, row)) for row in np.concatenate(columns, 1)]
-                assert answer["invalid_utf8"].tolist() == expected
-        assert key == "tokens" or any(expected)
+        columns = [
+            np.concatenate([value.numpy().reshape(len(value), -1) for value in sample.values()], 1)
+            for sample in samples
+        ]
+        for rows, answer in zip(columns, answers, strict=True):
+            assert answer["invalid_utf8"].tolist() == [any(map(is_bad, row)) for row in rows]
+        ordinary, odd = (rows.reshape(-1) for rows in columns)
+        assert all(text.isascii() for text in ordinary)
+        assert b"" in odd and any(map(is_bad, odd)) and answers[1]["truncated"].any()
+        assert any(not text.isascii() and not is_bad(text) for text in odd)
 
 
 def is_bad(text):
@@ -248,11 +204,17 @@ def test_a_batch_answers_as_its_rows_alone(name):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_an_empty_batch(name):
+def test_an_empty_batch_and_columns_of_different_lengths(name):
     for key, (signature, samples, answers) in answers_of(name).items():
         nothing = {name: value[:0] for name, value in samples[0].items()}
         for output, value in ask_signature(signature.function, nothing).items():
             assert len(value) == 0 and value.dtype == answers[0][output].dtype, (key, output)
+        if key != "tokens" and len(nothing) > 1:
+            first, second = samples[0].items()
+            for sizes in ((2, 1), (1, 2), (0, 1)):
+                columns = {k: v[:size] for (k, v), size in zip((first, second), sizes, strict=True)}
+                with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows in both"):
+                    signature.function(**columns)
 
 
 # Exports, whose tests are fast, have the pretrainer's graphs.

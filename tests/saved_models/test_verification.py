@@ -12,38 +12,18 @@ import tensorflow as tf
 
 from bert_tf.saved_models import operations, replay, verification
 
-SAMPLES = {
-    # By hand: a text's characters are counted, and multiplied by 0.5 and by -2.
-    "serving_default.0.json": {
-        "signature_name": "serving_default",
-        "request": {
-            "signature_name": "serving_default",
-            "inputs": {"text": ["Ä b", {"b64": "/w=="}]},
-        },
-        "response": {
-            "outputs": {
-                "lower": ["ä b", ""],
-                "sizes": [3, 0],
-                "scores": [[1.5, -6.0], [0.0, 0.0]],
-                "empty": [False, True],
-            }
-        },
-    },
-    "serving_default.1.json": {
-        "signature_name": "serving_default",
-        "request": {"signature_name": "serving_default", "inputs": {"text": []}},
-        "response": {"outputs": {"lower": [], "sizes": [], "scores": [], "empty": []}},
-    },
-    "tokens.0.json": {
-        "signature_name": "tokens",
-        "request": {"signature_name": "tokens", "inputs": {"ids": [[1, 2, 3], [0, 0, 1]]}},
-        "response": {"outputs": [6, 1]},
-    },
-    "tokens.1.json": {
-        "signature_name": "tokens",
-        "request": {"signature_name": "tokens", "inputs": {"ids": []}},
-        "response": {"outputs": []},
-    },
+# By hand: a text's characters are counted, and multiplied by 0.5 and by -2.
+COUNTED = {
+    "lower": ["ä b", ""],
+    "sizes": [3, 0],
+    "scores": [[1.5, -6.0], [0.0, 0.0]],
+    "empty": [False, True],
+}
+ASKED = {
+    "serving_default.0": ({"text": ["Ä b", {"b64": "/w=="}]}, COUNTED),
+    "serving_default.1": ({"text": []}, {key: [] for key in COUNTED}),
+    "tokens.0": ({"ids": [[1, 2, 3], [0, 0, 1]]}, [6, 1]),
+    "tokens.1": ({"ids": []}, []),
 }
 
 
@@ -80,8 +60,11 @@ def sound(tmp_path_factory):
     tf.saved_model.save(module, str(folder), signatures=signatures)
     samples = folder / "assets.extra" / "samples"
     samples.mkdir(parents=True)
-    for name, content in SAMPLES.items():
-        (samples / name).write_text(json.dumps(content))
+    for name, (inputs, outputs) in ASKED.items():
+        named = {"signature_name": name.split(".")[0]}
+        request = {**named, "inputs": inputs}
+        content = {**named, "request": request, "response": {"outputs": outputs}}
+        (samples / f"{name}.json").write_text(json.dumps(content))
     return folder
 
 
@@ -109,34 +92,22 @@ def test_a_process_without_this_library(sound, small_is_an_export):
     found = verification.verify(str(sound))
     assert (found.tensorflow, found.directory) == (tf.__version__, str(sound))
     assert found.tensorflow_text.split(".")[:2] == tf.__version__.split(".")[:2]
-    assert [(row.name, row.samples, row.problems) for row in found.signatures] == [
-        ("serving_default", 2, ()),
-        ("tokens", 2, ()),
-    ]
+    rows = [(row.name, row.samples, row.problems) for row in found.signatures]
+    assert rows == [("serving_default", 2, ()), ("tokens", 2, ())]
     assert found.problems == ()
     assert found.signatures[0].largest_difference < 1e-6
-
-
-def test_what_was_recorded_is_what_is_answered(sound):
-    rows = replay.replay(str(sound))
-    assert [row["problems"] for row in rows] == [[], []]
 
 
 @pytest.mark.parametrize(
     ("output", "value", "problem"),
     [
-        ("lower", ["ä c", ""], "output lower has 'ä b' at [0], and 'ä c' was recorded"),
-        ("sizes", [3, 1], "output sizes has 0 at [1], and 1 was recorded"),
-        ("empty", [True, True], "output empty has False at [0], and True was recorded"),
-        (
-            "scores",
-            [[1.5, -6.001], [0.0, 0.0]],
-            "output scores has -6.0 at [0, 1], and -6.001 was recorded",
-        ),
-        ("scores", [[1.5, -6.0]], "output scores has the shape (2, 2), and (1, 2) was recorded"),
-        ("scores", [[1.5], [0.0, 0.0]], "output scores has the shape (2, 2), and (2,) was recorde"),
-        ("scores", [["", ""], ["", ""]], "output scores has numbers, and something else was recor"),
-        ("more", [1], "the outputs are empty, lower, scores, sizes, and empty, lower, more, score"),
+        ("lower", ["ä c", ""], "has 'ä b' at [0], and 'ä c' was recorded"),
+        ("sizes", [3, 1], "has 0 at [1], and 1 was recorded"),
+        ("empty", [True, True], "has False at [0], and True was recorded"),
+        ("scores", [[1.5, -6.001], [0, 0]], "has -6.0 at [0, 1], and -6.001 was recorded"),
+        ("scores", [[1.5, -6.0]], "has the shape (2, 2), and (1, 2) was recorded"),
+        ("scores", [[1.5], [0.0, 0.0]], "has the shape (2, 2), and (2,) was recorded"),
+        ("scores", [["", ""], ["", ""]], "has numbers, and something else was recorded"),
     ],
 )
 def test_one_answer_changed(folder, output, value, problem):
@@ -145,9 +116,25 @@ def test_one_answer_changed(folder, output, value, problem):
 
     change(folder, "serving_default.0.json", edit)
     first, second = replay.replay(str(folder))
-    assert len(first["problems"]) == 1
-    assert first["problems"][0].startswith(f"serving_default.0.json: {problem}")
+    assert first["problems"] == [f"serving_default.0.json: output {output} {problem}"]
     assert second["problems"] == []
+
+
+def test_other_outputs_another_signature_and_another_input(folder):
+    def add(content):
+        content["response"]["outputs"]["more"] = [1]
+
+    change(folder, "serving_default.0.json", add)
+    change(folder, "tokens.0.json", lambda content: content["request"].update(inputs={"text": [1]}))
+    change(folder, "tokens.1.json", lambda content: content.update(signature_name="embed"))
+    assert [row["problems"] for row in replay.replay(str(folder))] == [
+        ["tokens.1.json: the model has no signature embed"],
+        [
+            "serving_default.0.json: the outputs are empty, lower, scores, sizes, and empty, "
+            "lower, more, scores, sizes were recorded"
+        ],
+        ["tokens.0.json: KeyError: 'ids'"],
+    ]
 
 
 def test_floats_within_the_tolerance(folder):
@@ -178,71 +165,52 @@ def test_a_signature_that_no_sample_asks(folder):
     assert rows[1]["samples"] == 0
 
 
-def test_a_signature_that_is_not_there(folder):
-    change(folder, "tokens.1.json", lambda content: content.update(signature_name="embed"))
-    assert replay.replay(str(folder))[0]["problems"] == [
-        "tokens.1.json: the model has no signature embed"
-    ]
-
-
-def test_a_request_that_fails(folder):
-    change(folder, "tokens.0.json", lambda content: content["request"].update(inputs={"text": [1]}))
-    assert replay.replay(str(folder))[1]["problems"] == ["tokens.0.json: KeyError: 'ids'"]
-
-
-def test_samples_missing(folder):
-    shutil.rmtree(folder / "assets.extra")
-    with pytest.raises(ValueError, match=r"/1 has no samples to ask: expected SIGNATURE\.0\.json"):
-        replay.replay(str(folder))
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            "{",
-            r"tokens\.0\.json is no recorded sample: expected JSON .* got JSONDecodeError: Expec",
-        ),
-        ("{}", r"tokens\.0\.json is no recorded sample: .* got KeyError: 'signature_name'"),
-        ("[]", r"tokens\.0\.json is no recorded sample: .* got TypeError: list indices"),
-        ("[" * 10**5, r"tokens\.0\.json is no recorded sample: .* got RecursionError: maximum"),
-        (" " * 67_108_865, r"is no recorded sample: .* got ValueError: more than 67,108,864 bytes"),
+        ("{", "expected JSON .* got JSONDecodeError: Expec"),
+        ("{}", ".* got KeyError: 'signature_name'"),
+        ("[]", ".* got TypeError: list indices"),
+        ("[" * 10**5, ".* got RecursionError: maximum"),
+        (" " * 67_108_865, ".* got ValueError: more than 67,108,864 bytes"),
     ],
 )
 def test_a_sample_that_is_none(folder, content, message):
     (folder / "assets.extra" / "samples" / "tokens.0.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"tokens\.0\.json is no recorded sample: {message}"):
+        replay.replay(str(folder))
+
+
+UNLOADABLE = r"/1 cannot be loaded by TensorFlow 2\.\S+: "
+VARIABLES = "variables/variables.data-00000-of-00001"
+
+
+def flip_a_weight(folder):
+    content = bytearray((folder / VARIABLES).read_bytes())
+    content[content.index(np.float32([0.5, -2.0]).tobytes())] ^= 1
+    (folder / VARIABLES).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (shutil.rmtree, "/1 is no directory: expected an export, such as exports"),
+        (
+            lambda folder: (folder / "saved_model.pb").unlink(),
+            r" has no saved_model\.pb: expected an export, the direc",
+        ),
+        (
+            lambda folder: shutil.rmtree(folder / "assets.extra"),
+            r"/1 has no samples to ask: expected SIGNATURE\.0\.json",
+        ),
+        (flip_a_weight, UNLOADABLE + ".*[Cc]hecksum"),
+        (lambda folder: (folder / VARIABLES).write_bytes(b"abc"), UNLOADABLE),
+        (lambda folder: (folder / "saved_model.pb").write_bytes(b"no graph"), UNLOADABLE),
+    ],
+)
+def test_what_cannot_be_asked(folder, damage, message):
+    damage(folder)
     with pytest.raises(ValueError, match=message):
-        replay.replay(str(folder))
-
-
-def test_no_such_directory(tmp_path):
-    with pytest.raises(ValueError, match="/2 is no directory: expected an export, such as exports"):
-        replay.replay(str(tmp_path / "2"))
-
-
-def test_not_an_export(tmp_path):
-    with pytest.raises(ValueError, match=r" has no saved_model\.pb: expected an export, the direc"):
-        replay.replay(str(tmp_path))
-
-
-def test_a_damaged_variables_file(folder):
-    path = folder / "variables" / "variables.data-00000-of-00001"
-    content = bytearray(path.read_bytes())
-    at = content.index(np.float32([0.5, -2.0]).tobytes())
-    content[at] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(
-        ValueError, match=r"/1 cannot be loaded by TensorFlow 2\.\S+: .*[Cc]hecksum"
-    ):
-        replay.replay(str(folder))
-    path.write_bytes(content[:3])
-    with pytest.raises(ValueError, match=r"/1 cannot be loaded by TensorFlow 2\.\S+: "):
-        replay.replay(str(folder))
-
-
-def test_a_damaged_graph(folder):
-    (folder / "saved_model.pb").write_bytes(b"no graph")
-    with pytest.raises(ValueError, match=r"/1 cannot be loaded by TensorFlow 2\.\S+: "):
         replay.replay(str(folder))
 
 
@@ -266,6 +234,12 @@ def interpreter(tmp_path):
 
 
 REPORT = {"tensorflow": "2.14.1", "tensorflow_text": "2.14.0", "error": "", "foreign": []}
+
+
+def reporting(**more):
+    return f"print(json.dumps({REPORT | more}))"
+
+
 ROW = {"name": "tokens", "samples": 3, "largest_difference": 0.25, "problems": ["x.json: bad"]}
 
 
@@ -276,7 +250,7 @@ def test_another_interpreter(interpreter):
         _, isolated, script, *rest = sys.argv
         if isolated != "-I" or not script.endswith("replay.py") or rest != ["exports/1", "0.5"]:
             sys.exit("arguments: " + " ".join(sys.argv))
-        print(json.dumps({REPORT | {"signatures": [ROW]}}))
+        {reporting(signatures=[ROW])}
         sys.exit(1)
         """
     )
@@ -289,12 +263,9 @@ def test_another_interpreter(interpreter):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
+        (reporting(error="exports/1 is no directory."), r"^exports/1 is no directory\.$"),
         (
-            f"print(json.dumps({REPORT | {'error': 'exports/1 is no directory.'}}))",
-            r"^exports/1 is no directory\.$",
-        ),
-        (
-            f"print(json.dumps({REPORT | {'foreign': ['bert_tf', 'keras']}}))",
+            reporting(foreign=["bert_tf", "keras"]),
             r"^exports/1 does not stand alone: loading it loaded bert_tf, keras\.$",
         ),
         (
@@ -303,29 +274,24 @@ def test_another_interpreter(interpreter):
             "ModuleNotFoundError: No module named 'tensorflow'",
         ),
         ("sys.exit(3)", "ended with status 3 before .* its last words: nothing$"),
+        (
+            "import time; time.sleep(30)",
+            "^exports/1 did not answer its samples within 1 seconds and was stopped",
+        ),
+        (None, "/python cannot be started: expected a Python interpret"),
     ],
 )
-def test_an_interpreter_that_cannot(interpreter, body, message):
+def test_an_interpreter_that_cannot(interpreter, tmp_path, monkeypatch, body, message):
+    if body == "import time; time.sleep(30)":
+        monkeypatch.setattr(verification, "_LONGEST_S", 1)
+    python = interpreter(body) if body else str(tmp_path / "python")
     with pytest.raises(ValueError, match=message):
-        verification.verify("exports/1", python=interpreter(body))
-
-
-def test_no_such_interpreter(tmp_path):
-    with pytest.raises(ValueError, match="/python cannot be started: expected a Python interpret"):
-        verification.verify("exports/1", python=str(tmp_path / "python"))
-
-
-def test_an_answer_that_never_comes(interpreter, monkeypatch):
-    monkeypatch.setattr(verification, "_LONGEST_S", 1)
-    with pytest.raises(ValueError, match="^exports/1 did not answer its samples within 1 seconds"):
-        verification.verify("exports/1", python=interpreter("import time; time.sleep(30)"))
+        verification.verify("exports/1", python=python)
 
 
 def test_what_an_export_says_obeys_no_terminal(interpreter):
     row = {**ROW, "name": "a\x1b[2J", "problems": ["\x9b" * 10**5]}
-    found = verification.verify(
-        "exports/1", python=interpreter(f"print(json.dumps({REPORT | {'signatures': [row]}}))")
-    )
+    found = verification.verify("exports/1", python=interpreter(reporting(signatures=[row])))
     assert found.signatures[0].name == "a\\x1b[2J" and len(found.signatures[0].problems[0]) <= 500
     assert "\x9b" not in found.problems[0]
 
@@ -380,24 +346,19 @@ def test_damage_is_found_before_anything_is_run(hashed, interpreter):
         f"{path} is not what was exported: its SHA-256 differs; fetch it again, or export anew. If "
         f"the change is yours, delete {hashed}/assets.extra/sha256.json, and nothing is compared."
     )
-    path.write_bytes(content[:-1])
-    with pytest.raises(
-        ValueError, match=r"pb has [\d,]+ bytes, and [\d,]+ were exported: fetch it"
+    for damage, message in (
+        (lambda: path.write_bytes(content[:-1]), r"pb has [\d,]+ bytes, and [\d,]+ were exported"),
+        (path.unlink, r"/1 has no saved_model\.pb, which was exported: fetch it again"),
+        (path.mkdir, r"saved_model\.pb is no file: expected what was exported; fetch it again"),
     ):
-        verification.check_hashes(str(hashed))
-    path.unlink()
-    with pytest.raises(
-        ValueError, match=r"/1 has no saved_model\.pb, which was exported: fetch it"
-    ):
-        verification.check_hashes(str(hashed))
-    path.mkdir()
-    with pytest.raises(ValueError, match=r"saved_model\.pb is no file: expected what was exported"):
-        verification.check_hashes(str(hashed))
+        damage()
+        with pytest.raises(ValueError, match=message):
+            verification.check_hashes(str(hashed))
 
 
 def test_an_export_without_hashes(folder, interpreter):
     (folder / "saved_model.pb").unlink()
-    python = interpreter(f"print(json.dumps({REPORT | {'signatures': [ROW]}}))")
+    python = interpreter(reporting(signatures=[ROW]))
     assert not verification.verify(str(folder), python=python).has_hashes
     (folder / "saved_model.pb").write_bytes(b"")
     verification.write_hashes(str(folder))
@@ -405,27 +366,19 @@ def test_an_export_without_hashes(folder, interpreter):
     assert verification.check_hashes(str(folder))
 
 
+def versioned(files, version=1, **more):
+    return {"format_version": version, "files": files, **more}
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"format_version": 2, "files": {}}, r"sha256\.json is damaged, or of another version"),
-        (
-            {"format_version": 1, "files": {}, "a": 1},
-            r"sha256\.json is damaged, or of another vers",
-        ),
-        ({"format_version": 1, "files": {}}, r"sha256\.json: expected hashes by file, got {}"),
-        (
-            {"format_version": 1, "files": {"saved_model.pb": 1}},
-            r"expected bytes and sha256 of sav",
-        ),
-        (
-            {"format_version": 1, "files": {"../a": {}, "saved_model.pb": {}}},
-            r"names the file '\.\.",
-        ),
-        (
-            {"format_version": 1, "files": {"/a": {}, "saved_model.pb": {}}},
-            r"names the file '/a': ",
-        ),
+        (versioned({}, 2), r"sha256\.json is damaged, or of another version"),
+        (versioned({}, a=1), r"sha256\.json is damaged, or of another version"),
+        (versioned({}), r"sha256\.json: expected hashes by file, got {}"),
+        (versioned({"saved_model.pb": 1}), "expected bytes and sha256 of sav"),
+        (versioned({"../a": {}, "saved_model.pb": {}}), r"names the file '\.\."),
+        (versioned({"/a": {}, "saved_model.pb": {}}), "names the file '/a': "),
         ([1], r"sha256\.json: expected a JSON object, got a list"),
     ],
 )
