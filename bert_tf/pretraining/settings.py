@@ -208,7 +208,9 @@ class PretrainingSettings:
         within=(lambda rate: 0 < rate < math.inf, "above 0"),
     )
     optimizer: str = flag_fields.choice(
-        "adam", OPTIMIZERS, "adam: Google's, without bias correction."
+        "adam",
+        OPTIMIZERS,
+        "adam: Google's, without bias correction; lamb: for batches of thousands of rows.",
     )
     phases: str = flag_fields.string(
         None,
