@@ -34,6 +34,7 @@ from .checkpoint import (
     check_model,
     pretrained_model,
 )
+from .tensor_files import open_shards
 from .tokenizer_files import read_tokenization, write_tokenization
 from .weights import Names, expected_shapes, is_in_encoder, transpose
 
@@ -241,9 +242,9 @@ def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
         if not tf.io.gfile.exists(file):
             continue
         if name == WEIGHTS:
-            return safetensors.open_file(file).tensors
+            return safetensors.open_file(file)
         if name == _SHARDED:
-            return safetensors.open_sharded(file)
+            return open_shards(file, safetensors.open_file)
         return torch_files.open_pytorch_bin(file, allow_pickle)
     raise ValueError(f"{path} has neither {WEIGHTS} nor {_PICKLED}, whole or in shards.")
 
