@@ -6,7 +6,7 @@ begin with ``bert.`` and some do not; both are read. Matrices are (outputs, inpu
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from .checkpoint import (
 )
 from .tensor_files import open_shards
 from .tokenizer_files import read_tokenization, write_tokenization
-from .weights import Names, expected_shapes, is_in_encoder, transpose
+from .weights import Names, expected_shapes, is_in_encoder
 
 # Names of activations that Hugging Face spells in another way.
 _ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
@@ -217,8 +217,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     for name in expected_shapes(config, spec):
         spelling = NAMES.spell(name)
         if spelling.name in stored:
-            tensor = stored.pop(spelling.name)
-            tensors[name] = transpose(tensor) if spelling.transposed else tensor
+            tensors[name] = spelling.lay_out(stored.pop(spelling.name))
     if any(name.startswith("masked_lm/") for name in spec.head_shapes(config)):
         _take_decoder(path, stored, tensors)
     tokenization, tokenizer_notes = read_tokenization(path)
@@ -315,20 +314,14 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         for name in checkpoint.tensors
         if not (name.startswith("pooler/") and architecture in _WITHOUT_POOLER)
     }
-    safetensors.write_file(
-        os.path.join(path, WEIGHTS), _entries(checkpoint, went), {"format": "pt"}
+    entries = (
+        dataclasses.replace(NAMES.spell(name).lay_out(checkpoint.tensors[name]), names=(there,))
+        for name, there in went.items()
     )
+    safetensors.write_file(os.path.join(path, WEIGHTS), entries, {"format": "pt"})
     return went
 
 
 def _spell(name: str, architecture: str) -> str:
     prefix = _PREFIX if is_in_encoder(name) and architecture != "BertModel" else ""
     return prefix + NAMES.spell(name).name
-
-
-def _entries(checkpoint: Checkpoint, went: Mapping[str, str]) -> Iterable[StoredTensor]:
-    for name, there in went.items():
-        tensor = checkpoint.tensors[name]
-        if NAMES.spell(name).transposed:
-            tensor = transpose(tensor)
-        yield dataclasses.replace(tensor, names=(there,))

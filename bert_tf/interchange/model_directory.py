@@ -121,15 +121,12 @@ def open_checkpoint(path: str) -> Checkpoint:
         path=path,
         format="bert_tf",
         config=config,
-        model=described.model,
         tensors=tensors,
         # What an optimizer keeps is expected in a run, and no news.
         unused=tuple(sorted(set(stored.values()) - used)),
         tokenization=tokenization,
-        labels=described.labels,
-        multi_label=described.multi_label,
-        thresholds=described.thresholds,
         notes=(*found.warnings, *notes),
+        **described.of_checkpoint(),
     )
 
 

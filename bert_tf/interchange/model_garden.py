@@ -29,7 +29,7 @@ from . import bundles
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, check_labels, pretrained_model
 from .tensor_files import readable
 from .tokenizer_files import read_tokenization
-from .weights import merge_heads
+from .weights import leaves, merge_heads
 
 _JSON = "bert_config.json"
 _YAML = "params.yaml"
@@ -43,19 +43,7 @@ _RENAMED = {
     "dropout_rate": "hidden_dropout_prob",
     "attention_dropout_rate": "attention_probs_dropout_prob",
 }
-_FIELDS = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "initializer_range",
-)
+_FIELDS = {field.name for field in dataclasses.fields(BertConfig)} - {"layer_norm_eps"}
 # Model Garden's "gelu" is the tanh approximation.
 _ACTIVATIONS = {"gelu": "gelu_new", "identity": "linear"}
 
@@ -293,10 +281,6 @@ _BLOCK_MODULES = {
     "output": "output",
     "output_layer_norm": "output_layer_norm",
 }
-# What comes behind the name of a module here, by the last part of the variable's name.
-_TABLE_LEAVES = {"embeddings": ""}
-_NORMALIZATION_LEAVES = {"gamma": "/gamma", "beta": "/beta"}
-_DENSE_LEAVES = {"kernel": "/kernel", "bias": "/bias"}
 # The names that a head, or what is around it, is held by: they say which head it is.
 HEAD_ATTRIBUTES = frozenset(
     ("span_labeling", "classification_heads", "classification", "classifier", "out_proj")
@@ -401,13 +385,8 @@ def _name(variable: str) -> str | None:
     else:
         endings = (ours for theirs, ours in _MODULES.items() if f"/{path}".endswith(f"/{theirs}"))
         module = name = next(endings, "")
-    if module.endswith("_embeddings"):
-        leaves = _TABLE_LEAVES
-    elif module.endswith("layer_norm"):
-        leaves = _NORMALIZATION_LEAVES
-    else:
-        leaves = _DENSE_LEAVES
-    return name + leaves[leaf] if module and leaf in leaves else None
+    leaf = "" if leaf == "embeddings" else f"/{leaf}"
+    return name + leaf if module and leaf in leaves(module) else None
 
 
 _RELEASED = "bert_model.ckpt"
@@ -446,12 +425,17 @@ def open_checkpoint(path: str) -> Checkpoint:
     found = find_weights(variables, bundle.shapes, prefix)
     stored = {name: bundle.tensor(variable.key) for name, variable in found.weights.items()}
     config = _config(stored, settings, prefix)
+    for tensor in stored.values():
+        if "float" not in tensor.dtype:
+            raise ValueError(
+                f"{prefix}: {tensor.name} is {tensor.dtype}, expected a floating-point type."
+            )
     source = settings.source or prefix
     tensors = {
-        name: merge_heads(name, _checked(tensor, prefix), config.num_attention_heads, source)
+        name: merge_heads(name, tensor, config.num_attention_heads, source)
         for name, tensor in stored.items()
     }
-    used = {tensor.names[0] for tensor in stored.values()}
+    used = {tensor.name for tensor in stored.values()}
     model = _model(tensors, found.head, config, settings)
     tokenization, tokenizer_notes = read_tokenization(folder, settings.do_lower_case)
     named = len(settings.labels) == model.arguments.get("num_classes")
@@ -467,14 +451,6 @@ def open_checkpoint(path: str) -> Checkpoint:
         labels=settings.labels if named else (),
         notes=(*_notes(found, settings, prefix), *tokenizer_notes),
     )
-
-
-def _checked(tensor: StoredTensor, prefix: str) -> StoredTensor:
-    if "float" not in tensor.dtype:
-        raise ValueError(
-            f"{prefix}: {tensor.names[0]} is {tensor.dtype}, expected a floating-point type."
-        )
-    return tensor
 
 
 # === What model it is ===
@@ -526,8 +502,9 @@ def _model(
     masked_lm = any(name.startswith("masked_lm/") for name in tensors)
     spec = pretrained_model(masked_lm, head == "next_sentence", pooler)
     if masked_lm and settings.mlm_activation not in (None, config.hidden_act):
-        arguments = {**spec.arguments, "mlm_activation": settings.mlm_activation}
-        spec = dataclasses.replace(spec, arguments=arguments)
+        return ModelSpec(
+            spec.model_class, {**spec.arguments, "mlm_activation": settings.mlm_activation}
+        )
     return spec
 
 
