@@ -62,10 +62,7 @@ _ENCODER_NAMES = Names(
 _HEAD_NAMES = Names(
     {
         "next_sentence/dense": "cls/seq_relationship/",
-        "classifier": "",
-        "regressor": "",
-        "token_classifier": "",
-        "choice": "",
+        **dict.fromkeys(("classifier", "regressor", "token_classifier", "choice"), ""),
         "span": "cls/squad/",
     },
     {"kernel": "output_weights", "bias": "output_bias"},
@@ -90,11 +87,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a directory or prefix that was released, or that ``run_pretraining.py`` and such saved.
-
-    Raises:
-        ValueError: there is no config next to it, or it is no BERT's; or a file is damaged.
-    """
+    """Opens a directory or prefix that was released, or that Google's scripts saved."""
     prefix = bundles.find_prefix(path, BUNDLE)
     if prefix is None:
         raise ValueError(f"{path} holds no TensorFlow checkpoint (NAME.index, NAME.data-...).")

@@ -49,9 +49,6 @@ def model_spec(
 
     ``shapes`` are the tensors', by their names without ``bert.``. Also returned: sentences on what
     was assumed.
-
-    Raises:
-        ValueError: the classifier has no classes, or its dropout is no rate.
     """
     pooler = "pooler.dense.weight" in shapes
     if "qa_outputs.weight" in shapes:
@@ -175,10 +172,7 @@ NAMES = Names(
         "masked_lm/layer_norm": "cls.predictions.transform.LayerNorm",
         "masked_lm/output_bias": "cls.predictions.bias",
         "next_sentence/dense": "cls.seq_relationship",
-        "classifier": "classifier",
-        "regressor": "classifier",
-        "token_classifier": "classifier",
-        "choice": "classifier",
+        **dict.fromkeys(("classifier", "regressor", "token_classifier", "choice"), "classifier"),
         "span": "qa_outputs",
     },
     {"kernel": ".weight", "bias": ".bias", "gamma": ".weight", "beta": ".bias"},
@@ -202,12 +196,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
-    """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub.
-
-    Raises:
-        ValueError: the config is no BERT's, a file is damaged, only a pickle is there and
-            ``allow_pickle`` is false, or the decoder is not tied to the embeddings.
-    """
+    """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub."""
     values = read_json_object(os.path.join(path, CONFIG))
     config = BertConfig.from_dict(values, os.path.join(path, CONFIG))
     stored = _normalised(_open_tensors(path, allow_pickle), path)
@@ -293,9 +282,6 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     Returns:
         Where each weight went, by its name here. What Hugging Face's class has no place for (the
         pooler of a token classifier) is not among them.
-
-    Raises:
-        ValueError: the model computes what Hugging Face's cannot.
     """
     spec = checkpoint.model
     architecture = spec.model_class.hugging_face_class(spec.arguments)

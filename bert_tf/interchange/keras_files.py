@@ -87,11 +87,7 @@ _PLACES = {
     "masked_lm/dense": "masked_lm_head/dense",
     "masked_lm/layer_norm": "masked_lm_head/layer_norm",
     "next_sentence/dense": "next_sentence_head/dense",
-    "classifier": "dense",
-    "regressor": "dense",
-    "token_classifier": "dense",
-    "choice": "dense",
-    "span": "dense",
+    **dict.fromkeys(("classifier", "regressor", "token_classifier", "choice", "span"), "dense"),
     "mixture/logits": "functional/layers/layer_mixture/vars/0",
     "mixture/scale": "functional/layers/layer_mixture/vars/1",
     **{
@@ -116,11 +112,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a ``.keras`` file of one of this library's models; nothing in it is deserialised.
-
-    Raises:
-        ValueError: the file is damaged, or is of another model.
-    """
+    """Opens a ``.keras`` file of one of this library's models; nothing in it is deserialised."""
     # The weights are read from a copy outside the archive, which goes when no tensor needs it.
     folder = tempfile.TemporaryDirectory(prefix="bert_tf-")
     try:

@@ -101,9 +101,6 @@ def open_checkpoint(path: str) -> Checkpoint:
     ``BertMaskedLM`` becomes a ``BertPretrainer`` without next-sentence head, ``BertTextClassifier``
     a ``BertClassifier``, anything else the encoder. Nothing is deserialised: the JSON files are
     read as JSON, the weights as arrays. A tensor's name is its file's and its path in the file.
-
-    Raises:
-        ValueError: the preset is no BERT's, a file is missing or damaged, or a size is.
     """
     source = os.path.join(path, CONFIG)
     config = _read_config(source)

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.config import BertConfig
-from bert_tf.files import read_json_object
+from bert_tf.files import read_bounded, read_json_object
 from bert_tf.modeling import (
     BertClassifier,
     BertRegressor,
@@ -27,7 +27,6 @@ from bert_tf.untrusted import quote, reason
 
 from . import bundles
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, check_labels, pretrained_model
-from .tensor_files import readable
 from .tokenizer_files import read_tokenization
 from .weights import leaves, merge_heads
 
@@ -62,12 +61,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(folder: str) -> Settings:
-    """Reads ``bert_config.json``, or else ``params.yaml``.
-
-    Raises:
-        ValueError: the file is damaged, or describes what ``BertEncoder`` cannot compute; or there
-            is ``params.yaml`` alone, and PyYAML is not installed.
-    """
+    """Reads ``bert_config.json``, or else ``params.yaml``."""
     path = os.path.join(folder, _JSON)
     if tf.io.gfile.exists(path):
         return Settings(path, _fields(read_json_object(path), path))
@@ -159,10 +153,7 @@ def _read_yaml(path: str) -> Any:
             f"{path} says how the model is made, and PyYAML, which reads it, is not installed: pip "
             "install pyyaml, or put a bert_config.json beside it."
         ) from error
-    with readable(path), tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read(_MAX_YAML_BYTES + 1)
-    if len(content) > _MAX_YAML_BYTES:
-        raise ValueError(f"{path}: expected a YAML file of at most {_MAX_YAML_BYTES:,} bytes.")
+    content = read_bounded(path, "YAML", _MAX_YAML_BYTES)
     try:
         return yaml.safe_load(content)  # safe: makes no object of a class that the file names
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -198,9 +189,6 @@ def read_variables(bundle: bundles.Bundle, attributes: Collection[str]) -> list[
     came first, so that the same variable has other keys in other checkpoints. The graph next to
     them has each variable's own name and every path to it. Source: tensorflow's
     ``trackable_object_graph.proto``.
-
-    Raises:
-        ValueError: the graph cannot be read, or is larger than any model's.
     """
     graph: Any = TrackableObjectGraph()
     try:
@@ -312,10 +300,6 @@ def find_weights(
 
     A head may have a dense layer of its own on the first token: that one is the pooler then, since
     it is what was trained. Of several heads the first is taken.
-
-    Raises:
-        ValueError: there is no BERT of Model Garden among them, more than one, or one whose
-            embeddings have another width than its hidden layers.
     """
     weights: dict[str, Variable] = {}
     heads: dict[str, dict[str, Variable]] = {}
@@ -393,11 +377,7 @@ _RELEASED = "bert_model.ckpt"
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is an object checkpoint's prefix, or a directory with one.
-
-    Raises:
-        ValueError: there are several and nothing says which, or the index is damaged.
-    """
+    """Whether a path is an object checkpoint's prefix, or a directory with one."""
     prefix = bundles.find_prefix(path, _RELEASED)
     return prefix is not None and GRAPH_KEY in bundles.Bundle(prefix).shapes
 
@@ -408,10 +388,6 @@ def open_checkpoint(path: str) -> Checkpoint:
     A ``BertPretrainerV2`` or the older ``BertPretrainer`` becomes a ``BertPretrainer``; a
     ``BertClassifier`` becomes one, or with one class a ``BertRegressor``; a ``BertSpanLabeler`` a
     ``BertSpanPredictor``; a ``BertTokenClassifier`` one; anything else the encoder.
-
-    Raises:
-        ValueError: there is no object checkpoint, it holds no BERT or several, a file is damaged,
-            or the config next to it describes another model.
     """
     prefix = bundles.find_prefix(path, _RELEASED)
     if prefix is None:

@@ -15,11 +15,11 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import replace_whole
+from bert_tf.files import readable, replace_whole
 from bert_tf.untrusted import MAX_TENSORS, parse_json_object, quote
 
 from .checkpoint import StoredTensor
-from .tensor_files import check_unchanged, file_state, readable
+from .tensor_files import check_unchanged, file_state
 
 METADATA = "__metadata__"
 _MAX_DIMENSIONS = 32  # what every release of NumPy can hold
@@ -150,9 +150,6 @@ _RANKS = {code: rank for rank, code in enumerate(DTYPES)}
 
 def open_file(path: str) -> dict[str, StoredTensor]:
     """A file's tensors by name, in their order there: its header is read, and no tensor.
-
-    Raises:
-        ValueError: the file cannot be read, is cut short, or is not what the format allows.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")

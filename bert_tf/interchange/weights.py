@@ -174,11 +174,7 @@ def take_weights(
     find_variable: Callable[[str], StoredTensor | None],
     source: str,
 ) -> dict[str, StoredTensor]:
-    """A model's weights out of its stored variables, found by path, as far as they are there.
-
-    Raises:
-        ValueError: a variable has not the columns of query, key and value, and no more.
-    """
+    """A model's weights out of its stored variables, found by path, as far as they are there."""
     tensors = {}
     width = config.hidden_size
     for name in expected_shapes(config, spec):
