@@ -208,9 +208,7 @@ class PretrainingSettings:
         within=(lambda rate: 0 < rate < math.inf, "above 0"),
     )
     optimizer: str = flag_fields.choice(
-        "adam",
-        OPTIMIZERS,
-        "adam: Google's, without bias correction; lamb: for batches of thousands of rows.",
+        "adam", OPTIMIZERS, "adam: Google's, without bias correction."
     )
     phases: str = flag_fields.string(
         None,

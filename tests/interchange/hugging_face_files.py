@@ -21,40 +21,41 @@ CONFIG = {
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
 }
-
-
-def _dense(name, outputs, inputs):
-    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-
-
-def _normalization(name):
-    return {f"{name}.LayerNorm.weight": (H,), f"{name}.LayerNorm.bias": (H,)}
-
-
-_EMBEDDINGS = {
+_ENCODER = {
     "embeddings.word_embeddings.weight": (V, H),
     "embeddings.position_embeddings.weight": (P, H),
     "embeddings.token_type_embeddings.weight": (T, H),
-    **_normalization("embeddings"),
+    "embeddings.LayerNorm.weight": (H,),
+    "embeddings.LayerNorm.bias": (H,),
 }
 _LAYER = {
-    **_dense("attention.self.query", H, H),
-    **_dense("attention.self.key", H, H),
-    **_dense("attention.self.value", H, H),
-    **_dense("attention.output.dense", H, H),
-    **_normalization("attention.output"),
-    **_dense("intermediate.dense", F, H),
-    **_dense("output.dense", H, F),
-    **_normalization("output"),
+    "attention.self.query.weight": (H, H),
+    "attention.self.query.bias": (H,),
+    "attention.self.key.weight": (H, H),
+    "attention.self.key.bias": (H,),
+    "attention.self.value.weight": (H, H),
+    "attention.self.value.bias": (H,),
+    "attention.output.dense.weight": (H, H),
+    "attention.output.dense.bias": (H,),
+    "attention.output.LayerNorm.weight": (H,),
+    "attention.output.LayerNorm.bias": (H,),
+    "intermediate.dense.weight": (F, H),
+    "intermediate.dense.bias": (F,),
+    "output.dense.weight": (H, F),
+    "output.dense.bias": (H,),
+    "output.LayerNorm.weight": (H,),
+    "output.LayerNorm.bias": (H,),
 }
-POOLER = _dense("pooler.dense", H, H)
+POOLER = {"pooler.dense.weight": (H, H), "pooler.dense.bias": (H,)}
 MASKED_LM = {
     "cls.predictions.bias": (V,),
-    **_dense("cls.predictions.transform.dense", H, H),
-    **_normalization("cls.predictions.transform"),
+    "cls.predictions.transform.dense.weight": (H, H),
+    "cls.predictions.transform.dense.bias": (H,),
+    "cls.predictions.transform.LayerNorm.weight": (H,),
+    "cls.predictions.transform.LayerNorm.bias": (H,),
 }
-NEXT_SENTENCE = _dense("cls.seq_relationship", 2, H)
-ENCODER = _EMBEDDINGS | {
+NEXT_SENTENCE = {"cls.seq_relationship.weight": (2, H), "cls.seq_relationship.bias": (2,)}
+ENCODER = _ENCODER | {
     f"encoder.layer.{layer}.{name}": shape
     for layer in range(LAYERS)
     for name, shape in _LAYER.items()
@@ -62,11 +63,11 @@ ENCODER = _EMBEDDINGS | {
 
 
 def classifier(classes):
-    return _dense("classifier", classes, H)
+    return {"classifier.weight": (classes, H), "classifier.bias": (classes,)}
 
 
 def span():
-    return _dense("qa_outputs", 2, H)
+    return {"qa_outputs.weight": (2, H), "qa_outputs.bias": (2,)}
 
 
 def random_tensors(shapes, seed=0, dtype="float32"):

@@ -31,7 +31,7 @@ def new_model(model_class, **arguments):
     return model
 
 
-def training_losses(examples, model, loss, **padding):
+def _training_losses(examples, model, loss, **padding):
     """The mean loss of each of two epochs of plain gradient descent, by ``fit``."""
     # XLA, which is Keras' default, would compile each new width.
     model.compile(optimizer=keras.optimizers.SGD(0.01), loss=loss, jit_compile=False)
@@ -43,3 +43,32 @@ def training_losses(examples, model, loss, **padding):
         verbose=0,
     )
     return history.history["loss"]
+
+
+def by_example(batch, outputs):
+    return dict(zip(batch["example_index"].numpy().tolist(), outputs, strict=True))
+
+
+def assert_padding_changes_nothing(
+    examples, model_class, answers_of=by_example, ignore_class=None, **arguments
+):
+    """Neither answers, which are returned in the order of their places, nor training."""
+
+    def answers(**padding):
+        model, found, widths = new_model(model_class, **arguments), {}, set()
+        for batch, _ in examples.evaluation_batches(2, **padding):
+            widths.add(batch["input_mask"].shape[-1])
+            found |= answers_of(batch, model(batch, training=False).numpy())
+        return np.array([found[place] for place in sorted(found)]), widths
+
+    short, widths = answers(length_multiple=2)
+    full, full_widths = answers(bucket_lengths=[])
+    assert len(widths) > 1 and len(full_widths) == 1
+    np.testing.assert_allclose(short, full, atol=1e-5)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=ignore_class)
+    bucketed, padded = (
+        _training_losses(examples, new_model(model_class, **arguments), loss, **padding)
+        for padding in ({"length_multiple": 2}, {"bucket_lengths": []})
+    )
+    np.testing.assert_allclose(bucketed, padded, rtol=1e-5)
+    return full

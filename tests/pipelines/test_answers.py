@@ -19,35 +19,32 @@ def _answer(questions, contexts, start_logits, end_logits):
     return extract_answers(start_logits, end_logits, windows, contexts, **LIMITS)
 
 
-def _answer_in_dataset(*columns):
-    return next(iter(tf.data.Dataset.from_tensors(columns).map(_answer)))
-
-
 _answer_in_function = tf.function(
     _answer,
     input_signature=[tf.TensorSpec([None], tf.string)] * 2
     + [tf.TensorSpec([None, None], tf.float32)] * 2,
 )
-WAYS = [_answer, _answer_in_dataset, _answer_in_function]
+WAYS = [
+    _answer,
+    lambda *columns: next(iter(tf.data.Dataset.from_tensors(columns).map(_answer))),
+    _answer_in_function,
+]
 
 
-def _random_logits(seed, questions, contexts, width=16):
+def _random_logits(seed):
     """Few values, so that many scores are equal."""
-    windows = make_windows(TOKENIZER, questions, contexts, **LENGTHS)
-    generator = np.random.default_rng(seed)
-    logits = generator.integers(-4, 5, [2, len(windows.firsts), width]) / 4
+    windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
+    logits = np.random.default_rng(seed).integers(-4, 5, [2, len(windows.firsts), 16]) / 4
     return windows, *logits.astype(np.float32)
 
 
-def _check(answers, questions, contexts, starts, ends):
-    assert answers.texts.shape == (len(contexts), LIMITS["n_best"])
-    row, partly, full = 0, 0, 0
-    for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
-        question = twin.tokenize(TOKENIZER, question)[: LENGTHS["max_query_length"]]
+def _check(answers, starts, ends):
+    assert answers.texts.shape == (len(CONTEXTS), LIMITS["n_best"])
+    row, counts = 0, []
+    for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
+        question = twin.tokenize(TOKENIZER, question)[:6]
         tokens = twin.tokenize(TOKENIZER, context)
-        spans = twin.windows(
-            len(question), len(tokens), LENGTHS["max_seq_length"], LENGTHS["doc_stride"]
-        )
+        spans = twin.windows(len(question), len(tokens), 16, 5)
         logits = []
         for _, length in spans:
             size = len(question) + length + 3
@@ -56,86 +53,61 @@ def _check(answers, questions, contexts, starts, ends):
         wanted, null = twin.n_best(
             context, tokens, len(question), spans, logits, LIMITS["n_best"], 7
         )
+        answer = Answers(*(values[number].numpy() for values in answers))
         count = len(wanted)
-        assert answers.counts[number].numpy() == count
-        received = [
-            values[number].numpy().tolist()
-            for values in (
-                answers.texts,
-                answers.byte_starts,
-                answers.start_logits,
-                answers.end_logits,
-            )
-        ]
-        kept = [(text.decode(), *rest) for text, *rest in zip(*received, strict=True)]
+        counts.append(count)
+        assert answer.counts == count
+        texts = [text.decode() for text in answer.texts]
+        fields = (answer.byte_starts, answer.start_logits, answer.end_logits)
+        kept = list(zip(texts, *map(np.ndarray.tolist, fields), strict=True))
         assert kept[:count] == wanted
         assert kept[count:] == [("", -1, 0.0, 0.0)] * (LIMITS["n_best"] - count)
-        for place in range(count):
-            begin, end = answers.byte_starts[number, place], answers.byte_ends[number, place]
-            assert context[int(begin) : int(end)].decode("utf-8", "ignore") == wanted[place][0]
-        assert set(answers.byte_ends[number, count:].numpy()) <= {-1}
-        nulls = answers.null_start_logits[number], answers.null_end_logits[number]
-        assert tuple(float(value) for value in nulls) == null
-        assert answers.null_scores[number] == sum(null)
-        partly += count < LIMITS["n_best"]
-        full += count == LIMITS["n_best"]
+        for text, begin, end in zip(texts, answer.byte_starts, answer.byte_ends, strict=True):
+            assert not text or context[begin:end].decode("utf-8", "ignore") == text
+        assert set(answer.byte_ends[count:]) <= {-1}
+        assert (answer.null_start_logits, answer.null_end_logits) == null
+        assert answer.null_scores == sum(null)
     assert row == len(starts)
-    return partly, full
+    assert min(counts) < max(counts) == LIMITS["n_best"]
+
+
+def _answer_and_check(seed, answer=_answer):
+    _, starts, ends = _random_logits(seed)
+    _check(answer(tf.constant(QUESTIONS), tf.constant(CONTEXTS), starts, ends), starts, ends)
 
 
 @pytest.mark.parametrize("answer", WAYS, ids=["eagerly", "in a dataset", "in a function"])
 def test_answers_equal_googles_loop(answer):
-    _, starts, ends = _random_logits(1, QUESTIONS, CONTEXTS)
-    answers = answer(tf.constant(QUESTIONS), tf.constant(CONTEXTS), starts, ends)
-    partly, full = _check(answers, QUESTIONS, CONTEXTS, starts, ends)
-    assert partly and full
+    _answer_and_check(1, answer)
 
 
 def test_answers_equal_googles_loop_on_other_draws():
     for seed in range(2, 12):
-        _, starts, ends = _random_logits(seed, QUESTIONS, CONTEXTS)
-        answers = _answer(tf.constant(QUESTIONS), tf.constant(CONTEXTS), starts, ends)
-        _check(answers, QUESTIONS, CONTEXTS, starts, ends)
+        _answer_and_check(seed)
 
 
-def test_blocks_of_windows_change_nothing(monkeypatch):
-    for windows_at_once, seed in ((1, 3), (3, 4)):
-        _, starts, ends = _random_logits(seed, QUESTIONS, CONTEXTS)
-        monkeypatch.setattr(
-            answers_module, "_PAIRS_AT_ONCE", windows_at_once * LIMITS["n_best"] ** 2
-        )
-        _check(
-            _answer(tf.constant(QUESTIONS), tf.constant(CONTEXTS), starts, ends),
-            QUESTIONS,
-            CONTEXTS,
-            starts,
-            ends,
-        )
+@pytest.mark.parametrize(("windows_at_once", "seed"), [(1, 3), (3, 4)])
+def test_blocks_of_windows_change_nothing(monkeypatch, windows_at_once, seed):
+    at_once = windows_at_once * LIMITS["n_best"] ** 2
+    monkeypatch.setattr(answers_module, "_PAIRS_AT_ONCE", at_once)
+    _answer_and_check(seed)
 
 
-def test_padding_changes_nothing():
-    windows, starts, ends = _random_logits(3, QUESTIONS, CONTEXTS)
+def test_padding_and_half_precision_change_nothing():
+    windows, *logits = _random_logits(3)
     padding = np.arange(16)[None, :] >= row_lengths(windows).numpy()[:, None]
     assert padding.any()
-    noisy = [np.where(padding, np.float32(50), logits) for logits in (starts, ends)]
-    wide = [np.pad(logits, [[0, 0], [0, 9]], constant_values=60) for logits in noisy]
-    expected = extract_answers(starts, ends, windows, tf.constant(CONTEXTS), **LIMITS)
-    for logits in (noisy, wide):
-        received = extract_answers(*logits, windows, tf.constant(CONTEXTS), **LIMITS)
+    noisy = [np.where(padding, np.float32(50), values) for values in logits]
+    wide = [np.pad(values, [[0, 0], [0, 9]], constant_values=60) for values in noisy]
+    halves = [tf.cast(values, tf.bfloat16) for values in logits]
+    expected, *others = (
+        extract_answers(*some, windows, tf.constant(CONTEXTS), **LIMITS)
+        for some in (logits, noisy, wide, halves)
+    )
+    for received in others:
         for values, wanted in zip(received, expected, strict=True):
+            assert values.dtype == wanted.dtype
             np.testing.assert_array_equal(values, wanted)
-
-
-def test_half_precision():
-    windows, starts, ends = _random_logits(4, QUESTIONS, CONTEXTS)
-    contexts = tf.constant(CONTEXTS)
-    expected = extract_answers(starts, ends, windows, contexts, **LIMITS)
-    halves = [tf.cast(logits, tf.bfloat16) for logits in (starts, ends)]
-    for values, wanted in zip(
-        extract_answers(*halves, windows, contexts, **LIMITS), expected, strict=True
-    ):
-        assert values.dtype == wanted.dtype
-        np.testing.assert_array_equal(values, wanted)
 
 
 # The columns: [CLS] a [SEP] c a b . [SEP], and of the second window [CLS] a [SEP] b . a [SEP].
@@ -185,7 +157,7 @@ def test_where_no_span_counts_there_is_none():
 
 
 def test_logits_that_are_no_numbers():
-    windows, starts, _ = _random_logits(5, QUESTIONS, CONTEXTS)
+    windows, starts, _ = _random_logits(5)
     nothing = np.full_like(starts, np.nan)
     answers = extract_answers(nothing, nothing, windows, tf.constant(CONTEXTS), **LIMITS)
     assert answers.texts.shape == (len(CONTEXTS), 6)
@@ -256,8 +228,7 @@ def test_no_character_makes_an_empty_text():
 
 
 def test_arguments_out_of_range():
-    windows, starts, ends = _random_logits(0, QUESTIONS, CONTEXTS)
-    with pytest.raises(ValueError, match="n_best: expected 1 or more; got 0"):
-        extract_answers(starts, ends, windows, tf.constant(CONTEXTS), n_best=0)
-    with pytest.raises(ValueError, match="max_answer_length: expected 1 or more; got 0"):
-        extract_answers(starts, ends, windows, tf.constant(CONTEXTS), max_answer_length=0)
+    windows, starts, ends = _random_logits(0)
+    for name in LIMITS:
+        with pytest.raises(ValueError, match=f"{name}: expected 1 or more; got 0"):
+            extract_answers(starts, ends, windows, tf.constant(CONTEXTS), **{name: 0})

@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,21 +8,9 @@ from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .finetuning_models import (
-    BANG,
-    CLS,
-    PAD,
-    SEP,
-    SUB_B,
-    VOCAB,
-    A,
-    B,
-    C,
-    D,
-    new_model,
-    training_losses,
-)
+from .finetuning_models import VOCAB, assert_padding_changes_nothing, by_example
 
+PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
 TEXTS = ["a b c", "Ab!", "a b c d e f g a", "", "g", "b b b b b"]
 SECONDS = ["d e f g", "", "g", "a", "b c", "a b c d e"]
 
@@ -112,28 +99,8 @@ def test_padding_changes_neither_answers_nor_training(tokenizer):
     examples = classification_examples(
         tokenizer, TEXTS, SECONDS, labels=[0, 1, 2, 0, 1, 2], max_seq_length=32
     )
-
-    def answers(**padding):
-        model = new_model(BertClassifier, num_classes=3)
-        rows, widths = {}, set()
-        for batch, _ in examples.evaluation_batches(2, **padding):
-            widths.add(batch["input_mask"].shape[1])
-            outputs = model(batch, training=False).numpy()
-            rows.update(zip(batch["example_index"].numpy().tolist(), outputs, strict=True))
-        return np.array([rows[index] for index in range(6)]), widths
-
-    short, widths = answers(length_multiple=2)
-    full, full_widths = answers(bucket_lengths=[])
-    assert len(widths) > 1 and full_widths == {32}
-    np.testing.assert_allclose(short, full, atol=1e-5)
-    assert np.ptp(full, axis=0).min() > 0.01, "the rows would look alike"
-
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    bucketed, padded = (
-        training_losses(examples, new_model(BertClassifier, num_classes=3), loss, **padding)
-        for padding in ({"length_multiple": 2}, {"bucket_lengths": []})
-    )
-    np.testing.assert_allclose(bucketed, padded, rtol=1e-5)
+    answers = assert_padding_changes_nothing(examples, BertClassifier, num_classes=3)
+    assert len(answers) == 6 and np.ptp(answers, axis=0).min() > 0.01, "the rows would look alike"
 
 
 def test_real_sentences(data_dir):
@@ -141,26 +108,26 @@ def test_real_sentences(data_dir):
     lines = (data_dir / "glue" / "SST-2" / "dev.tsv").read_text().splitlines()[1:]
     texts = [line.split("\t")[0] for line in lines]
     examples = classification_examples(tokenizer, texts, max_seq_length=32)
-    rows = [None] * len(texts)
+    rows = {}
     for batch in examples.evaluation_batches(100):
-        for index, ids, mask in zip(
-            *(batch[key].numpy() for key in ("example_index", "input_word_ids", "input_mask")),
-            strict=True,
-        ):
-            rows[index] = ids[mask == 1].tolist()
+        real = tf.ragged.boolean_mask(batch["input_word_ids"], batch["input_mask"] == 1)
+        rows |= by_example(batch, real.to_list())
     ids = tokenizer.tokenize(texts).to_list()
-    assert rows == [[tokenizer.cls_id, *row[:30], tokenizer.sep_id] for row in ids]
+    expected = [[tokenizer.cls_id, *row[:30], tokenizer.sep_id] for row in ids]
+    assert [rows[index] for index in range(len(texts))] == expected
     assert examples.num_too_long == sum(len(row) > 30 for row in ids) > 0
 
 
-def test_refuses_bad_arguments(tokenizer):
-    with pytest.raises(ValueError, match="second_texts: expected one row for each of the 6"):
-        classification_examples(tokenizer, TEXTS, SECONDS[:5])
-    with pytest.raises(ValueError, match="labels: expected one row for each of the 6 .* got 5"):
-        classification_examples(tokenizer, TEXTS, labels=[0] * 5)
-    with pytest.raises(ValueError, match="sample_weights: expected labels beside them"):
-        classification_examples(tokenizer, TEXTS, sample_weights=[1.0] * 6)
-    with pytest.raises(ValueError, match="texts is empty"):
-        classification_examples(tokenizer, [])
-    with pytest.raises(ValueError, match="max_seq_length: expected 5 or more; got 4"):
-        classification_examples(tokenizer, TEXTS, max_seq_length=4)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"second_texts": SECONDS[:5]}, "second_texts: expected one row for each of the 6"),
+        ({"labels": [0] * 5}, "labels: expected one row for each of the 6 .* got 5"),
+        ({"sample_weights": [1.0] * 6}, "sample_weights: expected labels beside them"),
+        ({"texts": []}, "texts is empty"),
+        ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
+    ],
+)
+def test_refuses_bad_arguments(tokenizer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        classification_examples(tokenizer, **{"texts": TEXTS, **arguments})

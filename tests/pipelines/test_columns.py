@@ -3,7 +3,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines.columns import (
-    check_rows,
     class_column,
     label_column,
     string_column,
@@ -23,12 +22,6 @@ def tokenizer():
     return BertTokenizer([*SPECIAL_TOKENS, "a", "b", "c", "##c", "##a"])
 
 
-def _assert_equal(ragged, expected):
-    assert ragged.dtype == expected.dtype
-    np.testing.assert_array_equal(ragged.row_splits, expected.row_splits)
-    np.testing.assert_array_equal(ragged.values, expected.values)
-
-
 @pytest.mark.parametrize("form", [list, np.array, tf.constant, tuple])
 def test_every_form_of_a_column(form):
     column = string_column(form(["a b", "", "\u00e9"]), "texts")
@@ -37,33 +30,29 @@ def test_every_form_of_a_column(form):
 
 
 def test_a_column_is_tokenised_as_one_batch_would_be(tokenizer):
-    ids = tokenize_column(tokenizer, np.array(STRINGS), "texts")
-    _assert_equal(ids, tokenizer.tokenize(STRINGS))
+    columns = tokenize_column_with_offsets(tokenizer, STRINGS, "texts")
+    expected = tokenizer.tokenize_with_offsets(STRINGS)
+    columns = tokenize_column(tokenizer, np.array(STRINGS), "texts"), *columns
+    for column, wanted in zip(columns, (expected[0], *expected), strict=True):
+        assert column.dtype == wanted.dtype
+        np.testing.assert_array_equal(column.row_splits, wanted.row_splits)
+        np.testing.assert_array_equal(column.values, wanted.values)
 
 
-def test_offsets(tokenizer):
-    outputs = tokenize_column_with_offsets(tokenizer, STRINGS, "texts")
-    for output, expected in zip(outputs, tokenizer.tokenize_with_offsets(STRINGS), strict=True):
-        _assert_equal(output, expected)
-
-
-def test_refuses_what_is_no_column_of_strings():
-    with pytest.raises(ValueError, match=r"texts\[1\] is 3: expected a string"):
-        string_column(["a", 3], "texts")
-    with pytest.raises(ValueError, match=r"answers\[0\] is \['a'\]: expected a string"):
-        string_column([["a"]], "answers")
-    with pytest.raises(
-        ValueError, match=r"texts: expected a vector .* got a tensor of string and shape"
-    ):
-        string_column(tf.constant([["a"]]), "texts")
-    with pytest.raises(
-        ValueError, match="texts: expected a vector of strings, .* got a tensor of int32"
-    ):
-        string_column(tf.constant([1, 2]), "texts")
-    with pytest.raises(ValueError, match="texts: expected a vector .* got 'abc'"):
-        string_column("abc", "texts")
-    with pytest.raises(ValueError, match="texts is empty: expected one string at least"):
-        string_column([], "texts")
+@pytest.mark.parametrize(
+    ("strings", "message"),
+    [
+        (["a", 3], r"texts\[1\] is 3: expected a string"),
+        ([["a"]], r"texts\[0\] is \['a'\]: expected a string"),
+        (tf.constant([["a"]]), "expected a vector .* got a tensor of string and shape"),
+        (tf.constant([1, 2]), "expected a vector of strings, .* got a tensor of int32"),
+        ("abc", "texts: expected a vector .* got 'abc'"),
+        ([], "texts is empty: expected one string at least"),
+    ],
+)
+def test_refuses_what_is_no_column_of_strings(strings, message):
+    with pytest.raises(ValueError, match=message):
+        string_column(strings, "texts")
 
 
 @pytest.mark.parametrize(
@@ -119,9 +108,3 @@ def test_weights():
         weight_column([[1, 1]], 1)
     with pytest.raises(ValueError, match="sample_weights: expected one row for each of the 3"):
         weight_column([1, 1], 3)
-
-
-def test_rows():
-    check_rows("tags", 2, 2)
-    with pytest.raises(ValueError, match="tags: expected one row for each of the 2 .* got 3"):
-        check_rows("tags", 3, 2)

@@ -7,7 +7,6 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.pipelines.context_windows import (
     QuestionTokens,
-    Windows,
     cut_windows,
     has_most_context,
     is_context,
@@ -16,23 +15,11 @@ from bert_tf.pipelines.context_windows import (
     row_lengths,
     tokenize_questions,
 )
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import question_answering_twin as twin
 
-VOCAB = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *"abcdef",
-    "##a",
-    "##b",
-    "##cd",
-    "?",
-    ",",
-    ".",
-]
+VOCAB = [*SPECIAL_TOKENS, *"abcdef", "##a", "##b", "##cd", "?", ",", "."]
 TOKENIZER = BertTokenizer(VOCAB)
 LENGTHS = {"max_seq_length": 16, "doc_stride": 5, "max_query_length": 6}
 
@@ -79,28 +66,17 @@ def test_windows_equal_googles_loop(make):
         spans = twin.windows(len(question), len(context), 16, 5)
         for place, (first, length) in enumerate(spans):
             ids, types = twin.row(TOKENIZER, question, context, (first, length))
+            most = [twin.most_context(spans, first + token) == place for token in range(length)]
+            most = [0] * (len(question) + 2) + most + [0]
+            columns = (ids, types, [1] * len(ids), most)
             padding = [0] * (16 - len(ids))
-            tokens = range(first, first + length)
-            most = [twin.most_context(spans, token) == place for token in tokens]
-            expected.append(
-                (
-                    number,
-                    first,
-                    length,
-                    ids + padding,
-                    types + padding,
-                    [1] * len(ids) + padding,
-                    [0] * (len(question) + 2) + most + [0] * (1 + len(padding)),
-                )
-            )
+            expected.append((number, first, length, *(column + padding for column in columns)))
     assert len(expected) > 3 * len(QUESTIONS)
     received = (
         windows.questions,
         windows.firsts,
         windows.lengths,
-        rows[features.INPUT_WORD_IDS],
-        rows[features.INPUT_TYPE_IDS],
-        rows[features.INPUT_MASK],
+        *(rows[key] for key in ("input_word_ids", "input_type_ids", "input_mask")),
         tf.cast(most_context, tf.int32),
     )
     for values, wanted in zip(received, zip(*expected, strict=True), strict=True):
@@ -190,17 +166,16 @@ def test_rows_as_wide_as_asked():
     ]
 
 
-def test_arguments_out_of_range():
-    with pytest.raises(ValueError, match="max_seq_length is 9: expected at least 10, so that a"):
-        make_windows(TOKENIZER, ["a"], ["b"], max_seq_length=9, max_query_length=6)
-    with pytest.raises(ValueError, match="doc_stride: expected 1 or more; got 0"):
-        make_windows(TOKENIZER, ["a"], ["b"], doc_stride=0)
-    with pytest.raises(ValueError, match="max_query_length: expected 1 or more; got 0"):
-        make_windows(TOKENIZER, ["a"], ["b"], max_query_length=0)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_seq_length": 9}, "max_seq_length is 9: expected at least 10, so that a"),
+        ({"doc_stride": 0}, "doc_stride: expected 1 or more; got 0"),
+        ({"max_query_length": 0}, "max_query_length: expected 1 or more; got 0"),
+    ],
+)
+def test_arguments_out_of_range(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_windows(TOKENIZER, ["a"], ["b"], **{**LENGTHS, **arguments})
     with pytest.raises(ValueError, match=r"a context for each question, got .*\(1,\) and .*\(2,\)"):
         make_windows(TOKENIZER, ["a"], ["b", "c"])
-
-
-def test_windows_go_through_a_function():
-    windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
-    assert isinstance(tf.function(lambda inner: inner)(windows), Windows)

@@ -70,31 +70,26 @@ def test_a_path_with_a_globs_characters_is_a_path(folder):
     assert names(folder, f"{folder}/x[1].txt") == ["x[1].txt"]
 
 
-def test_says_what_matches_nothing(folder):
-    message = f"No file matches '{folder}/*.tex': give paths or globs of text files"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        corpus_files.find_files(f"{folder}/a.txt,{folder}/*.tex")
-    with pytest.raises(ValueError, match=r"No file matches '/no/such/folder/\*'"):
-        corpus_files.find_files("/no/such/folder/*")
-    with pytest.raises(ValueError, match="The input names no file: give paths or globs"):
-        corpus_files.find_files(" , ")
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ("{0}/a.txt,{0}/*.tex", "No file matches '{0}/*.tex': give paths or globs of text files"),
+        ("/no/such/folder/*", "No file matches '/no/such/folder/*'"),
+        (" , ", "The input names no file: give paths or globs"),
+        ("{0}/empty.txt", "The input {0}/empty.txt is empty: every file that it names has 0 byt"),
+    ],
+)
+def test_says_what_is_nothing(folder, inputs, message):
+    with pytest.raises(ValueError, match=re.escape(message.format(folder))):
+        corpus_files.find_files(inputs.format(folder))
 
 
-def test_says_that_all_files_are_empty(folder):
-    message = f"The input {folder}/empty.txt is empty: every file that it names has 0 bytes"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        corpus_files.find_files(f"{folder}/empty.txt")
-
-
-def test_opens_gzip_by_its_first_bytes(tmp_path):
-    for name in ("text.txt", "text.gz"):
-        plain, packed = tmp_path / name, tmp_path / f"packed_{name}"
-        plain.write_bytes(b"plain")
-        packed.write_bytes(gzip.compress(b"packed"))
-        with corpus_files.open_text(str(plain)) as file:
+@pytest.mark.parametrize("name", ["text.txt", "text.gz"])
+def test_opens_gzip_by_its_first_bytes(tmp_path, name):
+    for content in (b"plain", gzip.compress(b"plain")):
+        (tmp_path / name).write_bytes(content)
+        with corpus_files.open_text(str(tmp_path / name)) as file:
             assert file.read() == b"plain"
-        with corpus_files.open_text(str(packed)) as file:
-            assert file.read() == b"packed"
 
 
 def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
@@ -113,10 +108,7 @@ def test_inflates_only_what_tensorflow_reads_alike(tmp_path):
             inflate(damaged)
 
 
-WIKI_TEXT = b"".join(
-    b'<doc id="%d" title="t">\nt\n\n%s\n</doc>\n' % (i, b"Some text. " * i) for i in range(12)
-)
-GOOGLE_TEXT = "".join(f"Größe {'x' * i}.\nZwei.\n{chr(13) * (i % 2)}\n" for i in range(60)).encode()
+WIKI = [b"<doc 1>\na\n</doc>\n", b"<doc 2>\nb\n</doc>\n"]
 
 
 def cut(text, text_format, block_bytes):
@@ -130,21 +122,20 @@ def cut(text, text_format, block_bytes):
     return blocks
 
 
-def test_blocks_end_with_the_last_document_that_fits():
-    assert cut(b"One.\n\nTwo.\n\nThree.\n", "google", 12) == [b"One.\n\nTwo.\n\n", b"Three.\n"]
-    assert cut(b"One.\n\nTwo.\n\nThree.\n", "google", 11) == [b"One.\n\n", b"Two.\n\n", b"Three.\n"]
-    assert cut(b"One.\r\n\r\nTwo.\r\n", "google", 9) == [b"One.\r\n\r\n", b"Two.\r\n"]
-    # One that does not fit makes a larger block.
-    assert cut(b"One.\nTwo.\n\nThree.\n\nFour.", "google", 3) == [
-        b"One.\nTwo.\n\n",
-        b"Three.\n\n",
-        b"Four.",
-    ]
-    assert cut(b"<doc 1>\na\n</doc>\n<doc 2>\nb\n</doc>\n", "wikiextractor", 20) == [
-        b"<doc 1>\na\n</doc>\n",
-        b"<doc 2>\nb\n</doc>\n",
-    ]
-    assert cut(b"One.\n\nTwo.\n\n", "prose", 3) == [b"One.\n\nTwo.\n\n"]
+@pytest.mark.parametrize(
+    ("text", "text_format", "block_bytes", "expected"),
+    [
+        (b"One.\n\nTwo.\n\nThree.\n", "google", 12, [b"One.\n\nTwo.\n\n", b"Three.\n"]),
+        (b"One.\n\nTwo.\n\nThree.\n", "google", 11, [b"One.\n\n", b"Two.\n\n", b"Three.\n"]),
+        (b"One.\r\n\r\nTwo.\r\n", "google", 9, [b"One.\r\n\r\n", b"Two.\r\n"]),
+        # One that does not fit makes a larger block.
+        (b"One.\nTwo.\n\nThree.\n\n4", "google", 3, [b"One.\nTwo.\n\n", b"Three.\n\n", b"4"]),
+        (WIKI[0] + WIKI[1], "wikiextractor", 20, WIKI),
+        (b"One.\n\nTwo.\n\n", "prose", 3, [b"One.\n\nTwo.\n\n"]),
+    ],
+)
+def test_blocks_end_with_the_last_document_that_fits(text, text_format, block_bytes, expected):
+    assert cut(text, text_format, block_bytes) == expected
 
 
 def test_long_documents_are_cut_at_the_best_place_there_is(monkeypatch):
@@ -155,44 +146,3 @@ def test_long_documents_are_cut_at_the_best_place_there_is(monkeypatch):
     assert cut("äöüäöüäöü".encode(), "google", 4) == ["äöüäö".encode(), "üäöü".encode()]
     # Invalid text is cut too; the check of its bytes comes later.
     assert cut(b"\x80" * 13, "google", 4)[0] == b"\x80"
-
-
-@pytest.mark.parametrize("block_bytes", [1, 7, 64, 200, 1000, 10_000])
-@pytest.mark.parametrize("text_format", ["google", "wikiextractor"])
-def test_ranges_cover_a_file_and_start_documents(tmp_path, monkeypatch, block_bytes, text_format):
-    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 300)
-    text = WIKI_TEXT if text_format == "wikiextractor" else GOOGLE_TEXT
-    path = tmp_path / "text.txt"
-    path.write_bytes(text)
-    scanned = corpus_files.scan_file(corpus_files.describe_file(str(path)), None, block_bytes)
-    assert scanned.text_format == text_format
-    blocks = [text[offset : offset + length] for offset, length in scanned.ranges]
-    assert b"".join(blocks) == text
-    assert [offset for offset, _ in scanned.ranges[1:]] == [
-        sum(map(len, blocks[:i])) for i in range(1, len(blocks))
-    ]
-    for block in blocks:
-        assert block.startswith(b"<doc " if text_format == "wikiextractor" else "Größe".encode())
-    if block_bytes == 1:
-        assert len(blocks) == (12 if text_format == "wikiextractor" else 60)
-    assert len(blocks) > 1 or block_bytes == 10_000
-
-
-@pytest.mark.parametrize("block_bytes", [5, 1 << 20])
-def test_invalid_bytes_are_named_with_their_offset(tmp_path, block_bytes):
-    path = tmp_path / "text.txt"
-    path.write_bytes("Grüß.\n\nGott.\n\n".encode() + b"Bad \xff byte.\n")
-    message = (
-        f"{path} is not UTF-8: invalid byte 0xff at byte offset 20 (invalid start byte); "
-        "convert the file, for example with iconv."
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        corpus_files.scan_file(corpus_files.describe_file(str(path)), "google", block_bytes)
-
-
-def test_wiki_format_needs_a_document_line(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("No <doc here.\n")
-    message = f"{path} has no line that begins with '<doc ', as WikiExtractor's output has"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        corpus_files.scan_file(corpus_files.describe_file(str(path)), "wikiextractor", 1 << 20)

@@ -117,16 +117,6 @@ def test_wiki_text_before_the_first_line_of_a_document_is_one():
     assert decoded(documents) == [["rest of one."], ["They bark."]]
 
 
-def test_google_format_equals_a_plain_loop():
-    documents: list[list[str]] = [[]]
-    for line in GOOGLE_TEXT.split("\n"):
-        if not line.strip():
-            documents.append([])
-        else:
-            documents[-1].append(line.strip())
-    assert [document for document in documents if document] == GOOGLE
-
-
 def test_unknown_format_is_refused():
     message = "Unknown corpus format 'xml': expected one of google, wikiextractor, prose, jsonl."
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -211,6 +201,7 @@ TABLE = [
     ["यह है।", "वह था।"],
 ]
 
+# Ideographic full stops need no blank.
 CHINESE = [
     ("他來了。她走了！真的嗎？", ["他來了。", "她走了！", "真的嗎？"]),
     ("他說：「走。」她走了。", ["他說：「走。」", "她走了。"]),
@@ -218,14 +209,10 @@ CHINESE = [
 ]
 
 
-@pytest.mark.parametrize("expected", TABLE, ids=lambda case: case[0])
-def test_splits_where_a_reader_would(expected):
-    split = corpus_formats.split_sentences(tf.constant([" ".join(expected)]))
-    assert [line.decode() for line in split[0].numpy()] == expected
-
-
-@pytest.mark.parametrize(("text", "expected"), CHINESE)
-def test_ideographic_full_stops_need_no_blank(text, expected):
+@pytest.mark.parametrize(
+    ("text", "expected"), [*((" ".join(case), case) for case in TABLE), *CHINESE]
+)
+def test_splits_where_a_reader_would(text, expected):
     split = corpus_formats.split_sentences(tf.constant([text]))
     assert [line.decode() for line in split[0].numpy()] == expected
 

@@ -50,13 +50,6 @@ def test_the_plan_is_its_twins(batch_size, sorted_together):
         assert sorted(twin) == list(range(45))
 
 
-def test_unsorted_batches_are_cut_from_a_random_order():
-    order = permutation(45, fold(3, Operation.EXAMPLE_ORDER, 0)).numpy().tolist()
-    plan = plan_epoch(tf.constant(LENGTHS), 4, 3, 0).numpy().tolist()
-    cut = {frozenset(order[i : i + 4]) for i in range(0, 45, 4)}
-    assert {frozenset(plan[i : i + 4]) for i in range(0, 45, 4)} == cut
-
-
 def test_seeds_and_epochs_differ():
     lengths = tf.constant(LENGTHS)
     plans = {
@@ -121,30 +114,30 @@ class _Recorder(keras.Model):
         return {"loss": 0.0}
 
 
-def test_fit_and_its_initial_epoch(examples):
-    def fit(**arguments):
-        model = _Recorder()
-        model.compile(run_eagerly=True)
-        model.fit(verbose=0, shuffle=False, **arguments)
-        return model.seen
+def _fit(*calls):
+    model = _Recorder()
+    model.compile(run_eagerly=True)
+    for x, arguments in calls:
+        model.fit(x, verbose=0, shuffle=False, **arguments)
+    return model.seen
 
-    whole = fit(x=examples.training_batches(10, epochs=3), epochs=3, steps_per_epoch=5)
+
+def test_fit_and_its_initial_epoch(examples):
+    three = {"epochs": 3, "steps_per_epoch": 5}
+    whole = _fit((examples.training_batches(10, epochs=3), three))
     assert whole == [indices for indices, _ in _batches(examples.training_batches(10, epochs=3))]
     rest = examples.training_batches(10, epochs=3, first_step=5)
-    assert fit(x=rest, epochs=3, steps_per_epoch=5, initial_epoch=1) == whole[5:]
+    assert _fit((rest, {**three, "initial_epoch": 1})) == whole[5:]
 
 
 def test_the_natural_fit_has_the_epochs_of_a_run(examples):
-    model = _Recorder()
-    model.compile(run_eagerly=True)
     batches = examples.training_batches(10)
     assert batches.cardinality().numpy() == 5
-    model.fit(batches, epochs=2, verbose=0, shuffle=False)
-    model.fit(batches, verbose=0, shuffle=False)  # goes on
-    assert model.seen == [at for at, _ in _batches(examples.training_batches(10, epochs=3))]
+    seen = _fit((batches, {"epochs": 2}), (batches, {}))  # goes on
+    assert seen == [at for at, _ in _batches(examples.training_batches(10, epochs=3))]
     # A resumed epoch has no others behind it.
     rest = examples.training_batches(10, first_step=3)
-    assert [at for at, _ in [*_batches(rest), *_batches(rest)]] == 2 * model.seen[3:5]
+    assert [at for at, _ in [*_batches(rest), *_batches(rest)]] == 2 * seen[3:5]
 
 
 def test_evaluation_in_the_examples_order_or_the_longest_first():
@@ -164,33 +157,44 @@ def test_evaluation_in_the_examples_order_or_the_longest_first():
     assert [width for _, width in _batches(buckets)] == [12, 9, 3]
 
 
-def test_padded_lengths():
-    assert padded_lengths(20, 8, None).tolist() == [8, 16, 20]
-    assert padded_lengths(16, 8, None).tolist() == [8, 16]
-    assert padded_lengths(5, 8, None).tolist() == [5]
-    assert padded_lengths(20, 8, [5, 20]).tolist() == [5, 20]
-    for wrong in ([8, 8], [9, 8], [0, 4], [8, 21]):
-        with pytest.raises(ValueError, match="ascending, none over max_seq_length 20; got"):
-            padded_lengths(20, 8, wrong)
-    with pytest.raises(ValueError, match="length_multiple: expected 1 or more; got 0"):
-        padded_lengths(20, 0, None)
+@pytest.mark.parametrize(
+    ("most", "buckets", "expected"),
+    [(20, None, [8, 16, 20]), (16, None, [8, 16]), (5, None, [5]), (20, [5, 20], [5, 20])],
+)
+def test_padded_lengths(most, buckets, expected):
+    assert padded_lengths(most, 8, buckets).tolist() == expected
 
 
-def test_refuses_bad_arguments(examples):
-    with pytest.raises(ValueError, match="There are no examples: expected one at least"):
-        Examples(np.zeros(0, np.int32), 20, _make_batch)
-    with pytest.raises(ValueError, match="lengths: expected 1 to 19, .* got lengths of 3 to 20"):
-        Examples(np.int32([3, 20]), 19, _make_batch)
-    with pytest.raises(ValueError, match="batch_size: expected 1 or more; got 0"):
-        examples.num_batches(0)
-    with pytest.raises(ValueError, match="epochs: expected 1 or more; got 0"):
-        examples.training_batches(4, epochs=0)
-    with pytest.raises(ValueError, match="batches_sorted_together: expected 1 or more; got 0"):
-        examples.training_batches(4, batches_sorted_together=0)
-    with pytest.raises(ValueError, match="expected 0 to 11, as 1 epochs have 12 batches of 4 each"):
-        examples.training_batches(4, first_step=12)
-    with pytest.raises(ValueError, match="seed: expected an integer of 64 bits"):
-        examples.training_batches(4, seed=2**63)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size: expected 1 or more; got 0"),
+        ({"epochs": 0}, "epochs: expected 1 or more; got 0"),
+        ({"batches_sorted_together": 0}, "batches_sorted_together: expected 1 or more; got 0"),
+        ({"first_step": 12}, "expected 0 to 11, as 1 epochs have 12 batches of 4 each"),
+        ({"seed": 2**63}, "seed: expected an integer of 64 bits"),
+        ({"length_multiple": 0}, "length_multiple: expected 1 or more; got 0"),
+        *(
+            ({"bucket_lengths": wrong}, "ascending, none over max_seq_length 20; got")
+            for wrong in ([8, 8], [9, 8], [0, 4], [8, 21])
+        ),
+    ],
+)
+def test_refuses_bad_arguments(examples, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        examples.training_batches(**{"batch_size": 4, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([], "There are no examples: expected one at least"),
+        ([3, 20], "lengths: expected 1 to 19, .* got lengths of 3 to 20"),
+    ],
+)
+def test_refuses_bad_examples(lengths, message):
+    with pytest.raises(ValueError, match=message):
+        Examples(np.int32(lengths), 19, _make_batch)
 
 
 class Model:

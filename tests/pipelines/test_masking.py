@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import features
 from bert_tf.pipelines.masking import (
     PAPER_REPLACEMENT,
     Replacement,
@@ -85,13 +84,13 @@ def test_a_word_too_long_is_left_out_and_the_next_ones_are_tried():
     assert not nothing.numpy().any()
 
 
-def test_words_of_no_rows_and_of_rows_without_words():
-    none = np.zeros((0, 8), bool)
-    assert choose_words(none, none, np.zeros(0, np.int32), SEED).shape == (0, 8)
-    empty = np.zeros((3, 8), bool)
-    assert not choose_words(empty, empty, np.ones(3, np.int32), SEED).numpy().any()
-    lengths = np.ones((3, 8), np.int32)
-    assert (choose_spans(empty, empty, np.ones(3, np.int32), lengths, SEED).numpy() == -1).all()
+@pytest.mark.parametrize("rows", [0, 3])
+def test_no_rows_and_rows_without_words(rows):
+    empty, counts, lengths = np.zeros((rows, 8), bool), np.ones(rows, np.int32), np.ones((rows, 8))
+    chosen = choose_words(empty, empty, counts, SEED).numpy()
+    assert chosen.shape == (rows, 8) and not chosen.any()
+    if rows:
+        assert (choose_spans(empty, empty, counts, np.int32(lengths), SEED).numpy() == -1).all()
 
 
 def test_spans_equal_the_plain_loop():
@@ -141,6 +140,7 @@ ROW = [2, 5, 10, 6, 7, 11, 12, 3, 13, 8, 9, 14, 3, 0, 0, 0]
 WORDS = [(1, 2), (3,), (4, 5, 6), (8,), (9,), (10, 11)]
 CANDIDATES = sorted(sum(WORDS, ()))
 MASKINGS = ["token", "whole_word", "span"]
+KEYS = ("input_word_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 
 def _mask(rows, seed=0, predictions=12, prob=0.15, masking="token", replacement=PAPER_REPLACEMENT):
@@ -156,72 +156,46 @@ def _mask(rows, seed=0, predictions=12, prob=0.15, masking="token", replacement=
 
 
 def _numpy(masked):
-    return [masked[key].numpy() for key in (
-        features.INPUT_WORD_IDS,
-        features.MASKED_LM_POSITIONS,
-        features.MASKED_LM_IDS,
-        features.MASKED_LM_WEIGHTS,
-    )]  # fmt: skip
+    return [masked[key].numpy() for key in KEYS]
 
 
 @pytest.mark.parametrize("masking", MASKINGS)
-def test_all_masked(masking):
+@pytest.mark.parametrize("rate", [1.0, 0.0])
+def test_all_and_none_replaced(masking, rate):
     seen, positions, ids, weights = _numpy(
-        _mask(tf.constant([ROW]), prob=1.0, masking=masking, replacement=Replacement(1.0, 0.0))
+        _mask(tf.constant([ROW]), prob=1.0, masking=masking, replacement=Replacement(rate, 0.0))
     )
-    assert seen.tolist() == [[2, 4, 4, 4, 4, 4, 4, 3, 4, 4, 4, 4, 3, 0, 0, 0]]
+    assert seen.tolist() == [[2, 4, 4, 4, 4, 4, 4, 3, 4, 4, 4, 4, 3, 0, 0, 0] if rate else ROW]
     assert positions.tolist() == [[*CANDIDATES, 0, 0]]
     assert ids.tolist() == [[5, 10, 6, 7, 11, 12, 13, 8, 9, 14, 0, 0]]
     assert weights.tolist() == [[1.0] * 10 + [0.0] * 2]
 
 
-@pytest.mark.parametrize("masking", MASKINGS)
-def test_none_replaced(masking):
-    seen, _, ids, weights = _numpy(
-        _mask(tf.constant([ROW]), prob=1.0, masking=masking, replacement=Replacement(0.0, 0.0))
-    )
-    assert seen.tolist() == [ROW]
-    assert ids.tolist() == [[5, 10, 6, 7, 11, 12, 13, 8, 9, 14, 0, 0]]
-    assert weights.sum() == 10
-
-
-def test_rate_zero_predicts_one_token():
+def test_rate_zero_predicts_one_token_and_there_may_be_more_places_than_positions():
     _, positions, _, weights = _numpy(_mask(tf.constant([ROW] * 200), prob=0.0, predictions=3))
     assert weights.tolist() == [[1.0, 0.0, 0.0]] * 200
     assert set(positions[:, 0]) == set(CANDIDATES)
     assert not positions[:, 1:].any()
-
-
-def test_more_predictions_than_positions():
     _, positions, _, weights = _numpy(_mask(tf.constant([ROW]), prob=1.0, predictions=20))
-    assert positions.tolist() == [[*CANDIDATES, *[0] * 10]]
-    assert weights.sum() == 10
+    assert positions.tolist() == [[*CANDIDATES, *[0] * 10]] and weights.sum() == 10
 
 
 @pytest.mark.parametrize("masking", MASKINGS)
-def test_original_ids_and_untouched_positions(masking):
-    rows = tf.constant([ROW] * 64)
-    seen, positions, ids, weights = _numpy(_mask(rows, prob=0.4, predictions=5, masking=masking))
-    assert weights.sum(1).max() <= 5
-    for row in range(64):
-        chosen = positions[row][weights[row] == 1]
+def test_original_ids_untouched_positions_and_whole_words(masking):
+    rows, numbers = tf.constant([ROW] * 300), set()
+    masked = _numpy(_mask(rows, prob=0.4, predictions=5, masking=masking))
+    for seen, positions, ids, weights in zip(*masked, strict=True):
+        chosen = positions[weights == 1]
         assert (np.diff(chosen) > 0).all()
         assert set(chosen) <= set(CANDIDATES)
-        assert ids[row][weights[row] == 1].tolist() == [ROW[at] for at in chosen]
-        assert not ids[row][weights[row] == 0].any()
+        assert ids[weights == 1].tolist() == [ROW[at] for at in chosen]
+        assert not ids[weights == 0].any()
         untouched = np.setdiff1d(np.arange(16), chosen)
-        assert seen[row][untouched].tolist() == [ROW[at] for at in untouched]
-
-
-@pytest.mark.parametrize("masking", ["whole_word", "span"])
-def test_words_are_never_split(masking):
-    _, positions, _, weights = _numpy(
-        _mask(tf.constant([ROW] * 300), prob=0.4, predictions=5, masking=masking)
-    )
-    numbers = set()
-    for row in range(300):
-        chosen = set(positions[row][weights[row] == 1].tolist())
-        assert all(chosen.issuperset(word) or chosen.isdisjoint(word) for word in WORDS)
+        assert seen[untouched].tolist() == [ROW[at] for at in untouched]
+        places = set(chosen.tolist())
+        assert masking == "token" or all(
+            places.issuperset(word) or places.isdisjoint(word) for word in WORDS
+        )
         numbers.add(len(chosen))
     assert numbers <= {4, 5} and 5 in numbers
 
@@ -290,8 +264,8 @@ def test_same_in_a_dataset_other_with_another_seed(masking):
     (mapped,) = tf.data.Dataset.from_tensors(rows).map(lambda rows: _mask(rows, 1, masking=masking))
     for key, value in eager.items():
         np.testing.assert_array_equal(value, mapped[key])
-    other = _mask(rows, 2, masking=masking)[features.MASKED_LM_POSITIONS]
-    assert (eager[features.MASKED_LM_POSITIONS].numpy() != other.numpy()).any()
+    other = _mask(rows, 2, masking=masking)["masked_lm_positions"]
+    assert (eager["masked_lm_positions"].numpy() != other.numpy()).any()
 
 
 def test_unknown_masking():

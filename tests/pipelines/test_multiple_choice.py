@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,8 +8,9 @@ from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .finetuning_models import CLS, PAD, SEP, SUB_B, VOCAB, A, B, C, D, new_model, training_losses
+from .finetuning_models import VOCAB, assert_padding_changes_nothing
 
+PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
 CONTEXTS = ["a b c d e f", "", "g", "a b", "c d e", "f f"]
 CHOICES = [
     ["a", "b c d e f g", "c"],
@@ -64,39 +64,27 @@ def test_padding_changes_neither_answers_nor_training(tokenizer):
     examples = multiple_choice_examples(
         tokenizer, CONTEXTS, CHOICES, labels=[0, 1, 2, 0, 1, 2], max_seq_length=32
     )
-
-    def answers(**padding):
-        model = new_model(BertMultipleChoice)
-        rows = {}
-        for batch, _ in examples.evaluation_batches(2, **padding):
-            outputs = model(batch, training=False).numpy()
-            rows.update(zip(batch["example_index"].numpy().tolist(), outputs, strict=True))
-        return np.array([rows[index] for index in range(6)])
-
-    full = answers(bucket_lengths=[])
-    np.testing.assert_allclose(answers(length_multiple=2), full, atol=1e-5)
-    assert np.ptp(full, axis=1).max() > 0.1, "the choices would look alike"
-
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    bucketed, padded = (
-        training_losses(examples, new_model(BertMultipleChoice), loss, **padding)
-        for padding in ({"length_multiple": 2}, {"bucket_lengths": []})
-    )
-    np.testing.assert_allclose(bucketed, padded, rtol=1e-5)
+    answers = assert_padding_changes_nothing(examples, BertMultipleChoice)
+    assert len(answers) == 6 and np.ptp(answers, axis=1).max() > 0.1, "choices would look alike"
 
 
-def test_refuses_bad_arguments(tokenizer):
-    with pytest.raises(ValueError, match=r"choices\[4\] has 2 choices: expected 3, as many in"):
-        multiple_choice_examples(tokenizer, CONTEXTS, [*CHOICES[:4], ["a", "b"], CHOICES[5]])
-    with pytest.raises(ValueError, match=r"choices\[0\] has 0 choices: expected some"):
-        multiple_choice_examples(tokenizer, CONTEXTS, [[]] * 6)
-    with pytest.raises(ValueError, match=r"choices\[0\] is 'abc': expected a list of strings"):
-        multiple_choice_examples(tokenizer, CONTEXTS, ["abc"] * 6)
-    with pytest.raises(ValueError, match="choices: expected one row for each of the 6 examples"):
-        multiple_choice_examples(tokenizer, CONTEXTS, CHOICES[:5])
-    with pytest.raises(ValueError, match=r"labels\[0\] is 3: expected 0 to 2"):
-        multiple_choice_examples(tokenizer, CONTEXTS, CHOICES, labels=[3] * 6)
-    with pytest.raises(ValueError, match="contexts is empty"):
-        multiple_choice_examples(tokenizer, [], [])
-    with pytest.raises(ValueError, match="max_seq_length: expected 5 or more; got 4"):
-        multiple_choice_examples(tokenizer, CONTEXTS, CHOICES, max_seq_length=4)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"choices": [*CHOICES[:4], ["a", "b"], CHOICES[5]]},
+            r"choices\[4\] has 2 choices: expected 3, as many in",
+        ),
+        ({"choices": [[]] * 6}, r"choices\[0\] has 0 choices: expected some"),
+        ({"choices": ["abc"] * 6}, r"choices\[0\] is 'abc': expected a list of strings"),
+        ({"choices": CHOICES[:5]}, "choices: expected one row for each of the 6 examples"),
+        ({"labels": [3] * 6}, r"labels\[0\] is 3: expected 0 to 2"),
+        ({"contexts": [], "choices": []}, "contexts is empty"),
+        ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
+    ],
+)
+def test_refuses_bad_arguments(tokenizer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        multiple_choice_examples(
+            tokenizer, **{"contexts": CONTEXTS, "choices": CHOICES, **arguments}
+        )

@@ -4,6 +4,7 @@ import random
 import types
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines.packing import (
@@ -46,26 +47,18 @@ def _assert_equal(rows, expected):
         np.testing.assert_array_equal(rows[key], values)
 
 
-def test_pairs():
+def test_pairs_eagerly_in_a_dataset_and_from_a_table():
     _assert_equal(_pack(A, B), PAIRS)
-
-
-def test_pairs_in_a_dataset():
     dataset = tf.data.Dataset.from_tensors((A, B)).map(_pack)
     assert dataset.element_spec["input_type_ids"].shape.as_list() == [2, 12]
     _assert_equal(next(iter(dataset)), PAIRS)
+    _assert_equal(pack_from_table(token_table(IDS, SPECIAL), [A, B], tf.constant(12)), PAIRS)
 
 
 def test_one_segment_that_fills_the_row():
-    whole = tf.constant([0]), tf.constant([5])
-    _assert_equal(
-        pack(IDS, [whole], 7, SPECIAL),
-        {
-            "input_word_ids": [[2, 10, 11, 12, 13, 14, 3]],
-            "input_mask": [[1] * 7],
-            "input_type_ids": [[0] * 7],
-        },
-    )
+    ids = [[2, 10, 11, 12, 13, 14, 3]]
+    expected = {"input_word_ids": ids, "input_mask": [[1] * 7], "input_type_ids": [[0] * 7]}
+    _assert_equal(pack(IDS, [(tf.constant([0]), tf.constant([5]))], 7, SPECIAL), expected)
 
 
 def test_pad_id_need_not_be_zero():
@@ -126,29 +119,20 @@ def test_joined_segments_are_ranges_of_one_vector():
         assert rows == segment.to_list()
 
 
-def test_fitted_segments():
-    a = tf.constant([0, 5]), tf.constant([5, 6])
-    b = tf.constant([11, 12]), tf.constant([1, 7])
-    single = fit_segments([a], 7)
-    assert single.ranges[0][0].numpy().tolist() == [0, 5]
-    assert single.ranges[0][1].numpy().tolist() == [5, 5]
-    assert single.lengths.numpy().tolist() == [7, 7]
-    assert single.truncated.numpy().tolist() == [False, True]
-    pair = fit_segments([a, b], 10)
-    assert [lengths.numpy().tolist() for _, lengths in pair.ranges] == [[5, 4], [1, 3]]
-    assert pair.lengths.numpy().tolist() == [9, 10]
-    assert pair.truncated.numpy().tolist() == [False, True]
-
-
-def test_fitted_segments_of_more_dimensions():
-    a = tf.constant([[0, 0]]), tf.constant([[4, 4]])
-    b = tf.constant([[4, 5]]), tf.constant([[1, 9]])
-    fitted = fit_segments([a, b], 9)
-    assert [lengths.numpy().tolist() for _, lengths in fitted.ranges] == [[[4, 3]], [[1, 3]]]
-    assert fitted.lengths.numpy().tolist() == [[8, 9]]
-    assert fitted.truncated.numpy().tolist() == [[False, True]]
-
-
-def test_rows_from_a_table():
-    rows = pack_from_table(token_table(IDS, SPECIAL), [A, B], tf.constant(12))
-    _assert_equal(rows, PAIRS)
+@pytest.mark.parametrize(
+    ("segments", "most", "kept", "lengths", "truncated"),
+    [
+        ([[5, 6]], 7, [[5, 5]], [7, 7], [False, True]),
+        ([[5, 6], [1, 7]], 10, [[5, 4], [1, 3]], [9, 10], [False, True]),
+        ([[[4, 4]], [[1, 9]]], 9, [[[4, 3]], [[1, 3]]], [[8, 9]], [[False, True]]),
+    ],
+)
+def test_fitted_segments(segments, most, kept, lengths, truncated):
+    ranges = [(tf.ones_like(tokens) * 3, tf.constant(tokens)) for tokens in segments]
+    fitted = fit_segments(ranges, most)
+    assert [starts.numpy().tolist() for starts, _ in fitted.ranges] == [
+        starts.numpy().tolist() for starts, _ in ranges
+    ]
+    assert [tokens.numpy().tolist() for _, tokens in fitted.ranges] == kept
+    assert fitted.lengths.numpy().tolist() == lengths
+    assert fitted.truncated.numpy().tolist() == truncated

@@ -1,3 +1,4 @@
+import itertools
 import random
 
 import numpy as np
@@ -27,14 +28,9 @@ def _tokens(lengths):
     )
 
 
-def _tensors(targets, segment_ends, random_next, other_documents, other_starts):
-    return PairDraws(
-        tf.constant(targets, tf.int64),
-        tf.constant(segment_ends, tf.int64),
-        tf.constant(random_next),
-        tf.constant(other_documents, tf.int64),
-        tf.constant(other_starts, tf.int64),
-    )
+def _tensors(*draws):
+    dtypes = (tf.int64, tf.int64, tf.bool, tf.int64, tf.int64)
+    return PairDraws(*(tf.constant(v, dtype) for v, dtype in zip(draws, dtypes, strict=True)))
 
 
 def _random_lengths(generator, longest=12):
@@ -51,13 +47,13 @@ def test_literal_pairs():
     # Tokens 0-1, 2-4, 5-5 and 6-7 are document 0; 8-11 and 12-13 document 1; 14 document 2.
     tokens = _tokens([[2, 3, 1, 2], [4, 2], [1]])
     draws = _tensors(
-        targets=[6, 6, 6],
-        #                document 0    document 1  document 2
-        segment_ends=   [LAST, 0, 0, 0, LAST, 0, 0],
-        random_next=    [False, True, False, True, True, False, False],
-        other_documents=[0, 0, 0, LAST, LAST, 0, LAST],
-        other_starts=   [0, 0, 0, 0, 0, LAST, LAST],
-    )  # fmt: skip
+        [6, 6, 6],
+        # By the documents' sentences: where A ends, whether B is random, B's document and start.
+        [LAST, 0, 0, 0, LAST, 0, 0],
+        [False, True, False, True, True, False, False],
+        [0, 0, 0, LAST, LAST, 0, LAST],
+        [0, 0, 0, 0, 0, LAST, LAST],
+    )
     pairs = pair_sentences(tokens, draws)
     np.testing.assert_array_equal(
         np.stack(pairs, 1),
@@ -71,15 +67,6 @@ def test_literal_pairs():
     )
 
 
-@pytest.mark.parametrize("number", range(40))
-def test_equals_the_plain_loop(number):
-    generator = random.Random(number)
-    lengths = _random_lengths(generator)
-    draws = twins.draw_in_advance(lengths, generator.choice([2, 9, 40]), 0.3, generator)
-    pairs = pair_sentences(_tokens(lengths), _tensors(*draws))
-    assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(lengths, draws)]
-
-
 def test_equals_the_plain_loop_on_a_long_document_in_a_dataset():
     generator = random.Random(0)
     lengths = [[generator.randint(1, 30) for _ in range(3000)], [3], [2, 2]]
@@ -89,18 +76,20 @@ def test_equals_the_plain_loop_on_a_long_document_in_a_dataset():
     assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(lengths, draws)]
 
 
+@pytest.mark.parametrize("longest", ["short", "long"])
 @pytest.mark.parametrize("number", range(40))
-def test_long_sentences_equal_the_plain_loop(number):
+def test_equals_the_plain_loop(number, longest):
     generator = random.Random(number)
     max_tokens = generator.choice([2, 3, 9, 10, 40])
-    lengths = _random_lengths(generator, generator.choice([12, 200]))
+    lengths = _random_lengths(generator, generator.choice([12, 200] if longest == "long" else [12]))
     targets = twins.draw_targets(lengths, max_tokens, 0.5, generator)
-    cut, cut_targets, pieces = twins.cut(lengths, targets, max_tokens)
+    tokens, pieces, cut, cut_targets = _tokens(lengths), None, lengths, targets
+    if longest == "long":
+        cut, cut_targets, pieces = twins.cut(lengths, targets, max_tokens)
+        tokens, found = cut_long_sentences(tokens, tf.constant(targets, tf.int64), max_tokens)
+        assert found.numpy().tolist() == cut_targets
+        assert tokens.pieces.numpy().tolist() == list(itertools.chain(*pieces))
     draws = cut_targets, *twins.draw_in_advance(cut, max_tokens, 0.5, generator)[1:]
-    tokens = _tokens(lengths)
-    tokens, found = cut_long_sentences(tokens, tf.constant(targets, tf.int64), max_tokens)
-    assert found.numpy().tolist() == cut_targets
-    assert tokens.pieces.numpy().tolist() == [piece for document in pieces for piece in document]
     pairs = pair_sentences(tokens, _tensors(*draws))
     assert np.stack(pairs, 1).tolist() == [list(row) for row in twins.pairs(cut, draws, pieces)]
 
@@ -226,13 +215,6 @@ def test_sentences_and_documents_without_tokens_are_dropped():
 def test_chunks_hold_every_token_once():
     tokens = _tokens([[3, 4, 2], [1], [5]])
     chunks = chunk_documents(tokens, tf.constant([4, 4, 5], tf.int64))
-    np.testing.assert_array_equal(
-        np.stack(chunks, 1),
-        [
-            (0, 4, 4, 4, 0),
-            (4, 8, 8, 8, 0),
-            (8, 9, 9, 9, 0),
-            (9, 10, 10, 10, 0),
-            (10, 15, 15, 15, 0),
-        ],
-    )
+    ends = [4, 8, 9, 10, 15]
+    expected = [(start, end, end, end, 0) for start, end in zip([0, *ends], ends, strict=False)]
+    np.testing.assert_array_equal(np.stack(chunks, 1), expected)

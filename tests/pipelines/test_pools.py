@@ -77,24 +77,17 @@ def test_padded_final_batch():
 
 @pytest.mark.parametrize("num_shards", [2, 3, 5])
 def test_shards_share_every_epoch(num_shards):
-    shards = [
-        _cursors(_batches(2, num_epochs=5, shard_index=i, num_shards=num_shards))
-        for i in range(num_shards)
+    shared = [
+        {"num_epochs": 5, "shard_index": index, "num_shards": num_shards}
+        for index in range(num_shards)
     ]
+    shards = [_cursors(_batches(2, **options)) for options in shared]
     assert sorted([*itertools.chain(*shards)]) == _expected(range(5))
-    for i, shard in enumerate(shards):
-        assert {(4 * epoch + pool) % num_shards for epoch, pool, _ in shard} == {i}
+    for index, shard in enumerate(shards):
+        assert {(4 * epoch + pool) % num_shards for epoch, pool, _ in shard} == {index}
         # From any of its rows on, too.
-        for done, (epoch, pool, row) in enumerate(shard):
-            if done % 7 == 0:
-                rest = _batches(
-                    3,
-                    start=(epoch, pool, row),
-                    num_epochs=5,
-                    shard_index=i,
-                    num_shards=num_shards,
-                )
-                assert _cursors(rest) == shard[done:]
+        for done in range(0, len(shard), 7):
+            assert _cursors(_batches(3, start=shard[done], **shared[index])) == shard[done:]
 
 
 def test_every_epoch_has_every_block_once_in_another_order():
@@ -109,26 +102,21 @@ def test_every_epoch_has_every_block_once_in_another_order():
     assert plan.blocks_of(2, 0, 0).numpy().tolist() != epochs[0][:4]
 
 
+SHARD = "shard_index: expected 0 to 1 (num_shards is 2); got 2."
+START = (
+    "start: expected (epoch, pool, row), none negative and pool below 4, the pools of an epoch; "
+    "got {}: it is another corpus's or another blocks_per_pool's."
+)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size: expected 1 or more; got 0."),
         ({"num_shards": 0}, "num_shards: expected 1 or more; got 0."),
-        (
-            {"num_shards": 2, "shard_index": 2},
-            "shard_index: expected 0 to 1 (num_shards is 2); got 2.",
-        ),
+        ({"num_shards": 2, "shard_index": 2}, SHARD),
         ({"num_epochs": 0}, "num_epochs: expected 1 or more; got 0."),
-        (
-            {"start": (0, 4, 0)},
-            "start: expected (epoch, pool, row), none negative and pool below 4, the pools of an "
-            "epoch; got (0, 4, 0): it is another corpus's or another blocks_per_pool's.",
-        ),
-        (
-            {"start": (0, 0, -1)},
-            "start: expected (epoch, pool, row), none negative and pool below 4, the pools of an "
-            "epoch; got (0, 0, -1): it is another corpus's or another blocks_per_pool's.",
-        ),
+        *(({"start": start}, START.format(start)) for start in ((0, 4, 0), (0, 0, -1))),
     ],
 )
 def test_errors(options, message):

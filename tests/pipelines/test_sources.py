@@ -72,14 +72,21 @@ def test_formats_may_differ_from_file_to_file(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("text", [GOOGLE, WIKI], ids=["google", "wikiextractor"])
-@pytest.mark.parametrize("block_bytes", [1, 333, 5000])
-def test_ranges_hold_what_the_whole_file_holds(tmp_path, text, block_bytes):
-    path = str(tmp_path / "text.txt")
-    (tmp_path / "text.txt").write_text(text)
-    corpus = sources.open_corpus(path, block_bytes=block_bytes)
-    assert corpus.num_blocks == (40 if block_bytes == 1 else corpus.num_blocks)
+CARRIAGE_RETURNS = GOOGLE.replace("\n\n", "\n\r\n", 20)
+
+
+@pytest.mark.parametrize(
+    "text", [GOOGLE, WIKI, CARRIAGE_RETURNS], ids=["google", "wikiextractor", "carriage returns"]
+)
+@pytest.mark.parametrize("block_bytes", [1, 7, 333, 5000])
+def test_ranges_hold_what_the_whole_file_holds(tmp_path, monkeypatch, text, block_bytes):
+    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 300)
+    (tmp_path / "text.txt").write_bytes(text.encode())
+    corpus = sources.open_corpus(str(tmp_path / "text.txt"), block_bytes=block_bytes)
+    assert corpus.num_blocks == 40 if block_bytes < 8 else corpus.num_blocks < 20
     assert (corpus.num_blocks > 1) == (block_bytes < len(text))
+    offsets, lengths = corpus.blocks.offsets, corpus.blocks.lengths
+    assert offsets.tolist() == [0, *np.cumsum(lengths)[:-1]] and lengths.sum() == len(text)
     assert documents_of(corpus) == DOCUMENTS
 
 
@@ -119,19 +126,15 @@ def test_large_gzip_is_unpacked_into_the_cache(tmp_path, monkeypatch):
 
 def test_bad_large_gzip_is_named_as_the_user_knows_it(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 30)
-    cache = tmp_path / "cache"
-    (tmp_path / "bad.gz").write_bytes(gzip.compress(GOOGLE.encode() + b"One \xff."))
-    message = f"{tmp_path}/bad.gz is not UTF-8: invalid byte 0xff at byte offset {len(GOOGLE) + 4} "
-    with pytest.raises(ValueError, match=re.escape(message)):
-        sources.open_corpus(f"{tmp_path}/bad.gz", block_bytes=30, cache_dir=str(cache))
-    (tmp_path / "cut.gz").write_bytes(
-        gzip.compress(GOOGLE.encode() * 500)[:-9]
-    )  # more than the head
-    cache = tmp_path / "other_cache"
-    with pytest.raises(
-        ValueError, match=r"cut\.gz is not a whole gzip file \(Compressed file ended"
-    ):
-        sources.open_corpus(f"{tmp_path}/cut.gz", block_bytes=30, cache_dir=str(cache))
+    bad = gzip.compress(GOOGLE.encode() + b"One \xff.")
+    at = f"/bad.gz is not UTF-8: invalid byte 0xff at byte offset {len(GOOGLE) + 4} "
+    short = gzip.compress(GOOGLE.encode() * 500)[:-9]  # more than the head
+    ended = "/cut.gz is not a whole gzip file (Compressed file ended"
+    for name, content, message in (("bad", bad, at), ("cut", short, ended)):
+        (tmp_path / f"{name}.gz").write_bytes(content)
+        cache = tmp_path / f"{name}_cache"
+        with pytest.raises(ValueError, match=re.escape(f"{tmp_path}{message}")):
+            sources.open_corpus(f"{tmp_path}/{name}.gz", block_bytes=30, cache_dir=str(cache))
     assert list(cache.iterdir()) == []
 
 
@@ -172,43 +175,53 @@ def test_a_file_changed_behind_its_size_and_time_is_read_anew(tmp_path, monkeypa
 
 
 def test_reports_progress(tmp_path):
-    (tmp_path / "a.txt").write_text(GOOGLE)
-    (tmp_path / "b.txt").write_text(GOOGLE)
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(GOOGLE)
     calls = []
     sources.open_corpus(
-        f"{tmp_path}/*", block_bytes=200, progress=lambda done, total: calls.append((done, total))
+        f"{tmp_path}/*", block_bytes=200, progress=lambda *shares: calls.append(shares)
     )
-    done = [call[0] for call in calls]
-    assert done == sorted(done)
-    assert {call[1] for call in calls} == {2 * len(GOOGLE)}
-    assert done[0] == len(GOOGLE) // 2
-    assert done[-1] == 2 * len(GOOGLE)
-    assert len(done) > 8
+    done, total = zip(*calls, strict=True)
+    assert list(done) == sorted(done) and set(total) == {2 * len(GOOGLE)}
+    assert (done[0], done[-1]) == (len(GOOGLE) // 2, 2 * len(GOOGLE)) and len(done) > 8
 
 
-def test_says_what_is_wrong_with_the_input(tmp_path):
-    def fails(message, *args, **kwargs):
-        with pytest.raises(ValueError, match=re.escape(message)):
-            sources.open_corpus(*args, **kwargs)
+BAD_INPUTS = {
+    "*.tex": ({}, "No file matches '{0}/*.tex'"),
+    "white.txt": ({}, "There is no document in {0}/white.txt, read as prose"),
+    "bad.txt": (
+        {},
+        "{0}/bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8 (invalid continuation byte); "
+        "convert the file, for example with iconv.",
+    ),
+    "bad.*t": ({"block_bytes": 5}, "bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8"),
+    "bad.gz": ({}, "bad.gz is not UTF-8: invalid byte 0xe9 at byte offset 8"),
+    "cut.gz": ({}, "cut.gz is not a whole gzip file"),
+    "list.jsonl": (
+        {"cache_dir": "cache"},
+        "list.jsonl:1 has no string under 'text' but the keys title",
+    ),
+    "*.jsonl": ({}, "list.jsonl has to be rewritten"),
+    "white.*": (
+        {"input_format": "wikiextractor"},
+        "white.txt has no line that begins with '<doc ', as WikiExtractor's output has",
+    ),
+    "x": ({"input_format": "xml"}, "Unknown corpus format 'xml': expected one of google"),
+    "y": ({"block_bytes": 0}, "A block has at least one byte: got block_bytes 0."),
+}
 
+
+@pytest.mark.parametrize("name", BAD_INPUTS)
+def test_says_what_is_wrong_with_the_input(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "white.txt").write_text(" \n\n \n")
-    (tmp_path / "bad.txt").write_bytes(b"One.\nTw\xe9.\n")
-    (tmp_path / "bad.gz").write_bytes(gzip.compress(b"One.\nTw\xe9.\n"))
+    (tmp_path / "bad.txt").write_bytes(b"One.\n\nTw\xe9.\n")
+    (tmp_path / "bad.gz").write_bytes(gzip.compress(b"One.\n\nTw\xe9.\n"))
     (tmp_path / "cut.gz").write_bytes(gzip.compress(GOOGLE.encode())[:-20])
     (tmp_path / "list.jsonl").write_text('{"title": "x"}\n')
-    fails(f"No file matches '{tmp_path}/*.tex'", f"{tmp_path}/*.tex")
-    fails(f"There is no document in {tmp_path}/white.txt, read as prose", f"{tmp_path}/white.txt")
-    for name in ("bad.txt", "bad.gz"):
-        fails(f"{name} is not UTF-8: invalid byte 0xe9 at byte offset 7", f"{tmp_path}/{name}")
-    fails("cut.gz is not a whole gzip file", f"{tmp_path}/cut.gz")
-    fails(
-        "list.jsonl:1 has no string under 'text' but the keys title",
-        f"{tmp_path}/list.jsonl",
-        cache_dir=f"{tmp_path}/cache",
-    )
-    fails("list.jsonl has to be rewritten", f"{tmp_path}/list.jsonl")
-    fails("Unknown corpus format 'xml': expected one of google", "x", input_format="xml")
-    fails("A block has at least one byte: got block_bytes 0.", "x", block_bytes=0)
+    options, message = BAD_INPUTS[name]
+    with pytest.raises(ValueError, match=re.escape(message.format(tmp_path))):
+        sources.open_corpus(f"{tmp_path}/{name}", **options)
 
 
 def test_from_documents_checks_and_cleans():

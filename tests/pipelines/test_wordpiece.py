@@ -67,52 +67,45 @@ def test_examples(tokenizer):
     ]
 
 
-def test_attributes(tokenizer):
+def test_attributes_and_a_vocabulary_file(tokenizer, tmp_path):
     assert tokenizer.vocab == VOCAB and tokenizer.vocab_size == len(VOCAB) == 18
     special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
     assert [*special, tokenizer.mask_id] == [0, 1, 2, 3, 4]
     assert tokenizer.continuation.dtype == bool
     assert np.flatnonzero(tokenizer.continuation).tolist() == [6, 7, 12, 17]
-
-
-def test_reads_a_vocabulary_file(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(VOCAB), encoding="utf-8")
     assert BertTokenizer(str(path)).vocab == BertTokenizer(path).vocab == VOCAB
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_random_texts_equal_the_definition(telling, do_lower_case):
+@pytest.mark.parametrize(
+    ("count", "seeds"), [(6000, [2]), pytest.param(20000, range(10, 20), marks=pytest.mark.slow)]
+)
+def test_random_texts_equal_the_definition(telling, do_lower_case, count, seeds):
     tokenizers, ids = telling
-    texts = definition.random_texts(6000, seed=2)
-    assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
-
-
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_typical_code_points_equal_the_definition(telling, do_lower_case):
-    tokenizers, ids = telling
-    characters = [chr(code) for code in definition.TYPICAL_CODE_POINTS]
-    texts = [f"a{c}b {c} x{c}" for c in characters if definition.is_assigned(c)]
-    assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("context", ["a?b ? x?", "??", "Σ?Σ ?Σ? Α?Σ", "é?\u0301\u302e?!"])
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_every_code_point_equals_the_definition(telling, do_lower_case, context):
-    tokenizers, ids = telling
-    characters = [chr(code) for code in definition.CODE_POINTS]
-    texts = [context.replace("?", c) for c in characters if definition.is_assigned(c)]
-    assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_many_random_texts_equal_the_definition(telling, do_lower_case):
-    tokenizers, ids = telling
-    for seed in range(10, 20):
-        texts = definition.random_texts(20000, seed)
+    for seed in seeds:
+        texts = definition.random_texts(count, seed)
         assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
+
+
+@pytest.mark.parametrize(
+    ("codes", "context"),
+    [
+        (definition.TYPICAL_CODE_POINTS, "a?b ? x?"),
+        *(
+            pytest.param(definition.CODE_POINTS, context, marks=pytest.mark.slow)
+            for context in ("a?b ? x?", "??", "Σ?Σ ?Σ? Α?Σ", "é?\u0301\u302e?!")
+        ),
+    ],
+    ids=lambda value: str(len(value)),
+)
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_every_code_point_equals_the_definition(telling, do_lower_case, codes, context):
+    tokenizers, ids = telling
+    characters = filter(definition.is_assigned, map(chr, codes))
+    texts = [context.replace("?", character) for character in characters]
+    assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
@@ -124,11 +117,6 @@ def test_both_ways_give_the_same_ids_and_offsets(telling, do_lower_case):
     for expected, got in zip(exact, outputs, strict=True):
         assert got.to_list() == expected.to_list()
     assert tokenizer.tokenize(texts).to_list() == exact[0].to_list()
-
-
-def test_private_characters_are_letters(telling):
-    tokenizers, ids = telling
-    assert_equal_to_definition(tokenizers[True], ids, ["a\ue000b \ue000", "\U00100000,a"])
 
 
 def test_words_are_limited_by_characters_not_bytes():
@@ -195,8 +183,9 @@ def test_offsets_into_ill_formed_text(tokenizer):
     assert starts.to_list() == [[1], [0]] and ends.to_list() == [[8], [4]]
 
 
-def test_ill_formed_bytes_are_passed_over_both_ways(telling):
+def test_private_characters_are_letters_and_ill_formed_bytes_are_passed_over_both_ways(telling):
     tokenizers, ids = telling
+    assert_equal_to_definition(tokenizers[True], ids, ["a\ue000b \ue000", "\U00100000,a"])
     texts = [b"a\xffb", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98x", b"\xed\xa0\x80y", b"\xc0\xafz"]
     texts += [text + "Σ".encode() for text in texts]  # the second way
     expected = [definition.tokenize(text.decode("utf-8", "ignore"), ids, True) for text in texts]
@@ -226,12 +215,9 @@ def test_in_a_dataset_as_eagerly(tokenizer):
     for size, drop_remainder in ((1, False), (4, False), (3, True)):
         batches = dataset.batch(size, drop_remainder).map(tokenizer.tokenize, num_parallel_calls=2)
         assert [row for batch in batches for row in batch.to_list()] == expected
-
-
-def test_constructed_inside_a_graph():
-    dataset = tf.data.Dataset.from_tensors(["hello", "ΑΣ"])
-    (tokens,) = dataset.map(lambda texts: BertTokenizer(VOCAB).tokenize(texts))
-    assert tokens.to_list() == [[8], [14]]
+    # Also where it is made inside the graph.
+    (tokens,) = dataset.batch(6).map(lambda texts: BertTokenizer(VOCAB).tokenize(texts))
+    assert tokens.to_list() == expected
 
 
 LOAD_AND_RUN = """
@@ -257,15 +243,18 @@ def test_in_a_saved_model_without_this_library(tokenizer, tmp_path):
     assert json.loads(answer.splitlines()[-1]) == [output.to_list() for output in outputs]
 
 
-def test_refuses_what_is_no_vector_of_strings(tokenizer):
-    with pytest.raises(ValueError, match=r"got shape \(\); reshape .* a single string into a list"):
-        tokenizer.tokenize("hello")
-    with pytest.raises(ValueError, match=r"got shape \(1, 2\); reshape"):
-        tokenizer.tokenize_with_offsets(tf.constant([["a", "b"]]))
-    with pytest.raises(ValueError, match=r"takes a vector of strings, shape \(N,\), but got \[1"):
-        tokenizer.tokenize([1, 2])
-    with pytest.raises(ValueError, match=r"ids of shape \[N, \(tokens\)\], but got shape \(2,\)"):
-        tokenizer.detokenize(tf.constant([5, 6]))
+@pytest.mark.parametrize(
+    ("method", "value", "message"),
+    [
+        ("tokenize", "hello", r"got shape \(\); reshape .* a single string into a list"),
+        ("tokenize_with_offsets", [["a", "b"]], r"got shape \(1, 2\); reshape"),
+        ("tokenize", [1, 2], r"takes a vector of strings, shape \(N,\), but got \[1"),
+        ("detokenize", tf.constant([5, 6]), r"ids of shape .*, but got shape \(2,\)"),
+    ],
+)
+def test_refuses_what_is_no_vector(tokenizer, method, value, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(tokenizer, method)(value)
 
 
 def test_refuses_pieces_that_the_operation_cannot_hold():
@@ -289,15 +278,11 @@ def test_golden_tokens(data_dir):
     assert tokenizer.tokenize(texts[:47]).to_list() == expected
 
 
-def read_wikipedia(data_dir, blocks):
-    for path in sorted((data_dir / "corpora" / "enwiki").glob("*.gz"))[:blocks]:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            yield from (line.rstrip("\n") for line in file)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["uncased", "cased"])
 def test_wikipedia_equals_the_definition(data_dir, case):
     tokenizer = BertTokenizer(str(data_dir / "vocab" / f"bert-base-{case}.txt"), case == "uncased")
     ids = {piece: index for index, piece in enumerate(tokenizer.vocab)}
-    assert_equal_to_definition(tokenizer, ids, list(read_wikipedia(data_dir, blocks=4)))
+    for path in sorted((data_dir / "corpora" / "enwiki").glob("*.gz"))[:4]:
+        lines = gzip.decompress(path.read_bytes()).decode().split("\n")
+        assert_equal_to_definition(tokenizer, ids, lines)
