@@ -13,6 +13,8 @@ ids or the rows' numbers, and the probability of each class; a row without text 
 instead.
 """
 
+import inspect
+
 from absl import flags
 
 from bert_tf import command
@@ -85,19 +87,8 @@ def main(argv: list[str]) -> None:
     from bert_tf.training.distribution import set_precision
 
     set_precision(values.precision, device_type())
-    predict_file(
-        values.model_dir,
-        values.input,
-        values.output,
-        text_columns=values.text_columns,
-        id_column=values.id_column,
-        encoding=values.encoding,
-        skip_bad_rows=values.skip_bad_rows,
-        threshold=values.threshold,
-        max_seq_length=values.max_seq_length,
-        batch_size=values.batch_size,
-        allow_pickle=values.allow_pickle,
-    )
+    names = set(inspect.signature(predict_file).parameters)
+    predict_file(**{name: values[name].value for name in names})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.examples import ChoiceExample
 from bert_tf.tasks.metrics import accuracy
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 
@@ -18,8 +17,9 @@ from .task import (
     Evaluation,
     ExampleSet,
     FormReader,
-    Inference,
+    Items,
     Task,
+    Thresholds,
     is_constant,
     log_softmax,
     worst_mistakes,
@@ -35,8 +35,6 @@ class ChoiceTask(Task):
     """
 
     model_class = BertMultipleChoice
-    model_classes = (BertMultipleChoice,)
-    model_arguments: Mapping[str, Any] = {}
     headline = "accuracy"
     read_table = staticmethod(read_choices)
 
@@ -46,13 +44,8 @@ class ChoiceTask(Task):
         found = {"swag": _read_swag, "codah": _read_codah}.get(name)
         return FormReader(found, is_table=True) if found and not columns else None
 
-    def _find_fault(self, item: ChoiceExample) -> str | None:
-        if item.label is None:
-            return f"the example {item.id} has no label: expected the number of the right choice"
-        return None
-
     def _rows(
-        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
+        self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> length_buckets.Examples:
         """Rows (B, K, S) and labels (B,)."""
         return multiple_choice_examples(
@@ -63,39 +56,28 @@ class ChoiceTask(Task):
             max_seq_length=max_seq_length,
         )
 
-    def evaluate(
-        self,
-        inference: Inference,
-        set_name: str,
-        thresholds: Mapping[str, float] | None = None,
-    ) -> Evaluation:
-        """Accuracy; a mistake's loss is the negative log-likelihood of the right choice."""
-        items = self._items(set_name)
-        log_probabilities = log_softmax(self._outputs(inference, set_name))
+    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        log_probabilities = log_softmax(outputs)
         chosen = log_probabilities.argmax(1)
         labels = np.array([item.label for item in items])
-        losses = -log_probabilities[np.arange(len(items)), labels]
 
         def show(at: int) -> tuple[str, str, str]:
             choices = items[at].choices
             return items[at].context, choices[labels[at]], choices[chosen[at]]
 
+        losses = -log_probabilities[np.arange(len(items)), labels]
         return Evaluation(
             scores={"accuracy": accuracy(labels, chosen)},
             constant=is_constant(labels, chosen),
             mistakes=worst_mistakes(items, losses, chosen != labels, show),
         )
 
-    def predict(
-        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
-    ) -> Iterator[Record]:
-        """The likeliest choice; there is no threshold."""
-        items = self._items(set_name)
-        if not items:
-            return
-        for item, row in zip(items, log_softmax(self._outputs(inference, set_name)), strict=True):
-            probabilities = {str(choice): p for choice, p in enumerate(np.exp(row).tolist())}
-            yield {"id": item.id, "prediction": int(row.argmax()), "probabilities": probabilities}
+    def _records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        for row in np.exp(log_softmax(outputs)):
+            probabilities = {str(choice): p for choice, p in enumerate(row.tolist())}
+            yield {"prediction": int(row.argmax()), "probabilities": probabilities}
 
     @classmethod
     def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:

@@ -95,34 +95,28 @@ def read_sets(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> Sets:
 
 
 def _read_glue_sets(settings: FineTuningSettings) -> Sets:
-    task = glue_task(str(settings.glue))
+    task, folder = glue_task(str(settings.glue)), settings.data_dir
 
-    def read(split: str) -> Examples[TextExample]:
-        if settings.data_dir is None:
-            return read_glue_tfds(task.name, split)
-        return read_glue(task.name, settings.data_dir, split, skip_bad_rows=settings.skip_bad_rows)
+    def read(split: str, name: str = task.name) -> Examples[TextExample]:
+        if folder is None:
+            return read_glue_tfds(name, split)
+        return read_glue(name, folder, split, skip_bad_rows=settings.skip_bad_rows)
 
     train_split, *others = task.splits
     dev = {split: read(split) for split in others if is_labelled(split)}
-    test, notes = {}, []
-    for split in others:
-        if is_labelled(split):
-            continue
-        if settings.data_dir is None or has_glue_file(task.name, settings.data_dir, split):
-            test[split] = read(split)
-        else:
-            notes.append(f"{settings.data_dir} has no file of the split {split}: not predicted.")
+    wanted = {
+        split: (task.name, split, f"the split {split}")
+        for split in others
+        if not is_labelled(split)
+    }
     if task.name == "MNLI":
-        if settings.data_dir is None:
-            test["ax"] = read_glue_tfds("AX", "test")
-        elif has_glue_file("AX", settings.data_dir, "test"):
-            test["ax"] = read_glue(
-                "AX", settings.data_dir, "test", skip_bad_rows=settings.skip_bad_rows
-            )
+        wanted["ax"] = ("AX", "test", "AX, GLUE's diagnostic set")
+    test, notes = {}, []
+    for set_name, (name, split, what) in wanted.items():
+        if folder is None or has_glue_file(name, folder, split):
+            test[set_name] = read(split, name)
         else:
-            notes.append(
-                f"{settings.data_dir} has no file of AX, GLUE's diagnostic set: not predicted."
-            )
+            notes.append(f"{folder} has no file of {what}: not predicted.")
     return Sets(read(train_split), dev, test, notes)
 
 
@@ -180,14 +174,11 @@ def _reader(settings: FineTuningSettings) -> _Reader:
 
     def read(path: str, labels: Sequence[str] | None, labelled: bool) -> Examples[Any]:
         if form is not None and not columns:
+            encoding = settings.encoding
             return form.read(
-                path,
-                labels=labels,
-                labelled=labelled,
-                encoding=settings.encoding,
-                skip_bad_rows=skip,
+                path, labels=labels, labelled=labelled, encoding=encoding, skip_bad_rows=skip
             )
-        known = {"labels": labels} if kind.has_classes else {}
+        known = {"labels": labels} if task_class.classes else {}
         unlabelled = {} if labelled else {kind.label: None}
         return task_class.read_table(path, skip_bad_rows=skip, **{**columns, **unlabelled}, **known)
 

@@ -64,7 +64,6 @@ class Kind:
         default_texts: the columns without ``--text_columns``.
         default_label: the column without ``--label_column``.
         max_seq_length: tokens of a row without ``--max_seq_length``.
-        has_classes: whether the classes are those of the training set's file.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Kind:
     default_texts: tuple[str, ...] = ()
     default_label: str | None = None
     max_seq_length: int = 128
-    has_classes: bool = False
 
     @property
     def task_class(self) -> Any:
@@ -108,15 +106,12 @@ _TEXTS = {"text_columns": _names(1, 2)}
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind(
-            "classification", "text:ClassTask", _TEXTS, flags=("class_weights",), has_classes=True
-        ),
+        Kind("classification", "text:ClassTask", _TEXTS, flags=("class_weights",)),
         Kind(
             "multilabel",
             "text:ClassesTask",
             _TEXTS,
             others={"separator": ("label_separator", _FILLED)},
-            has_classes=True,
         ),
         Kind("regression", "text:NumberTask", _TEXTS),
         Kind(
@@ -130,7 +125,6 @@ KINDS = {
             flags=("feature_based", "lstm_units"),
             default_texts=("words",),
             default_label="tags",
-            has_classes=True,
         ),
         Kind(
             "multiple_choice",

@@ -118,7 +118,7 @@ def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) ->
     """What the directory says of the task, or what can be told from the model; then the flag."""
     model_class = checkpoint.model.model_class
     held = model_class.__name__
-    kinds = [kind for kind in KINDS.values() if model_class in kind.task_class.model_classes]
+    kinds = [kind for kind in KINDS.values() if kind.task_class.trains(model_class)]
     if not kinds:
         raise ValueError(
             f"{model_dir} holds a {held}, which predicts for no task: fine-tune it with "

@@ -24,12 +24,20 @@ from bert_tf.tasks.squad_predictions import (
     SquadPredictions,
     squad_predictions,
 )
-from bert_tf.untrusted import one_line
 
 from .data import Sets
 from .prediction_files import AnswersWriter, NewWriter, Record
 from .settings import FineTuningSettings
-from .task import Evaluation, ExampleSet, FormReader, Inference, Task, worst_mistakes
+from .task import (
+    Evaluation,
+    ExampleSet,
+    FormReader,
+    Inference,
+    Items,
+    Task,
+    Thresholds,
+    worst_mistakes,
+)
 from .task_file import TaskFile
 
 _NO_ANSWER = "(no answer)"
@@ -60,15 +68,21 @@ class QuestionTask(Task):
         with_null: whether a question may have no answer.
         null_threshold: a threshold to keep instead of the best one; with it ``f1`` is the headline,
             and without ``best_f1``.
-
-    Raises:
-        ValueError: as ``Task``; a question to train or evaluate on has no answer, and is not known
-            to be impossible or must not be; or there is a threshold and no null.
     """
 
     model_class = BertSpanPredictor
-    model_classes = (BertSpanPredictor,)
-    model_arguments: Mapping[str, Any] = {}
+    compile_arguments: ClassVar[Mapping[str, Any]] = {
+        "loss": {
+            key: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            for key in (features.START_LOGITS, features.END_LOGITS)
+        },
+        "loss_weights": {features.START_LOGITS: 0.5, features.END_LOGITS: 0.5},
+    }
+    counted = "{items:,} questions in {rows:,} windows"
+    too_long = (
+        "The contexts of {count:,} of the training questions are read in several windows of "
+        "{length} tokens (--max_seq_length)."
+    )
     threshold = NULL_THRESHOLD
     writers: ClassVar[Mapping[str, NewWriter]] = {
         **Task.writers,
@@ -93,11 +107,6 @@ class QuestionTask(Task):
         with_null: bool,
         null_threshold: float | None = None,
     ) -> None:
-        if null_threshold is not None and not with_null:
-            raise ValueError(
-                f"{data[0]}: a null threshold of {null_threshold} was given, and every question "
-                "has an answer: leave it out."
-            )
         self.headline = "best_f1" if with_null and null_threshold is None else "f1"
         self._with_null = with_null
         self._window_lengths = {"doc_stride": doc_stride, "max_query_length": max_query_length}
@@ -138,7 +147,7 @@ class QuestionTask(Task):
 
     @classmethod
     def with_thresholds(
-        cls, options: Mapping[str, Any], thresholds: Mapping[str, float]
+        cls, options: Mapping[str, Any], thresholds: Thresholds
     ) -> Mapping[str, Any]:
         """A model with a threshold was trained with null, where nothing else says so."""
         return {"with_null": bool(thresholds), **options}
@@ -170,7 +179,7 @@ class QuestionTask(Task):
         return found.examples
 
     def _rows(
-        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
+        self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> QuestionExamples:
         spans: dict[str, Any] = {}
         if labelled:
@@ -190,54 +199,20 @@ class QuestionTask(Task):
             **self._window_lengths,
         )
 
-    def training_lines(self, examples: length_buckets.Examples) -> list[str]:
-        """Counts questions and windows, and the answers that cannot be learned."""
-        lines = [f"{len(self._training_items()):,} questions in {len(examples):,} windows"]
-        if examples.num_too_long:
-            lines.append(
-                f"The contexts of {examples.num_too_long:,} of the training questions are read in "
-                f"several windows of {examples.max_seq_length} tokens (--max_seq_length)."
-            )
-        if examples.num_lost:
-            lines.append(
-                f"The answers to {examples.num_lost:,} of the training questions have no token, "
-                "as an accent alone: they are trained as if there were none."
-            )
-        return lines
-
-    def compile_arguments(self) -> dict[str, Any]:
-        """Half the cross-entropy of the start and half that of the end."""
-        outputs = (features.START_LOGITS, features.END_LOGITS)
-        return {
-            "loss": {
-                key: keras.losses.SparseCategoricalCrossentropy(from_logits=True) for key in outputs
-            },
-            "loss_weights": dict.fromkeys(outputs, 0.5),
-        }
-
-    def evaluate(
-        self,
-        inference: Inference,
-        set_name: str,
-        thresholds: Mapping[str, float] | None = None,
-    ) -> Evaluation:
+    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """The official scores; a mistake is a question whose answer is not an exact match.
 
         Mistakes and ``constant`` are of the answers by the threshold that ``thresholds`` gives. A
         mistake's loss is the negative log-likelihood of all right entries of the n-best list; where
         none is right, that of its unlikeliest entry, which is less than that of a right one.
         """
-        items = self._items(set_name)
         version = "2.0" if self._with_null else "1.1"
-        references = SquadReferences(
-            {item.id: tuple(answer.text for answer in item.answers) for item in items}, version
-        )
-        found = inference.once(set_name, lambda: self._predict(inference, set_name))
+        gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
+        references = SquadReferences(gold, version)
 
         def judged_by(threshold: float) -> SquadScores:
-            return score_predictions(
-                references, found.texts, found.null_odds, threshold if self._with_null else None
-            )
+            threshold_given = threshold if self._with_null else None
+            return score_predictions(references, outputs.texts, outputs.null_odds, threshold_given)
 
         threshold = self._threshold_of(thresholds or {})
         judged = judged_by(threshold)
@@ -253,22 +228,20 @@ class QuestionTask(Task):
         scores |= at_default
         if thresholds is not None:
             scores = {name: v for name, v in scores.items() if not name.startswith("best_")}
-        answers = found.answers(threshold)
-        gold = references.answers
+        answers = outputs.answers(threshold)
         wrong = np.array(
             [not score_answer(answers[name], gold[name], version)[0] for name in gold], bool
         )
         losses = np.zeros(len(items))
-        for index in np.flatnonzero(wrong):
+        for index in np.flatnonzero(wrong).tolist():
             name = items[index].id
-            losses[index] = _loss(found.n_best[name], gold[name], version)
+            losses[index] = _loss(outputs.n_best[name], gold[name], version)
 
         def show(at: int) -> tuple[str, str, str]:
             item = items[at]
             expected = " | ".join(dict.fromkeys(gold[item.id]))
-            found_answer = answers[item.id]
             text = f"{item.question}\n{item.context}"
-            return text, expected or _NO_ANSWER, found_answer or _NO_ANSWER
+            return text, expected or _NO_ANSWER, answers[item.id] or _NO_ANSWER
 
         return Evaluation(
             scores=scores,
@@ -277,46 +250,33 @@ class QuestionTask(Task):
             thresholds={NULL_THRESHOLD: threshold} if self._with_null else {},
         )
 
-    def predict(
-        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
-    ) -> Iterator[Record]:
-        """The answers; ``thresholds["null"]`` as for ``write_predictions``."""
-        found = inference.once(set_name, lambda: self._predict(inference, set_name))
-        for name, answer in found.answers(self._threshold_of(thresholds)).items():
-            record: dict[str, Any] = {"id": name, "prediction": answer}
-            if found.null_odds is not None:
-                record["null_odds"] = found.null_odds[name]
-            yield record
+    def _records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        odds = outputs.null_odds
+        for name, answer in outputs.answers(self._threshold_of(thresholds)).items():
+            yield {"prediction": answer, **({} if odds is None else {"null_odds": odds[name]})}
 
     def write_predictions(
-        self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
+        self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
         """Writes ``predictions.json``, ``nbest_predictions.json``, with null ``null_odds.json``.
 
         ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``.
         """
-        found = inference.once(set_name, lambda: self._predict(inference, set_name))
+        found = self._run(inference, set_name)
         found.write(folder, self._threshold_of(thresholds))
         names = [PREDICTIONS, N_BEST_PREDICTIONS, *([NULL_ODDS] if self._with_null else [])]
         return [os.path.join(folder, name) for name in names]
 
-    def _threshold_of(self, thresholds: Mapping[str, float]) -> float:
+    def _threshold_of(self, thresholds: Thresholds) -> float:
         return thresholds.get(NULL_THRESHOLD, self._null_threshold or 0.0)
 
-    def _find_fault(self, item: QuestionExample) -> str | None:
-        if item.answers or (item.is_impossible and self._with_null):
-            return None
-        question = f"the question {one_line(item.id)}"
-        if item.is_impossible:
-            return f"{question} has no answer: expected with_null for such questions"
-        return f"{question} has no answers and is not known to be impossible: expected either"
-
-    def _predict(self, inference: Inference, set_name: str) -> SquadPredictions:
-        items = self._items(set_name)
+    def _outputs(self, inference: Inference, set_name: str) -> SquadPredictions:
+        items = self._sets[set_name].items
         if not items:
             return SquadPredictions({}, {}, {} if self._with_null else None)
-        examples = self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)
-        answers = examples.predict_answers(
+        answers = self._tokenized_set(inference, set_name).predict_answers(
             inference.model,
             batch_size=inference.batch_size,
             n_best=self._n_best_size,

@@ -19,6 +19,7 @@ ERRORS_PAGE = "worst_errors.html"
 ERRORS_TABLE = "worst_errors.tsv"
 CONFUSION = "confusion_matrix.svg"
 CONFUSIONS = "confusions.tsv"
+_TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
 # A picture has a cell for every pair of classes.
 _MOST_DRAWN = 150
 _MOST_CONFUSIONS = 1000
@@ -84,13 +85,7 @@ def write_report(
     write_records(
         paths[1],
         (
-            {
-                "loss": mistake.loss,
-                "expected": mistake.expected,
-                "predicted": mistake.predicted,
-                "id": mistake.id,
-                "text": mistake.text,
-            }
+            {name: getattr(mistake, name) for name in _TABLE_COLUMNS}
             for mistake in evaluation.mistakes
         ),
     )

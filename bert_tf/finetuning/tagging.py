@@ -3,7 +3,7 @@
 import collections
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -17,11 +17,17 @@ from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.conll import read_conll
-from bert_tf.tasks.entities import Entity, entity_scores, find_entities, find_odd_tags, is_tag
+from bert_tf.tasks.entities import (
+    Entity,
+    EntityScores,
+    entity_scores,
+    find_entities,
+    find_odd_tags,
+    is_tag,
+)
 from bert_tf.tasks.examples import TaggedExample
 from bert_tf.tasks.metrics import accuracy, confusion_matrix, macro_f1
 from bert_tf.tasks.own_data import read_tagging
-from bert_tf.untrusted import listed, quote
 
 from .data import Sets
 from .prediction_files import (
@@ -38,7 +44,9 @@ from .task import (
     ExampleSet,
     FormReader,
     Inference,
+    Items,
     Task,
+    Thresholds,
     is_constant,
     log_softmax,
     worst_mistakes,
@@ -69,8 +77,18 @@ class TaggingTask(Task):
     """
 
     model_class: type[BertModel] = BertTokenClassifier
-    model_classes = (BertTokenClassifier, BertFeatureTagger)
+    other_model_class = BertFeatureTagger
     classes = "tags"
+    compile_arguments: ClassVar[Mapping[str, Any]] = {
+        "loss": keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=features.NO_LABEL
+        )
+    }
+    counted = "{items:,} sentences in {rows:,} rows"
+    too_long = (
+        "{count:,} of the training sentences are read in several rows of {length} tokens "
+        "(--max_seq_length)."
+    )
     writers: ClassVar[Mapping[str, NewWriter]] = {
         **Task.writers,
         ".conll": lambda file, columns: ConllWriter(file),
@@ -146,7 +164,7 @@ class TaggingTask(Task):
         return cls.empty_record()
 
     def _rows(
-        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
+        self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> length_buckets.Examples:
         """Rows with labels (B, S)."""
         return tagging_examples(
@@ -157,50 +175,23 @@ class TaggingTask(Task):
             max_seq_length=max_seq_length,
         )
 
-    def training_lines(self, examples: length_buckets.Examples) -> list[str]:
-        """Counts sentences and rows."""
-        lines = [f"{len(self._training_items()):,} sentences in {len(examples):,} rows"]
-        if examples.num_too_long:
-            lines.append(
-                f"{examples.num_too_long:,} of the training sentences are read in several rows of "
-                f"{examples.max_seq_length} tokens (--max_seq_length)."
-            )
-        return lines
+    def _names_of(self, item: TaggedExample) -> Sequence[str]:
+        return item.tags or ()
 
-    def label_counts(self, set_name: str | None) -> Mapping[str, int]:
-        """How many words each tag has."""
-        items = self._items(set_name)
-        return collections.Counter(tag for item in items for tag in item.tags or ())
-
-    def compile_arguments(self) -> dict[str, Any]:
-        """Cross-entropy, the mean over the words that are tagged."""
-        return {
-            "loss": keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, ignore_class=features.NO_LABEL
-            )
-        }
-
-    def evaluate(
-        self,
-        inference: Inference,
-        set_name: str,
-        thresholds: Mapping[str, float] | None = None,
-    ) -> Evaluation:
+    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """Scores; a mistake is a sentence, its loss the sum of its words'.
 
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
-        items = self._items(set_name)
         true = np.concatenate([self._tag_ids(item) for item in items])
-        predicted, losses = inference.once(set_name, lambda: self._predict(inference, set_name))
+        predicted, losses = outputs
         tags = self._tags_by_sentence(items, predicted)
-        confusion = confusion_matrix(true, predicted, len(self.labels))
         scores = {"accuracy": accuracy(true, predicted)}
+        read: Callable[[Sequence[str]], Any] = list
+        show = _show_differences
         if self._has_entities:
-            entities = entity_scores(
-                [self._as_entities(item.tags or ()) for item in items],
-                [self._as_entities(found) for found in tags],
-            )
+            read, show = self._entities, self._show_entities
+            entities = self._entity_scores(items, tags)
             scores = {
                 "f1": entities.overall.f1,
                 "precision": entities.overall.precision,
@@ -210,16 +201,8 @@ class TaggingTask(Task):
             }
         else:
             scores["macro_f1"] = macro_f1(true, predicted)
-        read, show = (
-            (self._entities, self._show_entities)
-            if self._has_entities
-            else (list, _show_differences)
-        )
-        wrong = [
-            read(item.tags or ()) != read(found) for item, found in zip(items, tags, strict=True)
-        ]
+        wrong = [read(item.tags) != read(found) for item, found in zip(items, tags, strict=True)]
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
-        sums = np.bincount(sentence, losses)
 
         def describe(at: int) -> tuple[str, str, str]:
             return " ".join(items[at].words), *show(items[at], tags[at])
@@ -227,51 +210,58 @@ class TaggingTask(Task):
         return Evaluation(
             scores=scores,
             constant=is_constant(true, predicted),
-            mistakes=worst_mistakes(items, sums, np.array(wrong), describe),
-            confusion=confusion,
+            mistakes=worst_mistakes(
+                items, np.bincount(sentence, losses), np.array(wrong), describe
+            ),
+            confusion=confusion_matrix(true, predicted, len(self.labels)),
         )
 
-    def predict(
-        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
-    ) -> Iterator[Record]:
-        """The words and their tags; there is no threshold."""
-        items = self._items(set_name)
-        predicted, _ = inference.once(set_name, lambda: self._predict(inference, set_name))
-        tags = self._tags_by_sentence(items, predicted)
+    def _records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        tags = self._tags_by_sentence(items, outputs[0])
         for item, found in zip(items, tags, strict=True):
-            yield {"id": item.id, "words": item.words, "tags": tuple(found)}
+            yield {"words": item.words, "tags": tuple(found)}
 
     def write_predictions(
-        self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
+        self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
         """Writes ``SET.conll`` and, of entities to evaluate on, ``SET_entities.tsv``.
 
-        Words or tags with blanks,
-        which CoNLL's columns cannot hold, are written as ``SET.jsonl``.
+        Words or tags with blanks, which CoNLL's columns cannot hold, are written as ``SET.jsonl``.
         """
-        items = self._items(set_name)
+        items = self._sets[set_name].items
         records = list(self.predict(inference, set_name, thresholds))
-        is_labelled = set_name in self.dev_sets
         suffix = columns_suffix([*self.labels, *(word for item in items for word in item.words)])
         columns = os.path.join(folder, f"{set_name}{suffix}")
         with replace_whole(columns) as file:
             writer = ConllWriter(file) if suffix == ".conll" else RecordWriter(file, suffix)
             for item, record in zip(items, records, strict=True):
                 writer.write({**record, "expected": item.tags} if item.tags else record)
-        if not (self._has_entities and is_labelled):
+        if not (self._has_entities and set_name in self.dev_sets):
             return [columns]
         table = os.path.join(folder, f"{set_name}_entities.tsv")
-        true = [self._as_entities(item.tags or ()) for item in items]
-        _write_entity_scores(table, true, [self._as_entities(record["tags"]) for record in records])
+        found = self._entity_scores(items, [record["tags"] for record in records])
+        write_records(
+            table,
+            [
+                {
+                    "type": kind,
+                    "precision": score.precision,
+                    "recall": score.recall,
+                    "f1": score.f1,
+                    "true": score.num_true,
+                    "predicted": score.num_predicted,
+                    "correct": score.num_correct,
+                }
+                for kind, score in [("all", found.overall), *found.by_type.items()]
+            ],
+        )
         return [columns, table]
 
-    def _find_fault(self, item: TaggedExample) -> str | None:
-        if item.tags is None:
-            return f"the sentence {item.id} has no tags: expected one for each word"
-        unknown = next((tag for tag in item.tags if tag not in self._ids), None)
-        if unknown is None:
-            return None
-        return f"the sentence {item.id}: expected tags {listed(self.labels)}, got {quote(unknown)}"
+    def _entity_scores(self, items: Items, tags: Sequence[Sequence[str]]) -> EntityScores:
+        true = [self._as_entities(item.tags) for item in items]
+        return entity_scores(true, [self._as_entities(found) for found in tags])
 
     def _as_entities(self, tags: Sequence[str]) -> list[str]:
         """The tags with O in place of those that are none of entities."""
@@ -294,28 +284,23 @@ class TaggingTask(Task):
     def _tag_ids(self, item: TaggedExample) -> list[int]:
         return [self._ids[tag] for tag in item.tags or ()]
 
-    def _tags_by_sentence(
-        self, items: Sequence[TaggedExample], predicted: np.ndarray
-    ) -> list[list[str]]:
+    def _tags_by_sentence(self, items: Items, predicted: np.ndarray) -> list[list[str]]:
         tags = iter(predicted.tolist())
         return [[self.labels[next(tags)] for _ in item.words] for item in items]
 
-    def _predict(self, inference: Inference, set_name: str) -> tuple[np.ndarray, np.ndarray]:
+    def _outputs(self, inference: Inference, set_name: str) -> tuple[np.ndarray, np.ndarray]:
         """For all words of all sentences, (W,) each: the likeliest tag, and the true one's loss.
 
         Of a set that is not evaluated on the losses are 0.
         """
-        items = self._items(set_name)
+        items = self._sets[set_name].items
         true = None
         if set_name in self.dev_sets:
             true = np.concatenate([self._tag_ids(item) for item in items])
         begins = np.cumsum([0, *(len(item.words) for item in items)])
         predicted = np.zeros(begins[-1], np.int64)
         losses = np.zeros(begins[-1])
-        if not items:
-            return predicted, losses
-        tokenized = self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)
-        examples = self.prepared(inference.model, tokenized)
+        examples = self.prepared(inference.model, self._tokenized_set(inference, set_name))
         for batch, logits in inference.outputs(examples):
             tagged = batch[features.WORD_INDEX] >= 0
             sentences = np.broadcast_to(batch[features.EXAMPLE_INDEX][:, None], tagged.shape)
@@ -339,28 +324,6 @@ def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, st
 
 def _read_conll(path: str, **arguments: Any) -> ExampleSet:
     return read_conll(path, convert_to="IOB2", **arguments)
-
-
-def _write_entity_scores(
-    path: str, true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
-) -> None:
-    """Writes precision, recall, F1 and counts: a line for all entities, and one for each type."""
-    found = entity_scores(true, predicted)
-    write_records(
-        path,
-        [
-            {
-                "type": kind,
-                "precision": score.precision,
-                "recall": score.recall,
-                "f1": score.f1,
-                "true": score.num_true,
-                "predicted": score.num_predicted,
-                "correct": score.num_correct,
-            }
-            for kind, score in [("all", found.overall), *found.by_type.items()]
-        ],
-    )
 
 
 # === On frozen features ===

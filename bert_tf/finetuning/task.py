@@ -7,9 +7,11 @@ Letters: N examples, C classes.
 """
 
 import abc
+import collections
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -32,6 +34,8 @@ from .task_file import TaskFile
 T = TypeVar("T")
 # What a file or a part of one holds.
 ExampleSet = tasks_examples.Examples[Any]
+Items = Sequence[Any]
+Thresholds = Mapping[str, float]
 _MOST_MISTAKES = 50
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
@@ -249,8 +253,18 @@ class Task(abc.ABC):
     """
 
     model_class: type[BertModel]
-    # Every class that may have been trained for the kind.
-    model_classes: ClassVar[tuple[type[BertModel], ...]]
+    # A second class that may have been trained for the kind.
+    other_model_class: ClassVar[type[BertModel] | None] = None
+    # The loss, or losses and their weights, for ``model.compile``.
+    compile_arguments: ClassVar[Mapping[str, Any]] = {
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    }
+    # What is printed of the training set.
+    counted: ClassVar[str] = "{rows:,} examples"
+    too_long: ClassVar[str] = (
+        "{count:,} of the training examples have more than {length} tokens (--max_seq_length): "
+        "they are cut."
+    )
     # What its classes are called; "" without classes.
     classes: ClassVar[str] = ""
     multi_label: ClassVar[bool] = False
@@ -266,7 +280,7 @@ class Task(abc.ABC):
     # What an export calls the options of ``task.json``.
     export_options: ClassVar[Mapping[str, str]] = {}
     headline: str
-    model_arguments: Mapping[str, Any]
+    model_arguments: Mapping[str, Any] = {}
     target_scale: TargetScale = TargetScale()
     by_earlier_rules: bool = False
 
@@ -285,11 +299,6 @@ class Task(abc.ABC):
         for set_name, examples in dev.items():
             if not examples.items:
                 raise ValueError(f"{name}: {set_name} is empty: expected examples to evaluate on.")
-            if set_name in test:
-                raise ValueError(
-                    f"{name}: a set to evaluate on and one to predict are both called {set_name}: "
-                    "expected names that differ."
-                )
         labelled = {**({"train": train} if train else {}), **dev}
         self.labels: tuple[str, ...] = ()
         if self.classes:
@@ -303,7 +312,7 @@ class Task(abc.ABC):
                 raise ValueError(f"{name}, {set_name}: {fault}.")
         self._tokenized = functools.cache(
             lambda tokenizer, set_name, max_seq_length: self._rows(
-                tokenizer, self._items(set_name), max_seq_length, labelled=False
+                tokenizer, self._sets[set_name].items, max_seq_length, labelled=False
             )
         )
 
@@ -325,34 +334,25 @@ class Task(abc.ABC):
     def deciding_set(self) -> str | None:
         """The set that decides which weights are best, and the thresholds.
 
-        It is the first of ``dev_sets`` that is no test set; ``None`` where there is none: then the
-        last weights count as the best, and thresholds are the defaults.
+        It is the first of ``dev_sets`` that is no test set. Where there is none, the last weights
+        count as the best, and thresholds are the defaults.
         """
         return next((name for name in self.dev_sets if name != TEST), None)
 
-    @abc.abstractmethod
     def _find_fault(self, item: Any) -> str | None:
-        """What is wrong with an example's label; ``None`` where nothing is."""
+        """What the reader let pass and cannot be learned; ``None``: nothing."""
+        return None
 
     @abc.abstractmethod
     def _rows(
-        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
+        self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> Any:
         """Examples tokenised, with what they are trained towards where they are labelled."""
 
-    def _training_items(self) -> list[Any]:
+    def _training_items(self) -> Items:
         if self._train is None or not self._train.items:
             raise ValueError(f"{self.name} has no training set: expected one to train on.")
         return self._train.items
-
-    def _items(self, set_name: str | None) -> list[Any]:
-        """A set's examples; the training set's for ``None``."""
-        if set_name is None:
-            return self._training_items()
-        if set_name not in self._sets:
-            known = ", ".join(self._sets) or "none"
-            raise ValueError(f"{self.name} has no set {set_name!r}: expected one of {known}.")
-        return self._sets[set_name].items
 
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
         """The training set, tokenised once: batches of features and labels."""
@@ -362,12 +362,18 @@ class Task(abc.ABC):
 
     def training_lines(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
-        lines = [f"{len(examples):,} examples"]
+        lines = [self.counted.format(items=len(self._training_items()), rows=len(examples))]
         if examples.num_too_long:
+            length = examples.max_seq_length
+            lines.append(self.too_long.format(count=examples.num_too_long, length=length))
+        if examples.num_lost:
             lines.append(
-                f"{examples.num_too_long:,} of the training examples have more than "
-                f"{examples.max_seq_length} tokens (--max_seq_length): they are cut."
+                f"The answers to {examples.num_lost:,} of the training questions have no token, "
+                "as an accent alone: they are trained as if there were none."
             )
+        if self.target_scale != TargetScale():
+            mean, std = self.target_scale
+            lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
         return lines
 
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
@@ -375,7 +381,13 @@ class Task(abc.ABC):
 
         {} without classes.
         """
-        return {}
+        items = self._training_items() if set_name is None else self._sets[set_name].items
+        names = map(self._names_of, items if self.labels else ())
+        return collections.Counter(itertools.chain.from_iterable(names))
+
+    def _names_of(self, item: Any) -> Sequence[Any]:
+        """The classes of a labelled example."""
+        return (item.label,)
 
     # === What a model does ===
 
@@ -383,29 +395,18 @@ class Task(abc.ABC):
         """What a model is run on: the examples, or what a frozen part of it made of them."""
         return examples
 
-    def compile_arguments(self) -> dict[str, Any]:
-        """``loss`` for ``model.compile``, and ``loss_weights`` where there are several losses."""
-        return {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
-
-    @abc.abstractmethod
     def evaluate(
-        self,
-        inference: Inference,
-        set_name: str,
-        thresholds: Mapping[str, float] | None = None,
+        self, inference: Inference, set_name: str, thresholds: Thresholds | None = None
     ) -> Evaluation:
         """Predicts on one of ``dev_sets`` and compares.
 
-        Args:
-            inference: how the model is run.
-            set_name: the set.
-            thresholds: those to score by, the defaults where {}; ``None``: they are decided on
-                this set, and what they give is the best that could be had.
+        ``thresholds`` are those to score by, the defaults where {}; with ``None`` they are decided
+        on this set, and what they give is the best that could be had.
         """
+        return self._judge(self._sets[set_name].items, self._run(inference, set_name), thresholds)
 
-    @abc.abstractmethod
     def predict(
-        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
+        self, inference: Inference, set_name: str, thresholds: Thresholds
     ) -> Iterator[Record]:
         """Predicts on one of ``dev_sets`` or ``test_sets``: a record of each example, in order.
 
@@ -418,9 +419,14 @@ class Task(abc.ABC):
         | multiple_choice | prediction: the choice's number, from 0; probabilities, by number      |
         | squad           | prediction: the answer, "" for none; null_odds where there may be none |
         """
+        items = self._sets[set_name].items
+        if items:
+            records = self._records(items, self._run(inference, set_name), thresholds)
+            for item, record in zip(items, records, strict=True):
+                yield {"id": item.id, **record}
 
     def write_predictions(
-        self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
+        self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
         """Predicts on one of the sets and writes the files of the task's form; gives their paths.
 
@@ -429,7 +435,8 @@ class Task(abc.ABC):
         """
         records: Iterable[Record] = self.predict(inference, set_name, thresholds)
         if set_name in self.dev_sets:
-            records = map(with_expected, records, map(self._shown_label, self._items(set_name)))
+            labels = map(self._shown_label, self._sets[set_name].items)
+            records = map(with_expected, records, labels)
         path = os.path.join(folder, f"{set_name}.tsv")
         write_records(path, records)
         return [path]
@@ -438,24 +445,41 @@ class Task(abc.ABC):
         """An example's label as predictions spell it."""
         return item.label
 
-    def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
-        """The model's output for each example of a set, in the set's order, (N, ...) float32."""
+    def _run(self, inference: Inference, set_name: str) -> Any:
+        """What the model says of a set, in the set's order."""
+        return inference.once(set_name, lambda: self._outputs(inference, set_name))
 
-        def compute() -> np.ndarray:
-            examples = self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)
-            places, rows = [], []
-            for batch, outputs in inference.outputs(examples):
-                places.append(batch[features.EXAMPLE_INDEX])
-                rows.append(outputs)
-            return np.concatenate(rows)[np.argsort(np.concatenate(places))]
+    def _outputs(self, inference: Inference, set_name: str) -> Any:
+        """By default the model's output for each example, (N, ...) float32."""
+        places, rows = [], []
+        for batch, outputs in inference.outputs(self._tokenized_set(inference, set_name)):
+            places.append(batch[features.EXAMPLE_INDEX])
+            rows.append(outputs)
+        return np.concatenate(rows)[np.argsort(np.concatenate(places))]
 
-        return inference.once(set_name, compute)
+    def _tokenized_set(self, inference: Inference, set_name: str) -> Any:
+        return self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)
+
+    @abc.abstractmethod
+    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        """Compares what the model says with the labels."""
+
+    @abc.abstractmethod
+    def _records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        """A record without its id for each example."""
 
     # === What predictions for a file need ===
 
     @classmethod
+    def trains(cls, model_class: type[BertModel]) -> bool:
+        """Whether a model of the class may have been trained for the kind."""
+        return model_class in (cls.model_class, cls.other_model_class)
+
+    @classmethod
     def with_thresholds(
-        cls, options: Mapping[str, Any], thresholds: Mapping[str, float]
+        cls, options: Mapping[str, Any], thresholds: Thresholds
     ) -> Mapping[str, Any]:
         """The constructor's options of a model that has thresholds."""
         return options
@@ -522,4 +546,6 @@ def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> tuple[
     first = rules == FIRST_RULES
     task: Task = settings.kind.task_class.from_settings(settings, sets, by_first_rules=first)
     task.by_earlier_rules = first
+    if first:
+        task.target_scale = TargetScale()
     return task, sets

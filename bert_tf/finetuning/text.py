@@ -7,9 +7,8 @@ Letters: N examples, C classes.
 
 import abc
 import collections
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -37,14 +36,15 @@ from bert_tf.tasks.own_data import read_classification, read_multilabel, read_re
 from bert_tf.untrusted import listed, one_line, quote
 
 from .data import Sets
-from .prediction_files import Record
 from .settings import FineTuningSettings
 from .task import (
     Evaluation,
     Inference,
+    Items,
     Mistake,
     TargetScale,
     Task,
+    Thresholds,
     is_constant,
     log_softmax,
     worst_mistakes,
@@ -65,46 +65,47 @@ class _TextTask(Task):
         *data: as ``Task``'s.
         glue: the task's name in ``glue_tasks.GLUE_TASKS``; its metrics are used, and ``test`` sets
             are GLUE's, and become files of a submission. One of MNLI's may be ``DIAGNOSTIC``.
+        class_weights: what an example of a class counts in the loss, by the class's name; 1 for
+            classes not named.
         labels: as ``Task``'s.
     """
 
-    _class_weights: Mapping[str, float] | None = None
-
-    def __init__(self, *data: Any, glue: str | None = None, labels: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *data: Any,
+        glue: str | None = None,
+        class_weights: Mapping[str, float] | None = None,
+        labels: Sequence[str] = (),
+    ) -> None:
         super().__init__(*data, labels=labels)
         self._glue = glue
-        self.model_arguments = {"num_classes": len(self.labels)} if self.classes else {}
-        if self._train is not None and self._train.items:
-            self.target_scale = self._scale_of(self._train.items)
+        self._class_weights = class_weights
+        if glue is not None:
+            self.headline = GLUE_TASKS[glue].headline
+        if self.classes:
+            self.model_arguments = {"num_classes": len(self.labels)}
 
     @classmethod
     def from_settings(
         cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
     ) -> "_TextTask":
-        """With GLUE's metrics for its tasks; the first rules scaled no numbers."""
-        options: dict[str, Any] = {"glue": settings.glue}
+        """With GLUE's metrics for its tasks."""
+        weights = None
         if settings.class_weights is not None:
-            counts = collections.Counter(str(item.label) for item in sets.train.items)
+            counts = collections.Counter(item.label for item in sets.train.items)
             weights = parse_class_weights(settings.class_weights, sets.train.labels, counts)
-            options["class_weights"] = weights
-        task = cls(*sets.of_task(settings), **options)
-        if by_first_rules:
-            task.target_scale = TargetScale()
-        return task
+        return cls(*sets.of_task(settings), glue=settings.glue, class_weights=weights)
 
     @abc.abstractmethod
-    def _targets(self, items: Sequence[TextExample]) -> np.ndarray:
+    def _targets(self, items: Items) -> np.ndarray:
         """The labels, as ``classification_examples`` takes them."""
 
-    def _scale_of(self, items: Sequence[TextExample]) -> TargetScale:
-        return TargetScale()
-
     def _rows(
-        self, tokenizer: BertTokenizer, items: Sequence[Any], max_seq_length: int, *, labelled: bool
+        self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> length_buckets.Examples:
         weights = None
         if labelled and self._class_weights is not None:
-            weights = [self._class_weights.get(str(item.label), 1.0) for item in items]
+            weights = [self._class_weights.get(item.label, 1.0) for item in items]
         are_pairs = items[0].text_b is not None
         return classification_examples(
             tokenizer,
@@ -115,53 +116,8 @@ class _TextTask(Task):
             max_seq_length=max_seq_length,
         )
 
-    def label_counts(self, set_name: str | None) -> Mapping[str, int]:
-        """How many examples each class has."""
-        if not self.labels:
-            return {}
-        names = (self._names_of(item) for item in self._items(set_name))
-        return collections.Counter(itertools.chain.from_iterable(names))
-
-    def _names_of(self, item: TextExample) -> Sequence[Any]:
-        """The classes of an example to learn; those of others are of any form."""
-        return (item.label,)
-
-    def evaluate(
-        self,
-        inference: Inference,
-        set_name: str,
-        thresholds: Mapping[str, float] | None = None,
-    ) -> Evaluation:
-        """As ``judge``."""
-        return self.judge(self._items(set_name), self._outputs(inference, set_name), thresholds)
-
-    @abc.abstractmethod
-    def judge(
-        self,
-        items: Sequence[TextExample],
-        outputs: np.ndarray,
-        thresholds: Mapping[str, float] | None = None,
-    ) -> Evaluation:
-        """Compares the model's outputs, in the items' order and finite, with the labels."""
-
-    def predict(
-        self, inference: Inference, set_name: str, thresholds: Mapping[str, float]
-    ) -> Iterator[Record]:
-        """A value and, of classes, the probability of each."""
-        items = self._items(set_name)
-        if items:
-            outputs = self._outputs(inference, set_name)
-            for item, record in zip(items, self.records(outputs, thresholds), strict=True):
-                yield {"id": item.id, **record}
-
-    @abc.abstractmethod
-    def records(
-        self, outputs: np.ndarray, thresholds: Mapping[str, float]
-    ) -> Iterator[dict[str, Any]]:
-        """A record without its id for each row of the model's outputs."""
-
     def write_predictions(
-        self, inference: Inference, set_name: str, folder: str, thresholds: Mapping[str, float]
+        self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
     ) -> list[str]:
         """Writes a GLUE test set's file of a submission; else ``SET.tsv``."""
         if self._glue is None or set_name not in self.test_sets:
@@ -173,7 +129,7 @@ class _TextTask(Task):
 
     def _mistakes(
         self,
-        items: Sequence[TextExample],
+        items: Items,
         losses: np.ndarray,
         wrong: np.ndarray,
         true: np.ndarray,
@@ -193,10 +149,6 @@ class _TextTask(Task):
         """A row of targets, or of predictions in their form, for people."""
 
 
-def _label_fault(item: TextExample, expected: str) -> str:
-    return f"the example {one_line(item.id)} has the label {quote(item.label)}: expected {expected}"
-
-
 def _named(labels: Sequence[str], row: np.ndarray) -> dict[str, float]:
     return dict(zip(labels, row.tolist(), strict=True))
 
@@ -209,54 +161,18 @@ class ClassTask(_TextTask):
 
     Scores are GLUE's for a task of GLUE; else ``accuracy``, ``macro_f1`` (the mean over the classes
     that are true or predicted somewhere) and ``matthews_correlation``.
-
-    Args:
-        *data: as ``Task``'s.
-        class_weights: what an example of a class counts in the loss, by the class's name; 1 for
-            classes not named.
-        **options: ``glue`` and ``labels``.
-
-    Raises:
-        ValueError: as ``Task``; or the class weights do not fit.
     """
 
     model_class = BertClassifier
-    model_classes = (BertClassifier,)
     classes = "classes"
+    headline = "accuracy"
     read_table = staticmethod(read_classification)
 
-    def __init__(
-        self, *data: Any, class_weights: Mapping[str, float] | None = None, **options: Any
-    ) -> None:
-        super().__init__(*data, **options)
-        self._class_weights = class_weights
-        self.headline = GLUE_TASKS[self._glue].headline if self._glue else "accuracy"
-        for label, weight in (class_weights or {}).items():
-            if label not in self.labels:
-                raise ValueError(
-                    f"{self.name}: class_weights names {label!r}, expected some of "
-                    f"{listed(self.labels)}."
-                )
-            if not 0 < weight < float("inf"):
-                raise ValueError(
-                    f"{self.name}: the class weight of {label} is {weight}, expected a number "
-                    "above 0."
-                )
-
-    def _find_fault(self, item: TextExample) -> str | None:
-        return None if item.label in self._ids else _label_fault(item, "the name of a class")
-
-    def _targets(self, items: Sequence[TextExample]) -> np.ndarray:
+    def _targets(self, items: Items) -> np.ndarray:
         """The classes' ids, (N,) int32."""
         return np.array([self._ids[item.label] for item in items], np.int32)
 
-    def judge(
-        self,
-        items: Sequence[TextExample],
-        outputs: np.ndarray,
-        thresholds: Mapping[str, float] | None = None,
-    ) -> Evaluation:
-        """From logits, (N, C); there is no threshold."""
+    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true, log_probabilities = self._targets(items), log_softmax(outputs)
         predicted = log_probabilities.argmax(1)
         if self._glue:
@@ -278,10 +194,9 @@ class ClassTask(_TextTask):
     def _shown(self, target: Any) -> str:
         return self.labels[target]
 
-    def records(
-        self, outputs: np.ndarray, thresholds: Mapping[str, float]
+    def _records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        """The likeliest class; there is no threshold."""
         for row in np.exp(log_softmax(outputs)):
             likeliest = self.labels[row.argmax()]
             yield {"prediction": likeliest, "probabilities": _named(self.labels, row)}
@@ -344,16 +259,18 @@ class ClassesTask(_TextTask):
 
     A class holds where its probability is at least a threshold: one that is given, or the one that
     gives the greatest micro F1 on the set. ``micro_f1`` and ``macro_f1`` are by that threshold,
-    ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` by one that was not chosen. A mistake's loss is the
-    sum over the classes.
+    ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` by one that was not chosen. The loss is the mean of
+    the classes' cross-entropies, a mistake's loss their sum.
     """
 
     model_class = BertClassifier
-    model_classes = (BertClassifier,)
     classes = "classes"
     multi_label = True
     threshold = PROBABILITY_THRESHOLD
     headline = "micro_f1"
+    compile_arguments: ClassVar[Mapping[str, Any]] = {
+        "loss": keras.losses.BinaryCrossentropy(from_logits=True)
+    }
     read_table = staticmethod(read_multilabel)
 
     @classmethod
@@ -363,63 +280,44 @@ class ClassesTask(_TextTask):
         """A probability."""
         return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
 
-    def _find_fault(self, item: TextExample) -> str | None:
-        """Every label is a tuple of classes' names."""
-        names = item.label
-        good = isinstance(names, tuple) and all(name in self._ids for name in names)
-        return None if good else _label_fault(item, "a tuple of classes' names")
-
     def _names_of(self, item: TextExample) -> Sequence[Any]:
         return item.label if isinstance(item.label, tuple) else ()
 
     def _shown_label(self, item: TextExample) -> Any:
         """A list, as the predicted ones."""
-        return list(item.label) if isinstance(item.label, tuple) else item.label
+        return list(self._names_of(item))
 
-    def _targets(self, items: Sequence[TextExample]) -> np.ndarray:
+    def _targets(self, items: Items) -> np.ndarray:
         """(N, C) int32, 1 where a class holds."""
         targets = np.zeros([len(items), len(self.labels)], np.int32)
         for row, item in zip(targets, items, strict=True):
             row[[self._ids[name] for name in self._names_of(item)]] = 1
         return targets
 
-    def compile_arguments(self) -> dict[str, Any]:
-        """The mean of the classes' cross-entropies."""
-        return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
-
-    def judge(
-        self,
-        items: Sequence[TextExample],
-        outputs: np.ndarray,
-        thresholds: Mapping[str, float] | None = None,
-    ) -> Evaluation:
-        """From logits, (N, C)."""
+    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true, logits = self._targets(items), outputs.astype(np.float64)
         probabilities = _sigmoid(logits)
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:
             threshold = thresholds.get(PROBABILITY_THRESHOLD, _HALF)
-        predicted = (probabilities >= threshold).astype(int)
-        by_half = (probabilities >= _HALF).astype(int)
+        predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, _HALF))
         losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
         wrong = (true != predicted).any(1)
         return Evaluation(
             scores={
-                "micro_f1": multilabel_f1(true, predicted, "micro"),
-                "macro_f1": multilabel_f1(true, predicted, "macro"),
-                "micro_f1_at_0.5": multilabel_f1(true, by_half, "micro"),
-                "macro_f1_at_0.5": multilabel_f1(true, by_half, "macro"),
+                f"{average}_f1{end}": multilabel_f1(true, found, average)
+                for end, found in (("", predicted), ("_at_0.5", by_half))
+                for average in ("micro", "macro")
             },
             constant=is_constant(true, predicted),
             mistakes=self._mistakes(items, losses, wrong, true, predicted),
             thresholds={PROBABILITY_THRESHOLD: threshold},
         )
 
-    def records(
-        self, outputs: np.ndarray, thresholds: Mapping[str, float]
+    def _records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        """The classes whose probability is at least the threshold, 0.5 where it is not given."""
         threshold = thresholds.get(PROBABILITY_THRESHOLD, _HALF)
         for row in _sigmoid(outputs.astype(np.float64)):
             names = self._names(row >= threshold)
@@ -469,6 +367,16 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
 # === A number each ===
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
+def squared_error(labels: Any, predictions: Any) -> Any:
+    """The squared error of each example, (B,) and (B,) -> (B,).
+
+    Keras' own ``MeanSquaredError`` takes the mean over the last axis, which is here the batch:
+    what a sample weight is multiplied with would be the mean of the whole batch.
+    """
+    return ops.square(predictions - ops.cast(labels, predictions.dtype))
+
+
 class NumberTask(_TextTask):
     """A number each.
 
@@ -478,47 +386,30 @@ class NumberTask(_TextTask):
     """
 
     model_class = BertRegressor
-    model_classes = (BertRegressor,)
     headline = "spearman"
+    compile_arguments: ClassVar[Mapping[str, Any]] = {"loss": squared_error}
     read_table = staticmethod(read_regression)
 
-    def _find_fault(self, item: TextExample) -> str | None:
-        """Every label is a number, of those that the model can give."""
-        if not isinstance(item.label, float | int):
-            return _label_fault(item, "a number")
-        if not abs(item.label) <= _LARGEST:
-            return _label_fault(item, f"a number from {-_LARGEST:.2g} to {_LARGEST:.2g}")
-        return None
+    def __init__(self, *data: Any, **options: Any) -> None:
+        super().__init__(*data, **options)
+        if self._train is not None and self._train.items:
+            numbers = self._targets(self._train.items).astype(np.float64)
+            differ = np.ptp(numbers) > np.finfo(np.float32).tiny
+            std = float(numbers.std()) if differ else 1.0
+            self.target_scale = TargetScale(float(numbers.mean()), std)
 
-    def _targets(self, items: Sequence[TextExample]) -> np.ndarray:
+    def _find_fault(self, item: Any) -> str | None:
+        """Every label is a number that the model can give."""
+        if abs(item.label) <= _LARGEST:
+            return None
+        what = f"the example {one_line(item.id)} has the label {quote(item.label)}"
+        return f"{what}: expected a number from {-_LARGEST:.2g} to {_LARGEST:.2g}"
+
+    def _targets(self, items: Items) -> np.ndarray:
         """(N,) float32."""
         return np.array([item.label for item in items], np.float32)
 
-    def _scale_of(self, items: Sequence[TextExample]) -> TargetScale:
-        """Mean and standard deviation; a standard deviation of 1 where all numbers are one."""
-        numbers = self._targets(items).astype(np.float64)
-        differ = np.ptp(numbers) > np.finfo(np.float32).tiny
-        return TargetScale(float(numbers.mean()), float(numbers.std()) if differ else 1.0)
-
-    def training_lines(self, examples: length_buckets.Examples) -> list[str]:
-        """Counts examples, and says where the numbers lie."""
-        lines = super().training_lines(examples)
-        if self.target_scale != TargetScale():
-            mean, std = self.target_scale
-            lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
-        return lines
-
-    def compile_arguments(self) -> dict[str, Any]:
-        """The squared error."""
-        return {"loss": squared_error}
-
-    def judge(
-        self,
-        items: Sequence[TextExample],
-        outputs: np.ndarray,
-        thresholds: Mapping[str, float] | None = None,
-    ) -> Evaluation:
-        """From numbers, (N,); constant where they differ by less than 1% of what labels do."""
+    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true, predicted = self._targets(items).astype(np.float64), outputs.astype(np.float64)
         errors = (true - predicted) ** 2
         return Evaluation(
@@ -538,19 +429,7 @@ class NumberTask(_TextTask):
     def _shown(self, target: Any) -> str:
         return f"{target:.6g}"
 
-    def records(
-        self, outputs: np.ndarray, thresholds: Mapping[str, float]
+    def _records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        """The numbers; there is no threshold."""
-        for number in outputs:
-            yield {"prediction": float(number)}
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-def squared_error(labels: Any, predictions: Any) -> Any:
-    """The squared error of each example, (B,) and (B,) -> (B,).
-
-    Keras' own ``MeanSquaredError`` takes the mean over the last axis, which is here the batch:
-    what a sample weight is multiplied with would be the mean of the whole batch.
-    """
-    return ops.square(predictions - ops.cast(labels, predictions.dtype))
+        return ({"prediction": float(number)} for number in outputs)

@@ -88,7 +88,7 @@ class Training:
         self._saved_step = -1
         self._saved_at = time.monotonic()
         model.encoder.trains_without_padding = True
-        model.compile(jit_compile=False, **task.compile_arguments())
+        model.compile(jit_compile=False, **task.compile_arguments)
         self._update = Update(model, optimizer, _CLIP_NORM)
 
     # --- Training --------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def inference(model, *, tokenizer=TOKENIZER, max_seq_length=32, batch_size=4):
 
 def compile_for_fit(model, optimizer, task):
     """As the command does: XLA, which is Keras' default, would compile each new width."""
-    model.compile(optimizer=optimizer, jit_compile=False, **task.compile_arguments())
+    model.compile(optimizer=optimizer, jit_compile=False, **task.compile_arguments)
 
 
 def fit(task, model, *, epochs, tokenizer=TOKENIZER, learning_rate=3e-3, max_seq_length=32):

@@ -166,7 +166,7 @@ def test_scores_are_scikit_learns():
         true = rng.integers(classes, size=20)
         outputs = rng.normal(size=(20, 6)) - 9.0 * (np.arange(6) >= classes)
         items = [TextExample("", "", None, labels[number]) for number in true]
-        found = kind.judge(items, outputs.astype(np.float32)).scores
+        found = kind._judge(items, outputs.astype(np.float32), None).scores
         predicted = outputs.argmax(1)
         assert found["macro_f1"] == pytest.approx(
             metrics.f1_score(true, predicted, average="macro")

@@ -62,7 +62,7 @@ def test_the_loss_is_the_words_mean(tmp_path):
     task = task_on(random_examples(12), tmp_path, lstm_units=4)
     model = new_model(task)
     rows = task.prepared(model, task.training_examples(TOKENIZER, 16))
-    model.compile(keras.optimizers.SGD(0.0), jit_compile=False, **task.compile_arguments())
+    model.compile(keras.optimizers.SGD(0.0), jit_compile=False, **task.compile_arguments)
     model.encoder.embeddings.dropout.rate = 0.0
     for batch, labels in rows.training_batches(4, seed=2):
         labels = labels.numpy()
@@ -91,7 +91,7 @@ def test_learns_64_examples_by_heart(tmp_path):
     model = new_model(task)
     before = {v.path: v.numpy() for v in model.encoder.weights}
     rows = task.prepared(model, task.training_examples(TOKENIZER, 32))
-    model.compile(keras.optimizers.Adam(5e-3), jit_compile=False, **task.compile_arguments())
+    model.compile(keras.optimizers.Adam(5e-3), jit_compile=False, **task.compile_arguments)
     model.fit(
         rows.training_batches(16, epochs=60),
         epochs=60,

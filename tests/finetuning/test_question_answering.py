@@ -213,18 +213,3 @@ def test_traces_once_and_predicts_unlabelled_and_empty_sets(tmp_path):
         "nbest_predictions.json": {},
         "null_odds.json": {},
     }
-
-
-def test_refuses_bad_data():
-    possible, impossible = random_examples(2), random_examples(2, impossible=1.0)
-    unlabelled = examples_of(dataclasses.replace(item, answers=()) for item in possible.items)
-    with pytest.raises(ValueError, match="squad: a null threshold of 1.0 was given, and every"):
-        QuestionTask("squad", possible, {}, {}, with_null=False, null_threshold=1.0)
-    with pytest.raises(ValueError, match="squad, train: the question id0 has no answer: expected"):
-        QuestionTask("squad", impossible, {}, {}, with_null=False)
-    with pytest.raises(
-        ValueError, match="dev: the question id0 has no answers and is not known to"
-    ):
-        QuestionTask("squad", possible, {"dev": unlabelled}, {}, with_null=True)
-    with pytest.raises(ValueError, match="squad has no training set: expected one to train on"):
-        QuestionTask("squad", None, {}, {}, with_null=True).training_examples(TOKENIZER, 384)

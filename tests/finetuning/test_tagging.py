@@ -238,17 +238,3 @@ def test_words_with_blanks_are_written_as_json_lines(tmp_path):
     assert path == str(tmp_path / "dev.jsonl")
     assert read_tagging(path).items[0].words == ("a0", "New York")
     assert read_tagging(path, tags_column="expected").items[0].tags == ("O", "B-LOC")
-
-
-def test_refuses_bad_data():
-    examples = random_examples(2)
-    with pytest.raises(ValueError, match="ner has no labels: expected the names of the tags"):
-        TaggingTask("ner", None, {}, {"test": without_tags(examples)})
-    with pytest.raises(
-        ValueError, match="ner, dev: the sentence id0 has no tags: expected one for"
-    ):
-        TaggingTask("ner", examples, {"dev": without_tags(examples)}, {})
-    with pytest.raises(ValueError, match="id0: expected tags O, B-LOC, I-LOC, got '[BI]-PER'"):
-        TaggingTask("ner", None, {"dev": random_examples(2, LABELS[3:])}, {}, labels=LABELS[:3])
-    with pytest.raises(ValueError, match="ner has no training set: expected one to train on"):
-        TaggingTask("ner", None, {"dev": examples}, {}).training_examples(TOKENIZER, 32)
