@@ -80,11 +80,8 @@ def test_bad_lines_are_named_and_leave_nothing(tmp_path, data, message):
 def test_lines_longer_than_a_chunk(monkeypatch):
     monkeypatch.setattr(corpus_cache, "_CHUNK", 5)
     lines = b'{"text": "A long line."}\n{"text": "B"}\n\n{"text": "C"}'
-    assert list(corpus_cache.json_texts(io.BytesIO(lines), "a", "text")) == [
-        "A long line.",
-        "B",
-        "C",
-    ]
+    texts = corpus_cache.json_texts(io.BytesIO(lines), "a", "text")
+    assert list(texts) == ["A long line.", "B", "C"]
 
 
 def test_space_is_asked_for_first(tmp_path, monkeypatch):
@@ -152,18 +149,17 @@ def test_is_saved_and_loaded(blocks, tmp_path):
 
 
 def test_an_index_that_does_not_hold_is_not_used(blocks, tmp_path):
-    path = str(tmp_path / "index.npz")
-    corpus_cache.save_index(path, "google", blocks, corpus.count_documents(blocks))
-    data = (tmp_path / "index.npz").read_bytes()
+    index, text = tmp_path / "index.npz", tmp_path / "a.txt"
+    corpus_cache.save_index(str(index), "google", blocks, corpus.count_documents(blocks))
+    data = index.read_bytes()
     for damaged in (data[:-30], data[:100], b"", b"nonsense"):
-        (tmp_path / "index.npz").write_bytes(damaged)
-        assert corpus_cache.load_index(path) is None
-    (tmp_path / "index.npz").write_bytes(data)
-    assert corpus_cache.load_index(path) is not None
-    (tmp_path / "a.txt").write_text("Another size.")
-    assert corpus_cache.load_index(path) is None
-    (tmp_path / "a.txt").unlink()
-    assert corpus_cache.load_index(path) is None
+        index.write_bytes(damaged)
+        assert corpus_cache.load_index(str(index)) is None
+    index.write_bytes(data)
+    assert corpus_cache.load_index(str(index)) is not None
+    for change in (lambda: text.write_text("Another size."), text.unlink):
+        change()
+        assert corpus_cache.load_index(str(index)) is None
 
 
 def test_the_key_depends_on_everything(monkeypatch):

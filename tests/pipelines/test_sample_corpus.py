@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines import sample_corpus
-from bert_tf.pipelines.sample_corpus import _split_sentences, read_prose
+from bert_tf.pipelines.sample_corpus import read_prose
 
 FULL = "This module says what it is for. It has two parts. The first is long. The second is short."
 
@@ -94,28 +94,24 @@ def test_a_tree_of_sources(tmp_path, recwarn):
 def installation(tmp_path, monkeypatch):
     """A Python with one topic, a standard library of one module and three packages."""
 
-    def text(name: str) -> str:
-        return " ".join(f"Here is sentence {n} of {name}." for n in ("one", "two", "three", "four"))
+    def text(name: str, between: str = " ") -> str:
+        numbers = ("one", "two", "three", "four")
+        return between.join(f"Here is sentence {number} of {name}." for number in numbers)
 
     topics = types.SimpleNamespace(topics={"b": text("topic b"), "a": text("topic a"), "c": ""})
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", topics)
-    packages = tmp_path / "lib" / "site-packages"
-    write(tmp_path / "lib", {"library.py": f'"""{text("the library")}"""'})
+    library = tmp_path / "lib"
+    packages = library / "site-packages"
+    write(library, {"library.py": f'"""{text("the library")}"""'})
     for name in ("aaa", "zzz", "keras", "not-a-package", "numpy.libs"):
         write(packages / name, {"m.py": f'"""{text(name)}"""'})
-    monkeypatch.setattr(
-        sample_corpus.sysconfig, "get_path", {"stdlib": str(tmp_path / "lib")}.__getitem__
-    )
-    monkeypatch.setattr(
-        sample_corpus.sysconfig,
-        "get_paths",
-        lambda: {"purelib": str(packages), "platlib": str(packages)},
-    )
+    config = sample_corpus.sysconfig
+    monkeypatch.setattr(config, "get_path", {"stdlib": str(library)}.__getitem__)
+    both = dict.fromkeys(("purelib", "platlib"), str(packages))
+    monkeypatch.setattr(config, "get_paths", lambda: both)
     monkeypatch.setattr(sys, "path", [str(packages), str(tmp_path)])
-    return [
-        "\n".join(f"Here is sentence {n} of {name}." for n in ("one", "two", "three", "four"))
-        for name in ("topic a", "topic b", "the library", "keras", "aaa", "zzz")
-    ]
+    documents = ("topic a", "topic b", "the library", "keras", "aaa", "zzz")
+    return [text(name, "\n") for name in documents]
 
 
 def test_the_file_and_its_order(installation, tmp_path):
@@ -143,15 +139,13 @@ def test_size_limit_ends_before_the_document_that_passes_it(installation, tmp_pa
     assert said[-1] == f"keras: 0 documents, up to the limit of {exact + 1:,} bytes"
 
 
-def test_nothing_to_write(installation, tmp_path, monkeypatch):
+def test_nothing_to_write_and_no_topics(installation, tmp_path, monkeypatch):
+    path = str(tmp_path / "corpus.txt")
     with pytest.raises(ValueError, match=r"empty: no documentation .* fits into 10 bytes; give"):
-        sample_corpus.write_sample_corpus(str(tmp_path / "corpus.txt"), max_bytes=10)
-    assert not (tmp_path / "corpus.txt").exists()
-
-
-def test_without_topics(installation, tmp_path, monkeypatch):
+        sample_corpus.write_sample_corpus(path, max_bytes=10)
+    assert not os.path.exists(path)
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    assert sample_corpus.write_sample_corpus(str(tmp_path / "corpus.txt")) == 4
+    assert sample_corpus.write_sample_corpus(path) == 4
 
 
 def test_a_failed_write_leaves_the_old_file(installation, tmp_path, monkeypatch):
@@ -189,23 +183,6 @@ def test_this_installation(tmp_path):
 
 def prose(text: str) -> list[list[str]]:
     return list(read_prose(text))
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("It is so. Is it so? It is!", ["It is so.", "Is it so?", "It is!"]),
-        ("See e.g. Paris. No. 5 is here.", ["See e.g. Paris.", "No. 5 is here."]),
-        ('He said "stop." Then he left.', ['He said "stop."', "Then he left."]),
-        ("By J. R. Smith, i.e. Bob. Not so.", ["By J. R. Smith, i.e. Bob.", "Not so."]),
-        ("Point a. Point b.", ["Point a.", "Point b."]),
-        ("Version 3.11 of it. also this", ["Version 3.11 of it. also this"]),
-        ("One etc. and more", ["One etc. and more"]),
-        ("", []),
-    ],
-)
-def test_split_sentences(text, sentences):
-    assert _split_sentences(text) == sentences
 
 
 def test_markup_goes_and_words_stay():
@@ -300,7 +277,24 @@ axis : int, optional
         "TODO: remove this as soon as possible.",
         "The set {1, 2} has but two members.",
         "This sentence is " + "very " * 200 + "long.",
+        "",
     ],
 )
 def test_what_is_not_prose(text):
     assert prose(text) == []
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["It is so indeed.", "Is it so indeed?", "It is so indeed!"],
+        ["There is much to see, e.g. Paris and Rome.", "No. 5 is here too."],
+        ['He said "stop it."', "Then he left it."],
+        ["By J. R. Smith, i.e. Bob.", "It is not so."],
+        ["This is point a.", "This is point b."],
+        ["Version 3.11 of it. also this one."],
+        ["One etc. and one more."],
+    ],
+)
+def test_where_sentences_end(sentences):
+    assert prose(" ".join(sentences)) == [sentences]

@@ -124,14 +124,17 @@ def _error(paths, **options):
     return str(error.value)
 
 
-def test_wrong_lengths(files):
-    assert _error(files, max_seq_length=8) == (
-        f"{files[0]}: feature 'input_ids' has 6 values of type int64 in the first record; "
-        "expected 8: pass max_seq_length=6."
-    )
-    assert _error(files, max_predictions_per_seq=20) == (
-        f"{files[0]}: feature 'masked_lm_positions' has 2 values of type int64 in the first "
-        "record; expected 20: pass max_predictions_per_seq=2."
+@pytest.mark.parametrize(
+    ("name", "wrong", "feature", "right"),
+    [
+        ("max_seq_length", 8, "input_ids", 6),
+        ("max_predictions_per_seq", 20, "masked_lm_positions", 2),
+    ],
+)
+def test_wrong_lengths(files, name, wrong, feature, right):
+    assert _error(files, **{name: wrong}) == (
+        f"{files[0]}: feature '{feature}' has {right} values of type int64 in the first record; "
+        f"expected {wrong}: pass {name}={right}."
     )
 
 
@@ -142,16 +145,19 @@ def _write(path, *records):
     return str(path)
 
 
-def test_records_of_something_else(tmp_path):
+def test_records_of_something_else_and_none(tmp_path):
     example = tf.train.Example()
     example.features.feature["image"].bytes_list.value.append(b"")
     other = _write(tmp_path / "other", example.SerializeToString())
+    names = ", ".join(_GOOGLE_NAMES.values())
     assert _error(other) == (
-        f"{other}: the records have no feature 'input_ids' but image; expected "
-        f"{', '.join(_GOOGLE_NAMES.values())}."
+        f"{other}: the records have no feature 'input_ids' but image; expected {names}."
     )
     no_example = _write(tmp_path / "no_example", b"\xff\xff")
     assert _error(no_example).startswith(f"{no_example}: the first record is no tf.train.Example (")
+    pattern, empty = str(tmp_path / "*.x"), _write(tmp_path / "empty")
+    assert _error(pattern) == f"No file matches '{pattern}': expected TFRecord files."
+    assert _error(empty) == f"No record in {empty}: expected pre-training examples."
 
 
 def test_a_file_cut_short(files):
@@ -168,21 +174,19 @@ def test_a_file_cut_short(files):
         )
 
 
-def test_no_file_and_no_record(tmp_path):
-    assert _error(str(tmp_path / "*.x")) == (
-        f"No file matches '{tmp_path}/*.x': expected TFRecord files."
-    )
-    empty = _write(tmp_path / "empty")
-    assert _error(empty) == f"No record in {empty}: expected pre-training examples."
+NO_MASK = {"input_word_ids": np.zeros((1, S), np.int32)}
 
 
-def test_writing_to_nothing_and_nothing_written(tmp_path):
-    with pytest.raises(ValueError, match="files: expected one path at least to write to; got none"):
-        write_tfrecords([], [])
-    with pytest.raises(ValueError, match="files: expected each file once; got .*x"):
-        write_tfrecords([], [str(tmp_path / "x")] * 2)
-    with pytest.raises(ValueError, match="num_rows: expected 1 or more; got 0"):
-        write_tfrecords([], str(tmp_path / "x"), num_rows=0)
-    with pytest.raises(ValueError, match="The batch has no 'input_mask'"):
-        write_tfrecords([{"input_word_ids": np.zeros((1, S), np.int32)}], str(tmp_path / "x"))
-    assert not (tmp_path / "x").exists()
+@pytest.mark.parametrize(
+    ("batches", "names", "options", "message"),
+    [
+        ([], [], {}, "files: expected one path at least to write to; got none"),
+        ([], ["x", "x"], {}, "files: expected each file once; got .*x"),
+        ([], ["x"], {"num_rows": 0}, "num_rows: expected 1 or more; got 0"),
+        ([NO_MASK], ["x"], {}, "The batch has no 'input_mask'"),
+    ],
+)
+def test_nothing_is_written(tmp_path, batches, names, options, message):
+    with pytest.raises(ValueError, match=message):
+        write_tfrecords(batches, [str(tmp_path / name) for name in names], **options)
+    assert not list(tmp_path.iterdir())
