@@ -357,7 +357,7 @@ def read_sealed(path: str) -> tuple[dict[str, Any], dict[str, str] | None]:
     Raises:
         ValueError: the file is not a JSON object, or not what was sealed.
     """
-    content = _read_bounded(path)
+    content = read_bounded(path, "JSON", MAX_JSON_BYTES)
     values = parse_json_object(content, path)
     if _SEAL not in values:
         return values, None
@@ -413,7 +413,7 @@ def read_json(path: str) -> Any:
     Raises:
         ValueError: the file cannot be read, is larger, or is not JSON.
     """
-    return parse_json(_read_bounded(path), path)
+    return parse_json(read_bounded(path, "JSON", MAX_JSON_BYTES), path)
 
 
 def read_json_object(path: str) -> dict[str, Any]:
@@ -422,7 +422,7 @@ def read_json_object(path: str) -> dict[str, Any]:
     Raises:
         ValueError: as ``read_json``, or the file holds something else.
     """
-    return parse_json_object(_read_bounded(path), path)
+    return parse_json_object(read_bounded(path, "JSON", MAX_JSON_BYTES), path)
 
 
 def check_readable(path: str) -> None:
@@ -438,13 +438,20 @@ def check_readable(path: str) -> None:
         raise ValueError(f"{path} is a pipe or a device: expected a file.")
 
 
-def _read_bounded(path: str) -> bytes:
+@contextlib.contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Turns errors while a file is read into a ``ValueError`` that names it; refuses a pipe."""
     check_readable(path)
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content: bytes = file.read(MAX_JSON_BYTES + 1)
+        yield
     except tf.errors.OpError as error:
         raise ValueError(f"{path} cannot be read: {reason(error)}.") from error
-    if len(content) > MAX_JSON_BYTES:
-        raise ValueError(f"{path}: expected a JSON file of at most {MAX_JSON_BYTES:,} bytes.")
+
+
+def read_bounded(path: str, kind: str, most: int) -> bytes:
+    """A file's content, of at most so many bytes; ``kind`` is its format, for the error."""
+    with readable(path), tf.io.gfile.GFile(path, "rb") as file:
+        content: bytes = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path}: expected a {kind} file of at most {most:,} bytes.")
     return content

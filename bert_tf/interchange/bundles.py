@@ -18,9 +18,6 @@ def find_prefix(path: str, preferred: str = "") -> str | None:
     """The prefix of the bundle at a path, a prefix or a directory; ``None`` where there is none.
 
     Of several in a directory it is the last saved, else the ``preferred`` one.
-
-    Raises:
-        ValueError: the directory holds several, and nothing says which.
     """
     if tf.io.gfile.exists(path + bundle_reader.INDEX):
         return path

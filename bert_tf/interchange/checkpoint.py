@@ -159,6 +159,12 @@ class Description(NamedTuple):
     do_lower_case: bool | None = None
     thresholds: Mapping[str, float] = MappingProxyType({})
 
+    def of_checkpoint(self) -> dict[str, Any]:
+        """The fields of a ``Checkpoint`` that are here."""
+        values = self._asdict()
+        del values["do_lower_case"]
+        return values
+
 
 def describe(
     model: ModelSpec,

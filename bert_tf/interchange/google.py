@@ -29,7 +29,7 @@ from .checkpoint import (
     pretrained_model,
 )
 from .tokenizer_files import VOCABULARY, read_tokenization
-from .weights import Names, Spelling, expected_shapes, is_in_encoder, transpose
+from .weights import Names, Spelling, expected_shapes, is_in_encoder
 
 CONFIG = "bert_config.json"
 BUNDLE = "bert_model.ckpt"
@@ -62,10 +62,7 @@ _ENCODER_NAMES = Names(
 _HEAD_NAMES = Names(
     {
         "next_sentence/dense": "cls/seq_relationship/",
-        "classifier": "",
-        "regressor": "",
-        "token_classifier": "",
-        "choice": "",
+        **dict.fromkeys(("classifier", "regressor", "token_classifier", "choice"), ""),
         "span": "cls/squad/",
     },
     {"kernel": "output_weights", "bias": "output_bias"},
@@ -77,8 +74,7 @@ _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 def spell(name: str) -> Spelling:
     """Google's name and layout of a weight."""
     in_graph = is_in_encoder(name) or name.startswith("masked_lm/")
-    names = _ENCODER_NAMES if in_graph else _HEAD_NAMES
-    return names.spell(name)
+    return (_ENCODER_NAMES if in_graph else _HEAD_NAMES).spell(name)
 
 
 def is_checkpoint(path: str) -> bool:
@@ -91,11 +87,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a directory or prefix that was released, or that ``run_pretraining.py`` and such saved.
-
-    Raises:
-        ValueError: there is no config next to it, or it is no BERT's; or a file is damaged.
-    """
+    """Opens a directory or prefix that was released, or that Google's scripts saved."""
     prefix = bundles.find_prefix(path, BUNDLE)
     if prefix is None:
         raise ValueError(f"{path} holds no TensorFlow checkpoint (NAME.index, NAME.data-...).")
@@ -117,23 +109,19 @@ def open_checkpoint(path: str) -> Checkpoint:
     for name in expected_shapes(config, described.model):
         spelling = spell(name)
         if spelling.name in bundle.shapes:
-            tensor = bundle.tensor(spelling.name)
-            tensors[name] = transpose(tensor) if spelling.transposed else tensor
-    used = {tensor.names[0] for tensor in tensors.values()}
+            tensors[name] = spelling.lay_out(bundle.tensor(spelling.name))
+    used = {tensor.name for tensor in tensors.values()}
     lower = described.do_lower_case
     tokenization, notes = read_tokenization(folder, _casing(folder) if lower is None else lower)
     return Checkpoint(
         path=path,
         format="google_tf1",
         config=config,
-        model=described.model,
         tensors=tensors,
         unused=tuple(sorted(set(bundle.shapes) - used)),
         tokenization=tokenization,
-        labels=described.labels,
-        multi_label=described.multi_label,
-        thresholds=described.thresholds,
         notes=notes,
+        **described.of_checkpoint(),
     )
 
 
@@ -163,27 +151,21 @@ def _casing(folder: str) -> bool | None:
 
 def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     """Writes a directory as the released ones are; gives where each weight went."""
-    values = {
-        **checkpoint.config.to_dict(),
-        _DESCRIPTION: describe_checkpoint(checkpoint),
-    }
+    values = {**checkpoint.config.to_dict(), _DESCRIPTION: describe_checkpoint(checkpoint)}
     write_json(os.path.join(path, CONFIG), values)
     if checkpoint.tokenization is not None:
         save_vocabulary(os.path.join(path, VOCABULARY), checkpoint.tokenization.vocabulary)
     spellings = {name: spell(name) for name in checkpoint.tensors}
-    bundles.write(
-        os.path.join(path, BUNDLE),
-        (
-            (spelling.name, _stored(checkpoint.tensors[name], spelling.transposed))
-            for name, spelling in spellings.items()
-        ),
+    stored = (
+        (spelling.name, _as_float32(spelling.lay_out(checkpoint.tensors[name])))
+        for name, spelling in spellings.items()
     )
+    bundles.write(os.path.join(path, BUNDLE), stored)
     return {name: spelling.name for name, spelling in spellings.items()}
 
 
-def _stored(tensor: StoredTensor, transposed: bool) -> StoredTensor:
-    """The tensor as it will lie there: TensorFlow 1 restores a float32 from a float32 alone."""
-    there = transpose(tensor) if transposed else tensor
+def _as_float32(tensor: StoredTensor) -> StoredTensor:
+    """The tensor as it is stored: TensorFlow 1 restores a float32 from a float32 alone."""
     return dataclasses.replace(
-        there, dtype="float32", read=lambda: there.read().astype(np.float32, copy=False)
+        tensor, dtype="float32", read=lambda: tensor.read().astype(np.float32, copy=False)
     )

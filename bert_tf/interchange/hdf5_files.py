@@ -16,10 +16,11 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.files import readable
 from bert_tf.untrusted import quote
 
 from .checkpoint import StoredTensor
-from .tensor_files import check_unchanged, file_state, readable
+from .tensor_files import check_unchanged, file_state
 
 _NUMBERS = "fiub"  # NumPy's kinds: floats, integers, unsigned integers, booleans
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -29,10 +30,6 @@ _MAX_OBJECTS = 20_000
 
 def open_file(path: str) -> dict[str, StoredTensor]:
     """Every dataset of a file by its path there, without the first slash; none is read yet.
-
-    Raises:
-        ValueError: the file is damaged or cut off; or it has a link that is not a plain one, or a
-            dataset that is not a whole array of numbers kept in this file.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "a.weights.h5")

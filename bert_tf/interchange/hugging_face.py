@@ -6,7 +6,7 @@ begin with ``bert.`` and some do not; both are read. Matrices are (outputs, inpu
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,9 @@ from .checkpoint import (
     check_model,
     pretrained_model,
 )
+from .tensor_files import open_shards
 from .tokenizer_files import read_tokenization, write_tokenization
-from .weights import Names, expected_shapes, is_in_encoder, transpose
+from .weights import Names, expected_shapes, is_in_encoder
 
 # Names of activations that Hugging Face spells in another way.
 _ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
@@ -48,9 +49,6 @@ def model_spec(
 
     ``shapes`` are the tensors', by their names without ``bert.``. Also returned: sentences on what
     was assumed.
-
-    Raises:
-        ValueError: the classifier has no classes, or its dropout is no rate.
     """
     pooler = "pooler.dense.weight" in shapes
     if "qa_outputs.weight" in shapes:
@@ -174,10 +172,7 @@ NAMES = Names(
         "masked_lm/layer_norm": "cls.predictions.transform.LayerNorm",
         "masked_lm/output_bias": "cls.predictions.bias",
         "next_sentence/dense": "cls.seq_relationship",
-        "classifier": "classifier",
-        "regressor": "classifier",
-        "token_classifier": "classifier",
-        "choice": "classifier",
+        **dict.fromkeys(("classifier", "regressor", "token_classifier", "choice"), "classifier"),
         "span": "qa_outputs",
     },
     {"kernel": ".weight", "bias": ".bias", "gamma": ".weight", "beta": ".bias"},
@@ -201,12 +196,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
-    """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub.
-
-    Raises:
-        ValueError: the config is no BERT's, a file is damaged, only a pickle is there and
-            ``allow_pickle`` is false, or the decoder is not tied to the embeddings.
-    """
+    """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub."""
     values = read_json_object(os.path.join(path, CONFIG))
     config = BertConfig.from_dict(values, os.path.join(path, CONFIG))
     stored = _normalised(_open_tensors(path, allow_pickle), path)
@@ -216,8 +206,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     for name in expected_shapes(config, spec):
         spelling = NAMES.spell(name)
         if spelling.name in stored:
-            tensor = stored.pop(spelling.name)
-            tensors[name] = transpose(tensor) if spelling.transposed else tensor
+            tensors[name] = spelling.lay_out(stored.pop(spelling.name))
     if any(name.startswith("masked_lm/") for name in spec.head_shapes(config)):
         _take_decoder(path, stored, tensors)
     tokenization, tokenizer_notes = read_tokenization(path)
@@ -241,9 +230,9 @@ def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
         if not tf.io.gfile.exists(file):
             continue
         if name == WEIGHTS:
-            return safetensors.open_file(file).tensors
+            return safetensors.open_file(file)
         if name == _SHARDED:
-            return safetensors.open_sharded(file)
+            return open_shards(file, safetensors.open_file)
         return torch_files.open_pytorch_bin(file, allow_pickle)
     raise ValueError(f"{path} has neither {WEIGHTS} nor {_PICKLED}, whole or in shards.")
 
@@ -293,9 +282,6 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     Returns:
         Where each weight went, by its name here. What Hugging Face's class has no place for (the
         pooler of a token classifier) is not among them.
-
-    Raises:
-        ValueError: the model computes what Hugging Face's cannot.
     """
     spec = checkpoint.model
     architecture = spec.model_class.hugging_face_class(spec.arguments)
@@ -314,20 +300,14 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         for name in checkpoint.tensors
         if not (name.startswith("pooler/") and architecture in _WITHOUT_POOLER)
     }
-    safetensors.write_file(
-        os.path.join(path, WEIGHTS), _entries(checkpoint, went), {"format": "pt"}
+    entries = (
+        dataclasses.replace(NAMES.spell(name).lay_out(checkpoint.tensors[name]), names=(there,))
+        for name, there in went.items()
     )
+    safetensors.write_file(os.path.join(path, WEIGHTS), entries, {"format": "pt"})
     return went
 
 
 def _spell(name: str, architecture: str) -> str:
     prefix = _PREFIX if is_in_encoder(name) and architecture != "BertModel" else ""
     return prefix + NAMES.spell(name).name
-
-
-def _entries(checkpoint: Checkpoint, went: Mapping[str, str]) -> Iterable[StoredTensor]:
-    for name, there in went.items():
-        tensor = checkpoint.tensors[name]
-        if NAMES.spell(name).transposed:
-            tensor = transpose(tensor)
-        yield dataclasses.replace(tensor, names=(there,))

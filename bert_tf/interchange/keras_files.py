@@ -87,11 +87,7 @@ _PLACES = {
     "masked_lm/dense": "masked_lm_head/dense",
     "masked_lm/layer_norm": "masked_lm_head/layer_norm",
     "next_sentence/dense": "next_sentence_head/dense",
-    "classifier": "dense",
-    "regressor": "dense",
-    "token_classifier": "dense",
-    "choice": "dense",
-    "span": "dense",
+    **dict.fromkeys(("classifier", "regressor", "token_classifier", "choice", "span"), "dense"),
     "mixture/logits": "functional/layers/layer_mixture/vars/0",
     "mixture/scale": "functional/layers/layer_mixture/vars/1",
     **{
@@ -116,17 +112,13 @@ def is_checkpoint(path: str) -> bool:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens a ``.keras`` file of one of this library's models; nothing in it is deserialised.
-
-    Raises:
-        ValueError: the file is damaged, or is of another model.
-    """
+    """Opens a ``.keras`` file of one of this library's models; nothing in it is deserialised."""
     # The weights are read from a copy outside the archive, which goes when no tensor needs it.
     folder = tempfile.TemporaryDirectory(prefix="bert_tf-")
     try:
         with zipfile.ZipFile(path) as archive:
             config, spec = _read_model(archive, path)
-            described, tokenization = _read_description(archive, path)
+            described, tokenization = _read_description(archive, spec, path)
             limit = _MAX_GROWTH * os.path.getsize(path) + _SPARE_BYTES
             _check_size(archive, _WEIGHTS, limit, path)
             unpacked = archive.extract(_WEIGHTS, folder.name)
@@ -150,14 +142,11 @@ def open_checkpoint(path: str) -> Checkpoint:
         path=path,
         format="keras",
         config=config,
-        model=spec,
         tensors=tensors,
         unused=tuple(sorted(set(stored) - used)),
         tokenization=tokenization,
-        labels=described.labels if described else (),
-        multi_label=described.multi_label if described else False,
-        thresholds=described.thresholds if described else {},
         notes=notes,
+        **described._replace(model=spec).of_checkpoint(),
     )
 
 
@@ -182,11 +171,11 @@ def _read_model(archive: zipfile.ZipFile, path: str) -> tuple[BertConfig, ModelS
 
 
 def _read_description(
-    archive: zipfile.ZipFile, path: str
-) -> tuple[Description | None, Tokenization | None]:
+    archive: zipfile.ZipFile, spec: ModelSpec, path: str
+) -> tuple[Description, Tokenization | None]:
     values = _read_json(archive, _METADATA, path).get(_DESCRIPTION)
     if values is None:
-        return None, None
+        return Description(spec), None
     described = parse_description(values, f"{path}, {_METADATA}")
     vocabulary = values.get("vocabulary")
     if described.do_lower_case is None or not isinstance(vocabulary, list):

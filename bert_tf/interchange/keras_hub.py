@@ -22,7 +22,7 @@ from bert_tf.untrusted import quote
 
 from . import hdf5_files
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, Tokenization
-from .weights import merge_heads
+from .weights import leaves, merge_heads
 
 CONFIG = "config.json"
 TASK = "task.json"
@@ -78,9 +78,6 @@ _MASKED_LM_MODULES = {
     "masked_lm_head/intermediate_layer_norm": "masked_lm/layer_norm",
 }
 _CLASSIFIER_MODULES = {"dense": "classifier"}
-# In the order of a layer's variables.
-_LEAVES = {"layer_norm": ("/gamma", "/beta"), "embeddings": ("",), "output_bias": ("",)}
-_DENSE_LEAVES = ("/kernel", "/bias")
 
 
 def is_checkpoint(path: str) -> bool:
@@ -104,9 +101,6 @@ def open_checkpoint(path: str) -> Checkpoint:
     ``BertMaskedLM`` becomes a ``BertPretrainer`` without next-sentence head, ``BertTextClassifier``
     a ``BertClassifier``, anything else the encoder. Nothing is deserialised: the JSON files are
     read as JSON, the weights as arrays. A tensor's name is its file's and its path in the file.
-
-    Raises:
-        ValueError: the preset is no BERT's, a file is missing or damaged, or a size is.
     """
     source = os.path.join(path, CONFIG)
     config = _read_config(source)
@@ -254,11 +248,8 @@ def _name(stored: str, modules: Mapping[str, str]) -> str | None:
         name = modules.get(module)
     if name is None:
         return None
-    leaves = next(
-        (leaves for ending, leaves in _LEAVES.items() if name.endswith(ending)), _DENSE_LEAVES
-    )
-    number = int(place[2])
-    return name + leaves[number] if number < len(leaves) else None
+    ends, number = leaves(name), int(place[2])
+    return name + ends[number] if number < len(ends) else None
 
 
 # === Tokenizer ===

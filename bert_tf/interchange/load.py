@@ -139,9 +139,6 @@ def select(
 
     Returns:
         The weights that ``weights.assign`` takes, and what became of the rest.
-
-    Raises:
-        ValueError: a weight has another shape, or is missing and may not be new.
     """
     expected = expected_shapes(checkpoint.config, spec)
     own = heads(checkpoint.config, spec)
@@ -202,11 +199,7 @@ def _wanted_model(
 def check_tensors(
     path: str, tensors: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Checks the shapes of stored tensors, and that they are floats.
-
-    Raises:
-        ValueError: names every tensor that does not fit, with both shapes.
-    """
+    """Checks the shapes of stored tensors, and that they are floats."""
     for tensor in tensors.values():
         if tensor.dtype not in _DTYPES:
             raise ValueError(

@@ -79,11 +79,7 @@ def write_description(
 
 
 def read_description(path: str) -> tuple[BertConfig, Description]:
-    """Reads the sizes, and what the model is.
-
-    Raises:
-        ValueError: a file is damaged, or not what was saved.
-    """
+    """Reads the sizes, and what the model is."""
     described_in = os.path.join(path, DESCRIPTION)
     values, hashes = read_sealed(described_in)
     if hashes is None and not values.keys() <= DESCRIPTION_KEYS:
@@ -99,11 +95,7 @@ def read_description(path: str) -> tuple[BertConfig, Description]:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Opens the newest intact checkpoint of a directory.
-
-    Raises:
-        ValueError: nothing has been saved yet, no checkpoint is intact, or a file is damaged.
-    """
+    """Opens the newest intact checkpoint of a directory."""
     config, described = read_description(path)
     found = checkpoints.find_latest(os.path.join(path, CHECKPOINTS))
     if found is None:
@@ -121,15 +113,12 @@ def open_checkpoint(path: str) -> Checkpoint:
         path=path,
         format="bert_tf",
         config=config,
-        model=described.model,
         tensors=tensors,
         # What an optimizer keeps is expected in a run, and no news.
         unused=tuple(sorted(set(stored.values()) - used)),
         tokenization=tokenization,
-        labels=described.labels,
-        multi_label=described.multi_label,
-        thresholds=described.thresholds,
         notes=(*found.warnings, *notes),
+        **described.of_checkpoint(),
     )
 
 

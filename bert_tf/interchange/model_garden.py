@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.config import BertConfig
-from bert_tf.files import read_json_object
+from bert_tf.files import read_bounded, read_json_object
 from bert_tf.modeling import (
     BertClassifier,
     BertRegressor,
@@ -27,9 +27,8 @@ from bert_tf.untrusted import quote, reason
 
 from . import bundles
 from .checkpoint import Checkpoint, ModelSpec, StoredTensor, check_labels, pretrained_model
-from .tensor_files import readable
 from .tokenizer_files import read_tokenization
-from .weights import merge_heads
+from .weights import leaves, merge_heads
 
 _JSON = "bert_config.json"
 _YAML = "params.yaml"
@@ -43,19 +42,7 @@ _RENAMED = {
     "dropout_rate": "hidden_dropout_prob",
     "attention_dropout_rate": "attention_probs_dropout_prob",
 }
-_FIELDS = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "initializer_range",
-)
+_FIELDS = {field.name for field in dataclasses.fields(BertConfig)} - {"layer_norm_eps"}
 # Model Garden's "gelu" is the tanh approximation.
 _ACTIVATIONS = {"gelu": "gelu_new", "identity": "linear"}
 
@@ -74,12 +61,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(folder: str) -> Settings:
-    """Reads ``bert_config.json``, or else ``params.yaml``.
-
-    Raises:
-        ValueError: the file is damaged, or describes what ``BertEncoder`` cannot compute; or there
-            is ``params.yaml`` alone, and PyYAML is not installed.
-    """
+    """Reads ``bert_config.json``, or else ``params.yaml``."""
     path = os.path.join(folder, _JSON)
     if tf.io.gfile.exists(path):
         return Settings(path, _fields(read_json_object(path), path))
@@ -171,10 +153,7 @@ def _read_yaml(path: str) -> Any:
             f"{path} says how the model is made, and PyYAML, which reads it, is not installed: pip "
             "install pyyaml, or put a bert_config.json beside it."
         ) from error
-    with readable(path), tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read(_MAX_YAML_BYTES + 1)
-    if len(content) > _MAX_YAML_BYTES:
-        raise ValueError(f"{path}: expected a YAML file of at most {_MAX_YAML_BYTES:,} bytes.")
+    content = read_bounded(path, "YAML", _MAX_YAML_BYTES)
     try:
         return yaml.safe_load(content)  # safe: makes no object of a class that the file names
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -210,9 +189,6 @@ def read_variables(bundle: bundles.Bundle, attributes: Collection[str]) -> list[
     came first, so that the same variable has other keys in other checkpoints. The graph next to
     them has each variable's own name and every path to it. Source: tensorflow's
     ``trackable_object_graph.proto``.
-
-    Raises:
-        ValueError: the graph cannot be read, or is larger than any model's.
     """
     graph: Any = TrackableObjectGraph()
     try:
@@ -293,10 +269,6 @@ _BLOCK_MODULES = {
     "output": "output",
     "output_layer_norm": "output_layer_norm",
 }
-# What comes behind the name of a module here, by the last part of the variable's name.
-_TABLE_LEAVES = {"embeddings": ""}
-_NORMALIZATION_LEAVES = {"gamma": "/gamma", "beta": "/beta"}
-_DENSE_LEAVES = {"kernel": "/kernel", "bias": "/bias"}
 # The names that a head, or what is around it, is held by: they say which head it is.
 HEAD_ATTRIBUTES = frozenset(
     ("span_labeling", "classification_heads", "classification", "classifier", "out_proj")
@@ -328,10 +300,6 @@ def find_weights(
 
     A head may have a dense layer of its own on the first token: that one is the pooler then, since
     it is what was trained. Of several heads the first is taken.
-
-    Raises:
-        ValueError: there is no BERT of Model Garden among them, more than one, or one whose
-            embeddings have another width than its hidden layers.
     """
     weights: dict[str, Variable] = {}
     heads: dict[str, dict[str, Variable]] = {}
@@ -401,24 +369,15 @@ def _name(variable: str) -> str | None:
     else:
         endings = (ours for theirs, ours in _MODULES.items() if f"/{path}".endswith(f"/{theirs}"))
         module = name = next(endings, "")
-    if module.endswith("_embeddings"):
-        leaves = _TABLE_LEAVES
-    elif module.endswith("layer_norm"):
-        leaves = _NORMALIZATION_LEAVES
-    else:
-        leaves = _DENSE_LEAVES
-    return name + leaves[leaf] if module and leaf in leaves else None
+    leaf = "" if leaf == "embeddings" else f"/{leaf}"
+    return name + leaf if module and leaf in leaves(module) else None
 
 
 _RELEASED = "bert_model.ckpt"
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is an object checkpoint's prefix, or a directory with one.
-
-    Raises:
-        ValueError: there are several and nothing says which, or the index is damaged.
-    """
+    """Whether a path is an object checkpoint's prefix, or a directory with one."""
     prefix = bundles.find_prefix(path, _RELEASED)
     return prefix is not None and GRAPH_KEY in bundles.Bundle(prefix).shapes
 
@@ -429,10 +388,6 @@ def open_checkpoint(path: str) -> Checkpoint:
     A ``BertPretrainerV2`` or the older ``BertPretrainer`` becomes a ``BertPretrainer``; a
     ``BertClassifier`` becomes one, or with one class a ``BertRegressor``; a ``BertSpanLabeler`` a
     ``BertSpanPredictor``; a ``BertTokenClassifier`` one; anything else the encoder.
-
-    Raises:
-        ValueError: there is no object checkpoint, it holds no BERT or several, a file is damaged,
-            or the config next to it describes another model.
     """
     prefix = bundles.find_prefix(path, _RELEASED)
     if prefix is None:
@@ -446,12 +401,17 @@ def open_checkpoint(path: str) -> Checkpoint:
     found = find_weights(variables, bundle.shapes, prefix)
     stored = {name: bundle.tensor(variable.key) for name, variable in found.weights.items()}
     config = _config(stored, settings, prefix)
+    for tensor in stored.values():
+        if "float" not in tensor.dtype:
+            raise ValueError(
+                f"{prefix}: {tensor.name} is {tensor.dtype}, expected a floating-point type."
+            )
     source = settings.source or prefix
     tensors = {
-        name: merge_heads(name, _checked(tensor, prefix), config.num_attention_heads, source)
+        name: merge_heads(name, tensor, config.num_attention_heads, source)
         for name, tensor in stored.items()
     }
-    used = {tensor.names[0] for tensor in stored.values()}
+    used = {tensor.name for tensor in stored.values()}
     model = _model(tensors, found.head, config, settings)
     tokenization, tokenizer_notes = read_tokenization(folder, settings.do_lower_case)
     named = len(settings.labels) == model.arguments.get("num_classes")
@@ -467,14 +427,6 @@ def open_checkpoint(path: str) -> Checkpoint:
         labels=settings.labels if named else (),
         notes=(*_notes(found, settings, prefix), *tokenizer_notes),
     )
-
-
-def _checked(tensor: StoredTensor, prefix: str) -> StoredTensor:
-    if "float" not in tensor.dtype:
-        raise ValueError(
-            f"{prefix}: {tensor.names[0]} is {tensor.dtype}, expected a floating-point type."
-        )
-    return tensor
 
 
 # === What model it is ===
@@ -526,8 +478,9 @@ def _model(
     masked_lm = any(name.startswith("masked_lm/") for name in tensors)
     spec = pretrained_model(masked_lm, head == "next_sentence", pooler)
     if masked_lm and settings.mlm_activation not in (None, config.hidden_act):
-        arguments = {**spec.arguments, "mlm_activation": settings.mlm_activation}
-        spec = dataclasses.replace(spec, arguments=arguments)
+        return ModelSpec(
+            spec.model_class, {**spec.arguments, "mlm_activation": settings.mlm_activation}
+        )
     return spec
 
 

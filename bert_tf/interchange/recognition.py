@@ -39,11 +39,13 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     path = os.fspath(path).rstrip("/") or "/"
     _check_files(path)
     with _named(path):
-        checkpoint = _open(path, allow_pickle)
-    if checkpoint is not None:
-        tensors = checkpoint.tensors.items()
-        checked = {name: _checked(tensor, path) for name, tensor in tensors}
-        return dataclasses.replace(checkpoint, tensors=checked)
+        form = next((form for form in _FORMATS if form.is_checkpoint(path)), None)
+        if form is not None:
+            allowed = {"allow_pickle": allow_pickle} if form is hugging_face else {}
+            checkpoint = form.open_checkpoint(path, **allowed)
+            tensors = checkpoint.tensors.items()
+            checked = {name: _checked(tensor, path) for name, tensor in tensors}
+            return dataclasses.replace(checkpoint, tensors=checked)
     if not tf.io.gfile.exists(path):
         raise ValueError(
             f"There is no checkpoint at {path}: expected a directory, the prefix of a TensorFlow "
@@ -75,16 +77,6 @@ def _check_files(path: str) -> None:
                     f"{path} is no checkpoint: {one_line(name)} in it is a pipe or a device, "
                     "expected a file."
                 )
-
-
-def _open(path: str, allow_pickle: bool) -> Checkpoint | None:
-    for form in _FORMATS:
-        if not form.is_checkpoint(path):
-            continue
-        if form is hugging_face:
-            return hugging_face.open_checkpoint(path, allow_pickle)
-        return form.open_checkpoint(path)
-    return None
 
 
 @contextlib.contextmanager

@@ -15,11 +15,11 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import replace_whole
+from bert_tf.files import readable, replace_whole
 from bert_tf.untrusted import MAX_TENSORS, parse_json_object, quote
 
 from .checkpoint import StoredTensor
-from .tensor_files import check_unchanged, file_state, open_shards, readable
+from .tensor_files import check_unchanged, file_state
 
 METADATA = "__metadata__"
 _MAX_DIMENSIONS = 32  # what every release of NumPy can hold
@@ -44,7 +44,7 @@ DTYPES: dict[str, np.dtype] = {
 }
 
 
-class Region(NamedTuple):
+class _Region(NamedTuple):
     """A tensor as the header describes it; its bytes are counted from the end of the header."""
 
     name: str
@@ -54,16 +54,11 @@ class Region(NamedTuple):
     shape: tuple[int, ...]
 
 
-def check_header(raw: bytes, data_size: int, path: str) -> tuple[dict[str, str], list[Region]]:
-    """Parses a header and checks it against the ``data_size`` bytes of the file ``path`` after it.
-
-    Returns:
-        The metadata, and the tensors in the order of their bytes in the file.
-
-    Raises:
-        ValueError: the header is not what the format allows, or does not fit the file.
-    """
-    header = _parse(raw, path)
+def _check_header(raw: bytes, data_size: int, path: str) -> list[_Region]:
+    """The tensors of a header in the order of their bytes; ``data_size`` bytes come after it."""
+    if not raw.startswith(b"{"):
+        raise ValueError(f"{path}: expected a header that begins with '{{', got {quote(raw[:20])}.")
+    header = parse_json_object(raw, f"{path}: the header", unique_keys=True)
     metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise ValueError(
@@ -77,16 +72,10 @@ def check_header(raw: bytes, data_size: int, path: str) -> tuple[dict[str, str],
     regions = [_region(name, fields, path) for name, fields in header.items()]
     regions.sort(key=lambda region: (region.begin, region.end))
     _check_filled(regions, data_size, path)
-    return metadata, regions
+    return regions
 
 
-def _parse(raw: bytes, path: str) -> dict[str, Any]:
-    if not raw.startswith(b"{"):
-        raise ValueError(f"{path}: expected a header that begins with '{{', got {quote(raw[:20])}.")
-    return parse_json_object(raw, f"{path}: the header", unique_keys=True)
-
-
-def _region(name: str, fields: Any, path: str) -> Region:
+def _region(name: str, fields: Any, path: str) -> _Region:
     tensor = f"{path}: tensor {quote(name)}"
     if not isinstance(fields, dict) or set(fields) != _FIELDS:
         raise ValueError(
@@ -118,7 +107,7 @@ def _region(name: str, fields: Any, path: str) -> Region:
             f"{tensor} takes {end - begin:,} bytes by its data_offsets and "
             f"{math.prod(shape) * itemsize:,} by its dtype and shape."
         )
-    return Region(name, begin, end, DTYPES[code], tuple(shape))
+    return _Region(name, begin, end, DTYPES[code], tuple(shape))
 
 
 def _are_sizes(value: Any) -> bool:
@@ -127,7 +116,7 @@ def _are_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(type(v) is int and 0 <= v < 1 << 63 for v in value)
 
 
-def _check_filled(regions: list[Region], data_size: int, path: str) -> None:
+def _check_filled(regions: list[_Region], data_size: int, path: str) -> None:
     """Checks that the regions, in their order, fill the data without a gap or an overlap."""
     position = 0
     for region in regions:
@@ -156,29 +145,16 @@ _CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 _RANKS = {code: rank for rank, code in enumerate(DTYPES)}
 
 
-class SafetensorsFile(NamedTuple):
-    """What a file holds: the header's ``__metadata__``, and the tensors in their order there."""
-
-    metadata: dict[str, str]
-    tensors: dict[str, StoredTensor]
-
-
 # === Reading ===
 
 
-def open_file(path: str) -> SafetensorsFile:
-    """Opens a safetensors file: reads its header, and no tensor.
-
-    Args:
-        path: on any file system of TensorFlow.
-
-    Raises:
-        ValueError: the file cannot be read, is cut short, or is not what the format allows.
+def open_file(path: str) -> dict[str, StoredTensor]:
+    """A file's tensors by name, in their order there: its header is read, and no tensor.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
     >>> write_file(path, [StoredTensor(("bias",), (2,), "float32", lambda: np.float32([1, 2]))])
-    >>> open_file(path).tensors["bias"].read()
+    >>> open_file(path)["bias"].read()
     array([1., 2.], dtype=float32)
     """
     state = size, _ = file_state(path)
@@ -197,20 +173,14 @@ def open_file(path: str) -> SafetensorsFile:
                 f"has {size:,}; fetch it again."
             )
         raw = file.read(header_size)
-    metadata, regions = check_header(raw, size - data_begin, path)
     tensors = {}
-    for region in regions:
+    for region in _check_header(raw, size - data_begin, path):
         read = functools.partial(_read_tensor, path, state, region, data_begin)
         tensors[region.name] = StoredTensor((region.name,), region.shape, region.dtype.name, read)
-    return SafetensorsFile(metadata, tensors)
+    return tensors
 
 
-def open_sharded(index_path: str) -> dict[str, StoredTensor]:
-    """The tensors of several files, by their ``model.safetensors.index.json``."""
-    return open_shards(index_path, lambda path: open_file(path).tensors)
-
-
-def _read_tensor(path: str, state: tuple[int, int], region: Region, data_begin: int) -> np.ndarray:
+def _read_tensor(path: str, state: tuple[int, int], region: _Region, data_begin: int) -> np.ndarray:
     check_unchanged(path, state)
     # Not mapped: pages that were read once count as the process' memory from then on. Not in one
     # call either, which would hold the bytes twice.

@@ -1,13 +1,12 @@
-"""What files of tensors share: errors while they are read, and checkpoints of several files."""
+"""What files of tensors share: whether one has changed, and checkpoints of several files."""
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_tf.files import check_readable, read_json_object
-from bert_tf.untrusted import MAX_TENSORS, quote, reason
+from bert_tf.files import read_json_object, readable
+from bert_tf.untrusted import MAX_TENSORS, quote
 
 from .checkpoint import StoredTensor
 
@@ -21,10 +20,6 @@ def open_shards(
     The files' names must be plain: what a stranger wrote cannot lead out of the index' directory.
     A file of such a name may be a symbolic link all the same, because the cache of the Hugging
     Face hub consists of them: whoever holds the directory has made it, not the index.
-
-    Raises:
-        ValueError: the index is not what it should be, a file is missing or refused, or a tensor
-            is not where the index says.
     """
     weight_map = _weight_map(index_path)
     tensors: dict[str, StoredTensor] = {}
@@ -63,16 +58,6 @@ def check_unchanged(path: str, state: tuple[int, int]) -> None:
     """Raises a ``ValueError`` where a file is no longer as ``file_state`` saw it."""
     if file_state(path) != state:
         raise ValueError(f"{path} has changed since it was opened: open it again.")
-
-
-@contextlib.contextmanager
-def readable(path: str) -> Iterator[None]:
-    """Turns errors while a file is read into a ``ValueError`` that names it; refuses a pipe."""
-    check_readable(path)
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise ValueError(f"{path} cannot be read: {reason(error)}.") from error
 
 
 def _weight_map(index_path: str) -> dict[str, str]:

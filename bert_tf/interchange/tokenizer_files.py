@@ -23,13 +23,7 @@ _SETTINGS = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-_SPECIAL_ROLES = {
-    "pad_token": vocabulary.PAD_TOKEN,
-    "unk_token": vocabulary.UNK_TOKEN,
-    "cls_token": vocabulary.CLS_TOKEN,
-    "sep_token": vocabulary.SEP_TOKEN,
-    "mask_token": vocabulary.MASK_TOKEN,
-}
+_SPECIAL_ROLES = {f"{token[1:-1].lower()}_token": token for token in vocabulary.SPECIAL_TOKENS}
 # What the library computes, besides _SETTINGS, by the files' own keys; null, or a key that is not
 # there, means the first value. transformers writes 100 letters for every BERT and Google's code has
 # 200: words between are rare, and are no reason to go without a tokenizer.

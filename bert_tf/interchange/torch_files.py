@@ -26,10 +26,6 @@ def open_pytorch_bin(path: str, allow_pickle: bool) -> dict[str, StoredTensor]:
     Only tensors are unpickled (``weights_only``), and only if ``allow_pickle``. A file of torch 1.6
     or later is mapped anew for each tensor that is read, so that nothing of it stays in memory; an
     older one is loaded whole and stays for as long as its tensors.
-
-    Raises:
-        ValueError: ``allow_pickle`` is false, torch is missing or too old, or the file cannot be
-            read, is damaged, or holds anything but a dict of dense tensors.
     """
     if not allow_pickle:
         raise ValueError(

@@ -48,6 +48,10 @@ class Spelling(NamedTuple):
     name: str
     transposed: bool
 
+    def lay_out(self, tensor: StoredTensor) -> StoredTensor:
+        """The tensor in the other library's layout; and from there, in this one's."""
+        return _transpose(tensor) if self.transposed else tensor
+
 
 class Names:
     """Another library's names for this library's.
@@ -62,11 +66,7 @@ class Names:
     """
 
     def __init__(
-        self,
-        modules: Mapping[str, str],
-        leaves: Mapping[str, str],
-        *,
-        transposed: bool,
+        self, modules: Mapping[str, str], leaves: Mapping[str, str], *, transposed: bool
     ) -> None:
         self._modules = modules
         self._leaves = leaves
@@ -84,13 +84,24 @@ class Names:
         return Spelling(there, self._transposed and leaf == "kernel")
 
 
-def transpose(tensor: StoredTensor) -> StoredTensor:
+def _transpose(tensor: StoredTensor) -> StoredTensor:
     """The tensor with its axes reversed, once it is read."""
     return dataclasses.replace(
         tensor,
         shape=tensor.shape[::-1],
         read=lambda: np.ascontiguousarray(tensor.read().T),
     )
+
+
+def leaves(module: str) -> tuple[str, ...]:
+    """What follows a module's name in those of its weights, in the order of Keras' variables.
+
+    >>> leaves("pooler/dense"), leaves("embeddings/word_embeddings")
+    (('/kernel', '/bias'), ('',))
+    """
+    if module.endswith("layer_norm"):
+        return "/gamma", "/beta"
+    return ("",) if module.endswith(("_embeddings", "/output_bias")) else ("/kernel", "/bias")
 
 
 _LEAF = re.compile(r"layer_\d+/attention/(query|key|value|output)/(kernel|bias)")
@@ -115,17 +126,13 @@ def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) ->
     if len(tensor.shape) != rank:
         return tensor
     first = 1 if leaf == "kernel" and part != "output" else 0  # the axis of heads
-    before, (heads, size), after = (
-        tensor.shape[:first],
-        tensor.shape[first : first + 2],
-        tensor.shape[first + 2 :],
-    )
+    heads, size = tensor.shape[first : first + 2]
     if heads != num_heads:
         raise ValueError(
             f"{source} says that attention has {num_heads} heads, but {tensor.names[0]} of shape "
             f"{tensor.shape} has {heads}: one of the two belongs to another model."
         )
-    shape = (*before, heads * size, *after)
+    shape = (*tensor.shape[:first], heads * size, *tensor.shape[first + 2 :])
     return dataclasses.replace(tensor, shape=shape, read=lambda: tensor.read().reshape(shape))
 
 
@@ -167,11 +174,7 @@ def take_weights(
     find_variable: Callable[[str], StoredTensor | None],
     source: str,
 ) -> dict[str, StoredTensor]:
-    """A model's weights out of its stored variables, found by path, as far as they are there.
-
-    Raises:
-        ValueError: a variable has not the columns of query, key and value, and no more.
-    """
+    """A model's weights out of its stored variables, found by path, as far as they are there."""
     tensors = {}
     width = config.hidden_size
     for name in expected_shapes(config, spec):

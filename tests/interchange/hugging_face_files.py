@@ -21,41 +21,40 @@ CONFIG = {
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
 }
-_ENCODER = {
+
+
+def _dense(name, outputs, inputs):
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def _normalization(name):
+    return {f"{name}.LayerNorm.weight": (H,), f"{name}.LayerNorm.bias": (H,)}
+
+
+_EMBEDDINGS = {
     "embeddings.word_embeddings.weight": (V, H),
     "embeddings.position_embeddings.weight": (P, H),
     "embeddings.token_type_embeddings.weight": (T, H),
-    "embeddings.LayerNorm.weight": (H,),
-    "embeddings.LayerNorm.bias": (H,),
+    **_normalization("embeddings"),
 }
 _LAYER = {
-    "attention.self.query.weight": (H, H),
-    "attention.self.query.bias": (H,),
-    "attention.self.key.weight": (H, H),
-    "attention.self.key.bias": (H,),
-    "attention.self.value.weight": (H, H),
-    "attention.self.value.bias": (H,),
-    "attention.output.dense.weight": (H, H),
-    "attention.output.dense.bias": (H,),
-    "attention.output.LayerNorm.weight": (H,),
-    "attention.output.LayerNorm.bias": (H,),
-    "intermediate.dense.weight": (F, H),
-    "intermediate.dense.bias": (F,),
-    "output.dense.weight": (H, F),
-    "output.dense.bias": (H,),
-    "output.LayerNorm.weight": (H,),
-    "output.LayerNorm.bias": (H,),
+    **_dense("attention.self.query", H, H),
+    **_dense("attention.self.key", H, H),
+    **_dense("attention.self.value", H, H),
+    **_dense("attention.output.dense", H, H),
+    **_normalization("attention.output"),
+    **_dense("intermediate.dense", F, H),
+    **_dense("output.dense", H, F),
+    **_normalization("output"),
 }
-POOLER = {"pooler.dense.weight": (H, H), "pooler.dense.bias": (H,)}
+POOLER = _dense("pooler.dense", H, H)
 MASKED_LM = {
     "cls.predictions.bias": (V,),
-    "cls.predictions.transform.dense.weight": (H, H),
-    "cls.predictions.transform.dense.bias": (H,),
-    "cls.predictions.transform.LayerNorm.weight": (H,),
-    "cls.predictions.transform.LayerNorm.bias": (H,),
+    **_dense("cls.predictions.transform.dense", H, H),
+    **_normalization("cls.predictions.transform"),
 }
-NEXT_SENTENCE = {"cls.seq_relationship.weight": (2, H), "cls.seq_relationship.bias": (2,)}
-ENCODER = _ENCODER | {
+NEXT_SENTENCE = _dense("cls.seq_relationship", 2, H)
+ENCODER = _EMBEDDINGS | {
     f"encoder.layer.{layer}.{name}": shape
     for layer in range(LAYERS)
     for name, shape in _LAYER.items()
@@ -63,11 +62,11 @@ ENCODER = _ENCODER | {
 
 
 def classifier(classes):
-    return {"classifier.weight": (classes, H), "classifier.bias": (classes,)}
+    return _dense("classifier", classes, H)
 
 
 def span():
-    return {"qa_outputs.weight": (2, H), "qa_outputs.bias": (2,)}
+    return _dense("qa_outputs", 2, H)
 
 
 def random_tensors(shapes, seed=0, dtype="float32"):

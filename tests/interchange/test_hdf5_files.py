@@ -20,9 +20,8 @@ def write(path, change=lambda file: None):
 
 
 def test_keras_weights_are_read_bit_for_bit(tmp_path):
-    model = keras.Sequential(
-        [keras.layers.Dense(3, dtype="bfloat16"), keras.layers.Dense(2, dtype="float16")]
-    )
+    layers = [keras.layers.Dense(3, dtype="bfloat16"), keras.layers.Dense(2, dtype="float16")]
+    model = keras.Sequential(layers)
     model.build((None, 4))
     keras.utils.set_random_seed(0)
     for weight in model.weights:
@@ -30,18 +29,13 @@ def test_keras_weights_are_read_bit_for_bit(tmp_path):
     path = str(tmp_path / "m.weights.h5")
     model.save_weights(path)
     entries = hdf5_files.open_file(path)
-    expected = {
-        "layers/dense/vars/0": (model.weights[0], "bfloat16"),
-        "layers/dense/vars/1": (model.weights[1], "bfloat16"),
-        "layers/dense_1/vars/0": (model.weights[2], "float16"),
-        "layers/dense_1/vars/1": (model.weights[3], "float16"),
-    }
-    assert list(entries) == list(expected)
-    for name, (weight, dtype) in expected.items():
-        entry, value = entries[name], entries[name].read()
+    places = [f"layers/{layer}/vars/{number}" for layer in ("dense", "dense_1") for number in "01"]
+    assert list(entries) == places
+    for (name, entry), weight in zip(entries.items(), model.weights, strict=True):
+        dtype = weight.dtype
         assert (entry.name, entry.dtype, entry.shape) == (name, dtype, tuple(weight.shape))
-        assert value.dtype == np.dtype(getattr(ml_dtypes, dtype, dtype))
-        assert value.tobytes() == np.array(weight.value).tobytes()
+        assert entry.read().dtype == np.dtype(getattr(ml_dtypes, dtype, dtype))
+        assert entry.read().tobytes() == np.array(weight.value).tobytes()
 
 
 def test_other_file_systems_are_read(tmp_path):
@@ -68,12 +62,7 @@ def virtual(file):
     file.create_virtual_dataset("a", layout)
 
 
-def loop(file):
-    file["layers/again"] = file["/"]
-
-
-def noise():
-    return np.random.default_rng(0).integers(256, size=9999, dtype="uint8")
+NOISE = np.random.default_rng(0).integers(256, size=9999, dtype="uint8")
 
 
 def compact(file):
@@ -83,58 +72,55 @@ def compact(file):
     h5py.h5d.create(file.id, b"a", kind, space, dcpl=layout)
 
 
+def link(target, name="a"):
+    return lambda file: file.__setitem__(name, target(file) if callable(target) else target)
+
+
+def array(*arguments, **named):
+    return lambda file: file.create_dataset("a", *arguments, **named)
+
+
 HOSTILE = {
     "soft link": (
-        lambda file: file.__setitem__("a", h5py.SoftLink("/layers")),
-        "'a' is a link of the kind SoftLink, which may lead anywhere",
+        link(h5py.SoftLink("/b")),
+        "'a' is a link of the kind SoftLink, which may lead an",
     ),
     "external link": (
-        lambda file: file["layers"].__setitem__("a", h5py.ExternalLink("/etc/hosts", "/a")),
+        link(h5py.ExternalLink("/etc/hosts", "/a"), "layers/a"),
         "'layers/a' is a link of the kind ExternalLink, which may lead anywhere",
     ),
     "group in itself": (
-        loop,
+        link(lambda file: file["/"], "layers/again"),
         "'layers/again' stands in the file twice, or within itself",
     ),
     "array twice": (
-        lambda file: file.__setitem__("a", file["layers/dense/vars/0"]),
+        link(lambda file: file["layers/dense/vars/0"]),
         r"'layers(/dense/vars/0)?' stands in the file twice",
     ),
     "external storage": (
-        lambda file: file.create_dataset("a", (4,), "u1", external=[("/etc/hosts", 0, 4)]),
+        array((4,), "u1", external=[("/etc/hosts", 0, 4)]),
         "'a' is kept in other files",
     ),
     "virtual dataset": (virtual, "'a' is kept in other files"),
     "variable length": (
-        lambda file: file.create_dataset("a", (2,), dtype=h5py.vlen_dtype("float32")),
+        array((2,), dtype=h5py.vlen_dtype("float32")),
         r"'a' is of the type dtype\('O'\): expected an array of numbers\.",
     ),
-    "strings": (
-        lambda file: file.create_dataset("a", data=["b"], dtype=h5py.string_dtype()),
-        r"'a' is of the type dtype\('O'\)",
-    ),
-    "references": (
-        lambda file: file.create_dataset("a", data=file.ref, dtype=h5py.ref_dtype),
-        r"'a' is of the type dtype\('O'\)",
-    ),
-    "structures": (
-        lambda file: file.create_dataset("a", data=np.zeros(2, [("b", "float32")])),
-        "'a' is of the type dtype",
-    ),
-    "opaque": (lambda file: file.create_dataset("a", data=np.zeros(2, "V2")), "'a' is of the type"),
-    "nothing": (lambda file: file.create_dataset("a", data=h5py.Empty("f4")), "'a' is of the type"),
+    "strings": (array(data=["b"], dtype=h5py.string_dtype()), r"'a' is of the type dtype\('O'\)"),
+    "references": (array((1,), dtype=h5py.ref_dtype), r"'a' is of the type dtype\('O'\)"),
+    "structures": (array(data=np.zeros(2, [("b", "float32")])), "'a' is of the type dtype"),
+    "opaque": (array(data=np.zeros(2, "V2")), "'a' is of the type"),
+    "nothing": (array(data=h5py.Empty("f4")), "'a' is of the type"),
     "a shape alone": (
-        lambda file: file.create_dataset("a", (1 << 40,), "float32"),
+        array((1 << 40,), "float32"),
         r"'a' is 4,398,046,511,104 bytes large, of which the file of [\d,]+ bytes holds 0 from by",
     ),
     "chunks": (
-        lambda file: file.create_dataset("a", (1 << 40,), "float32", chunks=(1024,)),
+        array((1 << 40,), "float32", chunks=(1024,)),
         "'a' is compressed or in chunks: Keras writes none such; write the file again without",
     ),
-    "compressed": (  # as large in the file as its shape says
-        lambda file: file.create_dataset("a", data=noise(), compression="gzip"),
-        "'a' is compressed or in chunks",
-    ),
+    # As large in the file as its shape says.
+    "compressed": (array(data=NOISE, compression="gzip"), "'a' is compressed or in chunks"),
     "compact": (compact, "'a' is compressed or in chunks"),
 }
 
@@ -163,11 +149,8 @@ def test_arrays_that_share_their_bytes_are_refused(tmp_path):
 
 def test_more_arrays_than_any_model_has(tmp_path, monkeypatch):
     monkeypatch.setattr(hdf5_files, "_MAX_OBJECTS", 3)
-    path = write(tmp_path / "a.h5")
-    with pytest.raises(
-        ValueError, match=r"a\.h5 holds more than 3 groups and arrays, which no mod"
-    ):
-        hdf5_files.open_file(path)
+    with pytest.raises(ValueError, match=r"a\.h5 holds more than 3 groups and arrays, which no mo"):
+        hdf5_files.open_file(write(tmp_path / "a.h5"))
 
 
 @pytest.mark.parametrize("size", [0, 3, 100, -1])

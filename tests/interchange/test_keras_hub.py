@@ -9,7 +9,7 @@ import pytest
 
 import bert_tf
 from bert_tf.config import BertConfig
-from bert_tf.interchange import hugging_face, keras_hub
+from bert_tf.interchange import hdf5_files, hugging_face, keras_hub
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
 from bert_tf.interchange.weights import expected_shapes
 from bert_tf.modeling import BertClassifier, BertEncoder, BertPretrainer
@@ -31,6 +31,8 @@ MASKED_LM = {
     "mlm_activation": "gelu",
     "mlm_layer_norm_eps": 1e-5,
 }
+ENCODER = ModelSpec(BertEncoder, {"pooler": True})
+CLASSIFIER = ModelSpec(BertClassifier, {"num_classes": 3, "dropout": 0.3})
 
 
 @pytest.fixture
@@ -47,74 +49,39 @@ def edit(file, **changes):
     file.write_text(json.dumps(values))
 
 
-# === What KerasHub computed ===
-
-
-def test_a_backbone_in_several_files():
-    model = bert_tf.load(PRESETS / "sharded")
-    assert isinstance(model, bert_tf.BertEncoder)
-    assert model.preprocessor is None
-    assert_as_recorded(model, PRESETS / "sharded", NAMES)
-
-
-def test_a_classifier():
-    model = bert_tf.load(PRESETS / "classifier")
-    assert type(model).__name__ == "BertClassifier"
-    assert_as_recorded(model, PRESETS / "classifier", NAMES)
-    assert not model.preprocessor.get_config()["do_lower_case"]
-
-
-def test_a_masked_lm():
-    model = bert_tf.load(PRESETS / "masked_lm")
-    assert type(model).__name__ == "BertPretrainer"
-    assert_as_recorded(model, PRESETS / "masked_lm", {**NAMES, "logits": "masked_lm_logits"})
-    assert model.preprocessor.get_config()["do_lower_case"]
-
-
 # === What the reader says ===
 
 
 @pytest.mark.parametrize(
     ("name", "layers", "model", "tokenization"),
     [
-        ("sharded", 1, ModelSpec(BertEncoder, {"pooler": True}), None),
+        ("sharded", 1, ENCODER, None),
         ("masked_lm", 2, ModelSpec(BertPretrainer, MASKED_LM), Tokenization(PIECES, True)),
-        (
-            "classifier",
-            2,
-            ModelSpec(BertClassifier, {"num_classes": 3, "dropout": 0.3}),
-            Tokenization((*PIECES, "The"), False),
-        ),
+        ("classifier", 2, CLASSIFIER, Tokenization((*PIECES, "The"), False)),
     ],
 )
-def test_config_model_and_tokenizer(name, layers, model, tokenization):
+def test_a_preset_is_read_and_computes_what_keras_hub_computed(name, layers, model, tokenization):
     checkpoint = keras_hub.open_checkpoint(str(PRESETS / name))
     config = BertConfig(**{**CONFIG.to_dict(), "num_hidden_layers": layers})
-    assert checkpoint.config == config
-    assert checkpoint.model == model
-    assert checkpoint.tokenization == tokenization
-    assert checkpoint.format == "keras_hub"
+    assert (checkpoint.config, checkpoint.model) == (config, model)
+    assert (checkpoint.tokenization, checkpoint.format) == (tokenization, "keras_hub")
     assert_every_tensor_is_as_described(checkpoint, expected_shapes(config, model))
+    loaded = bert_tf.load(PRESETS / name)
+    assert type(loaded) is model.model_class
+    names = NAMES | ({"logits": "masked_lm_logits"} if name == "masked_lm" else {})
+    assert_as_recorded(loaded, PRESETS / name, names)
 
 
 def test_every_dataset_is_used_or_named():
     checkpoint = keras_hub.open_checkpoint(str(PRESETS / "masked_lm"))
-    stored = set()
+    stored = []
     for name in ("model.weights.h5", "task.weights.h5"):
-        with h5py.File(PRESETS / "masked_lm" / name) as file:
-            file.visititems(
-                lambda place, item, name=name: (
-                    stored.add(f"{name}/{place}") if isinstance(item, h5py.Dataset) else None
-                )
-            )
-    used = [name for tensor in checkpoint.tensors.values() for name in tensor.names]
-    assert len(used) == len(set(used)) == len(checkpoint.tensors)
-    assert checkpoint.unused == (
-        "task.weights.h5/optimizer/vars/0",
-        "task.weights.h5/optimizer/vars/1",
-    )
-    assert {*used, *checkpoint.unused} == stored
-    names = {name: checkpoint.tensors[name].names[0] for name in checkpoint.tensors}
+        found = hdf5_files.open_file(str(PRESETS / "masked_lm" / name))
+        stored += [f"{name}/{place}" for place in found]
+    names = {name: tensor.name for name, tensor in checkpoint.tensors.items()}
+    slots = tuple(f"task.weights.h5/optimizer/vars/{number}" for number in (0, 1))
+    assert checkpoint.unused == slots
+    assert sorted([*names.values(), *slots]) == sorted(stored)
     block = "model.weights.h5/layers/transformer_encoder_1"
     assert names["layer_1/attention/key/bias"] == f"{block}/_self_attention_layer/key_dense/vars/1"
     assert names["layer_1/output/kernel"] == f"{block}/_feedforward_output_dense/vars/0"
@@ -160,7 +127,7 @@ def test_what_a_task_does_beyond_its_model_is_noted(preset):
 def test_of_an_unknown_task_the_encoder_is_taken(preset):
     edit(preset / "task.json", class_name="BertTextEmbedder")
     checkpoint = keras_hub.open_checkpoint(str(preset))
-    assert checkpoint.model == ModelSpec(BertEncoder, {"pooler": True})
+    assert checkpoint.model == ENCODER
     assert "task.weights.h5/layers/dense/vars/0" in checkpoint.unused
     assert checkpoint.notes[0].endswith("a 'BertTextEmbedder'; its encoder alone is taken.")
 
@@ -222,15 +189,16 @@ def test_a_damaged_json_file_is_named(preset, file, changes, sentence):
         keras_hub.open_checkpoint(str(preset))
 
 
-def test_a_vocabulary_that_is_missing_is_named(preset):
-    (preset / "assets" / "tokenizer" / "vocabulary.txt").unlink()
-    with pytest.raises(ValueError, match=r"no vocabulary file at '.*vocabulary\.txt'"):
-        keras_hub.open_checkpoint(str(preset))
-
-
-def test_weights_that_are_missing_are_named(preset):
-    (preset / "model.weights.h5").unlink()
-    with pytest.raises(ValueError, match=r"has no model\.weights\.h5, and no model\.weights\.json"):
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        ("assets/tokenizer/vocabulary.txt", r"no vocabulary file at '.*vocabulary\.txt'"),
+        ("model.weights.h5", r"has no model\.weights\.h5, and no model\.weights\.json"),
+    ],
+)
+def test_a_file_that_is_missing_is_named(preset, file, sentence):
+    (preset / file).unlink()
+    with pytest.raises(ValueError, match=sentence):
         keras_hub.open_checkpoint(str(preset))
 
 
@@ -251,12 +219,28 @@ def test_an_index_cannot_lead_elsewhere(tmp_path, weight_map, sentence):
         keras_hub.open_checkpoint(str(preset))
 
 
-def test_quantised_weights_are_refused(preset):
-    with h5py.File(preset / "model.weights.h5", "a") as file:
-        del file["layers/dense/vars/0"]
-        file["layers/dense/vars/0"] = np.zeros((8, 8), "int8")
-    with pytest.raises(ValueError, match=r"layers/dense/vars/0 is int8, expected a floating-point"):
-        keras_hub.open_checkpoint(str(preset))
+@pytest.mark.parametrize(
+    ("file", "value", "sentence"),
+    [
+        ("model", np.zeros((8, 8), "int8"), "layers/dense/vars/0 is int8, expected a floating-poi"),
+        (
+            "task",
+            h5py.ExternalLink("model.weights.h5", "layers/dense/vars/0"),
+            r"task\.weights\.h5: 'layers/dense/vars/0' is a link of",
+        ),
+        (
+            "task",
+            np.zeros((8, 4), "float32"),
+            r"task\.weights\.h5/layers/dense/vars/0 is \(8, 4\), expected \(8, 3\)",
+        ),
+    ],
+)
+def test_another_tensor_than_keras_hubs_is_refused(preset, file, value, sentence):
+    with h5py.File(preset / f"{file}.weights.h5", "a") as stored:
+        del stored["layers/dense/vars/0"]
+        stored["layers/dense/vars/0"] = value
+    with pytest.raises(ValueError, match=sentence):
+        bert_tf.load(preset)
 
 
 def test_two_tensors_for_one_weight_are_refused(preset):
@@ -265,20 +249,3 @@ def test_two_tensors_for_one_weight_are_refused(preset):
         block.copy("key_dense", "_key_dense")
     with pytest.raises(ValueError, match=r"are both layer_0/attention/key/kernel: expected one\."):
         keras_hub.open_checkpoint(str(preset))
-
-
-def test_a_link_in_the_weights_is_refused(preset):
-    with h5py.File(preset / "task.weights.h5", "a") as file:
-        del file["layers/dense/vars/0"]
-        file["layers/dense/vars/0"] = h5py.ExternalLink("model.weights.h5", "layers/dense/vars/0")
-    with pytest.raises(ValueError, match=r"task\.weights\.h5: 'layers/dense/vars/0' is a link of"):
-        bert_tf.load(preset)
-
-
-def test_a_wrong_shape_is_left_to_the_loader(preset):
-    with h5py.File(preset / "task.weights.h5", "a") as file:
-        del file["layers/dense/vars/0"]
-        file["layers/dense/vars/0"] = np.zeros((8, 4), "float32")
-    sentence = r"task\.weights\.h5/layers/dense/vars/0 is \(8, 4\), expected \(8, 3\)"
-    with pytest.raises(ValueError, match=sentence):
-        bert_tf.load(preset)

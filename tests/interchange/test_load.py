@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 
-import keras
 import numpy as np
 import pytest
 
@@ -44,12 +43,6 @@ def test_the_model_that_the_heads_name(save, name):
     assert (report.format, report.new, report.unused) == ("bert_tf", (), ())
 
 
-def test_public_names(save):
-    _, path = save("classifier")
-    assert bert_tf.load is load
-    assert isinstance(bert_tf.BertEncoder.from_checkpoint(path), BertEncoder)
-
-
 def test_what_the_source_says_besides(save):
     _, path = save(
         "classifier", tokenization=CASED, labels=("x", "y", "z"), thresholds={"probability": 0.25}
@@ -74,38 +67,28 @@ def test_several_classes_at_once(save, several):
     assert load(path, BertClassifier, num_classes=3, new_head=True).multi_label is False
 
 
-def test_a_dtype_policy(save):
-    _, path = save("encoder")
-    model = load(path, dtype="mixed_bfloat16")
-    assert model.dtype_policy == keras.DTypePolicy("mixed_bfloat16")
-    assert {v.dtype for v in model.weights} == {"float32"}
-
-
 # === Another model than the source's ===
 
 
 @pytest.mark.parametrize(
-    "model_class, arguments, new",
+    "model_class, arguments, head",
     [
-        (BertEncoder, {}, ()),
-        (BertClassifier, {"num_classes": 5}, ("classifier/kernel", "classifier/bias")),
-        (BertRegressor, {}, ("regressor/kernel", "regressor/bias")),
-        (
-            BertTokenClassifier,
-            {"num_classes": 2},
-            ("token_classifier/kernel", "token_classifier/bias"),
-        ),
-        (BertSpanPredictor, {}, ("span/kernel", "span/bias")),
-        (BertMultipleChoice, {"dropout": 0.25}, ("choice/kernel", "choice/bias")),
+        (BertEncoder, {}, None),
+        (BertClassifier, {"num_classes": 5}, "classifier"),
+        (BertRegressor, {}, "regressor"),
+        (BertTokenClassifier, {"num_classes": 2}, "token_classifier"),
+        (BertSpanPredictor, {}, "span"),
+        (BertMultipleChoice, {"dropout": 0.25}, "choice"),
     ],
 )
-def test_a_new_head(save, model_class, arguments, new):
+def test_a_new_head(save, model_class, arguments, head):
     checkpoint, path = save("pretrainer")
     model, report = load_with_report(path, model_class, **arguments)
+    new = (f"{head}/kernel", f"{head}/bias") if head else ()
     assert type(model) is model_class and report.new == new
     variables, expected = variables_of(model), fused(read_all(checkpoint))
-    assert_bit_equal({name: array for name, array in variables.items() if name not in new},
-                     {name: expected[name] for name in variables if name not in new})  # fmt: skip
+    old = variables.keys() - set(new)
+    assert_bit_equal({n: variables[n] for n in old}, {n: expected[n] for n in old})
     heads = {name for name in checkpoint.tensors if name.startswith(("masked", "next", "pooler"))}
     used = {name for name in variables if name.startswith("pooler/")}
     assert set(report.unused) == {f"model/{_owner(name)}/{name}" for name in heads - used}
@@ -128,6 +111,7 @@ def test_from_checkpoint_passes_everything_on(save, caplog):
     assert (model.num_classes, model.dropout.rate) == (7, 0.125)
     assert model.preprocessor.max_seq_length == 9
     assert model.dtype_policy.name == "mixed_bfloat16"
+    assert {v.dtype for v in model.weights} == {"float32"}
     assert [record.getMessage() for record in caplog.records] == [
         f"Not in {path}, and new (train before use): classifier/kernel, classifier/bias."
     ]
@@ -152,12 +136,15 @@ def test_arguments_go_before_the_sources(save):
     assert (model.dropout.rate, model.num_classes, model.labels) == (0.0, 3, ("x", "y", "z"))
 
 
-def test_a_head_more_of_the_same_class(save):
+def test_a_head_or_a_pooler_more_or_less(save):
+    pooler = ("pooler/dense/kernel", "pooler/dense/bias")
     _, path = save("masked lm")
     model, report = load_with_report(path, BertPretrainer, nsp=True)
-    assert report.new == ("pooler/dense/kernel", "pooler/dense/bias",
-                          "next_sentence/dense/kernel", "next_sentence/dense/bias")  # fmt: skip
+    assert report.new == (*pooler, "next_sentence/dense/kernel", "next_sentence/dense/bias")
     assert model.masked_lm is not None and model.next_sentence is not None
+    model, report = load_with_report(path, BertEncoder)
+    assert model.pooler is None and report.new == ()
+    assert load_with_report(path, BertEncoder, pooler=True)[1].new == pooler
 
 
 def test_a_head_less(save):
@@ -166,21 +153,13 @@ def test_a_head_less(save):
     assert model.next_sentence is None and report.new == () and len(report.unused) == 2
 
 
-def test_an_encoder_has_the_pooler_that_there_is(save):
-    _, path = save("masked lm")
-    model, report = load_with_report(path, BertEncoder)
-    assert model.pooler is None and report.new == ()
-    model, report = load_with_report(path, BertEncoder, pooler=True)
-    assert report.new == ("pooler/dense/kernel", "pooler/dense/bias")
-
-
 # === The preprocessor ===
 
 
 def test_no_vocabulary_is_told(save, caplog):
     _, path = save("encoder")
     with caplog.at_level(logging.WARNING, "bert_tf"):
-        assert load(path).preprocessor is None
+        assert bert_tf.load(path).preprocessor is None
     (record,) = caplog.records
     assert record.getMessage().startswith("No preprocessor is made: ") and record.name == "bert_tf"
 
@@ -200,10 +179,7 @@ def test_a_vocabulary_that_is_too_large(save):
 @pytest.mark.parametrize(
     "length, sentence",
     [
-        (
-            13,
-            r"max_seq_length is 13, and .*m has 12 positions \(max_position_embeddings\): pass no",
-        ),
+        (13, r"is 13, and .*m has 12 positions \(max_position_embeddings\): pass no"),
         (4, r"max_seq_length is 4: expected at least 5"),
         (0, r"max_seq_length is 0: expected at least 5"),
     ],

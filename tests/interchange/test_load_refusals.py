@@ -29,9 +29,8 @@ def test_a_head_of_which_a_part_is_missing(save):
     for model_class in (None, BertPretrainer):
         with pytest.raises(ValueError, match=r"m lacks masked_lm/layer_norm/beta, which the model"):
             load(path, model_class)
-    assert (
-        load_with_report(path, BertPretrainer, new_head=True)[1].new[0] == "masked_lm/dense/kernel"
-    )
+    report = load_with_report(path, BertPretrainer, new_head=True)[1]
+    assert report.new[0] == "masked_lm/dense/kernel"
 
 
 @pytest.mark.parametrize("name", ["embeddings/layer_norm/gamma", "layer_1/output/bias"])
@@ -48,23 +47,27 @@ def test_a_missing_layer(save):
         load(path)
 
 
-def test_another_shape(save):
-    changed = {"classifier/kernel": stored("k", np.zeros((8, 4), "float32"))}
+@pytest.mark.parametrize(
+    "changed, arguments, sentence",
+    [
+        (
+            {"classifier/kernel": stored("k", np.zeros((8, 4), "float32"))},
+            {},
+            r"m does not fit its config, or the arguments given .*: "
+            r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend",
+        ),
+        (
+            {},
+            {"model_class": BertClassifier, "num_classes": 5},
+            r"classifier/kernel is \(8, 3\), expected \(8, 5\); .*/classifier/bias is \(3,\), "
+            r"expected \(5,\)\. .* pass new_head=True for a new head of another size\.$",
+        ),
+    ],
+)
+def test_another_shape(save, changed, arguments, sentence):
     _, path = save("classifier", changed=changed)
-    with pytest.raises(
-        ValueError, match=r"m does not fit its config, or the arguments given .*: "
-        r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend the config"
-    ):  # fmt: skip
-        load(path)
-
-
-def test_another_number_of_classes(save):
-    _, path = save("classifier")
-    with pytest.raises(
-        ValueError, match=r"classifier/kernel is \(8, 3\), expected \(8, 5\); .*/classifier/bias is"
-        r" \(3,\), expected \(5,\)\. .* pass new_head=True for a new head of another size\.$"
-    ):  # fmt: skip
-        load(path, BertClassifier, num_classes=5)
+    with pytest.raises(ValueError, match=sentence):
+        load(path, **arguments)
 
 
 def test_all_shapes_differ_and_nothing_is_built(save, monkeypatch, tmp_path):
@@ -75,47 +78,44 @@ def test_all_shapes_differ_and_nothing_is_built(save, monkeypatch, tmp_path):
     del described["sha256"]
     (tmp_path / "m" / "model.json").write_text(json.dumps(described))
     monkeypatch.setattr("bert_tf.interchange.load.build_model", None)
-    with pytest.raises(
-        ValueError,
-        match=r"word_embeddings is \(20, 8\), expected \(10000000, 8\); .*\)\. Mend",
-    ):
+    sentence = r"word_embeddings is \(20, 8\), expected \(10000000, 8\); .*\)\. Mend"
+    with pytest.raises(ValueError, match=sentence):
         load(path)
 
 
 def test_numbers_that_are_no_floats(tmp_path):
     tensors = random_tensors({**ENCODER, **POOLER})
     tensors["pooler.dense.weight"] = np.ones((8, 8), "int8")
-    with pytest.raises(
-        ValueError, match=r"pooler\.dense\.weight is stored as int8, expected one of float32, float"
-    ):
+    sentence = r"pooler\.dense\.weight is stored as int8, expected one of float32, float16"
+    with pytest.raises(ValueError, match=sentence):
         load(write_directory(tmp_path / "hf", tensors))
 
 
-def test_arguments_of_no_model(save):
-    _, path = save("classifier")
-    with pytest.raises(
-        ValueError, match=r"^num_classes, dropout would be an argument of a model that is not named"
-        r": pass model_class too; .*m holds a BertClassifier\.$"
-    ):  # fmt: skip
-        load(path, num_classes=3, dropout=0.1)
+class _Classifier(BertEncoder):
+    pass
 
 
-def test_a_class_that_is_none_of_the_librarys(save):
-    _, path = save("classifier")
-
-    class BertClassifier(BertEncoder):
-        pass
-
-    for wrong in (keras.Model, BertClassifier):
-        with pytest.raises(ValueError, match=r"model_class is <class .*>, expected one of BertEnc"):
-            load(path, wrong)
-
-
-def test_the_number_of_classes_is_needed(save):
+@pytest.mark.parametrize(
+    "model_class, arguments, sentence",
+    [
+        (
+            None,
+            {"num_classes": 3, "dropout": 0.1},
+            r"^num_classes, dropout would be an argument of a model that is not named: pass "
+            r"model_class too; .*m holds a BertEncoder\.$",
+        ),
+        (keras.Model, {}, "model_class is <class .*>, expected one of BertEncoder"),
+        (_Classifier, {}, "model_class is <class .*>, expected one of BertEncoder"),
+        (
+            BertClassifier,
+            {},
+            r"m holds a BertEncoder, which does not say how many classes a BertClassifier has: "
+            r"pass num_classes\.$",
+        ),
+        (BertTokenClassifier, {}, r"how many classes a BertTokenClassifier has: pass num_classes"),
+    ],
+)
+def test_wrong_arguments(save, model_class, arguments, sentence):
     _, path = save("encoder")
-    for model_class in (BertClassifier, BertTokenClassifier):
-        with pytest.raises(
-            ValueError, match=rf"m holds a BertEncoder, which does not say how many classes a "
-            rf"{model_class.__name__} has: pass num_classes\.$"
-        ):  # fmt: skip
-            load(path, model_class)
+    with pytest.raises(ValueError, match=sentence):
+        load(path, model_class, **arguments)

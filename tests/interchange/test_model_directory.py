@@ -23,8 +23,6 @@ from tests.interchange.small_checkpoints import (
     variables_of,
 )
 
-BUNDLE = "checkpoints/step-00000000/variables"
-
 
 @pytest.fixture
 def written(tmp_path):
@@ -51,23 +49,17 @@ def test_what_a_training_saved(tmp_path):
     model_directory.write_description(
         str(tmp_path), CONFIG, MODELS["classifier"], tokenization=UNCASED, labels=("a", "b", "c")
     )
-    folder = str(tmp_path / "checkpoints")
-    variables = {f"model/{variable.path}": variable for variable in model.weights}
-    bias = model.classifier.bias
     for step in (1, 2):
-        bias.assign([step, 0, 0])
+        model.classifier.bias.assign([step, 0, 0])
         more = dict.fromkeys(("opt/moment", "model/bert_classifier/old"), keras.Variable([0.0]))
-        checkpoints.save(folder, step, {**variables, **more}, {})
+        _save(tmp_path, step, model, more)
     checkpoint = model_directory.open_checkpoint(str(tmp_path))
     assert checkpoint.tensors["classifier/bias"].read().tolist() == [2, 0, 0]
     assert checkpoint.unused == ("model/bert_classifier/old",)  # an optimizer's slots are no news
     assert (checkpoint.labels, checkpoint.tokenization) == (("a", "b", "c"), UNCASED)
     assert checkpoint.config == CONFIG and checkpoint.model == MODELS["classifier"]
     assert_bit_equal(fused(read_all(checkpoint)), variables_of(model))
-
-
-def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path):
-    test_what_a_training_saved(tmp_path)
+    # A damaged checkpoint is passed over, and reported.
     data = tmp_path / "checkpoints/step-00000002/variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1])
     checkpoint = model_directory.open_checkpoint(str(tmp_path))
@@ -87,18 +79,17 @@ def test_half_precision_is_widened(tmp_path):
 def test_a_float16_training_is_read(tmp_path):
     model = build_model(CONFIG, MODELS["encoder"], dtype="float16")
     model_directory.write_description(str(tmp_path), CONFIG, MODELS["encoder"])
-    variables = {f"model/{variable.path}": variable for variable in model.weights}
-    checkpoints.save(str(tmp_path / "checkpoints"), 0, variables, {})
+    _save(tmp_path, 0, model)
     checkpoint = model_directory.open_checkpoint(str(tmp_path))
     assert_bit_equal(fused(read_all(checkpoint)), variables_of(model))
-
-
-def test_without_a_vocabulary(tmp_path):
-    model_directory.write(make_checkpoint(MODELS["encoder"]), str(tmp_path))
-    assert not os.path.exists(tmp_path / "vocab.txt")
-    checkpoint = model_directory.open_checkpoint(str(tmp_path))
-    assert checkpoint.tokenization is None
+    assert not os.path.exists(tmp_path / "vocab.txt") and checkpoint.tokenization is None
     assert checkpoint.notes[0].startswith("No preprocessor is made: ")
+
+
+def _save(folder, step, model, more=None):
+    """Saves a model's variables as a training does."""
+    variables = {f"model/{variable.path}": variable for variable in model.weights}
+    checkpoints.save(str(folder / "checkpoints"), step, {**variables, **(more or {})}, {})
 
 
 def unseal(folder):
@@ -137,6 +128,10 @@ def test_any_flipped_bit_beside_the_weights(tmp_path, name):
             model_directory.read_description(str(tmp_path))
 
 
+def _empty_index(checkpoints):
+    (checkpoints / "step-00000000" / "variables.index").write_bytes(b"")
+
+
 def test_a_seal_that_is_none(written):
     folder, _ = written
     values = json.loads((folder / "model.json").read_text())
@@ -146,55 +141,36 @@ def test_a_seal_that_is_none(written):
             model_directory.open_checkpoint(str(folder))
 
 
-def test_nothing_saved_yet(written):
+@pytest.mark.parametrize(
+    "damage, sentence",
+    [
+        (shutil.rmtree, r"has no checkpoint yet: its run was stopped before the "),
+        (_empty_index, r"^No checkpoint in .* is intact: bring one back"),
+    ],
+)
+def test_nothing_saved_or_nothing_intact(written, damage, sentence):
     folder, _ = written
-    shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(ValueError, match=r"has no checkpoint yet: its run was stopped before the "):
-        model_directory.open_checkpoint(str(folder))
-
-
-def test_nothing_intact(written):
-    folder, _ = written
-    (folder / f"{BUNDLE}.index").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"^No checkpoint in .* is intact: bring one back"):
+    damage(folder / "checkpoints")
+    with pytest.raises(ValueError, match=sentence):
         model_directory.open_checkpoint(str(folder))
 
 
 @pytest.mark.parametrize(
     "file, changes, sentence",
     [
-        (
-            "model.json",
-            {"class_name": "Sequential"},
-            r"model\.json: class_name is 'Sequential', ex",
-        ),
-        ("model.json", {"format_version": 9}, r"model\.json: format_version is 9, expected 1"),
-        (
-            "bert_config.json",
-            {"hidden_size": 6},
-            r"query_key_value/\w+ is \(.*24.*\): expected 18 ",
-        ),
-        ("bert_config.json", {"num_hidden_layers": 10**8}, r"num_hidden_layers is 100000000: "),
-        (
-            "bert_config.json",
-            {"hidden_act": "evil"},
-            r"bert_config\.json: hidden_act 'evil' is unk",
-        ),
+        ("model", {"class_name": "Sequential"}, r"model\.json: class_name is 'Sequential', ex"),
+        ("model", {"format_version": 9}, r"model\.json: format_version is 9, expected 1"),
+        ("bert_config", {"hidden_size": 6}, r"query_key_value/\w+ is \(.*24.*\): expected 18 "),
+        ("bert_config", {"hidden_act": "evil"}, r"bert_config\.json: hidden_act 'evil' is unk"),
+        ("model", None, r"model\.json is not JSON"),
+        ("bert_config", None, r"bert_config\.json is not JSON"),
     ],
 )
 def test_a_stranger_changed_the_json(written, file, changes, sentence):
     folder, _ = written
     unseal(folder)
-    values = json.loads((folder / file).read_text())
-    (folder / file).write_text(json.dumps({**values, **changes}))
+    path = folder / f"{file}.json"
+    changed = json.dumps({**json.loads(path.read_text()), **(changes or {})})
+    path.write_bytes(changed.encode() if changes else b"\xff{")
     with pytest.raises(ValueError, match=sentence):
-        model_directory.open_checkpoint(str(folder))
-
-
-@pytest.mark.parametrize("file", ["model.json", "bert_config.json"])
-def test_garbage(written, file):
-    folder, _ = written
-    unseal(folder)
-    (folder / file).write_bytes(b"\xff{")
-    with pytest.raises(ValueError, match=rf"{file} is not JSON"):
         model_directory.open_checkpoint(str(folder))

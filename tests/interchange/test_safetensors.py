@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from bert_tf.interchange import safetensors
 from bert_tf.interchange.checkpoint import StoredTensor
-from bert_tf.interchange.safetensors import open_file, open_sharded, write_file
+from bert_tf.interchange.safetensors import open_file, write_file
+from bert_tf.interchange.tensor_files import open_shards
 
 # A header of 200 bytes, seven spaces among them, then b, c and a: 4, 4 and 2 bytes. The reference
 # implementation (0.8.0) writes the same.
@@ -62,10 +63,9 @@ def random_values():
 def test_reads_literal_bytes(tmp_path):
     (tmp_path / "m.safetensors").write_bytes(GOLDEN)
     opened = open_file(str(tmp_path / "m.safetensors"))
-    assert opened.metadata == {"format": "pt"}
-    assert list(opened.tensors) == ["b", "c", "a"]
+    assert list(opened) == ["b", "c", "a"]
     for name, value in VALUES.items():
-        tensor = opened.tensors[name]
+        tensor = opened[name]
         assert (tensor.name, tensor.dtype, tensor.shape) == (name, value.dtype.name, value.shape)
         for _ in range(2):
             assert_equal(tensor.read(), value)
@@ -82,23 +82,23 @@ def test_every_dtype_returns(tmp_path):
     values = random_values()
     write_file(path, entries(values))
     opened = open_file(path)
-    assert opened.metadata == {} and set(opened.tensors) == set(values)
+    assert set(opened) == set(values)
     for name, value in values.items():
-        assert_equal(opened.tensors[name].read(), value)
+        assert_equal(opened[name].read(), value)
 
 
 def test_a_file_without_tensors(tmp_path):
     path = tmp_path / "m.safetensors"
     write_file(str(path), [])
     assert path.read_bytes() == b"\x08\0\0\0\0\0\0\0{}      "
-    assert open_file(str(path)) == ({}, {})
+    assert open_file(str(path)) == {}
 
 
 def test_any_truth_is_true(tmp_path):
     header = b'{"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}}'
     path = tmp_path / "m.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0\1\2")
-    truths = open_file(str(path)).tensors["a"].read()
+    truths = open_file(str(path))["a"].read()
     np.testing.assert_array_equal(truths.view(np.uint8), [0, 1, 1])
 
 
@@ -108,7 +108,7 @@ def test_what_is_not_contiguous_is_written_in_order(tmp_path, monkeypatch, make)
     array = make(np.arange(63 * 41, dtype=np.float32).reshape(63, 41))
     path = str(tmp_path / "m.safetensors")
     write_file(path, [entry("a", array)])
-    got = open_file(path).tensors["a"].read()
+    got = open_file(path)["a"].read()
     np.testing.assert_array_equal(got, array)
     assert got.flags.c_contiguous and got.flags.writeable
 
@@ -143,7 +143,7 @@ def test_what_is_no_whole_file_is_refused(tmp_path, content, sentence):
 def test_a_file_that_changes_is_noticed(tmp_path, monkeypatch):
     path = tmp_path / "m.safetensors"
     path.write_bytes(GOLDEN)
-    read = open_file(str(path)).tensors["a"].read
+    read = open_file(str(path))["a"].read
     assert_equal(read(), VALUES["a"])
 
     def touch():
@@ -199,7 +199,7 @@ def test_what_cannot_be_written_leaves_no_file(tmp_path, tensors, sentence):
 def test_an_error_while_reading_keeps_the_file_before(tmp_path):
     path = tmp_path / "m.safetensors"
     path.write_bytes(GOLDEN)
-    broken = dataclasses.replace(open_file(str(path)).tensors["a"], names=("z",))
+    broken = dataclasses.replace(open_file(str(path))["a"], names=("z",))
     path.write_bytes(GOLDEN + b"\0")
     with pytest.raises(ValueError, match=r"has changed since it was opened"):
         write_file(str(path), [entry("b", np.zeros(9)), broken])
@@ -230,7 +230,7 @@ def test_one_tensor_at_a_time(tmp_path):
         for n in range(10)
     ]
     assert 1 < peak_of(lambda: write_file(path, made)) < 1.6
-    opened = open_file(path).tensors
+    opened = open_file(path)
     assert 1 < peak_of(lambda: [tensor.read()[0, 0] for tensor in opened.values()]) < 2.6
     assert 1 < peak_of(opened["9"].read) < 1.6
     assert 1 < peak_of(lambda: write_file(path + ".copy", opened.values())) < 1.6
@@ -246,7 +246,7 @@ def test_shards_are_one_checkpoint(tmp_path):
     weight_map = {"c": "2.safetensors", "a": "1.safetensors", "b": "1.safetensors"}
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {"total_size": 10}, "weight_map": weight_map}))
-    tensors = open_sharded(str(index))
+    tensors = open_shards(str(index), open_file)
     assert set(tensors) == set(VALUES)
     for name, value in VALUES.items():
         assert_equal(tensors[name].read(), value)
@@ -287,10 +287,10 @@ def test_what_the_reference_implementation_writes_is_read_and_equal(tmp_path):
     theirs, ours = tmp_path / "theirs.safetensors", tmp_path / "ours.safetensors"
     reference.save_file(tensors, str(theirs), {"format": "pt"})
     opened = open_file(str(theirs))
-    assert opened.metadata == {"format": "pt"} and set(opened.tensors) == set(tensors)
+    assert set(opened) == set(tensors)
     for name in tensors:
-        assert_equal(opened.tensors[name].read(), values[name])
-    write_file(str(ours), opened.tensors.values(), opened.metadata)
+        assert_equal(opened[name].read(), values[name])
+    write_file(str(ours), opened.values(), {"format": "pt"})
     assert ours.read_bytes() == theirs.read_bytes()
 
 
@@ -393,7 +393,7 @@ def test_a_tensor_without_bytes_lies_in_no_other(tmp_path):
     empty = {"dtype": "F32", "shape": [3, 0]}
     for position in (0, 4):
         header = {"a": _field(), "b": {**empty, "data_offsets": [position] * 2}}
-        assert _open(tmp_path, header).tensors["b"].read().shape == (3, 0)
+        assert _open(tmp_path, header)["b"].read().shape == (3, 0)
     with pytest.raises(ValueError, match=r"tensor 'b' begins at byte 2 .* ends at 4"):
         _open(tmp_path, {"a": _field(), "b": {**empty, "data_offsets": [2, 2]}})
 
@@ -437,7 +437,7 @@ def test_a_damaged_file_is_read_or_refused(tmp_path):
                 del damaged[max(1, position) :]
         path.write_bytes(damaged)
         try:
-            tensors = open_file(str(path)).tensors
+            tensors = open_file(str(path))
             for entry in tensors.values():
                 array = entry.read()
                 assert (array.shape, array.dtype) == (entry.shape, np.dtype(entry.dtype))

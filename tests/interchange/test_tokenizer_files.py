@@ -30,6 +30,7 @@ def _lines(pieces):
 
 def _tokenizer_json(pieces=PIECES, **changes):
     """A tokenizer.json, as Hugging Face writes it."""
+    vocab = {piece: index for index, piece in enumerate(pieces)}
     return {
         "normalizer": {
             "type": "BertNormalizer",
@@ -39,15 +40,8 @@ def _tokenizer_json(pieces=PIECES, **changes):
             "lowercase": False,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "added_tokens": [
-            {"id": index, "content": token, "special": True}
-            for index, token in enumerate(SPECIAL_TOKENS)
-        ],
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "vocab": {piece: index for index, piece in enumerate(pieces)},
-        },
+        "added_tokens": [{"id": at, "content": token} for at, token in enumerate(SPECIAL_TOKENS)],
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocab},
         **changes,
     }
 
@@ -55,26 +49,20 @@ def _tokenizer_json(pieces=PIECES, **changes):
 # === Reading ===
 
 
-def test_the_vocabulary_and_what_the_caller_knows(tmp_path):
-    _write(tmp_path, vocab=_lines(PIECES))
-    assert read_tokenization(str(tmp_path), True) == (UNCASED, ())
-    assert read_tokenization(str(tmp_path), False) == (CASED, ())
-
-
 @pytest.mark.parametrize("lower", [True, False])
-def test_tokenizer_config_says_the_casing(tmp_path, lower):
-    _write(tmp_path, vocab=_lines(PIECES), tokenizer_config={"do_lower_case": lower})
-    assert read_tokenization(str(tmp_path)) == (Tokenization(PIECES, lower), ())
-
-
-def test_tokenizer_json_alone(tmp_path):
+def test_what_says_the_casing(tmp_path, lower):
+    """The caller; or tokenizer_config.json, before tokenizer.json."""
+    expected = Tokenization(PIECES, lower), ()
+    _write(tmp_path, vocab=_lines(PIECES))
+    assert read_tokenization(str(tmp_path), lower) == expected
+    _write(tmp_path, tokenizer_config={"do_lower_case": lower})
+    assert read_tokenization(str(tmp_path)) == expected
     _write(tmp_path, tokenizer=_tokenizer_json())
+    assert read_tokenization(str(tmp_path)) == expected
+    (tmp_path / "vocab.txt").unlink()
+    assert read_tokenization(str(tmp_path)) == expected
+    (tmp_path / "tokenizer_config.json").unlink()
     assert read_tokenization(str(tmp_path)) == (CASED, ())
-
-
-def test_tokenizer_config_goes_before_tokenizer_json(tmp_path):
-    _write(tmp_path, tokenizer=_tokenizer_json(), tokenizer_config={"do_lower_case": True})
-    assert read_tokenization(str(tmp_path)) == (UNCASED, ())
 
 
 def test_added_tokens_are_pieces(tmp_path):
@@ -113,13 +101,14 @@ def _model(**changes):
 SWAPPED = {piece: index for index, piece in enumerate(PIECES)} | {"cat": 5}
 
 
+def _normalizer(**settings):
+    return {"normalizer": {"type": "BertNormalizer", **settings}}
+
+
 @pytest.mark.parametrize(
     "changes, note",
     [
-        (
-            {"model": {"type": "BPE", "vocab": {}}},
-            "tokenizer.json: model.type is 'BPE', and only 'WordPiece' can be computed.",
-        ),
+        ({"model": {"type": "BPE", "vocab": {}}}, "model.type is 'BPE', and only 'WordPiece' can"),
         ({"model": None}, "expected its model to be a WordPiece, got None."),
         (_model(vocab=["a"]), "expected model.vocab to be an object of pieces and their ids"),
         ({"model": {"type": "WordPiece"}}, "expected model.vocab to be an object of pieces"),
@@ -136,22 +125,30 @@ SWAPPED = {piece: index for index, piece in enumerate(PIECES)} | {"cat": 5}
         (_model(vocab={"a": 10**12}), "expected the ids 0 to 5, one for each of its 6 pieces; "),
         (
             {"added_tokens": [], **_model(vocab={"a": 0})},
-            "no line holds [PAD], [UNK], [CLS], [SEP], [MASK]",
+            "no line holds [PAD], [UNK], [CLS], [SEP]",
         ),
         ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', and only 'BertNormalizer'"),
         ({"normalizer": None}, "expected its normalizer to be a BertNormalizer, got None"),
         ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', and"),
+        (_normalizer(lowercase="no"), "the tokenizer's do_lower_case is 'no', not true or false."),
         (
-            {"normalizer": {"type": "BertNormalizer", "lowercase": "no"}},
-            "the tokenizer's do_lower_case is 'no', not true or false.",
-        ),
-        (
-            {"normalizer": {"type": "BertNormalizer", "lowercase": False, "strip_accents": True}},
+            _normalizer(lowercase=False, strip_accents=True),
             "has strip_accents=True, and with do_lower_case=False BERT's has strip_accents=False.",
         ),
         (
-            {"normalizer": {"type": "BertNormalizer", "handle_chinese_chars": False}},
+            _normalizer(handle_chinese_chars=False),
             "has tokenize_chinese_chars=False, and with do_lower_case=False BERT's has tokenize",
+        ),
+        *(
+            ({"post_processor": processor}, "expected one that makes [CLS] A [SEP] of a text")
+            for processor in (
+                {"type": "RobertaProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
+                {"type": "BertProcessing", "cls": ["<s>", 2], "sep": ["[SEP]", 3]},
+                {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}]},
+                {"type": "TemplateProcessing", "single": 5},
+                ["BertProcessing"],
+                5,
+            )
         ),
     ],
 )
@@ -167,84 +164,32 @@ def test_another_tokenizer_is_not_taken_for_berts(tmp_path, changes, note):
     [
         ("model", {"unk_token": "<unk>"}, "unk_token is '<unk>', and only '[UNK]' can be computed"),
         ("model", {"continuing_subword_prefix": ""}, "prefix is '', and only '##' can be computed"),
-        (
-            "model",
-            {"max_input_chars_per_word": 5},
-            "word is 5, and only 100 and 200 can be compute",
-        ),
-        (
-            "model",
-            {"max_input_chars_per_word": 100.0},
-            "word is 100.0, and only 100 and 200 can be",
-        ),
+        ("model", {"max_input_chars_per_word": 5}, "word is 5, and only 100 and 200 can be comput"),
+        ("model", {"max_input_chars_per_word": 100.0}, "word is 100.0, and only 100 and 200 can "),
         ("model", {"fuse_unk": True}, "model.'fuse_unk' is not known, and so not computed."),
         ("normalizer", {"clean_text": False}, "clean_text is False, and only True can be computed"),
-        (
-            "pre_tokenizer",
-            {"behavior": "Isolated"},
-            "pre_tokenizer.'behavior' is not known, and so",
-        ),
+        ("pre_tokenizer", {"behavior": "Isolated"}, "pre_tokenizer.'behavior' is not known, and s"),
+        (None, {"tokenizer_class": "BertJapaneseTokenizer"}, "class is 'BertJapaneseTokenizer'"),
+        (None, {"do_basic_tokenize": False}, "tokenize is False, and only True can be computed."),
+        (None, {"never_split": ["cat"]}, "never_split is ['cat'], and only [] can be computed."),
+        (None, {"unk_token": {"content": "<unk>"}}, "unk_token is '<unk>', and only '[UNK]' can"),
+        (None, {"additional_special_tokens": ["<e>"]}, "special_tokens is ['<e>'], and only"),
+        (None, {"added_tokens_decoder": {"15": {"content": "[X]"}}}, "id '15': expected no oth"),
+        (None, {"added_tokens_decoder": {"3": {"content": "[PAD]"}}}, "id '3': expected no oth"),
+        (None, {"added_tokens_decoder": {"3": ["[PAD]"]}}, "has the token ['[PAD]'] under the id "),
     ],
 )
 @pytest.mark.parametrize("with_vocab", [False, True])
-def test_every_setting_of_tokenizer_json_is_computed_or_named(
-    tmp_path, part, setting, note, with_vocab
-):
-    values = _tokenizer_json()
-    values[part] = {**values[part], **setting}
-    _write(tmp_path, tokenizer=values, **({"vocab": _lines(PIECES)} if with_vocab else {}))
-    tokenization, (said,) = read_tokenization(str(tmp_path))
-    assert tokenization is None
-    assert said.startswith(f"No preprocessor is made: {tmp_path}/tokenizer.json: ") and note in said
-
-
-@pytest.mark.parametrize(
-    ("setting", "note"),
-    [
-        (
-            {"tokenizer_class": "BertJapaneseTokenizer"},
-            "tokenizer_class is 'BertJapaneseTokenizer'",
-        ),
-        (
-            {"do_basic_tokenize": False},
-            "do_basic_tokenize is False, and only True can be computed.",
-        ),
-        ({"never_split": ["cat"]}, "never_split is ['cat'], and only [] can be computed."),
-        ({"unk_token": {"content": "<unk>"}}, "unk_token is '<unk>', and only '[UNK]' can be comp"),
-        ({"additional_special_tokens": ["<e>"]}, "additional_special_tokens is ['<e>'], and only"),
-        (
-            {"added_tokens_decoder": {"15": {"content": "[X]"}}},
-            "under the id '15': expected no oth",
-        ),
-        (
-            {"added_tokens_decoder": {"3": {"content": "[PAD]"}}},
-            "under the id '3': expected no oth",
-        ),
-        ({"added_tokens_decoder": {"3": ["[PAD]"]}}, "has the token ['[PAD]'] under the id '3': "),
-    ],
-)
-def test_every_setting_of_tokenizer_config_is_computed_or_named(tmp_path, setting, note):
-    _write(tmp_path, vocab=_lines(PIECES), tokenizer_config={"do_lower_case": False, **setting})
+def test_every_setting_is_computed_or_named(tmp_path, part, setting, note, with_vocab):
+    values, config = _tokenizer_json(), {"do_lower_case": False}
+    (values[part] if part else config).update(setting)
+    _write(tmp_path, tokenizer=values, tokenizer_config=config)
+    if with_vocab:
+        _write(tmp_path, vocab=_lines(PIECES))
     tokenization, (said,) = read_tokenization(str(tmp_path))
     assert tokenization is None and note in said
-    assert said.startswith(f"No preprocessor is made: {tmp_path}/tokenizer_config.json")
-
-
-@pytest.mark.parametrize(
-    "processor",
-    [
-        {"type": "RobertaProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
-        {"type": "BertProcessing", "cls": ["<s>", 2], "sep": ["[SEP]", 3]},
-        {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}]},
-        {"type": "TemplateProcessing", "single": 5},
-        ["BertProcessing"],
-        5,
-    ],
-)
-def test_rows_of_another_form_are_not_taken_for_berts(tmp_path, processor):
-    _write(tmp_path, tokenizer=_tokenizer_json(post_processor=processor))
-    tokenization, (said,) = read_tokenization(str(tmp_path))
-    assert tokenization is None and "expected one that makes [CLS] A [SEP] of a text" in said
+    file = "tokenizer.json" if part else "tokenizer_config.json"
+    assert said.startswith(f"No preprocessor is made: {tmp_path}/{file}")
 
 
 def test_vocabularies_that_differ(tmp_path):
@@ -264,24 +209,14 @@ def test_vocabularies_that_differ(tmp_path):
 
 def test_files_of_transformers(tmp_path):
     """As transformers 5 writes them for BertTokenizer, and as version 4 did."""
-    template = (
-        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-    )
-    sep = {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    cls, sep = ({"SpecialToken": {"id": f"[{name}]", "type_id": 0}} for name in ("CLS", "SEP"))
     pair = {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}
-    single = [*template, sep]
-    values = _tokenizer_json(
-        post_processor={"type": "TemplateProcessing", "single": single, "pair": [*single, *pair]}
-    )
+    template = {"single": [cls, text, sep], "pair": [cls, text, sep, *pair]}
+    values = _tokenizer_json(post_processor={"type": "TemplateProcessing", **template})
     values["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
-    roles = {f"{name[1:-1].lower()}_token": name for name in SPECIAL_TOKENS}
-    config = {
-        "do_lower_case": False,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        **roles,
-    }
+    config = {"do_lower_case": False, "strip_accents": None, "tokenize_chinese_chars": True}
+    config |= {f"{name[1:-1].lower()}_token": name for name in SPECIAL_TOKENS}
     new = {"backend": "tokenizers", "tokenizer_class": "BertTokenizer", "model_max_length": 10**30}
     old = {"do_basic_tokenize": True, "never_split": None, "clean_up_tokenization_spaces": True}
     added = {str(index): {"content": name} for index, name in enumerate(SPECIAL_TOKENS)}
@@ -307,11 +242,10 @@ def test_files_that_cannot_be_read(tmp_path):
 @pytest.mark.parametrize("tokenization", [CASED, UNCASED], ids=["cased", "uncased"])
 def test_what_is_written_is_read(tmp_path, tokenization):
     write_tokenization(str(tmp_path), tokenization, 512)
-    assert read_tokenization(str(tmp_path)) == (tokenization, ())
-    (tmp_path / "vocab.txt").unlink()
-    assert read_tokenization(str(tmp_path)) == (tokenization, ())
-    (tmp_path / "tokenizer_config.json").unlink()
-    assert read_tokenization(str(tmp_path)) == (tokenization, ())
+    for file in ("vocab.txt", "tokenizer_config.json", None):
+        assert read_tokenization(str(tmp_path)) == (tokenization, ())
+        if file:
+            (tmp_path / file).unlink()
 
 
 @pytest.mark.parametrize("tokenization", [CASED, UNCASED], ids=["cased", "uncased"])

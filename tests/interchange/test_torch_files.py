@@ -38,18 +38,18 @@ def test_a_pickle_is_not_opened_unasked(path):
         open_pytorch_bin(path, allow_pickle=False)
 
 
-def test_without_torch_the_sentence_says_so(path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(
-        ValueError, match=r"PyTorch only, which is not installed: pip install torch"
-    ):
-        open_pytorch_bin(path, allow_pickle=True)
-
-
-@pytest.mark.parametrize("version", ["2.5.1+cu121", "1.13.1"])
-def test_a_torch_whose_reader_runs_code_is_refused(path, monkeypatch, version):
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(__version__=version))
-    with pytest.raises(ValueError, match=rf"expected torch 2\.6 or later, .* got {version[:5]}"):
+@pytest.mark.parametrize(
+    ("torch", "sentence"),
+    [
+        (None, r"PyTorch only, which is not installed: pip install torch"),
+        ("2.5.1+cu121", r"expected torch 2\.6 or later, .* got 2\.5\.1"),
+        ("1.13.1", r"expected torch 2\.6 or later, .* got 1\.13"),
+    ],
+)
+def test_no_torch_or_one_whose_reader_runs_code(path, monkeypatch, torch, sentence):
+    module = torch and types.SimpleNamespace(__version__=torch)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    with pytest.raises(ValueError, match=sentence):
         open_pytorch_bin(path, allow_pickle=True)
 
 
@@ -105,16 +105,12 @@ def _values(torch):
     values["all.f16"] = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(torch.float16)
     values["transposed"] = torch.randn((3, 5), generator=generator).T
     values["part"] = torch.arange(10.0)[2:8:3]
+    values["negative"] = torch._neg_view(torch.tensor([1.0, -2.0]))
     values["parameter"] = torch.nn.Parameter(torch.ones(2))
     values["scalar"] = torch.tensor(3)
     values["empty"] = torch.zeros((0, 4))
     values["tied"] = values["a.torch.float32"]
     return collections.OrderedDict(values)
-
-
-def _bits(tensor):
-    torch = sys.modules["torch"]
-    return bytes(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
 @PARITY
@@ -131,21 +127,14 @@ def test_tensors_come_bit_for_bit(torch, path, zipped):
         found = (entry.name, entry.dtype, entry.shape)
         assert found == (name, str(value.dtype)[6:], tuple(value.shape))
         assert (array.dtype, array.shape) == (np.dtype(entry.dtype), entry.shape)
-        assert array.tobytes() == _bits(value)
+        bits = value.detach().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        assert array.tobytes() == bytes(bits.numpy())
         assert array.flags.owndata and array.flags.writeable
     assert entries["all.bf16"].read().dtype == ml_dtypes.bfloat16
-    np.testing.assert_array_equal(entries["part"].read(), [2, 5])
     # What a caller does to an array does not reach the next reader.
     entries["part"].read()[:] = 0
-    np.testing.assert_array_equal(entries["part"].read(), [2, 5])
-
-
-@PARITY
-def test_what_is_stored_as_its_negative_is_read(torch, path):
-    weight = torch.tensor([1.0, -2.0])
-    torch.save({"weight": torch._neg_view(weight)}, path)
-    entry = open_pytorch_bin(path, allow_pickle=True)["weight"]
-    assert entry.read().tolist() == [-1.0, 2.0]
+    assert entries["part"].read().tolist() == [2, 5]
+    assert entries["negative"].read().tolist() == [-1, 2]
 
 
 @PARITY
@@ -159,13 +148,13 @@ def test_a_file_that_changes_is_noticed(torch, path):
 
 @PARITY
 def test_shards_are_one_checkpoint(torch, tmp_path):
-    torch.save({"a": torch.ones(2)}, tmp_path / "1.bin")
-    torch.save({"b": torch.zeros(3)}, tmp_path / "2.bin")
+    values = {"a": [1.0, 1.0], "b": [0.0, 0.0, 0.0]}
+    for name, value in values.items():
+        torch.save({name: torch.tensor(value)}, tmp_path / f"{name}.bin")
     index = tmp_path / "pytorch_model.bin.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "1.bin", "b": "2.bin"}}))
+    index.write_text(json.dumps({"weight_map": {"a": "a.bin", "b": "b.bin"}}))
     entries = open_pytorch_bin(str(index), allow_pickle=True)
-    np.testing.assert_array_equal(entries["a"].read(), [1, 1])
-    np.testing.assert_array_equal(entries["b"].read(), [0, 0, 0])
+    assert {name: entry.read().tolist() for name, entry in entries.items()} == values
 
 
 @PARITY
@@ -209,10 +198,10 @@ class _Malicious:
 @pytest.mark.parametrize("form", ["zip", "old", "bare"])
 def test_a_pickle_that_runs_code_does_not(torch, path, tmp_path, form):
     target = str(tmp_path / "made by a pickle")
-    content = {"a": torch.ones(1), "b": _Malicious(target)}
+    content = {"b": _Malicious(target)}
     if form == "bare":
         with open(path, "wb") as file:
-            pickle.dump({"b": _Malicious(target)}, file, protocol=2)
+            pickle.dump(content, file, protocol=2)
     else:
         torch.save(content, path, _use_new_zipfile_serialization=form == "zip")
     sentence = r"bin was refused by torch\.load \(.*mkdir [^.\n]*\): expected a dict of tensors\.$"
