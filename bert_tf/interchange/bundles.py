@@ -11,16 +11,17 @@ from bert_tf.untrusted import listed
 from .checkpoint import StoredTensor
 from .weights import to_tensor
 
+RELEASED = "bert_model.ckpt"  # the name of Google's and Model Garden's
 _MAX_STATE_BYTES = 1 << 20
 
 
-def find_prefix(path: str, preferred: str = "") -> str | None:
-    """The prefix of the bundle at a path, a prefix or a directory; ``None`` where there is none.
+def find(path: str) -> "Bundle | None":
+    """The bundle at a path, a prefix or a directory; ``None`` where there is none.
 
-    Of several in a directory it is the last saved, else the ``preferred`` one.
+    Of several in a directory it is the last saved, else the one named as the released ones are.
     """
     if tf.io.gfile.exists(path + bundle_reader.INDEX):
-        return path
+        return Bundle(path)
     if not tf.io.gfile.isdir(path):
         return None
     names = sorted(
@@ -29,14 +30,22 @@ def find_prefix(path: str, preferred: str = "") -> str | None:
         if name.endswith(bundle_reader.INDEX)
     )
     if len(names) > 1:
-        last = _last_saved(path) or preferred
+        last = _last_saved(path) or RELEASED
         if last not in names:
             raise ValueError(
                 f"{path} holds {len(names)} checkpoints, {listed(names, 5)}, and nothing says "
                 f"which to take: name one, {os.path.join(path, names[-1])} for example."
             )
         names = [last]
-    return os.path.join(path, names[0]) if names else None
+    return Bundle(os.path.join(path, names[0])) if names else None
+
+
+def open_found(path: str) -> "Bundle":
+    """The bundle at a path."""
+    bundle = find(path)
+    if bundle is None:
+        raise ValueError(f"{path} holds no TensorFlow checkpoint (NAME.index, NAME.data-...).")
+    return bundle
 
 
 def _last_saved(path: str) -> str:

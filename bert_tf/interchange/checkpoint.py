@@ -93,6 +93,18 @@ class ModelSpec:
         return self.model_class.head_shapes(config, self.arguments)
 
 
+def names_left(stored: Iterable[str], tensors: Mapping[str, StoredTensor]) -> tuple[str, ...]:
+    """The names in a file that no weight comes from, sorted."""
+    return tuple(sorted(set(stored) - {tensor.name for tensor in tensors.values()}))
+
+
+def model_of(model_class: type[BertModel], **known: Any) -> ModelSpec:
+    """The model of a class with those of the known arguments that it takes; ``None`` is unknown."""
+    checks = model_class.argument_checks
+    found = {key: value for key, value in known.items() if key in checks and value is not None}
+    return ModelSpec(model_class, found)
+
+
 def pretrained_model(masked_lm: bool, next_sentence: bool, pooler: bool) -> ModelSpec:
     """The pretrainer with the heads that a checkpoint has; where it has none, the encoder."""
     if not (masked_lm or next_sentence):

@@ -176,7 +176,12 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     """
     _check_target(target, form)
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
-    _check_place(checkpoint, form)
+    model = checkpoint.model
+    if not model.model_class.known_elsewhere and form not in _OF_EVERY_MODEL:
+        raise ValueError(
+            f"{checkpoint.path} holds a {model.class_name}, which {form} has no place for: "
+            f"expected one of {', '.join(_OF_EVERY_MODEL)}."
+        )
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
     with files.scratch_directory(target) as folder:
         # A file needs its name's ending, a directory is the scratch itself.
@@ -203,15 +208,6 @@ def _hugging_face_notes(checkpoint: Checkpoint) -> tuple[str, ...]:
         values = ", ".join(f"{name}={value:g}" for name, value in checkpoint.thresholds.items())
         notes.append(f"Hugging Face has no place for the thresholds {values}.")
     return tuple(notes)
-
-
-def _check_place(checkpoint: Checkpoint, form: str) -> None:
-    model = checkpoint.model
-    if not model.model_class.known_elsewhere and form not in _OF_EVERY_MODEL:
-        raise ValueError(
-            f"{checkpoint.path} holds a {model.class_name}, which {form} has no place for: "
-            f"expected one of {', '.join(_OF_EVERY_MODEL)}."
-        )
 
 
 def _check_target(target: str, form: str) -> None:

@@ -25,6 +25,7 @@ from .checkpoint import (
     ModelSpec,
     StoredTensor,
     describe_checkpoint,
+    names_left,
     parse_description,
     pretrained_model,
 )
@@ -32,7 +33,6 @@ from .tokenizer_files import VOCABULARY, read_tokenization
 from .weights import Names, Spelling, expected_shapes, is_in_encoder
 
 CONFIG = "bert_config.json"
-BUNDLE = "bert_model.ckpt"
 # The key of bert_config.json under which this library keeps what Google's format has no word for.
 # Google's BertConfig takes any key.
 _DESCRIPTION = "bert_tf"
@@ -79,8 +79,8 @@ def spell(name: str) -> Spelling:
 
 def is_checkpoint(path: str) -> bool:
     """Whether a path is a directory with a TensorFlow 1 checkpoint of BERT, or its prefix."""
-    prefix = bundles.find_prefix(path, BUNDLE)
-    return prefix is not None and _WORD_EMBEDDINGS in bundles.Bundle(prefix).shapes
+    bundle = bundles.find(path)
+    return bundle is not None and _WORD_EMBEDDINGS in bundle.shapes
 
 
 # === Reading ===
@@ -88,19 +88,16 @@ def is_checkpoint(path: str) -> bool:
 
 def open_checkpoint(path: str) -> Checkpoint:
     """Opens a directory or prefix that was released, or that Google's scripts saved."""
-    prefix = bundles.find_prefix(path, BUNDLE)
-    if prefix is None:
-        raise ValueError(f"{path} holds no TensorFlow checkpoint (NAME.index, NAME.data-...).")
-    folder = os.path.dirname(prefix)
+    bundle = bundles.open_found(path)
+    folder, name = os.path.split(bundle.prefix)
     config_path = os.path.join(folder, CONFIG)
     if not tf.io.gfile.exists(config_path):
         raise ValueError(
             f"{config_path} is missing: put the {CONFIG} of the model beside its checkpoint, "
-            f"{os.path.basename(prefix)}."
+            f"{name}."
         )
     values = read_json_object(config_path)
     config = BertConfig.from_dict(values, config_path)
-    bundle = bundles.Bundle(prefix)
     if _DESCRIPTION in values:
         described = parse_description(values[_DESCRIPTION], f"{config_path}, {_DESCRIPTION}")
     else:
@@ -110,7 +107,6 @@ def open_checkpoint(path: str) -> Checkpoint:
         spelling = spell(name)
         if spelling.name in bundle.shapes:
             tensors[name] = spelling.lay_out(bundle.tensor(spelling.name))
-    used = {tensor.name for tensor in tensors.values()}
     lower = described.do_lower_case
     tokenization, notes = read_tokenization(folder, _casing(folder) if lower is None else lower)
     return Checkpoint(
@@ -118,7 +114,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         format="google_tf1",
         config=config,
         tensors=tensors,
-        unused=tuple(sorted(set(bundle.shapes) - used)),
+        unused=names_left(bundle.shapes, tensors),
         tokenization=tokenization,
         notes=notes,
         **described.of_checkpoint(),
@@ -160,7 +156,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         (spelling.name, _as_float32(spelling.lay_out(checkpoint.tensors[name])))
         for name, spelling in spellings.items()
     )
-    bundles.write(os.path.join(path, BUNDLE), stored)
+    bundles.write(os.path.join(path, bundles.RELEASED), stored)
     return {name: spelling.name for name, spelling in spellings.items()}
 
 

@@ -22,6 +22,7 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
+from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import PAD_TOKEN
 from bert_tf.untrusted import quote
 
@@ -32,6 +33,7 @@ from .checkpoint import (
     StoredTensor,
     check_labels,
     check_model,
+    model_of,
     pretrained_model,
 )
 from .tensor_files import open_shards
@@ -52,41 +54,37 @@ def model_spec(
     """
     pooler = "pooler.dense.weight" in shapes
     if "qa_outputs.weight" in shapes:
-        return ModelSpec(BertSpanPredictor, {"pooler": pooler}), ()
+        return model_of(BertSpanPredictor, pooler=pooler), ()
     if "classifier.weight" in shapes:
         classes = next(iter(shapes["classifier.weight"]), 0)
-        spec, notes = _classifier_spec(values, classes, pooler, source)
+        model_class, notes = _classifier(values, classes, pooler, source)
+        dropout = values.get("classifier_dropout")
+        spec = model_of(model_class, num_classes=classes, dropout=dropout, pooler=pooler)
         return check_model(spec.class_name, spec.arguments, source), notes
     masked_lm = any(name.startswith("cls.predictions.") for name in shapes)
     next_sentence = any(name.startswith("cls.seq_relationship.") for name in shapes)
     return pretrained_model(masked_lm, next_sentence, pooler), ()
 
 
-def _classifier_spec(
+def _classifier(
     values: Mapping[str, Any], classes: int, pooler: bool, source: str
-) -> tuple[ModelSpec, tuple[str, ...]]:
+) -> tuple[type[BertModel], tuple[str, ...]]:
     """Whose ``classifier`` it is: of sequences, tokens or choices."""
-    dropout = values.get("classifier_dropout")
-    arguments: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
     notes: tuple[str, ...] = ()
     named = values.get("architectures")
     architecture = named[0] if isinstance(named, list) and named else None
-    known = [cls.hugging_face for cls in MODEL_CLASSES.values() if cls.hugging_face]
-    if architecture not in known:
+    if architecture not in [cls.hugging_face for cls in MODEL_CLASSES.values() if cls.hugging_face]:
         kind = (BertClassifier if pooler else BertTokenClassifier).hugging_face
         notes = (
             f"{source} names the architecture {quote(architecture)}, which does not say what the "
             f"classifier classifies: it is taken as {kind}'s.",
         )
         architecture = kind
-    if architecture == BertTokenClassifier.hugging_face:
-        arguments |= {"num_classes": classes, "pooler": pooler}
-        return ModelSpec(BertTokenClassifier, arguments), notes
-    if architecture == BertMultipleChoice.hugging_face:
-        return ModelSpec(BertMultipleChoice, arguments), notes
-    if classes == 1 and values.get("problem_type") in (None, "regression"):
-        return ModelSpec(BertRegressor, arguments), notes
-    return ModelSpec(BertClassifier, {"num_classes": classes, **arguments}), notes
+    for model_class in (BertTokenClassifier, BertMultipleChoice):
+        if architecture == model_class.hugging_face:
+            return model_class, notes
+    is_regressor = classes == 1 and values.get("problem_type") in (None, "regression")
+    return BertRegressor if is_regressor else BertClassifier, notes
 
 
 def read_labels(values: Mapping[str, Any], spec: ModelSpec, source: str) -> tuple[str, ...]:
@@ -295,8 +293,9 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     write_json(os.path.join(path, CONFIG), config_values(checkpoint))
     if checkpoint.tokenization is not None:
         write_tokenization(path, checkpoint.tokenization, checkpoint.config.max_position_embeddings)
+    prefix = "" if architecture == "BertModel" else _PREFIX
     went = {
-        name: _spell(name, architecture)
+        name: (prefix if is_in_encoder(name) else "") + NAMES.spell(name).name
         for name in checkpoint.tensors
         if not (name.startswith("pooler/") and architecture in _WITHOUT_POOLER)
     }
@@ -306,8 +305,3 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     )
     safetensors.write_file(os.path.join(path, WEIGHTS), entries, {"format": "pt"})
     return went
-
-
-def _spell(name: str, architecture: str) -> str:
-    prefix = _PREFIX if is_in_encoder(name) and architecture != "BertModel" else ""
-    return prefix + NAMES.spell(name).name

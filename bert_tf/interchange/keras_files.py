@@ -34,6 +34,7 @@ from .checkpoint import (
     Tokenization,
     check_model,
     describe_checkpoint,
+    names_left,
     parse_description,
 )
 from .weights import (
@@ -136,14 +137,13 @@ def open_checkpoint(path: str) -> Checkpoint:
         return entry and dataclasses.replace(entry, read=lambda: _read(entry, folder))
 
     tensors = take_weights(config, spec, find_variable, path)
-    used = {tensor.name for tensor in tensors.values()}
     notes = () if tokenization else (_WITHOUT_DESCRIPTION.format(path),)
     return Checkpoint(
         path=path,
         format="keras",
         config=config,
         tensors=tensors,
-        unused=tuple(sorted(set(stored) - used)),
+        unused=names_left(stored, tensors),
         tokenization=tokenization,
         notes=notes,
         **described._replace(model=spec).of_checkpoint(),

@@ -31,6 +31,7 @@ from .checkpoint import (
     StoredTensor,
     Tokenization,
     describe,
+    names_left,
     parse_description,
 )
 from .tokenizer_files import VOCABULARY, read_tokenization
@@ -107,7 +108,6 @@ def open_checkpoint(path: str) -> Checkpoint:
         return bundle.tensor(stored[below_model]) if below_model in stored else None
 
     tensors = take_weights(config, described.model, find_variable, bundle.prefix)
-    used = {tensor.name for tensor in tensors.values()}
     tokenization, notes = read_tokenization(path, described.do_lower_case)
     return Checkpoint(
         path=path,
@@ -115,7 +115,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         config=config,
         tensors=tensors,
         # What an optimizer keeps is expected in a run, and no news.
-        unused=tuple(sorted(set(stored.values()) - used)),
+        unused=names_left(stored.values(), tensors),
         tokenization=tokenization,
         notes=(*found.warnings, *notes),
         **described.of_checkpoint(),

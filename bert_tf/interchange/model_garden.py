@@ -26,7 +26,15 @@ from bert_tf.modeling import (
 from bert_tf.untrusted import quote, reason
 
 from . import bundles
-from .checkpoint import Checkpoint, ModelSpec, StoredTensor, check_labels, pretrained_model
+from .checkpoint import (
+    Checkpoint,
+    ModelSpec,
+    StoredTensor,
+    check_labels,
+    model_of,
+    names_left,
+    pretrained_model,
+)
 from .tokenizer_files import read_tokenization
 from .weights import leaves, merge_heads
 
@@ -275,9 +283,11 @@ HEAD_ATTRIBUTES = frozenset(
 )
 # A head's output layer, and the dense layer that it may have in front of it.
 _HEAD = re.compile(r"(.+)/(logits|pooler_dense)/(kernel|bias)")
-_MODULES_OF_HEADS = {
-    "next_sentence": "next_sentence/dense",
-    **{head: head for head in ("classifier", "regressor", "token_classifier", "span")},
+_CLASSES = {
+    "classifier": BertClassifier,
+    "regressor": BertRegressor,
+    "token_classifier": BertTokenClassifier,
+    "span": BertSpanPredictor,
 }
 
 
@@ -332,7 +342,8 @@ def find_weights(
     own_pooler = ""
     for leaf in ("kernel", "bias"):
         if chosen and f"logits/{leaf}" in heads[chosen]:
-            weights[f"{_MODULES_OF_HEADS[kinds[chosen]]}/{leaf}"] = heads[chosen][f"logits/{leaf}"]
+            below = "/dense" if kinds[chosen] == "next_sentence" else ""
+            weights[f"{kinds[chosen]}{below}/{leaf}"] = heads[chosen][f"logits/{leaf}"]
         if f"pooler_dense/{leaf}" in heads.get(last, {}):
             weights[f"pooler/dense/{leaf}"] = heads[last][f"pooler_dense/{leaf}"]
             own_pooler = last
@@ -373,13 +384,10 @@ def _name(variable: str) -> str | None:
     return name + leaf if module and leaf in leaves(module) else None
 
 
-_RELEASED = "bert_model.ckpt"
-
-
 def is_checkpoint(path: str) -> bool:
     """Whether a path is an object checkpoint's prefix, or a directory with one."""
-    prefix = bundles.find_prefix(path, _RELEASED)
-    return prefix is not None and GRAPH_KEY in bundles.Bundle(prefix).shapes
+    bundle = bundles.find(path)
+    return bundle is not None and GRAPH_KEY in bundle.shapes
 
 
 def open_checkpoint(path: str) -> Checkpoint:
@@ -389,16 +397,13 @@ def open_checkpoint(path: str) -> Checkpoint:
     ``BertClassifier`` becomes one, or with one class a ``BertRegressor``; a ``BertSpanLabeler`` a
     ``BertSpanPredictor``; a ``BertTokenClassifier`` one; anything else the encoder.
     """
-    prefix = bundles.find_prefix(path, _RELEASED)
-    if prefix is None:
-        raise ValueError(f"{path} holds no TensorFlow checkpoint (NAME.index, NAME.data-...).")
-    bundle = bundles.Bundle(prefix)
+    bundle = bundles.open_found(path)
+    prefix, folder = bundle.prefix, os.path.dirname(bundle.prefix)
     if GRAPH_KEY not in bundle.shapes:
         raise ValueError(f"{prefix} is a TensorFlow checkpoint without an object graph.")
-    folder = os.path.dirname(prefix)
     settings = read_settings(folder)
-    variables = read_variables(bundle, HEAD_ATTRIBUTES)
-    found = find_weights(variables, bundle.shapes, prefix)
+    source = settings.source or prefix
+    found = find_weights(read_variables(bundle, HEAD_ATTRIBUTES), bundle.shapes, prefix)
     stored = {name: bundle.tensor(variable.key) for name, variable in found.weights.items()}
     config = _config(stored, settings, prefix)
     for tensor in stored.values():
@@ -406,12 +411,10 @@ def open_checkpoint(path: str) -> Checkpoint:
             raise ValueError(
                 f"{prefix}: {tensor.name} is {tensor.dtype}, expected a floating-point type."
             )
-    source = settings.source or prefix
     tensors = {
         name: merge_heads(name, tensor, config.num_attention_heads, source)
         for name, tensor in stored.items()
     }
-    used = {tensor.name for tensor in stored.values()}
     model = _model(tensors, found.head, config, settings)
     tokenization, tokenizer_notes = read_tokenization(folder, settings.do_lower_case)
     named = len(settings.labels) == model.arguments.get("num_classes")
@@ -422,7 +425,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         model=model,
         tensors=tensors,
         # The graph itself is no tensor of anything.
-        unused=tuple(sorted(set(bundle.shapes) - used - {GRAPH_KEY})),
+        unused=names_left(bundle.shapes.keys() - {GRAPH_KEY}, tensors),
         tokenization=tokenization,
         labels=settings.labels if named else (),
         notes=(*_notes(found, settings, prefix), *tokenizer_notes),
@@ -465,22 +468,14 @@ def _model(
     tensors: Mapping[str, StoredTensor], head: str, config: BertConfig, settings: Settings
 ) -> ModelSpec:
     pooler = "pooler/dense/kernel" in tensors
-    output = tensors.get(f"{head}/kernel") or tensors.get(f"{head}/bias")
-    classes = output.shape[-1] if output and output.shape else 0
-    if head == "classifier":
-        return ModelSpec(BertClassifier, {"num_classes": classes})
-    if head == "regressor":
-        return ModelSpec(BertRegressor, {})
-    if head == "token_classifier":
-        return ModelSpec(BertTokenClassifier, {"num_classes": classes, "pooler": pooler})
-    if head == "span":
-        return ModelSpec(BertSpanPredictor, {"pooler": pooler})
+    if head in _CLASSES:
+        output = tensors.get(f"{head}/kernel") or tensors[f"{head}/bias"]
+        classes = output.shape[-1] if output.shape else 0
+        return model_of(_CLASSES[head], num_classes=classes, pooler=pooler)
     masked_lm = any(name.startswith("masked_lm/") for name in tensors)
     spec = pretrained_model(masked_lm, head == "next_sentence", pooler)
     if masked_lm and settings.mlm_activation not in (None, config.hidden_act):
-        return ModelSpec(
-            spec.model_class, {**spec.arguments, "mlm_activation": settings.mlm_activation}
-        )
+        return model_of(spec.model_class, **spec.arguments, mlm_activation=settings.mlm_activation)
     return spec
 
 

@@ -52,23 +52,24 @@ def test_tensors_are_read_one_by_one(prefix):
 
 
 def test_found_by_prefix_and_by_directory(prefix, tmp_path):
-    assert bundles.find_prefix(prefix) == bundles.find_prefix(str(tmp_path)) == prefix
+    assert bundles.find(prefix).prefix == bundles.find(str(tmp_path)).prefix == prefix
     (tmp_path / "empty").mkdir()
-    assert bundles.find_prefix(str(tmp_path / "empty")) is None
-    assert bundles.find_prefix(str(tmp_path / "nothing")) is None
+    assert bundles.find(str(tmp_path / "empty")) is None
+    assert bundles.find(str(tmp_path / "nothing")) is None
 
 
 @pytest.fixture
 def several(tmp_path):
     for name in ("model.ckpt-10", "model.ckpt-20", "model.ckpt-30"):
-        (tmp_path / f"{name}.index").touch()
+        bundles.write(str(tmp_path / name), [("x", stored("x", np.zeros(1)))])
     return tmp_path
 
 
-def test_the_last_saved_or_the_preferred_of_several(several):
-    assert bundles.find_prefix(str(several), "model.ckpt-30") == str(several / "model.ckpt-30")
+def test_the_last_saved_or_the_released_one_of_several(several):
+    bundles.write(str(several / "bert_model.ckpt"), [("x", stored("x", np.zeros(1)))])
+    assert bundles.find(str(several)).prefix == str(several / "bert_model.ckpt")
     (several / "checkpoint").write_text('model_checkpoint_path: "/old/place/model.ckpt-20"\n')
-    assert bundles.find_prefix(str(several), "model.ckpt-30") == str(several / "model.ckpt-20")
+    assert bundles.find(str(several)).prefix == str(several / "model.ckpt-20")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_several_and_nothing_says_which(several, state):
         r"which to take: name one, .*/model\.ckpt-30 for example\.$"
     )
     with pytest.raises(ValueError, match=sentence):
-        bundles.find_prefix(str(several), "bert_model.ckpt")
+        bundles.find(str(several))
 
 
 # === Damaged ===
