@@ -79,21 +79,12 @@ def _run(program, *arguments, declared=""):
         (["--kind=value"], 1, "", "Error: The kind must not be 'value'.\n"),
         (["--kind=op"], 1, "", "Error: /no/such/file; No such file or directory\n"),
         (["--kind=graph"], 1, "", "Error: /no/such/file; No such file or directory\n"),
-        (
-            ["--kind=hostile"],
-            1,
-            "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
-            "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n",
-        ),
-        (
-            ["stray"],
-            1,
-            "",
-            "Error: 'stray' is no flag: every argument has the form --name=value, "
-            "and a list of files is one argument with commas.\n",
-        ),
+        (["--kind=hostile"], 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
+         "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
+        (["stray"], 1, "", "Error: 'stray' is no flag: every argument has the form --name=value, "
+         "and a list of files is one argument with commas.\n"),
     ],
-)
+)  # fmt: skip
 def test_one_sentence_and_a_status(program, arguments, status, stdout, stderr):
     done = _run(program, *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (status, stdout, stderr)

@@ -75,10 +75,7 @@ def test_hugging_face_keys_that_say_nothing_are_left_alone():
         ({"hidden_size": 100}, "hidden_size 100 is not a multiple of num_attention_heads 12"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be at least 0 and less than 1"),
         ({"hidden_dropout_prob": "x"}, "hidden_dropout_prob must be a finite number, got 'x'"),
-        (
-            {"hidden_dropout_prob": float("nan")},
-            "hidden_dropout_prob must be a finite number",
-        ),
+        ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob must be a finite number"),
         ({"initializer_range": float("inf")}, "initializer_range must be a finite number, got inf"),
         ({"initializer_range": 10**400}, "initializer_range must be a finite number, got 1000"),
         ({"layer_norm_eps": [1]}, r"layer_norm_eps must be a finite number, got \[1\]"),
@@ -87,7 +84,7 @@ def test_hugging_face_keys_that_say_nothing_are_left_alone():
         ({"layer_norm_eps": 0.0}, "layer_norm_eps must be greater than 0, got 0.0"),
         ({"hidden_act": "mish"}, "hidden_act 'mish' is unknown: expected one of gelu"),
     ],
-)
+)  # fmt: skip
 def test_errors(values, message):
     with pytest.raises(ValueError, match=message):
         BertConfig(**values)

@@ -125,22 +125,18 @@ def test_help_shows_the_arguments():
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (
-            ["data.json"],
-            "expected DATA PREDICTIONS, got data.json: python -m bert_tf.evaluate_squad DATA "
-            "PREDICTIONS [--name=value ...] is the whole command.",
-        ),
+        (["data.json"],
+         "expected DATA PREDICTIONS, got data.json: python -m bert_tf.evaluate_squad DATA "
+         "PREDICTIONS [--name=value ...] is the whole command."),
         (["none.json", "predictions.json"], "none.json cannot be read: No such file or directory."),
         (["predictions.json", "data.json"], "predictions.json is not in SQuAD's form: "),
         (["data.json", "empty.json"], "empty.json is empty: expected a JSON document."),
         (["data.json", "text.json"], "text.json is not JSON: Expecting value"),
-        (
-            ["data.json", "predictions.json", "--null_threshold=1"],
-            "--null_threshold=1 needs --null_odds",
-        ),
+        (["data.json", "predictions.json", "--null_threshold=1"],
+         "--null_threshold=1 needs --null_odds"),
         (["data_1.json", "predictions.json", "--null_odds=odds.json"], "Null odds are for SQuAD 2"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_told_in_a_sentence(files, monkeypatch, arguments, sentence):
     (files / "empty.json").write_text("")
     (files / "text.json").write_text("Rollo")

@@ -30,24 +30,16 @@ def test_a_batch_as_the_table_has_it():
 @pytest.mark.parametrize(
     "change, message",
     [
-        (
-            {"input_mask": np.zeros((2, 12), np.int64)},
-            r"'input_mask': expected dtype int32 and shape \(B, S\), got dtype int64",
-        ),
-        (
-            {"masked_lm_ids": np.zeros((2,), np.int32)},
-            r"'masked_lm_ids': expected dtype int32 and shape \(B, P\), got dtype int32 and shape ",
-        ),
-        (
-            {"input_type_ids": np.zeros((2, 11), np.int32)},
-            "'input_type_ids' has S = 11, but 'input_word_ids' has S = 12",
-        ),
-        (
-            {"next_sentence_labels": np.zeros((3,), np.int32)},
-            "'next_sentence_labels' has B = 3, but 'input_word_ids' has B = 2",
-        ),
+        ({"input_mask": np.zeros((2, 12), np.int64)},
+         r"'input_mask': expected dtype int32 and shape \(B, S\), got dtype int64"),
+        ({"masked_lm_ids": np.zeros((2,), np.int32)},
+         r"'masked_lm_ids': expected dtype int32 and shape \(B, P\), got dtype int32 and shape "),
+        ({"input_type_ids": np.zeros((2, 11), np.int32)},
+         "'input_type_ids' has S = 11, but 'input_word_ids' has S = 12"),
+        ({"next_sentence_labels": np.zeros((3,), np.int32)},
+         "'next_sentence_labels' has B = 3, but 'input_word_ids' has B = 2"),
     ],
-)
+)  # fmt: skip
 def test_errors(change, message):
     with pytest.raises(ValueError, match=message):
         features.check_batch({**_batch(), **change}, features.PRETRAINING_FEATURES)

@@ -31,30 +31,19 @@ def test_json_is_read_as_pythons_own_json_does():
     ("text", "sentence"),
     [
         ("", "a.json, line 3 is not JSON: Expecting value: line 1 column 1 (char 0)."),
-        (
-            b'{"a": "\xff"}',
-            "a.json, line 3 is not JSON: 'utf-8' codec can't decode byte 0xff in position 7: "
-            "invalid start byte.",
-        ),
-        (
-            '{"a": 1, "a": 2}',
-            "a.json, line 3 is not JSON: 'a' stands twice in it.",
-        ),
-        (
-            "[" * 100_000,
-            "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels.",
-        ),
-        (
-            "[" * 65 + "]" * 65,
-            "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels.",
-        ),
-        (
-            '{"a": {"b": [1]}, "c":' * 64 + "{}" + "}" * 64,
-            "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels.",
-        ),
+        (b'{"a": "\xff"}',
+         "a.json, line 3 is not JSON: 'utf-8' codec can't decode byte 0xff in position 7: "
+         "invalid start byte."),
+        ('{"a": 1, "a": 2}', "a.json, line 3 is not JSON: 'a' stands twice in it."),
+        ("[" * 100_000,
+         "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels."),
+        ("[" * 65 + "]" * 65,
+         "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels."),
+        ('{"a": {"b": [1]}, "c":' * 64 + "{}" + "}" * 64,
+         "a.json, line 3 is not JSON that is read: it is nested deeper than 64 levels."),
         ("[1]", "a.json, line 3: expected a JSON object, got a list."),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_json_object_is_refused(text, sentence):
     with pytest.raises(ValueError) as caught:
         parse_json_object(text, "a.json, line 3", unique_keys=True)

@@ -25,15 +25,13 @@ def test_defaults():
         ({"input": []}, "--input is missing: extract_features needs --init_checkpoint, --input an"),
         ({"init_checkpoint": None}, "--init_checkpoint is missing: extract_features needs"),
         ({"output": ""}, "--output is missing: extract_features needs"),
-        (
-            {"variant": "last", "layers": ["-1", "2"]},
-            "--variant=last and --layers=-1,2 both say which layers to read: give one of them",
-        ),
+        ({"variant": "last", "layers": ["-1", "2"]},
+         "--variant=last and --layers=-1,2 both say which layers to read: give one of them"),
         ({"normalize": True}, "--normalize is for one vector a line: give --pooling=mean, cls or"),
         ({"layers": ["-1", "top"]}, "--layers=-1,top: expected numbers with commas between them"),
         ({"layers": []}, "--layers=: expected numbers with commas between them"),
     ],
-)
+)  # fmt: skip
 def test_refused(changes, sentence):
     with pytest.raises(ValueError) as error:
         resolve(**{**GIVEN, **changes})

@@ -99,18 +99,12 @@ def test_every_setting_that_matters_is_compared():
     [
         (["--input=a", "--tfds=b"], "--input and --tfds both name a corpus"),
         (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set"),
-        (
-            ["--do_whole_word_mask", "--masking=span"],
-            "--do_whole_word_mask contradicts --masking=span",
-        ),
-        (
-            ["--train_batch_size=10", "--gradient_accumulation_steps=4"],
-            "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4",
-        ),
-        (
-            ["--num_train_steps=10", "--num_warmup_steps=11"],
-            "--num_warmup_steps=11 is more than --num_train_steps=10",
-        ),
+        (["--do_whole_word_mask", "--masking=span"],
+         "--do_whole_word_mask contradicts --masking=span"),
+        (["--train_batch_size=10", "--gradient_accumulation_steps=4"],
+         "--train_batch_size=10 is not a multiple of --gradient_accumulation_steps=4"),
+        (["--num_train_steps=10", "--num_warmup_steps=11"],
+         "--num_warmup_steps=11 is more than --num_train_steps=10"),
         (["--vocab_file=v", "--vocab_size=9"], "--vocab_file has a size of its own"),
         (["--bert_config=bert-huge"], "--bert_config=bert-huge is neither a preset"),
         (["--held_out_fraction=1"], "--held_out_fraction=1.0: expected a number 0 or more and bel"),
@@ -123,7 +117,7 @@ def test_every_setting_that_matters_is_compared():
         (["--save_checkpoints_minutes=-1"], "--save_checkpoints_minutes=-1.0: expected a number 0"),
         (["--save_checkpoints_minutes=nan"], "--save_checkpoints_minutes=nan: expected a number 0"),
     ],
-)
+)  # fmt: skip
 def test_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         parse(*arguments)

@@ -32,13 +32,10 @@ def labels_of(examples):
     [
         ("a.csv", 'n,review,stars,reply\n7,"Works, ""fine"".", 10,Thanks\n8,Broke.,9,\n'),
         ("a.tsv", 'n\treview\tstars\treply\n7\tWorks, "fine".\t10\tThanks\n8\tBroke.\t9\t\n'),
-        (
-            "a.jsonl",
-            '{"n": 7, "review": "Works, \\"fine\\".", "stars": "10 ", "reply": "Thanks"}\n'
-            '{"n": "8", "review": "Broke.", "stars": 9, "reply": "", "more": []}\n',
-        ),
+        ("a.jsonl", '{"n": 7, "review": "Works, \\"fine\\".", "stars": "10 ", "reply": "Thanks"}\n'
+         '{"n": "8", "review": "Broke.", "stars": 9, "reply": "", "more": []}\n'),
     ],
-)
+)  # fmt: skip
 def test_classification(write, name, content):
     path = write(name, content)
     one = read_classification(path, text_columns=["review"], label_column="stars")

@@ -59,46 +59,29 @@ ENCRYPTED[ENCRYPTED.index(b"PK\x01\x02") + 8] |= 1
     [
         (b"", "FILE is empty: expected a JSON document."),
         (gzip.compress(b" \n", mtime=0), "FILE is empty: expected a JSON document."),
-        (
-            b'{"a": 1,\n "b" 2}',
-            "FILE is not JSON: Expecting ':' delimiter: line 2 column 6 (char 14).",
-        ),
-        (
-            b"[" * 200_000,
-            "FILE is not JSON that is read: it is nested deeper than 64 levels.",
-        ),
-        (
-            "[1, 'ü']".encode("latin-1"),
-            "FILE is not UTF-8 text (0xfc at byte 5): expected a JSON document, plain, gzipped or "
-            "zipped.",
-        ),
-        (
-            WHOLE[:-20],
-            "FILE cannot be unpacked (Compressed file ended before the end-of-stream marker was "
-            "reached): expected a whole gzip or zip file without a password; fetch it again.",
-        ),
-        (
-            zipped({"dev.json": TEXT})[:-9],
-            "FILE cannot be unpacked (File is not a zip file): expected a whole gzip or zip file "
-            "without a password; fetch it again.",
-        ),
-        (
-            bytes(ENCRYPTED),
-            "FILE cannot be unpacked (File 'dev.json' is encrypted, password required for "
-            "extraction): expected a whole gzip or zip file without a password; fetch it again.",
-        ),
-        (
-            zipped({"train.json": TEXT, "dev.json": TEXT}),
-            "FILE holds 2 files named *.json (train.json, dev.json): expected exactly one; unpack "
-            "it and name the file.",
-        ),
-        (
-            zipped({"dev.txt": TEXT}),
-            "FILE holds 0 files named *.json (none): expected exactly one; unpack it and name the "
-            "file.",
-        ),
+        (b'{"a": 1,\n "b" 2}',
+         "FILE is not JSON: Expecting ':' delimiter: line 2 column 6 (char 14)."),
+        (b"[" * 200_000, "FILE is not JSON that is read: it is nested deeper than 64 levels."),
+        ("[1, 'ü']".encode("latin-1"),
+         "FILE is not UTF-8 text (0xfc at byte 5): expected a JSON document, plain, gzipped or "
+         "zipped."),
+        (WHOLE[:-20],
+         "FILE cannot be unpacked (Compressed file ended before the end-of-stream marker was "
+         "reached): expected a whole gzip or zip file without a password; fetch it again."),
+        (zipped({"dev.json": TEXT})[:-9],
+         "FILE cannot be unpacked (File is not a zip file): expected a whole gzip or zip file "
+         "without a password; fetch it again."),
+        (bytes(ENCRYPTED),
+         "FILE cannot be unpacked (File 'dev.json' is encrypted, password required for "
+         "extraction): expected a whole gzip or zip file without a password; fetch it again."),
+        (zipped({"train.json": TEXT, "dev.json": TEXT}),
+         "FILE holds 2 files named *.json (train.json, dev.json): expected exactly one; unpack "
+         "it and name the file."),
+        (zipped({"dev.txt": TEXT}),
+         "FILE holds 0 files named *.json (none): expected exactly one; unpack it and name the "
+         "file."),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_document(tmp_path, content, sentence):
     path = tmp_path / "dev.json"
     path.write_bytes(content)

@@ -96,18 +96,14 @@ def _flip_a_bit(path):
     ("name", "damage", "reason"),
     [
         ("variables.data-00000-of-00001", _truncate, r"has 31 bytes instead of 32\."),
-        (
-            "variables.data-00000-of-00001",
-            _flip_a_bit,
-            "right size but other contents than",
-        ),
+        ("variables.data-00000-of-00001", _flip_a_bit, "right size but other contents than"),
         ("variables.index", pathlib.Path.unlink, "variables.index is missing or cannot be read"),
         ("manifest.json", _truncate, None),
         ("manifest.json", lambda path: path.write_text("{}"), "its manifest.json is damaged"),
         ("manifest.json", lambda path: path.write_text("[1"), "its manifest.json is damaged"),
         ("manifest.json", pathlib.Path.unlink, "its save did not end"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_newest_one_is_passed_over(tmp_path, name, damage, reason):
     _save(tmp_path, 1)
     damage(pathlib.Path(_save(tmp_path, 2)) / name)
@@ -141,32 +137,24 @@ ZERO = {"bytes": 0, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca
     ("change", "reason"),
     [
         (lambda m, files: files.update({"/dev/zero": ZERO}), "/dev/zero is missing or cannot be r"),
-        (
-            lambda m, files: files.update({"../step-00000001/variables.index": ZERO}),
-            "is missing or",
-        ),
+        (lambda m, files: files.update({"../step-00000001/variables.index": ZERO}),
+         "is missing or"),
         (lambda m, files: files.update({"pipe": ZERO}), "pipe is missing or cannot be read"),
         (lambda m, files: files.update({"zero": ZERO}), "zero is missing or cannot be read"),
         (lambda m, files: files.clear(), r"expected variables\.index among its files, got {}"),
-        (
-            lambda m, files: m.update(files=[]),
-            r"expected variables\.index among its files, got \[\]",
-        ),
-        (
-            lambda m, files: files.pop("variables.data-00000-of-00001"),
-            "does not name variables.data-00000-of-00001",
-        ),
-        (
-            lambda m, files: files.update({"variables.index": {}}),
-            "bytes and sha256 of variables.in",
-        ),
+        (lambda m, files: m.update(files=[]),
+         r"expected variables\.index among its files, got \[\]"),
+        (lambda m, files: files.pop("variables.data-00000-of-00001"),
+         "does not name variables.data-00000-of-00001"),
+        (lambda m, files: files.update({"variables.index": {}}),
+         "bytes and sha256 of variables.in"),
         (lambda m, files: files["variables.index"].update(bytes=True), "bytes and sha256 of var"),
         (lambda m, files: files["variables.index"].update(sha256=None), "bytes and sha256 of var"),
         (lambda m, files: m.update(step="2"), "expected a step and an object, got '2' and"),
         (lambda m, files: m.update(step=-1), "expected a step and an object, got -1 and"),
         (lambda m, files: m.update(extra=[]), r"expected a step and an object, got 2 and \[\]"),
     ],
-)
+)  # fmt: skip
 def test_a_manifest_of_a_stranger_leads_nowhere(tmp_path, change, reason):
     _save(tmp_path, 1)
     path = pathlib.Path(_save(tmp_path, 2))
