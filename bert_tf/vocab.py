@@ -99,23 +99,7 @@ def learn(
     max_bytes: int = 500_000_000,
     cache_dir: str | None = None,
 ) -> None:
-    """Learns a vocabulary from files, writes it and prints what it is like.
-
-    Args:
-        input: paths and globs, as ``sources.open_corpus`` takes them.
-        output: the file to write.
-        input_format: as ``sources.open_corpus`` takes it.
-        overwrite: whether an existing ``output`` is replaced.
-        vocab_size: as ``vocabulary_learning.learn_vocabulary`` takes it, and the next three.
-        do_lower_case: see there.
-        min_frequency: see there.
-        character_coverage: see there.
-        max_bytes: the most text to learn from; 0 for all of it.
-        cache_dir: for unpacked copies of large gzip files, which are otherwise removed again.
-
-    Raises:
-        ValueError: ``output`` exists, or the input or an option is not valid.
-    """
+    """Learns a vocabulary from files, writes it and prints what it is like; see the flags' help."""
     # Only now: --help and wrong flags answer without loading TensorFlow.
     import tensorflow as tf
 

@@ -24,38 +24,24 @@ _LENGTH_MULTIPLE = 8
 
 
 class Position(NamedTuple):
-    """A place between two lines.
+    """A place between two lines."""
 
-    Attributes:
-        file: the number of the file that the next line is in.
-        offset: where in that file's text the line begins, in bytes.
-        line: the line's number, counted from 0 through all files.
-    """
-
-    file: int = 0
-    offset: int = 0
-    line: int = 0
+    file: int = 0  # the number of the file that the next line is in
+    offset: int = 0  # where in that file's text the line begins, in bytes
+    line: int = 0  # the line's number, counted from 0 through all files
 
 
 BEGINNING = Position()
 
 
 class Line(NamedTuple):
-    """A line of the input.
+    """A line of the input."""
 
-    Attributes:
-        first: its text, or the first of a pair, without white space around it.
-        second: the second text of a pair, ``None`` elsewhere.
-        is_utf8: whether no byte had to be left out.
-        end: the place behind the line.
-        bytes_read: how many bytes of all files on the disk had been read by then.
-    """
-
-    first: str
-    second: str | None
-    is_utf8: bool
-    end: Position
-    bytes_read: int
+    first: str  # its text, or the first of a pair, without white space around it
+    second: str | None  # of a pair
+    is_utf8: bool  # whether no byte had to be left out
+    end: Position  # the place behind the line
+    bytes_read: int  # of all files on the disk by then
 
 
 def fingerprint(files: Sequence[SourceFile]) -> str:
@@ -126,19 +112,12 @@ def _parse(raw: bytes, end: Position, bytes_read: int) -> Line:
 
 
 class Rows(NamedTuple):
-    """Lines as a model reads them, without padding.
+    """Lines as a model reads them, without padding."""
 
-    Attributes:
-        first_line: the number of the first one in the input.
-        lengths: (N,) int32, the tokens of each, [CLS] and [SEP] included.
-        ids: (T,) int32.
-        type_ids: (T,) int32.
-    """
-
-    first_line: int
-    lengths: np.ndarray
-    ids: np.ndarray
-    type_ids: np.ndarray
+    first_line: int  # the number of the first one in the input
+    lengths: np.ndarray  # (N,) int32, the tokens of each, [CLS] and [SEP] included
+    ids: np.ndarray  # (T,) int32
+    type_ids: np.ndarray  # (T,) int32
 
     @property
     def starts(self) -> np.ndarray:
@@ -157,11 +136,7 @@ class Rows(NamedTuple):
 
 
 def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Rows, int]:
-    """Tokenises consecutive lines, at least one, single ones and pairs in any order.
-
-    Returns:
-        The lines as tokens, as the preprocessor packs them, and how many of them lost some.
-    """
+    """Tokenises consecutive lines, single ones and pairs; says how many of them lost tokens."""
     tokenizer, max_seq_length = preprocessor.tokenizer, preprocessor.max_seq_length
     num_texts = np.array([1 if line.second is None else 2 for line in lines])
     packed = {

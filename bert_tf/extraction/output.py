@@ -52,31 +52,19 @@ _DIGESTS = {"input": "other text", "init_checkpoint": "another model"}
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What an output holds so far.
+    """What an output holds so far."""
 
-    Attributes:
-        flags: what all of its numbers depend on; digests of the text and the model.
-        layers: the layers' names, in the order of the values.
-        width: how many numbers a vector has.
-        shards: the files, each ``{"file": ..., "lines": ...}``, in the order of their lines.
-        next: where in the input the next file's lines begin.
-        bytes_read: how many bytes of all files on the disk have been read.
-        tokens: of all lines so far, [CLS] and [SEP] included.
-        lines_cut: how many lines had more tokens than ``max_seq_length``.
-        lines_not_utf8: how many lines had bytes that are not UTF-8, which were left out.
-        complete: whether no line is left.
-    """
-
-    flags: Mapping[str, Any]
-    layers: tuple[int | str, ...]
-    width: int
+    flags: Mapping[str, Any]  # what all numbers depend on; digests of the text and the model
+    layers: tuple[int | str, ...]  # their names, in the order of the values
+    width: int  # how many numbers a vector has
+    # The files, each ``{"file": ..., "lines": ...}``, in the order of their lines.
     shards: tuple[Mapping[str, Any], ...] = ()
-    next: Position = BEGINNING
-    bytes_read: int = 0
-    tokens: int = 0
-    lines_cut: int = 0
-    lines_not_utf8: int = 0
-    complete: bool = False
+    next: Position = BEGINNING  # where in the input the next file's lines begin
+    bytes_read: int = 0  # of all files on the disk
+    tokens: int = 0  # of all lines so far, [CLS] and [SEP] included
+    lines_cut: int = 0  # those with more tokens than ``max_seq_length``
+    lines_not_utf8: int = 0  # those with bytes that are not UTF-8, which were left out
+    complete: bool = False  # whether no line is left
 
     @property
     def lines(self) -> int:
@@ -179,19 +167,12 @@ def save(path: str, manifest: Manifest) -> None:
 
 
 class Layout(NamedTuple):
-    """What every file of an output has in common.
+    """What every file of an output has in common."""
 
-    Attributes:
-        layers: L names.
-        width: D.
-        is_pooled: whether a line has one vector.
-        vocabulary: the pieces in the order of their ids.
-    """
-
-    layers: tuple[int | str, ...]
-    width: int
-    is_pooled: bool
-    vocabulary: tuple[str, ...]
+    layers: tuple[int | str, ...]  # L names
+    width: int  # D
+    is_pooled: bool  # whether a line has one vector
+    vocabulary: tuple[str, ...]  # the pieces in the order of their ids
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -200,15 +181,10 @@ class Layout(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Consecutive lines, N of them, and their vectors.
-
-    Attributes:
-        rows: the lines.
-        values: float32; (N, L, D), or (T, L, D) where each token has its vectors.
-    """
+    """Consecutive lines, N of them, and their vectors."""
 
     rows: Rows
-    values: np.ndarray
+    values: np.ndarray  # float32; (N, L, D), or (T, L, D) where each token has its vectors
 
 
 class _Stream(io.RawIOBase):
@@ -259,10 +235,7 @@ def _write_numpy(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block])
         first |= {"lengths": rows.lengths, "token_ids": rows.ids}
     count = numbers if layout.is_pooled else len(rows.ids)
     header = {"descr": "<f4", "fortran_order": False, "shape": (count, *layout.shape)}
-    with (
-        tf.io.gfile.GFile(path, "wb") as file,
-        zipfile.ZipFile(_Stream(file), "w") as archive,
-    ):
+    with tf.io.gfile.GFile(path, "wb") as file, zipfile.ZipFile(_Stream(file), "w") as archive:
         for name, array in first.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)

@@ -34,15 +34,8 @@ _CHARACTERS_AT_ONCE = 1 << 23
 # What is held at once before it is written: 128 MiB.
 _NUMBERS_AT_ONCE = 1 << 25
 _FLAGS = (
-    "format",
-    "layers",
-    "variant",
-    "pooling",
-    "normalize",
-    "max_seq_length",
-    "batch_size",
-    "precision",
-    "lines_per_shard",
+    *("format", "layers", "variant", "pooling", "normalize"),
+    *("max_seq_length", "batch_size", "precision", "lines_per_shard"),
 )
 
 
@@ -56,14 +49,7 @@ class _Shard(NamedTuple):
 
 
 def run(settings: ExtractionSettings) -> Manifest:
-    """Writes the vectors of all lines; resumes where an earlier process ended.
-
-    Returns:
-        What the output holds.
-
-    Raises:
-        ValueError: the model, the input or the output is not what was expected.
-    """
+    """Writes the vectors of all lines; resumes where an earlier process ended."""
     check_can_write(settings.format)
     files = find_files(settings.input)
     total = sum(file.size for file in files)
@@ -223,8 +209,7 @@ class _Display:
         share = self._in_shard / self._of_shard
         rate = self._tokens / max(time.monotonic() - self._began, 1e-9)
         self._progress.update(
-            self._before + round(share * (self._after - self._before)),
-            {"tokens/s": f"{rate:,.0f}"},
+            self._before + round(share * (self._after - self._before)), {"tokens/s": f"{rate:,.0f}"}
         )
 
     def close(self) -> None:
@@ -238,12 +223,7 @@ class _Display:
 class _Extractor:
     """An encoder, and which of its states are read.
 
-    Attributes:
-        layers: L names: a block's number as it was given, or the variant.
-        width: D.
-
-    Raises:
-        ValueError: the encoder lacks a layer that the settings name.
+    ``layers`` are L names, a block's number as it was given, or the variant; ``width`` is D.
     """
 
     def __init__(

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf import flag_fields
 from bert_tf.choices import POOLINGS, PRECISIONS, UNLEARNED_VARIANTS
+from bert_tf.flag_fields import ALLOW_PICKLE, choice, defaults, integer, string, switch, words
 
 FORMATS = ("jsonl", "numpy", "parquet", "tfrecord")
 _GOOGLES_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
@@ -20,50 +20,50 @@ class ExtractionSettings:
     ``layers`` is () if a ``variant`` is given.
     """
 
-    init_checkpoint: str = flag_fields.string(
+    init_checkpoint: str = string(
         None, "The model: any directory, prefix or file that bert_tf.load takes."
     )
-    input: tuple[str, ...] = flag_fields.words(
+    input: tuple[str, ...] = words(
         (), "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed."
     )
-    output: str = flag_fields.string(None, "The directory to write, or to resume.")
-    format: str = flag_fields.choice(
+    output: str = string(None, "The directory to write, or to resume.")
+    format: str = choice(
         "jsonl",
         FORMATS,
         "jsonl: Google's, a JSON object a line. numpy: .npz files. parquet: takes pyarrow. "
         "tfrecord: tf.train.Example.",
     )
-    layers: tuple[int, ...] = flag_fields.words(
+    layers: tuple[int, ...] = words(
         None,
         "The blocks to read, -1 for the last and 0 for the lowest. By default -1,-2,-3,-4; with "
         "--pooling -1.",
     )
-    variant: str | None = flag_fields.choice(
+    variant: str | None = choice(
         None,
         UNLEARNED_VARIANTS,
         "Instead of --layers, a row of the paper's table 7 (feature-based NER).",
     )
-    pooling: str = flag_fields.choice(
+    pooling: str = choice(
         "none",
         POOLINGS,
         "One vector a line: that of [CLS], or the mean or the maximum over all tokens, [CLS] and "
         "[SEP] among them.",
     )
-    normalize: bool = flag_fields.switch(False, "Scale the vectors of --pooling to length 1.")
-    max_seq_length: int | None = flag_fields.integer(
+    normalize: bool = switch(False, "Scale the vectors of --pooling to length 1.")
+    max_seq_length: int | None = integer(
         None,
         "The most tokens of a line, which is cut at its end; by default 128, or the model's "
         "positions if they are fewer.",
     )
-    batch_size: int = flag_fields.integer(32, "The most lines of a batch.", least=1)
-    precision: str = flag_fields.choice("float32", PRECISIONS, "The arithmetic of the model.")
-    lines_per_shard: int = flag_fields.integer(
+    batch_size: int = integer(32, "The most lines of a batch.", least=1)
+    precision: str = choice("float32", PRECISIONS, "The arithmetic of the model.")
+    lines_per_shard: int = integer(
         None,
         "Lines of each file, which is what is lost when the command is killed; 10,000 by default "
         "with --pooling, 1,000 without.",
         least=1,
     )
-    allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
+    allow_pickle: bool = switch(False, ALLOW_PICKLE)
 
     @property
     def is_pooled(self) -> bool:
@@ -80,7 +80,7 @@ def resolve(**given: Any) -> ExtractionSettings:
     >>> resolve(input=["a.txt"], init_checkpoint="bert", output="out", pooling="mean").layers
     (-1,)
     """
-    wanted = {**flag_fields.defaults(ExtractionSettings), **given}
+    wanted = {**defaults(ExtractionSettings), **given}
     for flag in ("input", "init_checkpoint", "output"):
         if not wanted[flag]:
             raise ValueError(

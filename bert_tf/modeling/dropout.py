@@ -23,10 +23,7 @@ class Dropout(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        rate: float,
-        seed_generator: keras.random.SeedGenerator | None = None,
-        **kwargs: Any,
+        self, rate: float, seed_generator: keras.random.SeedGenerator | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         if not 0.0 <= rate < 1.0:

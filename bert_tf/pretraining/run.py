@@ -351,10 +351,7 @@ class _PretrainingRun:
         figures = {name: value for name, value in result._asdict().items() if name != "cursor"}
         step = figures.pop("step")
         tokens = figures.pop("tokens")
-        shown = {
-            "loss": f"{result.loss:.3f}",
-            "MLM accuracy": f"{result.masked_lm_accuracy:.3f}",
-        }
+        shown = {"loss": f"{result.loss:.3f}", "MLM accuracy": f"{result.masked_lm_accuracy:.3f}"}
         if self.settings.nsp:
             shown["NSP accuracy"] = f"{result.next_sentence_accuracy:.3f}"
         if compiled:

@@ -11,6 +11,7 @@ from absl import flags
 from bert_tf import flag_fields
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, Masking
 from bert_tf.config import PRESETS
+from bert_tf.flag_fields import choice, integer, number, string, switch, words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,12 +113,12 @@ class PretrainingSettings:
     """
 
     # Data
-    input: Sequence[str] = flag_fields.words(
+    input: Sequence[str] = words(
         (),
         "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed. "
         "Without it, the documentation that every Python installation has becomes a sample corpus.",
     )
-    input_format: str | None = flag_fields.choice(
+    input_format: str | None = choice(
         None,
         (*INPUT_FORMATS, "tfrecord"),
         "google: one sentence a line, a blank line ends a document. wikiextractor: <doc> elements. "
@@ -125,135 +126,117 @@ class PretrainingSettings:
         "its 'text'. tfrecord: examples that Google's create_pretraining_data made. By default "
         "told from the names (.tfrecord) and, of text, the first lines.",
     )
-    tfds: str | None = flag_fields.string(
-        None, "Instead of --input: a text dataset of TensorFlow Datasets."
-    )
-    eval_input: Sequence[str] = flag_fields.words(
+    tfds: str | None = string(None, "Instead of --input: a text dataset of TensorFlow Datasets.")
+    eval_input: Sequence[str] = words(
         (), "Files to evaluate on, instead of documents held out of the input."
     )
-    held_out_fraction: float = flag_fields.number(
+    held_out_fraction: float = number(
         0.01,
         "The share of documents held out for evaluation, at least one document; 0: none.",
         within=(lambda share: 0 <= share < 1, "0 or more and below 1"),
     )
-    vocab_file: str | None = flag_fields.string(
+    vocab_file: str | None = string(
         None, "A vocabulary, one piece a line. Without it one is learned from the input."
     )
-    vocab_size: int | None = flag_fields.integer(
+    vocab_size: int | None = integer(
         None,
         "How many pieces to learn, without --vocab_file; by default 8,000, or what a JSON "
         "--bert_config has room for.",
         least=6,
     )
-    do_lower_case: bool | None = flag_fields.switch(
+    do_lower_case: bool | None = switch(
         None,
         "Lower-case the text and strip accents (uncased); true by default, or as "
         "--init_checkpoint is.",
     )
-    max_predictions_per_seq: int | None = flag_fields.integer(
+    max_predictions_per_seq: int | None = integer(
         None,
         "The most masked tokens in a row; by default what --masked_lm_prob of a full row comes to.",
         least=1,
     )
-    masked_lm_prob: float = flag_fields.number(
+    masked_lm_prob: float = number(
         0.15,
         "The share of a row's tokens to mask.",
         within=(lambda share: 0 < share <= 1, "above 0 and not above 1"),
     )
-    short_seq_prob: float = flag_fields.number(
+    short_seq_prob: float = number(
         0.1,
         "The share of documents cut to a random shorter length.",
         within=(lambda share: 0 <= share <= 1, "from 0 to 1"),
     )
-    masking: Masking = flag_fields.choice(  # noqa: RUF009
+    masking: Masking = choice(  # noqa: RUF009
         "token",
         get_args(Masking),
         "What is masked at once: single pieces as in the paper, words, or spans of words.",
     )
-    nsp: bool = flag_fields.switch(
-        True, "Train next-sentence prediction on pairs; --nsp=false: one segment."
-    )
+    nsp: bool = switch(True, "Train next-sentence prediction on pairs; --nsp=false: one segment.")
 
     # Model
-    bert_config: str = flag_fields.string(
+    bert_config: str = string(
         "bert-tiny",
         "A preset (bert-tiny, -mini, -small, -medium, -base, -large, or any of the 24 miniatures, "
         "bert-L4-H256 for example), or a bert_config.json.",
     )
-    init_checkpoint: str | None = flag_fields.string(
+    init_checkpoint: str | None = string(
         None,
         "Start from these weights instead of random ones, with their config, vocabulary and "
         "casing: a directory of this library, of Hugging Face, Google, Model Garden or KerasHub, "
         "or a .keras file.",
     )
-    allow_pickle: bool = flag_fields.switch(
+    allow_pickle: bool = switch(
         False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
     )
-    precision: str = flag_fields.choice(
+    precision: str = choice(
         "float32", PRECISIONS, "bfloat16: matrix products in bfloat16, weights and sums in float32."
     )
 
     # Schedule
-    num_train_steps: int = flag_fields.integer(3600, "Steps of the whole run.", least=1)
-    num_warmup_steps: int = flag_fields.integer(
+    num_train_steps: int = integer(3600, "Steps of the whole run.", least=1)
+    num_warmup_steps: int = integer(
         None, "Steps until the full rate; a tenth of all by default.", least=0
     )
-    train_batch_size: int = flag_fields.integer(16, "Rows in a step, over all replicas.", least=1)
-    gradient_accumulation_steps: int = flag_fields.integer(
+    train_batch_size: int = integer(16, "Rows in a step, over all replicas.", least=1)
+    gradient_accumulation_steps: int = integer(
         1, "Parts a batch is cut into, to save memory.", least=1
     )
-    learning_rate: float = flag_fields.number(
+    learning_rate: float = number(
         1e-3,
         "The highest rate. The paper's, for bert-base: 1e-4.",
         within=(lambda rate: 0 < rate < math.inf, "above 0"),
     )
-    optimizer: str = flag_fields.choice(
-        "adam", OPTIMIZERS, "adam: Google's, without bias correction."
+    optimizer: str = choice(
+        "adam",
+        OPTIMIZERS,
+        "adam: Google's, without bias correction; lamb: for batches of thousands of rows.",
     )
-    phases: str = flag_fields.string(
+    phases: str = string(
         None,
         "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule.",
     )
-    seed: int = flag_fields.integer(
-        12345, "What all that is random is drawn from.", least=0, most=2**32 - 1
-    )
+    seed: int = integer(12345, "What all that is random is drawn from.", least=0, most=2**32 - 1)
 
     # Hardware, saving, logging: free to differ when a run is started again
-    model_dir: str = flag_fields.string("runs/pretrain", "Where everything of the run is kept.")
-    strategy: str = flag_fields.choice(
+    model_dir: str = string("runs/pretrain", "Where everything of the run is kept.")
+    strategy: str = choice(
         "auto",
         ("auto", "one_device", "mirrored"),
         "mirrored: every GPU of this machine. auto: what the machine has.",
     )
-    tpu: str | None = flag_fields.string(
-        None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM."
-    )
-    deterministic: bool = flag_fields.switch(
-        False, "On a GPU: ops that repeat bit for bit, and are slower."
-    )
-    steps_per_loop: int = flag_fields.integer(
-        0, "Steps between two reports; 0: a few seconds' worth.", least=0
-    )
-    save_checkpoints_steps: int = flag_fields.integer(
-        1000, "Steps between two checkpoints.", least=1
-    )
-    save_checkpoints_minutes: float = flag_fields.number(
+    tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
+    deterministic: bool = switch(False, "On a GPU: ops that repeat bit for bit, and are slower.")
+    steps_per_loop: int = integer(0, "Steps between two reports; 0: a few seconds' worth.", least=0)
+    save_checkpoints_steps: int = integer(1000, "Steps between two checkpoints.", least=1)
+    save_checkpoints_minutes: float = number(
         10.0,
         "Minutes after which one is due anyway.",
         within=(lambda minutes: minutes >= 0, "0 or more"),
     )
-    keep_checkpoints: int = flag_fields.integer(3, "How many of the newest are kept.", least=1)
-    eval_batch_size: int = flag_fields.integer(64, "Rows in an evaluation batch.", least=1)
-    max_eval_steps: int = flag_fields.integer(
-        200, "The most batches of the last evaluation.", least=1
-    )
-    export: bool = flag_fields.switch(
-        True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving."
-    )
-    cache_dir: str | None = flag_fields.string(
-        None, "Where unpacked copies of large gzip files are kept."
-    )
-    dry_run: bool = flag_fields.switch(False, "Say what the run would cost; write nothing.")
+    keep_checkpoints: int = integer(3, "How many of the newest are kept.", least=1)
+    eval_batch_size: int = integer(64, "Rows in an evaluation batch.", least=1)
+    max_eval_steps: int = integer(200, "The most batches of the last evaluation.", least=1)
+    export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
+    cache_dir: str | None = string(None, "Where unpacked copies of large gzip files are kept.")
+    dry_run: bool = switch(False, "Say what the run would cost; write nothing.")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""

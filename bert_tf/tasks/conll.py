@@ -43,41 +43,29 @@ def read_conll(
     path: str,
     *,
     encoding: str = "utf-8",
-    scheme: Scheme | None = None,
     convert_to: Scheme | None = None,
     labels: Collection[str] | None = None,
     labelled: bool = True,
     skip_bad_rows: bool | BadRows = False,
 ) -> Examples[TaggedExample]:
-    """Reads sentences and their entity tags.
+    """Reads sentences and their entity tags; path and encoding are as for ``read_lines``.
 
-    Args:
-        path: plain, gzip, or ``ARCHIVE.zip/MEMBER``, on any TensorFlow file system.
-        encoding: the file's; see ``text_files.read_lines``.
-        scheme: "IOB1", "IOB2", "BIOES" or "BILOU"; None for the one in which fewest sentences are
-            invalid.
-        convert_to: the scheme to give the tags in; None for the file's. Tags of BIOES and BILOU
-            stay as they are, unless ``labels`` are of that scheme, where it does not say where an
-            entity ends.
-        labels: the tags there may be, as a train file's ``labels``; None for those that are there.
-        labelled: whether the last column is a tag; if not, only the first column is read, and
-            ``scheme``, ``convert_to`` and ``labels`` mean nothing.
-        skip_bad_rows: leave out bad sentences and list them, instead of an error at the first.
+    The file's scheme is the one in which fewest sentences are invalid. ``convert_to`` is the one to
+    give the tags in, None for the file's; tags of BIOES and BILOU stay as they are, unless
+    ``labels`` (the tags there may be, as a train file's) are of a scheme that does not say where an
+    entity ends. Of a file that is not ``labelled`` only the first column is read.
 
-    Returns:
-        The sentences; ids count them from 0, documents are counted from 0 by the lines that begin
-        one (all of a file without such lines is one document). ``labels`` is "O" and, for each type
-        of entity in alphabetical order, the scheme's prefixes, whether or not all occur.
+    Ids count the sentences from 0, and so do documents by the lines that begin one (a file without
+    such lines is one document). The ``labels`` that are returned are "O" and, for each type of
+    entity in alphabetical order, the scheme's prefixes, whether or not all occur.
 
     Raises:
-        ValueError: an argument is none of these; the file has no sentence; a line has more or fewer
-            columns than the first; a tag is none of entities, cannot be where it is, or is not one
-            of ``labels``.
+        ValueError: the file has no sentence; a line has more or fewer columns than the first; a tag
+            is none of entities, cannot be where it is, or is not one of ``labels``.
     """
     path = str(path)
-    for name, value in (("scheme", scheme), ("convert_to", convert_to)):
-        if value is not None and value not in SCHEMES:
-            raise ValueError(f"{name} is {value!r}: expected {', '.join(SCHEMES)} or None.")
+    if convert_to is not None and convert_to not in SCHEMES:
+        raise ValueError(f"convert_to is {convert_to!r}: expected {', '.join(SCHEMES)} or None.")
     bad = BadRows.of(path, skip_bad_rows)
     sentences = list(_sentences(path, encoding))
     width = len(sentences[0].rows[0]) if sentences else 0
@@ -85,7 +73,7 @@ def read_conll(
         raise ValueError(
             f"{path}, line {sentences[0].first_line}: expected a word and its tag, got one column."
         )
-    file_scheme = (scheme or _likeliest_scheme(sentences)) if labelled else None
+    file_scheme = _likeliest_scheme(sentences) if labelled else None
     known = labels or prefixes(file_scheme or "IOB2")
     if convert_to is not None and {name[0] for name in known} - {"O", *prefixes(convert_to)}:
         convert_to = None
@@ -170,10 +158,7 @@ def _likeliest_scheme(sentences: Sequence[_Sentence]) -> Scheme:
 
 
 def _tags(
-    sentence: _Sentence,
-    scheme: Scheme,
-    convert_to: Scheme | None,
-    labels: Collection[str] | None,
+    sentence: _Sentence, scheme: Scheme, convert_to: Scheme | None, labels: Collection[str] | None
 ) -> tuple[str, ...]:
     fault = sentence.fault(scheme)
     if fault is not None:

@@ -18,18 +18,12 @@ _LONGEST_SHOWN = 60
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TextExample:
-    """One text or two, to be classified or scored.
+    """One text or two, to be classified or scored."""
 
-    Attributes:
-        id: what the file calls it, or the row's number counted from 0.
-        text_a: the text, or the first of the pair.
-        text_b: the second of the pair, or None.
-        label: a class's name, a number, the names of all classes that hold (multilabel), or None.
-    """
-
-    id: str
+    id: str  # what the file calls it, or the row's number counted from 0
     text_a: str
     text_b: str | None
+    # A class's name, a number, the names of all classes that hold (multilabel), or None.
     label: str | float | tuple[str, ...] | None
 
 
@@ -69,41 +63,26 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QuestionExample:
-    """A question about a context.
+    """A question about a context, the paragraph that may answer it."""
 
-    Attributes:
-        id: what the file calls it; no two questions of a file share one.
-        title: the article that the context is from; "" where the file names none.
-        question: the question.
-        context: the paragraph that may answer it.
-        answers: every answer that was collected, duplicates included; () where the context has
-            none, or the file has none at all (it is to be predicted).
-        is_impossible: whether the context is known not to answer the question.
-    """
-
-    id: str
-    title: str
+    id: str  # what the file calls it; no two questions of a file share one
+    title: str  # the article that the context is from; "" where the file names none
     question: str
     context: str
+    # Every answer that was collected, duplicates included; () where there is none, or it is to be
+    # predicted.
     answers: tuple[Answer, ...]
-    is_impossible: bool
+    is_impossible: bool  # whether the context is known not to answer the question
 
 
 @dataclasses.dataclass(frozen=True)
 class Examples(Generic[T]):
-    """A file's examples.
+    """A file's examples."""
 
-    Attributes:
-        items: the examples in the order of the file, at least one unless every row is answered.
-        labels: the classes' names in the order of their ids; () where there are none.
-        skipped: a sentence for each row that was left out: file, line, what was expected.
-        notes: sentences on what is read as it is, and may not be meant.
-    """
-
-    items: list[T]
-    labels: tuple[str, ...]
-    skipped: list[str]
-    notes: tuple[str, ...] = ()
+    items: list[T]  # in the order of the file, at least one unless every row is answered
+    labels: tuple[str, ...]  # the classes' names in the order of their ids; () where there are none
+    skipped: list[str]  # a sentence for each row that was left out: file, line, what was expected
+    notes: tuple[str, ...] = ()  # sentences on what is read as it is, and may not be meant
 
 
 # === Bad rows ===
@@ -125,34 +104,20 @@ class NoTextError(BadRowError):
 
 
 class BadRow(NamedTuple):
-    """A bad row, for those who answer every row of a file.
+    """A bad row, for those who answer every row of a file."""
 
-    Attributes:
-        before: how many good rows come before it.
-        id: what the file calls it, or its number; "" where that is not known.
-        words: of a sentence, where they are known.
-        reason: a sentence: file, line, what was expected.
-    """
-
-    before: int
-    id: str
-    words: tuple[str, ...]
-    reason: str
+    before: int  # how many good rows come before it
+    id: str  # what the file calls it, or its number; "" where that is not known
+    words: tuple[str, ...]  # of a sentence, where they are known
+    reason: str  # a sentence: file, line, what was expected
 
 
 class BadRows:
     """What becomes of a file's bad rows: the first is an error, or all are skipped and listed.
 
-    Args:
-        path: the file.
-        skip: whether they are skipped.
-        answers_all: whether every row of the file is answered: a row without text is listed then,
-            and never an error, and there may be no row.
-        id_column: the column of the ids of the bad rows; ``None``: rows are numbered.
-
-    Attributes:
-        skipped: a sentence for each bad row so far.
-        rows: each bad row so far.
+    Where every row of the file is answered (``answers_all``), a row without text is listed, and
+    never an error, and there may be no row. Without an ``id_column`` rows are numbered. ``skipped``
+    is a sentence for each bad row so far, and ``rows`` has them.
 
     >>> bad = BadRows("train.tsv", skip=True)
     >>> bad.report(7, "expected 2 columns, got 1")
@@ -165,12 +130,7 @@ class BadRows:
     """
 
     def __init__(
-        self,
-        path: str,
-        skip: bool,
-        *,
-        answers_all: bool = False,
-        id_column: str | None = None,
+        self, path: str, skip: bool, *, answers_all: bool = False, id_column: str | None = None
     ) -> None:
         self.path = path
         self.id_column = id_column

@@ -18,14 +18,8 @@ from numpy.typing import ArrayLike
 from bert_tf.files import replace_whole
 
 from .examples import BadRowError, BadRows, Examples, TextExample, known_name, number, shown
-from .glue_tasks import GLUE_TASKS, GlueTask, check_split, glue_task, is_labelled
-from .metrics import (
-    accuracy,
-    f1,
-    matthews_correlation,
-    pearson_correlation,
-    spearman_correlation,
-)
+from .glue_tasks import GLUE_TASKS, GlueTask, glue_task, is_labelled
+from .metrics import accuracy, f1, matthews_correlation, pearson_correlation, spearman_correlation
 from .tables import Row, read_columns, read_fields
 
 _HIGHEST_SCORE = 5.0  # STS-B's scale begins at 0
@@ -53,9 +47,13 @@ def read_glue(
         ValueError: there is no such task, split or file; the file is empty or has other columns; or
             a row has a wrong number of columns, or a label that is not the task's.
     """
-    found = glue_task(task)
-    check_split(found, split)
-    path, original = _find(found, str(data_dir), split)
+    found = glue_task(task, split)
+    path = _look_for(found, str(data_dir), split)
+    if path is None:
+        raise ValueError(
+            f"There is no file for {found.name}'s split {split!r} in {data_dir}: expected "
+            f"{' or '.join(_file_names(found, split))}, plain or with .gz."
+        )
     bad = BadRows(path, skip_bad_rows)
 
     def make_example(row: Row) -> TextExample:
@@ -67,26 +65,14 @@ def read_glue(
             None if label is None else _label(found, label),
         )
 
-    items = bad.collect(_rows(found, path, split, original, bad), make_example)
+    items = bad.collect(_rows(found, path, split, bad), make_example)
     return Examples(items, found.labels, bad.skipped)
 
 
 def has_glue_file(task: str, data_dir: str, split: str) -> bool:
     """Whether a folder has the file of a split; arguments and errors as for ``read_glue``."""
-    found = glue_task(task)
-    check_split(found, split)
+    found = glue_task(task, split)
     return _look_for(found, str(data_dir), split) is not None
-
-
-def _find(task: GlueTask, data_dir: str, split: str) -> tuple[str, bool]:
-    """Finds a split's file, and says whether it is in the original STS-B's form."""
-    path = _look_for(task, data_dir, split)
-    if path is None:
-        raise ValueError(
-            f"There is no file for {task.name}'s split {split!r} in {data_dir}: expected "
-            f"{' or '.join(_file_names(task, split))}, plain or with .gz."
-        )
-    return path, path.removesuffix(".gz").endswith(".csv")
 
 
 def _look_for(task: GlueTask, data_dir: str, split: str) -> str | None:
@@ -110,13 +96,12 @@ def _file_names(task: GlueTask, split: str) -> list[str]:
     return [f"{task.name}/{name}" for name in names] + names
 
 
-def _rows(
-    task: GlueTask, path: str, split: str, original: bool, bad: BadRows
-) -> Iterator[tuple[int, Row]]:
+def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple[int, Row]]:
     """Yields rows of id, first text, second text and label, with None for what a file lacks."""
     labelled = is_labelled(split)
-    if original:
-        # Genre, file, year, number, score, two sentences, and for some two notes on the licence.
+    if path.removesuffix(".gz").endswith(".csv"):
+        # The original STS-B's: genre, file, year, number, score, two sentences, and for some two
+        # notes on the licence.
         return read_fields(path, [None, 5, 6, 4], {7, 9}, bad)
     if task.name == "CoLA" and labelled:
         # Source, label, the linguists' own mark, sentence.
@@ -148,8 +133,7 @@ def read_glue_tfds(task: str, split: str, *, data_dir: str | None = None) -> Exa
     """
     import tensorflow_datasets as tfds  # takes seconds to import
 
-    found = glue_task(task)
-    check_split(found, split)
+    found = glue_task(task, split)
     name = f"glue/{found.tfds_config}"
     their_split = split.replace("dev", "validation")
     try:
@@ -205,11 +189,7 @@ def glue_scores(task: str, labels: ArrayLike, predictions: ArrayLike) -> dict[st
 
 
 def write_glue_submission(
-    folder: str,
-    task: str,
-    split: str,
-    ids: Sequence[str],
-    predictions: Sequence[str | float],
+    folder: str, task: str, split: str, ids: Sequence[str], predictions: Sequence[str | float]
 ) -> str:
     """Writes the predictions for one test set, and returns the path, such as ``folder/MNLI-m.tsv``.
 

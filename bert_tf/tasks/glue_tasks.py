@@ -18,32 +18,21 @@ _INFERENCE = ("contradiction", "entailment", "neutral")
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-    """One task.
+    """One task."""
 
-    Attributes:
-        name: as GLUE spells it, which is its folder's name too.
-        labels: the classes' names, as the files and a submission spell them, in the order of their
-            ids; () where the label is a number (from 0 to 5).
-        text_columns: the column of the text, or of the two.
-        label_column: the column of the label in train and dev files.
-        id_column: the column of the examples' ids in test files.
-        ids_in_train: whether train and dev files have that column too.
-        metrics: the names of those that it reports, the headline last.
-        tfds_text_features: the texts' names in TensorFlow Datasets; by default the columns'.
-        submissions: for each test split, the name of its file in a submission; by default the
-            task's name.
-        splits: the first is for training, except of AX, which has only a test set.
-    """
-
-    name: str
+    name: str  # as GLUE spells it, which is its folder's name too
+    # The classes' names, as the files and a submission spell them, in the order of their ids; ()
+    # where the label is a number (from 0 to 5).
     labels: tuple[str, ...]
     text_columns: tuple[str, ...]
-    label_column: str = "label"
-    id_column: str = "index"
-    ids_in_train: bool = False
-    metrics: tuple[str, ...] = ("accuracy",)
-    tfds_text_features: tuple[str, ...] = ()
+    label_column: str = "label"  # of train and dev files
+    id_column: str = "index"  # of test files
+    ids_in_train: bool = False  # whether train and dev files have that column too
+    metrics: tuple[str, ...] = ("accuracy",)  # what it reports, the headline last
+    tfds_text_features: tuple[str, ...] = ()  # in TensorFlow Datasets; by default the columns
+    # For each test split, the name of its file in a submission; by default the task's name.
     submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # The first is for training, except of AX, which has only a test set.
     splits: tuple[str, ...] = ("train", "dev", "test")
 
     def __post_init__(self) -> None:
@@ -135,27 +124,23 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType(
 )
 
 
-def glue_task(name: str) -> GlueTask:
+def glue_task(name: str, split: str | None = None) -> GlueTask:
     """Finds a task by its name, whatever the case and with or without the hyphen.
 
     Raises:
-        ValueError: GLUE has no such task.
+        ValueError: GLUE has no such task, or the task no such split.
 
     >>> glue_task("sst2").name, glue_task("STS-B").labels
     ('SST-2', ())
     """
-    for task in GLUE_TASKS.values():
-        if _plain(name) == task.tfds_config:
-            return task
-    raise ValueError(f"Unknown GLUE task {name!r}: expected one of {', '.join(GLUE_TASKS)}.")
-
-
-def check_split(task: GlueTask, split: str) -> None:
-    """Raises a ``ValueError`` where a task has no such split."""
-    if split not in task.splits:
+    task = next((task for task in GLUE_TASKS.values() if _plain(name) == task.tfds_config), None)
+    if task is None:
+        raise ValueError(f"Unknown GLUE task {name!r}: expected one of {', '.join(GLUE_TASKS)}.")
+    if split is not None and split not in task.splits:
         raise ValueError(
             f"{task.name} has no split {split!r}: expected one of {', '.join(task.splits)}."
         )
+    return task
 
 
 def is_labelled(split: str) -> bool:

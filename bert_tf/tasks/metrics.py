@@ -122,16 +122,19 @@ def _check_ids(
     labels: ArrayLike, predictions: ArrayLike, rank: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     true, predicted = np.asarray(labels), np.asarray(predictions)
-    form = ("(N,)", "(N, C)")[rank - 1]
-    if true.shape != predicted.shape or true.ndim != rank or not true.size:
-        raise ValueError(
-            f"labels and predictions are of one shape {form} with at least one entry, got "
-            f"{true.shape} and {predicted.shape}."
-        )
+    _check_shapes(true, predicted, rank)
     for name, values in (("labels", true), ("predictions", predicted)):
         if values.dtype.kind not in "iub":
             raise ValueError(f"{name} are integers, got {values.dtype}.")
     return true.astype(np.int64), predicted.astype(np.int64)
+
+
+def _check_shapes(true: NDArray[Any], predicted: NDArray[Any], rank: int) -> None:
+    if true.shape != predicted.shape or true.ndim != rank or not true.size:
+        raise ValueError(
+            f"labels and predictions are of one shape {('(N,)', '(N, C)')[rank - 1]} with at least "
+            f"one entry, got {true.shape} and {predicted.shape}."
+        )
 
 
 # === Numbers ===
@@ -184,25 +187,16 @@ def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     # Not by the variance: the mean's rounding leaves a little of it to equal numbers.
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return 0.0
-    x, y = _unit(x), _unit(y)
-    return float(np.clip(x @ y, -1.0, 1.0))
-
-
-def _unit(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    centered = values - values.mean()
-    unit: NDArray[np.float64] = centered / np.linalg.norm(centered)
-    return unit
+    x, y = x - x.mean(), y - y.mean()
+    cosine = (x / np.linalg.norm(x)) @ (y / np.linalg.norm(y))
+    return float(np.clip(cosine, -1.0, 1.0))
 
 
 def _check_numbers(
     labels: ArrayLike, predictions: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     true, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
-    if true.shape != predicted.shape or true.ndim != 1 or not true.size:
-        raise ValueError(
-            "labels and predictions are of one shape (N,) with at least one entry, got "
-            f"{true.shape} and {predicted.shape}."
-        )
+    _check_shapes(true, predicted, rank=1)
     for name, values in (("labels", true), ("predictions", predicted)):
         wrong: NDArray[Any] = np.flatnonzero(~np.isfinite(values))
         if wrong.size:

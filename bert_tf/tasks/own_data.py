@@ -70,9 +70,8 @@ def read_classification(
     (('9', '10'), '10')
     """
     known = None if labels is None else dict.fromkeys(labels)
-    what = f"column {label_column!r}"
 
-    def read_label(value: Any) -> str:
+    def read_label(value: Any, what: str) -> str:
         return known_name(value, what, known)
 
     return _read_texts(
@@ -98,9 +97,8 @@ def read_multilabel(
     if not separator:
         raise ValueError("The separator of labels is empty: expected a character such as ','.")
     known = None if labels is None else dict.fromkeys(labels)
-    what = f"column {label_column!r}"
 
-    def read_label(value: Any) -> tuple[str, ...]:
+    def read_label(value: Any, what: str) -> tuple[str, ...]:
         if isinstance(value, str):
             value = value.split(separator) if value.strip() else []
         if not isinstance(value, list):
@@ -121,12 +119,7 @@ def read_regression(
     skip_bad_rows: bool | BadRows = False,
 ) -> Examples[TextExample]:
     """Reads texts of which each has a finite number: a label is a float, ``labels`` is ()."""
-    what = f"column {label_column!r}"
-
-    def read_label(value: Any) -> float:
-        return number(value, what)
-
-    return _read_texts(path, text_columns, label_column, id_column, read_label, (), skip_bad_rows)
+    return _read_texts(path, text_columns, label_column, id_column, number, (), skip_bad_rows)
 
 
 def _read_texts(
@@ -134,21 +127,20 @@ def _read_texts(
     text_columns: Sequence[str],
     label_column: str | None,
     id_column: str | None,
-    read_label: Callable[[Any], _Label],
+    read_label: Callable[[Any, str], _Label],
     labels: Sequence[str] | None,
     skip_bad_rows: bool | BadRows,
 ) -> Examples[TextExample]:
     if isinstance(text_columns, str) or len(text_columns) not in (1, 2):
         raise ValueError(f"text_columns is {text_columns!r}: expected a list of one or two names.")
     bad = BadRows.of(str(path), skip_bad_rows)
-
     places = _LabelPlaces()
 
     def make_example(row: Row) -> TextExample:
         example = text_example(row, text_columns)
         if label_column is None:
             return example
-        label = read_label(row.values[-1])
+        label = read_label(row.values[-1], f"column {label_column!r}")
         places.add(_names(label))
         return dataclasses.replace(example, label=label)
 

@@ -135,23 +135,12 @@ def read_questions(
 ) -> Examples[QuestionExample]:
     r"""Reads a user's own table of questions and contexts, one pair in each row.
 
-    A question without answers is impossible, as in SQuAD 2.0.
-
-    Args:
-        path: a table; see ``tables.read_columns``.
-        question_column: the column of the question.
-        context_column: the column of the paragraph.
-        answers_column: with an ``answer_start_column``, the column of the one answer's text, empty
-            where there is none. Without, a column of JSON lines: a list of objects with ``text``
-            and ``answer_start``, as SQuAD has it, or an object with a list of each. None where the
-            answers are to be predicted.
-        answer_start_column: the number of the context's character at which the answer begins.
-        id_column: the column of the questions' ids; None to count the rows from 0.
-        title_column: the column of the articles' titles; None for "".
-        skip_bad_rows: leave out bad rows and list them, instead of an error at the first.
-
-    Returns:
-        The questions, in the order of the file.
+    A question without answers is impossible, as in SQuAD 2.0. With an ``answer_start_column``, the
+    number of the context's character at which the answer begins, ``answers_column`` has the one
+    answer's text, empty where there is none. Without, it is a column of JSON lines: a list of
+    objects with ``text`` and ``answer_start``, as SQuAD has it, or an object with a list of each.
+    It is None where the answers are to be predicted. Without an ``id_column`` ids count the rows
+    from 0.
 
     Raises:
         ValueError: see ``tables.read_columns``; or a row has no question, no context, an earlier

@@ -38,23 +38,15 @@ class NullThresholds:
 
 @dataclasses.dataclass(frozen=True)
 class SquadScores:
-    """An evaluation.
+    """An evaluation."""
 
-    Attributes:
-        version: "1.1" or "2.0".
-        overall: over all questions.
-        has_answer: over the answerable ones; None where there is none, and for 1.1.
-        no_answer: over the others; None where there is none, and for 1.1.
-        missing: the ids without a prediction, each scored 0.
-        thresholds: None without null odds.
-    """
-
-    version: str
+    version: str  # "1.1" or "2.0"
     overall: AnswerScores
+    # Over the answerable questions, and over the others; None where there is none, and for 1.1.
     has_answer: AnswerScores | None
     no_answer: AnswerScores | None
-    missing: tuple[str, ...]
-    thresholds: NullThresholds | None
+    missing: tuple[str, ...]  # the ids without a prediction, each scored 0
+    thresholds: NullThresholds | None  # None without null odds
 
     def to_dict(self) -> dict[str, float]:
         """The numbers under the official evaluation's keys, and ``missing``, a count."""
@@ -86,11 +78,6 @@ def normalize_answer(text: str) -> str:
     """
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", bare).split())
-
-
-def exact_match(prediction: str, answer: str) -> float:
-    """1.0 where the normalised texts are equal, else 0.0."""
-    return float(normalize_answer(prediction) == normalize_answer(answer))
 
 
 def word_f1(prediction: str, answer: str) -> float:
@@ -125,7 +112,7 @@ def score_answer(
             silent = float(not normalize_answer(prediction))
             return silent, silent
     return (
-        max(exact_match(prediction, answer) for answer in answers),
+        float(normalize_answer(prediction) in map(normalize_answer, answers)),
         max(word_f1(prediction, answer) for answer in answers),
     )
 
@@ -143,12 +130,9 @@ def score_predictions(
     error over the answerable ones; and without a ``null_threshold`` the predictions are taken as
     they are, where it takes 1.0, as for probabilities.
 
-    Args:
-        references: the gold answers; other ids do not count.
-        predictions: the answer's text by question id.
-        null_odds: of version 2.0, by question id, at least of every prediction; the higher, the
-            likelier there is no answer. If given, the best thresholds are searched.
-        null_threshold: predictions of questions whose odds are above it count as "".
+    ``null_odds`` are of version 2.0, by question id, at least of every prediction: the higher, the
+    likelier there is no answer. If given, the best thresholds are searched. Predictions of
+    questions whose odds are above ``null_threshold`` count as "".
     """
     if null_threshold is not None and null_odds is None:
         raise ValueError(
@@ -200,9 +184,7 @@ def _mean(scores: Sequence[tuple[float, float]]) -> AnswerScores:
 
 
 def tune_null_threshold(
-    references: SquadReferences,
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float],
+    references: SquadReferences, predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> NullThresholds:
     """Finds the thresholds of the null odds at which predictions of version 2.0 score best.
 

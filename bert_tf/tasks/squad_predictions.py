@@ -25,19 +25,13 @@ CERTAINLY_NULL = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class SquadPredictions:
-    """What a model answers.
+    """What a model answers, by question id."""
 
-    Attributes:
-        texts: by question id, the best text, also where "no answer" is likelier; "" where no span
-            can be an answer.
-        n_best: by question id, the best entries, the likeliest first, each with ``text``,
-            ``probability`` (of these entries), ``start_logit`` and ``end_logit``.
-        null_odds: by question id, the score of "no answer" less that of the best text; None in
-            version 1.1.
-    """
-
+    # The best text, also where "no answer" is likelier; "" where no span can be an answer.
     texts: Mapping[str, str]
+    # The best entries, the likeliest first: text, probability (of these), start and end logit.
     n_best: Mapping[str, list[dict[str, Any]]]
+    # The score of "no answer" less that of the best text; None in version 1.1.
     null_odds: Mapping[str, float] | None
 
     def answers(self, null_threshold: float = 0.0) -> dict[str, str]:

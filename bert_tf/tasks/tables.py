@@ -35,15 +35,10 @@ _FIELD = r'(?:"[^"]*(?:""[^"]*)*"|[^",\r\n]*)'
 
 
 class Row(NamedTuple):
-    """The wanted fields of a row.
+    """The wanted fields of a row."""
 
-    Attributes:
-        number: the row's number in the file, bad rows included, counted from 0.
-        values: the fields in the order asked for; None for a column not asked for.
-    """
-
-    number: int
-    values: list[Any]
+    number: int  # in the file, bad rows included, counted from 0
+    values: list[Any]  # in the order asked for; None for a column not asked for
 
 
 # A row's first line, and its fields or what is wrong with them.
@@ -60,13 +55,11 @@ def read_columns(
 ) -> Iterator[tuple[int, Row]]:
     r"""Yields some columns of a table: of each good row its line, counted from 1, and the row.
 
-    Args:
-        path: see ``text_files.read_lines``.
-        columns: names of columns (JSON lines: of keys), each in the table; None gives None.
-        bad: gets rows with more or fewer fields than the first line, or quotes in the wrong place,
-            lines with the columns' names again or without a JSON object, objects that lack a key.
-        suffix: ".tsv", ".csv" or ".jsonl"; None to go by the end of the path, before ".gz".
-        skip_short_rows: rows of too few fields are listed by ``bad``, and never an error.
+    ``columns`` are names of columns (JSON lines: of keys), each in the table; None gives None.
+    ``bad`` gets rows with more or fewer fields than the first line, or quotes in the wrong place,
+    lines with the columns' names again or without a JSON object, objects that lack a key. Without a
+    ``suffix`` the end of the path, before ".gz", says what the table is. With ``skip_short_rows``
+    rows of too few fields are listed, and never an error.
 
     Raises:
         ValueError: the file is empty, has none of the three suffixes, lacks a column or has it

@@ -50,19 +50,10 @@ _NAMES |= {number: dtype.name for number, dtype in _NUMBERS.items()}
 
 
 class Bundle:
-    """A bundle opened for reading.
+    """A bundle opened for reading: ``prefix`` is its path up to ``.index``.
 
-    Args:
-        prefix: the path up to ``.index``, on any file system of TensorFlow.
-
-    Attributes:
-        prefix: as given.
-        shapes: every tensor's shape, by name.
-        dtypes: every tensor's dtype, by name, as TensorFlow calls it.
-
-    Raises:
-        ValueError: the bundle is damaged, a part of it is missing, or it is no writer's of
-            TensorFlow: what it says of a tensor cannot be.
+    ``shapes`` and ``dtypes``, as TensorFlow calls them, are every tensor's, by name. A ValueError
+    says that the bundle is damaged, a part of it is missing, or what it says of a tensor cannot be.
     """
 
     def __init__(self, prefix: str) -> None:

@@ -152,7 +152,7 @@ def _delete(path: str) -> None:
     remove_written(path, _WRITTEN)
 
 
-_DIRECTORY = re.compile(r"step-(\d{8,})/?")
+_DIRECTORY = re.compile(r"step-\d{8,}")
 
 
 class Restored(NamedTuple):
@@ -212,20 +212,17 @@ def save(
     return path
 
 
-def restore_latest(
-    directory: str, variables: Mapping[str, keras.Variable], *, prefix: str = ""
-) -> Restored | None:
+def restore_latest(directory: str, variables: Mapping[str, keras.Variable]) -> Restored | None:
     """Restores the newest intact checkpoint, bit for bit; None where no save ever ended.
 
-    ``prefix`` restores only the names that begin so (``"model/"`` leaves the optimizer out);
-    ``variables`` must then hold exactly these. A ValueError says that checkpoints are there but
-    none is intact, or that names, shapes or dtypes differ: nothing is assigned then.
+    A ValueError says that checkpoints are there but none is intact, or that names, shapes or dtypes
+    differ: nothing is assigned then.
     """
     found = find_latest(directory)
     if found is None:
         return None
     bundle = Bundle(os.path.join(found.path, BUNDLE))
-    _check_agreement(found.path, bundle, variables, prefix)
+    _check_agreement(found.path, bundle, variables)
     for name, variable in variables.items():
         variable.assign(bundle.read(name))
     return found
@@ -280,12 +277,9 @@ def _checkpoint_paths(directory: str) -> list[str]:
     """Every checkpoint's directory, finished or not, oldest first."""
     if not tf.io.gfile.isdir(directory):
         return []
-    found = []
-    for name in tf.io.gfile.listdir(directory):
-        match = _DIRECTORY.fullmatch(name)
-        if match:
-            found.append((int(match[1]), os.path.join(directory, name.rstrip("/"))))
-    return [path for _, path in sorted(found)]
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(directory)]
+    found = [os.path.join(directory, name) for name in names if _DIRECTORY.fullmatch(name)]
+    return sorted(found, key=_step_of)
 
 
 def _is_finished(path: str) -> bool:
@@ -300,14 +294,8 @@ def _is_intact(path: str) -> bool:
     return True
 
 
-def _check_agreement(
-    path: str, bundle: Bundle, variables: Mapping[str, keras.Variable], prefix: str
-) -> None:
-    saved = {
-        name: (shape, bundle.dtypes[name])
-        for name, shape in bundle.shapes.items()
-        if name.startswith(prefix)
-    }
+def _check_agreement(path: str, bundle: Bundle, variables: Mapping[str, keras.Variable]) -> None:
+    saved = {name: (shape, bundle.dtypes[name]) for name, shape in bundle.shapes.items()}
     wanted = {
         name: (tuple(variable.shape), tf.as_dtype(variable.dtype).name)
         for name, variable in variables.items()

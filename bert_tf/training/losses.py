@@ -20,17 +20,11 @@ WEIGHT_EPSILON = 1e-5
 
 
 class LossSums(NamedTuple):
-    """Float32 scalars over the weighted positions (or rows) of a batch.
+    """Float32 scalars over the weighted positions (or rows) of a batch."""
 
-    Attributes:
-        loss: the sum of ``weight * negative log likelihood``, in nats.
-        weight: the sum of the weights.
-        correct: the sum of the weights where the arg-max is the label.
-    """
-
-    loss: tf.Tensor
+    loss: tf.Tensor  # the sum of weight * negative log likelihood, in nats
     weight: tf.Tensor
-    correct: tf.Tensor
+    correct: tf.Tensor  # the sum of the weights where the arg-max is the label
 
 
 def _negative_log_likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

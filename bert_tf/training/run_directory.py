@@ -104,11 +104,7 @@ class RunDirectory:
             )
 
     def create(self) -> None:
-        """Makes the directory where it is not there yet.
-
-        Raises:
-            ValueError: the path is a file, or cannot be made.
-        """
+        """Makes the directory where it is not there yet."""
         if tf.io.gfile.exists(self.path) and not tf.io.gfile.isdir(self.path):
             raise ValueError(
                 f"--model_dir={self.path} is a file: name a directory, or one yet to be made."
@@ -180,14 +176,9 @@ class RunDirectory:
         default, which is how the run was started. One that this version does not have may have said
         anything, and so is refused where it said something.
 
-        Args:
-            settings: JSON values by flag name.
-            may_differ: names that a restart may change: hardware, logging, saving.
-            paths: names of files whose contents ``check_inputs`` compares: they may have moved.
-            defaults: today's values of flags that are not given.
-
-        Returns:
-            The flags that name other paths than before, whose contents are still to be compared.
+        A restart may change the settings in ``may_differ``: hardware, logging, saving. Those in
+        ``paths`` name files that may have moved: ``check_inputs`` compares their contents, and the
+        flags of which that is still to do are returned. ``defaults`` are today's.
         """
         kept, current = self._kept(self.flags), _through_json(settings)
         if not kept:

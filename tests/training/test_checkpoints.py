@@ -341,13 +341,6 @@ def test_a_long_list_of_differences_is_cut(tmp_path):
         checkpoints.restore_latest(str(tmp_path), variables)
 
 
-def test_a_prefix_restores_a_part(tmp_path):
-    _save(tmp_path, 6)
-    part = {"model/kernel": keras.Variable(np.zeros((3, 2), np.float32))}
-    restored = checkpoints.restore_latest(str(tmp_path), part, prefix="model/")
-    assert (restored.step, _values(part)) == (6, [6])
-
-
 def test_at_least_one_is_kept(tmp_path):
     with pytest.raises(ValueError, match="At least one checkpoint has to be kept, got keep=0"):
         _save(tmp_path, 1, keep=0)
