@@ -9,5 +9,5 @@ POOLINGS = ("none", "cls", "mean", "max")
 # The rows of the paper's table 7 that need no training.
 UNLEARNED_VARIANTS = ("embeddings", "second_to_last", "last", "concat_last_four")
 INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
-OPTIMIZERS = ("adam", "adamw")
+OPTIMIZERS = ("adam", "adamw", "lamb")
 Masking = Literal["token", "whole_word", "span"]

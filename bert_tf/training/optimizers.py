@@ -1,4 +1,4 @@
-"""Google's Adam with decoupled weight decay, and AdamW, as one fused Keras optimizer."""
+"""Google's Adam with decoupled weight decay and AdamW, as one fused Keras optimizer; LAMB."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.choices import OPTIMIZERS
-from bert_tf.modeling.keras_hooks import check_variable_indices, variable_index
+from bert_tf.modeling.keras_hooks import check_variable_indices, is_decayed, variable_index
 
 # The leaf names of Keras' LayerNormalization variables; biases are told by how their name ends.
 _LAYER_NORM_LEAVES = ("gamma", "beta")
@@ -151,7 +151,87 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return config
 
 
-_EPSILONS = {"adam": 1e-6, "adamw": 1e-8}
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Lamb(AdamWeightDecay):
+    """LAMB, for batches of thousands of rows.
+
+    AdamW's update of each variable, its decay included, is scaled by a trust ratio: the variable's
+    norm over the update's, 1 where either is 0. Variables passed to `exclude_from_weight_decay`
+    are neither decayed nor scaled. Keras' own ``Lamb`` takes the ratio without the decay, and
+    scales every variable. Google clips the gradients by their global norm of 1 before it.
+
+    Source: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76
+    minutes", algorithm 2, with the identity for its function phi.
+
+    Args:
+        learning_rate: as `AdamWeightDecay`; the paper's is 0.000625 for 512 rows, and grows with
+            the root of the batch's size, to 0.005 for 32,768.
+        weight_decay: the decay within the update; ``None`` for none.
+        epsilon: as `AdamWeightDecay`.
+        **kwargs: further arguments of `AdamWeightDecay`.
+
+    >>> import keras
+    >>> optimizer = Lamb(0.5, weight_decay=0.0)
+    >>> weight = keras.Variable([3.0, 4.0], name="weight")
+    >>> optimizer.apply([keras.ops.array([1.0, -1.0])], [weight])
+    >>> [round(float(value), 4) for value in weight.numpy()]  # by 0.5 * 5 / sqrt(2)
+    [1.2322, 5.7678]
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
+        *,
+        weight_decay: float | None = 0.01,
+        epsilon: float = 1e-6,
+        bias_correction: bool = True,
+        name: str = "lamb",
+        **kwargs: Any,
+    ) -> None:
+        # Keras would decay the variables before the update, outside of the ratio.
+        super().__init__(
+            learning_rate,
+            weight_decay=None,
+            epsilon=epsilon,
+            bias_correction=bias_correction,
+            name=name,
+            **kwargs,
+        )
+        self._decay = weight_decay or 0.0
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any) -> None:
+        """Updates one variable and its moments."""
+        index = variable_index(self, variable)
+        m, v = self._momentums[index], self._velocities[index]
+        gradient = tf.cast(gradient, variable.dtype)
+        m.assign(self.beta_1 * m + (1 - self.beta_1) * gradient)
+        v.assign(self.beta_2 * v + (1 - self.beta_2) * tf.square(gradient))
+        updates = tf.cast(self.iterations + 1, variable.dtype)
+        corrections = [
+            1 - tf.pow(tf.cast(beta, variable.dtype), updates) if self.bias_correction else 1.0
+            for beta in (self.beta_1, self.beta_2)
+        ]
+        update = (m / corrections[0]) / (tf.sqrt(v / corrections[1]) + self.epsilon)
+        rate = tf.cast(learning_rate, variable.dtype)
+        if is_decayed(self, variable):
+            value = tf.convert_to_tensor(variable)
+            update += self._decay * value
+            norms = tf.norm(value), tf.norm(update)
+            ratio = tf.math.divide_no_nan(*norms)
+            rate *= tf.where(ratio > 0, ratio, 1.0)
+        variable.assign_sub(rate * update)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "weight_decay": self._decay}
+
+
+# The class of each name, its epsilon, and whether its moments are corrected.
+_KINDS: dict[str, tuple[type[AdamWeightDecay], float, bool]] = {
+    "adam": (AdamWeightDecay, 1e-6, False),
+    "adamw": (AdamWeightDecay, 1e-8, True),
+    "lamb": (Lamb, 1e-6, True),
+}
 
 
 def create_optimizer(
@@ -166,10 +246,10 @@ def create_optimizer(
 
     ``adam`` is Google's, without bias correction and with an epsilon of 1e-6; ``adamw`` corrects,
     with 1e-8: a few hundred updates of fine-tuning are too few for the greater one, beside which
-    many of their gradients are small. Both use betas 0.9 and 0.999, and decay every variable but
-    `weight_decay_exclusions`. Call it inside the strategy's scope. It clips only where
-    ``global_clipnorm`` is given, for ``fit`` on one device: the commands clip by themselves, after
-    the gradients are reduced.
+    many of their gradients are small. ``lamb`` is `Lamb`. All use betas 0.9 and 0.999, and decay
+    every variable but `weight_decay_exclusions`. Call it inside the strategy's scope. It clips only
+    where ``global_clipnorm`` is given, for ``fit`` on one device: the commands clip by themselves,
+    after the gradients are reduced.
 
     Args:
         name: one of `OPTIMIZERS`.
@@ -193,11 +273,12 @@ def create_optimizer(
     """
     if name not in OPTIMIZERS:
         raise ValueError(f"Unknown optimizer {name!r}: expected one of {', '.join(OPTIMIZERS)}.")
-    optimizer = AdamWeightDecay(
+    optimizer_class, epsilon, bias_correction = _KINDS[name]
+    optimizer = optimizer_class(
         learning_rate,
         weight_decay=weight_decay or None,
-        epsilon=_EPSILONS[name],
-        bias_correction=name == "adamw",
+        epsilon=epsilon,
+        bias_correction=bias_correction,
         name=name,
         **kwargs,
     )

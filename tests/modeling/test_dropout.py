@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertClassifier, BertPretrainer, seed_variables
+from bert_tf.modeling import BertClassifier, BertPretrainer, BertSpanPredictor, seed_variables
 from bert_tf.modeling.dropout import Dropout
 from tests.modeling.conftest import TINY, make_batch
 
@@ -100,22 +100,20 @@ def test_a_model_has_one_seed_and_is_a_function_of_it():
     np.testing.assert_array_equal(seed.numpy(), before)  # nothing to save
 
 
-def test_every_dropout_of_a_model_draws_its_own_seed():
-    model = BertPretrainer(TINY)
+@pytest.mark.parametrize(
+    ("model", "own"),
+    [
+        (BertPretrainer(TINY), 0),
+        (BertClassifier(TINY, num_classes=2), 1),  # in front of the classifier
+        (BertSpanPredictor(TINY), 0),  # nothing is dropped in front of the dense layer
+    ],
+)
+def test_every_dropout_of_a_model_draws_its_own_seed(model, own):
     (seed,) = seed_variables(model)
     with keras.StatelessScope(state_mapping=[(seed, tf.constant([1, 0], tf.int64))]) as scope:
         model(make_batch(), training=True)
     # embeddings; attention weights, attention output and feed-forward output of each block
-    np.testing.assert_array_equal(scope.get_current_value(seed), [1, 1 + 3 * 2])
-
-
-def test_a_task_s_dropout_takes_the_model_s_seed():
-    model = BertClassifier(TINY, num_classes=2)
-    (seed,) = seed_variables(model)
-    with keras.StatelessScope(state_mapping=[(seed, tf.constant([1, 0], tf.int64))]) as scope:
-        model(make_batch(), training=True)
-    # The encoder's, and one in front of the classifier.
-    np.testing.assert_array_equal(scope.get_current_value(seed), [1, 1 + 3 * 2 + 1])
+    np.testing.assert_array_equal(scope.get_current_value(seed), [1, 1 + 3 * 2 + own])
 
 
 def test_a_model_without_dropout_still_has_its_seed():

@@ -67,23 +67,6 @@ def test_sums_with_other_weights(variant, first):
     np.testing.assert_allclose(mixture(outputs), expected, atol=1e-5)
 
 
-def test_the_weights_of_a_sum_get_gradients():
-    outputs, states = make_outputs()
-    mixture = LayerMixture("weighted_sum_all")
-    mixture(outputs)
-    logits = np.random.default_rng(1).normal(size=6)
-    mixture.logits.assign(logits)
-    mixture.scale.assign(1.5)
-    seen = np.random.default_rng(2).normal(size=states[0].shape)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(mixture(outputs) * seen)
-    of_logits, of_scale = tape.gradient(loss, [mixture.logits.value, mixture.scale.value])
-    weights, products = softmax(logits), np.einsum("lbsh,bsh->l", states[1:], seen)
-    np.testing.assert_allclose(of_scale, weights @ products, rtol=1e-4)
-    expected = 1.5 * weights * (products - weights @ products)
-    np.testing.assert_allclose(of_logits, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_in_bfloat16_the_weights_stay_float32():
     outputs, states = make_outputs()
     mixture = LayerMixture("weighted_sum_all", dtype="mixed_bfloat16")
@@ -102,6 +85,8 @@ def test_too_few_blocks(variant, blocks):
                                          rf"{blocks}: choose"):  # fmt: skip
         LayerMixture(variant)(make_outputs(blocks)[0])
     check_variant(variant, blocks + 1)
+    with pytest.raises(ValueError, match="concat_last_four reads 4 blocks, and the encoder has 2"):
+        BertFeatures(BertEncoder(TINY))
 
 
 def test_no_such_variant():
@@ -212,11 +197,6 @@ def test_in_mixed_precision():
     assert again.encoder.dtype_policy == again.dtype_policy == layer.dtype_policy
 
 
-def test_too_few_blocks_of_frozen_features():
-    with pytest.raises(ValueError, match="concat_last_four reads 4 blocks, and the encoder has 2"):
-        BertFeatures(BertEncoder(TINY))
-
-
 # Row 0 has words of several pieces and tokens of no word; row 1 is padded from 4 on.
 WORD_INDEX = np.array([[-1, 0, -1, 1, 2, -1], [-1, 0, 1, -1, -1, -1]], "int32")
 
@@ -249,15 +229,12 @@ def by_plain_loop(model, states):
     """(W, X) mixed states to (W, C) logits."""
     weights = {v.path.split("/", 1)[1]: v.numpy().astype("float64") for v in model.weights}
     for layer in range(2):
-        cells = [
-            [
-                weights[f"bilstm_{layer}/{direction}_lstm/lstm_cell/{name}"]
-                for name in ("kernel", "recurrent_kernel", "bias")
-            ]
-            for direction in ("forward", "backward")
-        ]
-        behind = lstm(states[::-1], cells[1])[::-1]
-        states = np.concatenate([lstm(states, cells[0]), behind], 1)
+        read = []
+        for direction, step in (("forward", 1), ("backward", -1)):
+            cell = f"bilstm_{layer}/{direction}_lstm/lstm_cell"
+            given = [weights[f"{cell}/{name}"] for name in ("kernel", "recurrent_kernel", "bias")]
+            read.append(lstm(states[::step], given)[::step])
+        states = np.concatenate(read, 1)
     return states @ weights["tags/kernel"] + weights["tags/bias"]
 
 
@@ -265,17 +242,14 @@ def by_plain_loop(model, states):
 def test_equals_a_plain_loop_over_the_words(variant):
     model = new_tagger(variant)
     outputs = model.encoder(encoder_batch())
-    blocks = [state.numpy() for state in outputs["encoder_outputs"]]
-    mixed = {"second_to_last": blocks[0], "last": blocks[1]}.get(variant)
-    if variant == "embeddings":
-        mixed = outputs["embedding_output"].numpy()
-    elif variant == "weighted_sum_all":
+    first, last = (state.numpy() for state in outputs["encoder_outputs"])
+    mixed = {"embeddings": outputs["embedding_output"].numpy(), "last": last}.get(variant, first)
+    if variant == "weighted_sum_all":
         logits, scale = (
             next(v.numpy() for v in model.weights if v.path.endswith(f"mixture/{name}"))
             for name in ("logits", "scale")
         )
-        share = np.exp(logits) / np.exp(logits).sum()
-        mixed = scale * (share[0] * blocks[0] + share[1] * blocks[1])
+        mixed = scale * np.einsum("l,lbsh->bsh", softmax(logits), [first, last])
     got = model(batch()).numpy()
     assert got.shape == (2, 6, 3) and got.dtype == np.float32
     for row, is_word in enumerate(WORD_INDEX >= 0):
@@ -305,16 +279,6 @@ def test_does_the_same_with_what_its_encoder_gave():
     tokens = model(batch()).numpy()
     for row, is_word in enumerate(WORD_INDEX >= 0):
         np.testing.assert_allclose(got[row, : is_word.sum()], tokens[row, is_word], atol=1e-5)
-
-
-def test_what_is_no_word_has_no_influence_behind_the_encoder():
-    model = new_tagger()
-    rng = np.random.default_rng(1)
-    states = rng.normal(size=(1, 5, 1, 8)).astype("float32")
-    words = np.array([[0, 1, 2, -1, -1]], "int32")
-    longer = model({"word_states": states, "word_index": words}).numpy()[:, :3]
-    shorter = model({"word_states": states[:, :3], "word_index": words[:, :3]})
-    np.testing.assert_allclose(longer, shorter, atol=1e-6)
 
 
 def test_no_gradient_reaches_the_encoder_of_feature_tagger():

@@ -37,6 +37,13 @@ def test_a_renamed_reduction_is_told(optimizer, monkeypatch):
         keras_hooks.without_reduction(optimizer)
 
 
+def test_a_renamed_decay_is_told(optimizer, weight, monkeypatch):
+    assert keras_hooks.is_decayed(optimizer, weight)
+    monkeypatch.delattr(owner_of("_use_weight_decay"), "_use_weight_decay")
+    with pytest.raises(ImportError, match=r"has no optimizer\._use_weight_decay: install"):
+        keras_hooks.is_decayed(optimizer, weight)
+
+
 def test_a_reduction_that_is_passed_by_is_told(optimizer, weight, monkeypatch):
     """Whether Keras goes another way at once, or the step is traced a second time."""
     apply = keras_hooks.without_reduction(optimizer)

@@ -1,5 +1,6 @@
-"""Metrics against literals, plain loops, scikit-learn and scipy."""
+"""Metrics against literals, scikit-learn and scipy."""
 
+import functools
 import itertools
 import math
 
@@ -41,29 +42,6 @@ def _random(seed, num_classes, shape=(57,)):
     return labels, np.where(rng.random(shape) < 0.5, labels, noise)
 
 
-@pytest.mark.parametrize("num_classes", [2, 3, 5])
-def test_matthews_against_its_definition(num_classes):
-    # Gorodkin's definition: the correlation of the one-hot rows, over all entries, each column
-    # without its mean.
-    labels, predictions = _random(num_classes, num_classes)
-
-    def covariance(a, b):
-        total = 0.0
-        for k in range(num_classes):
-            x = [float(i == k) for i in a]
-            y = [float(i == k) for i in b]
-            mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-            total += sum((i - mean_x) * (j - mean_y) for i, j in zip(x, y, strict=True))
-        return total
-
-    expected = covariance(labels, predictions) / math.sqrt(
-        covariance(labels, labels) * covariance(predictions, predictions)
-    )
-    assert matthews_correlation(labels, predictions) == pytest.approx(expected, abs=1e-12)
-    # Which numbers name the classes does not matter.
-    assert matthews_correlation(7 - 3 * labels, 7 - 3 * predictions) == pytest.approx(expected)
-
-
 def test_matthews_of_many_examples_does_not_overflow():
     labels = np.arange(2_000_000) % 2
     predictions = (np.arange(2_000_000) % 20 == 0) ^ labels  # every twentieth is wrong
@@ -73,34 +51,10 @@ def test_matthews_of_many_examples_does_not_overflow():
     assert matthews_correlation(labels, predictions) == pytest.approx(expected)
 
 
-def test_confusion_matrix_against_a_loop():
-    labels, predictions = _random(0, 4)
-    expected = [[0] * 4 for _ in range(4)]
-    for label, prediction in zip(labels, predictions, strict=True):
-        expected[label][prediction] += 1
-    counts = confusion_matrix(labels, predictions, 4)
-    assert counts.tolist() == expected and counts.dtype == np.int64
-
-
 def test_macro_f1_is_over_the_classes_that_occur():
     # 0: one of two found; 3: found, and once too often; 9: only predicted.
     assert macro_f1([0, 0, 3], [0, 3, 3]) == pytest.approx((2 / 3 + 2 / 3) / 2)
     assert macro_f1([0, 0, 3], [0, 9, 3]) == pytest.approx((2 / 3 + 1 + 0) / 3)
-
-
-def test_multilabel_f1_against_a_loop():
-    labels, predictions = _random(1, 2, shape=(31, 4))
-    labels[:, 3] = predictions[:, 3] = 0  # a class that nobody has counts 0.0 in the macro mean
-    scores, all_hits, all_misses = [], 0, 0
-    for column in range(4):
-        pairs = list(zip(labels[:, column], predictions[:, column], strict=True))
-        hits, misses = pairs.count((1, 1)), pairs.count((0, 1)) + pairs.count((1, 0))
-        scores.append(2 * hits / (2 * hits + misses) if hits + misses else 0.0)
-        all_hits, all_misses = all_hits + hits, all_misses + misses
-    micro = 2 * all_hits / (2 * all_hits + all_misses)
-    assert multilabel_f1(labels, predictions, "micro") == pytest.approx(micro)
-    assert multilabel_f1(labels, predictions, "macro") == pytest.approx(sum(scores) / 4)
-    assert scores[3] == 0.0 and abs(micro - sum(scores) / 4) > 0.05
 
 
 @pytest.mark.parametrize("labels, predictions", itertools.permutations([[0] * 4, [0, 1, 0, 1]], 2))
@@ -112,46 +66,30 @@ def test_one_class_for_everything(labels, predictions):
     assert accuracy(labels, predictions) == 0.5
 
 
+SHAPE = "labels and predictions are of one shape {} with at least one entry, got {} and {}."
+
+
 @pytest.mark.parametrize(
-    "call, sentence",
+    ("call", "sentence"),
     [
-        (
-            lambda: accuracy([1, 0], [1]),
-            "labels and predictions are of one shape (N,) with at least one entry, got (2,) and "
-            "(1,).",
-        ),
-        (
-            lambda: f1([], []),
-            "labels and predictions are of one shape (N,) with at least one entry, got (0,) and "
-            "(0,).",
-        ),
-        (
-            lambda: matthews_correlation([[1]], [[1]]),
-            "labels and predictions are of one shape (N,) with at least one entry, got (1, 1) and "
-            "(1, 1).",
-        ),
-        (
-            lambda: multilabel_f1([1], [1], "micro"),
-            "labels and predictions are of one shape (N, C) with at least one entry, got (1,) and "
-            "(1,).",
-        ),
+        (lambda: accuracy([1, 0], [1]), SHAPE.format("(N,)", "(2,)", "(1,)")),
+        (lambda: f1([], []), SHAPE.format("(N,)", "(0,)", "(0,)")),
+        (lambda: matthews_correlation([[1]], [[1]]), SHAPE.format("(N,)", "(1, 1)", "(1, 1)")),
+        (lambda: multilabel_f1([1], [1], "micro"), SHAPE.format("(N, C)", "(1,)", "(1,)")),
+        (lambda: pearson_correlation([1.0, 2.0], [1.0]), SHAPE.format("(N,)", "(2,)", "(1,)")),
         (lambda: accuracy([1, 0], [0.7, 0.2]), "predictions are integers, got float64."),
         (lambda: f1([1, 2], [1, 0]), "F1 expects 0 and 1 in labels, got 2."),
         (lambda: f1([1, 1], [1, -1]), "F1 expects 0 and 1 in predictions, got -1."),
-        (
-            lambda: multilabel_f1([[1]], [[1]], "samples"),
-            "average is 'micro' or 'macro', got 'samples'.",
-        ),
-        (
-            lambda: confusion_matrix([0, 1], [0, 2], 2),
-            "predictions are class ids from 0 to 1, got 0 to 2.",
-        ),
-        (
-            lambda: confusion_matrix([-1, 1], [0, 1], 2),
-            "labels are class ids from 0 to 1, got -1 to 1.",
-        ),
+        (lambda: multilabel_f1([[1]], [[1]], "samples"),
+         "average is 'micro' or 'macro', got 'samples'."),
+        (lambda: confusion_matrix([0, 1], [0, 2], 2),
+         "predictions are class ids from 0 to 1, got 0 to 2."),
+        (lambda: confusion_matrix([-1, 1], [0, 1], 2),
+         "labels are class ids from 0 to 1, got -1 to 1."),
+        (lambda: spearman_correlation([1.0, 2.0, 3.0], [1.0, math.nan, math.inf]),
+         "predictions are finite numbers, got nan at 1 and 2 such in all."),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_input(call, sentence):
     with pytest.raises(ValueError) as caught:
         call()
@@ -161,64 +99,32 @@ def test_what_is_no_input(call, sentence):
 @pytest.mark.parity
 @pytest.mark.parametrize("seed", range(5))
 def test_equals_scikit_learn(seed):
-    metrics = pytest.importorskip("sklearn.metrics")
-    labels, predictions = _random(seed, 2)
-    assert accuracy(labels, predictions) == pytest.approx(
-        metrics.accuracy_score(labels, predictions), abs=1e-12
-    )
-    assert f1(labels, predictions) == pytest.approx(
-        metrics.f1_score(labels, predictions), abs=1e-12
-    )
+    theirs = pytest.importorskip("sklearn.metrics")
+    near = functools.partial(pytest.approx, abs=1e-12)
+    given = _random(seed, 2)
+    assert accuracy(*given) == near(theirs.accuracy_score(*given))
+    assert f1(*given) == near(theirs.f1_score(*given))
     for num_classes in (2, 3, 6):
-        labels, predictions = _random(seed, num_classes)
-        assert matthews_correlation(labels, predictions) == pytest.approx(
-            metrics.matthews_corrcoef(labels, predictions), abs=1e-12
-        )
-        np.testing.assert_array_equal(
-            confusion_matrix(labels, predictions, num_classes),
-            metrics.confusion_matrix(labels, predictions, labels=range(num_classes)),
-        )
-        assert macro_f1(labels, predictions) == pytest.approx(
-            metrics.f1_score(labels, predictions, average="macro"), abs=1e-12
-        )
+        given = _random(seed, num_classes)
+        correlation = matthews_correlation(*given)
+        assert correlation == near(theirs.matthews_corrcoef(*given))
+        # Which numbers name the classes does not matter.
+        assert matthews_correlation(*(7 - 3 * ids for ids in given)) == near(correlation)
+        counts = confusion_matrix(*given, num_classes)
+        expected = theirs.confusion_matrix(*given, labels=range(num_classes))
+        np.testing.assert_array_equal(counts, expected)
+        assert macro_f1(*given) == near(theirs.f1_score(*given, average="macro"))
     labels, predictions = _random(seed, 2, shape=(40, 5))
-    labels[:, 2] = predictions[:, 2] = 0
+    labels[:, 2] = predictions[:, 2] = 0  # a class that nobody has counts 0.0 in the macro mean
     for average in ("micro", "macro"):
-        assert multilabel_f1(labels, predictions, average) == pytest.approx(
-            metrics.f1_score(labels, predictions, average=average, zero_division=0), abs=1e-12
-        )
-
-
-@pytest.mark.parity
-def test_degenerate_cases_equal_scikit_learn():
-    metrics = pytest.importorskip("sklearn.metrics")
-    for labels, predictions in (([0, 0, 1], [0, 0, 0]), ([0, 0], [0, 0]), ([1, 1], [0, 1])):
-        assert matthews_correlation(labels, predictions) == metrics.matthews_corrcoef(
-            labels, predictions
-        )
-        assert f1(labels, predictions) == pytest.approx(
-            metrics.f1_score(labels, predictions, zero_division=0)
-        )
+        expected = theirs.f1_score(labels, predictions, average=average, zero_division=0)
+        assert multilabel_f1(labels, predictions, average) == near(expected)
+    for given in (([0, 0, 1], [0, 0, 0]), ([0, 0], [0, 0]), ([1, 1], [0, 1])):
+        assert matthews_correlation(*given) == theirs.matthews_corrcoef(*given)
+        assert f1(*given) == pytest.approx(theirs.f1_score(*given, zero_division=0))
 
 
 # === Numbers ===
-
-
-def _pearson(x, y):
-    mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
-    shared = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    return shared / math.sqrt(
-        math.fsum((a - mean_x) ** 2 for a in x) * math.fsum((b - mean_y) ** 2 for b in y)
-    )
-
-
-def _ranks(values):
-    ranks = []
-    for value in values:
-        lower = sum(other < value for other in values)
-        equal = sum(other == value for other in values)
-        ranks.append(sum(range(lower + 1, lower + equal + 1)) / equal)
-    return ranks
 
 
 def _scores(seed, size=83):
@@ -243,16 +149,6 @@ def test_explained_variance():
     assert r2_score([5.0, 5.0], [5.0, 5.0]) == 0.0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_against_loops(seed):
-    labels, predictions = _scores(seed)
-    expected = _pearson(labels.tolist(), predictions.tolist())
-    assert pearson_correlation(labels, predictions) == pytest.approx(expected, abs=1e-12)
-    ranked = _pearson(_ranks(labels.tolist()), _ranks(predictions.tolist()))
-    assert spearman_correlation(labels, predictions) == pytest.approx(ranked, abs=1e-12)
-    assert len(set(predictions)) < len(predictions) and abs(expected - ranked) > 1e-4
-
-
 def test_float64_whatever_comes():
     # In float32 the offset would swallow the differences' digits.
     labels = np.arange(100, dtype=np.float32)
@@ -272,28 +168,12 @@ def test_one_number_for_everything(metric):
     assert metric([2.5], [1.0]) == 0.0
 
 
-@pytest.mark.parametrize("metric", [pearson_correlation, spearman_correlation])
-def test_what_are_no_numbers(metric):
-    with pytest.raises(ValueError) as caught:
-        metric([1.0, 2.0], [1.0])
-    assert str(caught.value) == (
-        "labels and predictions are of one shape (N,) with at least one entry, got (2,) and (1,)."
-    )
-    with pytest.raises(ValueError) as caught:
-        metric([1.0, 2.0, 3.0], [1.0, math.nan, math.inf])
-    assert str(caught.value) == (
-        "predictions are finite numbers, got nan at 1 and 2 such in all."
-    )  # fmt: skip
-
-
 @pytest.mark.parity
 @pytest.mark.parametrize("seed", range(5))
 def test_equals_scipy(seed):
     stats = pytest.importorskip("scipy.stats")
-    labels, predictions = _scores(seed)
-    assert pearson_correlation(labels, predictions) == pytest.approx(
-        stats.pearsonr(labels, predictions).statistic, abs=1e-12
-    )
-    assert spearman_correlation(labels, predictions) == pytest.approx(
-        stats.spearmanr(labels, predictions).statistic, abs=1e-12
-    )
+    given = _scores(seed)
+    pearson, spearman = stats.pearsonr(*given).statistic, stats.spearmanr(*given).statistic
+    assert pearson_correlation(*given) == pytest.approx(pearson, abs=1e-12)
+    assert spearman_correlation(*given) == pytest.approx(spearman, abs=1e-12)
+    assert len(set(given[1])) < len(given[1]) and abs(pearson - spearman) > 1e-4

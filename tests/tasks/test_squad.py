@@ -67,10 +67,11 @@ def test_versions_and_containers(write, tmp_path):
             question("q1", answers=[answer("moon", 14)], is_impossible=False),
             question("q2", answers=[], is_impossible=True, plausible_answers=[answer("x", 0)]),
             question("q3", answers=[answer("Ann", 20)]),
-            question("q4", answers=[]),
+            question(4, answers=[]),
         ]
     )
     examples = read_squad(path)
+    assert [item.id for item in examples.items] == ["q1", "q2", "q3", "4"]
     assert [item.is_impossible for item in examples.items] == [False, True, False, True]
     assert [len(item.answers) for item in examples.items] == [1, 0, 1, 0]
     assert (examples.labels, examples.skipped) == ((), [])
@@ -89,6 +90,8 @@ def test_questions_to_be_predicted(write):
     ]
     with pytest.raises(ValueError, match=r"question q1: expected 'answers', got none \(are the qu"):
         read_squad(path)
+    with pytest.raises(ValueError, match="question q1: expected text in 'context', got None"):
+        read_squad(write([question("q1", answers=[])], context=None))
 
 
 GOOD = [answer("Ann", 20)]
@@ -129,11 +132,6 @@ def test_bad_questions(write, bad, message):
     assert len(examples.skipped) == 1 and message in examples.skipped[0]
 
 
-def test_no_context(write):
-    with pytest.raises(ValueError, match="question q1: expected text in 'context', got None"):
-        read_squad(write([question("q1", answers=GOOD)], context=None))
-
-
 @pytest.mark.parametrize(
     ("name", "questions", "articles", "impossible"),
     [("dev-v1.1.json.zip", 10570, 48, 0), ("half-dev-v2.0.json.gz", 6078, 16, 3168)],
@@ -152,11 +150,6 @@ def test_real_files(data_dir, name, questions, articles, impossible):
             assert context[found.start : found.start + len(text)] == text
             moved += item.context[found.start : found.start + len(found.text)] != found.text
     assert moved > 1000  # answers whose place by character is another
-
-
-def test_ids_may_be_whole_numbers(write):
-    path = write([question(7, answers=GOOD), question("8", answers=GOOD)])
-    assert [item.id for item in read_squad(path).items] == ["7", "8"]
 
 
 # === One's own tables ===
@@ -211,10 +204,7 @@ def test_one_answer_in_columns(write_table):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"answers": {"text": ["Ann"], "answer_start": [3]}},
-            "expected the answer 'Ann' at charac",
-        ),
+        ({"answers": {"text": ["Ann"], "answer_start": [3]}}, "expected the answer 'Ann' at char"),
         ({"answers": {"text": ["Ann"], "answer_start": []}}, "expected lists of one length under"),
         ({"answers": {"text": "Ann", "answer_start": 4}}, "expected lists of one length under"),
         ({"answers": "Ann"}, "expected a list of answers in 'answers', got 'Ann'"),
@@ -235,209 +225,137 @@ def test_bad_rows_of_tables(write_table, fields, message):
 # === What an evaluation compares ===
 
 
-def _question(name, *answers, **more):
-    texts = [{"text": text, "answer_start": 0} for text in answers]
-    return {"id": name, "question": "Who?", "answers": texts, **more}
+def gold(name, *answers, **more):
+    return {"id": name, "answers": [{"text": text} for text in answers], **more}
 
 
-def _document(*questions, **more):
+def document(*questions, **more):
     return {"data": [{"title": "t", "paragraphs": [{"context": "c", "qas": questions}]}], **more}
 
 
 @pytest.mark.parametrize(
-    "document, version",
+    ("second", "more", "version"),
     [
-        (_document(_question("a", "x", "y"), _question("b", "z"), version="1.1"), "1.1"),
-        (_document(_question("a", "x", "y"), _question("b", "z")), "1.1"),
-        (_document(_question("a", "x", "y"), _question("b", "z"), version="v2.0"), "2.0"),
-        (
-            _document(_question("a", "x", "y"), _question("b", "z", is_impossible=False)),
-            "2.0",
-        ),
-        (_document(_question("a", "x", "y"), _question("b"), version="1.1"), "2.0"),
-        (_document(_question("a", "x", "y"), _question("b", is_impossible=True)), "2.0"),
+        (gold("b", "z"), {"version": "1.1"}, "1.1"),
+        (gold("b", "z"), {}, "1.1"),
+        (gold("b", "z"), {"version": "v2.0"}, "2.0"),
+        (gold("b", "z", is_impossible=False), {}, "2.0"),
+        (gold("b"), {"version": "1.1"}, "2.0"),
+        (gold("b", is_impossible=True), {}, "2.0"),
     ],
 )
-def test_answers_and_version(write_json, document, version):
-    references = read_references(write_json(document))
+def test_answers_and_version(write_json, second, more, version):
+    references = read_references(write_json(document(gold("a", "x", "y"), second, **more)))
     assert references.version == version
     assert list(references.answers) == ["a", "b"]
-    assert references.answers["a"] == ("x", "y") and references.answers["b"] in ((), ("z",))
+    assert references.answers["a"] == ("x", "y")
+    assert references.answers["b"] == tuple(answer["text"] for answer in second["answers"])
 
 
-FORM = "FILE is not in SQuAD's form: expected an object with a list 'data', got "
+def test_ids_of_references_may_be_whole_numbers(write_json):
+    references = read_references(write_json(document(gold(7, "x"), gold("8", "y"))))
+    assert references.answers == {"7": ("x",), "8": ("y",)}
+    with pytest.raises(ValueError, match="question 7 occurs twice"):
+        read_references(write_json(document(gold(7, "x"), gold("7", "y"))))
 
 
-@pytest.mark.parametrize(
-    "document, sentence",
-    [
-        ([], FORM + "a list."),
-        ({"a": 1, "b": 2}, FORM + "the keys 'a', 'b'."),
-        ({}, FORM + "the keys (none)."),
-        ({"data": "x"}, FORM + "a str there."),
-        (
-            {"data": [{"paragraphs": []}, {"title": "t"}]},
-            "FILE, article 1 is not in SQuAD's form: expected an object with a list 'paragraphs', "
-            "got the keys 'title'.",
-        ),
-        (
-            {"data": [{"paragraphs": [{"context": "c"}]}]},
-            "FILE, article 0, paragraph 0 is not in SQuAD's form: expected an object with a list "
-            "'qas', got the keys 'context'.",
-        ),
-        (
-            {"data": [[]]},
-            "FILE, article 0 is not in SQuAD's form: expected an object with a list 'paragraphs', "
-            "got a list.",
-        ),
-        (
-            _document("q7"),
-            "FILE, article 0, paragraph 0, a question is not in SQuAD's form: expected an object "
-            "with a string 'id', got a str.",
-        ),
-    ],
-)
-@pytest.mark.parametrize("read", [read_squad, read_references])
-def test_what_is_not_squad(write_json, read, document, sentence):
-    path = write_json(document)
+def refuses(read, path, sentence):
     with pytest.raises(ValueError) as caught:
         read(path)
     assert str(caught.value) == sentence.replace("FILE", path)
 
 
-def test_a_file_without_questions(write_json):
-    with pytest.raises(ValueError, match=r"dev\.json has no rows"):
-        read_squad(write_json({"data": []}))
+LIST = "is not in SQuAD's form: expected an object with a list"
+STRING = "is not in SQuAD's form: expected an object with a string"
+PLACE = "FILE, article 0, paragraph 0, a question"
 
 
 @pytest.mark.parametrize(
-    "document, sentence",
+    ("content", "sentence"),
     [
-        (
-            _document({"id": 7.5, "answers": []}),
-            "FILE, article 0, paragraph 0, a question is not in SQuAD's form: expected an object "
-            "with a string 'id', got a float there.",
-        ),
-        (
-            _document({"id": "q7"}),
-            "FILE, question q7 is not in SQuAD's form: expected an object with a list 'answers', "
-            "got the keys 'id'.",
-        ),
-        (
-            _document({"id": "q7", "answers": ["x"]}),
-            "FILE, question q7, an answer is not in SQuAD's form: expected an object with a string "
-            "'text', got a str.",
-        ),
-        (_document(), "FILE holds no question: expected a SQuAD file with some."),
-        ({"data": []}, "FILE holds no question: expected a SQuAD file with some."),
-        (
-            _document(_question("q7", "x"), _question("q7", "y")),
-            "FILE, question q7 occurs twice: expected ids that name one question each.",
-        ),
-        (
-            _document(_question("q7", "x", is_impossible=True)),
-            "FILE, question q7 says is_impossible=True and lists 1 answers: expected answers "
-            "exactly where it is answerable.",
-        ),
-        (
-            _document(_question("q7", is_impossible=False)),
-            "FILE, question q7 says is_impossible=False and lists 0 answers: expected answers "
-            "exactly where it is answerable.",
-        ),
+        ([], f"FILE {LIST} 'data', got a list."),
+        ({"a": 1, "b": 2}, f"FILE {LIST} 'data', got the keys 'a', 'b'."),
+        ({}, f"FILE {LIST} 'data', got the keys (none)."),
+        ({"data": "x"}, f"FILE {LIST} 'data', got a str there."),
+        ({"data": [[]]}, f"FILE, article 0 {LIST} 'paragraphs', got a list."),
+        ({"data": [{"paragraphs": []}, {"title": "t"}]},
+         f"FILE, article 1 {LIST} 'paragraphs', got the keys 'title'."),
+        ({"data": [{"paragraphs": [{"context": "c"}]}]},
+         f"FILE, article 0, paragraph 0 {LIST} 'qas', got the keys 'context'."),
+        (document("q7"), f"{PLACE} {STRING} 'id', got a str."),
     ],
-)
-def test_what_cannot_be_scored(write_json, document, sentence):
-    path = write_json(document)
-    with pytest.raises(ValueError) as caught:
-        read_references(path)
-    assert str(caught.value) == sentence.replace("FILE", path)
-
-
-@pytest.mark.parametrize(
-    "answers, version, sentence",
-    [
-        ({"a": ("x",)}, "2", "SQuAD's version is '1.1' or '2.0', got '2'."),
-        ({}, "2.0", "The references hold no question: expected at least one to score."),
-        (
-            {"a": ("x",), "b": ()},
-            "1.1",
-            "Question b has no answer: in SQuAD 1.1 every question has; expected version '2.0' "
-            "where some have none.",
-        ),
-    ],
-)
-def test_what_are_no_references(answers, version, sentence):
-    with pytest.raises(ValueError) as caught:
-        SquadReferences(answers, version)
-    assert str(caught.value) == sentence
+)  # fmt: skip
+@pytest.mark.parametrize("read", [read_squad, read_references])
+def test_what_is_not_squad(write_json, read, content, sentence):
+    refuses(read, write_json(content), sentence)
 
 
 REFERENCES = SquadReferences({"a": ("x",), "b": ()}, "2.0")
+READERS = {
+    "squad": read_squad,
+    "references": read_references,
+    "predictions": lambda path: read_predictions(path, REFERENCES),
+    "odds": lambda path: read_null_odds(path, ["a"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "content", "sentence"),
+    [
+        ("squad", {"data": []}, "FILE has no rows: expected at least one example."),
+        ("references", document({"id": 7.5, "answers": []}),
+         f"{PLACE} {STRING} 'id', got a float there."),
+        ("references", document({"id": "q7"}),
+         f"FILE, question q7 {LIST} 'answers', got the keys 'id'."),
+        ("references", document({"id": "q7", "answers": ["x"]}),
+         f"FILE, question q7, an answer {STRING} 'text', got a str."),
+        ("references", document(), "FILE holds no question: expected a SQuAD file with some."),
+        ("references", document(gold("q7", "x"), gold("q7", "y")),
+         "FILE, question q7 occurs twice: expected ids that name one question each."),
+        ("references", document(gold("q7", "x", is_impossible=True)),
+         "FILE, question q7 says is_impossible=True and lists 1 answers: expected answers exactly "
+         "where it is answerable."),
+        ("references", document(gold("q7", is_impossible=False)),
+         "FILE, question q7 says is_impossible=False and lists 0 answers: expected answers exactly "
+         "where it is answerable."),
+        ("predictions", ["x"],
+         "FILE: expected a JSON object from question ids to answers, got a list."),
+        ("predictions", {"a": None}, "FILE, question a: expected the answer's text, got None."),
+        ("predictions", {"a": "x", "b": [{"text": "x"}]},
+         "FILE, question b: expected the answer's text, got [{'text': 'x'}]."),
+        ("predictions", {"c": "x", "d": "y"},
+         "FILE answers none of the data's 2 questions: expected ids such as 'a', got 'c'."),
+        ("predictions", {},
+         "FILE answers none of the data's 2 questions: expected ids such as 'a', got none."),
+        ("odds", 1.5, "FILE: expected a JSON object from question ids to numbers, got a float."),
+        ("odds", {"a": "1.5"}, "FILE, question a: expected a finite number, got '1.5'."),
+        ("odds", {"a": True}, "FILE, question a: expected a finite number, got True."),
+        ("odds", {"a": float("nan")}, "FILE, question a: expected a finite number, got nan."),
+        ("odds", {"a": 10**400},
+         f"FILE, question a: expected a finite number, got 1{'0' * 27}...{'0' * 29}."),
+        ("odds", {"x" * 10**5: "1"},
+         f"FILE, question {'x' * 58}...{'x' * 59}: expected a finite number, got '1'."),
+        ("odds", {"b": 1.0}, "FILE has no number for question a: expected one for every question "
+         "that is predicted."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_scored(write_json, what, content, sentence):
+    refuses(READERS[what], write_json(content), sentence)
+
+
+@pytest.mark.parametrize(
+    ("answers", "version", "sentence"),
+    [
+        ({"a": ("x",)}, "2", "SQuAD's version is '1.1' or '2.0', got '2'."),
+        ({}, "2.0", "The references hold no question: expected at least one to score."),
+        ({"a": ("x",), "b": ()}, "1.1", "Question b has no answer: in SQuAD 1.1 every question "
+         "has; expected version '2.0' where some have none."),
+    ],
+)  # fmt: skip
+def test_what_are_no_references(answers, version, sentence):
+    refuses(lambda _: SquadReferences(answers, version), "", sentence)
 
 
 def test_predictions_and_odds(write_json):
     assert read_predictions(write_json({"a": "x", "c": ""}), REFERENCES) == {"a": "x", "c": ""}
     assert read_null_odds(write_json({"a": 1, "b": -2.5}), ["a"]) == {"a": 1.0, "b": -2.5}
-
-
-@pytest.mark.parametrize(
-    "document, sentence",
-    [
-        (["x"], "FILE: expected a JSON object from question ids to answers, got a list."),
-        ({"a": None}, "FILE, question a: expected the answer's text, got None."),
-        (
-            {"a": "x", "b": [{"text": "x", "probability": 0.5}]},
-            "FILE, question b: expected the answer's text, got "
-            "[{'probability': 0.5, 'text': 'x'}].",
-        ),
-        (
-            {"c": "x", "d": "y"},
-            "FILE answers none of the data's 2 questions: expected ids such as 'a', got 'c'.",
-        ),
-        ({}, "FILE answers none of the data's 2 questions: expected ids such as 'a', got none."),
-    ],
-)
-def test_what_are_no_predictions(write_json, document, sentence):
-    path = write_json(document)
-    with pytest.raises(ValueError) as caught:
-        read_predictions(path, REFERENCES)
-    assert str(caught.value) == sentence.replace("FILE", path)
-
-
-@pytest.mark.parametrize(
-    "document, sentence",
-    [
-        (1.5, "FILE: expected a JSON object from question ids to numbers, got a float."),
-        ({"a": "1.5"}, "FILE, question a: expected a finite number, got '1.5'."),
-        ({"a": True}, "FILE, question a: expected a finite number, got True."),
-        (
-            {"a": 10**400},
-            f"FILE, question a: expected a finite number, got 1{'0' * 27}...{'0' * 29}.",
-        ),
-        (
-            {"x" * 10**5: 1},
-            "FILE has no number for question a: expected one for every question that is predicted.",
-        ),
-        (
-            {"x" * 10**5: "1"},
-            f"FILE, question {'x' * 58}...{'x' * 59}: expected a finite number, got '1'.",
-        ),
-        ({"a": float("nan")}, "FILE, question a: expected a finite number, got nan."),
-        (
-            {"b": 1.0},
-            "FILE has no number for question a: expected one for every question that is predicted.",
-        ),
-    ],
-)
-def test_what_are_no_null_odds(write_json, document, sentence):
-    path = write_json(document)
-    with pytest.raises(ValueError) as caught:
-        read_null_odds(path, ["a"])
-    assert str(caught.value) == sentence.replace("FILE", path)
-
-
-def test_ids_of_references_may_be_whole_numbers(write_json):
-    references = read_references(write_json(_document(_question(7, "x"), _question("8", "y"))))
-    assert references.answers == {"7": ("x",), "8": ("y",)}
-    with pytest.raises(ValueError, match="question 7 occurs twice"):
-        read_references(write_json(_document(_question(7, "x"), _question("7", "y"))))

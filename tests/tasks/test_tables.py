@@ -62,13 +62,8 @@ def test_rows_of_another_width(read):
     with pytest.raises(ValueError, match="a.tsv, line 3: expected 2 columns, got 1; correct the"):
         read("a.tsv", content, ["a"])
     rows = [(2, 0, ["1"]), (5, 3, ["7"])]
-    assert read("a.tsv", content, ["a"], skip=True) == (
-        rows,
-        [
-            "a.tsv, line 3: expected 2 columns, got 1.",
-            "a.tsv, line 4: expected 2 columns, got 3.",
-        ],
-    )
+    told = [f"a.tsv, line {3 + at}: expected 2 columns, got {1 + 2 * at}." for at in range(2)]
+    assert read("a.tsv", content, ["a"], skip=True) == (rows, told)
     assert read("a.csv", content.replace("\t", ","), ["a"], skip=True)[0] == rows
     short = content.replace("4\t5\t6\n", "")
     assert [row[2] for row in read("a.tsv", short, ["a"], skip_short_rows=True)] == [["1"], ["7"]]
@@ -178,49 +173,34 @@ def test_lines_that_are_no_object(read, line, reason):
     assert len(skipped) == 1
 
 
-def test_says_which_columns_there_are(read):
-    message = "a.tsv, line 1: expected one column 'label', got none; the columns are index, text."
+GUESS = "got none; the columns are {} (the file seems to use {}: save it as .csv with commas"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "message"),
+    [
+        ("a.tsv", "index\ttext\n", ["text", "label"],
+         "a.tsv, line 1: expected one column 'label', got none; the columns are index, text."),
+        ("a.csv", "x,y, x \n", ["x"], "expected one column 'x', got 2; the columns are x, y, x"),
+        ("a.tsv", "", [None, "a"], "a.tsv is empty: expected a first line with the columns a"),
+        ("a.csv", "sep=,\n", ["a"], "a.csv is empty: expected a first line with the columns a"),
+        ("a.csv", "text;label\nso;x\n", ["label"], GUESS.format("text;label", "semicolons")),
+        ("a.csv", "text\tlabel\nso\tx\n", ["label"], "(the file seems to use tabs: save it as"),
+        ("a.csv", "sep=;\ntext;label\nso;x\n", ["label"], GUESS.format("sep=;", "semicolons")),
+        ("a.json", '{"a": 1}\n', ["a"],
+         "them and .gz); if its lines are JSON objects, call it .jsonl."),
+        ("a.txt", "a\n1\n", ["a"],
+         "a.txt is no table: expected a name that ends in .tsv, .csv, .jsonl (or in one"),
+    ],
+)  # fmt: skip
+def test_says_which_columns_and_tables_there_are(read, name, content, columns, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        read("a.tsv", "index\ttext\n", ["text", "label"])
-    with pytest.raises(ValueError, match="expected one column 'x', got 2; the columns are x, y, x"):
-        read("a.csv", "x,y, x \n", ["x"])
-    with pytest.raises(
-        ValueError, match="a.tsv is empty: expected a first line with the columns a"
-    ):
-        read("a.tsv", "", [None, "a"])
-
-
-def test_other_separators_are_named(read):
-    message = (
-        "expected one column 'label', got none; the columns are text;label (the file seems to "
-    )
-    with pytest.raises(
-        ValueError, match=re.escape(f"a.csv, line 1: {message}use semicolons: save")
-    ):
-        read("a.csv", "text;label\nso;x\n", ["label"])
-    with pytest.raises(ValueError, match="the file seems to use tabs: save it as .csv with commas"):
-        read("a.csv", "text\tlabel\nso\tx\n", ["label"])
-    with pytest.raises(ValueError, match="the columns are sep=; .the file seems to use semicolons"):
-        read("a.csv", "sep=;\ntext;label\nso;x\n", ["label"])
+        read(name, content, columns)
 
 
 def test_excels_line_of_the_separator_is_none_of_the_table(read):
     assert read("a.csv", "\ufeffsep=,\r\ntext,label\r\nso,x\r\n", ["label"]) == [(3, 0, ["x"])]
     assert read("a.tsv", "sep=\t\ntext\tlabel\nso\tx\n", ["label"]) == [(3, 0, ["x"])]
-    with pytest.raises(
-        ValueError, match="a.csv is empty: expected a first line with the columns a"
-    ):
-        read("a.csv", "sep=,\n", ["a"])
-
-
-def test_says_which_files_are_tables(read):
-    with pytest.raises(
-        ValueError, match="them and .gz.; if its lines are JSON objects, call it .js"
-    ):
-        read("a.json", '{"a": 1}\n', ["a"])
-    message = r"a\.txt is no table: expected a name that ends in \.tsv, \.csv, \.jsonl \(or in one"
-    with pytest.raises(ValueError, match=message):
-        read("a.txt", "a\n1\n", ["a"])
 
 
 def test_tables_without_a_line_of_names(tmp_path):

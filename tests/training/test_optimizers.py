@@ -1,4 +1,4 @@
-"""Both Adams, against NumPy and Keras, and which variables they decay."""
+"""The optimizers against NumPy and Keras, and which variables they decay."""
 
 import keras
 import numpy as np
@@ -34,7 +34,7 @@ def _gradients(steps):
     ]
 
 
-def _twin(values, gradients, schedule, *, bias_correction):
+def _twin(values, gradients, schedule, *, bias_correction, lamb=False):
     """The update written out in float64; decays the kernel and the embeddings only.
 
     The betas are float32's nearest, as in the kernel: 1 - 0.999 differs by 1.3e-5 of itself.
@@ -46,24 +46,30 @@ def _twin(values, gradients, schedule, *, bias_correction):
         rate = float(schedule(step))
         c_1 = 1 - beta_1 ** (step + 1) if bias_correction else 1.0
         c_2 = 1 - beta_2 ** (step + 1) if bias_correction else 1.0
-        epsilon = 1e-8 if bias_correction else 1e-6
+        epsilon = 1e-8 if bias_correction and not lamb else 1e-6
         for i, name in enumerate(SHAPES):
             m[i] = beta_1 * m[i] + (1 - beta_1) * grads[i]
             v[i] = beta_2 * v[i] + (1 - beta_2) * grads[i].astype(np.float64) ** 2
             update = (m[i] / c_1) / (np.sqrt(v[i] / c_2) + epsilon)
             if name in ("kernel", "embeddings"):
                 update = update + 0.01 * values[i]
+                if lamb and values[i].any():
+                    update = update * np.sqrt((values[i] ** 2).sum() / (update**2).sum())
             values[i] = values[i] - rate * update
     return values
 
 
-@pytest.mark.parametrize(("name", "bias_correction"), [("adam", False), ("adamw", True)])
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_updates_equal_the_twin(name, bias_correction, compiled):
+def test_updates_equal_the_twin(name, compiled):
     variables, gradients = _variables(), _gradients(6)
     schedule = WarmupLinearDecay(0.1, 2, 10)
     expected = _twin(
-        [v.numpy() for v in variables], gradients, schedule, bias_correction=bias_correction
+        [v.numpy() for v in variables],
+        gradients,
+        schedule,
+        bias_correction=name != "adam",
+        lamb=name == "lamb",
     )
     optimizer = optimizers.create_optimizer(name, schedule, variables)
     apply = tf.function(optimizer.apply, jit_compile=True) if compiled else optimizer.apply
@@ -85,6 +91,25 @@ def test_adamw_equals_keras_adamw_where_epsilon_does_not_matter():
         reference.apply([tf.constant(g) for g in grads], theirs)
     for mine, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_lamb_equals_keras_lamb_without_decay():
+    ours, theirs, gradients = _variables()[:1], _variables()[:1], _gradients(5)
+    optimizer = optimizers.create_optimizer("lamb", 0.1, ours, weight_decay=0.0)
+    reference = keras.optimizers.Lamb(0.1, epsilon=1e-6)
+    for grads in gradients:
+        optimizer.apply([tf.constant(grads[0])])
+        reference.apply([tf.constant(grads[0])], theirs)
+    np.testing.assert_allclose(ours[0].numpy(), theirs[0].numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_lamb_starts_a_variable_of_zeros():
+    variable = keras.Variable(np.zeros((2, 1), np.float32), name="kernel")
+    optimizer = optimizers.create_optimizer("lamb", 0.1, [variable])
+    optimizer.apply([tf.constant([[1.0], [-1.0]])])
+    np.testing.assert_allclose(variable.numpy(), [[-0.1], [0.1]], rtol=1e-4)
+    optimizer.apply([tf.zeros((2, 1))])  # an update of moments alone
+    assert np.isfinite(variable.numpy()).all()
 
 
 def test_a_sparse_gradient_updates_as_its_dense_form():
@@ -126,17 +151,20 @@ def test_exactly_the_kernels_and_tables_of_bert_are_decayed():
     assert all(v.shape.rank == 1 for v in variables if v.path in excluded)
 
 
-def test_the_optimizer_survives_serialisation():
-    optimizer = optimizers.AdamWeightDecay(
+@pytest.mark.parametrize("optimizer_class", [optimizers.AdamWeightDecay, optimizers.Lamb])
+def test_the_optimizer_survives_serialisation(optimizer_class):
+    optimizer = optimizer_class(
         WarmupLinearDecay(1e-3, 1, 2), weight_decay=0.1, epsilon=1e-5, bias_correction=True
     )
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert copy.get_config() == optimizer.get_config()
-    assert copy.bias_correction is True
+    assert copy.bias_correction is True and copy.get_config()["weight_decay"] == 0.1
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match=r"Unknown optimizer 'sgd': expected one of adam, adamw\."):
+    with pytest.raises(
+        ValueError, match=r"Unknown optimizer 'sgd': expected one of adam, adamw, lamb\."
+    ):
         optimizers.create_optimizer("sgd", 1e-3, [])
 
 
