@@ -185,11 +185,7 @@ def describe(
     tokenization: Tokenization | None = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The JSON object of a model.
-
-    >>> describe(ModelSpec(MODEL_CLASSES["BertRegressor"], {}))["class_name"]
-    'BertRegressor'
-    """
+    """The JSON object of a model."""
     values = {
         "format_version": _FORMAT_VERSION,
         "class_name": model.class_name,

@@ -47,14 +47,7 @@ def compare(first: Sample, second: Sample) -> dict[str, float]:
 
     The models are run one after the other, with no more of the vocabulary than a few words: all of
     it was compared already, and it may be half of a model. ``second`` may lack weights that its
-    format has no place for.
-
-    Returns:
-        The largest absolute difference of each output, by the output's name.
-
-    Raises:
-        ValueError: a weight differs, the outputs are not the same ones, or they differ by more
-            than ``TOLERANCE``.
+    format has no place for. Returned: by name, the largest absolute difference of each output.
     """
     changed = [name for name, digest in second.digests.items() if first.digests.get(name) != digest]
     if changed:

@@ -29,16 +29,7 @@ _MAX_OBJECTS = 20_000
 
 
 def open_file(path: str) -> dict[str, StoredTensor]:
-    """Every dataset of a file by its path there, without the first slash; none is read yet.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "a.weights.h5")
-    >>> with h5py.File(path, "w") as file:
-    ...     file["layers/dense/vars/0"] = np.ones((2, 3), "float32")
-    >>> tensors = open_file(path)
-    >>> {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-    {'layers/dense/vars/0': ('float32', (2, 3))}
-    """
+    """Every dataset of a file by its path there, without the first slash; none is read yet."""
     state = file_state(path)
     entries, places = {}, []
     with _opened(path) as file:

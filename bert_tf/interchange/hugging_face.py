@@ -277,9 +277,8 @@ def _take_decoder(
 def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     """Writes a directory that ``from_pretrained`` loads with nothing missing or unexpected.
 
-    Returns:
-        Where each weight went, by its name here. What Hugging Face's class has no place for (the
-        pooler of a token classifier) is not among them.
+    Gives where each weight went, but for those that Hugging Face's class has no place for: the
+    pooler of a token classifier.
     """
     spec = checkpoint.model
     architecture = spec.model_class.hugging_face_class(spec.arguments)

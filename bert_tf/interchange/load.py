@@ -130,15 +130,9 @@ def select(
 ) -> tuple[dict[str, StoredTensor], LoadReport]:
     """Finds the weights of a model, of the checkpoint's config, in a checkpoint; none is read yet.
 
-    Args:
-        checkpoint: where the weights are.
-        spec: the model.
-        may_be_new: whether a head, or the pooler, that the checkpoint lacks may stay new; else it
-            is an error.
-        new_head: whether the head stays new though the checkpoint has one.
-
-    Returns:
-        The weights that ``weights.assign`` takes, and what became of the rest.
+    Returned: the weights that ``weights.assign`` takes, and what became of the rest.
+    ``may_be_new``: whether a head, or the pooler, that the checkpoint lacks may stay new; else it
+    is an error. ``new_head``: whether the head stays new though the checkpoint has one.
     """
     expected = expected_shapes(checkpoint.config, spec)
     own = heads(checkpoint.config, spec)
@@ -244,12 +238,7 @@ def _check_missing(
 def make_preprocessor(
     checkpoint: Checkpoint, max_seq_length: int | None = None
 ) -> tuple[BertPreprocessor | None, tuple[str, ...]]:
-    """The preprocessor of a checkpoint's vocabulary and casing; or ``None``, and why.
-
-    Raises:
-        ValueError: ``max_seq_length`` is given and is more than the positions or too short for a
-            pair, or the vocabulary is larger than the model's.
-    """
+    """The preprocessor of a checkpoint's vocabulary and casing; or ``None``, and why."""
     positions = checkpoint.config.max_position_embeddings
     if max_seq_length is not None and max_seq_length > positions:
         raise ValueError(

@@ -149,14 +149,7 @@ _RANKS = {code: rank for rank, code in enumerate(DTYPES)}
 
 
 def open_file(path: str) -> dict[str, StoredTensor]:
-    """A file's tensors by name, in their order there: its header is read, and no tensor.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
-    >>> write_file(path, [StoredTensor(("bias",), (2,), "float32", lambda: np.float32([1, 2]))])
-    >>> open_file(path)["bias"].read()
-    array([1., 2.], dtype=float32)
-    """
+    """A file's tensors by name, in their order there: its header is read, and no tensor."""
     state = size, _ = file_state(path)
     with readable(path), tf.io.gfile.GFile(path, "rb") as file:
         header_size = int.from_bytes(file.read(8), "little")
@@ -210,10 +203,6 @@ def write_file(
     The bytes are those that the reference implementation writes: tensors by descending alignment
     of their dtypes, then by name. transformers reads no file without the metadata
     ``{"format": "pt"}``.
-
-    Raises:
-        ValueError: two tensors have one name, the format has no such name or dtype, or a tensor
-            is read with another dtype or shape than it says. The file is not there then.
     """
     entries = list(tensors)
     seen = {METADATA}

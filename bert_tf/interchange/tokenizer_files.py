@@ -64,11 +64,9 @@ def read_tokenization(
     """The tokenizer in a directory with ``vocab.txt``, or else ``tokenizer.json``.
 
     ``do_lower_case`` is what the caller knows of the casing; else ``tokenizer_config.json`` or
-    ``tokenizer.json`` says it, else the vocabulary's own letters do.
-
-    Returns:
-        The tokenizer, ``None`` where there is no vocabulary or another tokenizer than BERT's; and
-        sentences on what was assumed, or on why there is none.
+    ``tokenizer.json`` says it, else the vocabulary's own letters do. Returned: the tokenizer,
+    ``None`` where there is no vocabulary or another tokenizer than BERT's; and sentences on what
+    was assumed, or on why there is none.
     """
     try:
         tokenizer = _read_tokenizer(path)

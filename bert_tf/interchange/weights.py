@@ -23,9 +23,6 @@ def to_tensor(array: np.ndarray) -> tf.Tensor:
     """The array as a tensor in the CPU's memory.
 
     ``tf.constant`` holds an array up to three times; here its rows are written to where they stay.
-
-    >>> to_tensor(np.array([[1.0, 2.0], [3.0, 4.0]])).numpy().tolist()
-    [[1.0, 2.0], [3.0, 4.0]]
     """
     with tf.device("CPU:0"):
         if array.ndim == 0:
@@ -59,10 +56,6 @@ class Names:
     ``modules`` maps a name here, "{}" in place of the layer's number, to the name there; ``leaves``
     maps ``kernel``, ``bias``, ``gamma`` and ``beta`` to what follows the module's name;
     ``transposed`` says whether kernels there are (outputs, inputs).
-
-    >>> names = Names({"layer_{}/output": "h.{}.out"}, {"kernel": ".w"}, transposed=True)
-    >>> names.spell("layer_12/output/kernel")
-    Spelling(name='h.12.out.w', transposed=True)
     """
 
     def __init__(
@@ -94,11 +87,7 @@ def _transpose(tensor: StoredTensor) -> StoredTensor:
 
 
 def leaves(module: str) -> tuple[str, ...]:
-    """What follows a module's name in those of its weights, in the order of Keras' variables.
-
-    >>> leaves("pooler/dense"), leaves("embeddings/word_embeddings")
-    (('/kernel', '/bias'), ('',))
-    """
+    """What follows a module's name in those of its weights, in the order of Keras' variables."""
     if module.endswith("layer_norm"):
         return "/gamma", "/beta"
     return ("",) if module.endswith(("_embeddings", "/output_bias")) else ("/kernel", "/bias")
@@ -112,11 +101,8 @@ def merge_heads(name: str, tensor: StoredTensor, num_heads: int, source: str) ->
 
     A query, key or value kernel is (H, N, D) in the file and (H, N * D) here, its bias (N, D) and
     (N * D,); the output's kernel is (N, D, H) and (N * D, H). In memory they are the same. Any
-    other tensor, and one with another number of dimensions, stays as it is.
-
-    Raises:
-        ValueError: the tensor has another number of heads than the config, which is of ``source``:
-            merged, it would have the right shape and mean something else.
+    other tensor, and one with another number of dimensions, stays as it is. With another number of
+    heads than the config's, of ``source``, it would have the right shape and mean something else.
     """
     match = _LEAF.fullmatch(name)
     if not match:
@@ -238,14 +224,7 @@ def assign(model: BertModel, tensors: Mapping[str, StoredTensor]) -> None:
 
 
 def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """The shape of every weight that a model has, by the names of ``checkpoint``.
-
-    >>> from bert_tf import BertClassifier
-    >>> config = BertConfig.from_preset("bert-tiny", vocab_size=100)
-    >>> shapes = expected_shapes(config, ModelSpec(BertClassifier, {"num_classes": 3}))
-    >>> shapes["classifier/kernel"], len(shapes)
-    ((128, 3), 41)
-    """
+    """The shape of every weight that a model has, by the names of ``checkpoint``."""
     width = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings/word_embeddings": (config.vocab_size, width),
