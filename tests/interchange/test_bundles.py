@@ -31,21 +31,15 @@ def prefix(tmp_path):
     return path
 
 
-def test_tensorflow_reads_what_was_written(prefix):
-    reader = tf.train.load_checkpoint(prefix)
+def test_tensorflow_and_this_library_read_what_was_written(prefix):
+    reader, bundle = tf.train.load_checkpoint(prefix), bundles.Bundle(prefix)
     assert reader.get_variable_to_shape_map().keys() == ARRAYS.keys()
-    for name, array in ARRAYS.items():
-        value = reader.get_tensor(name)
-        assert value.dtype == array.dtype and np.array_equal(value, array), name
-
-
-def test_tensors_are_read_one_by_one(prefix):
-    bundle = bundles.Bundle(prefix)
     assert bundle.shapes == {name: array.shape for name, array in ARRAYS.items()}
     for name, array in ARRAYS.items():
         tensor = bundle.tensor(name)
         assert (tensor.names, tensor.shape, tensor.dtype) == ((name,), array.shape, array.dtype)
-        assert tensor.read().dtype == array.dtype and np.array_equal(tensor.read(), array)
+        for value in (reader.get_tensor(name), tensor.read()):
+            assert value.dtype == array.dtype and np.array_equal(value, array), name
 
 
 # === Finding ===

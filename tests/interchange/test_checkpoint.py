@@ -11,7 +11,7 @@ from bert_tf.interchange.checkpoint import (
     describe_checkpoint,
     parse_description,
 )
-from bert_tf.modeling import BertClassifier, BertSpanPredictor
+from bert_tf.modeling import BertClassifier
 from tests.interchange.small_checkpoints import CASED, MODELS, OURS_ALONE, UNCASED, make_checkpoint
 
 EVERY = {**MODELS, **OURS_ALONE}
@@ -21,11 +21,11 @@ EVERY = {**MODELS, **OURS_ALONE}
 @pytest.mark.parametrize("tokenization", [None, CASED, UNCASED])
 def test_what_is_written_is_read(spec, tokenization):
     labels = tuple("ABCDE"[: spec.arguments.get("num_classes", 0)])
-    checkpoint = make_checkpoint(spec, tokenization=tokenization, labels=labels, multi_label=True)
+    said = {"labels": labels, "multi_label": True, "thresholds": {"null": -1.5}}
+    checkpoint = make_checkpoint(spec, tokenization=tokenization, **said)
     values = json.loads(json.dumps(describe_checkpoint(checkpoint)))
-    assert parse_description(values, "there") == Description(
-        spec, labels, True, tokenization and tokenization.do_lower_case
-    )
+    lower = tokenization and tokenization.do_lower_case
+    assert parse_description(values, "there") == Description(spec, do_lower_case=lower, **said)
 
 
 def test_literal():
@@ -94,11 +94,3 @@ def test_refused(values, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         parse_description(values, "there")
     assert str(caught.value).startswith("there: ") and len(str(caught.value)) < 300
-
-
-def test_thresholds_are_kept_and_checked():
-    values = describe(ModelSpec(BertSpanPredictor, {}), thresholds={"null": -1.5})
-    assert parse_description(values, "there").thresholds == {"null": -1.5}
-    for wrong in ([], {"null": "high"}, {"null": float("nan")}):
-        with pytest.raises(ValueError, match="there: thresholds is .* an object of numbers by na"):
-            parse_description({**values, "thresholds": wrong}, "there")

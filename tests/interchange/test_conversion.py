@@ -103,17 +103,15 @@ def test_what_hugging_face_does_otherwise_is_told(tmp_path, unverified, name, th
         assert conversion.convert(source, str(tmp_path / form), form).notes == notes
 
 
-def test_a_trailing_slash_and_missing_folders(tmp_path, unverified):
-    conversion.convert(_source(tmp_path), f"{tmp_path}/a/b/", "google_tf1")
+def test_names_of_targets(tmp_path, monkeypatch, unverified):
+    """A trailing slash, missing folders, the working directory."""
+    source = _source(tmp_path)
+    conversion.convert(source, f"{tmp_path}/a/b/", "google_tf1")
     assert open_checkpoint(tmp_path / "a" / "b").format == "google_tf1"
     assert os.listdir(tmp_path / "a") == ["b"]
-
-
-def test_the_working_directory(tmp_path, monkeypatch, unverified):
-    source = _source(tmp_path)
     monkeypatch.chdir(tmp_path)
     conversion.convert(source, "here.keras", "keras")
-    assert sorted(os.listdir(tmp_path)) == ["here.keras", "source"]
+    assert sorted(os.listdir(tmp_path)) == ["a", "here.keras", "source"]
 
 
 # === Nothing is overwritten ===
@@ -193,9 +191,9 @@ def test_a_writer_that_changes_a_weight(tmp_path, monkeypatch, form, empty):
 
 def test_a_writer_that_changes_the_config(tmp_path, monkeypatch):
     source, write = _source(tmp_path), conversion._WRITERS["google_tf1"]
+    config = dataclasses.replace(CONFIG, hidden_act="relu")
 
     def careless(checkpoint, path):
-        config = dataclasses.replace(checkpoint.config, hidden_act="relu")
         return write(dataclasses.replace(checkpoint, config=config), path)
 
     monkeypatch.setitem(conversion._WRITERS, "google_tf1", careless)
@@ -220,19 +218,6 @@ def test_stopped(tmp_path, monkeypatch, form, when, error):
     monkeypatch.setattr(conversion, "compare", stop)
     with pytest.raises(error, match="stopped"):
         conversion.convert(source, _target(tmp_path, form), form)
-    assert os.listdir(tmp_path) == ["source"]
-
-
-def test_stopped_while_keras_saves(tmp_path, monkeypatch):
-    source = _source(tmp_path)
-
-    def save_model(model, path, zipped):
-        os.mkdir(path)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("keras.saving.save_model", save_model)
-    with pytest.raises(KeyboardInterrupt):
-        conversion.convert(source, str(tmp_path / "target.keras"), "keras")
     assert os.listdir(tmp_path) == ["source"]
 
 
@@ -347,10 +332,8 @@ def test_a_weight_more():
 def test_a_config_that_computes_otherwise(changes):
     checkpoint = make_checkpoint(MODELS["classifier"])
     other = dataclasses.replace(checkpoint, config=dataclasses.replace(CONFIG, **changes))
-    with pytest.raises(
-        ValueError, match=r"^What was made of memory gives other outputs: they differ in logits by"
-        r" \d.*, where at most 1e-05 was expected\.$"
-    ):  # fmt: skip
+    sentence = r"^What .* gives other outputs: they differ in logits by \d.*, where at most 1e-05 w"
+    with pytest.raises(ValueError, match=sentence):
         _compare(checkpoint, other)
 
 
@@ -364,10 +347,11 @@ def test_weights_that_are_no_numbers():
 def test_other_outputs():
     checkpoint = make_checkpoint(MODELS["pretrainer"])
     other = _without(checkpoint, MODELS["masked lm"], ("pooler/", "next_sentence/"))
-    with pytest.raises(
-        ValueError, match=r"^memory gives masked_lm_logits, next_sentence_logits, and what was made"
-        r" of it gives masked_lm_logits\.$"
-    ):  # fmt: skip
+    sentence = (
+        "^memory gives masked_lm_logits, next_sentence_logits, and what was made of it gives "
+        r"masked_lm_logits\.$"
+    )
+    with pytest.raises(ValueError, match=sentence):
         _compare(checkpoint, other)
 
 

@@ -161,9 +161,7 @@ def test_no_weights(directory, tmp_path):
     path = directory({})
     (tmp_path / "hf" / "model.safetensors").unlink()
     assert not hugging_face.is_checkpoint(path)
-    with pytest.raises(
-        ValueError, match=r"hf has neither model\.safetensors nor pytorch_model\.bin"
-    ):
+    with pytest.raises(ValueError, match=r"hf has neither model\.safetensors nor pytorch_model"):
         hugging_face.open_checkpoint(path)
 
 

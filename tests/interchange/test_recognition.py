@@ -105,7 +105,7 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
 def test_nothing_there(tmp_path):
     for name in ("no", "no.keras", "folder/bert_model.ckpt"):
         with pytest.raises(
-            ValueError, match=r"^There is no checkpoint at .*: expected a directory, the prefix of"
+            ValueError, match=r"^There is no checkpoint at .*: expected a directory, the pref"
         ):
             open_checkpoint(tmp_path / name)
 

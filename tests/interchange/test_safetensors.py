@@ -1,6 +1,5 @@
 """safetensors files, and headers that lie."""
 
-import dataclasses
 import json
 import os
 import random
@@ -14,7 +13,6 @@ import tensorflow as tf
 from bert_tf.interchange import safetensors
 from bert_tf.interchange.checkpoint import StoredTensor
 from bert_tf.interchange.safetensors import open_file, write_file
-from bert_tf.interchange.tensor_files import open_shards
 
 # A header of 200 bytes, seven spaces among them, then b, c and a: 4, 4 and 2 bytes. The reference
 # implementation (0.8.0) writes the same.
@@ -196,17 +194,6 @@ def test_what_cannot_be_written_leaves_no_file(tmp_path, tensors, sentence):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_while_reading_keeps_the_file_before(tmp_path):
-    path = tmp_path / "m.safetensors"
-    path.write_bytes(GOLDEN)
-    broken = dataclasses.replace(open_file(str(path))["a"], names=("z",))
-    path.write_bytes(GOLDEN + b"\0")
-    with pytest.raises(ValueError, match=r"has changed since it was opened"):
-        write_file(str(path), [entry("b", np.zeros(9)), broken])
-    assert path.read_bytes() == GOLDEN + b"\0"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 # === Memory ===
 
 
@@ -235,21 +222,6 @@ def test_one_tensor_at_a_time(tmp_path):
     assert 1 < peak_of(opened["9"].read) < 1.6
     assert 1 < peak_of(lambda: write_file(path + ".copy", opened.values())) < 1.6
     assert tf.io.gfile.GFile(path, "rb").read() == tf.io.gfile.GFile(path + ".copy", "rb").read()
-
-
-# === Shards ===
-
-
-def test_shards_are_one_checkpoint(tmp_path):
-    write_file(str(tmp_path / "1.safetensors"), entries({"a": VALUES["a"], "b": VALUES["b"]}))
-    write_file(str(tmp_path / "2.safetensors"), entries({"c": VALUES["c"]}))
-    weight_map = {"c": "2.safetensors", "a": "1.safetensors", "b": "1.safetensors"}
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {"total_size": 10}, "weight_map": weight_map}))
-    tensors = open_shards(str(index), open_file)
-    assert set(tensors) == set(VALUES)
-    for name, value in VALUES.items():
-        assert_equal(tensors[name].read(), value)
 
 
 # === Parity ===

@@ -57,9 +57,7 @@ def test_a_shard_outside_is_refused(folder, name):
 
 def test_more_tensors_than_any_model_has(folder, monkeypatch):
     monkeypatch.setattr("bert_tf.interchange.tensor_files.MAX_TENSORS", 1)
-    with pytest.raises(
-        ValueError, match=r"index\.json names 2 tensors: expected at most 1, more t"
-    ):
+    with pytest.raises(ValueError, match=r"index\.json names 2 tensors: expected at most 1, m"):
         _open(folder, {"a": "1.bin", "b": "1.bin"})
 
 
