@@ -31,14 +31,7 @@ _Reader = Callable[[str, Sequence[str] | None, bool], Examples[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Sets:
-    """What was read.
-
-    Attributes:
-        train: to train on.
-        dev: by the set's name, labelled.
-        test: by the set's name, to predict.
-        notes: sentences on what was held out and what is not there.
-    """
+    """What was read: by the sets' names, and sentences on what was held out or is missing."""
 
     train: Examples[Any]
     dev: dict[str, Examples[Any]]
@@ -48,10 +41,6 @@ class Sets:
     def all(self) -> dict[str, Examples[Any]]:
         """Every set by its name."""
         return {"train": self.train, **self.dev, **self.test}
-
-    def dev_items(self) -> list[Any]:
-        """The examples of all sets to evaluate on."""
-        return [item for examples in self.dev.values() for item in examples.items]
 
     def of_task(self, settings: FineTuningSettings) -> tuple[Any, ...]:
         """The first arguments of a ``Task``."""
@@ -75,13 +64,7 @@ def _fingerprint(examples: Examples[Any]) -> str:
 
 
 def read_sets(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> Sets:
-    """Reads and checks all data, by the rules that the run was started with.
-
-    Raises:
-        ValueError: a file is missing, a row is bad (and bad rows are not to be skipped), or nothing
-            can be held out.
-        OSError: a file cannot be read.
-    """
+    """Reads and checks all data, by the rules that the run was started with."""
     by_class = rules != FIRST_RULES
     sets = _read_glue_sets(settings) if settings.glue else _read_files(settings, by_class)
     skipped = sets.skipped()
@@ -197,13 +180,8 @@ def hold_out(
     titles, of one paragraph), sentences of one document where there are enough documents, choices
     for one context, equal texts. Which of these groups are held out depends on their contents and
     the seed, not on their order. With ``by_class`` every class of texts gives its share. At least
-    one group is held out, and at least one is not.
-
-    Returns:
-        What is left, what is held out, each in the order of ``items``, and what the groups are.
-
-    Raises:
-        ValueError: there is only one group.
+    one group is held out, and at least one is not. Returns what is left, what is held out, each in
+    the order of ``items``, and what the groups are.
     """
     key, what = _grouping(items, fraction)
     groups = collections.Counter(key(item) for item in items)

@@ -21,14 +21,7 @@ from .task import Task
 
 
 class Start(NamedTuple):
-    """What a run starts from, its weights not read yet.
-
-    Attributes:
-        config: the model's sizes.
-        tokenization: the vocabulary and its casing.
-        tokenizer: of these.
-        checkpoint: where the weights lie; ``None`` where a run goes on from its own state.
-    """
+    """What a run starts from; a resumed one has no ``checkpoint``."""
 
     config: BertConfig
     tokenization: Tokenization
@@ -37,12 +30,7 @@ class Start(NamedTuple):
 
 
 def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> Start:
-    """Opens what a run starts from; a run with a state of its own no longer needs its checkpoint.
-
-    Raises:
-        ValueError: the checkpoint cannot be read, has no vocabulary, or fewer positions than
-            ``max_seq_length``.
-    """
+    """Opens what a run starts from: once it has a state of its own, that, not the checkpoint."""
     if directory.has_state():
         config, described = model_directory.read_description(directory.path)
         tokenization, notes = read_tokenization(directory.path, described.do_lower_case)
@@ -87,13 +75,8 @@ def build_model(
 
     The checkpoint's head is reused only when its kind and labels match. Except for weights nothing
     of the checkpoint's model is reused (a pooler that the task does not use, a head's own dropout):
-    the directory describes the task's model, and a resumed run makes it from there.
-
-    Returns:
-        The model, and sentences on what is new in it or was not used.
-
-    Raises:
-        ValueError: a weight of the encoder is missing, or has another shape.
+    the directory describes the task's model, and a resumed run makes it from there. Also returns
+    sentences on what is new in the model or was not used.
     """
     keras.utils.set_random_seed(settings.seed)
     spec, found = model_spec(task), start.checkpoint

@@ -18,10 +18,10 @@ from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
 from .kinds import KINDS
-from .prediction_files import Record, Writer, check_words
+from .prediction_files import Record, check_words
 from .prediction_inputs import Inputs, read_inputs
 from .run_directory import is_unfinished
-from .task import Inference, Task
+from .task import Inference
 from .task_file import TaskFile, read_task_file
 
 _SHOWN_ROWS = 5
@@ -29,12 +29,7 @@ _SET = "input"
 
 
 class Predicted(NamedTuple):
-    """What was done.
-
-    Attributes:
-        num_examples: the examples predicted.
-        skipped: a sentence for each bad row, which has no prediction.
-    """
+    """How many examples were predicted, and a sentence for each bad row, which has none."""
 
     num_examples: int
     skipped: list[str]
@@ -58,24 +53,9 @@ def predict_file(
 
     Every row has its record: that of a row without text, or of a bad one that is not to be an
     error, has no prediction, and says why (``error``; CoNLL's columns have ``_`` for its tags,
-    SQuAD's predictions an empty answer).
-
-    Args:
-        model_dir: what ``bert_tf.finetune`` left, or any checkpoint with a task's head that
-            ``bert_tf.load`` takes.
-        input: see ``prediction_inputs``. The whole is checked before the model is loaded.
-        output: the file to write, replaced where it exists: .tsv or .jsonl; for tagging .conll,
-            CoNLL's columns, and for squad .json, SQuAD's predictions. ``None``: standard output,
-            tab-separated; all else that is printed goes to standard error.
-        text_columns: the columns to read, instead of those that the model was trained with.
-        id_column: as for ``prediction_inputs.read_inputs``, and the next two.
-        encoding: see there.
-        skip_bad_rows: see there.
-        threshold: instead of the model's own: the least probability of a class that holds
-            (multilabel), or how far "no answer" has to exceed the best answer (squad).
-        max_seq_length: the most tokens of a row, instead of the training's.
-        batch_size: examples at once.
-        allow_pickle: whether ``pytorch_model.bin`` may be unpickled.
+    SQuAD's predictions an empty answer). The arguments are the flags of ``bert_tf.predict``; the
+    whole input is checked before the model is loaded. Without an ``output`` a table goes to
+    standard output, and all else that is printed to standard error.
 
     Raises:
         ValueError: the model has no task's head or no vocabulary, the columns are not known, the
@@ -87,6 +67,7 @@ def predict_file(
     task = _task(model_dir, checkpoint, max_seq_length)
     task_class = KINDS[task.kind].task_class
     thresholds = _thresholds(model_dir, checkpoint, task, threshold)
+    task = dataclasses.replace(task, options=task_class.with_thresholds(task.options, thresholds))
     suffix = _suffix(task, input, output)
     standard_output = sys.stdout
     # What is printed must not come between the predictions.
@@ -104,12 +85,28 @@ def predict_file(
             encoding=encoding,
             skip_bad_rows=skip_bad_rows,
         )
-        labels = _labels(checkpoint)
-        _check_words(task_class, suffix, output, inputs, labels)
-        predict = Predictor(task, _load(checkpoint), labels, thresholds, batch_size)
+        # Classes have numbers where the source does not name them.
+        count = checkpoint.model.arguments.get("num_classes", 0)
+        labels = checkpoint.labels or tuple(str(number) for number in range(count))
+        where = f"--output={output}" if output else "The tab-separated output"
+        for what, words in task_class.words_to_write(labels, inputs.good()):
+            check_words(suffix, words, f"{where}, {what}")
+        model = _load(checkpoint)
+        inference = Inference(model, model.preprocessor.tokenizer, task.max_seq_length, batch_size)
+        columns = task_class.record_columns(labels, next(inputs.good(), None), task)
+        if inputs.skipped:
+            columns = {**columns, "error": None}
         with _opened(output, standard_output) as file:
-            writer = task_class.writers[suffix](file, predict.columns(inputs))
-            _predict_all(predict, inputs, writer)
+            writer = task_class.writers[suffix](file, columns)
+            progress = Progress("Predicting", inputs.count, "examples")
+            done = 0
+            for items in inputs.chunks():
+                for record in _records(task, items, labels, inference, thresholds):
+                    writer.write(record)
+                done += sum(not isinstance(item, BadRow) for item in items)
+                progress.update(done)
+            writer.finish()
+            progress.close()
         _tell(inputs, output)
     return Predicted(inputs.count, inputs.skipped)
 
@@ -181,14 +178,6 @@ def _suffix(task: TaskFile, input: str, output: str | None) -> str:
     return suffix
 
 
-def _check_words(
-    task_class: type[Task], suffix: str, output: str | None, inputs: Inputs, labels: Sequence[str]
-) -> None:
-    where = f"--output={output}" if output else "The tab-separated output"
-    for what, words in task_class.words_to_write(labels, inputs.good()):
-        check_words(suffix, words, f"{where}, {what}")
-
-
 def _load(checkpoint: Checkpoint) -> BertModel:
     model: BertModel = load(checkpoint)
     if model.preprocessor is None:
@@ -196,12 +185,6 @@ def _load(checkpoint: Checkpoint) -> BertModel:
             f"{checkpoint.path} has no vocabulary: put its vocab.txt into the directory."
         )
     return model
-
-
-def _labels(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The classes' names; their numbers where the source does not name them."""
-    count = checkpoint.model.arguments.get("num_classes", 0)
-    return checkpoint.labels or tuple(str(number) for number in range(count))
 
 
 @contextlib.contextmanager
@@ -227,67 +210,26 @@ class _Terminal:
         return len(content)
 
 
-class Predictor:
-    """Makes records of examples, some at a time, as ``Task.predict``.
-
-    Args:
-        task: what the model was trained for.
-        model: with its preprocessor.
-        labels: the classes' names in the order of their ids; () without classes.
-        thresholds: as ``Evaluation.thresholds``; {} where nothing was decided.
-        batch_size: examples at once.
-    """
-
-    def __init__(
-        self,
-        task: TaskFile,
-        model: BertModel,
-        labels: Sequence[str],
-        thresholds: Mapping[str, float],
-        batch_size: int,
-    ) -> None:
-        self._class = KINDS[task.kind].task_class
-        options = self._class.with_thresholds(task.options, thresholds)
-        self._task = dataclasses.replace(task, options=options)
-        self._labels = tuple(labels)
-        self._thresholds = thresholds
-        self._inference = Inference(
-            model, model.preprocessor.tokenizer, task.max_seq_length, batch_size
-        )
-
-    def records(self, items: Sequence[Any]) -> Iterator[Record]:
-        """A record of each example, in order; that of a bad row (``BadRow``) has an ``error``."""
-        good = [item for item in items if not isinstance(item, BadRow)]
-        found: Iterator[Record] = iter(())
-        if good:
-            sets = {_SET: Examples(good, self._labels, [])}
-            options = self._task.options
-            task = self._class(self._task.name, None, {}, sets, labels=self._labels, **options)
-            found = task.predict(self._inference, _SET, self._thresholds)
-        for item in items:
-            if isinstance(item, BadRow):
-                nothing = self._class.empty_record(item.words)
-                yield {**nothing, "id": item.id, "error": item.reason}
-            else:
-                yield next(found)
-
-    def columns(self, inputs: Inputs) -> Record:
-        """A record that has every key of all."""
-        first = next(inputs.good(), None)
-        columns = self._class.record_columns(self._labels, first, self._task)
-        return {**columns, "error": None} if inputs.skipped else columns
-
-
-def _predict_all(predictor: Predictor, inputs: Inputs, writer: Writer) -> None:
-    progress = Progress("Predicting", inputs.count, "examples")
-    done = 0
-    for items in inputs.chunks():
-        for record in predictor.records(items):
-            writer.write(record)
-        done += sum(not isinstance(item, BadRow) for item in items)
-        progress.update(done)
-    writer.finish()
-    progress.close()
+def _records(
+    task: TaskFile,
+    items: Sequence[Any],
+    labels: Sequence[str],
+    inference: Inference,
+    thresholds: Mapping[str, float],
+) -> Iterator[Record]:
+    """A record of each example, in order; that of a bad row (``BadRow``) has an ``error``."""
+    task_class = KINDS[task.kind].task_class
+    good = [item for item in items if not isinstance(item, BadRow)]
+    found: Iterator[Record] = iter(())
+    if good:
+        sets = {_SET: Examples(good, tuple(labels), [])}
+        made = task_class(task.name, None, {}, sets, labels=labels, **task.options)
+        found = made.predict(inference, _SET, thresholds)
+    for item in items:
+        if isinstance(item, BadRow):
+            yield {**task_class.empty_record(item.words), "id": item.id, "error": item.reason}
+        else:
+            yield next(found)
 
 
 def _tell(inputs: Inputs, output: str | None) -> None:

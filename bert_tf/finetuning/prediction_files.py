@@ -1,26 +1,28 @@
 """Files of predictions, one example after the other: tables, CoNLL's columns, SQuAD's JSON."""
 
+import abc
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from bert_tf.files import replace_whole
 from bert_tf.tasks import conll, own_data
 from bert_tf.untrusted import quote
 
-SUFFIXES = (".tsv", ".jsonl")
 # An example's id, prediction and what else is told of it.
 Record = Mapping[str, Any]
 
 
-class Writer(Protocol):
+class Writer(abc.ABC):
     """Writes records."""
 
+    @abc.abstractmethod
     def write(self, record: Record) -> None:
         """Writes one."""
 
-    def finish(self) -> None:
-        """Writes what comes after the last."""
+    def finish(self) -> None:  # noqa: B027
+        """Writes what comes after the last, if anything does."""
 
 
 # Makes a writer on a file, of records that have the keys of one.
@@ -65,22 +67,14 @@ def columns_suffix(texts: Iterable[str]) -> str:
     return ".conll" if all(map(conll.is_word, texts)) else ".jsonl"
 
 
-class RecordWriter:
-    r"""Writes records one by one.
+class RecordWriter(Writer):
+    r"""Writes records one by one, as a table (".tsv") or as JSON lines (".jsonl").
 
-    As JSON lines each is an object. Tab-separated, a record's keys name the columns; the names of a
-    list are parted by commas, the words of a tuple, which may hold none, by blanks, a mapping (of
-    probabilities) has a column ``probability_NAME`` for each of its names, and white space within a
-    text is a blank, so that a record is always a line. Numbers have six digits in both.
-
-    Args:
-        file: open for bytes.
-        suffix: one of ``SUFFIXES``.
-        columns: a record whose keys are the columns, whatever a record has; ``None``: the first
-            one's.
-
-    Raises:
-        ValueError: another suffix; or, when one is written, as ``check_words``.
+    In a table a record's keys name the columns: those of ``columns``, or else of the first record.
+    The names of a list are separated by commas, the words of a tuple, which may hold none, by
+    blanks; a mapping (of probabilities) has a column ``probability_NAME`` for each of its names;
+    white space within a text is a blank, so that a record is always a line. Numbers have six digits
+    in both.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -92,10 +86,6 @@ class RecordWriter:
     """
 
     def __init__(self, file: IO[bytes], suffix: str, columns: Record | None = None) -> None:
-        if suffix not in SUFFIXES:
-            raise ValueError(
-                f"Predictions are files of {' or '.join(SUFFIXES)}, got {suffix or 'no suffix'!r}."
-            )
         self._file = file
         self._suffix = suffix
         self._columns: list[str] = []
@@ -103,7 +93,7 @@ class RecordWriter:
             self._write_header(columns)
 
     def write(self, record: Record) -> None:
-        """Writes one record; in a table its keys are among the columns."""
+        """Writes one record."""
         _check_tagged(record, self._suffix)
         if self._suffix == ".jsonl":
             self._write_line(json.dumps(_rounded(record), ensure_ascii=False))
@@ -112,9 +102,6 @@ class RecordWriter:
             self._write_header(record)
         cells = dict(_cells(record))
         self._write_line("\t".join(_cell(cells.get(name)) for name in self._columns))
-
-    def finish(self) -> None:
-        """Nothing is left to do."""
 
     def _write_header(self, record: Record) -> None:
         if self._suffix != ".jsonl":
@@ -128,14 +115,9 @@ class RecordWriter:
 def write_records(path: str, records: Iterable[Record]) -> None:
     """Writes a file of records, its form by its suffix, which appears whole or not at all."""
     with replace_whole(path) as file:
-        writer = RecordWriter(file, suffix_of(path))
+        writer = RecordWriter(file, os.path.splitext(path)[1])
         for record in records:
             writer.write(record)
-
-
-def suffix_of(path: str) -> str:
-    """The one of ``SUFFIXES`` that a path ends in, or ""."""
-    return next((suffix for suffix in SUFFIXES if path.lower().endswith(suffix)), "")
 
 
 def with_expected(record: Record, expected: Any) -> Record:
@@ -148,7 +130,7 @@ def with_expected(record: Record, expected: Any) -> Record:
     return {**begin, "expected": expected, **record}
 
 
-class ConllWriter:
+class ConllWriter(Writer):
     """Writes records of words and tags as CoNLL's columns, an empty line after each sentence.
 
     A line is a word, its expected tag where the record has one, and its predicted tag, separated by
@@ -167,11 +149,8 @@ class ConllWriter:
             self._file.write(f"{' '.join(row)}\n".encode())
         self._file.write(b"\n")
 
-    def finish(self) -> None:
-        """Nothing is left to do."""
 
-
-class AnswersWriter:
+class AnswersWriter(Writer):
     """Writes records of answers as SQuAD's predictions: one JSON object, the answers by their ids.
 
     The answer to a bad row (with an ``error``) is "", unless another row has its id.

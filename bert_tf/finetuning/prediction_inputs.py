@@ -30,14 +30,11 @@ _CHUNK = 2048
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """A file's examples.
+    """A file's examples: their number, and a sentence for each bad row.
 
-    Attributes:
-        count: how many there are.
-        skipped: a sentence for each bad row.
-        chunks: gives the examples, and in their places the bad rows (``BadRow``), in the order of
-            the file, some thousand at a time. Texts are read anew with each call and not kept, so
-            that the memory does not grow with the file.
+    ``chunks`` gives the examples, and in their places the bad rows (``BadRow``), in the order of
+    the file, some thousand at a time. Texts are read anew with each call and not kept, so that the
+    memory does not grow with the file.
     """
 
     count: int
@@ -65,11 +62,6 @@ def read_inputs(
     training table's where the file has it (else rows are counted from 0). ``encoding`` is for
     CoNLL's files. ``skip_bad_rows`` lists bad rows instead of an error at the first; rows without
     text are always listed.
-
-    Raises:
-        ValueError: the columns are not known, or are not those of a row that the model was trained
-            with, or as the kind's reader.
-        OSError: the file cannot be read.
     """
     kind = KINDS[task.kind]
     task_class = kind.task_class

@@ -27,7 +27,7 @@ from bert_tf.tasks.squad_predictions import (
 
 from .data import Sets
 from .prediction_files import AnswersWriter, NewWriter, Record
-from .settings import FineTuningSettings
+from .settings import FineTuningSettings, flag_defaults
 from .task import (
     Evaluation,
     ExampleSet,
@@ -41,6 +41,8 @@ from .task import (
 from .task_file import TaskFile
 
 _NO_ANSWER = "(no answer)"
+# Besides ``with_null``, what ``task.json`` keeps.
+_OPTIONS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 # The keys of ``SquadScores.to_dict`` that are no scores.
 _COUNTS = ("total", "missing", "thresh")
 
@@ -58,16 +60,9 @@ class QuestionTask(Task):
     Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``. The
     loss is the mean of the cross-entropies of start and end, each a softmax over the row.
 
-    Args:
-        *data: as ``Task``'s; each question is trained with its first answer.
-        labels: none; there are no classes.
-        doc_stride: how many tokens after a window of a context the next one begins.
-        max_query_length: the most tokens of a question.
-        n_best_size: the answers that are kept for each question.
-        max_answer_length: the most tokens of an answer.
-        with_null: whether a question may have no answer.
-        null_threshold: a threshold to keep instead of the best one; with it ``f1`` is the headline,
-            and without ``best_f1``.
+    Each question is trained with its first answer. With a ``null_threshold`` that one is kept
+    instead of the best one, and ``f1`` is the headline, without it ``best_f1``. Options are
+    ``with_null`` and some of ``_OPTIONS``, which are flags, too.
     """
 
     model_class = BertSpanPredictor
@@ -89,10 +84,8 @@ class QuestionTask(Task):
         ".json": lambda file, columns: AnswersWriter(file),
     }
     export_options: ClassVar[Mapping[str, str]] = {
-        "doc_stride": "doc_stride",
-        "max_query_length": "max_query_length",
+        **{name: name for name in _OPTIONS},
         "n_best_size": "n_best",
-        "max_answer_length": "max_answer_length",
     }
     read_table = staticmethod(read_questions)
 
@@ -100,19 +93,14 @@ class QuestionTask(Task):
         self,
         *data: Any,
         labels: Sequence[str] = (),
-        doc_stride: int = 128,
-        max_query_length: int = 64,
-        n_best_size: int = 20,
-        max_answer_length: int = 30,
-        with_null: bool,
         null_threshold: float | None = None,
+        **options: Any,
     ) -> None:
-        self.headline = "best_f1" if with_null and null_threshold is None else "f1"
-        self._with_null = with_null
-        self._window_lengths = {"doc_stride": doc_stride, "max_query_length": max_query_length}
-        self._n_best_size = n_best_size
-        self._max_answer_length = max_answer_length
+        defaults = flag_defaults()
+        self._options = {**{name: defaults[name] for name in _OPTIONS}, **options}
+        self._with_null: bool = options["with_null"]
         self._null_threshold = null_threshold
+        self.headline = "best_f1" if self._with_null and null_threshold is None else "f1"
         super().__init__(*data)
 
     @classmethod
@@ -120,25 +108,18 @@ class QuestionTask(Task):
         cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
     ) -> "QuestionTask":
         """With null where a labelled question has no answer, or the flag says so."""
+        items = [item for examples in (sets.train, *sets.dev.values()) for item in examples.items]
         return cls(
             *sets.of_task(settings),
-            doc_stride=settings.doc_stride,
-            max_query_length=settings.max_query_length,
-            n_best_size=settings.n_best_size,
-            max_answer_length=settings.max_answer_length,
-            with_null=_with_null(settings, [*sets.train.items, *sets.dev_items()]),
+            **{name: getattr(settings, name) for name in _OPTIONS},
+            with_null=_with_null(settings, items),
             null_threshold=settings.null_score_diff_threshold,
         )
 
     @property
     def options(self) -> Mapping[str, Any]:
         """The windows, the answers and whether there may be none."""
-        return {
-            **self._window_lengths,
-            "n_best_size": self._n_best_size,
-            "max_answer_length": self._max_answer_length,
-            "with_null": self._with_null,
-        }
+        return self._options
 
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
@@ -195,8 +176,9 @@ class QuestionTask(Task):
             [item.question for item in items],
             [item.context for item in items],
             max_seq_length=max_seq_length,
+            doc_stride=self._options["doc_stride"],
+            max_query_length=self._options["max_query_length"],
             **spans,
-            **self._window_lengths,
         )
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
@@ -279,8 +261,8 @@ class QuestionTask(Task):
         answers = self._tokenized_set(inference, set_name).predict_answers(
             inference.model,
             batch_size=inference.batch_size,
-            n_best=self._n_best_size,
-            max_answer_length=self._max_answer_length,
+            n_best=self._options["n_best_size"],
+            max_answer_length=self._options["max_answer_length"],
         )
         return squad_predictions([item.id for item in items], answers, with_null=self._with_null)
 

@@ -1,6 +1,6 @@
 """What a fine-tuning prints: the data, a line for each evaluation, the scores, what comes next."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bert_tf.pipelines.length_buckets import Examples
@@ -44,17 +44,9 @@ def scores_line(headline: str, scores: Mapping[str, float]) -> str:
     return ", ".join(f"{one_line(name)} {score(name, scores[name], scores)}" for name in names)
 
 
-def evaluation_line(when: str, task: Task, scores: Mapping[str, float], *, is_best: bool) -> str:
-    """What is printed of an evaluation during the training."""
-    best = " (best so far)" if is_best else ""
-    return f"{when}: {task.deciding_set} {scores_line(task.headline, scores)}{best}"
-
-
 def data_lines(task: Task, examples: Examples) -> list[str]:
     """What is printed of the data before the training."""
-    labels = ""
-    if task.labels:
-        labels = f", labels {listed(task.labels)}"
+    labels = f", labels {listed(task.labels)}" if task.labels else ""
     evaluated = ", ".join(task.dev_sets) or "nothing"
     predicted = f"; predicted: {', '.join(task.test_sets)}" if task.test_sets else ""
     count, *sentences = task.training_lines(examples)
@@ -150,6 +142,7 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
 
 # === A sweep's table ===
 
+_SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
 
 
@@ -162,17 +155,10 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
             name: "-" if entry[name] is None else score(headline, entry[name], entry["means"])
             for name in ("mean", "std", "best")
         }
-        rows.append(
-            (
-                str(entry["train_batch_size"]),
-                f"{entry['learning_rate']:g}",
-                str(entry["num_train_epochs"]),
-                str(entry["runs"]),
-                *shown.values(),
-                "-" if entry["best_seed"] is None else str(entry["best_seed"]),
-                str(entry["collapsed"]),
-            )
-        )
+        seed = "-" if entry["best_seed"] is None else entry["best_seed"]
+        size, rate, epochs = (entry[name] for name in _SWEPT)
+        cells = (size, f"{rate:g}", epochs, entry["runs"], *shown.values(), seed)
+        rows.append((*map(str, cells), str(entry["collapsed"])))
     if not _has_layers(results):
         return rows
     layers = ("layers", *(entry["feature_based"] for entry in results["configurations"]))
@@ -184,16 +170,14 @@ def sweep_table(results: Mapping[str, Any]) -> str:
     rows = table_rows(results)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [f"{results['headline']} on {results['dev_set']}:"]
-    lines += ["  " + _aligned(row, widths) for row in rows]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(f"  {'  '.join(cells)}")
     collapsed = [run for run in results["runs"] if run["collapsed"]]
     if collapsed:
         lines.append("Collapsed:")
         lines += [f"  {run['name']}: {run['collapsed']}" for run in collapsed]
     return "\n".join(lines)
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
 
 
 # === The table of --feature_based ===
@@ -211,23 +195,17 @@ def _has_layers(results: Mapping[str, Any]) -> bool:
 
 
 def layer_table(results: Mapping[str, Any]) -> str:
-    """The paper's table 7 in Markdown, what was run here beside it, and a sentence on both.
-
-    Args:
-        results: a sweep's: ``headline``, ``dev_set`` and ``configurations``.
+    """The paper's table 7 in Markdown, with a sweep's scores next to it, and a sentence on both.
 
     >>> entry = {"feature_based": "last", "mean": 0.9437, "std": None, "runs": 1}
     >>> table = layer_table({"headline": "f1", "dev_set": "dev", "configurations": [entry]})
-    >>> for line in table.splitlines()[:8]:
+    >>> for line in table.splitlines()[:5]:
     ...     print(line)
     | layers                 | f1 on dev | the paper's F1 |
     |:-----------------------|----------:|---------------:|
     | embeddings             |         - |           91.0 |
     | second_to_last         |         - |           95.6 |
     | last                   |      94.4 |           94.9 |
-    | weighted_sum_last_four |         - |           95.9 |
-    | concat_last_four       |         - |           96.1 |
-    | weighted_sum_all       |         - |           95.5 |
     """
     ours = {entry["feature_based"]: _percent(entry) for entry in results["configurations"]}
     rows = [

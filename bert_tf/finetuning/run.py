@@ -21,13 +21,7 @@ from .task_file import TaskFile, read_task_file
 
 
 def run(settings: FineTuningSettings) -> None:
-    """Does what is left to do of the fine-tuning that the settings describe; prints its results.
-
-    Raises:
-        ValueError: the data, the checkpoint, a flag or the model directory does not fit, or the
-            loss is no number.
-        KeyboardInterrupt: the run was stopped; its state is saved.
-    """
+    """Does what is left to do of the fine-tuning that the settings describe; prints its results."""
     distribution.check_one_worker()
     directory = FineTuningDirectory(settings.model_dir)
     directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
@@ -92,13 +86,10 @@ def export_options(task: TaskFile | None) -> ExportOptions:
 
 
 def export_best(directory: FineTuningDirectory, name: str) -> None:
-    """Exports what a run's directory describes, its best weights, into the directory itself.
+    """Exports a run's best weights into its directory, which holds no results yet.
 
-    An export that a killed run left there, on an object store perhaps half of one, is removed.
-
-    Args:
-        directory: the run's; it holds no results yet.
-        name: what a server is to call the model.
+    ``name`` is what a server is to call the model. An export that a killed run left there, on an
+    object store perhaps half of one, is removed.
     """
     print("Exporting.", flush=True)
     remove_export(directory.export)

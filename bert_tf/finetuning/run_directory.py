@@ -32,9 +32,6 @@ class FineTuningDirectory(RunDirectory):
     | results.json      | the scores; written last, so it says the run is whole             |
     | results.tsv       | of a sweep: its table                                             |
     | feature_based.md  | of --feature_based: the paper's table 7, this run's scores in it  |
-
-    Args:
-        path: the model directory, local or on any file system that TensorFlow reads.
     """
 
     def __init__(self, path: str) -> None:

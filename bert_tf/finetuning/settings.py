@@ -300,11 +300,7 @@ def _reads_table(task: str, train_file: str | None) -> bool:
 
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines the flags; not on import, as other commands define some of the same.
-
-    Args:
-        values: what they are added to.
-    """
+    """Defines the flags; not on import, as other commands define some of the same."""
     flag_fields.define_flags(FineTuningSettings, values, _ALIASES, _WITHOUT_MEANING)
 
 
@@ -316,23 +312,14 @@ def flag_defaults() -> dict[str, Any]:
 def settings_from_flags(
     values: flags.FlagValues = flags.FLAGS,
 ) -> tuple[FineTuningSettings, list[str]]:
-    """The settings that the parsed flags ask for, and a sentence for each flag that is ignored.
-
-    Raises:
-        ValueError: as ``resolve``.
-    """
+    """The settings that the parsed flags ask for, and a sentence for each flag that is ignored."""
     given = {name for name in values if values[name].present}
     settings = resolve({name: values[name].value for name in flag_defaults() if name in given})
     return settings, flag_fields.ignored(values, _WITHOUT_MEANING)
 
 
 def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
-    """The settings of a run for which some flags are given.
-
-    Raises:
-        ValueError: a flag is missing, flags contradict each other or the task, or a value is out
-            of its range.
-    """
+    """The settings of a run for which some flags are given; flags that contradict are an error."""
     wanted = {**flag_defaults(), **given}
     wanted["task"] = task = _task(wanted["task"], wanted["tfds"])
     if not wanted["init_checkpoint"]:

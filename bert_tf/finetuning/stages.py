@@ -26,13 +26,7 @@ from .training import Training, describe_collapse
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """What every run of a fine-tuning shares: read, checked and tokenised once.
-
-    Attributes:
-        task: the task on its data.
-        start: the config and the vocabulary that a run starts from.
-        examples: the training set, tokenised.
-    """
+    """What every run of a fine-tuning shares: read, checked and tokenised once."""
 
     task: Task
     start: Start
@@ -41,13 +35,7 @@ class Material:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A training that has ended.
-
-    Attributes:
-        inference: with the model of the best weights.
-        evaluations: of these, by dev set.
-        results: what ``results.json`` says of the training.
-    """
+    """A training that has ended: the best weights' model, their evaluations and results."""
 
     inference: Inference
     evaluations: Mapping[str, Evaluation]
@@ -60,9 +48,6 @@ def check_inputs(
     """Reads the data, and checks that they are those of the run's start.
 
     ``moved`` are the flags that name other paths than at the start.
-
-    Raises:
-        ValueError: the data do not fit, or are others.
     """
     rules = directory.rules(NEWEST_RULES)
     task, sets = read_task(settings, rules)
@@ -78,13 +63,7 @@ def check_inputs(
 def prepare(
     settings: FineTuningSettings, directory: FineTuningDirectory, moved: Sequence[str]
 ) -> Material:
-    """Opens the start, reads the data, and tokenises the training set; says what was found.
-
-    Args: as ``check_inputs``.
-
-    Raises:
-        ValueError: the data, the checkpoint or a flag does not fit, or not the model directory.
-    """
+    """Opens the start, reads the data, and tokenises the training set; says what was found."""
     start = open_start(settings, directory)
     task, sets = check_inputs(settings, directory, moved)
     for note in sets.notes:
@@ -106,10 +85,6 @@ def train(
     """Trains what is left, and evaluates the best weights on every dev set.
 
     The directory then describes the model and its thresholds.
-
-    Raises:
-        ValueError: the checkpoint does not fit, or the loss is no number.
-        KeyboardInterrupt: the training was stopped; its state is saved.
     """
     task, start = material.task, material.start
     describe(settings, directory, material, {})
@@ -204,11 +179,7 @@ def describe(
 def write_outputs(
     directory: FineTuningDirectory, material: Material, trained: Trained
 ) -> dict[str, list[str]]:
-    """Writes, for every set, predictions and what a person wants to look at.
-
-    Returns:
-        The paths written, by set.
-    """
+    """Writes, for every set, predictions and what a person wants to look at; gives the paths."""
     task = material.task
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):

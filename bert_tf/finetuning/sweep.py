@@ -73,13 +73,10 @@ def run_sweep(
     """Makes the runs that are left, and puts the best one's files into the directory itself.
 
     The runs share what was read and tokenised. The weights of all but the best so far are deleted
-    as soon as a run has ended.
-
-    Raises:
-        ValueError: every run diverged; or as ``stages.train``.
-        KeyboardInterrupt: as ``stages.train``; runs that have ended are not repeated.
+    as soon as a run has ended. Runs that have ended are not repeated.
     """
     planned = plan_runs(settings)
+    dev_set = str(material.task.deciding_set)  # a sweep without one is refused with its flags
     ended: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
     outputs_of_best: dict[str, Any] = {}
@@ -91,12 +88,12 @@ def run_sweep(
         run_directory.check_settings(run_settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
         # The same data and the same start for all, and found to be those by now.
         run_directory.check_inputs(read_json(directory.inputs))
-        results, outputs = _finish_run(
-            run_settings, run_directory, _material_of(run_settings, material)
-        )
-        ended.append({**results, "name": name, **_configuration(run_settings)})
-        _say(ended[-1], material)
-        best = _best(ended, material)
+        shared = _material_of(run_settings, material)
+        results, outputs = _finish_run(run_settings, run_directory, shared)
+        configuration = {key: getattr(run_settings, key) for key in (*_CONFIGURATION, "seed")}
+        ended.append({**results, "name": name, **configuration})
+        _say(ended[-1], dev_set)
+        best = _best(ended, dev_set)
         if best is ended[-1]:
             outputs_of_best = outputs
         _delete_weights_but_of(best, ended, directory)
@@ -108,8 +105,8 @@ def run_sweep(
     results = {
         **best,
         "best_run": best["name"],
-        "dev_set": _dev_set(material),
-        "configurations": summarise(ended, _dev_set(material)),
+        "dev_set": dev_set,
+        "configurations": summarise(ended, dev_set),
         "runs": [{k: v for k, v in run.items() if k != "evaluations"} for run in ended],
     }
     with replace_whole(directory.table) as file:
@@ -121,10 +118,6 @@ def run_sweep(
     best_material = _material_of(best_settings, material)
     results["files"] = _put_in_place(best_settings, directory, best_material, best, outputs_of_best)
     return results
-
-
-def _configuration(settings: FineTuningSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in (*_CONFIGURATION, "seed")}
 
 
 def _material_of(settings: FineTuningSettings, material: Material) -> Material:
@@ -148,20 +141,10 @@ def _finish_run(
         trained = train(settings, directory, material)
         results, outputs = trained.results, trained.inference.kept or {}
     except DivergedError as error:
-        task = material.task
-        results = {
-            "task": task.name,
-            "headline": task.headline,
-            "scores": {},
-            "collapsed": str(error).split(":")[0],
-        }
+        results = {"task": material.task.name, "headline": material.task.headline}
+        results |= {"scores": {}, "collapsed": str(error).split(":")[0]}
     write_json(directory.results, results)
     return results, outputs
-
-
-def _dev_set(material: Material) -> str:
-    """The set that decides; a sweep without one is refused with its flags."""
-    return str(material.task.deciding_set)
 
 
 def _headline(run: dict[str, Any], dev_set: str) -> float:
@@ -169,16 +152,15 @@ def _headline(run: dict[str, Any], dev_set: str) -> float:
     return value
 
 
-def _best(runs: Sequence[dict[str, Any]], material: Material) -> dict[str, Any] | None:
-    dev_set = _dev_set(material)
+def _best(runs: Sequence[dict[str, Any]], dev_set: str) -> dict[str, Any] | None:
     scored = [run for run in runs if run["scores"]]
     return max(scored, key=lambda run: _headline(run, dev_set), default=None)
 
 
-def _say(run: dict[str, Any], material: Material) -> None:
+def _say(run: dict[str, Any], dev_set: str) -> None:
     told = "no score"
     if run["scores"]:
-        scores, headline = run["scores"][_dev_set(material)], run["headline"]
+        scores, headline = run["scores"][dev_set], run["headline"]
         told = f"{headline} {score(headline, scores[headline], scores)}"
     collapsed = f"; COLLAPSED: {run['collapsed']}" if run["collapsed"] else ""
     print(f"{run['name']}: {told}{collapsed}", flush=True)
@@ -235,7 +217,7 @@ def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, An
     for configuration, members in groups.items():
         scored = [run for run in members if run["scores"]]
         values = [_headline(run, dev_set) for run in scored]
-        best = max(scored, key=lambda run: _headline(run, dev_set), default=None)
+        best = _best(members, dev_set)
         # A run that an earlier version finished may have fewer.
         names = [
             name

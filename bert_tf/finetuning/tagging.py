@@ -63,17 +63,13 @@ class TaggingTask(Task):
     Where the labels are those of entities (O, B-TYPE, I-TYPE; IOB1, IOB2, BIOES or BILOU), entities
     are scored: ``f1``, ``precision`` and ``recall`` over all, ``f1_TYPE`` of each type, and
     ``accuracy``, the share of words with the right tag. Odd tags among them, as misspelt ones,
-    count as O. Of other tags, as parts of speech, it is ``accuracy`` and ``macro_f1``, the mean
-    F1 of the tags that are true or predicted somewhere.
+    count as O. Of other tags, as parts of speech, it is ``accuracy`` and ``macro_f1``, the mean F1
+    of the tags that are true or predicted somewhere. With ``only_iob`` entities are scored only
+    where every tag is one of IOB1's and IOB2's.
 
     Source: Devlin et al. 2019, section 5.3: no layer joins neighbouring tags, and each word is
-    tagged at its first piece. The loss is the mean cross-entropy of a batch's words.
-
-    Args:
-        *data: as ``Task``'s.
-        document_context: whether a row is filled with its sentence's neighbours in the document.
-        labels: the tags in the order of their ids, as ``Task``'s.
-        only_iob: whether entities are scored only where every tag is one of IOB1's and IOB2's.
+    tagged at its first piece. With ``document_context`` a row is filled with its sentence's
+    neighbours in the document. The loss is the mean cross-entropy of a batch's words.
     """
 
     model_class: type[BertModel] = BertTokenClassifier
@@ -333,14 +329,7 @@ class FeatureTaggingTask(TaggingTask):
     """Sentences of words with a tag each, for ``BertFeatureTagger``.
 
     Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT". The encoder is run
-    on each data set once (``word_states``).
-
-    Args:
-        *data: as ``Task``'s.
-        variant: one of ``feature_based.VARIANTS``.
-        lstm_units: the width of each direction of the BiLSTM.
-        folder: where what the encoder gives is kept while the task is there.
-        **options: as ``TaggingTask``'s.
+    on each data set once (``word_states``), and what it gives is kept in ``folder``.
     """
 
     model_class = BertFeatureTagger

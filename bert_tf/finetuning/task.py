@@ -45,13 +45,7 @@ TEST = "test"
 class Mistake:
     """An example that the model got wrong, for a person to read.
 
-    Attributes:
-        id: the example's, as its file has it.
-        text: what the model read.
-        expected: the label, answer or tags.
-        predicted: what the model said.
-        loss: how wrong it was: the negative log-likelihood of what was expected, or the squared
-            error; the worst come first.
+    ``loss`` is the negative log-likelihood of what was expected, or the squared error.
     """
 
     id: str
@@ -76,13 +70,9 @@ def worst_mistakes(
     wrong: np.ndarray,
     show: Callable[[int], tuple[str, str, str]],
 ) -> list[Mistake]:
-    """The wrong examples of the greatest losses, at most 50, the greatest first.
+    """The wrong examples, (N,) bool, of the greatest losses, at most 50, the greatest first.
 
-    Args:
-        items: N examples.
-        losses: (N,) floats.
-        wrong: (N,) bool.
-        show: gives, for an example's number, its text, what was expected and what was predicted.
+    ``show`` gives, for an example's number, its text, what was expected and what was predicted.
     """
     numbers = np.flatnonzero(wrong)
     order = np.argsort(-losses[numbers], kind="stable")[:_MOST_MISTAKES]
@@ -93,15 +83,11 @@ def worst_mistakes(
 class Evaluation:
     """A model on one data set.
 
-    Attributes:
-        scores: by the metric's name; fractions of 1, or 0 to 100 where the official script says so.
-        constant: whether every prediction was the same and should not have been: the run has
-            collapsed.
-        constant_means: what ``constant`` says, in words.
-        mistakes: the worst first, at most 50.
-        confusion: (C, C) counts, row = expected, column = predicted; ``None`` without classes.
-        thresholds: those of the scores, by name, such as SQuAD's ``null``: decided on this set, or
-            given.
+    Scores are fractions of 1, or 0 to 100 where the official script says so. ``constant`` says that
+    the run has collapsed: every prediction is the same and should not be, or what
+    ``constant_means`` says. ``confusion`` is (C, C) counts, row = expected, column = predicted.
+    ``thresholds`` are those of the scores, by name, such as SQuAD's ``null``: decided on this set,
+    or given.
     """
 
     scores: Mapping[str, float]
@@ -166,14 +152,8 @@ class TargetScale(NamedTuple):
 class Inference:
     """A model, and how it is run on a data set.
 
-    Attributes:
-        model: of the task's class.
-        tokenizer: the vocabulary's that the model was trained with.
-        max_seq_length: the most tokens of a row.
-        batch_size: rows at once.
-        kept: what the model gave for a set, by the set's name, so that its evaluation and its
-            predictions run the model once; who changes the weights clears it. ``None``: nothing is
-            kept.
+    ``kept`` is what the model gave for a set, by the set's name, so that its evaluation and its
+    predictions run the model once; who changes the weights clears it. ``None``: nothing is kept.
     """
 
     model: BertModel
@@ -195,11 +175,9 @@ class Inference:
         """Runs a model of one output without dropout on every example, the longest first.
 
         The model is traced once, for batches of any size and length and for later calls; one batch
-        is in memory at a time.
-
-        Yields:
-            A batch's features, ``example_index`` among them, and the model's output for it, where 0
-            stands for what is not finite: a diverged model is evaluated like others.
+        is in memory at a time. Yields a batch's features, ``example_index`` among them, and the
+        model's output for it, where 0 stands for what is not finite: a diverged model is evaluated
+        like others.
         """
         dataset = examples.evaluation_batches(self.batch_size, longest_first=True)
         step = traced_step(self.model, _rows_and_output, dataset.element_spec)
@@ -237,19 +215,9 @@ class Task(abc.ABC):
         labels: the classes' names in the order of their ids; by default those of ``train`` or,
             without it, of the first set that has any.
 
-    Attributes:
-        labels: () without classes.
-        dev_sets: the names of ``dev``.
-        test_sets: the names of ``test``.
-        headline: the score that decides which epoch, and which run, is best: higher is better.
-        model_arguments: of the model's constructor, ``num_classes`` for example.
-        target_scale: of the numbers to learn; the default where classes are learned.
-        by_earlier_rules: whether a run is resumed that an earlier version began: it scales no
-            numbers, and early stopping may be between two evaluations.
-
-    Raises:
-        ValueError: a set to evaluate on is empty, or a set to predict has its name; there are no
-            labels; an example to train or to evaluate on has a label that is none.
+    ``headline`` is the score that decides which epoch, and which run, is best: higher is better. A
+    run that an earlier version began (``by_earlier_rules``) scales no numbers, and its early
+    stopping may be between two evaluations.
     """
 
     model_class: type[BertModel]
@@ -507,10 +475,7 @@ class Task(abc.ABC):
     def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
         """A record that has every key of all.
 
-        Args:
-            labels: the classes' names.
-            first: the first example that is no bad row; ``None`` where there is none.
-            task: what the model was trained for.
+        ``first`` is the first example that is no bad row, ``None`` where there is none.
         """
         columns = dict(cls.empty_record())
         return {**columns, "probabilities": dict.fromkeys(labels)} if labels else columns
@@ -519,10 +484,8 @@ class Task(abc.ABC):
     def own_form(name: str, columns: Mapping[str, Any]) -> "FormReader | None":
         """The reader of files that are no tables, or have none of the user's own columns.
 
-        Args:
-            name: the task's.
-            columns: the columns that the model was trained with; {} where it was trained on files
-                of such a form.
+        ``columns`` are those that the model was trained with, {} where it was trained on such
+        files.
         """
         return None
 
@@ -530,10 +493,8 @@ class Task(abc.ABC):
 class FormReader(NamedTuple):
     """How files of a published form are read.
 
-    Attributes:
-        read: takes the path, and ``labels`` (those that there may be), ``labelled``, ``encoding``
-            and ``skip_bad_rows``.
-        is_table: whether the files are tables, whose columns may be named after all.
+    ``read`` takes the path, and ``labels`` (those that there may be), ``labelled``, ``encoding``
+    and ``skip_bad_rows``. The columns of files that are tables may be named after all.
     """
 
     read: Callable[..., ExampleSet]

@@ -26,13 +26,8 @@ _TASK = {"kind": TEXT, "name": TEXT, "max_seq_length": size(), "columns": OBJECT
 class TaskFile:
     """A task's settings.
 
-    Attributes:
-        kind: one of ``kinds.KINDS``.
-        name: for messages: "SST-2", or what the user calls it.
-        max_seq_length: the most tokens of a row.
-        columns: the arguments that name columns, of the kind's reader of tables; {} for a task that
-            was read from files of its own form (CoNLL's, SQuAD's).
-        options: of the task, besides: ``doc_stride`` and ``max_query_length``, for example.
+    ``name`` is for messages. ``columns`` are the arguments of the kind's reader of tables that name
+    columns, {} for a task that was read from files of its own form; ``options`` are the task's.
     """
 
     kind: str

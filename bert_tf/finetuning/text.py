@@ -61,13 +61,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 class _TextTask(Task):
     """Texts, one or two each.
 
-    Args:
-        *data: as ``Task``'s.
-        glue: the task's name in ``glue_tasks.GLUE_TASKS``; its metrics are used, and ``test`` sets
-            are GLUE's, and become files of a submission. One of MNLI's may be ``DIAGNOSTIC``.
-        class_weights: what an example of a class counts in the loss, by the class's name; 1 for
-            classes not named.
-        labels: as ``Task``'s.
+    With ``glue``, a name in ``glue_tasks.GLUE_TASKS``, its metrics are used, and ``test`` sets are
+    GLUE's, and become files of a submission; one of MNLI's may be ``DIAGNOSTIC``. ``class_weights``
+    is what an example of a class counts in the loss, by the class's name; 1 for classes not named.
     """
 
     def __init__(
@@ -207,16 +203,9 @@ def parse_class_weights(
 ) -> dict[str, float]:
     """The weight of each class, by its name, as ``--class_weights`` asks for them.
 
-    Args:
-        text: ``balanced`` for weights inverse to the counts, whose mean over the examples is 1; or
-            ``NAME:WEIGHT,NAME:WEIGHT``, 1 for the classes not named. Keras divides the weighted
-            losses of a batch by its number of examples, so weights of another mean than 1 change
-            the size of the loss.
-        labels: the classes' names in the order of their ids.
-        counts: how many training examples each class has.
-
-    Raises:
-        ValueError: a class is unknown or named twice, or a weight is no positive number.
+    ``balanced`` weights are inverse to ``counts`` of the training examples, and their mean over the
+    examples is 1. Keras divides the weighted losses of a batch by its number of examples, so
+    weights of another mean change the size of the loss.
 
     >>> parse_class_weights("balanced", ["0", "1"], {"0": 30, "1": 10})
     {'0': 0.6666666666666666, '1': 2.0}
@@ -333,12 +322,9 @@ class ClassesTask(_TextTask):
 def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     """The threshold of the greatest micro F1: what is at least as probable counts as holding.
 
-    It is half-way between two of the probabilities. Of several that are as good, it is the one
-    nearest to 0.5; 0.5 where no class holds anywhere.
-
-    Args:
-        true: (N, C), 1 where a class holds, else 0.
-        probabilities: (N, C), from 0 to 1.
+    ``true`` is (N, C), 1 where a class holds, ``probabilities`` (N, C). The threshold is half-way
+    between two of these; of several that are as good the one nearest to 0.5; 0.5 where no class
+    holds.
 
     >>> best_threshold(np.array([[1, 0], [1, 0]]), np.array([[0.75, 0.25], [0.5, 0.125]]))
     0.375

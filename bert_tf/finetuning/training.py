@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -21,7 +21,7 @@ from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.update import Update
 
 from .model import device_type
-from .results import evaluation_line
+from .results import scores_line
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 from .task import Inference, Task
@@ -41,15 +41,8 @@ class Training:
     """A model in training.
 
     Batches, order, dropout and so the weights are functions of the settings alone: a training that
-    was stopped at any step and goes on ends as one that was not, bit for bit.
-
-    Args:
-        settings: rate, batch size, epochs and so on.
-        task: gives the loss and evaluates.
-        inference: the model, built, with the weights to start from, which is compiled here; and
-            how it is evaluated.
-        examples: to train on.
-        directory: where the best weights and the last state go.
+    was stopped at any step and resumed ends as one that was not, bit for bit. The model of
+    ``inference`` is built and has the weights to start from; it is compiled here.
     """
 
     def __init__(
@@ -96,9 +89,8 @@ class Training:
     def finish(self) -> None:
         """Trains what is left and puts the best weights into the model.
 
-        Raises:
-            DivergedError: the loss is no number.
-            KeyboardInterrupt: a signal asked to stop; the state is saved.
+        Raises ``DivergedError`` when the loss is no number, ``KeyboardInterrupt`` when a signal
+        asked to stop; the state is saved.
         """
         self._restore()
         if not self.has_ended():
@@ -209,16 +201,14 @@ class Training:
     def evaluate(self) -> str | None:
         """Evaluates on the set that decides and keeps the weights if they are the best so far.
 
-        Returns:
-            A line to print; ``None`` where nothing is evaluated on.
+        Returns a line to print; ``None`` where nothing is evaluated on.
         """
-        deciding = self.task.deciding_set
-        if deciding is None:
-            with self.task.target_scale.folded(self.model):
-                self._keep_weights()
-            return None
         with self.task.target_scale.folded(self.model):
-            return self._evaluate(deciding)
+            deciding = self.task.deciding_set
+            if deciding is not None:
+                return self._evaluate(deciding)
+            self._keep_weights()
+            return None
 
     def _evaluate(self, deciding: str) -> str:
         state = self.state
@@ -236,8 +226,8 @@ class Training:
             self._keep_weights()
             self._outputs_of_best = dict(self.inference.kept or {})
         self._summaries.write("eval", state.step, scores)
-        epoch = state.step / self.steps_per_epoch
-        return evaluation_line(f"Epoch {epoch:.3g}", self.task, scores, is_best=is_best)
+        epoch, best_so_far = state.step / self.steps_per_epoch, " (best so far)" if is_best else ""
+        return f"Epoch {epoch:.3g}: {deciding} {scores_line(headline, scores)}{best_so_far}"
 
     def _keep_weights(self) -> None:
         self.state.best_step = self.state.step
@@ -246,13 +236,8 @@ class Training:
     def save(self) -> None:
         """Saves all that going on needs."""
         if self.state.step != self._saved_step:
-            checkpoints.save(
-                self.directory.last,
-                self.state.step,
-                self._variables,
-                self.state.to_dict(),
-                keep=1,
-            )
+            state = dataclasses.asdict(self.state)
+            checkpoints.save(self.directory.last, self.state.step, self._variables, state, keep=1)
         self._summaries.flush()
         self._saved_step = self.state.step
         self._saved_at = time.monotonic()
@@ -263,7 +248,8 @@ class Training:
             return
         for warning in restored.warnings:
             print(warning)
-        self.state = TrainingState.from_dict(restored.extra)
+        curve = LossCurve(**restored.extra["curve"])
+        self.state = TrainingState(**{**restored.extra, "curve": curve})
         self._saved_step = restored.step
         if not self.has_ended():
             print(f"Going on from the state saved at step {restored.step:,}.", flush=True)
@@ -303,13 +289,9 @@ class Training:
 class TrainingState:
     """What is saved with a training's variables, as JSON.
 
-    Attributes:
-        step: updates made.
-        curve: the loss so far.
-        evaluations: of the set that decides, in order: ``step``, ``scores``, ``constant``.
-        best_step: the step of the best evaluation; the newest epoch's end where none is made.
-        seconds: spent on the steps that ``examples`` counts: all but each process' first.
-        examples: see ``seconds``.
+    ``evaluations`` are those of the set that decides; ``best_step`` is the step of the best one, or
+    the newest epoch's end. ``seconds`` were spent on ``examples``: those of all steps but each
+    process' first.
     """
 
     step: int
@@ -318,15 +300,6 @@ class TrainingState:
     best_step: int = 0
     seconds: float = 0.0
     examples: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The state, ready for JSON."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "TrainingState":
-        """The state that ``to_dict`` gave."""
-        return cls(**{**values, "curve": LossCurve(**values["curve"])})
 
 
 class DivergedError(ValueError):
@@ -337,18 +310,11 @@ class DivergedError(ValueError):
 class LossCurve:
     """The training loss, by tenths of the planned steps.
 
-    Args:
-        num_steps: the steps planned.
-        sums: of each tenth.
-        counts: of each tenth's steps so far.
-
     >>> curve = LossCurve(100)
     >>> for step in range(100):
     ...     curve.add(step, 1.0 - 0.001 * step)
-    >>> curve.fall()
-    'from 0.9955 to 0.9055'
-    >>> curve.is_flat()
-    False
+    >>> curve.fall(), curve.is_flat()
+    ('from 0.9955 to 0.9055', False)
     """
 
     num_steps: int
@@ -356,11 +322,7 @@ class LossCurve:
     counts: list[int] = dataclasses.field(default_factory=lambda: [0] * _TENTHS)
 
     def add(self, step: int, loss: float) -> None:
-        """Adds the loss of a step, counted from 0.
-
-        Raises:
-            DivergedError: it is not finite.
-        """
+        """Adds the loss of a step, counted from 0; raises ``DivergedError`` if it is not finite."""
         if not math.isfinite(loss):
             raise DivergedError(
                 f"The loss of step {step + 1:,} is {loss}: start again with a lower "

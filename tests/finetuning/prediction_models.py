@@ -5,19 +5,14 @@ import functools
 import json
 from unittest import mock
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.finetuning import prediction
-from bert_tf.finetuning.task_file import TaskFile, write_task_file
-from bert_tf.interchange import model_directory
-from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-from bert_tf.interchange.weights import build_model
-from bert_tf.modeling import MODEL_CLASSES
+from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.training import checkpoints
 
+from . import small_runs
 from .small_runs import TINY, VOCAB
 
 CONFIG = dataclasses.replace(TINY, intermediate_size=16, initializer_range=0.8)
@@ -26,19 +21,8 @@ TEXTS = ["good film", "the plot was so bad", "fine", "a poor plot and a bad film
 CLASSES = {"num_classes": 3}
 
 
-def write_model(folder, class_name, arguments=None, task=None, *, labels=(), **more):
-    """A directory as a fine-tuning leaves it, of random weights; gives the model, too."""
-    spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
-    keras.utils.set_random_seed(4)
-    model = build_model(CONFIG, spec)
-    model_directory.write_description(
-        str(folder), CONFIG, spec, tokenization=Tokenization(VOCAB, True), labels=labels, **more
-    )
-    weights = {f"model/{weight.path}": weight for weight in model.weights}
-    checkpoints.save(str(folder / "checkpoints"), 0, weights, {})
-    if task is not None:
-        write_task_file(str(folder), task)
-    return model
+def write_model(*given, **more):
+    return small_runs.write_model(*given, config=CONFIG, **more)
 
 
 def text_task(kind):

@@ -12,9 +12,11 @@ from absl import flags
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.settings import define_flags, settings_from_flags
+from bert_tf.finetuning.task_file import write_task_file
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-from bert_tf.modeling import BertEncoder
+from bert_tf.interchange.weights import build_model
+from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.training import checkpoints
 
@@ -30,18 +32,30 @@ TINY = BertConfig(
 )
 
 
-def write_checkpoint(folder, config=TINY, seed=1):
-    """An encoder with random weights, as a directory of this library."""
+def write_model(
+    folder, class_name, arguments=None, task=None, *, config=TINY, seed=4, labels=(), **more
+):
+    """A directory of this library, as a fine-tuning leaves it, of random weights; its model."""
+    spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
     keras.utils.set_random_seed(seed)
-    encoder = BertEncoder(config)
+    model = build_model(config, spec)
     model_directory.write_description(
-        str(folder),
-        config,
-        ModelSpec(BertEncoder, {"pooler": True}),
-        tokenization=Tokenization(VOCAB, True),
+        str(folder), config, spec, tokenization=Tokenization(VOCAB, True), labels=labels, **more
     )
-    weights = {f"model/{weight.path}": weight for weight in encoder.weights}
-    checkpoints.save(str(folder / "checkpoints"), 0, weights, {})
+    save_weights(folder, model)
+    if task is not None:
+        write_task_file(str(folder), task)
+    return model
+
+
+def save_weights(folder, model, step=0):
+    weights = {f"model/{weight.path}": weight for weight in model.weights}
+    checkpoints.save(str(folder / "checkpoints"), step, weights, {})
+
+
+def write_checkpoint(folder, config=TINY, seed=1):
+    """An encoder of random weights."""
+    write_model(folder, "BertEncoder", {"pooler": True}, config=config, seed=seed)
     return folder
 
 

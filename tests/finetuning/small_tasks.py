@@ -1,4 +1,7 @@
-"""What the tests of tasks share: a vocabulary of words, a tiny model, training, stand-ins."""
+"""What the tests of tasks share: random examples of each kind, a tiny model, stand-ins."""
+
+import dataclasses
+import pathlib
 
 import keras
 import numpy as np
@@ -9,7 +12,14 @@ from bert_tf.finetuning.kinds import KINDS
 from bert_tf.finetuning.task import Inference
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.examples import Examples, TextExample
+from bert_tf.tasks.examples import (
+    Answer,
+    ChoiceExample,
+    Examples,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+)
 
 WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]
 VOCAB = [*SPECIAL_TOKENS, *WORDS, "##s", "##t"]
@@ -37,15 +47,18 @@ def inference(model, *, tokenizer=TOKENIZER, max_seq_length=32, batch_size=4):
     return Inference(model, tokenizer, max_seq_length, batch_size)
 
 
-def compile_for_fit(model, optimizer, task):
-    """As the command does: XLA, which is Keras' default, would compile each new width."""
-    model.compile(optimizer=optimizer, jit_compile=False, **task.compile_arguments)
+def loss_of(task, model, rows, targets, training=True):
+    """The loss of a batch, as the command computes it."""
+    model.compile(jit_compile=False, **task.compile_arguments)
+    return float(model.compute_loss(rows, targets, model(rows, training=training)))
 
 
 def fit(task, model, *, epochs, tokenizer=TOKENIZER, learning_rate=3e-3, max_seq_length=32):
-    """Trains on the task's training set as the command does; returns the epochs' losses."""
-    rows = task.training_examples(tokenizer, max_seq_length)
-    compile_for_fit(model, keras.optimizers.Adam(learning_rate), task)
+    """Trains on the task's training set; returns the epochs' losses."""
+    rows = task.prepared(model, task.training_examples(tokenizer, max_seq_length))
+    # XLA, which is Keras' default, would compile each new width.
+    optimizer = keras.optimizers.Adam(learning_rate)
+    model.compile(optimizer=optimizer, jit_compile=False, **task.compile_arguments)
     history = model.fit(
         rows.training_batches(16, epochs=epochs),
         epochs=epochs,
@@ -96,3 +109,93 @@ def items_of(table):
 def text_task(*sets, kind="classification", **options):
     """The task of a kind of texts."""
     return KINDS[kind].task_class(*sets, **options)
+
+
+# === Random examples ===
+
+LABELS = ("x", "y", "z")
+TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+# No piece; [UNK]; two pieces; a word with white space in it.
+ODD_WORDS = ["\u200b", "\u6f22", "a0s", "b1\u00a0c2"]
+WINDOWS = {"doc_stride": 4, "max_query_length": 6}
+
+
+def random_labels(kind, count, seed=0):
+    rng = np.random.default_rng(seed)
+    if kind == "classification":
+        return [str(label) for label in rng.choice(LABELS, count)]
+    if kind == "multilabel":
+        return [tuple(name for name in LABELS if rng.random() < 0.4) for _ in range(count)]
+    return rng.normal(1.0, 2.0, count).round(2).tolist()
+
+
+def random_text(rng, longest):
+    return " ".join(rng.choice(WORDS, rng.integers(1, longest)))
+
+
+def texts_with(labels, second=False):
+    """As many texts of random length as labels."""
+    rng = np.random.default_rng(len(labels))
+    return [
+        TextExample(f"id{n}", random_text(rng, 9), random_text(rng, 9) if second else None, label)
+        for n, label in enumerate(labels)
+    ]
+
+
+def random_sentences(count, labels=TAGS, longest=9, seed=5):
+    """Sentences of random words with random tags, two to a document."""
+    rng = np.random.default_rng(seed)
+
+    def sentence(number):
+        words = rng.choice([*WORDS, *ODD_WORDS], rng.integers(1, longest)).tolist()
+        words += ODD_WORDS if number == 1 else []
+        tags = rng.choice(labels, len(words)).tolist()
+        return TaggedExample(f"id{number}", tuple(words), tuple(tags), number // 2)
+
+    return examples_of([sentence(number) for number in range(count)], labels)
+
+
+def random_choices(count, longest=6):
+    rng = np.random.default_rng(5)
+    return examples_of(
+        ChoiceExample(
+            f"id{number}",
+            random_text(rng, longest),
+            tuple(random_text(rng, longest) for _ in range(4)),
+            int(rng.integers(4)),
+        )
+        for number in range(count)
+    )
+
+
+def question(name, asked, context, *answers, is_impossible=False):
+    found = tuple(Answer(text, context.encode().index(text.encode())) for text in answers)
+    return QuestionExample(name, "", asked, context, found, is_impossible)
+
+
+def random_questions(count, impossible=0.0, longest=16):
+    """Random questions about random words, answered by random spans, or by none."""
+    rng = np.random.default_rng(7)
+    items = []
+    for number in range(count):
+        words = rng.permutation(WORDS)[: rng.integers(4, longest)]
+        start = rng.integers(len(words))
+        answer = " ".join(words[start : start + rng.integers(1, 4)])
+        asked = " ".join(rng.choice(WORDS, 4))
+        answers = () if rng.random() < impossible else (answer,)
+        items.append(
+            question(f"id{number}", asked, " ".join(words), *answers, is_impossible=not answers)
+        )
+    return examples_of(items)
+
+
+def without(examples, **fields):
+    """The examples with other values in some fields."""
+    return examples_of(dataclasses.replace(item, **fields) for item in examples.items)
+
+
+def read_columns(path):
+    """The sentences of a written file: for each word its columns."""
+    sentences = pathlib.Path(path).read_text().split("\n\n")
+    assert sentences.pop() == ""
+    return [[line.split(" ") for line in sentence.split("\n")] for sentence in sentences]

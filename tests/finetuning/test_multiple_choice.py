@@ -10,41 +10,17 @@ import tensorflow as tf
 from bert_tf.finetuning.choices import ChoiceTask
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.examples import ChoiceExample
-from bert_tf.tasks.multiple_choice import read_codah
 
 from .small_tasks import (
     CONFIG,
     VOCAB,
-    WORDS,
     StandIn,
     by_token,
     examples_of,
-    fit,
     inference,
+    random_choices,
+    without,
 )
-
-
-def random_examples(count, longest=6):
-    rng = np.random.default_rng(5)
-
-    def text():
-        return " ".join(rng.choice(WORDS, rng.integers(1, longest)))
-
-    return examples_of(
-        ChoiceExample(
-            f"id{number}",
-            text(),
-            tuple(text() for _ in range(4)),
-            int(rng.integers(4)),
-        )
-        for number in range(count)
-    )
-
-
-def unlabelled(examples):
-    return examples_of(dataclasses.replace(item, label=None) for item in examples.items)
 
 
 def read_table(path):
@@ -68,8 +44,10 @@ def model():
 
 
 def test_equals_a_plain_loop(model, tmp_path):
-    examples = random_examples(11)
-    task = ChoiceTask("made up", examples, {"dev": examples}, {"test": unlabelled(examples)})
+    examples = random_choices(7)
+    task = ChoiceTask(
+        "made up", examples, {"dev": examples}, {"test": without(examples, label=None)}
+    )
     expected = np.array([by_plain_loop(model, item) for item in examples.items])
     labels = np.array([item.label for item in examples.items])
     chosen = expected.argmax(1)
@@ -107,19 +85,19 @@ def test_equals_a_plain_loop(model, tmp_path):
 
 def test_traces_once_whatever_the_batches_shapes():
     stand_in = StandIn(lambda inputs: tf.reduce_sum(by_token({"a0": 1.0})(inputs), 2))
-    task = ChoiceTask("made up", None, {"dev": random_examples(30, longest=12)}, {})
+    task = ChoiceTask("made up", None, {"dev": random_choices(30, longest=12)}, {})
     task.evaluate(inference(stand_in), "dev")
     assert stand_in.traces == 1
 
 
 def test_names_a_collapse():
     constant = StandIn(lambda inputs: tf.one_hot(tf.ones_like(inputs["input_mask"][:, 0, 0]), 4))
-    task = ChoiceTask("made up", None, {"dev": random_examples(9)}, {})
+    task = ChoiceTask("made up", None, {"dev": random_choices(9)}, {})
     assert task.evaluate(inference(constant), "dev").constant is True
-    right = [dataclasses.replace(item, label=0) for item in random_examples(9).items]
+    right = [dataclasses.replace(item, label=0) for item in random_choices(9).items]
     all_right = ChoiceTask("made up", None, {"dev": examples_of(right)}, {})
     assert all_right.evaluate(inference(constant), "dev").constant is False
-    one = ChoiceTask("made up", None, {"dev": random_examples(1)}, {})
+    one = ChoiceTask("made up", None, {"dev": random_choices(1)}, {})
     assert one.evaluate(inference(constant), "dev").constant is False
 
 
@@ -127,36 +105,3 @@ def test_an_empty_set_is_predicted(model, tmp_path):
     task = ChoiceTask("made up", None, {}, {"test": examples_of([])})
     (path,) = task.write_predictions(inference(model), "test", str(tmp_path), {})
     assert pathlib.Path(path).read_text() == ""
-
-
-@pytest.mark.slow
-def test_overfits():
-    examples = random_examples(64)
-    task = ChoiceTask("made up", examples, {"train_again": examples}, {})
-    keras.utils.set_random_seed(0)
-    model = BertMultipleChoice(CONFIG)
-    losses = fit(task, model, epochs=30)
-    assert losses[0] > 1.0 > losses[-1]
-    assert task.evaluate(inference(model), "train_again").scores["accuracy"] >= 0.95
-
-
-@pytest.mark.slow
-def test_codah_trains(data_dir, tmp_path):
-    items = read_codah(str(data_dir / "multiple_choice" / "codah.tsv")).items
-    train, dev = examples_of(items[:96]), examples_of(items[200:240])
-    vocab = (data_dir / "vocab" / "bert-base-uncased.txt").read_text().splitlines()
-    tokenizer = BertTokenizer(vocab)
-    task = ChoiceTask("codah", train, {"dev": dev, "train_again": train}, {"test": dev})
-    keras.utils.set_random_seed(0)
-    model = BertMultipleChoice(dataclasses.replace(CONFIG, vocab_size=len(vocab)))
-    losses = fit(task, model, tokenizer=tokenizer, epochs=8, max_seq_length=48)
-    assert losses[-1] < 0.8 * losses[0]
-    run = inference(model, tokenizer=tokenizer, max_seq_length=48, batch_size=32)
-    trained = task.evaluate(run, "train_again")
-    assert trained.scores["accuracy"] > 0.5
-    found = task.evaluate(run, "dev")
-    (path,) = task.write_predictions(run, "test", str(tmp_path), found.thresholds)
-    rows = read_table(path)[1:]
-    right = [int(row[1]) == item.label for row, item in zip(rows, dev.items, strict=True)]
-    assert found.scores["accuracy"] == pytest.approx(np.mean(right))
-    assert len(found.mistakes) == right.count(False)

@@ -90,7 +90,7 @@ PIECES = [
 def test_words_are_read_as_they_were_written_or_refused(tmp_path):
     rng = random.Random(5)
     written_forms = collections.Counter()
-    for _ in range(1500):
+    for _ in range(500):
         words = tuple(
             "".join(rng.choices(PIECES, k=rng.randint(1, 3))) for _ in range(rng.randint(1, 3))
         )
@@ -107,7 +107,7 @@ def test_words_are_read_as_they_were_written_or_refused(tmp_path):
             assert (item.words, item.tags) == (words, tags)
             written_forms[form] += 1
             written_forms["chosen"] += form == columns_suffix(words)
-    assert min(written_forms.values()) > 300
+    assert min(written_forms.values()) > 100
 
 
 def test_says_which_form_holds_a_word():
@@ -136,11 +136,3 @@ def test_answers(answers):
         writer.write({"id": example_id, "prediction": answer, "null_odds": 1.0})
     writer.finish()
     assert json.loads(file.getvalue()) == answers
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a"])
-def test_other_suffixes(tmp_path, name):
-    with pytest.raises(ValueError, match=r"files of \.tsv or \.jsonl, got 'no suffix'"):
-        write_records(str(tmp_path / name), RECORDS)
-    with pytest.raises(ValueError, match=r"files of \.tsv or \.jsonl, got '\.csv'"):
-        RecordWriter(io.BytesIO(), ".csv")

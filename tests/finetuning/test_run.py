@@ -1,7 +1,6 @@
 import json
 import shutil
 
-import keras
 import numpy as np
 import pytest
 
@@ -14,40 +13,25 @@ from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.finetuning.task import Evaluation
 from bert_tf.finetuning.task_file import read_task_file
 from bert_tf.finetuning.text import ClassTask
-from bert_tf.interchange import model_directory
-from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-from bert_tf.modeling import BertTokenClassifier
 from bert_tf.tasks.examples import Examples, TaggedExample
-from bert_tf.training import checkpoints
 
 from .small_runs import (
     TINY,
-    VOCAB,
     results_of,
     saved,
     sentences,
     settings,
     write_checkpoint,
+    write_model,
     write_table,
 )
 
 
 def test_what_a_run_leaves(finished):
     names = {path.name for path in finished.iterdir()} - {".lock"}
-    assert names == {
-        "flags.json",
-        "inputs.json",
-        "vocab.txt",
-        "bert_config.json",
-        "model.json",
-        "task.json",
-        "checkpoints",
-        "last",
-        "logs",
-        "dev",
-        "test",
-        "results.json",
-    }
+    described = "vocab.txt bert_config.json model.json task.json flags.json inputs.json"
+    results = "checkpoints last logs dev test results.json"
+    assert names == {*described.split(), *results.split()}
     files = json.loads((finished / "results.json").read_text())["files"]
     assert files.keys() == {"dev", "test"}
     written = {str(path) for folder in ("dev", "test") for path in (finished / folder).iterdir()}
@@ -147,11 +131,8 @@ def test_changed_data_are_refused_once_the_run_got_anywhere(finished, inputs, tm
         ({"freeze": 3}, "--freeze=3 is more than the 1 blocks of .*tiny"),
         (
             {
-                "task": "tagging",
-                "text_columns": None,
-                "label_column": None,
-                "learning_rate": None,
-                "feature_based": "last,concat_last_four",
+                **dict.fromkeys(("text_columns", "label_column", "learning_rate")),
+                **{"task": "tagging", "feature_based": "last,concat_last_four"},
             },
             "--feature_based=last,concat_last_four: The variant concat_last_four reads 4 blocks",
         ),
@@ -203,18 +184,9 @@ def test_a_labelled_test_set_decides_nothing(inputs, tmp_path, capsys):
 
 
 def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_path):
-    keras.utils.set_random_seed(2)
     arguments = {"num_classes": 2, "dropout": 0.5, "pooler": True}
-    source = bert_tf.BertTokenClassifier(TINY, **arguments)
-    model_directory.write_description(
-        str(tmp_path),
-        TINY,
-        ModelSpec(BertTokenClassifier, arguments),
-        tokenization=Tokenization(VOCAB, True),
-        labels=("A", "B"),
-    )
+    source = write_model(tmp_path, "BertTokenClassifier", arguments, labels=("A", "B"))
     weights = {f"model/{weight.path}": weight for weight in source.weights}
-    checkpoints.save(str(tmp_path / "checkpoints"), 0, weights, {})
     items = [TaggedExample(str(n), ("good", "film"), ("A", "B"), n) for n in range(3)]
     task = TaggingTask("own", Examples(items, ("A", "B"), []), {}, {})
     flags = settings(inputs, tmp_path / "run", init_checkpoint=tmp_path)

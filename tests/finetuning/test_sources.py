@@ -98,12 +98,8 @@ def test_multilabel_and_regression(tmp_path):
     columns = ("--text_columns=t", "--label_column=l")
     task, _, named = source_of("multilabel", path, *columns)
     assert task.multi_label and task.labels == ("x", "y")
-    assert named == {
-        "text_columns": ["t"],
-        "label_column": "l",
-        "id_column": None,
-        "separator": ",",
-    }
+    texts = {"text_columns": ["t"], "label_column": "l", "id_column": None}
+    assert named == {**texts, "separator": ","}
     path = jsonl(tmp_path / "b.jsonl", [{"t": f"text {n}", "l": n / 2} for n in range(5)])
     assert source_of("regression", path, *columns)[0].labels == ()
 
@@ -181,28 +177,29 @@ def test_squads_files_and_tables(tmp_path):
     assert (named["question_column"], named["answers_column"]) == ("question", "answers")
 
 
-def test_questions_without_answers_where_all_shall_have_one(tmp_path):
-    path = tmp_path / "train.json"
-    path.write_text(json.dumps(questions("v2.0", impossible=True)))
-    assert source_of("squad", path)[0].options["with_null"] is True
-    with pytest.raises(ValueError, match="and 1 of the labelled questions have no answer: leave"):
-        source_of("squad", path, "--version_2_with_negative=false")
-
-
-def test_a_dev_file_may_have_the_only_questions_without_answers(tmp_path):
-    for name, impossible in (("train", False), ("dev", True)):
+@pytest.mark.parametrize(
+    ("train", "dev", "flag", "found"),
+    [
+        (True, None, None, True),
+        (False, True, None, True),
+        (False, False, None, False),
+        (True, None, "--version_2_with_negative=false", "and 1 of the labelled questions have no"),
+        (False, None, "--null_score_diff_threshold=0", "threshold=0, and every labelled question"),
+        (False, None, "--null_score_diff_threshold=0 --version_2_with_negative", True),
+    ],
+)
+def test_whether_a_question_may_have_no_answer(tmp_path, train, dev, flag, found):
+    given = flag.split() if flag else []
+    for name, impossible in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.json").write_text(json.dumps(questions("v2.0", impossible)))
-    more = f"--dev_file={tmp_path}/dev.json"
-    assert source_of("squad", tmp_path / "train.json", more)[0].options["with_null"] is True
-
-
-def test_a_threshold_where_every_question_has_an_answer(tmp_path):
-    path = tmp_path / "train.json"
-    path.write_text(json.dumps(questions("1.1", impossible=False)))
-    with pytest.raises(ValueError, match="--null_score_diff_threshold=0, and every labelled"):
-        source_of("squad", path, "--null_score_diff_threshold=0")
-    more = ("--null_score_diff_threshold=0", "--version_2_with_negative")
-    assert source_of("squad", path, *more)[0].options["with_null"] is True
+    if dev is not None:
+        given.append(f"--dev_file={tmp_path}/dev.json")
+    if isinstance(found, bool):
+        task, _, _ = source_of("squad", tmp_path / "train.json", *given)
+        assert task.options["with_null"] is found
+    else:
+        with pytest.raises(ValueError, match=found):
+            source_of("squad", tmp_path / "train.json", *given)
 
 
 # === GLUE ===

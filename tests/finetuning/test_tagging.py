@@ -1,4 +1,4 @@
-"""Words are tagged, scored and written; mistakes are told."""
+"""Words are tagged, scored, written and trained on; mistakes are reported."""
 
 import dataclasses
 import pathlib
@@ -14,8 +14,21 @@ from bert_tf.tasks.entities import entity_scores
 from bert_tf.tasks.examples import TaggedExample
 from bert_tf.tasks.own_data import read_tagging
 
-from .small_sentences import LABELS, random_examples, read_columns, without_tags
-from .small_tasks import CONFIG, IDS, TOKENIZER, StandIn, by_token, examples_of, inference
+from .small_tasks import (
+    CONFIG,
+    IDS,
+    TAGS,
+    TOKENIZER,
+    WORDS,
+    StandIn,
+    by_token,
+    examples_of,
+    inference,
+    loss_of,
+    random_sentences,
+    read_columns,
+    without,
+)
 
 
 def by_plain_loop(model, words):
@@ -29,7 +42,7 @@ def by_plain_loop(model, words):
     return tf.nn.log_softmax(model(features, training=False)[0]).numpy()[places]
 
 
-def by_word(labels=LABELS):
+def by_word(labels=TAGS):
     """A stand-in that tags each word by its first token's id, and how it does so."""
     count = len(labels)
     model = StandIn(lambda inputs: tf.one_hot(inputs["input_word_ids"] % count, count) * 5.0)
@@ -41,7 +54,7 @@ def by_word(labels=LABELS):
     return model, tag
 
 
-def says_tags(tags, labels=LABELS):
+def says_tags(tags, labels=TAGS):
     """A stand-in that gives a token's tag a logit of 1, and all others 0."""
     columns = [
         by_token({word: float(tag == label) for word, tag in tags.items()}) for label in labels
@@ -53,16 +66,16 @@ def says_tags(tags, labels=LABELS):
 def model():
     keras.utils.set_random_seed(3)
     config = dataclasses.replace(CONFIG, initializer_range=0.5)
-    return BertTokenClassifier(config, num_classes=len(LABELS))
+    return BertTokenClassifier(config, num_classes=len(TAGS))
 
 
 def test_equals_a_plain_loop(model, tmp_path):
-    examples = random_examples(9)
-    task = TaggingTask("ner", examples, {"dev": examples}, {"test": without_tags(examples)})
-    assert (task.labels, task.model_arguments) == (LABELS, {"num_classes": 5})
+    examples = random_sentences(9)
+    task = TaggingTask("ner", examples, {"dev": examples}, {"test": without(examples, tags=None)})
+    assert (task.labels, task.model_arguments) == (TAGS, {"num_classes": 5})
     assert task.headline == "f1"
     rows = [by_plain_loop(model, item.words) for item in examples.items]
-    tags = [[LABELS[number] for number in row.argmax(1)] for row in rows]
+    tags = [[TAGS[number] for number in row.argmax(1)] for row in rows]
     true = [item.tags for item in examples.items]
     pairs = [pair for both in zip(true, tags, strict=True) for pair in zip(*both, strict=True)]
 
@@ -81,10 +94,10 @@ def test_equals_a_plain_loop(model, tmp_path):
     assert found.constant is False
     confusion = np.zeros((5, 5), int)
     for one, other in pairs:
-        confusion[LABELS.index(one), LABELS.index(other)] += 1
+        confusion[TAGS.index(one), TAGS.index(other)] += 1
     np.testing.assert_array_equal(found.confusion, confusion)
     losses = [
-        -sum(row[index, LABELS.index(tag)] for index, tag in enumerate(item.tags))
+        -sum(row[index, TAGS.index(tag)] for index, tag in enumerate(item.tags))
         for row, item in zip(rows, examples.items, strict=True)
     ]
     assert len(found.mistakes) == 9, "random tags of random words are never all right"
@@ -109,7 +122,7 @@ def test_entities_are_counted_by_type(tmp_path):
     items = [TaggedExample("0", ("a0", "a1", "b0"), ("B-LOC", "B-PER", "B-PER"), 0)]
     says = {"a0": "B-LOC", "a1": "B-LOC", "b0": "B-PER"}
     model = says_tags(says)
-    task = TaggingTask("ner", None, {"dev": examples_of(items, LABELS)}, {})
+    task = TaggingTask("ner", None, {"dev": examples_of(items, TAGS)}, {})
     paths = task.write_predictions(inference(model), "dev", str(tmp_path), {})
     assert pathlib.Path(paths[1]).read_text().splitlines() == [
         "type\tprecision\trecall\tf1\ttrue\tpredicted\tcorrect",
@@ -121,7 +134,7 @@ def test_entities_are_counted_by_type(tmp_path):
 
 @pytest.mark.parametrize("document_context", [False, True])
 def test_every_word_is_tagged_in_windows_and_in_context(document_context, tmp_path):
-    examples = random_examples(12, longest=24)
+    examples = random_sentences(12, longest=24)
     task = TaggingTask("ner", examples, {}, {"test": examples}, document_context=document_context)
     model, tag = by_word()
     (path,) = task.write_predictions(
@@ -140,7 +153,7 @@ def test_mistakes_show_entities():
     def evaluate(words, tags, predicted):
         item = TaggedExample("7", tuple(words.split()), tuple(tags.split()), 0)
         model = says_tags(dict(zip(item.words, predicted.split(), strict=True)))
-        task = TaggingTask("ner", None, {"dev": examples_of([item], LABELS)}, {})
+        task = TaggingTask("ner", None, {"dev": examples_of([item], TAGS)}, {})
         return task.evaluate(inference(model), "dev")
 
     found = evaluate("a0 a1 b0 c0", "B-PER I-PER O B-LOC", "B-PER O O I-LOC")
@@ -208,7 +221,7 @@ def test_a_misspelt_tag_leaves_entities_scored(tmp_path):
 
 
 def test_names_a_collapse():
-    examples = random_examples(9)
+    examples = random_sentences(9)
     task = TaggingTask("ner", None, {"dev": examples}, {})
     always_o = StandIn(lambda inputs: tf.one_hot(inputs["input_mask"] * 0, 5))
     found = task.evaluate(inference(always_o), "dev")
@@ -217,10 +230,10 @@ def test_names_a_collapse():
 
 
 def test_predicts_without_any_tags(tmp_path):
-    examples = without_tags(random_examples(5))
+    examples = without(random_sentences(5), tags=None)
     model, tag = by_word()
-    task = TaggingTask("ner", None, {}, {"test": examples, "empty": examples_of([])}, labels=LABELS)
-    assert task.labels == LABELS
+    task = TaggingTask("ner", None, {}, {"test": examples, "empty": examples_of([])}, labels=TAGS)
+    assert task.labels == TAGS
     paths = [
         *task.write_predictions(inference(model), "test", str(tmp_path), {}),
         *task.write_predictions(inference(model), "empty", str(tmp_path), {}),
@@ -233,8 +246,36 @@ def test_predicts_without_any_tags(tmp_path):
 
 def test_words_with_blanks_are_written_as_json_lines(tmp_path):
     items = [TaggedExample("0", ("a0", "New York"), ("O", "B-LOC"), 0)]
-    task = TaggingTask("ner", None, {"dev": examples_of(items, LABELS)}, {})
+    task = TaggingTask("ner", None, {"dev": examples_of(items, TAGS)}, {})
     path, _ = task.write_predictions(inference(says_tags({})), "dev", str(tmp_path), {})
     assert path == str(tmp_path / "dev.jsonl")
     assert read_tagging(path).items[0].words == ("a0", "New York")
     assert read_tagging(path, tags_column="expected").items[0].tags == ("O", "B-LOC")
+
+
+# === Training ===
+
+
+def test_the_loss_is_the_words_mean(model):
+    task = TaggingTask("ner", random_sentences(12, longest=24), {}, {})
+    for batch, labels in task.training_examples(TOKENIZER, 16).training_batches(6, seed=2):
+        logs = tf.nn.log_softmax(model(batch, training=False)).numpy()
+        words = np.argwhere(labels.numpy() >= 0)
+        assert len(words) < labels.numpy().size
+        expected = -np.mean([logs[row, place, labels[row, place]] for row, place in words])
+        assert loss_of(task, model, batch, labels) == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_there_is_to_train_on_in_words():
+    items = [
+        TaggedExample(str(number), tuple(WORDS[:count]), ("O",) * count, number)
+        for number, count in enumerate((3, 14, 30))
+    ]
+    task = TaggingTask("ner", examples_of(items, TAGS), {}, {})
+    rows = task.training_examples(TOKENIZER, 16)
+    assert len(rows) > 3
+    assert task.training_lines(rows) == [
+        f"3 sentences in {len(rows)} rows",
+        "1 of the training sentences are read in several rows of 16 tokens (--max_seq_length).",
+    ]
+    assert task.training_lines(task.training_examples(TOKENIZER, 32)) == ["3 sentences in 3 rows"]

@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.task import log_softmax
 from bert_tf.modeling import BertRegressor
 from bert_tf.pipelines.classification import classification_examples
 
@@ -24,22 +23,6 @@ def test_gives_every_example_once_with_its_output(labels):
     ((_, outputs),) = inference(model, batch_size=2).outputs(again)
     assert outputs.tolist() == [1.0]
     assert model.traces == 1, "a later call is not traced again"
-
-
-def test_what_is_not_finite_counts_as_0():
-    examples = classification_examples(TOKENIZER, ["a0", "b0"])
-    model = StandIn(
-        lambda inputs: tf.reduce_sum(by_token({"a0": float("nan"), "b0": 2.0})(inputs), 1)
-    )
-    ((_, outputs),) = inference(model, batch_size=2).outputs(examples)
-    assert sorted(outputs.tolist()) == [0.0, 2.0]
-
-
-def test_log_softmax():
-    logits = np.float32([[[1.0, 2.0, 3.0]], [[-1e30, 0.0, 1e4]]])
-    expected = tf.nn.log_softmax(logits.astype(np.float64)).numpy()
-    np.testing.assert_allclose(log_softmax(logits), expected)
-    assert log_softmax(logits).dtype == np.float64
 
 
 def test_traces_are_kept_and_the_model_can_be_saved(tmp_path):

@@ -6,23 +6,17 @@ import pytest
 
 from bert_tf.finetuning.task_file import KINDS, TaskFile, read_task_file, write_task_file
 
-TASK = TaskFile(
-    "multilabel",
-    "tags",
-    96,
-    {"text_columns": ["title", "text"], "separator": ";", "id_column": None},
-    {},
-)
-QUESTIONS = TaskFile(
-    "squad",
-    "squad",
-    384,
-    {},
-    {
-        **{"doc_stride": 128, "max_query_length": 64, "n_best_size": 20, "max_answer_length": 30},
-        "with_null": True,
-    },
-)
+TEXTS = {"text_columns": ["title", "text"], "separator": ";", "id_column": None}
+TASK = TaskFile("multilabel", "tags", 96, TEXTS)
+QUESTIONS = {
+    **{"doc_stride": 128, "max_query_length": 64, "n_best_size": 20, "max_answer_length": 30},
+    "with_null": True,
+}
+
+
+def options(**changed):
+    """The options of questions as a change."""
+    return {"kind": "squad", "columns": {}, "options": {**QUESTIONS, **changed}}
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -54,66 +48,18 @@ def test_what_is_written_is_read(tmp_path):
         ({"columns": {"id_column": 5}}, "id_column is 5, expected a text or null"),
         ({"columns": {"words_column": "a"}}, "'words_column' is not known: expected text_columns,"),
         ({"options": {"option": True}}, "'option' is not known: expected nothing; it was written"),
+        (options(doc_stride="abc"), "doc_stride is 'abc', expected a whole number from 1"),
+        (options(doc_stride=0), "doc_stride is 0, expected a whole number from 1 to"),
+        (options(max_query_length=1.5), "max_query_length is 1.5, expected a whole number"),
+        (options(n_best_size=1e9), "n_best_size is 1000000000.0, expected a whole number"),
+        (options(n_best_size=10**9), "n_best_size is 1000000000, expected a whole number"),
+        (options(max_answer_length=True), "max_answer_length is True, expected a whole number"),
+        (options(max_answer_length=10**99), "max_answer_length is 1000"),
+        (options(with_null="false"), "with_null is 'false', expected true or false"),
     ],
 )
 def test_damage(tmp_path, change, message):
-    _assert_refused(tmp_path, TASK, change, message)
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (
-            {"doc_stride": "abc"},
-            "doc_stride is 'abc', expected a whole number from 1",
-        ),
-        ({"doc_stride": 0}, "doc_stride is 0, expected a whole number from 1 to"),
-        ({"max_query_length": 1.5}, "max_query_length is 1.5, expected a whole number"),
-        (
-            {"n_best_size": 1e9},
-            "n_best_size is 1000000000.0, expected a whole number",
-        ),
-        (
-            {"n_best_size": 10**9},
-            "n_best_size is 1000000000, expected a whole number",
-        ),
-        ({"max_answer_length": True}, "max_answer_length is True, expected a whole number"),
-        ({"max_answer_length": 10**99}, "max_answer_length is 1000"),
-        ({"with_null": "false"}, "with_null is 'false', expected true or false"),
-    ],
-)
-def test_damaged_options_of_questions(tmp_path, option, message):
-    options = {**QUESTIONS.options, **option}
-    _assert_refused(tmp_path, QUESTIONS, {"options": options}, message)
-
-
-def test_every_kind_of_file_is_read(tmp_path):
-    """As each kind of task has written them."""
-    texts = {"text_columns": ["a", "b"], "label_column": None, "id_column": "id"}
-    columns = {
-        "classification": texts,
-        "multilabel": {**texts, "separator": "|"},
-        "regression": texts,
-        "tagging": {"words_column": "w", "tags_column": "t", "id_column": None},
-        "multiple_choice": {
-            **{"context_column": "c", "choice_columns": ["a", "b"], "label_column": "l"},
-            "id_column": None,
-        },
-        "squad": {
-            **{"question_column": "q", "context_column": "c", "answers_column": "a"},
-            **{"answer_start_column": None, "title_column": None, "id_column": None},
-        },
-    }
-    options = {"tagging": {"document_context": False}, "squad": QUESTIONS.options}
-    for kind in KINDS:
-        for named in (columns[kind], {}):
-            task = TaskFile(kind, "mine", 128, named, options.get(kind, {}))
-            write_task_file(str(tmp_path), task)
-            assert read_task_file(str(tmp_path)) == task
-
-
-def _assert_refused(tmp_path, task, change, message):
-    path = write_task_file(str(tmp_path), task)
+    path = write_task_file(str(tmp_path), TASK)
     with open(path) as file:
         values = json.load(file)
     with open(path, "w") as file:
@@ -122,3 +68,22 @@ def _assert_refused(tmp_path, task, change, message):
         read_task_file(str(tmp_path))
     assert str(caught.value).startswith(f"{path}: {message}")
     assert str(caught.value).endswith("fine-tune again.")
+
+
+def test_every_kind_of_file_is_read(tmp_path):
+    """As each kind of task has written them."""
+    texts = {"text_columns": ["a", "b"], "label_column": None, "id_column": "id"}
+    named = {
+        "classification": texts,
+        "multilabel": {**texts, "separator": "|"},
+        "regression": texts,
+        "tagging": {"words_column": "w", "tags_column": "t"},
+        "multiple_choice": {"context_column": "c", "choice_columns": ["a", "b"]},
+        "squad": {"question_column": "q", "context_column": "c", "answer_start_column": None},
+    }
+    kept = {"tagging": {"document_context": False}, "squad": QUESTIONS}
+    for kind in KINDS:
+        for columns in (named[kind], {}):
+            task = TaskFile(kind, "mine", 128, columns, kept.get(kind, {}))
+            write_task_file(str(tmp_path), task)
+            assert read_task_file(str(tmp_path)) == task

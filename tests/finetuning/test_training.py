@@ -1,5 +1,6 @@
 import collections
 import dataclasses
+import json
 
 import keras
 import numpy as np
@@ -12,20 +13,13 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.task import Evaluation, Inference
 from bert_tf.finetuning.text import ClassTask
-from bert_tf.finetuning.training import DivergedError
+from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.training import checkpoints
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.schedules import WarmupLinearDecay
 
-from .small_runs import (
-    assert_ends_as,
-    results_of,
-    saved,
-    sentences,
-    settings,
-    write_table,
-)
+from .small_runs import assert_ends_as, results_of, saved, sentences, settings, write_table
 
 FLAGS = {"eval_steps": 4}
 
@@ -53,21 +47,6 @@ def test_the_state_holds_all_that_going_on_needs(finished):
     assert {"kernel", "bias", "gamma", "beta"} <= leaves
 
 
-@pytest.mark.slow
-def test_interrupted_within_an_epoch_and_gone_on_with(
-    finished, inputs, tmp_path, monkeypatch, capsys
-):
-    model_dir = tmp_path / "run"
-    flags = settings(inputs, model_dir, **FLAGS, test_file=inputs / "test.tsv")
-    stop_at(monkeypatch, 9)
-    with pytest.raises(KeyboardInterrupt):
-        run(flags)
-    assert "Stopped at step 9. The same command goes on from there." in capsys.readouterr().out
-    run(flags)
-    assert "Going on from the state saved at step 9." in capsys.readouterr().out
-    assert_ends_as(finished, model_dir)
-
-
 def test_a_signal_during_an_evaluation_loses_nothing(inputs, tmp_path, monkeypatch, capsys):
     before = training.Training.evaluate
 
@@ -84,16 +63,19 @@ def test_a_signal_during_an_evaluation_loses_nothing(inputs, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_interrupted_again_and_again(finished, inputs, tmp_path, monkeypatch):
-    model_dir = tmp_path / "run"
-    flags = settings(inputs, model_dir, **FLAGS, test_file=inputs / "test.tsv")
-    stops = (1, 4, 6, 7, 12, 17, 18)
+@pytest.mark.parametrize("stops", [(9,), (1, 4, 6, 7, 12, 17, 18)])
+def test_interrupted_and_resumed(finished, inputs, tmp_path, monkeypatch, capsys, stops):
+    flags = settings(inputs, tmp_path / "run", **FLAGS, test_file=inputs / "test.tsv")
     stop_at(monkeypatch, *stops)
-    for _ in stops:
+    for stop in stops:
         with pytest.raises(KeyboardInterrupt):
             run(flags)
+        printed = capsys.readouterr().out
+        assert f"Stopped at step {stop}. The same command goes on from there." in printed
     run(flags)
-    assert_ends_as(finished, model_dir)
+    if stops == (9,):  # after the last step there is nothing to resume
+        assert "Going on from the state saved at step 9." in capsys.readouterr().out
+    assert_ends_as(finished, tmp_path / "run")
 
 
 def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch):
@@ -156,53 +138,41 @@ def test_tensorboards_curves(finished):
 @pytest.mark.slow
 def test_frozen_layers_stay_as_they_were(inputs, tmp_path):
     run(settings(inputs, tmp_path / "run", freeze=1, num_train_epochs=1))
-    before = {
-        name.removeprefix("model/"): value
-        for name, value in saved(inputs / "tiny" / "checkpoints").items()
-    }
-    after = {
-        name.removeprefix("model/"): value
-        for name, value in saved(tmp_path / "run" / "last").items()
-        if name.startswith("model/")
-    }
+    before, after = saved(inputs / "tiny" / "checkpoints"), saved(tmp_path / "run" / "last")
     changed = {name for name in before if not np.array_equal(before[name], after[name])}
     pooler = {name for name in before if "/pooler/" in name}
     assert pooler and changed == pooler
 
 
-@pytest.mark.slow
-def test_early_stopping(inputs, tmp_path, monkeypatch):
-    scores = iter([0.5, 0.7, 0.6, 0.7, 0.9])
-
-    def falling(self, inference, set_name, thresholds=None):
-        return Evaluation({self.headline: next(scores)}, constant=False)
-
-    monkeypatch.setattr(ClassTask, "evaluate", falling)
-    run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=2))
-    results = results_of(tmp_path / "run")
-    assert (results["steps"], results["best"]["step"]) == (24, 12)
-
-
 @pytest.mark.parametrize(
-    ("earlier", "steps"), [(False, 8), pytest.param(True, 7, marks=pytest.mark.slow)]
+    ("rules", "evaluated", "scores", "epochs", "steps", "best"),
+    [
+        # An epoch (of 6 steps) after the first evaluation there is none: the next one decides.
+        ("2", (1, 6, 8), [0.7, 0.6, 0.65], 1, 8, 1),
+        pytest.param("1", (1, 6, 8), [0.7, 0.6, 0.65], 1, 7, 1, marks=pytest.mark.slow),
+        pytest.param(
+            "2", range(6, 31, 6), [0.5, 0.7, 0.6, 0.7, 0.9], 2, 24, 12, marks=pytest.mark.slow
+        ),
+    ],
 )
-def test_early_stopping_is_at_an_evaluation(inputs, tmp_path, monkeypatch, earlier, steps):
-    scores = iter([0.7, 0.6, 0.65, 0.9])
+def test_early_stopping(
+    inputs, tmp_path, monkeypatch, rules, evaluated, scores, epochs, steps, best
+):
+    left = iter(scores)
 
     def falling(self, inference, set_name, thresholds=None):
-        return Evaluation({self.headline: next(scores)}, constant=False)
+        return Evaluation({self.headline: next(left)}, constant=False)
 
-    # Evaluated after steps 1 (of 6 an epoch), 6 and 8: an epoch after the first there is none.
     monkeypatch.setattr(ClassTask, "evaluate", falling)
     monkeypatch.setattr(
-        training.Training, "is_evaluation_due", lambda self: self.state.step in (1, 6, 8)
+        training.Training, "is_evaluation_due", lambda self: self.state.step in evaluated
     )
-    rules = "1" if earlier else "2"
     monkeypatch.setattr(FineTuningDirectory, "rules", lambda self, newest: rules)
     monkeypatch.setattr(stages, "evaluate_all", lambda task, inference: {})
     monkeypatch.setattr(ClassTask, "write_predictions", lambda *given: [])
-    run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=1))
-    assert results_of(tmp_path / "run")["steps"] == steps
+    run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=epochs))
+    results = results_of(tmp_path / "run")
+    assert (results["steps"], results["best"]["step"]) == (steps, best)
 
 
 @pytest.mark.parametrize(
@@ -249,14 +219,54 @@ def test_a_loss_that_is_no_number_stops_the_run(inputs, tmp_path):
 @pytest.mark.slow
 def test_a_tiny_model_learns_64_examples_by_heart(inputs, tmp_path):
     table = write_table(tmp_path / "train.tsv", sentences(64))
-    run(
-        settings(
-            inputs,
-            tmp_path / "run",
-            train_file=table,
-            dev_file=table,
-            learning_rate=5e-3,
-            num_train_epochs=15,
-        )
-    )
+    files = {"train_file": table, "dev_file": table}
+    run(settings(inputs, tmp_path / "run", **files, learning_rate=5e-3, num_train_epochs=15))
     assert results_of(tmp_path / "run")["scores"]["dev"]["accuracy"] >= 0.95
+
+
+# === What tells a collapse ===
+
+
+def curve(losses, planned=None):
+    made = LossCurve(planned or len(losses))
+    for step, loss in enumerate(losses):
+        made.add(step, loss)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("losses", "planned", "flat"),
+    [
+        # Means of the first and of the last ten of a hundred: from 2 percent on it is a fall.
+        ([1.0] * 10 + [5.0] * 80 + [0.979] * 10, None, False),
+        ([1.0] * 10 + [0.1] * 80 + [0.981] * 10, None, True),
+        # A few steps say nothing.
+        ([1.0] * 49, None, False),
+        ([1.0] * 50, None, True),
+        # A run that stopped early is judged by its last tenth.
+        ([1.0] * 60, 100, True),
+        ([1.0] * 50 + [0.5] * 10, 100, False),
+    ],
+)
+def test_what_counts_as_a_fall_of_the_loss(losses, planned, flat):
+    assert curve(losses, planned).is_flat() == flat
+
+
+def test_a_curve_survives_json():
+    made = curve([0.1 * step for step in range(1, 30)], planned=90)
+    again = LossCurve(**json.loads(json.dumps(dataclasses.asdict(made))))
+    for one in (made, again):
+        one.add(29, 0.7)
+    assert made == again
+
+
+def test_collapses_are_named():
+    flat, falling = curve([1.0] * 50), curve([1.0 / step for step in range(1, 51)])
+    assert describe_collapse(falling, constant=None, set_name="dev") is None
+    same = "every prediction is the same"
+    assert describe_collapse(falling, constant=same, set_name="dev") == f"on dev {same}"
+    assert describe_collapse(flat, constant=same, set_name="dev") == (
+        f"on dev {same} and the training loss did not fall (from 1.000 to 1.000)"
+    )
+    with pytest.raises(DivergedError, match="The loss of step 8 is nan: start again with a lower"):
+        curve([1.0] * 7 + [float("nan")])

@@ -58,24 +58,6 @@ def test_equal_what_the_encoder_gives(model, tmp_path):
     assert seen == 14
 
 
-@pytest.mark.slow
-def test_a_model_says_the_same_of_them(model, tmp_path):
-    def logits(rows):
-        found = {}
-        for batch in rows.evaluation_batches(2):
-            outputs, words = model(batch).numpy(), batch["word_index"].numpy()
-            for row, place in np.argwhere(words >= 0):
-                key = (int(batch["example_index"][row]), int(words[row, place]))
-                found[key] = outputs[row, place]
-        return found
-
-    tokens = logits(examples())
-    kept = logits(WordStates(str(tmp_path)).of(model, examples()))
-    assert tokens.keys() == kept.keys() and len(kept) == 14
-    for key, value in tokens.items():
-        np.testing.assert_allclose(kept[key], value, atol=1e-5)
-
-
 def test_computed_once_for_a_variant_and_nothing_is_left(model, tmp_path, monkeypatch):
     runs = []
     encoded = word_states._encoded

@@ -1,17 +1,48 @@
-"""Answers to questions are found, scored and written; mistakes are told."""
+"""Answers to questions are found, scored, written and trained on; mistakes are reported."""
 
 import dataclasses
+import functools
+import json
+import pathlib
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.questions import QuestionTask
+from bert_tf.modeling import BertSpanPredictor
 from bert_tf.tasks.squad import SquadReferences
 from bert_tf.tasks.squad_metrics import score_predictions
 
-from .small_questions import SIZES, inference, question, random_examples, written
-from .small_tasks import TOKENIZER, WORDS, StandIn, by_token, examples_of
+from . import small_tasks
+from .small_tasks import (
+    CONFIG,
+    IDS,
+    TOKENIZER,
+    WINDOWS,
+    WORDS,
+    StandIn,
+    by_token,
+    examples_of,
+    loss_of,
+    question,
+    random_questions,
+    without,
+)
+
+inference = functools.partial(small_tasks.inference, max_seq_length=24)
+
+
+def task_on(train=(), dev=(), *, with_null=False, **options):
+    """A task on lists of questions."""
+    dev_sets = {"dev": examples_of(dev)} if dev else {}
+    options = {**WINDOWS, "with_null": with_null, **options}
+    return QuestionTask("squad", examples_of(train), dev_sets, {}, **options)
+
+
+def written(paths):
+    return {pathlib.Path(path).name: json.loads(pathlib.Path(path).read_text()) for path in paths}
 
 
 def stand_in(starts, ends):
@@ -27,7 +58,7 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
         question("wrong", "g2", "b0 c0 h0", "h0"),
         question("other", "g3", "a0 d0 e0", "d0"),
     ]
-    task = QuestionTask("squad", None, {"dev": examples_of(items)}, {}, **SIZES, with_null=False)
+    task = task_on((), items)
     assert task.headline == "f1"
     model = stand_in({"b0": 3.0, "d0": 1.0}, {"c0": 3.0, "d0": 1.0})
     found = task.evaluate(inference(model), "dev")
@@ -62,9 +93,7 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
 
 def test_a_right_answer_that_is_not_listed_loses_as_much_as_the_last_entry():
     item = question("7", "g0", "b0 c0 d0", "d0")
-    task = QuestionTask(
-        "squad", None, {"dev": examples_of([item])}, {}, **SIZES, n_best_size=2, with_null=False
-    )
+    task = task_on((), [item], n_best_size=2)
     found = task.evaluate(inference(stand_in({"b0": 9.0, "c0": 8.0}, {"c0": 9.0})), "dev")
     # "b0 c0" (18) and "c0" (17) are the list.
     assert found.mistakes[0].loss == pytest.approx(np.log(1 + np.e))
@@ -85,8 +114,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
         {**low, "[CLS]": 2.0, "b0": 4.0, "b1": -2.5, "b2": -3.0, "b3": -2.25},
         {**low, "[CLS]": 2.0, "c0": 5.0, "d0": -1.0},
     )
-    data = {"dev": examples_of(items)}
-    task = QuestionTask("squad", None, data, {}, **SIZES, with_null=True)
+    task = task_on((), items, with_null=True)
     assert task.headline == "best_f1"
     found = task.evaluate(inference(model), "dev")
     # At 0, Google's default, "a" keeps its answer and "b" is rightly silent; at 1.5 "c" and "e" are
@@ -124,7 +152,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
     assert task.evaluate(inference(model), "dev", {}).scores["f1"] == 40.0
 
     # A threshold of one's own decides instead.
-    fixed = QuestionTask("squad", None, data, {}, **SIZES, with_null=True, null_threshold=1.75)
+    fixed = task_on((), items, with_null=True, null_threshold=1.75)
     assert fixed.headline == "f1"
     found = fixed.evaluate(inference(model), "dev")
     assert found.thresholds == {"null": 1.75}
@@ -142,10 +170,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
 
 @pytest.mark.parametrize("with_null", [True, False])
 def test_no_span_at_all_is_no_crash(with_null, tmp_path):
-    examples = random_examples(8)
-    task = QuestionTask(
-        "squad", None, {"dev": examples}, {}, **SIZES, n_best_size=1, with_null=with_null
-    )
+    task = task_on((), random_questions(8).items, n_best_size=1, with_null=with_null)
     model = stand_in({"[CLS]": 9.0}, {"[CLS]": 9.0})
     found = task.evaluate(inference(model), "dev")
     assert found.constant is True
@@ -158,8 +183,8 @@ def test_no_span_at_all_is_no_crash(with_null, tmp_path):
 
 
 def test_all_questions_impossible():
-    examples = random_examples(6, impossible=1.0)
-    task = QuestionTask("squad", examples, {"dev": examples}, {}, **SIZES, with_null=True)
+    examples = random_questions(6, impossible=1.0)
+    task = task_on(examples.items, examples.items, with_null=True)
     _, labels = next(iter(task.training_examples(TOKENIZER, 24).evaluation_batches(6)))
     assert not labels["start_logits"].numpy().any()
     assert not labels["end_logits"].numpy().any()
@@ -175,8 +200,7 @@ def test_finds_an_answer_in_any_window():
         words = rng.choice([word for word in WORDS if word[0] not in "gh"], 60).tolist()
         words[7 * number : 7 * number + 2] = ["g0", "h0"]
         items.append(question(f"id{number}", "a0 a1", " ".join(words), "g0 h0"))
-    examples = examples_of(items)
-    task = QuestionTask("squad", examples, {"dev": examples}, {}, **SIZES, with_null=False)
+    task = task_on(items, items)
     model = stand_in({"g0": 5.0}, {"h0": 5.0})
     assert task.evaluate(inference(model), "dev").scores["exact_match"] == 100.0
     rows = task.training_examples(TOKENIZER, 24)
@@ -193,11 +217,9 @@ def test_finds_an_answer_in_any_window():
 
 
 def test_traces_once_and_predicts_unlabelled_and_empty_sets(tmp_path):
-    unlabelled = examples_of(
-        dataclasses.replace(item, answers=()) for item in random_examples(12, longest=40).items
-    )
+    unlabelled = without(random_questions(12, longest=40), answers=())
     task = QuestionTask(
-        "squad", None, {}, {"test": unlabelled, "empty": examples_of([])}, **SIZES, with_null=True
+        "squad", None, {}, {"test": unlabelled, "empty": examples_of([])}, **WINDOWS, with_null=True
     )
     model = stand_in(dict.fromkeys(WORDS[::3], 1.0), dict.fromkeys(WORDS[::2], 1.0))
     paths = task.write_predictions(inference(model), "test", str(tmp_path / "test"), {"null": 0.0})
@@ -213,3 +235,54 @@ def test_traces_once_and_predicts_unlabelled_and_empty_sets(tmp_path):
         "nbest_predictions.json": {},
         "null_odds.json": {},
     }
+
+
+# === Training ===
+
+
+def test_what_there_is_to_train_on_in_words():
+    items = [
+        question("long", "a0", " ".join(WORDS[:30]), "a1"),
+        question("accent", "a0", "b0 \u0301 b1", "\u0301"),
+        question("short", "a0", "b0 b1", "b1"),
+    ]
+    task = task_on(items)
+    rows = task.training_examples(TOKENIZER, 24)
+    assert len(rows) == 6  # 20 of 30 tokens fit into a row with the question; the next begin 4 on
+    assert task.training_lines(rows) == [
+        "3 questions in 6 windows",
+        "The contexts of 1 of the training questions are read in several windows of 24 tokens "
+        "(--max_seq_length).",
+        "The answers to 1 of the training questions have no token, as an accent alone: they are "
+        "trained as if there were none.",
+    ]
+    assert task.training_lines(task.training_examples(TOKENIZER, 48))[0] == (
+        "3 questions in 3 windows"
+    )
+
+
+def test_trains_on_the_first_answer():
+    # Its characters are fewer than its bytes.
+    item = question("7", "a0", "\u00e9 b0 \u00e9\u00e9 c0 d0", "\u00e9\u00e9 c0", "b0")
+    task = task_on([item])
+    batch, labels = next(iter(task.training_examples(TOKENIZER, 24).evaluation_batches(1)))
+    tokens = batch["input_word_ids"].numpy()[0]
+    start, end = labels["start_logits"].numpy()[0], labels["end_logits"].numpy()[0]
+    assert tokens[start : end + 1].tolist() == [IDS["[UNK]"], IDS["c0"]]
+    assert tokens[start - 1] == IDS["b0"]
+
+
+def test_the_loss_is_the_mean_of_both():
+    task = task_on(random_questions(8).items)
+    keras.utils.set_random_seed(1)
+    model = BertSpanPredictor(dataclasses.replace(CONFIG, initializer_range=0.5))
+    rows = task.training_examples(TOKENIZER, 24)
+    ((batch, labels),) = rows.training_batches(len(rows), bucket_lengths=[])
+    logits = model(batch, training=False)
+    expected = []
+    for index in range(len(rows)):
+        length = int(tf.reduce_sum(batch["input_mask"][index]))
+        for key in ("start_logits", "end_logits"):
+            logs = tf.nn.log_softmax(logits[key][index, :length]).numpy()
+            expected.append(-logs[labels[key].numpy()[index]])
+    assert loss_of(task, model, batch, labels) == pytest.approx(np.mean(expected), rel=1e-5)
