@@ -18,7 +18,7 @@ from bert_tf.training import checkpoints
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
-from bert_tf.training.update import Update
+from bert_tf.training.step import Update
 
 from .model import device_type
 from .results import scores_line

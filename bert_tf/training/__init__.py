@@ -6,7 +6,7 @@ The modules are imported by name, for example ``from bert_tf.training import loo
 * ``schedules``: the paper's learning-rate curve.
 * ``optimizers``: Google's Adam and AdamW, with the paper's weight-decay exclusions.
 * ``distribution``: which devices to run on, and in which precision.
-* ``update``: gradients, reduced over the replicas, then clipped, then applied: every training's.
+* ``step``: one replica's update: gradients are reduced over the replicas, clipped, applied.
 * ``loop``: the pre-training loop round its step, the same for every strategy; held-out losses and
   accuracies next to their trivial baselines.
 * ``checkpoints``: flat, exact, verified checkpoints.
