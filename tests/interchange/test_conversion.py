@@ -84,19 +84,13 @@ def test_what_other_libraries_have_no_place_for(tmp_path, form):
 @pytest.mark.parametrize(
     "name, thresholds, note",
     [
-        (
-            "encoder without pooler",
-            {},
-            "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "
-            "add_pooling_layer=False.",
-        ),
-        (
-            "span predictor",
-            {"null": -1.5, "other": 2.0},
-            "Hugging Face has no place for the thresholds null=-1.5, other=2.",
-        ),
+        ("encoder without pooler", {},
+         "The encoder has no pooler, and Hugging Face's BertModel starts one anew: load it with "
+         "add_pooling_layer=False."),
+        ("span predictor", {"null": -1.5, "other": 2.0},
+         "Hugging Face has no place for the thresholds null=-1.5, other=2."),
     ],
-)
+)  # fmt: skip
 def test_what_hugging_face_does_otherwise_is_told(tmp_path, unverified, name, thresholds, note):
     source = _source(tmp_path, "bert_tf", MODELS[name], thresholds=thresholds)
     for form, notes in (("huggingface", (note,)), ("google_tf1", ())):
@@ -227,14 +221,12 @@ def test_stopped(tmp_path, monkeypatch, form, when, error):
 @pytest.mark.parametrize(
     "changed, sentence",
     [
-        (
-            {"classifier/bias": None, "layer_1/output/kernel": None},
-            r"source lacks layer_1/output/kernel, classifier/bias, so there is no whole "
-            r"BertClassifier to convert\.$",
-        ),
+        ({"classifier/bias": None, "layer_1/output/kernel": None},
+         r"source lacks layer_1/output/kernel, classifier/bias, so there is no whole "
+         r"BertClassifier to convert\.$"),
         ({"classifier/bias": np.zeros(4, "f")}, r"classifier\.bias is \(4,\), expected \(3,\)"),
     ],
-)
+)  # fmt: skip
 def test_a_weight_is_missing_or_of_another_shape(tmp_path, changed, sentence):
     checkpoint = make_checkpoint(MODELS["classifier"])
     for name, array in changed.items():

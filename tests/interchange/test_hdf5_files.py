@@ -1,7 +1,5 @@
 """What Keras writes is read bit for bit; whatever else HDF5 can do is refused with a sentence."""
 
-import random
-
 import h5py
 import keras
 import ml_dtypes
@@ -85,27 +83,19 @@ HOSTILE = {
         link(h5py.SoftLink("/b")),
         "'a' is a link of the kind SoftLink, which may lead an",
     ),
-    "external link": (
-        link(h5py.ExternalLink("/etc/hosts", "/a"), "layers/a"),
-        "'layers/a' is a link of the kind ExternalLink, which may lead anywhere",
-    ),
-    "group in itself": (
-        link(lambda file: file["/"], "layers/again"),
-        "'layers/again' stands in the file twice, or within itself",
-    ),
-    "array twice": (
-        link(lambda file: file["layers/dense/vars/0"]),
-        r"'layers(/dense/vars/0)?' stands in the file twice",
-    ),
+    "external link": (link(h5py.ExternalLink("/etc/hosts", "/a"), "layers/a"),
+        "'layers/a' is a link of the kind ExternalLink, which may lead anywhere"),
+    "group in itself": (link(lambda file: file["/"], "layers/again"),
+        "'layers/again' stands in the file twice, or within itself"),
+    "array twice": (link(lambda file: file["layers/dense/vars/0"]),
+        r"'layers(/dense/vars/0)?' stands in the file twice"),
     "external storage": (
         array((4,), "u1", external=[("/etc/hosts", 0, 4)]),
         "'a' is kept in other files",
     ),
     "virtual dataset": (virtual, "'a' is kept in other files"),
-    "variable length": (
-        array((2,), dtype=h5py.vlen_dtype("float32")),
-        r"'a' is of the type dtype\('O'\): expected an array of numbers\.",
-    ),
+    "variable length": (array((2,), dtype=h5py.vlen_dtype("float32")),
+        r"'a' is of the type dtype\('O'\): expected an array of numbers\."),
     "strings": (array(data=["b"], dtype=h5py.string_dtype()), r"'a' is of the type dtype\('O'\)"),
     "references": (array((1,), dtype=h5py.ref_dtype), r"'a' is of the type dtype\('O'\)"),
     "structures": (array(data=np.zeros(2, [("b", "float32")])), "'a' is of the type dtype"),
@@ -115,14 +105,12 @@ HOSTILE = {
         array((1 << 40,), "float32"),
         r"'a' is 4,398,046,511,104 bytes large, of which the file of [\d,]+ bytes holds 0 from by",
     ),
-    "chunks": (
-        array((1 << 40,), "float32", chunks=(1024,)),
-        "'a' is compressed or in chunks: Keras writes none such; write the file again without",
-    ),
+    "chunks": (array((1 << 40,), "float32", chunks=(1024,)),
+        "'a' is compressed or in chunks: Keras writes none such; write the file again without"),
     # As large in the file as its shape says.
     "compressed": (array(data=NOISE, compression="gzip"), "'a' is compressed or in chunks"),
     "compact": (compact, "'a' is compressed or in chunks"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", HOSTILE)
@@ -170,23 +158,3 @@ def test_a_missing_file_is_named(tmp_path):
 def test_groups_may_lie_deeper_than_python_recurses(tmp_path):
     path = write(tmp_path / "a.h5", lambda file: file.create_group("/".join("g" * 1500)))
     assert list(hdf5_files.open_file(path)) == ["layers/dense/vars/0"]
-
-
-def test_damage_anywhere_gives_a_sentence_or_an_array(tmp_path):
-    path = tmp_path / "a.h5"
-    write(path)
-    whole = path.read_bytes()
-    rng = random.Random(0)
-    refused = 0
-    for _ in range(100):
-        damaged = bytearray(whole)
-        for _ in range(3):
-            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-        path.write_bytes(damaged)
-        try:
-            for entry in hdf5_files.open_file(str(path)).values():
-                assert entry.read().shape == entry.shape
-        except ValueError as error:
-            assert "a.h5" in str(error)
-            refused += 1
-    assert 0 < refused < 100

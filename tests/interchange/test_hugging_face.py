@@ -168,16 +168,12 @@ def test_no_weights(directory, tmp_path):
 @pytest.mark.parametrize(
     "name, sentence",
     [
-        (
-            "cls.predictions.decoder.weight",
-            r"decoder\.weight differs from embeddings\.word_embeddings\.weight: in BERT as pub",
-        ),
-        (
-            "bert.pooler.dense.bias",
-            r"both 'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias', which mean the same",
-        ),
+        ("cls.predictions.decoder.weight",
+         r"decoder\.weight differs from embeddings\.word_embeddings\.weight: in BERT as pub"),
+        ("bert.pooler.dense.bias",
+         r"both 'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias', which mean the same"),
     ],
-)
+)  # fmt: skip
 def test_a_second_value_of_a_weight(directory, name, sentence):
     tensors = {**random_tensors(PRETRAINING), name: np.zeros((V, H), np.float32)}
     with pytest.raises(ValueError, match=sentence):
@@ -292,34 +288,18 @@ def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
         # The pooler is missing, and the loader says so.
         (ENCODER | NEXT_SENTENCE, {}, BertPretrainer, {"mlm": False, "nsp": True, "pooler": True}),
         (ENCODER | span(), {}, BertSpanPredictor, {"pooler": False}),
-        (
-            WITH_POOLER | classifier(3),
-            SEQUENCES | {"classifier_dropout": 0.25},
-            BertClassifier,
-            {"num_classes": 3, "dropout": 0.25},
-        ),
+        (WITH_POOLER | classifier(3), SEQUENCES | {"classifier_dropout": 0.25}, BertClassifier,
+         {"num_classes": 3, "dropout": 0.25}),
         (WITH_POOLER | classifier(1), SEQUENCES, BertRegressor, {}),
-        (
-            WITH_POOLER | classifier(1),
-            SEQUENCES | {"problem_type": "multi_label_classification"},
-            BertClassifier,
-            {"num_classes": 1},
-        ),
-        (
-            WITH_POOLER | classifier(3),
-            TOKENS,
-            BertTokenClassifier,
-            {"num_classes": 3, "pooler": True},
-        ),
-        (
-            ENCODER | classifier(1),
-            TOKENS | {"classifier_dropout": None},
-            BertTokenClassifier,
-            {"num_classes": 1, "pooler": False},
-        ),
+        (WITH_POOLER | classifier(1), SEQUENCES | {"problem_type": "multi_label_classification"},
+         BertClassifier, {"num_classes": 1}),
+        (WITH_POOLER | classifier(3), TOKENS, BertTokenClassifier,
+         {"num_classes": 3, "pooler": True}),
+        (ENCODER | classifier(1), TOKENS | {"classifier_dropout": None}, BertTokenClassifier,
+         {"num_classes": 1, "pooler": False}),
         (WITH_POOLER | classifier(1), CHOICES, BertMultipleChoice, {}),
     ],
-)
+)  # fmt: skip
 def test_the_model(shapes, values, model_class, arguments):
     expected = ModelSpec(model_class, arguments)
     assert model_spec(values, shapes, "config.json") == (expected, ())

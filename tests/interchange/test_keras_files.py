@@ -157,41 +157,29 @@ LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambd
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        (
-            {"config": json.dumps(LAMBDA)},
-            r"bad\.keras holds a 'Lambda', expected a model of this l",
-        ),
-        (
-            {"config": _set("registered_name", "evil>BertClassifier")},
-            r"holds a 'evil>BertClassifier', expected a model of this library",
-        ),
+        ({"config": json.dumps(LAMBDA)},
+         r"bad\.keras holds a 'Lambda', expected a model of this l"),
+        ({"config": _set("registered_name", "evil>BertClassifier")},
+         r"holds a 'evil>BertClassifier', expected a model of this library"),
         ({"config": _set("registered_name", ["x"])}, r"holds a \['x'\], expected a model"),
         ({"config": _set("config", None)}, r"config\.json has no sizes of a BERT under config"),
-        (
-            {"config": _set("config/function", "os.system")},
-            r"config\.json: BertClassifier cannot be made with function='os\.system'",
-        ),
-        (
-            {"config": _set("config/config/model_type", "roberta")},
-            r"bad\.keras, config\.json: model_type is 'roberta', expected 'bert'",
-        ),
-        (
-            {"config": _set("config/config/hidden_size", 4)},
-            r"query_key_value/vars/\d is \(.*24.*\): expected 12 columns",
-        ),
+        ({"config": _set("config/function", "os.system")},
+         r"config\.json: BertClassifier cannot be made with function='os\.system'"),
+        ({"config": _set("config/config/model_type", "roberta")},
+         r"bad\.keras, config\.json: model_type is 'roberta', expected 'bert'"),
+        ({"config": _set("config/config/hidden_size", 4)},
+         r"query_key_value/vars/\d is \(.*24.*\): expected 12 columns"),
         ({"config": b"[" * 10**5}, r"bad\.keras: config\.json in it is not JSON"),
         ({"config": b"[]"}, r"bad\.keras: config\.json in it: expected a JSON object, got a list"),
         ({"metadata": b"\xff"}, r"bad\.keras: metadata\.json in it is not JSON"),
         ({"metadata": _set("bert_tf", 5)}, r"metadata\.json: expected an object that"),
-        (
-            {"metadata": _set("bert_tf/vocabulary", ["a", "a"])},
-            r"'a' stands on line 1 and again on line 2",
-        ),
+        ({"metadata": _set("bert_tf/vocabulary", ["a", "a"])},
+         r"'a' stands on line 1 and again on line 2"),
         ({"config": None}, r"is not a \.keras file that can be read: .*no item named 'config"),
         ({"weights": None}, r"is not a \.keras file that can be read: .*no item named 'model"),
         ({"weights": b"garbage"}, r"bad\.keras, model\.weights\.h5 is not an HDF5 file that"),
     ],
-)
+)  # fmt: skip
 def test_a_stranger_changed_a_member(altered, changes, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         keras_files.open_checkpoint(altered(**changes))

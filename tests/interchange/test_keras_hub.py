@@ -223,18 +223,12 @@ def test_an_index_cannot_lead_elsewhere(tmp_path, weight_map, sentence):
     ("file", "value", "sentence"),
     [
         ("model", np.zeros((8, 8), "int8"), "layers/dense/vars/0 is int8, expected a floating-poi"),
-        (
-            "task",
-            h5py.ExternalLink("model.weights.h5", "layers/dense/vars/0"),
-            r"task\.weights\.h5: 'layers/dense/vars/0' is a link of",
-        ),
-        (
-            "task",
-            np.zeros((8, 4), "float32"),
-            r"task\.weights\.h5/layers/dense/vars/0 is \(8, 4\), expected \(8, 3\)",
-        ),
+        ("task", h5py.ExternalLink("model.weights.h5", "layers/dense/vars/0"),
+         r"task\.weights\.h5: 'layers/dense/vars/0' is a link of"),
+        ("task", np.zeros((8, 4), "float32"),
+         r"task\.weights\.h5/layers/dense/vars/0 is \(8, 4\), expected \(8, 3\)"),
     ],
-)
+)  # fmt: skip
 def test_another_tensor_than_keras_hubs_is_refused(preset, file, value, sentence):
     with h5py.File(preset / f"{file}.weights.h5", "a") as stored:
         del stored["layers/dense/vars/0"]

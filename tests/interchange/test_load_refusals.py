@@ -50,20 +50,14 @@ def test_a_missing_layer(save):
 @pytest.mark.parametrize(
     "changed, arguments, sentence",
     [
-        (
-            {"classifier/kernel": stored("k", np.zeros((8, 4), "float32"))},
-            {},
-            r"m does not fit its config, or the arguments given .*: "
-            r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend",
-        ),
-        (
-            {},
-            {"model_class": BertClassifier, "num_classes": 5},
-            r"classifier/kernel is \(8, 3\), expected \(8, 5\); .*/classifier/bias is \(3,\), "
-            r"expected \(5,\)\. .* pass new_head=True for a new head of another size\.$",
-        ),
+        ({"classifier/kernel": stored("k", np.zeros((8, 4), "float32"))}, {},
+         r"m does not fit its config, or the arguments given .*: "
+         r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend"),
+        ({}, {"model_class": BertClassifier, "num_classes": 5},
+         r"classifier/kernel is \(8, 3\), expected \(8, 5\); .*/classifier/bias is \(3,\), "
+         r"expected \(5,\)\. .* pass new_head=True for a new head of another size\.$"),
     ],
-)
+)  # fmt: skip
 def test_another_shape(save, changed, arguments, sentence):
     _, path = save("classifier", changed=changed)
     with pytest.raises(ValueError, match=sentence):
@@ -98,23 +92,17 @@ class _Classifier(BertEncoder):
 @pytest.mark.parametrize(
     "model_class, arguments, sentence",
     [
-        (
-            None,
-            {"num_classes": 3, "dropout": 0.1},
-            r"^num_classes, dropout would be an argument of a model that is not named: pass "
-            r"model_class too; .*m holds a BertEncoder\.$",
-        ),
+        (None, {"num_classes": 3, "dropout": 0.1},
+         r"^num_classes, dropout would be an argument of a model that is not named: pass "
+         r"model_class too; .*m holds a BertEncoder\.$"),
         (keras.Model, {}, "model_class is <class .*>, expected one of BertEncoder"),
         (_Classifier, {}, "model_class is <class .*>, expected one of BertEncoder"),
-        (
-            BertClassifier,
-            {},
-            r"m holds a BertEncoder, which does not say how many classes a BertClassifier has: "
-            r"pass num_classes\.$",
-        ),
+        (BertClassifier, {},
+         r"m holds a BertEncoder, which does not say how many classes a BertClassifier has: "
+         r"pass num_classes\.$"),
         (BertTokenClassifier, {}, r"how many classes a BertTokenClassifier has: pass num_classes"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments(save, model_class, arguments, sentence):
     _, path = save("encoder")
     with pytest.raises(ValueError, match=sentence):

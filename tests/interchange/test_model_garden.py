@@ -189,12 +189,10 @@ def test_the_prefix_and_a_trailing_slash_are_paths_too():
     ("dtype", "sentence"),
     [
         ("int32", r"is int32, expected a floating-point type\."),
-        (
-            "float32",
-            "has no embeddings/position_embeddings from whose shape to read max_position_e",
-        ),
+        ("float32",
+         "has no embeddings/position_embeddings from whose shape to read max_position_e"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_encoder_is_refused(tmp_path, dtype, sentence):
     if dtype == "int32":
         shutil.copy(CHECKPOINTS / "encoder" / "bert_config.json", tmp_path)
@@ -288,18 +286,11 @@ def test_params_yaml(tmp_path):
         ({"encoder": {"hidden_activation": "identity"}}, "hidden_act", "linear"),
         ({}, "do_lower_case", None),
         ({"train_data": {"lower_case": "yes"}}, "do_lower_case", None),
-        (
-            {"train_data": [], "validation_data": {"do_lower_case": False}},
-            "do_lower_case",
-            False,
-        ),
-        (
-            {"train_data": {"lower_case": True}, "validation_data": {"do_lower_case": False}},
-            "do_lower_case",
-            True,
-        ),
+        ({"train_data": [], "validation_data": {"do_lower_case": False}}, "do_lower_case", False),
+        ({"train_data": {"lower_case": True}, "validation_data": {"do_lower_case": False}},
+         "do_lower_case", True),
     ],
-)
+)  # fmt: skip
 def test_activation_and_casing(tmp_path, task, field, expected):
     settings = read_settings(params(tmp_path, **task))
     assert {**settings.fields, "do_lower_case": settings.do_lower_case}[field] == expected
@@ -311,18 +302,14 @@ def test_activation_and_casing(tmp_path, task, field, expected):
         ({"kind": "albert"}, "task.model.encoder.type is 'albert', expected one of bert, bert_v2"),
         ({"encoder": {"norm_first": True}}, "norm_first is True and embedding_size is None, expec"),
         ({"encoder": {"embedding_size": 4}}, "embedding_size is 4, expected false and 8: only BE"),
-        (
-            {"model": {"cls_heads": [{"inner_dim": 8, "activation": "relu", "name": "a"}]}},
-            "the head 'a' has activation 'relu' at token 0, expected 'tanh' at token 0",
-        ),
-        (
-            {"model": {"cls_heads": [{"inner_dim": 8, "cls_token_idx": 1}]}},
-            "the head None has activation 'tanh' at token 1, expected",
-        ),
+        ({"model": {"cls_heads": [{"inner_dim": 8, "activation": "relu", "name": "a"}]}},
+         "the head 'a' has activation 'relu' at token 0, expected 'tanh' at token 0"),
+        ({"model": {"cls_heads": [{"inner_dim": 8, "cls_token_idx": 1}]}},
+         "the head None has activation 'tanh' at token 1, expected"),
         ({"model": {"cls_heads": ["a"]}}, "expected cls_heads to be a list of objects, got 'a'"),
         ({"model": {"encoder": 3}}, "expected an object under encoder, as Model Garden's trainer"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_built_is_refused(tmp_path, arguments, sentence):
     with pytest.raises(ValueError, match=rf"params\.yaml: .*{sentence}"):
         read_settings(params(tmp_path, **arguments))
@@ -445,22 +432,16 @@ def test_a_heads_own_layer_is_the_pooler():
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
-        (
-            [],
-            r"ckpt holds no variable of a BERT of Model Garden, no word_embeddings/embeddings for",
-        ),
+        ([],
+         r"ckpt holds no variable of a BERT of Model Garden, no word_embeddings/embeddings for"),
         (["dense/kernel"], "ckpt holds no variable of a BERT of Model Garden"),
         (["pooler_transform/kernel"], "ckpt holds no variable of a BERT of Model Garden"),
-        (
-            ["word_embeddings/embeddings", "generator/word_embeddings/embeddings"],
-            r"holds 'key of wo.*' and 'key of gen.*', both embeddings/word_embeddings: expect",
-        ),
-        (
-            ["embedding_projection/kernel"],
-            r"has 'embedding_projection/kernel', embeddings of anoth",
-        ),
+        (["word_embeddings/embeddings", "generator/word_embeddings/embeddings"],
+         r"holds 'key of wo.*' and 'key of gen.*', both embeddings/word_embeddings: expect"),
+        (["embedding_projection/kernel"],
+         r"has 'embedding_projection/kernel', embeddings of anoth"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_one_bert_is_an_error(names, sentence):
     with pytest.raises(ValueError, match=sentence):
         find_weights(map(variable, names), {}, "ckpt")

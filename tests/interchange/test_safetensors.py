@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import tracemalloc
 
 import ml_dtypes
@@ -174,20 +173,14 @@ def _lying(array):
         ([entry("a", np.zeros(2)), entry("a", np.zeros(3))], r"expected each name once .* got 'a'"),
         ([entry("__metadata__", np.zeros(2))], r"none of them __metadata__, got '__metadata__'\."),
         ([entry("a", np.zeros(2, "complex64"))], r"'a' has the dtype 'complex64': expected one of"),
-        (
-            [_lying(np.zeros(2))],
-            r"'a' should be float32 of shape \(2,\) and was read as float64 of",
-        ),
-        (
-            [_lying(np.zeros(2, ">f4"))],
-            r"'a' should be float32 of shape \(2,\) and was read as >f4",
-        ),
-        (
-            [entry("b", np.zeros(1)), _lying(np.float32([[1, 2]]))],
-            r"'a' should be float32 of shape \(2,\) and was read as float32 of shape \(1, 2\)\.",
-        ),
+        ([_lying(np.zeros(2))],
+         r"'a' should be float32 of shape \(2,\) and was read as float64 of"),
+        ([_lying(np.zeros(2, ">f4"))],
+         r"'a' should be float32 of shape \(2,\) and was read as >f4"),
+        ([entry("b", np.zeros(1)), _lying(np.float32([[1, 2]]))],
+         r"'a' should be float32 of shape \(2,\) and was read as float32 of shape \(1, 2\)\."),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_written_leaves_no_file(tmp_path, tensors, sentence):
     with pytest.raises(ValueError, match=rf"m\.safetensors: .*{sentence}"):
         write_file(str(tmp_path / "m.safetensors"), tensors)
@@ -375,50 +368,6 @@ def test_a_stranger_cannot_fill_the_screen(tmp_path):
         with pytest.raises(ValueError) as caught:
             _open(tmp_path, header)
         assert len(str(caught.value).replace(str(tmp_path), "")) < 400
-
-
-def test_a_damaged_file_is_read_or_refused(tmp_path):
-    """Whatever happens to a byte: tensors of the size they claim, or one sentence."""
-    raw = json.dumps(
-        {
-            "__metadata__": {"format": "pt"},
-            "a": _field("BF16", (2, 3), (0, 12)),
-            "b": _field("F32", (1,), (12, 16)),
-            "c": _field("BOOL", (0, 2), (16, 16)),
-            "d": _field("I64", (), (16, 24)),
-        },
-        separators=(",", ":"),
-    ).encode()
-    whole = len(raw).to_bytes(8, "little") + raw + bytes(range(24))
-    path = tmp_path / "m.safetensors"
-    rng = random.Random(7)
-    outcomes = {"read": 0, "refused": 0}
-    for turn in range(2000):
-        damaged = bytearray(whole)
-        for _ in range(rng.choice([1, 1, 2, 5])):
-            # A fifth of the blows fall on the header's length.
-            position = rng.randrange(min(8, len(damaged)) if turn % 5 == 0 else len(damaged))
-            action = rng.randrange(4)
-            if action == 0:
-                damaged[position] ^= 1 << rng.randrange(8)
-            elif action == 1:
-                damaged[position] = rng.choice(b'0123456789-.eE"[]{},: tn')
-            elif action == 2:
-                damaged.insert(position, rng.randrange(256))
-            else:
-                del damaged[max(1, position) :]
-        path.write_bytes(damaged)
-        try:
-            tensors = open_file(str(path))
-            for entry in tensors.values():
-                array = entry.read()
-                assert (array.shape, array.dtype) == (entry.shape, np.dtype(entry.dtype))
-                assert array.nbytes < 100
-            outcomes["read"] += 1
-        except ValueError as error:
-            assert str(path) in str(error)
-            outcomes["refused"] += 1
-    assert min(outcomes.values()) > 20, outcomes
 
 
 def test_more_tensors_than_any_model_has(tmp_path, monkeypatch):

@@ -123,22 +123,16 @@ def _normalizer(**settings):
         ({"added_tokens": [{"id": 15, "content": "[X]"}]}, "}: expected no others than [PAD]"),
         (_model(vocab=SWAPPED), "expected the ids 0 to 14, one for each of its 15 pieces; some"),
         (_model(vocab={"a": 10**12}), "expected the ids 0 to 5, one for each of its 6 pieces; "),
-        (
-            {"added_tokens": [], **_model(vocab={"a": 0})},
-            "no line holds [PAD], [UNK], [CLS], [SEP]",
-        ),
+        ({"added_tokens": [], **_model(vocab={"a": 0})},
+         "no line holds [PAD], [UNK], [CLS], [SEP]"),
         ({"normalizer": {"type": "NFC"}}, "normalizer.type is 'NFC', and only 'BertNormalizer'"),
         ({"normalizer": None}, "expected its normalizer to be a BertNormalizer, got None"),
         ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer.type is 'Metaspace', and"),
         (_normalizer(lowercase="no"), "the tokenizer's do_lower_case is 'no', not true or false."),
-        (
-            _normalizer(lowercase=False, strip_accents=True),
-            "has strip_accents=True, and with do_lower_case=False BERT's has strip_accents=False.",
-        ),
-        (
-            _normalizer(handle_chinese_chars=False),
-            "has tokenize_chinese_chars=False, and with do_lower_case=False BERT's has tokenize",
-        ),
+        (_normalizer(lowercase=False, strip_accents=True),
+         "has strip_accents=True, and with do_lower_case=False BERT's has strip_accents=False."),
+        (_normalizer(handle_chinese_chars=False),
+         "has tokenize_chinese_chars=False, and with do_lower_case=False BERT's has tokenize"),
         *(
             ({"post_processor": processor}, "expected one that makes [CLS] A [SEP] of a text")
             for processor in (
@@ -151,7 +145,7 @@ def _normalizer(**settings):
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_another_tokenizer_is_not_taken_for_berts(tmp_path, changes, note):
     _write(tmp_path, tokenizer=_tokenizer_json(**changes))
     tokenization, notes = read_tokenization(str(tmp_path))
