@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_tf.config import BertConfig
-from bert_tf.interchange import hugging_face, keras_files
+from bert_tf.interchange import FORMATS, hugging_face, keras_files
 from bert_tf.interchange.checkpoint import Checkpoint, StoredTensor
 from bert_tf.interchange.weights import expected_shapes
 from tests.interchange.small_checkpoints import MODELS, make_checkpoint
@@ -55,9 +55,7 @@ def sources(tmp_path_factory):
     "source, form",
     [
         ("huggingface", "bert_tf"),
-        pytest.param("huggingface", "huggingface", marks=pytest.mark.exhaustive),
-        pytest.param("huggingface", "google_tf1", marks=pytest.mark.exhaustive),
-        pytest.param("huggingface", "keras", marks=pytest.mark.exhaustive),
+        *(pytest.param("huggingface", form, marks=pytest.mark.exhaustive) for form in FORMATS[1:]),
         ("keras", "huggingface"),
     ],
 )

@@ -9,7 +9,6 @@ import pathlib
 import numpy as np
 import pytest
 
-from bert_tf.interchange.conversion import convert
 from bert_tf.interchange.load import load
 
 pytestmark = pytest.mark.parity
@@ -89,18 +88,3 @@ def test_the_published_states(tanh_gelu, data_dir, kind, texts, tolerance):
     np.testing.assert_allclose(all_rows, published("_raw"), atol=tolerance)
     np.testing.assert_allclose([rows[0] for rows in states], published("_pooled"), atol=tolerance)
     np.testing.assert_allclose(means, published(""), atol=tolerance)
-
-
-@pytest.mark.slow
-def test_through_every_format(minilm, tmp_path):
-    path = str(minilm)
-    for form, name in (
-        ("google_tf1", "a"),
-        ("keras", "b.keras"),
-        ("bert_tf", "c"),
-        ("huggingface", "d"),
-    ):
-        convert(path, str(tmp_path / name), form)
-        path = str(tmp_path / name)
-        (states,) = _states(load(path), ["hello world"])
-        np.testing.assert_allclose(_normalised(states[0])[:5], CLS, atol=1e-4)

@@ -113,24 +113,21 @@ def test_nothing_there(tmp_path):
 @pytest.mark.parametrize(
     "files, there",
     [
-        ([], "a directory with nothing in it"),
-        (["b.txt", "a.txt"], "a directory with a.txt, b.txt in it"),
-        (list("abcdefghij"), "a directory with a, b, c, d, e, f, g, h and 2 more in it"),
+        ("", "a directory with nothing in it"),
+        ("abcdefghij", "a directory with a, b, c, d, e, f, g, h and 2 more in it"),
         (["config.json"], "a directory with config.json in it"),
     ],
 )
 def test_a_directory_of_something_else(tmp_path, files, there):
     for name in files:
         (tmp_path / name).write_text("{}")
-    with pytest.raises(ValueError) as caught:
+    sentence = f"^{tmp_path} is no checkpoint that can be recognised: .*; it is {there}\.$"
+    with pytest.raises(ValueError, match=sentence):
         open_checkpoint(tmp_path)
-    sentence = str(caught.value)
-    assert sentence.startswith(f"{tmp_path} is no checkpoint that can be recognised: expected mod")
-    assert sentence.endswith(f"; it is {there}.")
 
 
 def test_a_file_of_a_checkpoint(tmp_path):
-    path = write_directory(tmp_path / "hf", random_tensors({**ENCODER, **POOLER}))
+    path = write_directory(tmp_path / "hf", random_tensors(ENCODER))
     with pytest.raises(ValueError, match=r"; it is a file: name the directory that it lies in\.$"):
         open_checkpoint(f"{path}/model.safetensors")
 
