@@ -139,9 +139,8 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-_SHARDED = "model.safetensors.index.json"
 _PICKLED = "pytorch_model.bin"
-_PICKLED_SHARDED = "pytorch_model.bin.index.json"
+_FILES = (WEIGHTS, f"{WEIGHTS}.index.json", _PICKLED, f"{_PICKLED}.index.json")
 
 _PREFIX = "bert."
 _OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
@@ -184,10 +183,12 @@ _WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQues
 
 def is_checkpoint(path: str) -> bool:
     """Whether a directory looks like Hugging Face's."""
-    return tf.io.gfile.exists(os.path.join(path, CONFIG)) and any(
-        tf.io.gfile.exists(os.path.join(path, name))
-        for name in (WEIGHTS, _SHARDED, _PICKLED, _PICKLED_SHARDED)
-    )
+    return tf.io.gfile.exists(os.path.join(path, CONFIG)) and _weights_file(path) is not None
+
+
+def _weights_file(path: str) -> str | None:
+    """The file of the weights, or their index; of several the one that is safest to read."""
+    return next(filter(tf.io.gfile.exists, (os.path.join(path, name) for name in _FILES)), None)
 
 
 # === Reading ===
@@ -223,16 +224,13 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
 
 
 def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
-    for name in (WEIGHTS, _SHARDED, _PICKLED, _PICKLED_SHARDED):
-        file = os.path.join(path, name)
-        if not tf.io.gfile.exists(file):
-            continue
-        if name == WEIGHTS:
-            return safetensors.open_file(file)
-        if name == _SHARDED:
-            return open_shards(file, safetensors.open_file)
+    file = _weights_file(path)
+    if file is None:
+        raise ValueError(f"{path} has neither {WEIGHTS} nor {_PICKLED}, whole or in shards.")
+    if os.path.basename(file).startswith(_PICKLED):
         return torch_files.open_pytorch_bin(file, allow_pickle)
-    raise ValueError(f"{path} has neither {WEIGHTS} nor {_PICKLED}, whole or in shards.")
+    is_index = file.endswith(".json")
+    return open_shards(file, safetensors.open_file) if is_index else safetensors.open_file(file)
 
 
 def _normalised(entries: Mapping[str, StoredTensor], path: str) -> dict[str, StoredTensor]:

@@ -177,10 +177,9 @@ def _read_task(
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise ValueError(f"{source}: dropout is {quote(dropout)}, expected a number in [0, 1).")
     activation = values.get("activation", "linear")
-    notes: tuple[str, ...] = ()
-    if activation != "linear":
-        notes = (f"{source} applies {quote(activation)} to the logits; BertClassifier does not.",)
+    note = f"{source} applies {quote(activation)} to the logits; BertClassifier does not."
     arguments = {"num_classes": classes, "dropout": float(dropout)}
+    notes = () if activation == "linear" else (note,)
     return ModelSpec(BertClassifier, arguments), _CLASSIFIER_MODULES, notes
 
 
@@ -282,10 +281,8 @@ def _read_tokenization(path: str) -> tuple[Tokenization | None, tuple[str, ...]]
     if different:
         return None, (f"No preprocessor is made: {source} has {', '.join(different)}.",)
     vocabulary = load_vocabulary(os.path.join(path, _VOCABULARY))
-    notes: tuple[str, ...] = ()
-    if lowercase and not strip:
-        notes = (
-            f"{source} lower-cases text and keeps its accents; here they are stripped, too, as "
-            "when Google's uncased models were trained.",
-        )
-    return Tokenization(tuple(vocabulary), bool(lowercase)), notes
+    note = (
+        f"{source} lower-cases text and keeps its accents; here they are stripped, too, as when "
+        "Google's uncased models were trained."
+    )
+    return Tokenization(tuple(vocabulary), lowercase), (note,) if lowercase and not strip else ()

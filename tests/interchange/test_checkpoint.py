@@ -1,7 +1,9 @@
 """The JSON that says which model a checkpoint is: written, read, and read from a stranger."""
 
+import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from bert_tf.interchange.checkpoint import (
@@ -12,7 +14,15 @@ from bert_tf.interchange.checkpoint import (
     parse_description,
 )
 from bert_tf.modeling import BertClassifier
-from tests.interchange.small_checkpoints import CASED, MODELS, OURS_ALONE, UNCASED, make_checkpoint
+from tests.interchange.small_checkpoints import (
+    CASED,
+    CONFIG,
+    MODELS,
+    OURS_ALONE,
+    UNCASED,
+    make_checkpoint,
+    stored,
+)
 
 EVERY = {**MODELS, **OURS_ALONE}
 
@@ -26,6 +36,26 @@ def test_what_is_written_is_read(spec, tokenization):
     values = json.loads(json.dumps(describe_checkpoint(checkpoint)))
     lower = tokenization and tokenization.do_lower_case
     assert parse_description(values, "there") == Description(spec, do_lower_case=lower, **said)
+
+
+def test_a_fingerprint_is_of_the_model_its_vocabulary_and_every_weight():
+    checkpoint = make_checkpoint(MODELS["classifier"], tokenization=CASED, labels=("a", "b", "c"))
+    config = dataclasses.replace(CONFIG, hidden_act="relu")
+    spec = ModelSpec(BertClassifier, {"num_classes": 3, "dropout": 0.5})
+    last = stored("x", np.float32([1, 2, 3]))
+    others = [
+        dataclasses.replace(checkpoint, **changes)
+        for changes in (
+            *({"config": config}, {"model": spec}, {"labels": ("a", "c", "b")}),
+            *(
+                {"tokenization": UNCASED},
+                {"tensors": checkpoint.tensors | {"classifier/bias": last}},
+            ),
+        )
+    ]
+    assert len({one.fingerprint() for one in (checkpoint, *others)}) == 1 + len(others)
+    elsewhere = dataclasses.replace(checkpoint, path="elsewhere", notes=("note",))
+    assert elsewhere.fingerprint() == checkpoint.fingerprint()
 
 
 def test_literal():

@@ -121,7 +121,7 @@ def test_nothing_there(tmp_path):
 def test_a_directory_of_something_else(tmp_path, files, there):
     for name in files:
         (tmp_path / name).write_text("{}")
-    sentence = f"^{tmp_path} is no checkpoint that can be recognised: .*; it is {there}\.$"
+    sentence = rf"^{tmp_path} is no checkpoint that can be recognised: .*; it is {there}\.$"
     with pytest.raises(ValueError, match=sentence):
         open_checkpoint(tmp_path)
 
