@@ -162,3 +162,29 @@ def test_other_errors_of_finalizers_are_reported(program):
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert "Exception ignored in" in done.stderr
     assert done.stderr.endswith("IndexError: of a finalizer\n")
+
+
+# What each command's --help shows, among others.
+HELP = {
+    "convert": ["--input: What to read"],
+    "create_pretraining_data": ["--output_file: The TFRecord files"],
+    "evaluate_squad": ["bert_tf.evaluate_squad DATA PREDICTIONS [--output=", "--null_odds: "],
+    "export": ["--checkpoint: The model: any directory", "--[no]pair: Classes and numbers"],
+    "extract_features": ["--layers: The blocks to read", "Google's, a JSON object a line."],
+    "finetune": ["python -m bert_tf.finetune --task=mrpc --data_dir", "--[no]debug: "],
+    "predict": ["--model_dir: The fine-tuned model."],
+    "pretrain": ["--input: ", "--[no]dry_run: ", "--[no]debug: "],
+    "verify": ["--tolerance: "],
+    "vocab": ["--vocab_size: How many pieces to learn."],
+}
+
+
+@pytest.mark.parametrize("name", HELP)
+def test_help_teaches_and_loads_no_tensorflow(name):
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", f"bert_tf.{name}", "--help"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert all(text in done.stdout for text in HELP[name])
+    loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "absl" in loaded and not loaded & {"tensorflow", "keras", "torch", "jax"}

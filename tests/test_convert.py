@@ -147,12 +147,6 @@ def _command(*arguments, options=()):
     )
 
 
-def test_help_does_not_load_tensorflow():
-    done = _command("--help", options=("-X", "importtime"))
-    assert "--input: What to read" in done.stdout
-    assert "absl.flags" in done.stderr and "tensorflow" not in done.stderr
-
-
 def test_a_format_that_there_is_not():
     done = _command("--input=s", "--output=t", "--format=onnx")
     assert (done.returncode, done.stdout) == (1, "")

@@ -60,12 +60,8 @@ def test_version_1_and_the_numbers_written(files, capsys):
         f"2 predictions are for questions that {files}/data_1.json does not hold.\n"
         f"Written: {output}\n"
     )
-    assert json.loads(output.read_text()) == {
-        "exact_match": 50.0,
-        "f1": pytest.approx(250 / 3),
-        "total": 2,
-        "missing": 0,
-    }
+    numbers = {"exact_match": 50.0, "f1": pytest.approx(250 / 3), "total": 2, "missing": 0}
+    assert json.loads(output.read_text()) == numbers
 
 
 def test_a_threshold(files, capsys):
@@ -114,12 +110,6 @@ def test_the_command_without_tensorflow(files):
     assert done.returncode == 0
     assert done.stdout.splitlines()[1] == "all                          4   50.00   66.67"
     assert "numpy" in done.stderr and "tensorflow" not in done.stderr
-
-
-def test_help_shows_the_arguments():
-    done = _run("--help")
-    assert "python -m bert_tf.evaluate_squad DATA PREDICTIONS [--output=" in done.stdout
-    assert "--null_odds: " in done.stdout and "--null_threshold: " in done.stdout
 
 
 @pytest.mark.parametrize(

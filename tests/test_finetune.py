@@ -39,14 +39,6 @@ def test_an_error_is_one_sentence():
     assert done.stderr.count("\n") == 1
 
 
-def test_help_teaches():
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_tf.finetune", "--help"], capture_output=True, text=True
-    )
-    assert "python -m bert_tf.finetune --task=mrpc --data_dir" in done.stdout
-    assert "--max_seq_length" in done.stdout and "--[no]debug" in done.stdout
-
-
 @pytest.mark.slow
 def test_killed_at_each_write(finished, inputs, tmp_path):
     """Each start is killed by SIGKILL as a file gets its name, the last is let through."""

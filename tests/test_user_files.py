@@ -30,30 +30,13 @@ from tests.pretraining import commands
 
 # Names that a command might take for its own.
 _FOREIGN = (
-    "mine.txt",
-    "flags.json.bak",
-    "vocab.txt",
-    "bert_config.json",
-    "model.json",
-    "inputs.json",
-    "manifest.json",
-    "results.json",
-    "task.json",
-    "part-000000.jsonl",
-    "part-000001.jsonl.partial",
-    "variables.index",
-    ".hidden",
-    "checkpoints/step-00000000/variables.index",
-    "checkpoints/step-00000004/notes.txt",
-    "last/step-00000006/mine",
-    "corpus/sample.txt",
-    "corpus/mine.idx",
-    "logs/events",
-    "runs/a/results.json",
-    "export/1/saved_model.pb",
-    "export/1.partial/mine",
-    "dev/dev.tsv",
-)
+    "mine.txt", "flags.json.bak", "vocab.txt", "bert_config.json", "model.json", "inputs.json",
+    "manifest.json", "results.json", "task.json", "part-000000.jsonl", "part-000001.jsonl.partial",
+    "variables.index", ".hidden", "checkpoints/step-00000000/variables.index",
+    "checkpoints/step-00000004/notes.txt", "last/step-00000006/mine", "corpus/sample.txt",
+    "corpus/mine.idx", "logs/events", "runs/a/results.json", "export/1/saved_model.pb",
+    "export/1.partial/mine", "dev/dev.tsv",
+)  # fmt: skip
 _FORMATS = {
     "bert_tf": model_directory,
     "huggingface": hugging_face,

@@ -104,12 +104,6 @@ def run(*arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedP
     )
 
 
-def test_help_does_not_load_tensorflow():
-    done = run("--help", options=("-X", "importtime"))
-    assert "--vocab_size: How many pieces to learn." in done.stdout
-    assert "absl.flags" in done.stderr and "tensorflow" not in done.stderr
-
-
 def test_missing_flags_are_told_in_a_sentence():
     done = run("--output=x.txt")
     assert (done.returncode, done.stdout) == (1, "")

@@ -14,13 +14,9 @@ from bert_tf.modeling import BertPretrainer
 from tests.interchange.small_checkpoints import UNCASED, make_checkpoint
 
 CONFIG = BertConfig(
-    vocab_size=20,
-    hidden_size=8,
-    num_hidden_layers=4,
-    num_attention_heads=2,
-    intermediate_size=12,
+    vocab_size=20, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=12,
     max_position_embeddings=16,
-)
+)  # fmt: skip
 # The vocabulary after the special tokens: a Cat cat sat ##s un ##able . é 中
 LINES = [
     "a cat sat.",

@@ -26,15 +26,6 @@ def test_every_format_has_a_writer():
     assert tuple(WRITERS) == FORMATS
 
 
-def test_import_is_quick():
-    code = (
-        "import sys, bert_tf.extract_features\n"
-        "print('tensorflow' in sys.modules or 'keras' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "False\n", done.stderr
-
-
 def test_from_files_to_files(model_dir, tmp_path):
     (tmp_path / "1.gz").write_bytes(gzip.compress(b"a cat\n" * 3))
     (tmp_path / "2.txt").write_bytes(b"cat ||| sat")

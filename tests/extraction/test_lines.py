@@ -18,16 +18,10 @@ def files(tmp_path):
 
 
 EXPECTED = [
-    ("one", None, True),
-    ("", None, True),
-    ("a ||| b", "c", True),
-    ("two ", None, False),
-    ("drei", None, True),
-    ("vierß", None, True),
-    ("drei", None, True),
-    ("vierß", None, True),
+    ("one", None, True), ("", None, True), ("a ||| b", "c", True), ("two ", None, False),
+    ("drei", None, True), ("vierß", None, True), ("drei", None, True), ("vierß", None, True),
     ("five\x0bsix", None, True),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 1 << 20])

@@ -8,13 +8,9 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 
 TINY = BertConfig(
-    vocab_size=15,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=12,
+    vocab_size=15, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
     max_position_embeddings=12,
-)
+)  # fmt: skip
 
 
 def randomise(model, seed=0):

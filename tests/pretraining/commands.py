@@ -14,13 +14,9 @@ from bert_tf.pretraining.settings import settings_from_flags
 from tests.killing import run_command
 
 TINY = {
-    "vocab_size": 200,
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 64,
-}
+    "vocab_size": 200, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 32, "max_position_embeddings": 64,
+}  # fmt: skip
 
 
 def write_corpus(path, documents=40, seed=0):

@@ -120,14 +120,6 @@ def test_a_dry_run_writes_nothing(inputs, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_help_lists_the_flags():
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_tf.pretrain", "--help"], capture_output=True, text=True
-    )
-    for flag in ("--input:", "--[no]dry_run:", "--phases:", "--tpu:", "--[no]debug:"):
-        assert flag in done.stdout
-
-
 def test_googles_flags_are_understood(inputs, tmp_path):
     arguments = [
         sys.executable,

