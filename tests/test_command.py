@@ -170,7 +170,7 @@ HELP = {
     "create_pretraining_data": ["--output_file: The TFRecord files"],
     "evaluate_squad": ["bert_tf.evaluate_squad DATA PREDICTIONS [--output=", "--null_odds: "],
     "export": ["--checkpoint: The model: any directory", "--[no]pair: Classes and numbers"],
-    "extract_features": ["--layers: The blocks to read", "Google's, a JSON object a line."],
+    "extract_features": ["--layers: The blocks to read"],
     "finetune": ["python -m bert_tf.finetune --task=mrpc --data_dir", "--[no]debug: "],
     "predict": ["--model_dir: The fine-tuned model."],
     "pretrain": ["--input: ", "--[no]dry_run: ", "--[no]debug: "],
