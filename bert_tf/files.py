@@ -37,14 +37,9 @@ _CHANGED = (
 def replace_whole(path: str) -> Iterator[IO[bytes]]:
     """Opens a file for writing that takes its name only after the block has ended well.
 
-    Missing folders are made; a file of that name is replaced. After an error, or where the process
-    is killed, what was there before is there still.
-
-    Args:
-        path: the file's name once it is whole.
-
-    Raises:
-        ValueError: something else than a file has that name, such as a link.
+    Missing folders are made; a file of that name is replaced, anything else of that name, such as a
+    link, is an error. After an error, or where the process is killed, what was there before is
+    there still.
 
     >>> import tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "folder", "text.txt")
@@ -75,15 +70,10 @@ def whole_file(path: str) -> Iterator[str]:
 def whole_directory(path: str) -> Iterator[str]:
     """Gives a directory to write into, which takes its name when the block has ended well.
 
-    After an error nothing is left. On an object store a directory's files take their names one
-    after the other; there, what is written last says that all is there.
-
-    Args:
-        path: the directory's name once it is whole; its parents are made.
-
-    Raises:
-        ValueError: something is at ``path``, before the block or after it, but for an empty
-            directory.
+    Its parents are made; where something is at ``path``, before the block or after it, that is an
+    error, but for an empty directory. After an error nothing is left. On an object store a
+    directory's files take their names one after the other; there, what is written last says that
+    all is there.
 
     >>> import tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "models", "1")
@@ -106,11 +96,7 @@ def scratch_directory(path: str) -> Iterator[str]:
 
 
 def move_new(source: str, path: str) -> None:
-    """Gives a file or a directory its name, where nothing has it.
-
-    Raises:
-        ValueError: something is at ``path``, but for an empty directory.
-    """
+    """Gives a file or a directory its name, where nothing but an empty directory has it."""
     path = path.rstrip("/")
     check_new(path)
     try:
@@ -121,11 +107,7 @@ def move_new(source: str, path: str) -> None:
 
 
 def check_new(path: str) -> None:
-    """Checks that nothing is at a path; an empty directory is as good as nothing.
-
-    Raises:
-        ValueError: something is.
-    """
+    """Checks that nothing is at a path; an empty directory is as good as nothing."""
     path = path.rstrip("/")
     local = local_path(path)
     there = tf.io.gfile.exists(path) if local is None else os.path.lexists(local)
@@ -135,11 +117,7 @@ def check_new(path: str) -> None:
 
 
 def check_is_file(path: str) -> None:
-    """Checks that a path is a file or nothing at all, so that a file may take its place.
-
-    Raises:
-        ValueError: it is a directory, a link or another thing that is no file.
-    """
+    """Checks that a path is a file or nothing at all, so that a file may take its place."""
     kind = _kind(path)
     if kind not in (None, "a file"):
         raise ValueError(f"{path} is {kind}, and only a file is replaced: name a file.")
@@ -176,12 +154,8 @@ def remove(path: str) -> None:
 def remove_written(path: str, written: re.Pattern[str]) -> list[str]:
     """Removes what this library wrote into a directory, and the directory if nothing is left in it.
 
-    Args:
-        path: the directory; it need not exist. A link in its place is kept, and not followed.
-        written: matches the names below the directory of the files to remove.
-
-    Returns:
-        The other files' names, which are kept.
+    ``written`` matches the names, below the directory, of the files to remove; the names of the
+    others are returned. The directory need not exist; a link in its place is kept, not followed.
     """
     local = local_path(path)
     if local is not None and (os.path.islink(local) or not os.path.isdir(local)):
@@ -270,9 +244,8 @@ def _make_file(path: str) -> None:
 def _lock(path: str) -> int | None:
     """Locks a local file or directory; gives what to close.
 
-    Raises:
-        BlockingIOError: another process holds it.
-        OSError: it is a link or not there, or its file system has no locks.
+    A ``BlockingIOError`` says that another process holds it; another ``OSError``, that it is a link
+    or not there, or that its file system has no locks.
     """
     local = local_path(path)
     if local is None:
@@ -328,13 +301,8 @@ def write_json(path: str, value: Any) -> None:
 def write_sealed(path: str, value: Mapping[str, Any], beside: Mapping[str, bytes]) -> None:
     """Writes a JSON object and files next to it, whose SHA-256 and its own it holds.
 
-    The object is written first: whatever the moment of a kill, a file that differs from what the
-    object says is either of before or not this library's.
-
-    Args:
-        path: the object's file.
-        value: the object; ``sha256`` is added.
-        beside: the files' contents, by name.
+    ``beside`` has the files' contents, by name. The object is written first: whatever the moment of
+    a kill, a file that differs from what the object says is either of before or not this library's.
     """
     folder, name = os.path.split(path)
     hashes = {other: hashlib.sha256(content).hexdigest() for other, content in beside.items()}
@@ -348,14 +316,9 @@ def write_sealed(path: str, value: Mapping[str, Any], beside: Mapping[str, bytes
 
 
 def read_sealed(path: str) -> tuple[dict[str, Any], dict[str, str] | None]:
-    """Reads what ``write_sealed`` wrote.
+    """Reads the object that ``write_sealed`` wrote, without its seal.
 
-    Returns:
-        The object without its seal; the SHA-256 of the files next to it by name, ``None`` where
-        there is no seal.
-
-    Raises:
-        ValueError: the file is not a JSON object, or not what was sealed.
+    Also returned: the SHA-256 of the files next to it by name, ``None`` where there is no seal.
     """
     content = read_bounded(path, "JSON", MAX_JSON_BYTES)
     values = parse_json_object(content, path)
@@ -371,15 +334,7 @@ def read_sealed(path: str) -> tuple[dict[str, Any], dict[str, str] | None]:
 
 
 def check_sealed(path: str, sha256: str | None) -> None:
-    """Checks that a file, where it is there, is what was sealed.
-
-    Args:
-        path: the file.
-        sha256: what ``read_sealed`` says of it; ``None``: nothing was sealed.
-
-    Raises:
-        ValueError: it has other contents.
-    """
+    """Checks that a file, where it exists, has the SHA-256 that was sealed, if one was."""
     if sha256 is not None and tf.io.gfile.exists(path):
         check_readable(path)
         if sha256_of(path) != sha256:
@@ -408,29 +363,17 @@ def size_of(path: str) -> int:
 
 
 def read_json(path: str) -> Any:
-    """Reads a JSON file of at most 32 MiB; ``bert_tf.untrusted.parse_json`` says what is refused.
-
-    Raises:
-        ValueError: the file cannot be read, is larger, or is not JSON.
-    """
+    """Reads a JSON file of at most 32 MiB, with the checks of ``untrusted.parse_json``."""
     return parse_json(read_bounded(path, "JSON", MAX_JSON_BYTES), path)
 
 
 def read_json_object(path: str) -> dict[str, Any]:
-    """Reads a JSON file that holds an object.
-
-    Raises:
-        ValueError: as ``read_json``, or the file holds something else.
-    """
+    """Reads a JSON file that holds an object."""
     return parse_json_object(read_bounded(path, "JSON", MAX_JSON_BYTES), path)
 
 
 def check_readable(path: str) -> None:
-    """Checks that what is at a path ends: a file, or a link to one as in the cache of a hub.
-
-    Raises:
-        ValueError: it is a pipe or a device, which may be read for ever.
-    """
+    """Refuses a pipe or a device, which may be read for ever; a link to a file is none."""
     local = local_path(path)
     if local is None or not os.path.exists(local):
         return

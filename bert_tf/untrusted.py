@@ -31,19 +31,11 @@ _OBEYED = re.compile(
 
 
 def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> Any:
-    r"""Parses JSON.
+    r"""Parses JSON: text, or bytes in UTF-8 (a byte order mark may begin it), UTF-16 or UTF-32.
 
-    NaN and Infinity are read as Python reads them, because Python's own ``json`` writes them: who
-    expects a number asks whether it is finite.
-
-    Args:
-        text: the text, or its bytes (UTF-8, perhaps with a byte order mark, UTF-16 or UTF-32).
-        where: what errors name: the file, and the line or the member in it.
-        unique_keys: whether an object that has a key twice is an error.
-
-    Raises:
-        ValueError: the text is not JSON, has a number of thousands of digits, or is nested deeper
-            than 64 levels.
+    A number of thousands of digits and more than 64 levels are refused, and with ``unique_keys`` an
+    object that has a key twice. NaN and Infinity are read, because Python's own ``json`` writes
+    them: who expects a number asks whether it is finite. ``where`` is what errors name.
 
     >>> parse_json('{"a": [1]}', "a.json")
     {'a': [1]}
@@ -70,11 +62,7 @@ def parse_json(text: str | bytes, where: str, *, unique_keys: bool = False) -> A
 def parse_json_object(
     text: str | bytes, where: str, *, unique_keys: bool = False
 ) -> dict[str, Any]:
-    """Parses JSON that is an object.
-
-    Raises:
-        ValueError: as ``parse_json``, or the text holds something else.
-    """
+    """Parses JSON that is an object."""
     value = parse_json(text, where, unique_keys=unique_keys)
     if not isinstance(value, dict):
         raise ValueError(f"{where}: expected a JSON object, got a {type(value).__name__}.")
@@ -175,11 +163,7 @@ def reason(error: BaseException, longest: int = _LONGEST_REASON) -> str:
 
 
 class Screen:
-    """A stream of text without what a terminal obeys, but for line breaks and tabulators.
-
-    Args:
-        stream: where the text goes.
-    """
+    """A stream of text without what a terminal obeys, but for line breaks and tabulators."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
