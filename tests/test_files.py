@@ -53,6 +53,13 @@ def test_interrupted_writing_leaves_what_was_there(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_gets_its_name_in_one_step(tmp_path):
+    """A copy in its place would be there in part for a while."""
+    with files.whole_file(str(tmp_path / "a")) as temporary:
+        inode = os.stat(temporary).st_ino
+    assert os.stat(tmp_path / "a").st_ino == inode
+
+
 def test_json_appears_whole_or_not_at_all(tmp_path):
     path = str(tmp_path / "a.json")
     write_json(path, {"a": "ä"})

@@ -47,6 +47,19 @@ def _restored_step(directory):
     return restored.step
 
 
+def test_a_save_is_forced_to_disk(tmp_path, monkeypatch):
+    """Every file of it, and the directories that hold their names."""
+    forced, fsync = set(), os.fsync
+
+    def record(descriptor):
+        forced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    folder = pathlib.Path(checkpoints.save(str(tmp_path), 1, _variables(1), {}))
+    assert forced == {path.stat().st_ino for path in (tmp_path, folder, *folder.iterdir())}
+
+
 def test_every_bit_comes_back(tmp_path):
     values = np.array([0.1, -0.0, np.inf, np.nan, 1e-45], np.float32)
     path = checkpoints.save(
