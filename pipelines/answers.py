@@ -28,7 +28,6 @@ from .context_windows import (
     context_columns,
     has_most_context,
     is_context,
-    row_lengths,
     row_segments,
 )
 from .normalization import row_bases, upper_bound
@@ -92,49 +91,6 @@ class BestColumns(NamedTuple):
     null_end_logits: tf.Tensor
 
 
-def extract_answers(
-    start_logits: tf.Tensor,
-    end_logits: tf.Tensor,
-    windows: Windows,
-    contexts: tf.Tensor,
-    *,
-    n_best: int = 20,
-    max_answer_length: int = 30,
-) -> Answers:
-    """Finds the best answers of each question.
-
-    Args:
-        start_logits: (W, S) floats, each window's row as ``pack_windows`` has it.
-        end_logits: (W, S) floats.
-        windows: of the questions and contexts, W of them.
-        contexts: (B,) string, as given to ``make_windows``.
-        n_best: K.
-        max_answer_length: the most tokens of an answer.
-
-    Returns:
-        The answers, dense; none for no questions.
-
-    Raises:
-        ValueError: ``n_best`` or ``max_answer_length`` is below 1.
-
-    >>> from .context_windows import make_windows
-    >>> from .wordpiece import BertTokenizer
-    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "rollo", "a", "norman"]
-    >>> contexts = tf.constant(["Rollo,  a Norman."])
-    >>> windows = make_windows(BertTokenizer(vocab), ["Who?"], contexts)
-    >>> # [CLS] who ? [SEP] rollo , a norman . [SEP]
-    >>> starts = tf.constant([[0.0, 9.0, 0.0, 0.0, 2.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
-    >>> ends = tf.constant([[0.5, 9.0, 0.0, 0.0, 2.0, 0.0, 0.0, 3.0, 0.0, 0.0]])
-    >>> answers = extract_answers(starts, ends, windows, contexts, n_best=3)
-    >>> answers.texts.numpy()
-    array([[b'Rollo,  a Norman', b'Rollo', b'a Norman']], dtype=object)
-    >>> answers.scores.numpy(), answers.null_scores.numpy()
-    (array([[5., 4., 4.]], dtype=float32), array([0.5], dtype=float32))
-    """
-    best = best_columns(start_logits, end_logits, row_lengths(windows), n_best)
-    return answers_from_columns(best, windows, contexts, max_answer_length=max_answer_length)
-
-
 def best_columns(
     start_logits: tf.Tensor, end_logits: tf.Tensor, lengths: tf.Tensor, n_best: int
 ) -> BestColumns:
@@ -166,7 +122,11 @@ def best_columns(
 def answers_from_columns(
     best: BestColumns, windows: Windows, contexts: tf.Tensor, *, max_answer_length: int = 30
 ) -> Answers:
-    """Finds the best answers of each question as ``extract_answers``, from ``best_columns``."""
+    """Finds the best answers of each question from ``best_columns`` of its windows' rows.
+
+    ``contexts`` (B,) string are those that were tokenised; an answer has at most
+    ``max_answer_length`` tokens. The answers are dense; none for no questions.
+    """
     check_at_least("max_answer_length", max_answer_length, 1)
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
     characters = _characters_of(contexts)

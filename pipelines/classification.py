@@ -5,14 +5,11 @@ Letters: N examples, B batch, S sequence length, C classes.
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from bert_tf import features
-
-from .columns import check_rows, label_column, tokenize_column, weight_column
+from .columns import check_rows, label_column, packed_examples, tokenize_column, weight_column
 from .length_buckets import Examples
-from .packing import fit_segments, join_segments, pack_from_table, token_table
+from .packing import join_segments
 from .pools import check_at_least
 from .wordpiece import BertTokenizer
 
@@ -80,17 +77,4 @@ def classification_examples(
 
     with tf.device("CPU:0"):
         ids, ranges = join_segments(columns)
-        fitted = fit_segments(ranges, max_seq_length)
-        table = token_table(ids, tokenizer)
-        kept_targets = [tf.constant(target) for target in targets]
-
-    def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
-        segments = tf.nest.map_structure(lambda part: tf.gather(part, indices), fitted.ranges)
-        rows = pack_from_table(table, segments, width)
-        rows[features.EXAMPLE_INDEX] = indices
-        if not kept_targets:
-            return rows
-        return rows, *(tf.gather(target, indices) for target in kept_targets)
-
-    num_too_long = int(np.sum(fitted.truncated.numpy()))
-    return Examples(fitted.lengths.numpy(), max_seq_length, make_batch, num_too_long)
+    return packed_examples(tokenizer, ids, ranges, max_seq_length, targets)

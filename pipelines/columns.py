@@ -1,4 +1,4 @@
-"""Columns that examples are made of: strings tokenised once, labels and weights checked.
+"""Columns, and examples made of them: strings tokenised once, labels and weights checked, rows.
 
 Letters: N examples, C classes.
 """
@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import features
+
+from .length_buckets import Examples
+from .packing import Range, fit_segments, pack_from_table, token_table
 from .wordpiece import BertTokenizer
 
 # The tokenizer's best size of a batch.
@@ -168,3 +172,41 @@ def _check_range(name: str, array: np.ndarray, least: float, most: float) -> Non
         raise ValueError(
             f"{name}[{', '.join(map(str, place))}] is {array[place]}: expected {expected}."
         )
+
+
+def packed_examples(
+    tokenizer: BertTokenizer,
+    ids: tf.Tensor,
+    segments: Sequence[Range],
+    max_seq_length: int,
+    targets: Sequence[Any],
+    num_too_long: int | None = None,
+    num_lost: int = 0,
+) -> Examples:
+    """Examples whose rows are made of one or two segments, ranges of ``ids``, cut where too long.
+
+    The ranges are (N,), or (N, K) where an example is K rows. ``targets`` are nests of (N, ...)
+    tensors or arrays; with any a batch is a tuple, the features and then these. ``num_too_long`` is
+    by default how many examples have a row that was cut.
+    """
+    with tf.device("CPU:0"):
+        fitted = fit_segments(segments, max_seq_length)
+        table = token_table(ids, tokenizer)
+        kept = tf.nest.map_structure(tf.convert_to_tensor, tuple(targets))
+    count, *choices = fitted.lengths.shape
+    if num_too_long is None:
+        num_too_long = int(np.sum(np.reshape(fitted.truncated, [count, -1]).any(1)))
+
+    def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
+        ranges = tf.nest.map_structure(
+            lambda part: tf.reshape(tf.gather(part, indices), [-1]), fitted.ranges
+        )
+        batch = pack_from_table(table, ranges, width)
+        if choices:
+            batch = {k: tf.reshape(rows, [-1, *choices, width]) for k, rows in batch.items()}
+        batch[features.EXAMPLE_INDEX] = indices
+        picked = tf.nest.map_structure(lambda column: tf.gather(column, indices), kept)
+        return (batch, *picked) if picked else batch
+
+    lengths = np.reshape(fitted.lengths, [count, -1]).max(1)
+    return Examples(lengths, max_seq_length, make_batch, num_too_long, num_lost)

@@ -12,15 +12,14 @@ Source: Devlin et al. 2019, section 4.2; google-research/bert ``run_squad.py``,
 Letters: B questions, W windows, C columns, S sequence length.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from .packing import Range, pack
+from .packing import Range
 from .pools import check_at_least
 from .value_rows import value_rows
-from .wordpiece import BertTokenizer
 
 Tokenize = Callable[[tf.Tensor], tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]]
 
@@ -68,62 +67,8 @@ class Windows(NamedTuple):
     lengths: tf.Tensor
 
 
-def make_windows(
-    tokenizer: BertTokenizer,
-    questions: tf.Tensor | Sequence[str],
-    contexts: tf.Tensor | Sequence[str],
-    *,
-    max_seq_length: int = 384,
-    doc_stride: int = 128,
-    max_query_length: int = 64,
-) -> Windows:
-    """Tokenises questions and contexts, and lays windows over the contexts.
-
-    Args:
-        tokenizer: the vocabulary's.
-        questions: (B,) string, UTF-8; what has more than ``max_query_length`` tokens is cut.
-        contexts: (B,) string, UTF-8; one that several questions ask about is tokenised once.
-        max_seq_length: the most tokens of a window's row, [CLS], question and [SEP] included.
-        doc_stride: how many tokens after a window the next one begins, if a window has as many.
-        max_query_length: the most tokens of a question.
-
-    Returns:
-        The windows. Google's script makes none for a context without tokens; here it has one,
-        without tokens, so that every question has a null score.
-
-    Raises:
-        ValueError: a length is out of its range, no context would fit beside the longest question,
-            or the columns are not vectors of strings of one length.
-
-    >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "a", "b", "c", "d", "e"]
-    >>> tokenizer = BertTokenizer(vocab)
-    >>> windows = make_windows(tokenizer, ["Who?"], ["a b c d e"], max_seq_length=8, doc_stride=2,
-    ...                        max_query_length=2)
-    >>> windows.firsts.numpy(), windows.lengths.numpy()
-    (array([0, 2], dtype=int32), array([3, 3], dtype=int32))
-    >>> pack_windows(windows, tokenizer)["input_word_ids"].numpy()
-    array([[ 2,  5,  1,  3,  6,  7,  8,  3],
-           [ 2,  5,  1,  3,  8,  9, 10,  3]], dtype=int32)
-    """
-    check_window_lengths(max_seq_length, doc_stride, max_query_length)
-    questions = tf.convert_to_tensor(questions, tf.string)
-    contexts = tf.convert_to_tensor(contexts, tf.string)
-    if not questions.shape.is_compatible_with(contexts.shape):
-        raise ValueError(
-            f"Expected a context for each question, got questions of shape {questions.shape} and "
-            f"contexts of shape {contexts.shape}."
-        )
-    tokens = tokenize_questions(
-        tokenizer.tokenize_with_offsets, questions, contexts, max_query_length
-    )
-    return cut_windows(tokens, max_seq_length, doc_stride)
-
-
 def check_window_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
-    """Checks that there is a way to lay windows.
-
-    Raises:
-        ValueError: a length is below 1, or the longest question leaves no room for a context.
+    """Raises a ``ValueError`` where a length is below 1, or there is no room for a context.
 
     >>> check_window_lengths(67, 128, 64)
     Traceback (most recent call last):
@@ -145,16 +90,10 @@ def check_window_lengths(max_seq_length: int, doc_stride: int, max_query_length:
 def tokenize_questions(
     tokenize: Tokenize, questions: tf.Tensor, contexts: tf.Tensor, max_query_length: int
 ) -> QuestionTokens:
-    """Tokenises questions and contexts.
+    """Tokenises questions, cut to ``max_query_length``, and contexts, (B,) string each.
 
-    Args:
-        tokenize: ``BertTokenizer.tokenize_with_offsets``, or what does as it does.
-        questions: (B,) string.
-        contexts: (B,) string.
-        max_query_length: the tokens that a question is cut to.
-
-    Returns:
-        Their tokens.
+    ``tokenize`` is ``BertTokenizer.tokenize_with_offsets``, or does what it does; a context that
+    several questions ask about is tokenised once.
     """
     distinct, which = tf.unique(contexts)
     ids, byte_starts, byte_ends = tokenize(tf.concat([distinct, questions], 0))
@@ -173,7 +112,12 @@ def tokenize_questions(
 
 
 def cut_windows(tokens: QuestionTokens, max_seq_length: int, doc_stride: int) -> Windows:
-    """Lays windows over contexts; the lengths are those of ``make_windows``."""
+    """Lays windows over contexts, in rows of at most ``max_seq_length`` tokens.
+
+    A window begins ``doc_stride`` tokens after the one before, or where that one ends if it has
+    fewer. Google's script makes no window for a context without tokens; here it has one, without
+    tokens, so that every question has a null score.
+    """
     rooms = max_seq_length - _SPECIAL_TOKENS - tokens.question_lengths
     strides = tf.minimum(rooms, doc_stride)
     numbers = tf.ragged.range(1 + _last_window(tokens.context_lengths, rooms, strides))
@@ -192,18 +136,6 @@ def row_lengths(windows: Windows) -> tf.Tensor:
 def context_columns(windows: Windows) -> tf.Tensor:
     """Says in which column of each window's row the context begins: (W,) int32."""
     return tf.gather(windows.tokens.question_lengths, windows.questions) + 2
-
-
-def pack_windows(
-    windows: Windows, tokenizer: BertTokenizer, max_seq_length: int | tf.Tensor | None = None
-) -> dict[str, tf.Tensor]:
-    """Packs each window's row, [CLS] question [SEP] window [SEP]: the encoder's features, (W, S).
-
-    S is ``max_seq_length``, by default the greatest of ``row_lengths``.
-    """
-    if max_seq_length is None:
-        max_seq_length = tf.maximum(tf.reduce_max(row_lengths(windows)), _SPECIAL_TOKENS)
-    return pack(windows.tokens.ids, row_segments(windows), max_seq_length, tokenizer)
 
 
 def row_segments(windows: Windows) -> list[Range]:

@@ -4,27 +4,11 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from . import corpus_files, corpus_formats
-
-
-class Blocks(Protocol):
-    """What a ``Corpus`` reads from."""
-
-    @property
-    def num_blocks(self) -> int:
-        """The number of blocks."""
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """(num_blocks,) int64, the bytes of each block's text."""
-
-    def read(self, block: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the documents of one block: ragged (documents, sentences) strings."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,7 +28,7 @@ class FileBlocks:
 
     @property
     def num_blocks(self) -> int:
-        """The number of blocks, N."""
+        """N."""
         return len(self.block_files)
 
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
@@ -122,7 +106,7 @@ class MemoryBlocks:
 
     @property
     def num_blocks(self) -> int:
-        """The number of blocks, N."""
+        """N."""
         return len(self.block_splits) - 1
 
     @functools.cached_property
@@ -138,6 +122,9 @@ class MemoryBlocks:
         splits = tf.constant(self.document_splits)[first : last + 1]
         values = tf.constant(self.sentences)[splits[0] : splits[-1]]
         return tf.RaggedTensor.from_row_splits(values, splits - splits[0], validate=False)
+
+
+Blocks = FileBlocks | MemoryBlocks
 
 
 def memory_blocks(documents: Sequence[Sequence[bytes]], block_bytes: int) -> MemoryBlocks:

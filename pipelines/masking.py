@@ -239,26 +239,16 @@ def mask_rows(
     masking: Masking = "token",
     replacement: Replacement = PAPER_REPLACEMENT,
 ) -> dict[str, tf.Tensor]:
-    """Chooses the tokens to predict, and replaces them.
+    """Chooses the tokens of packed rows, (R, S) int32 with a static S, to predict; replaces them.
 
-    Args:
-        word_ids: (R, S) int32 with a static S: packed rows.
-        tokenizer: says which ids are special and which pieces continue a word.
-        max_predictions_per_seq: P.
-        seed: from ``randomness.fold``, shape (2,).
-        masked_lm_prob: the share of a row's tokens, [CLS] and [SEP] counted, to predict.
-        masking: ``"token"``: each token alone; ``"whole_word"``: words with all their ``##``
-            pieces; ``"span"``: runs of one to ten whole words.
-        replacement: what becomes of them; with ``"span"`` it is drawn once for a span, else once
-            for each token.
+    ``masked_lm_prob`` is the share of a row's tokens, [CLS] and [SEP] counted. ``masking`` takes
+    each token alone ("token"), words with all their ``##`` pieces ("whole_word"), or runs of one to
+    ten whole words ("span"); ``replacement`` is drawn once for each token, or once for a span.
 
     Returns:
         ``input_word_ids`` (R, S) int32 as the model sees them; ``masked_lm_positions`` (R, P)
         int32, ascending, ``masked_lm_ids`` (R, P) int32, the original ids, and
         ``masked_lm_weights`` (R, P) float32, 1 = real; each 0 where there is no prediction.
-
-    Raises:
-        ValueError: ``masking`` is none of the three.
     """
     check_masking(masking)
     rows, length = tf.shape(word_ids)[0], word_ids.shape[1]

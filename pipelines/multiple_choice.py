@@ -5,14 +5,11 @@ Letters: N examples, B batch, K choices, S sequence length.
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from bert_tf import features
-
-from .columns import check_rows, class_column, tokenize_column
+from .columns import check_rows, class_column, packed_examples, tokenize_column
 from .length_buckets import Examples
-from .packing import fit_segments, join_segments, pack_from_table, token_table
+from .packing import join_segments
 from .pools import check_at_least
 from .wordpiece import BertTokenizer
 
@@ -61,8 +58,7 @@ def multiple_choice_examples(
     count = int(context_ids.nrows())
     flat_choices, num_choices = _flatten(choices, count)
     choice_ids = tokenize_column(tokenizer, flat_choices, "choices")
-    known = None if labels is None else class_column(labels, count, num_choices)
-
+    targets = [] if labels is None else [class_column(labels, count, num_choices)]
     with tf.device("CPU:0"):
         ids, (context, choice) = join_segments([context_ids, choice_ids])
         # (N, K): the rows of an example share its context's tokens.
@@ -70,23 +66,7 @@ def multiple_choice_examples(
             tuple(tf.repeat(part[:, None], num_choices, 1) for part in context),
             tuple(tf.reshape(part, [count, num_choices]) for part in choice),
         ]
-        fitted = fit_segments(segments, max_seq_length)
-        table = token_table(ids, tokenizer)
-        kept_labels = None if known is None else tf.constant(known)
-
-    def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
-        ranges = tf.nest.map_structure(
-            lambda part: tf.reshape(tf.gather(part, indices), [-1]), fitted.ranges
-        )
-        rows = {
-            key: tf.reshape(value, [-1, num_choices, width])
-            for key, value in pack_from_table(table, ranges, width).items()
-        }
-        rows[features.EXAMPLE_INDEX] = indices
-        return rows if kept_labels is None else (rows, tf.gather(kept_labels, indices))
-
-    num_too_long = int(np.sum(fitted.truncated.numpy().any(1)))
-    return Examples(fitted.lengths.numpy().max(1), max_seq_length, make_batch, num_too_long)
+    return packed_examples(tokenizer, ids, segments, max_seq_length, targets)
 
 
 def _flatten(choices: Any, num_examples: int) -> tuple[Any, int]:

@@ -110,17 +110,10 @@ def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: t
 def draw_targets(
     num_documents: tf.Tensor, max_tokens: int, short_seq_prob: float, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Draws each document's target length.
+    """Draws each document's target length, (D,) int64.
 
-    Args:
-        num_documents: D, a scalar integer.
-        max_tokens: the tokens that fit into a row beside [CLS] and [SEP].
-        short_seq_prob: the probability that the target is uniform on [2, max_tokens], both
-            included, and not ``max_tokens``.
-        seed: from ``fold``, shape (2,).
-
-    Returns:
-        (D,) int64.
+    It is ``max_tokens``, what fits into a row next to [CLS] and [SEP], or with the probability
+    ``short_seq_prob`` uniform on [2, max_tokens], both included.
     """
     short = uniform([num_documents], fold(seed, 0)) < short_seq_prob
     lengths = 2 + below(bits([num_documents], fold(seed, 1)), max_tokens - 1)

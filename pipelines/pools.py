@@ -65,25 +65,13 @@ def pool_batches(
     i-th on. The rows of a shard follow each other without regard to pools and epochs, so that only
     the very last batch of a finite dataset can be smaller.
 
-    Args:
-        make_rows: (epoch, pool), two scalar int64, to features with a common first dimension. Runs
-            in the graph, several pools at a time, and is not converted by AutoGraph.
-        num_pools: the pools of an epoch.
-        batch_size: rows in a batch.
-        start: (epoch, pool, row) of the first row wanted. A row beyond its pool's last stands for
-            the first one of the shard's next pool: after row r of a pool, resume with r + 1.
-        num_epochs: ``None`` for ever, else where to end.
-        shard_index: which shard, below ``num_shards``.
-        num_shards: among how many hosts the pools are shared.
-        drop_remainder: leave out a last, smaller batch; every batch then has a static size.
-        pad_final_batch: fill a last, smaller batch with rows that are 0 in every feature (so
-            their ``input_mask`` and weights are 0) and -1 in the cursor; every batch then has a
-            static size, and nothing is left out.
-        num_parallel_calls: how many pools are made at once, by default the number of processors,
-            four at most. Each takes memory; the rows do not depend on it.
+    ``make_rows`` takes (epoch, pool), two scalar int64, and returns features with a common first
+    dimension; it runs in the graph, several pools at a time, and is not converted by AutoGraph.
+    ``start`` is the (epoch, pool, row) of the first row wanted; a row beyond its pool's last stands
+    for the first one of the shard's next pool, so that one resumes after row r with r + 1. The
+    other arguments are those of ``pretraining_dataset``.
 
-    Returns:
-        A ``tf.data.Dataset`` of ``make_rows``' features and of ``cursor``, (B, 3) int32.
+    The dataset has ``make_rows``' features and ``cursor``, (B, 3) int32.
     """
     check_at_least("batch_size", batch_size, 1)
     check_at_least("num_shards", num_shards, 1)

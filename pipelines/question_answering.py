@@ -13,19 +13,17 @@ import tensorflow as tf
 from bert_tf import features
 
 from .answers import Answers, BestColumns, answers_from_columns, best_columns
-from .columns import check_rows, string_column, tokenize_column_with_offsets
+from .columns import check_rows, packed_examples, string_column, tokenize_column_with_offsets
 from .context_windows import (
     QuestionTokens,
     Windows,
     check_window_lengths,
     context_columns,
     cut_windows,
-    row_lengths,
     row_segments,
     tokenize_questions,
 )
 from .length_buckets import Examples, traced_step
-from .packing import pack_from_table, token_table
 from .pools import check_at_least
 from .value_rows import value_rows
 from .wordpiece import BertTokenizer
@@ -214,7 +212,8 @@ def question_examples(
 
     Raises:
         ValueError: a column is not a vector of its dtype, or is empty; columns differ in length;
-            an answer is not within its context; or lengths as in ``make_windows``.
+            an answer is not within its context; a length is below 1, or the longest question leaves
+            no room for a context.
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "?", "rollo", "led", "them"]
     >>> data = question_examples(BertTokenizer(vocab), ["Who?"], ["Rollo led them"],
@@ -236,28 +235,18 @@ def question_examples(
     with tf.device("CPU:0"):
         tokens = tokenize_questions(tokenize, questions, contexts, max_query_length)
         windows = cut_windows(tokens, max_seq_length, doc_stride)
-        labels: dict[str, tf.Tensor] = {}
+        targets = []
         lost = np.zeros([0], np.int64)
         if answer_starts is not None or answer_ends is not None:
             byte_starts, byte_ends = _answer_columns(answer_starts, answer_ends, contexts)
             firsts, lasts = _find_all_tokens(windows, byte_starts, byte_ends)
             lost = np.flatnonzero((byte_starts >= 0) & (firsts.numpy() < 0))
             spans = _window_spans(windows, firsts, lasts)
-            labels = dict(zip((features.START_LOGITS, features.END_LOGITS), spans, strict=True))
+            targets = [dict(zip((features.START_LOGITS, features.END_LOGITS), spans, strict=True))]
         segments = row_segments(windows)
-        table = token_table(tokens.ids, tokenizer)
-
-    def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
-        ranges = tf.nest.map_structure(lambda part: tf.gather(part, indices), segments)
-        rows = pack_from_table(table, ranges, width)
-        rows[features.EXAMPLE_INDEX] = indices
-        if not labels:
-            return rows
-        return rows, {key: tf.gather(columns, indices) for key, columns in labels.items()}
-
-    num_too_long = int(np.sum(tokens.context_lengths.numpy() > windows.rooms.numpy()))
-    lengths = row_lengths(windows).numpy()
-    examples = Examples(lengths, max_seq_length, make_batch, num_too_long, len(lost))
+    too_long = int(np.sum(tokens.context_lengths.numpy() > windows.rooms.numpy()))
+    rows = tokens.ids, segments, max_seq_length
+    examples = packed_examples(tokenizer, *rows, targets, too_long, len(lost))
     return QuestionExamples(examples, windows, contexts, lost)
 
 

@@ -241,12 +241,7 @@ def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLO
     return _corpus("memory", 0, blocks, count_documents(blocks))
 
 
-def _corpus(
-    input_format: str,
-    num_files: int,
-    blocks: Blocks,
-    table: DocumentTable,
-) -> Corpus:
+def _corpus(input_format: str, num_files: int, blocks: Blocks, table: DocumentTable) -> Corpus:
     kept = np.ones(len(table.num_sentences), bool)
     return Corpus(input_format, num_files, blocks, table, kept)
 

@@ -8,7 +8,6 @@ epoch changes their order alone.
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import itertools
@@ -165,15 +164,16 @@ def tfrecord_dataset(
             is out of its range.
     """
     paths = match_files(files)
-    index = [_index(path) for path in paths]
-    for path, file_index in zip(paths, index, strict=True):
-        if file_index.num_records:
+    index = []
+    for path in paths:
+        status = tf.io.gfile.stat(path)
+        index.append(_block_index(path, status.length, status.mtime_nsec))
+        if len(index[-1][0]):
             _check_first_record(path, max_seq_length, max_predictions_per_seq)
-    sizes = np.concatenate([file_index.block_sizes for file_index in index])
+    offsets, sizes = (np.concatenate(arrays) for arrays in zip(*index, strict=True))
     if not sizes.size:
         raise ValueError(f"No record in {', '.join(paths)}: expected pre-training examples.")
-    offsets = np.concatenate([file_index.block_offsets for file_index in index])
-    owners = np.repeat(np.arange(len(paths)), [file_index.block_sizes.size for file_index in index])
+    owners = np.repeat(np.arange(len(paths)), [len(file_sizes) for _, file_sizes in index])
     plan = PoolPlan(sizes.size, math.ceil(sizes.size / _BLOCKS_PER_POOL))
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -262,24 +262,12 @@ def fingerprint(paths: Sequence[str]) -> str:
     return digest.hexdigest()[:32]
 
 
-@dataclasses.dataclass(frozen=True)
-class _FileIndex:
-    """Where a file's blocks begin, in bytes, and how many records each has; int64 both."""
-
-    num_records: int
-    block_offsets: np.ndarray
-    block_sizes: np.ndarray
-
-
-def _index(path: str) -> _FileIndex:
-    """Finds a file's blocks; a file that has not changed is gone through once in a process."""
-    status = tf.io.gfile.stat(path)
-    return _scan(path, status.length, status.mtime_nsec)
-
-
 @functools.lru_cache(maxsize=4096)
-def _scan(path: str, size: int, mtime_nsec: int) -> _FileIndex:
-    """Finds a file's blocks by following the records' lengths."""
+def _block_index(path: str, size: int, mtime_nsec: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where a file's blocks begin, in bytes, and how many records each has; int64 both.
+
+    It follows the records' lengths, once in a process for a file that has not changed.
+    """
     del mtime_nsec  # part of the cache's key alone
     offsets, count, offset = [], 0, 0
     buffer, base = b"", 0
@@ -301,7 +289,7 @@ def _scan(path: str, size: int, mtime_nsec: int) -> _FileIndex:
             count += 1
             offset = end
     sizes = np.diff(np.append(np.arange(0, count, _RECORDS_PER_BLOCK), count))
-    return _FileIndex(count, np.array(offsets, np.int64), sizes.astype(np.int64))
+    return np.array(offsets, np.int64), sizes.astype(np.int64)
 
 
 def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:

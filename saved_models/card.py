@@ -24,7 +24,7 @@ A {class_name}. {summary}
 - {parameters:,} parameters: {config.num_hidden_layers} layers, hidden size {config.hidden_size}, \
 {config.num_attention_heads} attention heads.
 - A vocabulary of {vocab_size:,} pieces; text is {case}.
-- {arithmetic}
+- Computes in {options.precision}; its weights are stored as {options.weights}.
 {differences}- Rows have at most {max_seq_length} tokens, [CLS] and [SEP] among them.
 {labels}- Runs in TensorFlow Serving {oldest_serving} and later.
 
@@ -115,7 +115,7 @@ def model_card(
         config=served.model.config,
         vocab_size=served.tokenizer.vocab_size,
         case="lower-cased, and accents are stripped" if lower else "cased",
-        arithmetic=_arithmetic(served),
+        options=served.options,
         differences=_differences(differences),
         endpoints=called,
         layer=layer,
@@ -132,11 +132,6 @@ def model_card(
             for key, signature in signatures.items()
         ),
     )
-
-
-def _arithmetic(served: Served) -> str:
-    options = served.options
-    return f"Computes in {options.precision}; its weights are stored as {options.weights}."
 
 
 def _differences(differences: Differences) -> str:

@@ -145,8 +145,7 @@ def _trace(
         with _reading(storage, reading), _called_in_place(traced or {}):
             return model(inputs, training=False)
 
-    function = tf.function(run, input_signature=[specification], autograph=False)
-    function.get_concrete_function()
+    function = _traced(run, specification)
     return lambda inputs: function({key: inputs[key] for key in specification})
 
 
@@ -159,7 +158,10 @@ def _trace_masked_lm(
         with _reading(storage, reading):
             return masked_lm_logits(model.masked_lm, states)
 
-    specification = tf.TensorSpec([None, model.config.hidden_size], model.compute_dtype)
+    return _traced(run, tf.TensorSpec([None, model.config.hidden_size], model.compute_dtype))
+
+
+def _traced(run: Callable[..., Any], specification: Any) -> Callable[..., Any]:
     function = tf.function(run, input_signature=[specification], autograph=False)
     function.get_concrete_function()
     return function

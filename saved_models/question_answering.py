@@ -104,16 +104,12 @@ def _best_columns(served: Served, windows: Windows) -> BestColumns:
 
 def _null_odds(found: Answers) -> tf.Tensor:
     """The score of "no answer" less the best span's, (B,), in float64 as fine-tuning compares."""
-    null_start, null_end, start, end = (
-        tf.cast(logits, tf.float64)
-        for logits in (
-            found.null_start_logits,
-            found.null_end_logits,
-            found.start_logits[:, 0],
-            found.end_logits[:, 0],
-        )
+    null = found.null_start_logits, found.null_end_logits
+    best = found.start_logits[:, 0], found.end_logits[:, 0]
+    null_score, score = (
+        tf.cast(start, tf.float64) + tf.cast(end, tf.float64) for start, end in (null, best)
     )
-    return null_start + null_end - (start + end)
+    return null_score - score
 
 
 def _probabilities(found: Answers, with_null: bool) -> tf.Tensor:

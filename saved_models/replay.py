@@ -33,13 +33,10 @@ class ReplayError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A recorded question and its answer.
+    """A recorded question to a signature and its answer, with the file's name.
 
-    Attributes:
-        file: the file's name.
-        signature: which is asked.
-        inputs: columns by input, as in TensorFlow Serving's REST requests.
-        outputs: values by output; of a single output the values alone.
+    The inputs are columns by input, as in TensorFlow Serving's REST requests; the outputs values by
+    output, of a single output the values alone.
     """
 
     file: str
@@ -49,11 +46,7 @@ class Sample:
 
 
 def load_text_operations() -> None:
-    """Loads tensorflow_text's libraries of operations, and none of its Python modules.
-
-    Raises:
-        ReplayError: tensorflow_text is not installed.
-    """
+    """Loads tensorflow_text's libraries of operations, and none of its Python modules."""
     spec = importlib.util.find_spec("tensorflow_text")
     if spec is None or not spec.submodule_search_locations:
         raise ReplayError(
@@ -66,17 +59,7 @@ def load_text_operations() -> None:
 
 
 def load(directory: str) -> Any:
-    """Loads an export.
-
-    Args:
-        directory: the version's directory, on any TensorFlow file system.
-
-    Returns:
-        What ``tf.saved_model.load`` returns.
-
-    Raises:
-        ReplayError: there is no such directory, no SavedModel in it, or it is damaged.
-    """
+    """Loads an export as ``tf.saved_model.load`` does; an error says what is wrong with it."""
     if not tf.io.gfile.isdir(directory):
         raise ReplayError(f"{directory} is no directory: expected an export, such as exports/1.")
     if not tf.io.gfile.exists(os.path.join(directory, "saved_model.pb")):
@@ -94,17 +77,7 @@ def load(directory: str) -> Any:
 
 
 def read_samples(directory: str) -> list[Sample]:
-    """Reads the recorded questions and answers of an export.
-
-    Args:
-        directory: the version's directory.
-
-    Returns:
-        The samples, by their files' names.
-
-    Raises:
-        ReplayError: there is none, or a file is not what it should be.
-    """
+    """Reads the recorded questions and answers of an export, at least one, by the files' names."""
     pattern = os.path.join(directory, "assets.extra", "samples", "*.json")
     samples = []
     for path in sorted(tf.io.gfile.glob(pattern)):
@@ -136,15 +109,9 @@ def read_samples(directory: str) -> list[Sample]:
 
 
 def ask(function: Any, inputs: Any) -> dict[str, np.ndarray]:
-    """Asks a signature.
+    """Asks a loaded signature: the outputs by name.
 
-    Args:
-        function: a loaded signature.
-        inputs: columns by input as in TensorFlow Serving's REST requests; a string that is not
-            UTF-8 is ``{"b64": ...}``.
-
-    Returns:
-        The outputs by name.
+    The inputs are those of a ``Sample``; a string that is not UTF-8 is ``{"b64": ...}``.
     """
     specs = function.structured_input_signature[1]
     tensors = {}
@@ -157,15 +124,10 @@ def ask(function: Any, inputs: Any) -> dict[str, np.ndarray]:
 
 
 def compare(recorded: Any, outputs: dict[str, np.ndarray], tolerance: float) -> Any:
-    """Compares answers with the recorded ones.
+    """Compares answers by name with a ``Sample``'s: the largest difference of floats, and problems.
 
-    Args:
-        recorded: values by output, nested lists; of a single output the values alone.
-        outputs: the answers by name.
-        tolerance: the most that a float may differ, absolute; all else must be equal.
-
-    Returns:
-        The largest difference of a float, and sentences on what differs.
+    A float may differ by the tolerance, absolute; all else must be equal. The problems are
+    sentences.
 
     >>> compare({"a": [1.0], "b": ["x"]}, {"a": np.array([1.5]), "b": np.array([b"y"])}, 1.0)
     (0.5, ["output b has 'y' at [0], and 'x' was recorded"])
@@ -246,16 +208,8 @@ def first_line(error: Exception) -> str:
 def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[str, Any]]:
     """Asks an export every recorded question.
 
-    Args:
-        directory: the version's directory.
-        tolerance: the most that a float may differ, absolute.
-
-    Returns:
-        By signature, sorted: ``name``, how many ``samples``, the ``largest_difference`` of a float
-        and ``problems``, sentences on what differs, none where all is as recorded.
-
-    Raises:
-        ReplayError: it cannot be loaded, or has no samples.
+    Returned are, by signature and sorted, its ``name``, how many ``samples`` it has, the
+    ``largest_difference`` of a float, and ``problems``, none where all is as recorded.
     """
     model = load(directory)
     rows: dict[str, dict[str, Any]] = {}
@@ -283,16 +237,11 @@ def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[st
 
 
 def report(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> dict[str, Any]:
-    """What ``verification`` reads.
+    """What ``verification`` reads: the answers of ``replay`` with what was needed for them.
 
-    Args:
-        directory: the version's directory.
-        tolerance: the most that a float may differ, absolute.
-
-    Returns:
-        The versions of ``tensorflow`` and ``tensorflow_text``; the ``signatures``, as ``replay``
-        returns them; ``error``, the sentence of a ``ReplayError``, or ""; and ``foreign``, those of
-        ``FOREIGN`` that were loaded meanwhile.
+    They are the versions of ``tensorflow`` and ``tensorflow_text``; the ``signatures``, as
+    ``replay`` returns them; ``error``, the sentence of a ``ReplayError``, or ""; and ``foreign``,
+    those of ``FOREIGN`` that were loaded meanwhile.
     """
     before = set(sys.modules)
     found: dict[str, Any] = {"tensorflow": tf.__version__, "signatures": [], "error": ""}

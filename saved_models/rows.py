@@ -50,11 +50,7 @@ class Rows(NamedTuple):
 
 
 def text_rows(served: Served, *texts: tf.Tensor) -> tuple[Rows, tf.Tensor]:
-    """Tokenises texts, or pairs of texts, (B,) string each; bytes that are not UTF-8 are left out.
-
-    Returns:
-        As ``segment_rows``.
-    """
+    """``segment_rows`` of texts, or pairs of texts, (B,) string each, cut to ``beginnings``."""
     if len(texts) == 2:
         texts = check_equally_many(*texts)
     cut = [beginnings(served, strings, served.max_seq_length) for strings in texts]
@@ -115,15 +111,10 @@ def on_rows(rows: Rows, head: Callable[[Outputs], Any]) -> Any:
     """Packs R rows and runs a head on them, in blocks of rows that are about as long as each other.
 
     So a block's memory is bounded, and rows are not computed at the length of the longest of all:
-    at least half of a block is real tokens, but for a block of little padding.
-
-    Args:
-        rows: R of them.
-        head: takes the encoder's inputs of some rows, each (N, S) int32 with S the longest one's
-            length, and returns a nest of tensors (N, ...) whose other sizes do not depend on S.
-
-    Returns:
-        The nest of the head's outputs, (R, ...) in the rows' order.
+    at least half of a block is real tokens, but for a block of little padding. The head takes the
+    encoder's inputs of some rows, each (N, S) int32 with S the longest one's length, and returns a
+    nest of tensors (N, ...) whose other sizes do not depend on S; returned is the nest of its
+    outputs, (R, ...) in the rows' order.
     """
     size = tf.size(rows.lengths)
     order = tf.argsort(rows.lengths, direction="DESCENDING")

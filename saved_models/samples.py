@@ -144,13 +144,12 @@ def to_json(array: np.ndarray) -> Any:
     >>> to_json(np.array([[0.1]], np.float32))
     [[0.1]]
     """
-    if array.dtype == object:
-        flat = [_text(value) for value in array.reshape(-1)]
-    elif array.dtype.kind == "f":
-        flat = [float(str(value)) for value in array.reshape(-1)]
-    else:
+    if array.dtype != object and array.dtype.kind != "f":
         return array.tolist()
-    return _nested(flat, array.shape)
+    nested = np.empty(array.shape, object)
+    for index, value in np.ndenumerate(array):
+        nested[index] = _text(value) if array.dtype == object else float(str(value))
+    return nested.tolist()
 
 
 def _text(value: bytes) -> Any:
@@ -158,12 +157,6 @@ def _text(value: bytes) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return {"b64": base64.b64encode(value).decode()}
-
-
-def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
-    nested = np.empty(len(flat), object)
-    nested[:] = flat
-    return nested.reshape(shape).tolist()
 
 
 # === Requests ===
@@ -214,12 +207,8 @@ def requests_of_choices(served: Served) -> Requests:
 
 def requests_of_words(served: Served) -> Requests:
     """Requests of texts that are split into words."""
-    odd: list[list[Any]] = [
-        [],
-        [*_BEYOND_ASCII.split()],
-        [*_NOT_UTF8.split()],
-        [*_long(served).split()],
-    ]
+    odd: list[list[Any]] = [_BEYOND_ASCII.split(), _NOT_UTF8.split(), _long(served).split()]
+    odd.insert(0, [])
     width = max(map(len, odd))
     return {"words": _WORDS}, {"words": [[*words, *[""] * (width - len(words))] for words in odd]}
 
@@ -237,9 +226,5 @@ def requests_of_ids(served: Served, choices: bool = False) -> Requests:
         ([[cls, a, b, sep], [cls, b, sep, pad]], [[1, 1, 1, 1], [1, 1, 1, 0]], [[0] * 4] * 2),
         ([[cls, a, sep, b, sep]], [[1] * 5], [[0, 0, 0, 1, 1]]),
     ]
-    return tuple(
-        dict(
-            zip(features.ENCODER_FEATURES, ([ids] if choices else ids for ids in row), strict=True)
-        )
-        for row in rows
-    )
+    nested = ([[ids] if choices else ids for ids in row] for row in rows)
+    return tuple(dict(zip(features.ENCODER_FEATURES, row, strict=True)) for row in nested)

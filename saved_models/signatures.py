@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -33,7 +33,6 @@ Signatures = dict[str, Signature]
 
 _STRINGS = tf.TensorSpec([None], tf.string)
 _ROWS_OF_STRINGS = tf.TensorSpec([None, None], tf.string)
-_IDS_SUMMARY = "Takes the ids of a tokenizer of the client's own, and returns "
 
 
 def model_signatures(served: Served) -> Signatures:
@@ -56,9 +55,15 @@ def model_signatures(served: Served) -> Signatures:
         ValueError: the model is none of these, an option names a layer that it lacks, or the name
             of a class is no text.
     """
-    for model_class, (make_signatures, _) in _BY_CLASS.items():
+    for model_class, (heads, options) in _BY_CLASS.items():
         if isinstance(served.model, model_class):
-            return _reporting_invalid_bytes(make_signatures(served))
+            if "layers" in options:
+                check_layers(served)
+            if isinstance(served.model, (BertClassifier, BertTokenClassifier)):
+                label_names(served)
+            by_name = heads(served) if callable(heads) else heads
+            made = {id(head): head.signature(served) for head in by_name.values()}
+            return {name: made[id(head)] for name, head in by_name.items()}
     known = ", ".join(model_class.__name__ for model_class in _BY_CLASS)
     raise ValueError(f"{type(served.model).__name__} cannot be served: expected one of {known}.")
 
@@ -72,16 +77,21 @@ def classes_with_option(option: str) -> list[type[BertModel]]:
     ]
 
 
-def _reporting_invalid_bytes(signatures: Signatures) -> Signatures:
-    """The signatures, those that take strings with the output ``invalid_utf8`` (B,) bool."""
-    found: dict[int, Signature] = {}
-    for signature in signatures.values():
-        takes_strings = any(spec.dtype == tf.string for spec in signature.inputs.values())
-        function = functools.partial(_report_invalid_bytes, signature.function)
-        found[id(signature)] = (
-            dataclasses.replace(signature, function=function) if takes_strings else signature
-        )
-    return {name: found[id(signature)] for name, signature in signatures.items()}
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Head:
+    """A signature before there is a model: ``function`` and ``requests`` take what is served."""
+
+    function: Callable[..., Outputs]
+    inputs: Mapping[str, tf.TensorSpec]
+    requests: Callable[[Served], samples.Requests]
+    summary: str
+
+    def signature(self, served: Served) -> Signature:
+        """The model's; where it takes strings it has the output ``invalid_utf8`` (B,) bool."""
+        function = functools.partial(self.function, served)
+        if any(spec.dtype == tf.string for spec in self.inputs.values()):
+            function = functools.partial(_report_invalid_bytes, function)
+        return Signature(function, self.inputs, self.requests(served), self.summary)
 
 
 def _report_invalid_bytes(function: Callable[..., Outputs], **inputs: tf.Tensor) -> Outputs:
@@ -96,148 +106,108 @@ def _report_invalid_bytes(function: Callable[..., Outputs], **inputs: tf.Tensor)
         return {**outputs, "invalid_utf8": functools.reduce(tf.logical_or, rows)}
 
 
-def _of_pretrainer(served: Served) -> Signatures:
-    found = _of_encoder(served)
-    if served.model.mlm:
-        filling = Signature(
-            functools.partial(fill_masks, served),
-            {"text": _STRINGS},
-            samples.requests_of_masks(served),
-            "Guesses what each literal [MASK] in a text stands for; no other signature gives "
-            "[MASK] a meaning.",
-        )
-        found = {
-            SERVING_DEFAULT: filling,
-            "embed": found[SERVING_DEFAULT],
-            "tokens": found["tokens"],
-        }
-    if served.model.nsp:
-        found["next_sentence"] = Signature(
-            functools.partial(next_sentence, served),
-            {"first": _STRINGS, "second": _STRINGS},
-            samples.requests_of_texts(served, "first", "second"),
-            "Judges whether the second text follows the first in some document.",
-        )
-    return found
-
-
-def _of_encoder(served: Served) -> Signatures:
-    check_layers(served)
-    embedding = Signature(
-        functools.partial(embed, served),
-        {"text": _STRINGS},
-        samples.requests_of_texts(served),
-        "Embeds texts, a vector each.",
-    )
-    return {
-        SERVING_DEFAULT: embedding,
-        "tokens": _on_ids(
-            functools.partial(encode_tokens, served), served, "the encoder's hidden states."
-        ),
+def _on_ids(
+    function: Callable[..., Outputs],
+    returned: str,
+    contract: Mapping[str, features.Feature] = features.ENCODER_FEATURES,
+) -> _Head:
+    inputs = {
+        key: tf.TensorSpec([None] * len(feature.dimensions), feature.dtype)
+        for key, feature in contract.items()
     }
+    choices = contract is features.CHOICE_FEATURES
+    requests = functools.partial(samples.requests_of_ids, choices=choices)
+    summary = "Takes the ids of a tokenizer of the client's own, and returns " + returned
+    return _Head(function, inputs, requests, summary)
 
 
-def _of_classifier(served: Served) -> Signatures:
-    label_names(served)
-    classes = "the classes that hold" if served.model.multi_label else "the class"
-    return _of_texts_or_pairs(classify, served, classes, "logits")
+def _task_on_ids(
+    name: str = "logits", contract: Mapping[str, features.Feature] = features.ENCODER_FEATURES
+) -> _Head:
+    function = functools.partial(call_on_tokens, name=name)
+    return _on_ids(function, "what the model makes of them.", contract)
 
 
-def _of_regressor(served: Served) -> Signatures:
-    return _of_texts_or_pairs(regress, served, "the number", "value")
+_TEXT = {"text": _STRINGS}
+_STATES = _on_ids(encode_tokens, "the encoder's hidden states.")
+_LOGITS = _task_on_ids()
+_EMBEDDING = _Head(embed, _TEXT, samples.requests_of_texts, "Embeds texts, a vector each.")
+_FILLING = _Head(
+    fill_masks,
+    _TEXT,
+    samples.requests_of_masks,
+    "Guesses what each literal [MASK] in a text stands for; no other signature gives [MASK] a "
+    "meaning.",
+)
+_FOLLOWING = _Head(
+    next_sentence,
+    {"first": _STRINGS, "second": _STRINGS},
+    functools.partial(samples.requests_of_texts, first="first", second="second"),
+    "Judges whether the second text follows the first in some document.",
+)
+_ENTITIES = _Head(find_entities, _TEXT, samples.requests_of_texts, "Finds the entities in a text.")
+_WORDS = _Head(
+    tag_words,
+    {"words": _ROWS_OF_STRINGS},
+    samples.requests_of_words,
+    'Tags each word of a text that is split already; "" is no word.',
+)
+_ANSWERS = _Head(
+    answer,
+    {"question": _STRINGS, "context": _STRINGS},
+    samples.requests_of_questions,
+    "Answers a question by a span of its context, which may be of any length.",
+)
+_CHOICES = _Head(
+    choose,
+    {"context": _STRINGS, "choices": _ROWS_OF_STRINGS},
+    samples.requests_of_choices,
+    "Finds which of several texts fits a context.",
+)
+
+
+def _of_pretrainer(served: Served) -> dict[str, _Head]:
+    found = {SERVING_DEFAULT: _EMBEDDING}
+    if served.model.mlm:
+        found = {SERVING_DEFAULT: _FILLING, "embed": _EMBEDDING}
+    found["tokens"] = _STATES
+    return {**found, "next_sentence": _FOLLOWING} if served.model.nsp else found
 
 
 def _of_texts_or_pairs(
-    head: Callable[..., Outputs], served: Served, found: str, raw_output: str
-) -> Signatures:
-    function = functools.partial(head, served)
-    text = Signature(
+    function: Callable[..., Outputs], raw_output: str, served: Served
+) -> dict[str, _Head]:
+    found = "the classes that hold" if served.model.multi_label else "the class"
+    found = "the number" if function is regress else found
+    text = _Head(function, _TEXT, samples.requests_of_texts, f"Finds {found} of a text.")
+    pair = _Head(
         function,
-        {"text": _STRINGS},
-        samples.requests_of_texts(served),
-        f"Finds {found} of a text.",
-    )
-    pair = Signature(
-        function,
-        {"text": _STRINGS, "text_pair": _STRINGS},
-        samples.requests_of_texts(served, "text", "text_pair"),
+        {**_TEXT, "text_pair": _STRINGS},
+        functools.partial(samples.requests_of_texts, second="text_pair"),
         f"Finds {found} of a pair of texts.",
     )
-    return {
-        SERVING_DEFAULT: pair if served.options.pair else text,
-        "text": text,
-        "pair": pair,
-        "tokens": _logits(served, raw_output),
-    }
+    default = pair if served.options.pair else text
+    tokens = _task_on_ids(raw_output)
+    return {SERVING_DEFAULT: default, "text": text, "pair": pair, "tokens": tokens}
 
 
-def _of_token_classifier(served: Served) -> Signatures:
-    label_names(served)
-    entities = Signature(
-        functools.partial(find_entities, served),
-        {"text": _STRINGS},
-        samples.requests_of_texts(served),
-        "Finds the entities in a text.",
-    )
-    words = Signature(
-        functools.partial(tag_words, served),
-        {"words": _ROWS_OF_STRINGS},
-        samples.requests_of_words(served),
-        'Tags each word of a text that is split already; "" is no word.',
-    )
-    return {SERVING_DEFAULT: entities, "words": words, "tokens": _logits(served, "logits")}
-
-
-def _of_span_predictor(served: Served) -> Signatures:
-    answering = Signature(
-        functools.partial(answer, served),
-        {"question": _STRINGS, "context": _STRINGS},
-        samples.requests_of_questions(served),
-        "Answers a question by a span of its context, which may be of any length.",
-    )
-    return {SERVING_DEFAULT: answering, "tokens": _logits(served, "logits")}
-
-
-def _of_multiple_choice(served: Served) -> Signatures:
-    choosing = Signature(
-        functools.partial(choose, served),
-        {"context": _STRINGS, "choices": _ROWS_OF_STRINGS},
-        samples.requests_of_choices(served),
-        "Finds which of several texts fits a context.",
-    )
-    return {SERVING_DEFAULT: choosing, "tokens": _logits(served, "logits", choices=True)}
-
-
-def _logits(served: Served, name: str, choices: bool = False) -> Signature:
-    function = functools.partial(call_on_tokens, served, name)
-    return _on_ids(function, served, "what the model makes of them.", choices)
-
-
-def _on_ids(
-    function: Callable[..., Outputs], served: Served, returned: str, choices: bool = False
-) -> Signature:
-    contract = features.CHOICE_FEATURES if choices else features.ENCODER_FEATURES
-    return Signature(
-        function,
-        {
-            key: tf.TensorSpec([None] * len(feature.dimensions), feature.dtype)
-            for key, feature in contract.items()
-        },
-        samples.requests_of_ids(served, choices),
-        _IDS_SUMMARY + returned,
-    )
-
-
+_Heads = dict[str, _Head] | Callable[[Served], dict[str, _Head]]
 _EMBEDDING_OPTIONS = ("layers", "normalize")
 _SPAN_OPTIONS = ("doc_stride", "max_query_length", "n_best", "max_answer_length")
-# By the class of a model: who makes its signatures, and the options of ``ExportOptions`` that mean
+# By the class of a model: its heads by name, and the options of ``ExportOptions`` that mean
 # something to it and not to every model.
-_BY_CLASS: dict[type[BertModel], tuple[Callable[[Served], Signatures], tuple[str, ...]]] = {
+_BY_CLASS: dict[type[BertModel], tuple[_Heads, tuple[str, ...]]] = {
     BertPretrainer: (_of_pretrainer, ("top_k", *_EMBEDDING_OPTIONS)),
-    BertClassifier: (_of_classifier, ("pair",)),
-    BertRegressor: (_of_regressor, ("pair",)),
-    BertTokenClassifier: (_of_token_classifier, ()),
-    BertSpanPredictor: (_of_span_predictor, _SPAN_OPTIONS),
-    BertMultipleChoice: (_of_multiple_choice, ()),
-    BertEncoder: (_of_encoder, _EMBEDDING_OPTIONS),
+    BertClassifier: (functools.partial(_of_texts_or_pairs, classify, "logits"), ("pair",)),
+    BertRegressor: (functools.partial(_of_texts_or_pairs, regress, "value"), ("pair",)),
+    BertTokenClassifier: (
+        {SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS},
+        (),
+    ),
+    BertSpanPredictor: ({SERVING_DEFAULT: _ANSWERS, "tokens": _LOGITS}, _SPAN_OPTIONS),
+    BertMultipleChoice: (
+        {SERVING_DEFAULT: _CHOICES, "tokens": _task_on_ids(contract=features.CHOICE_FEATURES)},
+        (),
+    ),
+    BertEncoder: ({SERVING_DEFAULT: _EMBEDDING, "tokens": _STATES}, _EMBEDDING_OPTIONS),
 }

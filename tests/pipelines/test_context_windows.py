@@ -10,11 +10,11 @@ from bert_tf.pipelines.context_windows import (
     cut_windows,
     has_most_context,
     is_context,
-    make_windows,
-    pack_windows,
     row_lengths,
+    row_segments,
     tokenize_questions,
 )
+from bert_tf.pipelines.packing import pack
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import question_answering_twin as twin
@@ -22,6 +22,18 @@ from tests.pipelines import question_answering_twin as twin
 VOCAB = [*SPECIAL_TOKENS, *"abcdef", "##a", "##b", "##cd", "?", ",", "."]
 TOKENIZER = BertTokenizer(VOCAB)
 LENGTHS = {"max_seq_length": 16, "doc_stride": 5, "max_query_length": 6}
+
+
+def make_windows(
+    tokenizer, questions, contexts, max_seq_length=384, doc_stride=128, max_query_length=64
+):
+    columns = [tf.convert_to_tensor(texts) for texts in (questions, contexts)]
+    tokens = tokenize_questions(tokenizer.tokenize_with_offsets, *columns, max_query_length)
+    return cut_windows(tokens, max_seq_length, doc_stride)
+
+
+def pack_windows(windows, max_seq_length):
+    return pack(windows.tokens.ids, row_segments(windows), max_seq_length, TOKENIZER)
 
 
 def random_texts(seed, count, most_words=40):
@@ -43,7 +55,7 @@ CONTEXTS[4] = CONTEXTS[5] = CONTEXTS[12] = CONTEXTS[3]
 @tf.autograph.experimental.do_not_convert
 def _make(questions, contexts):
     windows = make_windows(TOKENIZER, questions, contexts, **LENGTHS)
-    rows = pack_windows(windows, TOKENIZER)
+    rows = pack_windows(windows, 16)
     columns = tf.broadcast_to(tf.range(16), [tf.size(windows.questions), 16])
     return windows, rows, has_most_context(windows, columns)
 
@@ -156,26 +168,4 @@ def test_a_context_is_tokenised_once():
 def test_no_questions(make):
     windows, rows, _ = make(tf.zeros([0], tf.string), tf.zeros([0], tf.string))
     assert windows.questions.shape == (0,)
-    assert rows[features.INPUT_WORD_IDS].shape == (0, 3)
-
-
-def test_rows_as_wide_as_asked():
-    windows = make_windows(TOKENIZER, ["a"], ["b"], **LENGTHS)
-    assert pack_windows(windows, TOKENIZER, 7)[features.INPUT_WORD_IDS].numpy().tolist() == [
-        [2, 5, 3, 6, 3, 0, 0]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"max_seq_length": 9}, "max_seq_length is 9: expected at least 10, so that a"),
-        ({"doc_stride": 0}, "doc_stride: expected 1 or more; got 0"),
-        ({"max_query_length": 0}, "max_query_length: expected 1 or more; got 0"),
-    ],
-)
-def test_arguments_out_of_range(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        make_windows(TOKENIZER, ["a"], ["b"], **{**LENGTHS, **arguments})
-    with pytest.raises(ValueError, match=r"a context for each question, got .*\(1,\) and .*\(2,\)"):
-        make_windows(TOKENIZER, ["a"], ["b", "c"])
+    assert rows[features.INPUT_WORD_IDS].shape == (0, 16)

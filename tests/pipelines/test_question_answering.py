@@ -9,15 +9,18 @@ import tensorflow as tf
 from bert_tf import BertConfig, features
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.pipelines import question_answering
-from bert_tf.pipelines.answers import extract_answers
-from bert_tf.pipelines.context_windows import (
-    make_windows,
-    pack_windows,
-)
 from bert_tf.pipelines.question_answering import question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from tests.pipelines import question_answering_twin as twin
-from tests.pipelines.test_context_windows import CONTEXTS, LENGTHS, QUESTIONS, TOKENIZER
+from tests.pipelines.test_answers import extract_answers
+from tests.pipelines.test_context_windows import (
+    CONTEXTS,
+    LENGTHS,
+    QUESTIONS,
+    TOKENIZER,
+    make_windows,
+    pack_windows,
+)
 
 
 def _data(**options):
@@ -105,7 +108,7 @@ class _Model:
 def test_predicted_answers_equal_those_of_all_windows_at_once(monkeypatch, windows_at_once):
     monkeypatch.setattr(question_answering, "_WINDOWS_AT_ONCE", windows_at_once)
     windows = make_windows(TOKENIZER, QUESTIONS, CONTEXTS, **LENGTHS)
-    logits = _Model()(pack_windows(windows, TOKENIZER), training=False)
+    logits = _Model()(pack_windows(windows, 16), training=False)
     options = {"n_best": 6, "max_answer_length": 7}
     expected = extract_answers(
         logits["start_logits"], logits["end_logits"], windows, tf.constant(CONTEXTS), **options
@@ -164,6 +167,8 @@ def test_a_model_learns_where_answers_stand():
         ({"questions": []}, "questions is empty"),
         ({"contexts": [None]}, r"contexts\[0\] is None"),
         ({"max_seq_length": 20}, "max_seq_length is 20: expected at least 68"),
+        ({"doc_stride": 0}, "doc_stride: expected 1 or more; got 0"),
+        ({"max_query_length": 0}, "max_query_length: expected 1 or more; got 0"),
     ],
 )
 def test_bad_columns(arguments, message):
