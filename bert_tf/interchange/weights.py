@@ -50,7 +50,7 @@ class Spelling(NamedTuple):
         return _transpose(tensor) if self.transposed else tensor
 
 
-class Names:
+class Names(NamedTuple):
     """Another library's names for this library's.
 
     ``modules`` maps a name here, "{}" in place of the layer's number, to the name there; ``leaves``
@@ -58,23 +58,19 @@ class Names:
     ``transposed`` says whether kernels there are (outputs, inputs).
     """
 
-    def __init__(
-        self, modules: Mapping[str, str], leaves: Mapping[str, str], *, transposed: bool
-    ) -> None:
-        self._modules = modules
-        self._leaves = leaves
-        self._transposed = transposed
+    modules: Mapping[str, str]
+    leaves: Mapping[str, str]
+    transposed: bool
 
     def spell(self, name: str) -> Spelling:
         """The other library's name and layout of a weight."""
         layer = _LAYER.match(name)
         pattern = _LAYER.sub("layer_{}/", name, count=1)
-        if pattern in self._modules:  # a table: no leaf below it
-            return Spelling(self._modules[pattern], transposed=False)
+        if pattern in self.modules:  # a table: no leaf below it
+            return Spelling(self.modules[pattern], transposed=False)
         module, leaf = pattern.rsplit("/", 1)
-        number = layer[1] if layer else ""
-        there = self._modules[module].format(number) + self._leaves[leaf]
-        return Spelling(there, self._transposed and leaf == "kernel")
+        there = self.modules[module].format(layer[1] if layer else "") + self.leaves[leaf]
+        return Spelling(there, self.transposed and leaf == "kernel")
 
 
 def _transpose(tensor: StoredTensor) -> StoredTensor:
