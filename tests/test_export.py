@@ -11,7 +11,7 @@ from absl import flags
 
 from bert_tf import export as command
 from bert_tf.config import BertConfig
-from bert_tf.finetuning.task_file import TaskFile, write_task_file
+from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
 from bert_tf.interchange.weights import build_model
@@ -21,6 +21,7 @@ from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.comparison import Difference
 from bert_tf.saved_models.exporting import TFLITE, Exported
 from bert_tf.training import checkpoints
+from tests.finetuning.small_runs import write_task_file
 
 VOCAB = (*SPECIAL_TOKENS, "good", "fine", "bad", "poor", "the", "film", "was", "and")
 CONFIG = BertConfig(
@@ -46,7 +47,7 @@ def write_model(folder, class_name, arguments=None, *, task=None, vocabulary=VOC
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     checkpoints.save(str(folder / "checkpoints"), 0, weights, {})
     if task is not None:
-        write_task_file(str(folder), task)
+        write_task_file(folder, task)
     return str(folder)
 
 

@@ -42,10 +42,8 @@ def confusion_svg(confusion: np.ndarray, labels: Sequence[str], title: str) -> s
         )
     layout = _Layout(labels)
     parts = [*_headings(layout, counts, title), *_names(layout, labels)]
-    for row in range(size):
-        for column in range(size):
-            parts.append(_cell(layout, counts, labels, row, column))
-    parts.extend(_totals(layout, counts))
+    parts += [_cell(layout, counts, labels, *place) for place in np.ndindex(size, size)]
+    parts += _totals(layout, counts)
     x, y, extent = layout.left, layout.top, layout.extent
     parts.append(
         f"<rect x='{x}' y='{y}' width='{extent}' height='{extent}' fill='none' stroke='{_FAINT}'/>"
@@ -168,10 +166,8 @@ def _cell(layout: _Layout, counts: np.ndarray, labels: Sequence[str], row: int, 
             line = y + layout.cell * 0.48 + size * 1.45
             parts.append(_text(center, line, percent, size, f"{middle} fill='#3d4a57'"))
     elif layout.cell >= 60:
-        below = layout.cell / 2
-        parts.append(
-            _text(x + below, y + below + 5, "0", 13, f"text-anchor='middle' fill='{_LINES}'")
-        )
+        below, faint = layout.cell / 2, f"text-anchor='middle' fill='{_LINES}'"
+        parts.append(_text(x + below, y + below + 5, "0", 13, faint))
     return "".join(parts) + "</g>"
 
 
@@ -200,13 +196,8 @@ def _color(share: float, is_right: bool) -> str:
 
 
 def _totals(layout: _Layout, counts: np.ndarray) -> list[str]:
+    x, y, size = layout.right + 12, layout.top + 4, 12 if layout.cell >= 46 else 9
     return [
-        _text(
-            layout.right + 12,
-            layout.top + layout.center(row) + 4,
-            f"{int(total):,}",
-            12 if layout.cell >= 46 else 9,
-            f"fill='{_FAINT}'",
-        )
+        _text(x, y + layout.center(row), f"{int(total):,}", size, f"fill='{_FAINT}'")
         for row, total in enumerate(counts.sum(1))
     ]

@@ -10,7 +10,7 @@ from bert_tf.files import replace_whole
 from bert_tf.tasks import conll, own_data
 from bert_tf.untrusted import quote
 
-# An example's id, prediction and what else is told of it.
+# An example's id, prediction and what else is reported of it.
 Record = Mapping[str, Any]
 
 

@@ -167,12 +167,12 @@ def _texts(
 def _read_texts(
     path: str, text_columns: Sequence[str], id_column: str | None, bad: BadRows
 ) -> Iterator[TextExample | BadRow]:
-    told = 0
+    reported = 0
     for place, row in read_columns(path, [id_column, *text_columns], bad):
-        yield from bad.rows[told:]
-        told = len(bad.rows)
+        yield from bad.rows[reported:]
+        reported = len(bad.rows)
         try:
             yield text_example(row, text_columns)
         except BadRowError as error:
             bad.report(place, error)
-    yield from bad.rows[told:]
+    yield from bad.rows[reported:]

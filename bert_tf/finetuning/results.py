@@ -11,8 +11,8 @@ from .run_directory import FineTuningDirectory
 from .settings import PAPERS_F1
 from .task import Task
 
-# A score is a fraction of 1, but for these: the official scores of SQuAD, which are told by either
-# of two among them, count to 100, and errors are in the units of the labels.
+# A score is a fraction of 1, except for SQuAD's official ones, which count to 100 (one of these two
+# is always among them), and for errors, which are in the units of the labels.
 _AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
 _IN_LABELS_UNITS = frozenset(
     {"mean_squared_error", "root_mean_squared_error", "mean_absolute_error"}

@@ -157,13 +157,8 @@ def describe(
 ) -> None:
     """Writes what ``bert_tf.load`` and ``bert_tf.predict`` read beside the weights."""
     task, start = material.task, material.start
-    task_file = TaskFile(
-        kind=settings.kind.name,
-        name=task.name,
-        max_seq_length=settings.max_seq_length,
-        columns=table_columns(settings),
-        options=task.options,
-    )
+    length, columns = settings.max_seq_length, table_columns(settings)
+    task_file = TaskFile(settings.kind.name, task.name, length, columns, task.options)
     model_directory.write_description(
         directory.path,
         start.config,

@@ -158,12 +158,12 @@ def _best(runs: Sequence[dict[str, Any]], dev_set: str) -> dict[str, Any] | None
 
 
 def _say(run: dict[str, Any], dev_set: str) -> None:
-    told = "no score"
+    shown = "no score"
     if run["scores"]:
         scores, headline = run["scores"][dev_set], run["headline"]
-        told = f"{headline} {score(headline, scores[headline], scores)}"
+        shown = f"{headline} {score(headline, scores[headline], scores)}"
     collapsed = f"; COLLAPSED: {run['collapsed']}" if run["collapsed"] else ""
-    print(f"{run['name']}: {told}{collapsed}", flush=True)
+    print(f"{run['name']}: {shown}{collapsed}", flush=True)
 
 
 def _delete_weights_but_of(

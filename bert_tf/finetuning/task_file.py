@@ -1,7 +1,7 @@
 """``task.json``: what a fine-tuned model's directory says of its task, for ``predict``.
 
-Beside it lie the model, its vocabulary, labels and thresholds (``interchange.model_directory``), so
-that the directory is all that predictions need.
+The model, its vocabulary, labels and thresholds (``interchange.model_directory``) are next to it:
+the directory is all that predictions need.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import read_json_object, write_json
+from bert_tf.files import read_json_object
 from bert_tf.untrusted import listed, quote
 
 from .kinds import KINDS, OBJECT, TEXT, Check, size
@@ -37,31 +37,13 @@ class TaskFile:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def write_task_file(folder: str, task: TaskFile) -> str:
-    """Writes ``task.json`` into a folder and returns its path."""
-    path = os.path.join(folder, NAME)
-    write_json(path, to_json(task))
-    return path
-
-
 def to_json(task: TaskFile) -> dict[str, Any]:
     """What ``task.json`` holds."""
     return {"format_version": _FORMAT_VERSION, **dataclasses.asdict(task)}
 
 
 def read_task_file(folder: str) -> TaskFile | None:
-    """Reads the ``task.json`` of a folder; ``None`` where there is none.
-
-    Raises:
-        ValueError: the file is damaged, or of another version of this library.
-
-    >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> columns = {"text_columns": ["review"], "label_column": "stars"}
-    >>> path = write_task_file(folder, TaskFile("classification", "reviews", 128, columns))
-    >>> read_task_file(folder).columns["text_columns"]
-    ['review']
-    """
+    """Reads the ``task.json`` of a folder; ``None`` where there is none."""
     path = os.path.join(folder, NAME)
     if not tf.io.gfile.exists(path):
         return None

@@ -145,10 +145,6 @@ class _TextTask(Task):
         """A row of targets, or of predictions in their form, for people."""
 
 
-def _named(labels: Sequence[str], row: np.ndarray) -> dict[str, float]:
-    return dict(zip(labels, row.tolist(), strict=True))
-
-
 # === A class each ===
 
 
@@ -194,8 +190,8 @@ class ClassTask(_TextTask):
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         for row in np.exp(log_softmax(outputs)):
-            likeliest = self.labels[row.argmax()]
-            yield {"prediction": likeliest, "probabilities": _named(self.labels, row)}
+            probabilities = dict(zip(self.labels, row.tolist(), strict=True))
+            yield {"prediction": self.labels[row.argmax()], "probabilities": probabilities}
 
 
 def parse_class_weights(
@@ -309,8 +305,8 @@ class ClassesTask(_TextTask):
     ) -> Iterator[dict[str, Any]]:
         threshold = thresholds.get(PROBABILITY_THRESHOLD, _HALF)
         for row in _sigmoid(outputs.astype(np.float64)):
-            names = self._names(row >= threshold)
-            yield {"prediction": names, "probabilities": _named(self.labels, row)}
+            probabilities = dict(zip(self.labels, row.tolist(), strict=True))
+            yield {"prediction": self._names(row >= threshold), "probabilities": probabilities}
 
     def _names(self, holds: Any) -> list[str]:
         return [label for label, flag in zip(self.labels, holds, strict=True) if flag]

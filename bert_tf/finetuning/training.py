@@ -344,7 +344,7 @@ class LossCurve:
     def is_flat(self) -> bool:
         """Whether the mean of the last tenth is not below that of the first by 2%.
 
-        ``False`` after fewer than 50 steps, of which it cannot be told.
+        ``False`` after fewer than 50 steps, which say too little.
         """
         means = self._means()
         if sum(self.counts) < _FEWEST_STEPS or len(means) < 2:

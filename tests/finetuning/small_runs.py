@@ -12,7 +12,7 @@ from absl import flags
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.settings import define_flags, settings_from_flags
-from bert_tf.finetuning.task_file import write_task_file
+from bert_tf.finetuning.task_file import to_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
 from bert_tf.interchange.weights import build_model
@@ -44,8 +44,12 @@ def write_model(
     )
     save_weights(folder, model)
     if task is not None:
-        write_task_file(str(folder), task)
+        write_task_file(folder, task)
     return model
+
+
+def write_task_file(folder, task):
+    (folder / "task.json").write_text(json.dumps(to_json(task)))
 
 
 def save_weights(folder, model, step=0):

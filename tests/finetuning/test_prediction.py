@@ -19,7 +19,6 @@ from .prediction_models import (
     LABELS,
     TEXTS,
     predict,
-    preprocessor_of,
     probabilities_of,
     read_lines,
     text_task,
@@ -153,17 +152,6 @@ def test_several_classes_by_the_models_threshold(table, tmp_path):
             assert row["probabilities"] == {"neg": 0.2, "neutral": 0.4, "pos": 0.6}
     with pytest.raises(ValueError, match="--threshold=2: expected a probability from 0 to 1"):
         predict(folder, table, output, threshold=2)
-
-
-@pytest.mark.slow
-def test_numbers(table, tmp_path):
-    model = write_model(tmp_path / "model", "BertRegressor", task=text_task("regression"))
-    predict(tmp_path / "model", table, tmp_path / "out.jsonl")
-    preprocessor = preprocessor_of(16)
-    expected = model(preprocessor(TEXTS), training=False).numpy()
-    rows = read_lines(tmp_path / "out.jsonl")
-    assert set(rows[0]) == {"id", "prediction"}
-    np.testing.assert_allclose([row["prediction"] for row in rows], expected, rtol=1e-4, atol=1e-5)
 
 
 # === Bad input ===

@@ -51,11 +51,8 @@ def test_a_record_is_always_one_line(tmp_path):
         str(path), [{"id": 0, "text": "a\nb\r\n\tc\u2028d\u00a0e  f", "tags": ("B", "I")}]
     )
     assert path.read_text().splitlines() == ["id\ttext\ttags", "0\ta b c d e f\tB I"]
-
-
-def test_no_records_are_an_empty_file(tmp_path):
-    write_records(str(tmp_path / "a.tsv"), [])
-    assert (tmp_path / "a.tsv").read_bytes() == b""
+    write_records(str(path), [])
+    assert path.read_bytes() == b""
 
 
 def test_conll_columns():

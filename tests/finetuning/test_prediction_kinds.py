@@ -204,6 +204,15 @@ def test_questions_without_text_keep_their_places(questions, tmp_path):
     assert [bool(row[3]) for row in rows] == [False, True, True, False, False, False]
 
 
+def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
+    for name, thresholds in (("with", {"null": 0.5}), ("without", {})):
+        task = TaskFile("squad", "squad", 16, {}, {"doc_stride": 4, "max_query_length": 8})
+        write_model(tmp_path / name, "BertSpanPredictor", task=task, thresholds=thresholds)
+        predict(tmp_path / name, questions, tmp_path / f"{name}.tsv")
+    headers = [(tmp_path / f"{n}.tsv").read_text().splitlines()[0] for n in ("with", "without")]
+    assert headers == ["id\tprediction\tnull_odds", "id\tprediction"]
+
+
 def test_columns_of_another_number(tagger, table, tmp_path):
     with pytest.raises(ValueError, match="--text_columns=a,b: expected WORDS for tagging."):
         predict(tagger[0], table, tmp_path / "out.tsv", text_columns=["a", "b"])

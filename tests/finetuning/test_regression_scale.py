@@ -21,10 +21,8 @@ from bert_tf.training import checkpoints
 
 from .small_runs import (
     TINY,
-    assert_bit_equal,
     assert_ends_as,
     results_of,
-    saved,
     sentences,
     settings,
     write_table,
@@ -98,39 +96,25 @@ def test_every_scale_is_learned_alike(inputs, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_interrupted_ends_as_one_that_is_not(inputs, tmp_path, monkeypatch):
-    for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
-    run(regression(inputs, tmp_path / "whole", (90, 70), **BRIEF))
-    stop_at(monkeypatch, 3)
-    stopped = regression(inputs, tmp_path / "stopped", (90, 70), **BRIEF)
-    with pytest.raises(KeyboardInterrupt):
-        run(stopped)
-    run(stopped)
-    assert_ends_as(tmp_path / "whole" / "run", tmp_path / "stopped" / "run")
-
-
-@pytest.mark.slow
-def test_a_run_of_an_earlier_version_goes_on_as_it_began(inputs, tmp_path, monkeypatch):
-    for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
+@pytest.mark.parametrize("rules", ["2", "1"])
+def test_a_run_that_is_interrupted_ends_as_one_that_is_not(inputs, tmp_path, monkeypatch, rules):
+    """By the rules of an earlier version, too, which did not name them."""
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     with monkeypatch.context() as earlier:
-        earlier.setattr(stages, "NEWEST_RULES", "1")
-        run(regression(inputs, tmp_path / "whole", (90, 70), **BRIEF))
-        with monkeypatch.context() as stops:
-            stop_at(stops, 3)
-            stopped = regression(inputs, tmp_path / "stopped", (90, 70), **BRIEF)
-            with pytest.raises(KeyboardInterrupt):
-                run(stopped)
-    inputs_file = tmp_path / "stopped" / "run" / "inputs.json"
-    values = json.loads(inputs_file.read_text())
-    assert values.pop("rules") == "1"  # earlier versions did not name them
-    inputs_file.write_text(json.dumps(values))
-    run(stopped)
-    for kept in ("last", "checkpoints"):
-        assert_bit_equal(
-            saved(tmp_path / "stopped/run" / kept), saved(tmp_path / "whole/run" / kept)
-        )
+        earlier.setattr(stages, "NEWEST_RULES", rules)
+        for folder in (whole, stopped):
+            folder.mkdir()
+        run(regression(inputs, whole, (90, 70), **BRIEF))
+        stop_at(earlier, 3)
+        flags = regression(inputs, stopped, (90, 70), **BRIEF)
+        with pytest.raises(KeyboardInterrupt):
+            run(flags)
+    if rules == "1":
+        values = json.loads((stopped / "run" / "inputs.json").read_text())
+        assert values.pop("rules") == "1"
+        (stopped / "run" / "inputs.json").write_text(json.dumps(values))
+    run(flags)
+    assert_ends_as(whole / "run", stopped / "run")
 
 
 def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):

@@ -99,6 +99,10 @@ def test_without_classes_and_errors(tmp_path):
     assert "every prediction is the same" in page.text and "everything is right" in page.text
     assert "svg" not in page.tags and "Thresholds" not in page.text
     assert (tmp_path / "worst_errors.tsv").read_text() == ""
+    write_report(
+        str(tmp_path), evaluation(mistakes=[Mistake("1", "a", "a", "b", 1.0)]), "ab", "dev"
+    )
+    assert "The one error, the greatest" in (tmp_path / "worst_errors.html").read_text()
 
 
 def test_more_classes_than_can_be_drawn(tmp_path):
@@ -114,12 +118,6 @@ def test_more_classes_than_can_be_drawn(tmp_path):
         "class 3\tclass 150\t2",
     ]
     assert "svg" not in _Page((tmp_path / "worst_errors.html").read_text()).tags
-
-
-def test_one_error(tmp_path):
-    found = evaluation(mistakes=[Mistake("1", "text", "a", "b", 1.0)])
-    write_report(str(tmp_path), found, ("a", "b"), "dev")
-    assert "The one error, the greatest" in _Page((tmp_path / "worst_errors.html").read_text()).text
 
 
 # === The picture ===

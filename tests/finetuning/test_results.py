@@ -85,22 +85,15 @@ def test_what_a_finished_run_shows(capsys):
     )
 
 
-def test_an_export_is_shown_with_what_comes_next(capsys):
+def test_an_export_and_a_collapse_are_shown(capsys):
     show(results(export="run/export/1"), FineTuningDirectory("run"))
     printed = capsys.readouterr().out
     assert "\nResults: run/results.json\nSavedModel: run/export/1\n" in printed
     assert "\n  python -m bert_tf.verify run/export/1\n" in printed
-    show(results(export=None), FineTuningDirectory("run"))
-    assert "SavedModel" not in capsys.readouterr().out
-
-
-def test_a_collapse_is_named(capsys):
-    show(
-        results(collapsed="on dev every prediction is the same", examples_per_second=None),
-        FineTuningDirectory("run"),
-    )
+    same = "on dev every prediction is the same"
+    show(results(collapsed=same, export=None, examples_per_second=None), FineTuningDirectory("run"))
     printed = capsys.readouterr().out
-    assert "COLLAPSED: on dev every prediction is the same. Try another --seed" in printed
+    assert f"COLLAPSED: {same}. Try another --seed" in printed and "SavedModel" not in printed
     assert printed.startswith("Trained 1,200 steps; the weights")
 
 

@@ -1,5 +1,6 @@
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
+from bert_tf.finetuning.stages import evaluate_all
 from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.finetuning.task import Evaluation
 from bert_tf.finetuning.task_file import read_task_file
@@ -181,6 +183,20 @@ def test_a_labelled_test_set_decides_nothing(inputs, tmp_path, capsys):
     assert (results["best"]["step"], results["evaluations"]) == (12, [])
     assert results["scores"].keys() == {"test"}
     assert "Nothing decides which epoch is best" in capsys.readouterr().out
+
+
+def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one():
+    asked = []
+
+    def evaluate(inference, name, thresholds=None):
+        asked.append((name, thresholds))
+        return Evaluation({}, constant=False, thresholds={"null": len(asked)})
+
+    task = types.SimpleNamespace(
+        deciding_set="dev", dev_sets=("test", "dev", "more"), evaluate=evaluate
+    )
+    assert list(evaluate_all(task, None)) == ["test", "dev", "more"]
+    assert asked == [("dev", None), ("test", {"null": 1}), ("more", {"null": 1})]
 
 
 def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_path):

@@ -25,33 +25,19 @@ def text_task(*columns):
     return TaskFile("classification", "mine", 64, {"text_columns": list(columns)})
 
 
+LENGTHS = {"doc_stride": 100, "max_query_length": 32, "max_answer_length": 12}
+QUESTIONS = {**LENGTHS, "n_best_size": 5, "with_null": True}
+
+
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
         (None, ExportOptions()),
-        (text_task("review"), ExportOptions(max_seq_length=64)),
-        (text_task("a", "b"), ExportOptions(max_seq_length=64, pair=True)),
-        (
-            TaskFile("tagging", "ner", 96, options={"document_context": True}),
-            ExportOptions(max_seq_length=96),
-        ),
-        (
-            TaskFile(
-                "squad",
-                "squad",
-                384,
-                {"question_column": "q", "context_column": "c"},
-                {
-                    "doc_stride": 100,
-                    "max_query_length": 32,
-                    "n_best_size": 5,
-                    "max_answer_length": 12,
-                    "with_null": True,
-                },
-            ),
-            ExportOptions(384, doc_stride=100, max_query_length=32, n_best=5, max_answer_length=12),
-        ),
-        (TaskFile("squad", "squad", 384), ExportOptions(384)),
+        (text_task("review"), ExportOptions(64)),
+        (text_task("a", "b"), ExportOptions(64, pair=True)),
+        (TaskFile("tagging", "ner", 96, options={"document_context": True}), ExportOptions(96)),
+        (TaskFile("squad", "s", 384, {}, QUESTIONS), ExportOptions(384, n_best=5, **LENGTHS)),
+        (TaskFile("squad", "s", 384), ExportOptions(384)),
     ],
 )
 def test_a_model_is_served_as_it_was_trained(task, expected):

@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import pytest
@@ -11,27 +12,15 @@ from .small_runs import results_of, settings
 
 
 def test_the_papers_grid(inputs, tmp_path):
-    flags = settings(
-        inputs,
-        tmp_path,
-        learning_rate=None,
-        train_batch_size=None,
-        sweep="paper",
-        restarts=2,
-        seed=2**32 - 1,
-    )
+    swept = {"learning_rate": None, "train_batch_size": None, "sweep": "paper"}
+    flags = settings(inputs, tmp_path, **swept, restarts=2, seed=2**32 - 1)
     runs = sweep.plan_runs(flags)
     assert len(runs) == len(dict(runs)) == 36
     grid = {
         (run.train_batch_size, run.learning_rate, run.num_train_epochs, run.seed) for _, run in runs
     }
-    assert grid == {
-        (size, rate, epochs, seed)
-        for size in (16, 32)
-        for rate in (5e-5, 3e-5, 2e-5)
-        for epochs in (2, 3, 4)
-        for seed in (2**32 - 1, 0)
-    }
+    seeds = (2**32 - 1, 0)
+    assert grid == set(itertools.product((16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4), seeds))
     name, first = runs[0]
     assert name == "batch16_rate5e-05_epochs2_seed4294967295"
     assert first.model_dir == f"{tmp_path}/runs/{name}"

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from bert_tf.finetuning.task_file import KINDS, TaskFile, read_task_file, write_task_file
+from bert_tf.finetuning.task_file import KINDS, TaskFile, read_task_file, to_json
+
+from .small_runs import write_task_file
 
 TEXTS = {"text_columns": ["title", "text"], "separator": ";", "id_column": None}
 TASK = TaskFile("multilabel", "tags", 96, TEXTS)
@@ -21,8 +23,7 @@ def options(**changed):
 
 def test_what_is_written_is_read(tmp_path):
     assert read_task_file(str(tmp_path)) is None
-    path = write_task_file(str(tmp_path), TASK)
-    assert path == str(tmp_path / "task.json")
+    write_task_file(tmp_path, TASK)
     assert read_task_file(str(tmp_path)) == TASK
 
 
@@ -59,11 +60,8 @@ def test_what_is_written_is_read(tmp_path):
     ],
 )
 def test_damage(tmp_path, change, message):
-    path = write_task_file(str(tmp_path), TASK)
-    with open(path) as file:
-        values = json.load(file)
-    with open(path, "w") as file:
-        json.dump({**values, **change}, file)
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps({**to_json(TASK), **change}))
     with pytest.raises(ValueError) as caught:
         read_task_file(str(tmp_path))
     assert str(caught.value).startswith(f"{path}: {message}")
@@ -85,5 +83,5 @@ def test_every_kind_of_file_is_read(tmp_path):
     for kind in KINDS:
         for columns in (named[kind], {}):
             task = TaskFile(kind, "mine", 128, columns, kept.get(kind, {}))
-            write_task_file(str(tmp_path), task)
+            write_task_file(tmp_path, task)
             assert read_task_file(str(tmp_path)) == task

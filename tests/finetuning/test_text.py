@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.finetuning.text import best_threshold, parse_class_weights, squared_error
 from bert_tf.modeling import BertClassifier, BertRegressor
+from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.tasks.examples import TextExample
 from bert_tf.tasks.metrics import multilabel_f1
@@ -19,7 +20,9 @@ from .small_tasks import (
     LABELS,
     TOKENIZER,
     VOCAB,
+    StandIn,
     by_first_word,
+    by_token,
     examples_of,
     inference,
     items_of,
@@ -83,14 +86,6 @@ NAN = float("nan")
 def test_a_collapsed_model_is_known_and_a_diverged_one_evaluated(kind, labels, outputs, constant):
     found = evaluated(labels, outputs, kind=kind)
     assert found.constant is constant and all(map(math.isfinite, found.scores.values()))
-
-
-def test_a_model_is_traced_once_for_batches_of_every_width():
-    task = make_task("classification", random_labels("classification", 23))
-    model = by_first_word({"a0": [1, 0, 0]})
-    for _ in range(2):
-        task.evaluate(inference(model), "dev")
-    assert model.traces == 1
 
 
 # === GLUE ===
@@ -402,3 +397,35 @@ def test_numbers_are_scored_by_hand(tmp_path):
     assert not found.constant
     task.write_predictions(inference(model), "test", str(tmp_path), {})
     assert (tmp_path / "test.tsv").read_text() == "id\tprediction\nid0\t1\nid1\t4\nid2\t3\n"
+
+
+# === A model is run on a set ===
+
+
+@pytest.mark.parametrize("labels", [None, [0, 1, 0, 1, 0]])
+def test_gives_every_example_once_with_its_output(labels):
+    texts = ["a0", "a0 a0 b0", "b0", "a0 b0 b0 b0 b0 b0 b0 a0", "a0 a0 a0"]
+    examples = classification_examples(TOKENIZER, texts, labels=labels, max_seq_length=32)
+    model = StandIn(lambda inputs: tf.reduce_sum(by_token({"a0": 1.0})(inputs), 1))
+    found = {}
+    for batch, outputs in inference(model, batch_size=2).outputs(examples):
+        assert len(outputs) <= 2
+        found.update(zip(batch["example_index"].tolist(), outputs.tolist(), strict=True))
+    assert found == {index: text.split().count("a0") for index, text in enumerate(texts)}
+    again = classification_examples(TOKENIZER, ["b0 a0"], labels=labels and [0], max_seq_length=9)
+    ((_, outputs),) = inference(model, batch_size=2).outputs(again)
+    assert outputs.tolist() == [1.0]
+    assert model.traces == 1, "a later call is not traced again"
+
+
+def test_traces_are_kept_and_the_model_can_be_saved(tmp_path):
+    examples = classification_examples(TOKENIZER, ["a0", "b0 b1 b2"])
+    model = BertRegressor(CONFIG)
+    before = [outputs for _, outputs in inference(model, batch_size=2).outputs(examples)]
+    model.encoder.pooler.dense.kernel.assign(model.encoder.pooler.dense.kernel * -1.0)
+    after = [outputs for _, outputs in inference(model, batch_size=2).outputs(examples)]
+    assert np.all(before[0] != after[0]), "the weights of the moment count"
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    ((_, reloaded),) = inference(again, batch_size=2).outputs(examples)
+    np.testing.assert_allclose(reloaded, after[0], rtol=1e-5)

@@ -19,7 +19,7 @@ from bert_tf.training import checkpoints
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.schedules import WarmupLinearDecay
 
-from .small_runs import assert_ends_as, results_of, saved, sentences, settings, write_table
+from .small_runs import assert_ends_as, results_of, saved, sentences, settings
 
 FLAGS = {"eval_steps": 4}
 
@@ -214,14 +214,6 @@ def test_a_loss_that_is_no_number_stops_the_run(inputs, tmp_path):
     with pytest.raises(DivergedError, match="The loss of step .* is nan: start again with a lower"):
         run(settings(inputs, tmp_path / "run", learning_rate=1e30))
     assert not (tmp_path / "run" / "results.json").exists()
-
-
-@pytest.mark.slow
-def test_a_tiny_model_learns_64_examples_by_heart(inputs, tmp_path):
-    table = write_table(tmp_path / "train.tsv", sentences(64))
-    files = {"train_file": table, "dev_file": table}
-    run(settings(inputs, tmp_path / "run", **files, learning_rate=5e-3, num_train_epochs=15))
-    assert results_of(tmp_path / "run")["scores"]["dev"]["accuracy"] >= 0.95
 
 
 # === What tells a collapse ===
