@@ -36,34 +36,24 @@ register_with_keras()
 # Where each public name is defined. Resolved on first use, so that `--help` is quick and
 # `bert_tf.modeling` can be imported under Keras' JAX backend without loading TensorFlow.
 _PUBLIC = {
-    "BertClassifier": "bert_tf.modeling",
     "BertConfig": "bert_tf.config",
-    "BertEncoder": "bert_tf.modeling",
-    "BertFeatureTagger": "bert_tf.modeling",
-    "BertFeatures": "bert_tf.modeling",
-    "BertMultipleChoice": "bert_tf.modeling",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
-    "BertPretrainer": "bert_tf.modeling",
-    "BertRegressor": "bert_tf.modeling",
-    "BertSpanPredictor": "bert_tf.modeling",
-    "BertTokenClassifier": "bert_tf.modeling",
     "load": "bert_tf.interchange.load",
+    **dict.fromkeys(
+        (
+            *("BertClassifier", "BertEncoder", "BertFeatureTagger", "BertFeatures"),
+            *("BertMultipleChoice", "BertPretrainer", "BertRegressor", "BertSpanPredictor"),
+            "BertTokenClassifier",
+        ),
+        "bert_tf.modeling",
+    ),
 }
 _ROOMS = (
-    "config",
-    "extraction",
-    "features",
-    "finetuning",
-    "interchange",
-    "modeling",
-    "pipelines",
-    "pretraining",
-    "saved_models",
-    "tasks",
-    "training",
+    *("config", "extraction", "features", "finetuning", "interchange", "modeling", "pipelines"),
+    *("pretraining", "saved_models", "tasks", "training"),
 )
 
-__all__ = [*_PUBLIC, "__version__"]
+__all__ = sorted([*_PUBLIC, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

@@ -9,16 +9,18 @@ than a minute on two cores.
 """
 
 import contextlib
+import dataclasses
 import shlex
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf import command, flag_fields
 from bert_tf.choices import INPUT_FORMATS
+from bert_tf.flag_fields import choice, integer, number, string, switch
 
 if TYPE_CHECKING:
     from bert_tf.pipelines.corpus import Corpus
@@ -28,6 +30,31 @@ _SHOWN_PIECES = 20
 _COVERAGE_BYTES = 2_000_000
 
 
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The flags but for --input and --output."""
+
+    input_format: str | None = choice(
+        None,
+        INPUT_FORMATS,
+        "google: one sentence a line. wikiextractor: <doc> elements. prose: paragraphs. jsonl: a "
+        "document a line, in its 'text'. Told from the suffix and the first lines by default.",
+    )
+    overwrite: bool = switch(False, "Replace --output where it exists.")
+    vocab_size: int = integer(30522, "How many pieces to learn.")
+    do_lower_case: bool = switch(True, "Lower-case the text and strip accents (uncased).")
+    min_frequency: int = integer(2, "How often a pair of pieces must occur to become a piece.")
+    character_coverage: float = number(0.9999, "The share of the text whose characters get pieces.")
+    max_bytes: int = integer(
+        500_000_000,
+        "Learn from so much text at most, taken evenly from the whole; 0 for all of it.",
+        least=0,
+    )
+    cache_dir: str | None = string(
+        None, "Where unpacked copies of large gzip files are kept; by default nowhere."
+    )
+
+
 def define_flags() -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
     flags.DEFINE_list(
@@ -35,32 +62,8 @@ def define_flags() -> None:
         [],
         "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
     )
-    flags.DEFINE_enum(
-        "input_format",
-        None,
-        INPUT_FORMATS,
-        "google: one sentence a line. wikiextractor: <doc> elements. prose: paragraphs. jsonl: a "
-        "document a line, in its 'text'. Told from the suffix and the first lines by default.",
-    )
     flags.DEFINE_string("output", None, "The vocabulary to write, one piece a line.")
-    flags.DEFINE_bool("overwrite", False, "Replace --output where it exists.")
-    flags.DEFINE_integer("vocab_size", 30522, "How many pieces to learn.")
-    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents (uncased).")
-    flags.DEFINE_integer(
-        "min_frequency", 2, "How often a pair of pieces must occur to become a piece."
-    )
-    flags.DEFINE_float(
-        "character_coverage", 0.9999, "The share of the text whose characters get pieces."
-    )
-    flags.DEFINE_integer(
-        "max_bytes",
-        500_000_000,
-        "Learn from so much text at most, taken evenly from the whole; 0 for all of it.",
-        lower_bound=0,
-    )
-    flags.DEFINE_string(
-        "cache_dir", None, "Where unpacked copies of large gzip files are kept; by default nowhere."
-    )
+    flag_fields.define_flags(_Options, flags.FLAGS)
 
 
 def main(argv: list[str]) -> None:
@@ -72,34 +75,16 @@ def main(argv: list[str]) -> None:
             "--input=FILES --output=FILE say what text to learn from and what file to write; got "
             f"--input={','.join(values.input)} --output={values.output or ''}."
         )
-    learn(
-        values.input,
-        values.output,
-        input_format=values.input_format,
-        overwrite=values.overwrite,
-        vocab_size=values.vocab_size,
-        do_lower_case=values.do_lower_case,
-        min_frequency=values.min_frequency,
-        character_coverage=values.character_coverage,
-        max_bytes=values.max_bytes,
-        cache_dir=values.cache_dir,
-    )
+    given = {name: values[name].value for name in flag_fields.defaults(_Options)}
+    learn(values.input, values.output, **given)
 
 
-def learn(
-    input: Sequence[str],
-    output: str,
-    *,
-    input_format: str | None = None,
-    overwrite: bool = False,
-    vocab_size: int = 30522,
-    do_lower_case: bool = True,
-    min_frequency: int = 2,
-    character_coverage: float = 0.9999,
-    max_bytes: int = 500_000_000,
-    cache_dir: str | None = None,
-) -> None:
-    """Learns a vocabulary from files, writes it and prints what it is like; see the flags' help."""
+def learn(input: Sequence[str], output: str, **given: Any) -> None:
+    """Learns a vocabulary from files, writes it and prints what it is like.
+
+    ``given`` are flags; without one its default holds.
+    """
+    options = _Options(**given)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     import tensorflow as tf
 
@@ -108,18 +93,26 @@ def learn(
     from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 
     check_is_file(output)
-    if tf.io.gfile.exists(output) and not overwrite:
+    if tf.io.gfile.exists(output) and not options.overwrite:
         raise ValueError(
             f"{output} exists: name another --output, or pass --overwrite to replace it."
         )
     with contextlib.ExitStack() as stack:
-        cache = cache_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf-"))
-        corpus = sources.open_corpus(input, input_format=input_format, cache_dir=cache)
+        cache = options.cache_dir or stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="bert_tf-")
+        )
+        corpus = sources.open_corpus(input, input_format=options.input_format, cache_dir=cache)
         print(f"Corpus: {corpus.describe()}.", flush=True)
-        print(f"Learning {vocab_size:,} pieces.", flush=True)
+        print(f"Learning {options.vocab_size:,} pieces.", flush=True)
         began = time.monotonic()
-        text = _Sentences(corpus, max_bytes or None)
-        vocab = learn_vocabulary(text, vocab_size, do_lower_case, min_frequency, character_coverage)
+        text = _Sentences(corpus, options.max_bytes or None)
+        vocab = learn_vocabulary(
+            text,
+            options.vocab_size,
+            options.do_lower_case,
+            options.min_frequency,
+            options.character_coverage,
+        )
         vocabulary.save_vocabulary(output, vocab)
         print(
             f"Learned {len(vocab):,} pieces from {text.num_characters / 1e6:,.1f} million "
@@ -127,9 +120,9 @@ def learn(
         )
         step = max(1, len(vocab) // _SHOWN_PIECES)
         print("Some of them:", " ".join(vocab[step // 2 :: step][:_SHOWN_PIECES]))
-        print(_coverage(corpus, vocab, do_lower_case))
-    format_flag = f" --input_format={input_format}" if input_format else ""
-    case_flag = "" if do_lower_case else " --do_lower_case=false"
+        print(_coverage(corpus, vocab, options.do_lower_case))
+    format_flag = f" --input_format={options.input_format}" if options.input_format else ""
+    case_flag = "" if options.do_lower_case else " --do_lower_case=false"
     print(
         f"\nWhat comes next:\n  python -m bert_tf.pretrain --input={shlex.quote(','.join(input))}"
         f"{format_flag} --vocab_file={shlex.quote(output)}{case_flag}"

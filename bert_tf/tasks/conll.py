@@ -82,11 +82,8 @@ def read_conll(
         number, sentence = row
         words = tuple(columns[0] for columns in sentence.rows)
         bad.begin(number, words=words)
-        _check_words(sentence)
-        tags = None
-        if file_scheme is not None:
-            _check_widths(sentence, width)
-            tags = _tags(sentence, file_scheme, convert_to, labels)
+        _check_columns(sentence, width if labelled else None)
+        tags = None if file_scheme is None else _tags(sentence, file_scheme, convert_to, labels)
         return TaggedExample(str(number), words, tags, sentence.document)
 
     places = (sentence.first_line for sentence in sentences)
@@ -134,15 +131,11 @@ def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
         yield _Sentence(line + 1 - len(rows), document, rows, tag_before)
 
 
-def _check_words(sentence: _Sentence) -> None:
+def _check_columns(sentence: _Sentence, width: int | None) -> None:
     for line, columns in enumerate(sentence.rows, start=sentence.first_line):
         if not columns[0].strip("\0"):
             raise BadRowError(f"expected a word, got {shown(columns[0])}", line)
-
-
-def _check_widths(sentence: _Sentence, width: int) -> None:
-    for line, columns in enumerate(sentence.rows, start=sentence.first_line):
-        if len(columns) != width:
+        if width is not None and len(columns) != width:
             raise BadRowError(
                 f"expected {width} columns, as the first line has, got {len(columns)}", line
             )

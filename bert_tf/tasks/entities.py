@@ -80,7 +80,9 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
     found: list[Entity] = []
     open_type, start = "", 0
     for index, tag in enumerate(tags):
-        prefix, kind = _split(tag, index)
+        if not is_tag(tag):
+            raise ValueError(f"Tag {index} is {quote(tag)}: expected {_ENTITY_TAGS}.")
+        prefix, kind = tag[0], tag[2:]
         if open_type and (prefix not in "IEL" or kind != open_type):
             found.append(Entity(open_type, start, index))
             open_type = ""
@@ -92,12 +94,6 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
     if open_type:
         found.append(Entity(open_type, start, len(tags)))
     return found
-
-
-def _split(tag: str, index: int) -> tuple[str, str]:
-    if not is_tag(tag):
-        raise ValueError(f"Tag {index} is {quote(tag)}: expected {_ENTITY_TAGS}.")
-    return tag[0], tag[2:]
 
 
 def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
@@ -129,11 +125,8 @@ def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
             return index, f"Tag {index} is {quote(tag)}{behind}: {one_line(fault)}."
         before = tag
     if scheme in _LAST and before[0] in "BI":
-        last = len(tags) - 1
-        return (
-            last,
-            f"Tag {last}, the last, is {quote(before)}: {one_line(_must_end(before, scheme))}.",
-        )
+        last, fault = len(tags) - 1, one_line(_must_end(before, scheme))
+        return last, f"Tag {last}, the last, is {quote(before)}: {fault}."
     return None
 
 
