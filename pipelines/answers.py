@@ -31,7 +31,6 @@ from .context_windows import (
     row_segments,
 )
 from .normalization import row_bases, upper_bound
-from .pools import check_at_least
 from .value_rows import value_rows
 
 # Pairs of a start and an end that are looked at together: of 20 each those of 163 windows.
@@ -99,7 +98,6 @@ def best_columns(
     The logits are (W, S) floats; ``lengths`` (W,) int32 are the tokens of each row, and what is
     behind them is padding. A row may be shorter than K.
     """
-    check_at_least("n_best", n_best, 1)
 
     def greatest(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         columns = tf.shape(logits)[1]
@@ -127,7 +125,6 @@ def answers_from_columns(
     ``contexts`` (B,) string are those that were tokenised; an answer has at most
     ``max_answer_length`` tokens. The answers are dense; none for no questions.
     """
-    check_at_least("max_answer_length", max_answer_length, 1)
     num_questions, n_best = tf.size(contexts), best.starts.shape[1]
     characters = _characters_of(contexts)
     at_once = max(_PAIRS_AT_ONCE // n_best**2, 1)

@@ -32,11 +32,11 @@ def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.Rag
     return ids
 
 
-def tokenize_column_with_offsets(
-    tokenizer: BertTokenizer, strings: Any, name: str
+def tokenize_with_offsets(
+    tokenizer: BertTokenizer, strings: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Tokenises a column: ``(ids, starts, ends)`` as of ``BertTokenizer.tokenize_with_offsets``."""
-    ids, starts, ends = _in_chunks(tokenizer.tokenize_with_offsets, string_column(strings, name))
+    """``BertTokenizer.tokenize_with_offsets`` of a column, all processors at once."""
+    ids, starts, ends = _in_chunks(tokenizer.tokenize_with_offsets, strings)
     return ids, starts, ends
 
 

@@ -76,10 +76,9 @@ def file_blocks(files: Sequence[corpus_files.ScannedFile]) -> FileBlocks:
     block_files: list[int] = []
     ranges: list[tuple[int, int]] = []
     for index, file in enumerate(files):
-        if file.ranges is None:
-            raise ValueError(f"{file.path} cannot be read in ranges: it has to be rewritten first.")
-        block_files += [index] * len(file.ranges)
-        ranges += file.ranges
+        found = file.ranges or ()  # ``sources`` has rewritten what has none
+        block_files += [index] * len(found)
+        ranges += found
     offsets_and_lengths = np.array(ranges, np.int64).reshape(-1, 2)
     return FileBlocks(
         files=tuple(file.path for file in files),

@@ -4,6 +4,7 @@ Letters: N questions, W windows, B batch, S sequence length, K = ``n_best``.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import tensorflow as tf
 from bert_tf import features
 
 from .answers import Answers, BestColumns, answers_from_columns, best_columns
-from .columns import check_rows, packed_examples, string_column, tokenize_column_with_offsets
+from .columns import check_rows, packed_examples, string_column, tokenize_with_offsets
 from .context_windows import (
     QuestionTokens,
     Windows,
@@ -228,10 +229,7 @@ def question_examples(
     questions = string_column(questions, "questions")
     contexts = string_column(contexts, "contexts")
     check_rows("contexts", len(contexts), len(questions))
-
-    def tokenize(strings: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        return tokenize_column_with_offsets(tokenizer, strings, "questions and contexts")
-
+    tokenize = functools.partial(tokenize_with_offsets, tokenizer)
     with tf.device("CPU:0"):
         tokens = tokenize_questions(tokenize, questions, contexts, max_query_length)
         windows = cut_windows(tokens, max_seq_length, doc_stride)

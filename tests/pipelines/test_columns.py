@@ -7,7 +7,7 @@ from bert_tf.pipelines.columns import (
     label_column,
     string_column,
     tokenize_column,
-    tokenize_column_with_offsets,
+    tokenize_with_offsets,
     weight_column,
 )
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
@@ -30,7 +30,7 @@ def test_every_form_of_a_column(form):
 
 
 def test_a_column_is_tokenised_as_one_batch_would_be(tokenizer):
-    columns = tokenize_column_with_offsets(tokenizer, STRINGS, "texts")
+    columns = tokenize_with_offsets(tokenizer, string_column(STRINGS, "texts"))
     expected = tokenizer.tokenize_with_offsets(STRINGS)
     columns = tokenize_column(tokenizer, np.array(STRINGS), "texts"), *columns
     for column, wanted in zip(columns, (expected[0], *expected), strict=True):
