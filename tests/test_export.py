@@ -202,7 +202,9 @@ def test_missing_flags(run, missing):
         run(*(f"--{name}={value}" for name, value in given.items()))
 
 
-@pytest.mark.parametrize("output", ["exports/mine", "exports/v1", "exports/1.5", "exports/²"])
+@pytest.mark.parametrize(
+    "output", ["exports/mine", "exports/v1", "exports/1.5", "exports/²", "exports/٣"]
+)
 def test_a_version_is_a_number(run, output):
     sentence = f"^--output={output} does not end in a number, .*: name {output}/1"
     with pytest.raises(ValueError, match=sentence):

@@ -75,12 +75,8 @@ class Manifest:
 def open_output(path: str, new: Manifest) -> Manifest:
     """Reads what an output holds; makes the directory, with the manifest ``new``, if it is missing.
 
-    Returns:
-        What is there; ``new`` if that is no line.
-
-    Raises:
-        ValueError: the directory holds something else, an output with other flags, or lacks a file
-            that its manifest names.
+    Where no line is there, ``new`` is returned. A ``ValueError`` says that the directory holds
+    something else, an output with other flags, or lacks a file that its manifest names.
     """
     manifest = os.path.join(path, MANIFEST)
     if not tf.io.gfile.exists(manifest):
@@ -311,11 +307,7 @@ WRITERS: Mapping[str, tuple[str, Writer]] = {
 
 
 def check_can_write(format: str) -> None:
-    """Checks that what a format needs is installed.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Raises a ``ValueError`` where what a format needs is not installed."""
     if format != "parquet":
         return
     try:

@@ -168,12 +168,8 @@ class BertModel(keras.Model):
     def from_checkpoint(cls, path: str, **arguments: Any) -> Self:
         """Makes this model from a checkpoint of any format; a head that it lacks starts anew.
 
-        Args:
-            path: what ``bert_tf.load`` takes.
-            **arguments: the constructor's, besides the config: ``num_classes=3``; and ``load``'s.
-
-        Raises:
-            ValueError: as ``bert_tf.load``.
+        ``path`` is what ``bert_tf.load`` takes, whose errors these are; ``arguments`` are the
+        constructor's, besides the config (``num_classes=3``), and ``load``'s.
         """
         # Reading checkpoints is above this room, and loads TensorFlow; nobody else shall have to.
         import bert_tf
@@ -194,11 +190,7 @@ class BertModel(keras.Model):
 
     @property
     def jit_compile(self) -> bool:
-        """Whether XLA compiles the steps of ``fit``, as for every Keras model.
-
-        Raises:
-            ValueError: it is set, and the encoder trains without padding.
-        """
+        """Whether XLA compiles ``fit``; an error where the encoder trains without padding."""
         compiles: bool = super().jit_compile
         return compiles
 
@@ -208,11 +200,7 @@ class BertModel(keras.Model):
         keras.Model.jit_compile.fset(self, value)
 
     def make_train_function(self, force: bool = False) -> Any:
-        """Makes what ``fit`` runs.
-
-        Raises:
-            ValueError: XLA is to compile it, and the encoder trains without padding.
-        """
+        """Makes what ``fit`` runs; errors are those of ``jit_compile``."""
         self._check_compilation(self.jit_compile)
         return super().make_train_function(force)
 

@@ -25,10 +25,8 @@ class TokenRows:
     are the same, and so are the gradients. The number of real tokens is known only when the batch
     is there; XLA needs it before, so a step that XLA compiles (on TPUs every one) keeps padding.
 
-    Args:
-        real_tokens: (B, S), 1 = real and 0 = padding.
-        without_padding: whether R is the number of real tokens. The first token of each text counts
-            as real whatever the mask says, because the pooler reads it.
+    ``real_tokens`` are (B, S), 1 = real and 0 = padding. ``without_padding`` makes R the number of
+    real tokens; the first of each text counts as real whatever the mask says: the pooler reads it.
 
     >>> rows = TokenRows(ops.array([[1, 1, 0], [1, 0, 0]]), without_padding=True)
     >>> matrix = rows.from_batch(ops.array([[[1], [2], [3]], [[4], [5], [6]]]))

@@ -269,11 +269,7 @@ class _PretrainingRun:
         self.saved_at = time.monotonic()
 
     def finish(self) -> None:
-        """Trains what is left, evaluates, exports, fills masks and writes the results.
-
-        Raises:
-            KeyboardInterrupt: a signal asked to stop; the checkpoint is kept.
-        """
+        """Trains what is left, evaluates, exports, fills masks and writes the results."""
         self._restore()
         with self.interruption:
             for number, phase in enumerate(self.phases):

@@ -47,9 +47,6 @@ class RunDirectory:
     | logs/            | TensorBoard's event files                                         |
     | results.json     | the final evaluation; written last, so it says the run is whole   |
     | export/1         | the SavedModel                                                    |
-
-    Args:
-        path: the model directory, local or on any file system that TensorFlow reads.
     """
 
     def __init__(self, path: str) -> None:

@@ -47,14 +47,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = int(total_steps)
 
     def __call__(self, step: Any) -> Any:
-        """The learning rate of an update.
-
-        Args:
-            step: a scalar integer (Python, tensor or variable): the updates made before this one.
-
-        Returns:
-            A float32 scalar tensor.
-        """
+        """The float32 learning rate of an update; ``step`` is the number of updates before it."""
         step = ops.cast(step, "float32")
         elapsed = ops.minimum(step / self.total_steps, 1.0)
         decayed = self.peak * (1.0 - elapsed)
@@ -64,8 +57,5 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-        }
+        names = ("peak", "warmup_steps", "total_steps")
+        return {name: getattr(self, name) for name in names}

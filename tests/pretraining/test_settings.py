@@ -51,7 +51,12 @@ def test_defaults():
         "bert-tiny",
         "runs/pretrain",
     )
-    assert resolved.num_warmup_steps == resolved.num_train_steps // 10
+    assert (resolved.num_train_steps, resolved.num_warmup_steps) == (3600, 360)
+    shares = (resolved.masked_lm_prob, resolved.short_seq_prob, resolved.held_out_fraction)
+    assert shares == (0.15, 0.1, 0.01)
+    sizes = (resolved.train_batch_size, resolved.gradient_accumulation_steps, resolved.seed)
+    assert (resolved.optimizer, resolved.learning_rate, *sizes) == ("adam", 1e-3, 16, 1, 12345)
+    assert (resolved.masking, resolved.nsp, resolved.precision) == ("token", True, "float32")
 
 
 def test_googles_names():
