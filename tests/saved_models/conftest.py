@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.saved_models import precision
 from bert_tf.saved_models.served import ExportOptions, Served
 
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "un", "##able", "##s", ".", "!", "[", "]"]
@@ -59,6 +60,11 @@ def serve(model, max_seq_length=16, *, call=None, **options):
         options=ExportOptions(**options),
         guess=guess if getattr(model, "mlm", False) else None,
     )
+
+
+def copied(model, **options):
+    """A model served as ``export`` does it."""
+    return precision.serve(model, BertTokenizer(VOCAB), ExportOptions(**options))
 
 
 def trace(function, inputs):

@@ -15,12 +15,10 @@ from bert_tf.modeling import (
     BertSpanPredictor,
     BertTokenClassifier,
 )
-from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import exporting, precision
+from bert_tf.saved_models import exporting
 from bert_tf.saved_models.embeddings import call_on_tokens, embed, encode_tokens, endpoints
-from bert_tf.saved_models.served import ExportOptions
 
-from .conftest import VOCAB, ask, assert_same, features_of, make, serve
+from .conftest import ask, assert_same, copied, features_of, make, serve
 
 CLS, SEP = 2, 3
 THE, A, CAT, DOG, SAT = range(5, 10)
@@ -172,10 +170,6 @@ def test_rows_of_choices():
 
 
 # === TensorFlow Hub's endpoints ===
-
-
-def copied(model, **options):
-    return precision.serve(model, BertTokenizer(VOCAB), ExportOptions(**options))
 
 
 @pytest.mark.parametrize("pooler", [True, False])

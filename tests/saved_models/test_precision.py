@@ -23,6 +23,7 @@ from bert_tf.saved_models.precision import StoredWeights, quantize
 from bert_tf.saved_models.served import ExportOptions
 
 from .conftest import CONFIG, VOCAB, make, trace
+from .conftest import copied as served
 
 IDS = {
     "input_word_ids": [[2, 5, 7, 3, 0], [2, 8, 9, 6, 3]],
@@ -37,10 +38,6 @@ STORED_APART = [("bfloat16", "float32"), ("float32", "float16"), ("bfloat16", "i
 
 def features_of_ids(**more):
     return {key: tf.constant(value) for key, value in {**IDS, **more}.items()}
-
-
-def served(model, **options):
-    return precision.serve(model, BertTokenizer(VOCAB), ExportOptions(**options))
 
 
 def largest_difference(first, second):
