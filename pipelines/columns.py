@@ -23,10 +23,6 @@ def tokenize_column(tokenizer: BertTokenizer, strings: Any, name: str) -> tf.Rag
     """Tokenises a column of strings, all processors at once: [N, (tokens)] int32, on the host.
 
     ``name`` is what an error calls the column.
-
-    >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
-    >>> tokenize_column(tokenizer, ["a b", "", "b"], "texts")
-    <tf.RaggedTensor [[5, 6], [], [6]]>
     """
     (ids,) = _in_chunks(lambda chunk: (tokenizer.tokenize(chunk),), string_column(strings, name))
     return ids
@@ -41,13 +37,7 @@ def tokenize_with_offsets(
 
 
 def string_column(strings: Any, name: str) -> tf.Tensor:
-    """Makes a tensor (N,) of a list, an array or a tensor of strings, in the host's memory.
-
-    >>> string_column(["a", None], "texts")
-    Traceback (most recent call last):
-    ...
-    ValueError: texts[1] is None: expected a string.
-    """
+    """Makes a tensor (N,) of a list, an array or a tensor of strings, in the host's memory."""
     if isinstance(strings, tf.Tensor):
         if strings.dtype != tf.string or strings.shape.rank != 1:
             raise ValueError(
@@ -95,10 +85,6 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
 
     Class ids, (N,) integers, become int32; numbers to predict, (N,) floats, float32; numbers from 0
     to 1, (N, C), whether or how far each class holds, float32.
-
-    >>> label_column([1, 0], 2), label_column([1.0, 0.5], 2), label_column([[1, 0], [1, 1]], 2)
-    (array([1, 0], dtype=int32), array([1. , 0.5], dtype=float32), array([[1., 0.],
-           [1., 1.]], dtype=float32))
     """
     array = _array(labels, "labels")
     if array.ndim not in (1, 2) or array.dtype.kind not in "biuf":
@@ -117,13 +103,7 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
 
 
 def class_column(labels: Any, num_examples: int, num_classes: int | None = None) -> np.ndarray:
-    """Checks class ids, (N,) integers below ``num_classes`` where that is known: (N,) int32.
-
-    >>> class_column([0, 4], 2, num_classes=4)
-    Traceback (most recent call last):
-    ...
-    ValueError: labels[1] is 4: expected 0 to 3.
-    """
+    """Checks class ids, (N,) integers below ``num_classes`` where that is known: (N,) int32."""
     array = _array(labels, "labels")
     if array.ndim != 1 or array.dtype.kind not in "biu":
         raise ValueError(

@@ -283,11 +283,6 @@ def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -
     that ends within the window. Where there is none, the document is too long: it is cut behind the
     last blank line, line, blank or character of the window. ``is_rest``: the file ends with the
     window.
-
-    >>> find_cut(b"One.\n\nTwo.\n\nThree.", "google", 13, True)
-    12
-    >>> find_cut(b"One.\n\nTwo.\n\nThree.", "prose", 13, True)
-    18
     """
     if is_rest and len(window) <= block_bytes:
         return len(window)

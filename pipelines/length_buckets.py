@@ -28,19 +28,6 @@ def traced_step(
     ``compute`` takes the model, a batch's features and the ``arguments``, which are hashable: for
     other ones the function is traced anew. ``spec`` is the batches' ``element_spec``, features or
     ``(features, labels, ...)``; the labels are not looked at.
-
-    >>> class Model:
-    ...     factor = 3
-    >>> batches = tf.data.Dataset.from_tensor_slices({"x": [1, 2]}).batch(2)
-    >>> def compute(model, features, shift):
-    ...     return features["x"] * model.factor + shift
-    >>> model = Model()
-    >>> traced_step(model, compute, batches.element_spec, 1)(next(iter(batches))).numpy()
-    array([4, 7], dtype=int32)
-    >>> traced_step(model, compute, batches.element_spec, 1) is traced_step(
-    ...     model, compute, batches.element_spec, 1
-    ... )
-    True
     """
     steps: dict[Any, Any] | None = getattr(model, "_traced_steps", None)
     if steps is None:
@@ -277,10 +264,6 @@ def plan_epoch(
     window is sorted by length and cut into batches, and these are shuffled. What does not fill a
     batch comes last, the end of the random order as it is: were it sorted with the others, the
     batch that gives each of its examples the greatest weight would always be the longest ones'.
-
-    >>> lengths = tf.constant([5, 1, 5, 1, 5, 1])
-    >>> plan_epoch(lengths, 2, seed=0, epoch=1, batches_sorted_together=3).numpy()
-    array([5, 3, 4, 2, 1, 0], dtype=int32)
     """
     order = permutation(tf.size(lengths), fold(seed, Operation.EXAMPLE_ORDER, epoch))
     num_full = tf.size(lengths) // batch_size
@@ -301,9 +284,6 @@ def padded_lengths(
 
     The others are ``bucket_lengths``, or the multiples of ``length_multiple`` where that is
     ``None``.
-
-    >>> padded_lengths(28, 8, None), padded_lengths(28, 8, [12, 20])
-    (array([ 8, 16, 24, 28], dtype=int32), array([12, 20, 28], dtype=int32))
     """
     check_at_least("length_multiple", length_multiple, 1)
     shorter = bucket_lengths

@@ -44,10 +44,6 @@ def choose_tokens(
     """Chooses single tokens, (R, S) bool: each set of ``counts`` (R,) candidates is equally likely.
 
     All candidates are chosen where a row has fewer than its count; no count is above ``max_count``.
-
-    >>> some = tf.constant([[False, True, True, False]])
-    >>> choose_tokens(some, tf.constant([2]), 3, tf.constant([0, 0])).numpy()
-    array([[False,  True,  True, False]])
     """
     rows, length = tf.unstack(tf.shape(candidates))
     keys = tf.where(candidates, _sort_keys([rows, length], seed), -1)
@@ -194,11 +190,7 @@ PAPER_REPLACEMENT = Replacement()
 
 
 def default_max_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
-    """The predictions that a full row needs: 20 for 128 tokens at 0.15, 77 for 512.
-
-    >>> default_max_predictions(128, 0.15), default_max_predictions(512, 0.15)
-    (20, 77)
-    """
+    """The predictions that a full row needs: 20 for 128 tokens at 0.15, 77 for 512."""
     return max(1, math.ceil(masked_lm_prob * max_seq_length))
 
 
@@ -218,9 +210,6 @@ def prediction_counts(
     That is min(max_predictions_per_seq, max(1, round(num_tokens * masked_lm_prob))): one at least,
     even at probability 0. The rounding is Python's (half to even), as in Google's script.
     ``num_tokens`` counts [CLS] and [SEP].
-
-    >>> prediction_counts(tf.constant([0, 1, 10, 128]), 128, 20, 0.15).numpy()
-    array([ 0,  1,  2, 19], dtype=int32)
     """
     table = [
         min(max_predictions_per_seq, max(1, round(n * masked_lm_prob))) if n else 0

@@ -46,10 +46,6 @@ class WordSplitter:
 
     Args:
         do_lower_case: whether to lower the case and strip accents.
-
-    >>> words = WordSplitter(do_lower_case=True)(tf.constant(["ΟΔΟΣ, Çà!"])).words
-    >>> [word.decode() for word in words.values.numpy()]
-    ['οδος', ',', 'ca', '!']
     """
 
     def __init__(self, do_lower_case: bool):

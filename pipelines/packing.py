@@ -33,10 +33,6 @@ def longest_first(
 
     Where both are equally long, B loses the token: ``truncate_seq_pair`` and ``_truncate_seq_pair``
     of google-research/bert (``create_pretraining_data.py``, ``run_classifier.py``), in closed form.
-
-    >>> a, b = longest_first(tf.constant([9, 2, 9]), tf.constant([9, 9, 2]), 9)
-    >>> a.numpy(), b.numpy()
-    (array([5, 2, 7], dtype=int32), array([4, 7, 2], dtype=int32))
     """
     most = tf.cast(max_tokens, a_lengths.dtype)
     kept_a = tf.minimum(a_lengths, tf.maximum((most + 1) // 2, most - b_lengths))
@@ -75,12 +71,7 @@ class FittedSegments(NamedTuple):
 
 
 def join_segments(segments: Sequence[tf.RaggedTensor]) -> tuple[tf.Tensor, list[Range]]:
-    """Joins ragged ids, [R, (tokens)] int32 each: all tokens, and each segment's ranges of them.
-
-    >>> ids, ranges = join_segments([tf.ragged.constant([[7, 8], [9]]), tf.ragged.constant([[5]])])
-    >>> ids.numpy(), [starts.numpy().tolist() for starts, _ in ranges]
-    (array([7, 8, 9, 5], dtype=int32), [[0, 2], [3]])
-    """
+    """Joins ragged ids, [R, (tokens)] int32 each: all tokens, and each segment's ranges of them."""
     ranges = []
     offset = tf.constant(0)
     for segment in segments:
@@ -95,11 +86,6 @@ def fit_segments(segments: Sequence[Range], max_seq_length: int) -> FittedSegmen
 
     A pair loses tokens of its longer segment, as ``longest_first`` says. The ranges may have any
     shape, the same for A and B.
-
-    >>> a, b = (tf.constant([0]), tf.constant([5])), (tf.constant([5]), tf.constant([2]))
-    >>> fitted = fit_segments([a, b], 8)
-    >>> [lengths.numpy().tolist() for _, lengths in fitted.ranges], fitted.lengths.numpy()
-    ([[3], [2]], array([8], dtype=int32))
     """
     lengths = [lengths for _, lengths in segments]
     special = 1 + len(segments)
@@ -127,15 +113,6 @@ def pack(
     Returns:
         ``input_word_ids``, ``input_mask`` (1 = real) and ``input_type_ids`` (0 for [CLS] A [SEP]
         and on padding, 1 for B [SEP]), each (R, S) int32.
-
-    >>> a, b = (tf.constant([0]), tf.constant([2])), (tf.constant([2]), tf.constant([1]))
-    >>> from bert_tf.pipelines.wordpiece import BertTokenizer
-    >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    >>> row = pack(tf.constant([11, 12, 13]), [a, b], 8, tokenizer)
-    >>> row["input_word_ids"].numpy()
-    array([[ 2, 11, 12,  3, 13,  3,  0,  0]], dtype=int32)
-    >>> row["input_type_ids"].numpy()
-    array([[0, 0, 0, 0, 1, 1, 0, 0]], dtype=int32)
     """
     table = token_table(ids, tokenizer)
     return pack_from_table(table, segments, max_seq_length)

@@ -87,11 +87,6 @@ def without_empty(ids: tf.Tensor, sentence_lengths: tf.Tensor, document_sizes: t
 
     ``sentence_lengths`` and ``document_sizes`` are int64: tokens of each sentence, sentences of
     each document.
-
-    >>> pool = without_empty(tf.range(3), tf.constant([2, 0, 0, 1], tf.int64),
-    ...                      tf.constant([2, 1, 1], tf.int64))
-    >>> pool.token_splits.numpy(), pool.sentence_splits.numpy()
-    (array([0, 2, 3]), array([0, 1, 2]))
     """
     filled = sentence_lengths > 0
     documents = value_rows(_splits(document_sizes))
@@ -130,12 +125,6 @@ def cut_long_sentences(
     target is at least a quarter of ``max_tokens``, or a long text whose target is two tokens would
     make hundreds of thousands of rows. Documents without such sentences stay as they are. Returns
     the pool with its pieces, and the documents' targets, (D,) int64.
-
-    >>> pool = without_empty(tf.range(12), tf.constant([2, 10], tf.int64),
-    ...                      tf.constant([1, 1], tf.int64))
-    >>> pool, targets = cut_long_sentences(pool, tf.constant([8, 8], tf.int64), 9)
-    >>> pool.token_splits.numpy(), pool.sentence_splits.numpy()
-    (array([ 0,  2,  5,  8, 11, 12]), array([0, 1, 5]))
     """
     starts, sentence_splits = tokens.token_splits[:-1], tokens.sentence_splits
     lengths = tokens.token_splits[1:] - starts
@@ -230,12 +219,6 @@ def chunk_documents(tokens: Tokens, targets: tf.Tensor) -> Segments:
     A document's last run is shorter; no token is left out or repeated. B is empty and the label 0.
     Google's script has no such mode (the paper's "No NSP" ablation says only that the task was left
     out).
-
-    >>> pool = without_empty(tf.range(5), tf.constant([2, 3], tf.int64),
-    ...                      tf.constant([2], tf.int64))
-    >>> chunks = chunk_documents(pool, tf.constant([3], tf.int64))
-    >>> chunks.a_start.numpy(), chunks.a_end.numpy()
-    (array([0, 3]), array([3, 5]))
     """
     bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
     starts = tf.ragged.range(bounds[:-1], bounds[1:], targets)

@@ -32,13 +32,7 @@ class PoolPlan:
     num_pools: int
 
     def blocks_of(self, seed: tf.Tensor | int, epoch: tf.Tensor, pool: tf.Tensor) -> tf.Tensor:
-        """Lists a pool's blocks, an int64 vector: of one length or, in some pools, one more.
-
-        >>> plan = PoolPlan(num_blocks=5, num_pools=2)
-        >>> order = [plan.blocks_of(0, 7, pool).numpy().tolist() for pool in range(2)]
-        >>> [len(pool) for pool in order], sorted(order[0] + order[1])
-        ([2, 3], [0, 1, 2, 3, 4])
-        """
+        """Lists a pool's blocks, an int64 vector: of one length or, in some pools, one more."""
         order = permutation(self.num_blocks, fold(seed, Operation.BLOCK_ORDER, epoch))
         pool = tf.cast(pool, tf.int64)
         begin = pool * self.num_blocks // self.num_pools

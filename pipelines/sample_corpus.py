@@ -78,11 +78,7 @@ def read_prose(text: str) -> Iterator[list[str]]:
 
 
 def _split_sentences(text: str) -> list[str]:
-    """Splits a paragraph of English into sentences, but not at abbreviations and initials.
-
-    >>> _split_sentences("See e.g. Smith. J. Doe agrees! (Who else?) All.")
-    ['See e.g. Smith.', 'J. Doe agrees!', '(Who else?)', 'All.']
-    """
+    """Splits a paragraph of English into sentences, but not at abbreviations and initials."""
     sentences = []
     start = 0
     for end in _SENTENCE_END.finditer(text):

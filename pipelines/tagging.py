@@ -52,12 +52,6 @@ def _tag_windows(
     Neighbouring sentences of the same value in ``documents`` share their tokens: the room that a
     sentence leaves is halved between those before and those behind it; a half that its document
     does not fill falls to the other.
-
-    >>> rows = _tag_windows(np.ones(7, int), np.array([5, 2]), room=4)
-    >>> rows.sentences, rows.starts, rows.lengths
-    (array([0, 0, 1], dtype=int32), array([0, 1, 5], dtype=int32), array([4, 4, 2], dtype=int32))
-    >>> rows.first_words, rows.end_words
-    (array([0, 3, 5], dtype=int32), array([3, 5, 7], dtype=int32))
     """
     # (W + 1,), (N + 1,), (N + 1,)
     token_splits = _splits(tokens_per_word)

@@ -40,12 +40,7 @@ _GOOGLE_NAMES = {
 
 
 def _serialize_row(row: Mapping[str, np.ndarray]) -> bytes:
-    """Makes one row, features of a vector each, a serialised ``tf.train.Example``.
-
-    >>> record = _serialize_row({"input_word_ids": np.array([7, 8], np.int32)})
-    >>> list(tf.train.Example.FromString(record).features.feature["input_ids"].int64_list.value)
-    [7, 8]
-    """
+    """Makes one row, features of a vector each, a serialised ``tf.train.Example``."""
     example = tf.train.Example()
     for key, values in row.items():
         feature = example.features.feature[_GOOGLE_NAMES[key]]

@@ -73,12 +73,6 @@ def validate_vocabulary(vocab: Sequence[str], source: str) -> None:
     """Checks that a vocabulary has every special token, and no piece empty or twice.
 
     ``source`` is what errors call it, most often its path; they count lines from 1, as editors do.
-
-    >>> validate_vocabulary([*SPECIAL_TOKENS, "a", "b", "a"], "vocab.txt")
-    Traceback (most recent call last):
-    ...
-    ValueError: Vocabulary vocab.txt: 'a' stands on line 6 and again on line 8; a piece has one \
-id, so remove one of them (ids are line numbers: the later pieces move up).
     """
     if not vocab:
         raise ValueError(f"Vocabulary {source}: it is empty; expected one piece a line.")
@@ -108,12 +102,6 @@ def check_vocabulary_fits(vocab: Sequence[str], config_vocab_size: int, source: 
     """Checks that every id of a vocabulary has a row in the model's embedding table.
 
     A vocabulary smaller than the table is fine: tables are padded to round sizes.
-
-    >>> check_vocabulary_fits(["a", "b", "c"], 2, "vocab.txt")
-    Traceback (most recent call last):
-    ...
-    ValueError: Vocabulary vocab.txt has 3 pieces, but the model's vocab_size is 2: take the \
-vocabulary that belongs to the model, or set vocab_size to at least 3.
     """
     if len(vocab) > config_vocab_size:
         raise ValueError(

@@ -45,9 +45,6 @@ def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
     spaces, for an uncased tokenizer capitals and accents. The stand-ins, being punctuation among
     other characters, never enter the op's trie; and what they stand for could confuse its builder,
     which is made for sensible vocabularies.
-
-    >>> _matchable_pieces(["[UNK]", "hello", "Hello", "##s", "##", "?", "e.g."], do_lower_case=True)
-    ['[0]', 'hello', '[2]', '##s', '[4]', '?', '[6]']
     """
     replaced = {" "}
     for code, new in replacements(do_lower_case).items():
@@ -71,12 +68,7 @@ def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
 def _wordpiece_operation(
     pieces: Sequence[str], unk_id: int, max_bytes_per_word: int
 ) -> tensorflow_text.FastWordpieceTokenizer:
-    """The operation that splits words into pieces, int32 ids; longer words are [UNK].
-
-    >>> operation = _wordpiece_operation(["[0]", "do", "##g"], 0, max_bytes_per_word=3)
-    >>> operation.tokenize(["dog do dodo"])
-    <tf.RaggedTensor [[1, 2, 1, 0]]>
-    """
+    """The operation that splits words into pieces, int32 ids; longer words are [UNK]."""
     return tensorflow_text.FastWordpieceTokenizer(
         list(pieces),
         suffix_indicator=CONTINUATION_PREFIX,

@@ -152,11 +152,7 @@ def _labels(served: Served) -> str:
 
 
 def _code(text: str) -> str:
-    """Text as code in Markdown; a fence longer than any within holds backticks, too.
-
-    >>> _code("pos"), _code("a`b"), _code("``")
-    ('`pos`', '``a`b``', '``` `` ```')
-    """
+    """Text as code in Markdown; a fence longer than any within holds backticks, too."""
     shown = one_line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     room = " " if "`" in shown[:1] + shown[-1:] or not shown else ""
@@ -184,10 +180,6 @@ def _section(name: str, signature: Signature, outputs: Mapping[str, tf.TensorSpe
 
 
 def _shape(shape: tf.TensorShape) -> str:
-    """A shape for people: the batch by its letter, other open sizes by a question mark.
-
-    >>> _shape(tf.TensorShape([None, None, 128])), _shape(tf.TensorShape([None]))
-    ('(B, ?, 128)', '(B,)')
-    """
+    """A shape for people: the batch by its letter, other open sizes by a question mark."""
     sizes = ["B", *("?" if size is None else str(size) for size in shape.as_list()[1:])]
     return f"({', '.join(sizes)})" if len(sizes) > 1 else "(B,)"

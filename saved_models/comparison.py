@@ -110,10 +110,6 @@ def differences(reference: Outputs, outputs: Outputs) -> dict[str, Difference]:
 
     Returned is the difference of each float output, except of one whose shape is another (there
     were more entities, say).
-
-    >>> vectors = {"mean_output": np.array([[3.0, 4.0]]), "truncated": np.array([False])}
-    >>> differences(vectors, {**vectors, "mean_output": np.array([[3.0, 4.5]])})
-    {'mean_output': Difference(largest=0.5, mean=0.25, cosine=0.9984...)}
     """
     found = {}
     for name, value in reference.items():

@@ -128,11 +128,7 @@ def check_loadable(saved_model_dir: str) -> None:
 
 
 def oldest_serving(operations: Iterable[str]) -> str:
-    """The oldest TensorFlow Serving that has all of some operations, at least one.
-
-    >>> oldest_serving(["MatMul", "FastBertNormalize"])
-    '2.12'
-    """
+    """The oldest TensorFlow Serving that has all of some operations, at least one."""
     operations = set(operations)
     unknown = sorted(operations - OLDEST_SERVING.keys())
     if unknown:

@@ -274,10 +274,6 @@ def quantize(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
 
     ``axis`` is that along which numbers share a scale: 0, a scale for each column; 1, for each row.
     Returned are (M, N) int8 and float32 scales, (1, N) or (M, 1); their product is near ``values``.
-
-    >>> integers, scales = quantize(np.array([[1.0, 0.0], [-2.0, 0.0]]), axis=0)
-    >>> integers.tolist(), np.float64(integers * scales).round(2).tolist()
-    ([[64, 0], [-127, 0]], [[1.01, 0.0], [-2.0, 0.0]])
     """
     largest = np.abs(values).max(axis=axis, keepdims=True)
     scales = np.where(largest > 0, largest / _LARGEST_INT8, 1.0).astype(np.float32)

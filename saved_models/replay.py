@@ -128,11 +128,6 @@ def compare(recorded: Any, outputs: dict[str, np.ndarray], tolerance: float) -> 
 
     A float may differ by the tolerance, absolute; all else must be equal. The problems are
     sentences.
-
-    >>> compare({"a": [1.0], "b": ["x"]}, {"a": np.array([1.5]), "b": np.array([b"y"])}, 1.0)
-    (0.5, ["output b has 'y' at [0], and 'x' was recorded"])
-    >>> compare([[1, 2]], {"ids": np.array([[1]])}, 1.0)
-    (0.0, ['output ids has the shape (1, 1), and (1, 2) was recorded'])
     """
     if not isinstance(recorded, dict):
         recorded = dict.fromkeys(outputs, recorded) if len(outputs) == 1 else {"": recorded}

@@ -159,10 +159,6 @@ def dense(rows: tf.RaggedTensor, values: tf.Tensor, padding: str | float) -> tf.
     """Puts P values into their rows, padded to the longest, and to a column at least.
 
     ``rows`` [B, (P)] says which of the P values are in which row.
-
-    >>> rows = tf.RaggedTensor.from_row_lengths([0, 1, 2], [2, 0, 1])
-    >>> dense(rows, tf.constant([4, 5, 6]), -1).numpy().tolist()
-    [[4, 5], [-1, -1], [6, -1]]
     """
     width = tf.maximum(tf.reduce_max(rows.row_lengths()), 1)
     return rows.with_values(values).to_tensor(padding, shape=tf.stack([-1, width]))

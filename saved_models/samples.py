@@ -138,11 +138,6 @@ def to_json(array: np.ndarray) -> Any:
 
     Strings that are UTF-8 are text, others ``{"b64": ...}``; a float32 is written with as many
     digits as tell it from its neighbours.
-
-    >>> to_json(np.array([b"a", b"\xff"], object))
-    ['a', {'b64': '/w=='}]
-    >>> to_json(np.array([[0.1]], np.float32))
-    [[0.1]]
     """
     if array.dtype != object and array.dtype.kind != "f":
         return array.tolist()

@@ -144,12 +144,7 @@ def write_text(path: str, content: str) -> None:
 def predict_request(
     model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]
 ) -> bytes:
-    r"""A ``PredictRequest``, as clients send it over gRPC; strings are objects, ``bytes`` each.
-
-    >>> request = predict_request("bert", "tokens", {"ids": np.array([1, 2], np.int32)})
-    >>> request[:16]
-    b'\n\x0e\n\x04bert\x1a\x06tokens'
-    """
+    r"""A ``PredictRequest``, as clients send it over gRPC; strings are objects, ``bytes`` each."""
     return _field(1, _model_spec(model_name, signature_name)) + _tensors(2, inputs)
 
 
