@@ -87,11 +87,8 @@ def _read_glue_sets(settings: FineTuningSettings) -> Sets:
 
     train_split, *others = task.splits
     dev = {split: read(split) for split in others if is_labelled(split)}
-    wanted = {
-        split: (task.name, split, f"the split {split}")
-        for split in others
-        if not is_labelled(split)
-    }
+    unlabelled = [split for split in others if not is_labelled(split)]
+    wanted = {split: (task.name, split, f"the split {split}") for split in unlabelled}
     if task.name == "MNLI":
         wanted["ax"] = ("AX", "test", "AX, GLUE's diagnostic set")
     test, notes = {}, []
@@ -116,9 +113,8 @@ def _read_files(settings: FineTuningSettings, by_class: bool) -> Sets:
         dev["dev"] = read(settings.dev_file, labels, True)
     elif settings.dev_fraction > 0:
         whole = train
-        kept, held_out, what = hold_out(
-            whole.items, settings.dev_fraction, settings.seed, by_class=by_class
-        )
+        share, seed = settings.dev_fraction, settings.seed
+        kept, held_out, what = hold_out(whole.items, share, seed, by_class=by_class)
         train = dataclasses.replace(whole, items=kept)
         dev["dev"] = dataclasses.replace(whole, items=held_out)
         notes.append(

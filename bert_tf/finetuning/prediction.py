@@ -77,14 +77,7 @@ def predict_file(
                 f"{model_dir}: the run has not finished: these are its best weights so far. The "
                 "command that began it goes on with it."
             )
-        inputs = read_inputs(
-            task,
-            input,
-            text_columns=text_columns,
-            id_column=id_column,
-            encoding=encoding,
-            skip_bad_rows=skip_bad_rows,
-        )
+        inputs = read_inputs(task, input, text_columns, id_column, encoding, skip_bad_rows)
         # Classes have numbers where the source does not name them.
         count = checkpoint.model.arguments.get("num_classes", 0)
         labels = checkpoint.labels or tuple(str(number) for number in range(count))

@@ -50,7 +50,6 @@ class Inputs:
 def read_inputs(
     task: TaskFile,
     path: str,
-    *,
     text_columns: Sequence[str] | None = None,
     id_column: str | None = None,
     encoding: str = "utf-8",

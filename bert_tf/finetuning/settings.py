@@ -349,9 +349,8 @@ def _task(task: str | None, tfds: str | None) -> str:
     if plain.replace("-", "") in GLUE_NAMES:
         plain = plain.replace("-", "")
     if plain not in TASKS:
-        near = difflib.get_close_matches(plain, TASKS, 1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"--task={task} is unknown{hint}: expected one of {', '.join(TASKS)}.")
+        known = ", ".join(TASKS)
+        raise ValueError(f"--task={task} is unknown{_hint(plain, TASKS)}: expected one of {known}.")
     if plain == "ax":
         raise ValueError(
             "--task=ax has no examples to train on: train --task=mnli, which predicts it too where "
@@ -360,6 +359,11 @@ def _task(task: str | None, tfds: str | None) -> str:
     if tfds is not None and tfds != f"glue/{plain}":
         raise ValueError(f"--tfds={tfds} contradicts --task={task}: expected --tfds=glue/{plain}.")
     return plain
+
+
+def _hint(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 # === Data ===
@@ -463,11 +467,9 @@ def _resolve_feature_based(wanted: dict[str, Any], given: Mapping[str, Any]) -> 
         return
     for name in names:
         if name not in (*PAPERS_F1, _ALL):
-            near = difflib.get_close_matches(name, PAPERS_F1, 1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
             raise ValueError(
-                f"--feature_based={name} is unknown{hint}: expected {', '.join(PAPERS_F1)}, "
-                f"several of them, or {_ALL}."
+                f"--feature_based={name} is unknown{_hint(name, PAPERS_F1)}: expected "
+                f"{', '.join(PAPERS_F1)}, several of them, or {_ALL}."
             )
     if not names:
         raise ValueError(f"--feature_based is empty: expected {', '.join(PAPERS_F1)} or {_ALL}.")

@@ -63,11 +63,8 @@ class Training:
         self._summaries = Summaries(directory.logs)
         self.steps_per_epoch = examples.num_batches(settings.train_batch_size)
         self.total_steps = self.steps_per_epoch * settings.num_train_epochs
-        self._schedule = WarmupLinearDecay(
-            settings.learning_rate,
-            int(settings.warmup_proportion * self.total_steps),
-            self.total_steps,
-        )
+        warmup = int(settings.warmup_proportion * self.total_steps)
+        self._schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
         optimizer = create_optimizer(settings.optimizer, self._schedule, model.trainable_variables)
         self._weights = {f"model/{weight.path}": weight for weight in model.weights}
         self._variables = {
