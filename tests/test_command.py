@@ -92,11 +92,7 @@ def test_one_sentence_and_a_status(program, arguments, status, stdout, stderr):
 
 @pytest.mark.parametrize(
     "arguments, got",
-    [
-        ([], "none"),
-        (["one"], "one"),
-        (["one", "--kind=value", "two", "three"], "one two three"),
-    ],
+    [([], "none"), (["one"], "one"), (["one", "--kind=value", "two", "three"], "one two three")],
 )
 def test_too_few_and_too_many_arguments(program, arguments, got):
     done = _run(program, *arguments, declared="DATA PREDICTIONS")

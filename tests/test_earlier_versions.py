@@ -40,8 +40,7 @@ def inside(unpacked, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "path",
-    [*(f"finished/{name}" for name in RUNS), *(f"conversions/{name}" for name in FORMATS)],
+    "path", [*(f"finished/{name}" for name in RUNS), *(f"conversions/{name}" for name in FORMATS)]
 )
 def test_a_model_answers_as_recorded(path):
     folder, name = pathlib.Path(path).parent.name, pathlib.Path(path).stem

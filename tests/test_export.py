@@ -117,11 +117,7 @@ def test_what_is_printed(classifier, tmp_path, run, capsys):
     output = str(tmp_path / "mine" / "1")
     run(f"--checkpoint={classifier}", f"--output={output}/", "--name=rte")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == [
-        f"Reading {classifier}.",
-        "Exporting a BertClassifier.",
-        "Signatures:",
-    ]
+    assert lines[:3] == [f"Reading {classifier}.", "Exporting a BertClassifier.", "Signatures:"]
     names = ("serving_default", "text", "pair", "tokens")
     assert [line.split(":")[0] for line in lines[3:7]] == [f"  {name}" for name in names]
     assert lines[3].startswith("  serving_default: text, text_pair -> ")

@@ -7,13 +7,7 @@ import time
 
 import pytest
 
-from tests.finetuning.small_runs import (
-    arguments,
-    assert_ends_as,
-    command,
-    finetune,
-    write_inputs,
-)
+from tests.finetuning.small_runs import arguments, assert_ends_as, command, finetune, write_inputs
 from tests.killing import kill_at_a_write
 
 

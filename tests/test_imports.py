@@ -28,10 +28,10 @@ ALLOWED = {
     "training": {"choices", "config", "features", "files", "modeling", "untrusted"},
     "pipelines": {"choices", "config", "features", "files", "untrusted", "versions"},
     "saved_models": {
-        *("choices", "config", "features", "files", "modeling", "pipelines", "untrusted"),
+        *("choices", "config", "features", "files", "modeling", "pipelines", "untrusted")
     },
     "interchange": {
-        *("config", "features", "files", "modeling", "pipelines", "training", "untrusted"),
+        *("config", "features", "files", "modeling", "pipelines", "training", "untrusted")
     },
     "tasks": {"config", "features", "files", "pipelines", "untrusted"},
 }

@@ -10,15 +10,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.pretraining.run import run
 
-from .commands import (
-    arguments,
-    assert_bit_equal,
-    error_of,
-    parse,
-    pretrain,
-    refusal_of,
-    weights,
-)
+from .commands import arguments, assert_bit_equal, error_of, parse, pretrain, refusal_of, weights
 
 # What the checkpoint says, so that the command has to be told nothing.
 FROM_CHECKPOINT = {"bert_config": None, "vocab_size": None}

@@ -216,8 +216,7 @@ def test_options_that_do_not_fit():
 
 
 @pytest.mark.parametrize(
-    "system, exact, f1",
-    [("bert-ensemble", 86.21, 92.20), ("logistic-regression", 40.14, 50.98)],
+    "system, exact, f1", [("bert-ensemble", 86.21, 92.20), ("logistic-regression", 40.14, 50.98)]
 )
 def test_published_predictions_have_their_published_scores(data_dir, system, exact, f1):
     references = read_references(str(data_dir / "squad" / "dev-v1.1.json.zip"))
