@@ -23,13 +23,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from .blocks import in_blocks
-from .context_windows import (
-    Windows,
-    context_columns,
-    has_most_context,
-    is_context,
-    row_segments,
-)
+from .context_windows import Windows, context_columns, has_most_context, is_context, row_segments
 from .normalization import row_bases, upper_bound
 from .value_rows import value_rows
 

@@ -77,11 +77,7 @@ def choose_words(
 
 
 def choose_spans(
-    starts: tf.Tensor,
-    candidates: tf.Tensor,
-    counts: tf.Tensor,
-    lengths: tf.Tensor,
-    seed: tf.Tensor,
+    starts: tf.Tensor, candidates: tf.Tensor, counts: tf.Tensor, lengths: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
     """Chooses runs of whole words, after SpanBERT (Joshi et al. 2020, section 3.1).
 

@@ -260,8 +260,6 @@ def _reached(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Te
         return distance * 2, tf.gather(jump, jump), tf.maximum(reached, marked)
 
     _, _, reached = tf.while_loop(
-        lambda distance, *_: distance < steps,
-        double,
-        (tf.constant(1, tf.int64), jump, reached),
+        lambda distance, *_: distance < steps, double, (tf.constant(1, tf.int64), jump, reached)
     )
     return reached[:-1] > 0

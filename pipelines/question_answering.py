@@ -125,10 +125,7 @@ class QuestionExamples:
             kept = BestColumns(*(tf.constant(column[rows]) for column in best))
             with tf.device("CPU:0"):
                 answers = answers_from_columns(
-                    kept,
-                    windows,
-                    self.contexts[questions],
-                    max_answer_length=max_answer_length,
+                    kept, windows, self.contexts[questions], max_answer_length=max_answer_length
                 )
             pieces.append([values.numpy() for values in answers])
         return Answers(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))

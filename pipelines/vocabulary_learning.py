@@ -6,12 +6,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tokenizers
 
-from .vocabulary import (
-    CONTINUATION_PREFIX,
-    SPECIAL_TOKENS,
-    UNK_TOKEN,
-    validate_vocabulary,
-)
+from .vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, UNK_TOKEN, validate_vocabulary
 
 _CODE_POINTS = 0x110000
 # Lines handed to the learner at a time: enough to keep its threads busy, little memory.

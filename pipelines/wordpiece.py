@@ -297,9 +297,7 @@ class BertTokenizer:
         word = value_rows(ids.row_splits)
         word_starts = tf.gather(tf.cumsum(lengths, exclusive=True), word)
         token_ends = tf.where(
-            tf.gather(is_long, word),
-            tf.gather(lengths, word),
-            tf.cast(ends.values, tf.int64),
+            tf.gather(is_long, word), tf.gather(lengths, word), tf.cast(ends.values, tf.int64)
         )
         first_bytes = word_starts + tf.cast(starts.values, tf.int64)
         last_bytes = word_starts + token_ends - 1

@@ -48,7 +48,7 @@ _NAMES = {
         UnsortedSegmentJoin UnsortedSegmentMin UnsortedSegmentSum UpperBound VarHandleOp Where While
         ZerosLike
         FastBertNormalize FastWordpieceTokenizeWithOffsets
-    """,
+    """
 }
 OLDEST_SERVING = {name: version for version, names in _NAMES.items() for name in names.split()}
 

@@ -200,10 +200,7 @@ _BY_CLASS: dict[type[BertModel], tuple[_Heads, tuple[str, ...]]] = {
     BertPretrainer: (_of_pretrainer, ("top_k", *_EMBEDDING_OPTIONS)),
     BertClassifier: (functools.partial(_of_texts_or_pairs, classify, "logits"), ("pair",)),
     BertRegressor: (functools.partial(_of_texts_or_pairs, regress, "value"), ("pair",)),
-    BertTokenClassifier: (
-        {SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS},
-        (),
-    ),
+    BertTokenClassifier: ({SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS}, ()),
     BertSpanPredictor: ({SERVING_DEFAULT: _ANSWERS, "tokens": _LOGITS}, _SPAN_OPTIONS),
     BertMultipleChoice: (
         {SERVING_DEFAULT: _CHOICES, "tokens": _task_on_ids(contract=features.CHOICE_FEATURES)},

@@ -201,8 +201,7 @@ def test_a_layer_of_it_learns(tmp_path, arithmetic):
     assert len(layer.trainable_weights) == 31
     weights = [variable.numpy() for variable in layer.trainable_weights]
     model.compile(
-        keras.optimizers.SGD(0.05),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
     labels = tf.constant([0, 1])
     first_loss = model.evaluate(INPUTS, labels, verbose=0)

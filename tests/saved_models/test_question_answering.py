@@ -99,8 +99,7 @@ GOLDEN_ENDS = [0.5, 0, 0, 0, 2, 1, 0]
 
 
 @pytest.mark.parametrize(
-    "threshold, expected",
-    [(None, b"The  c\xffat"), (-3.5, b"The  c\xffat"), (-3.6, b"")],
+    "threshold, expected", [(None, b"The  c\xffat"), (-3.5, b"The  c\xffat"), (-3.6, b"")]
 )
 def test_golden(predictor, with_threshold, threshold, expected):
     with_threshold(threshold)
