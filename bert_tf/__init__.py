@@ -6,10 +6,13 @@ The repository's top-level folders ``pipelines/`` (tf.data: strings to model fea
 """
 
 import importlib
+import importlib.abc
 import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from bert_tf.keras_registration import register_with_keras
 
 # Before TensorFlow loads: its C++ side prints start-up notices (level 0: info) that tell a user
 # nothing. Warnings and errors stay, and a level set by the user wins.
@@ -30,8 +33,6 @@ if TYPE_CHECKING:
     from bert_tf.pipelines.preprocessor import BertPreprocessor as BertPreprocessor
 
 __version__ = "0.1.0"
-
-register_with_keras()
 
 # Where each public name is defined. Resolved on first use, so that `--help` is quick and
 # `bert_tf.modeling` can be imported under Keras' JAX backend without loading TensorFlow.
@@ -69,3 +70,61 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC, *_ROOMS})
+
+
+# === Keras knows the models as soon as it is there ===
+
+# ``keras.saving.load_model`` finds a class by its registered name, so every model has to be
+# registered; but importing Keras takes seconds, which ``--help`` should not. So the models are
+# imported when Keras is: now, if it is already, or right after.
+_MODELS = "bert_tf.modeling"
+
+
+def _register_with_keras() -> None:
+    """Imports the models, at once or after the first ``import keras``."""
+    if "keras" in sys.modules:
+        importlib.import_module(_MODELS)
+    else:
+        sys.meta_path.insert(0, _AfterKeras())
+
+
+class _AfterKeras(importlib.abc.MetaPathFinder):
+    """Lets Keras be found as ever, and imports the models when it has been executed.
+
+    It stays until Keras has been: whoever only asks whether there is a Keras executes nothing.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "keras":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Keras' own loader, and then the models."""
+
+    def __init__(self, loader: importlib.abc.Loader, finder: _AfterKeras) -> None:
+        self._loader = loader
+        self._finder = finder
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+        importlib.import_module(_MODELS)
+
+
+_register_with_keras()

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
-from bert_tf.native_log import filter_native_log
+from bert_tf.startup import check_versions, filter_native_log
 from bert_tf.untrusted import Screen, one_line, quote, reason
-from bert_tf.versions import check_versions
 
 _DEBUG = flags.DEFINE_bool(
     "debug", False, "Show the Python traceback of an error instead of its one sentence."

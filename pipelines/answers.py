@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from .blocks import in_blocks
+from .bounded_memory import in_blocks, value_rows
 from .context_windows import Windows, context_columns, has_most_context, is_context, row_segments
 from .normalization import row_bases, upper_bound
-from .value_rows import value_rows
 
 # Pairs of a start and an end that are looked at together: of 20 each those of 163 windows.
 _PAIRS_AT_ONCE = 1 << 16

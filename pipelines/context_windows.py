@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from .bounded_memory import value_rows
 from .packing import Range
 from .pools import check_at_least
-from .value_rows import value_rows
 
 Tokenize = Callable[[tf.Tensor], tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]]
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.untrusted import parse_json
 
-from .value_rows import keep_values
+from .bounded_memory import keep_values
 
 # Ends a line in the marked text. Strings that come in have no carriage return left, so that an
 # inserted end (this) and a paragraph's own end ("\n") stay distinguishable for the second pass.

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from .bounded_memory import value_rows
 from .normalizer_model import CAPITAL_SIGMA, REPLACEMENT_CHARACTER, CodePoints, code_points
-from .value_rows import value_rows
 
 FINAL_SIGMA = 0x03C2
 

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from .bounded_memory import value_rows
 from .randomness import Operation, below, bits, fold, uniform
-from .value_rows import value_rows
 
 
 class Tokens(NamedTuple):

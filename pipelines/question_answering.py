@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_tf import features
 
 from .answers import Answers, BestColumns, answers_from_columns, best_columns
+from .bounded_memory import value_rows
 from .columns import check_rows, packed_examples, string_column, tokenize_with_offsets
 from .context_windows import (
     QuestionTokens,
@@ -26,7 +27,6 @@ from .context_windows import (
 )
 from .length_buckets import Examples, traced_step
 from .pools import check_at_least
-from .value_rows import value_rows
 from .wordpiece import BertTokenizer
 
 

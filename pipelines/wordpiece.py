@@ -20,9 +20,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
+from .bounded_memory import value_rows
 from .normalization import WordSplitter, next_larger, row_bases, upper_bound
 from .normalizer_model import DOUBTFUL, build_normalizer_model, replacements
-from .value_rows import value_rows
 from .vocabulary import (
     CLS_TOKEN,
     CONTINUATION_PREFIX,

@@ -5,8 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.blocks import in_blocks
-from bert_tf.pipelines.value_rows import value_rows
+from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
 from .rows import beginnings, on_rows, segment_rows

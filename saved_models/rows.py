@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.pipelines.blocks import in_blocks
+from bert_tf.pipelines.bounded_memory import in_blocks
 from bert_tf.pipelines.packing import (
     Range,
     fit_segments,

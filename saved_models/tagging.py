@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.pipelines.answers import span_texts
-from bert_tf.pipelines.value_rows import value_rows
+from bert_tf.pipelines.bounded_memory import value_rows
 
 from .classification import label_names
 from .rows import Rows, beginnings, dense, on_rows, segment_rows

@@ -20,13 +20,11 @@ ALLOWED = {
     "choices": set(),
     "config": {"untrusted"},
     "features": set(),
-    "versions": set(),
+    "startup": set(),
     "files": {"untrusted"},
-    "native_log": set(),
-    "keras_registration": set(),
     "modeling": {"choices", "config", "features"},
     "training": {"choices", "config", "features", "files", "modeling", "untrusted"},
-    "pipelines": {"choices", "config", "features", "files", "untrusted", "versions"},
+    "pipelines": {"choices", "config", "features", "files", "startup", "untrusted"},
     "saved_models": {
         *("choices", "config", "features", "files", "modeling", "pipelines", "untrusted")
     },

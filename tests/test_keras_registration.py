@@ -30,7 +30,7 @@ def run(tmp_path):
         start = f"""
             import sys
             sys.path[:0] = [{str(tmp_path)!r}, {root!r}]
-            import bert_tf.keras_registration as registration
+            import bert_tf as registration
             registration._MODELS = "models"
             finders = len(sys.meta_path)
         """
@@ -81,7 +81,7 @@ def test_keras_was_there_first(run):
         sys.meta_path.pop(0)  # as if bert_tf came later
         import keras
         print("between", len(keras.KNOWN))
-        registration.register_with_keras()
+        registration._register_with_keras()
         print(*keras.KNOWN)
     """)
     assert out == ["keras", "between", "0", "models", "models"], errors

@@ -12,8 +12,7 @@ from bert_tf.config import BertConfig
 
 from .base import BertLayer, BertModel, Shapes, is_flag_or_none, model_inputs, new_initializer
 from .dropout import Dropout
-from .normalization import LayerNorm
-from .transformer import TransformerBlock
+from .transformer import LayerNorm, TransformerBlock
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -26,7 +26,7 @@ from .base import (
     normalization_shapes,
 )
 from .encoder import BertEncoder
-from .normalization import LayerNorm
+from .transformer import LayerNorm
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

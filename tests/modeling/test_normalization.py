@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.normalization import LayerNorm
+from bert_tf.modeling.transformer import LayerNorm
 from tests.modeling.numpy_bert import layer_norm
 
 
