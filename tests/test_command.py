@@ -148,6 +148,7 @@ def test_interrupt(program):
     assert (process.returncode, stderr) == (130, "\nInterrupted.\n")
 
 
+@pytest.mark.slow
 def test_an_interrupt_within_a_finalizer_is_not_lost(program):
     done = _run(program, "--kind=finalizer")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")

@@ -208,6 +208,7 @@ with files.whole_directory(sys.argv[1] + "/1") as folder, files.whole_file(sys.a
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"

@@ -113,6 +113,7 @@ def test_missing_flags_are_told_in_a_sentence():
     )
 
 
+@pytest.mark.slow
 def test_the_command(text, tmp_path):
     output = str(tmp_path / "vocab.txt")
     done = run(f"--input={text}", f"--output={output}", "--vocab_size=80", "--input_format=google")

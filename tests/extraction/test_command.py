@@ -26,6 +26,7 @@ def test_every_format_has_a_writer():
     assert tuple(WRITERS) == FORMATS
 
 
+@pytest.mark.slow
 def test_from_files_to_files(model_dir, tmp_path):
     (tmp_path / "1.gz").write_bytes(gzip.compress(b"a cat\n" * 3))
     (tmp_path / "2.txt").write_bytes(b"cat ||| sat")

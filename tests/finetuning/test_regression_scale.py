@@ -61,6 +61,7 @@ def reloaded(folder):
     return outputs.numpy(), np.array([float(number) for _, number in rows])
 
 
+@pytest.mark.slow
 def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
     run(regression(inputs, tmp_path, (90, 70)))
     printed = capsys.readouterr().out

@@ -78,6 +78,7 @@ def test_interrupted_and_resumed(finished, inputs, tmp_path, monkeypatch, capsys
     assert_ends_as(finished, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch):
     assert training._CLIP_NORM == 1.0  # as in Google's optimization.py
     clip_norm = 0.05  # below every step's norm

@@ -94,6 +94,7 @@ print(len(vocab), digest)
 """
 
 
+@pytest.mark.slow
 def test_same_in_another_process():
     # Every count occurs many times here: whatever breaks ties by a hash's order would show.
     other = subprocess.run(

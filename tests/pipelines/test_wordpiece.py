@@ -230,6 +230,7 @@ print(json.dumps([ids.to_list(), starts.to_list(), ends.to_list()]))
 """
 
 
+@pytest.mark.slow
 def test_in_a_saved_model_without_this_library(tokenizer, tmp_path):
     module = tf.Module()
     module.tokenize = tf.function(

@@ -12,6 +12,7 @@ import tensorflow as tf
 from .commands import error_of, pretrain
 
 
+@pytest.mark.slow
 def test_what_a_run_leaves(finished):
     model_dir, printed = finished
     for name in ("flags.json", "vocab.txt", "bert_config.json", "export/1/saved_model.pb"):
@@ -32,6 +33,7 @@ def test_what_a_run_leaves(finished):
     assert {path.parent.name for path in events} == {"train", "eval"}
 
 
+@pytest.mark.slow
 def test_a_finished_command_prints_its_results_again(finished, inputs):
     model_dir, printed = finished
     again = pretrain(inputs, model_dir)
@@ -41,6 +43,7 @@ def test_a_finished_command_prints_its_results_again(finished, inputs):
     assert again.stdout.split("finished.")[1].strip() == shown.strip()
 
 
+@pytest.mark.slow
 def test_changed_flags_are_refused_by_name(finished, inputs):
     changed = {"learning_rate": 1e-3, "masking": "span", "keep_checkpoints": 9}
     refused = error_of(inputs, finished[0].parent, **changed)

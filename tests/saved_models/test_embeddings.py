@@ -181,6 +181,7 @@ def test_an_endpoint_nests_what_the_signature_has_flat(pooler):
     assert_same(flat, encode_tokens(served, **INPUTS), atol=5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arithmetic", ["float32", "bfloat16"])
 def test_a_layer_of_it_learns(tmp_path, arithmetic):
     served = copied(make(BertClassifier, 3), precision=arithmetic)

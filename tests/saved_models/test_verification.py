@@ -88,6 +88,7 @@ def small_is_an_export(monkeypatch):
         monkeypatch.setitem(operations.OLDEST_SERVING, name, "2.12")
 
 
+@pytest.mark.slow
 def test_a_process_without_this_library(sound, small_is_an_export):
     found = verification.verify(str(sound))
     assert (found.tensorflow, found.directory) == (tf.__version__, str(sound))

@@ -308,6 +308,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
     """A limit on the size of files fails a write half-way, as a full disk does."""
     done = subprocess.run(

@@ -166,6 +166,7 @@ def _hold(path, ready, done):
         done.wait(30)
 
 
+@pytest.mark.slow
 def test_one_run_at_a_time_and_a_killed_one_lets_go(directory):
     context = multiprocessing.get_context("spawn")
     ready, done = context.Event(), context.Event()

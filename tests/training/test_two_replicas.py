@@ -26,6 +26,9 @@ def _run(folder, *names):
         return dict(file), checkpoint_directory
 
 
+pytestmark = pytest.mark.slow  # processes of two replicas
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
@@ -60,7 +63,6 @@ def test_two_replicas_equal_one(results, name):
     _assert_equal_runs(results, f"{name}/one", f"{name}/two")
 
 
-@pytest.mark.slow
 def test_two_replicas_compiled_with_xla_equal_one(tmp_path):
     results, _ = _run(tmp_path, "sgd/one", "xla/two")
     _assert_equal_runs(results, "sgd/one", "xla/two")
