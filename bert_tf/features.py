@@ -87,15 +87,9 @@ def check_batch(batch: Mapping[str, Any], contract: Mapping[str, Feature]) -> No
     """Checks that a batch has the contract's keys, dtypes and ranks, and that its shapes agree.
 
     Works on anything with ``.shape`` and ``.dtype``: NumPy arrays, tensors, ``KerasTensor``,
-    ``tf.TensorSpec``. Dimensions that are not static (``None``) agree with every size.
-
-    Args:
-        batch: the features of one batch, keyed as the contract's table has them.
-        contract: ``ENCODER_FEATURES``, ``CHOICE_FEATURES`` or ``PRETRAINING_FEATURES``; further
-            keys are left alone.
-
-    Raises:
-        ValueError: a key is missing, or a dtype, a rank or a size is not the contract's.
+    ``tf.TensorSpec``. Dimensions that are not static (``None``) agree with every size. The contract
+    is ``ENCODER_FEATURES``, ``CHOICE_FEATURES`` or ``PRETRAINING_FEATURES``; further keys of the
+    batch are ignored. What does not agree is a ``ValueError``.
 
     >>> import numpy as np
     >>> ids = np.zeros((2, 12), np.int32)

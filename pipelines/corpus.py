@@ -296,18 +296,11 @@ class Corpus:
         )
 
     def read_documents(self, block: tf.Tensor) -> tf.RaggedTensor:
-        """Reads one block, in-graph.
+        """Reads one block, a scalar int64, in-graph: ragged (documents, sentences) strings.
 
-        Args:
-            block: scalar int64, from 0 to ``num_blocks - 1``.
-
-        Returns:
-            Ragged (documents, sentences) strings, ``documents_per_block[block]`` documents in the
-            order of the text. Every document has a sentence; none is blank.
-
-        Raises:
-            tf.errors.InvalidArgumentError: while it runs, the block has not the documents that it
-                had when the corpus was opened: a file has been changed.
+        The documents are in the order of the text; each has a sentence, and no sentence is blank.
+        A block that has other documents than when the corpus was opened, because a file has been
+        changed, is a ``tf.errors.InvalidArgumentError``.
 
         >>> from bert_tf.pipelines import sources
         >>> corpus = sources.from_documents([["One.", "Two."], ["Three."]])
@@ -333,24 +326,14 @@ class Corpus:
     def split_held_out(
         self, fraction: float = 0.01, max_documents: int = 1000
     ) -> tuple["Corpus", "Corpus | None"]:
-        """Divides the documents into those to train on and those to evaluate on.
+        """Divides the documents into those to train on and those to evaluate on, in their order.
 
-        By the fingerprint of their text: the documents with the smallest are held out. So copies
-        of a document stay together, and the division depends neither on the order of the files
-        nor on any seed.
-
-        Args:
-            fraction: the share of documents to hold out, between 0 and 1. At least one is, and two
-                of four or more, as a random next segment comes from another document.
-            max_documents: hold out at most so many.
-
-        Returns:
-            The rest, and the held-out documents; together all, each in their order. Where not both
-            would have a document (there is only one, or all are copies of one): this corpus and
-            None.
-
-        Raises:
-            ValueError: ``fraction`` is not between 0 and 1, or ``max_documents`` not positive.
+        The documents with the smallest fingerprints of their text are held out. So copies of a
+        document stay together, and the division depends neither on the order of the files nor on
+        any seed. ``fraction``, between 0 and 1, is the share to hold out: at least one document,
+        and two of four or more, as a random next segment comes from another document. Where not
+        both would have a document (there is only one, or all are copies of one), the result is
+        this corpus and None.
 
         >>> from bert_tf.pipelines import sources
         >>> corpus = sources.from_documents([[f"This is document {i}."] for i in range(300)])
@@ -380,14 +363,10 @@ class Corpus:
         )
 
     def sentences(self, limit_bytes: int | None = None) -> Iterable[str]:
-        """Reads sentences, for learning a vocabulary, anew as often as they are iterated over.
+        """Reads sentences, block by block, anew as often as they are iterated over.
 
-        Args:
-            limit_bytes: stop after so many bytes of text, from blocks that are spread evenly over
-                the corpus; None for all, in order.
-
-        Returns:
-            The sentences of one block after another.
+        ``limit_bytes`` is when to stop, in bytes of text, from blocks that are spread evenly over
+        the corpus; None for all, in order.
 
         >>> from bert_tf.pipelines import sources
         >>> list(sources.from_documents([["One.", "Two."], ["Three."]]).sentences())

@@ -206,24 +206,13 @@ class Examples:
         bucket_lengths: Sequence[int] | None = None,
         num_parallel_calls: int | None = None,
     ) -> tf.data.Dataset:
-        """Makes the batches of one pass over the examples, in their order.
+        """Makes the batches of one pass over the examples, in the order of ``model.predict``.
 
-        So ``model.predict`` of them answers in the examples' order.
-
-        Args:
-            batch_size: B; the last batch is smaller where B does not divide N.
-            longest_first: whether the examples are sorted by their lengths, which takes less time:
-                batches have almost no padding, and the first one shows whether the memory suffices.
-                Results go back into the examples' order by the batches' ``example_index``.
-            length_multiple: as for ``training_batches``.
-            bucket_lengths: as for ``training_batches``.
-            num_parallel_calls: as for ``training_batches``.
-
-        Returns:
-            A dataset of what ``make_batch`` returns, whose cardinality is known.
-
-        Raises:
-            ValueError: an argument is out of its range.
+        They are what ``make_batch`` returns, of known cardinality; the last is smaller where
+        ``batch_size`` does not divide N. With ``longest_first`` the examples are sorted by their
+        lengths, which takes less time: batches have almost no padding, and the first one shows
+        whether the memory suffices. Results go back into the examples' order by the batches'
+        ``example_index``. The rest is as for ``training_batches``.
         """
         steps = self.num_batches(batch_size)
         with tf.device("CPU:0"):

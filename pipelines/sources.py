@@ -104,22 +104,11 @@ def open_tfds(
 ) -> Corpus:
     """Opens a text dataset of TensorFlow Datasets as a corpus: an example is a document.
 
-    Its text is written once to ``cache_dir``. The dataset is downloaded if it has not been.
-
-    Args:
-        name: ``dataset``, ``dataset/config`` or ``dataset/config:version``.
-        split: which examples, also a slice such as ``train[:10%]``.
-        text_key: the feature that holds the text; its lines are paragraphs.
-        data_dir: where datasets are kept; None for TensorFlow Datasets' default.
-        cache_dir: a folder for the text and the index.
-        block_bytes: the size of block to aim at.
-        progress: called now and then, once the text is written.
-
-    Returns:
-        The corpus; its ``input_format`` is ``tfds``.
-
-    Raises:
-        ValueError: there is no such dataset, split or text feature, or as ``open_corpus``.
+    Its text is written once to ``cache_dir``. The dataset is downloaded if it has not been, to
+    ``data_dir`` or TensorFlow Datasets' default. ``name`` is ``dataset``, ``dataset/config`` or
+    ``dataset/config:version``, ``split`` may be a slice such as ``train[:10%]``, and the lines of
+    the feature ``text_key`` are paragraphs; the rest is as for ``open_corpus``. A dataset, split or
+    feature that does not exist is a ``ValueError``.
     """
     import tensorflow_datasets as tfds  # takes seconds to import
 
@@ -166,15 +155,9 @@ def open_tfds(
 def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
     """Writes a corpus' documents to a file of their own, so that reading them reads nothing else.
 
-    The file is written once: a later call with the same documents opens it.
-
-    Args:
-        corpus: part of another corpus' documents, as ``Corpus.split_held_out`` returns.
-        cache_dir: a folder for the file and its index.
-
-    Returns:
-        A corpus of the same documents in as many blocks, in the same order. ``corpus`` itself where
-        a sentence holds a line break, as only one in memory can.
+    The file, in ``cache_dir``, is written once: a later call with the same documents opens it. The
+    copy has as many blocks. A corpus in memory with a line break in a sentence is returned as it
+    is.
 
     >>> import tempfile
     >>> documents = [[f"This is {i}.", "It ends."] for i in range(300)]

@@ -17,14 +17,11 @@ def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None
 
     A class of several holds if its probability is at least ``model.thresholds["probability"]``,
     which fine-tuning found on its dev set, or a half without it. ``text`` and ``text_pair`` are
-    (B,) string.
-
-    Returns:
-        ``labels`` (B, C) string, every class's name in the order of their ids, and
-        ``probabilities`` (B, C) float32; ``truncated`` (B,) bool. Where one class holds, ``label``
-        (B,) string, the most probable, and ``score`` (B,) float32, its probability. Where several
-        may, ``chosen_labels`` (B, C) string, those that hold, most probable first, "" where padded,
-        and ``counts`` (B,) int32, how many they are.
+    (B,) string. Returns ``labels`` (B, C) string, every class's name in the order of their ids, and
+    ``probabilities`` (B, C) float32; ``truncated`` (B,) bool. Where one class holds, ``label`` (B,)
+    string, the most probable, and ``score`` (B,) float32, its probability. Where several may,
+    ``chosen_labels`` (B, C) string, those that hold, most probable first, "" where padded, and
+    ``counts`` (B,) int32.
     """
     rows, truncated = text_rows(served, *_given(text, text_pair))
     # (B, C)
@@ -71,14 +68,10 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
     """Finds the choice, of (B, K) string, that fits each context, (B,) string.
 
     Each choice is a row, [CLS] context [SEP] choice [SEP], of which the longer text is cut where it
-    is too long. SWAG's choices are its beginning and an ending each, with a blank between.
-
-    Source: Devlin et al. 2019, section 4.4.
-
-    Returns:
-        ``choice`` (B,) int32, the most probable one's place, counted from 0, and -1 where K is 0;
-        ``probabilities`` (B, K) float32, whose sum is 1; ``truncated`` (B,) bool, whether a row of
-        the context's lost tokens.
+    is too long. SWAG's choices are its beginning and an ending each, with a blank between (Devlin
+    et al. 2019, section 4.4). Returns ``choice`` (B,) int32, the most probable one's place, counted
+    from 0, and -1 where K is 0; ``probabilities`` (B, K) float32, whose sum is 1; ``truncated``
+    (B,) bool, whether a row of the context's lost tokens.
     """
     context, choices = check_equally_many(context, choices)
     shape = tf.shape(choices)

@@ -38,14 +38,10 @@ def embed(served: Served, text: tf.Tensor) -> Outputs:
     that one is what next-sentence prediction or a classifier was trained to read, and stays as it
     is.
 
-    Letters: L chosen layers.
-
-    Returns:
-        Float32: ``mean_output`` (B, H), the mean of the last block's states; ``cls_output`` (B, H),
-        its state of [CLS]; ``pooled_output`` (B, H), the tanh layer on [CLS], where there is a
-        pooler; where the option ``layers`` names some, ``layer_mean_outputs`` and
-        ``layer_cls_outputs`` (B, L, H), of these blocks in the order named. And ``truncated`` (B,)
-        bool.
+    Returns float32: ``mean_output`` (B, H), the mean of the last block's states; ``cls_output``
+    (B, H), its state of [CLS]; ``pooled_output`` (B, H), where there is a pooler; where the option
+    ``layers`` names L of them, ``layer_mean_outputs`` and ``layer_cls_outputs`` (B, L, H), in the
+    order named. And ``truncated`` (B,) bool.
     """
     check_layers(served)
     rows, truncated = text_rows(served, text)
@@ -157,11 +153,8 @@ def endpoints(served: Served) -> dict[str, Any]:
 
     Both functions read the variables of a float32 storage, so that what is trained through one is
     seen by the other; signatures that compute in bfloat16 read a copy, made when the export is
-    loaded.
-
-    Returns:
-        ``encoder``, at inference; and where the weights are stored in float32 ``encoder_training``,
-        with dropout: what was rounded is no start for further training.
+    loaded. ``encoder`` is at inference; ``encoder_training``, with dropout, is there where the
+    weights are stored in float32: what was rounded is no start for further training.
     """
     if served.options.weights != "float32":
         return {ENCODER: _endpoint(served.encode)}

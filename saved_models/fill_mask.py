@@ -24,15 +24,12 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     with a mask between. All other brackets, ``[CLS]`` and ``[SEP]`` among them, are ordinary text,
     and so is every ``[MASK]`` to the other heads. Bytes that are not UTF-8 are left out.
 
-    Letters: M masks, the most in a text, at least 1.
-
-    Returns:
-        ``tokens`` (B, M, K) string, the most probable pieces, best first, "" where padded; K is
-        ``top_k``, or all pieces where they are fewer. ``token_ids`` (B, M, K) int32, -1 where
-        padded; ``scores`` (B, M, K) float32, probabilities, 0 where padded; ``counts`` (B,) int32,
-        how many masks were answered; ``filled`` (B,) string, the text with every best piece in
-        place (without its ``##``); ``truncated`` (B,) bool, whether the text's end, and any mask in
-        it, was cut off.
+    With M the most masks in a text, at least 1, and K ``top_k``, or the number of pieces if that is
+    less, it returns ``tokens`` (B, M, K) string, the most probable pieces, best first, "" where
+    padded; ``token_ids`` (B, M, K) int32, -1 where padded; ``scores`` (B, M, K) float32,
+    probabilities, 0 where padded; ``counts`` (B,) int32, how many masks were answered; ``filled``
+    (B,) string, the text with every best piece in place (without its ``##``); ``truncated`` (B,)
+    bool, whether the text's end, and any mask in it, was cut off.
     """
     tokenizer = served.tokenizer
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")

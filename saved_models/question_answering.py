@@ -25,24 +25,20 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
     A context too long for one row is read in windows (``context_windows``), and no part of it is
     skipped. Where ``model.thresholds`` has a ``null``, as of a model fine-tuned for SQuAD 2.0,
     there is no answer where its score exceeds the best span's by more than that. A question of more
-    than ``question_length`` tokens is cut at its end.
+    than ``question_length`` tokens is cut at its end. Source: Devlin et al. 2019, sections 4.2 and
+    4.3; google-research/bert ``run_squad.py``.
 
-    Source: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert ``run_squad.py``.
+    Returns ``answer`` (B,) string, the best span's text, without bytes that are not UTF-8, and ""
+    where there is none; ``byte_start`` and ``byte_end`` (B,) int64, its first byte in the request's
+    context and the byte after its last, -1 where there is none; ``score`` (B,) float32, the sum of
+    its two logits, and ``null_score`` where there is none. ``null_score`` (B,) float32 is that of
+    "no answer", the least of all windows; ``truncated`` (B,) bool says if the question was cut.
 
-    Returns:
-        ``answer`` (B,) string, the best span's text, without bytes that are not UTF-8, and "" where
-        there is none; ``byte_start`` and ``byte_end`` (B,) int64, its first byte in the request's
-        context and the byte after its last, -1 where there is none; ``score`` (B,) float32, the
-        sum of its two logits, and ``null_score`` where there is none.
-
-        The ``n_best`` spans, best first, no two with the same text: ``answers`` (B, K) string, ""
-        where padded; ``byte_starts``, ``byte_ends`` (B, K) int64, -1 where padded; ``scores`` (B,
-        K) float32 and ``probabilities`` (B, K) float32, 0 where padded; ``counts`` (B,) int32, how
-        many they are. The probabilities are a softmax over these spans and, with a ``null``
-        threshold, "no answer", whose share is what they lack to 1.
-
-        ``null_score`` (B,) float32, that of "no answer", the least of all windows; ``truncated``
-        (B,) bool, whether the question was cut.
+    Of the ``n_best`` spans, best first, no two with the same text: ``answers`` (B, K) string, ""
+    where padded; ``byte_starts``, ``byte_ends`` (B, K) int64, -1 where padded; ``scores`` and
+    ``probabilities`` (B, K) float32, 0 where padded; ``counts`` (B,) int32. The probabilities are a
+    softmax over these spans and, with a ``null`` threshold, "no answer", whose share is what they
+    lack to 1.
     """
     question, context = check_equally_many(question, context)
     most = question_length(served)

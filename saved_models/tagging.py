@@ -29,14 +29,11 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     Words are the tokenizer's: runs of letters and digits, and each punctuation mark. Each is tagged
     at its first piece, as in training; one whose first piece was cut off belongs to no entity.
 
-    Letters: E entities, the most of a text, at least 1.
-
-    Returns:
-        ``entities`` (B, E) string, their texts, without bytes that are not UTF-8, "" where padded;
-        ``types`` (B, E) string, "" where padded; ``byte_starts`` and ``byte_ends`` (B, E) int64,
-        the first byte of each in the request's text and the byte after its last, -1 where padded;
-        ``scores`` (B, E) float32, the mean probability of its words' labels, 0 where padded;
-        ``counts`` (B,) int32, how many entities there are; ``truncated`` (B,) bool.
+    With E the most entities of a text, at least 1, it returns ``entities`` (B, E) string, without
+    bytes that are not UTF-8, and ``types`` (B, E) string, "" where padded; ``byte_starts`` and
+    ``byte_ends`` (B, E) int64, the first byte of each in the request's text and the byte after its
+    last, -1 where padded; ``scores`` (B, E) float32, the mean probability of its words' labels, 0
+    where padded; ``counts`` (B,) int32; ``truncated`` (B,) bool.
     """
     names = label_names(served)
     text = beginnings(served, text, served.max_seq_length)
@@ -88,14 +85,10 @@ def tag_words(served: Served, words: tf.Tensor) -> Outputs:
     """Tags the words, (B, W) string, of texts that are split already, as those of CoNLL are.
 
     Each word is tokenised alone and tagged at its first piece, as in training; one that has no
-    piece, a control character for example, is [UNK]; "" is no word, wherever it is.
-
-    Letters: W words, the most of a text.
-
-    Returns:
-        ``tags`` (B, W) string, each word's most probable label, "" where it was cut off or is none;
-        ``scores`` (B, W) float32, its probability, 0 likewise; ``counts`` (B,) int32, how many
-        words have a tag; ``truncated`` (B,) bool.
+    piece, a control character for example, is [UNK]; "" is no word, wherever it is. Returns
+    ``tags`` (B, W) string, each word's most probable label, "" where it was cut off or is none;
+    ``scores`` (B, W) float32, its probability, 0 likewise; ``counts`` (B,) int32, how many words
+    have a tag; ``truncated`` (B,) bool.
     """
     tokenizer = served.tokenizer
     shape = tf.shape(words)
