@@ -1,9 +1,8 @@
 """``python -m bert_tf.convert``: what it prints, writes and refuses."""
 
+import functools
 import os
 import re
-import subprocess
-import sys
 import types
 
 import pytest
@@ -14,6 +13,7 @@ from bert_tf.interchange import conversion, hugging_face
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertSpanPredictor
+from tests.anew import run_anew
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 
 
@@ -139,12 +139,7 @@ def test_missing_flags(run, missing):
 # === As a person runs it ===
 
 
-def _command(*arguments, options=()):
-    return subprocess.run(
-        [sys.executable, *options, "-m", "bert_tf.convert", *arguments],
-        capture_output=True,
-        text=True,
-    )
+_command = functools.partial(run_anew, "convert")
 
 
 def test_a_format_that_there_is_not():

@@ -1,12 +1,12 @@
 """``python -m bert_tf.evaluate_squad``: what it prints, writes and refuses."""
 
+import functools
 import json
-import subprocess
-import sys
 
 import pytest
 
 from bert_tf import evaluate_squad
+from tests.anew import run_anew
 
 ANSWERS = {"a": ["Rollo", "the Duke"], "b": ["Rouen"], "c": [], "d": []}
 PREDICTIONS = {"a": "duke", "b": "in Rouen", "c": "Caen", "other": "x"}
@@ -91,12 +91,7 @@ def test_no_file_that_is_read_is_written_over(files, name):
     assert (files / name).read_text() == before
 
 
-def _run(*arguments, options=()):
-    return subprocess.run(
-        [sys.executable, *options, "-m", "bert_tf.evaluate_squad", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
+_run = functools.partial(run_anew, "evaluate_squad")
 
 
 def test_the_command_without_tensorflow(files):

@@ -1,5 +1,6 @@
 """``python -m bert_tf.export``: what it prints, writes and refuses."""
 
+import functools
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.comparison import Difference
 from bert_tf.saved_models.exporting import TFLITE, Exported
 from bert_tf.training import checkpoints
+from tests.anew import run_anew
 from tests.finetuning.small_runs import write_task_file
 
 VOCAB = (*SPECIAL_TOKENS, "good", "fine", "bad", "poor", "the", "film", "was", "and")
@@ -256,12 +258,7 @@ def test_layers_are_numbers(run, encoder, tmp_path):
 # === As a person runs it ===
 
 
-def _command(*arguments, options=()):
-    return subprocess.run(
-        [sys.executable, *options, "-m", "bert_tf.export", *arguments],
-        capture_output=True,
-        text=True,
-    )
+_command = functools.partial(run_anew, "export")
 
 
 @pytest.mark.slow

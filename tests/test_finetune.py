@@ -2,11 +2,11 @@
 
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
+from tests.anew import run_anew
 from tests.finetuning.small_runs import arguments, assert_ends_as, command, finetune, write_inputs
 from tests.killing import kill_at_a_write
 
@@ -25,9 +25,7 @@ def finished(inputs, tmp_path_factory):
 
 
 def test_an_error_is_one_sentence():
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_tf.finetune", "--task=mrcp"], capture_output=True, text=True
-    )
+    done = run_anew("finetune", "--task=mrcp")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: --task=mrcp is unknown (did you mean mrpc?)")
     assert done.stderr.count("\n") == 1

@@ -1,17 +1,13 @@
 """``python -m bert_tf.predict`` in a process of its own."""
 
-import subprocess
-import sys
+import functools
 
 import pytest
 
+from tests.anew import run_anew
 from tests.finetuning.prediction_models import predict, write_classifier, write_texts
 
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "bert_tf.predict", *arguments], capture_output=True, text=True
-    )
+run = functools.partial(run_anew, "predict")
 
 
 @pytest.mark.slow

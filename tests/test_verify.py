@@ -1,7 +1,5 @@
 """``python -m bert_tf.verify``: what it prints, and its status."""
 
-import subprocess
-import sys
 import types
 
 import pytest
@@ -10,6 +8,7 @@ from absl import flags
 from bert_tf import verify
 from bert_tf.saved_models import verification
 from bert_tf.saved_models.verification import Verification, VerifiedSignature
+from tests.anew import run_anew
 
 SOUND = VerifiedSignature("tokens", 2, 2.5e-7, ())
 WRONG = VerifiedSignature("serving_default", 3, 0.5, ("serving_default.0.json: bad", "x: worse"))
@@ -83,11 +82,6 @@ def test_the_flags_reach_the_process(run):
     ],
 )
 def test_what_is_wrong_is_told_in_a_sentence(tmp_path, arguments, message):
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_tf.verify", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+    done = run_anew("verify", *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"Error: {message}") and done.stderr.count("\n") == 1

@@ -1,16 +1,16 @@
 """``python -m bert_tf.vocab``: what it writes, prints and refuses."""
 
+import functools
 import gzip
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from bert_tf import vocab
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, load_vocabulary
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
+from tests.anew import run_anew
 
 SENTENCES = [f"The {a} sees {b} {c}." for a in ("cat", "dog") for b in ("two", "six")
              for c in ("birds", "Mäuse")]  # fmt: skip
@@ -96,12 +96,7 @@ def test_unpacked_copies_are_removed(tmp_path, monkeypatch, capsys):
     assert not os.listdir(temporary)
 
 
-def run(*arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *options, "-m", "bert_tf.vocab", *arguments],
-        capture_output=True,
-        text=True,
-    )
+run = functools.partial(run_anew, "vocab")
 
 
 def test_missing_flags_are_told_in_a_sentence():

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import types
 
 import numpy as np
@@ -16,6 +14,7 @@ from bert_tf.finetuning.run import export_options, run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.saved_models import ExportOptions
+from tests.anew import run_anew
 from tests.killing import kill_at_a_write
 
 from .small_runs import arguments, settings
@@ -124,15 +123,11 @@ def test_killed_as_the_export_or_the_results_take_their_names(inputs, tmp_path):
         (left,) = os.listdir(exported)
         assert is_temporary(left) if target == "export/1" else left == "1"
     (exported / "1" / "saved_model.pb").write_text("of the killed run")
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_tf.finetune", *flags], capture_output=True, text=True
-    )
+    done = run_anew("finetune", *flags)
     assert done.returncode == 0, done.stderr
     assert os.listdir(exported) == ["1"]
     assert (tmp_path / "run" / "results.json").exists()
-    verified = subprocess.run(
-        [sys.executable, "-m", "bert_tf.verify", str(exported / "1")], capture_output=True
-    )
+    verified = run_anew("verify", exported / "1")
     assert verified.returncode == 0, verified.stdout
 
 

@@ -9,6 +9,8 @@ import sys
 import pytest
 import tensorflow as tf
 
+from tests.anew import run_anew
+
 from .commands import error_of, pretrain
 
 
@@ -54,16 +56,12 @@ def test_changed_flags_are_refused_by_name(finished, inputs):
 @pytest.mark.slow
 def test_tfrecords_written_and_read(finished, inputs, tmp_path):
     model_dir, _ = finished
-    written = subprocess.run(
-        [
-            *(sys.executable, "-m", "bert_tf.create_pretraining_data"),
-            f"--input={inputs}/corpus.txt",
-            f"--output_file={tmp_path}/ex-1.tfrecord,{tmp_path}/ex-2.tfrecord",
-            *(f"--vocab_file={model_dir}/vocab.txt", "--max_seq_length=32", "--num_epochs=2"),
-            "--max_predictions_per_seq=5",
-        ],
-        capture_output=True,
-        text=True,
+    written = run_anew(
+        "create_pretraining_data",
+        f"--input={inputs}/corpus.txt",
+        f"--output_file={tmp_path}/ex-1.tfrecord,{tmp_path}/ex-2.tfrecord",
+        *(f"--vocab_file={model_dir}/vocab.txt", "--max_seq_length=32", "--num_epochs=2"),
+        "--max_predictions_per_seq=5",
     )
     assert written.returncode == 0, written.stderr
     # Google's script has its files take the examples in turn.
