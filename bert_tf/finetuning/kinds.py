@@ -128,7 +128,7 @@ KINDS = {
         ),
         Kind(
             "multiple_choice",
-            "choices:ChoiceTask",
+            "multiple_choice:ChoiceTask",
             {"context_column": TEXT, "choice_columns": _names(1, 1000)},
             text_form="CONTEXT,CHOICE,...",
             num_texts=(2, 100),

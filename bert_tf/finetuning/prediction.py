@@ -18,8 +18,8 @@ from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
 from .kinds import KINDS
-from .prediction_files import Record, check_words
 from .prediction_inputs import Inputs, read_inputs
+from .prediction_outputs import Record, check_words
 from .run_directory import is_unfinished
 from .task import Inference
 from .task_file import TaskFile, read_task_file

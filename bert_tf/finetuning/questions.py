@@ -26,7 +26,7 @@ from bert_tf.tasks.squad_predictions import (
 )
 
 from .data import Sets
-from .prediction_files import AnswersWriter, NewWriter, Record
+from .prediction_outputs import AnswersWriter, NewWriter, Record
 from .settings import FineTuningSettings, flag_defaults
 from .task import (
     Evaluation,

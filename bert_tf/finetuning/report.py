@@ -11,7 +11,7 @@ from bert_tf.files import replace_whole
 from bert_tf.untrusted import one_line
 
 from .confusion_picture import confusion_svg
-from .prediction_files import Record, write_records
+from .prediction_outputs import Record, write_records
 from .results import score
 from .task import Evaluation, Mistake
 

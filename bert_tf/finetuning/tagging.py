@@ -30,7 +30,7 @@ from bert_tf.tasks.metrics import accuracy, confusion_matrix, macro_f1
 from bert_tf.tasks.own_data import read_tagging
 
 from .data import Sets
-from .prediction_files import (
+from .prediction_outputs import (
     ConllWriter,
     NewWriter,
     Record,

@@ -1,7 +1,7 @@
 """What every kind of task is to fine-tuning: data, a model, a loss, an evaluation, predictions.
 
-``kinds`` lists the kinds, each a module next to this one: ``text``, ``tagging``, ``choices``,
-``questions``. The rest of fine-tuning knows only ``Task``.
+``kinds`` lists the kinds, each a module next to this one: ``text``, ``tagging``,
+``multiple_choice``, ``questions``. The rest of fine-tuning knows only ``Task``.
 
 Letters: N examples, C classes.
 """
@@ -27,7 +27,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks import examples as tasks_examples
 
 from .data import FIRST_RULES, NEWEST_RULES, Sets, read_sets
-from .prediction_files import NewWriter, Record, RecordWriter, with_expected, write_records
+from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, write_records
 from .settings import FineTuningSettings
 from .task_file import TaskFile
 

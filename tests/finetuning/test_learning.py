@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.finetuning.choices import ChoiceTask
+from bert_tf.finetuning.multiple_choice import ChoiceTask
 from bert_tf.finetuning.questions import QuestionTask
 from bert_tf.finetuning.tagging import FeatureTaggingTask, TaggingTask
 from bert_tf.pipelines.wordpiece import BertTokenizer

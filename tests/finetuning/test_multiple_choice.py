@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.choices import ChoiceTask
+from bert_tf.finetuning.multiple_choice import ChoiceTask
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from bert_tf.finetuning.prediction_files import (
+from bert_tf.finetuning.prediction_outputs import (
     AnswersWriter,
     ConllWriter,
     RecordWriter,

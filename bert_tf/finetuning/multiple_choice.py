@@ -12,7 +12,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.metrics import accuracy
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 
-from .prediction_files import Record
+from .prediction_outputs import Record
 from .task import (
     Evaluation,
     ExampleSet,
