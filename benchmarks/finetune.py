@@ -31,7 +31,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 
-from bert_tf.native_log import filter_native_log
+from bert_tf.startup import filter_native_log
 
 from .finetune_summary import Record, heading, line, summarise
 from .finetune_tasks import BFLOAT16, COMPARISONS, FLOAT32, OURS, PEER, Run

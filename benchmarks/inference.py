@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.native_log import filter_native_log
+from bert_tf.startup import filter_native_log
 
 from .finetune import minilm_directory
 from .inference_contenders import (

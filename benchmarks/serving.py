@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.native_log import filter_native_log
+from bert_tf.startup import filter_native_log
 
 BAR_SECONDS = 10.0
 NUM_REQUESTS = 600

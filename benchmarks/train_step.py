@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bert_tf.native_log import filter_native_log
+from bert_tf.startup import filter_native_log
 
 from .measured_process import MeasuredProcess
 

@@ -103,6 +103,8 @@ def test_errors(values, message):
         ('{"vocab_size": 1%s}' % ("0" * 99), "vocab_size is 10+: expected at most"),
         ('{"vocab_size": 8, "position_embedding_type": "relative_key"}',
          "position_embedding_type is 'relative_key', expected"),
+        ('{"vocab_size": 8, "is_decoder": true}', "is_decoder is True, expected False"),
+        ('{"vocab_size": 8, "add_cross_attention": true}', "add_cross_attention is True, expected"),
     ],
 )  # fmt: skip
 def test_errors_of_files(tmp_path, content, message):

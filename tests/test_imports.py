@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import importlib.util
 import pathlib
 import re
 import subprocess
@@ -141,3 +142,13 @@ def test_no_module_is_loaded_twice_and_help_is_quick():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "as it should be\n", done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.name)
+def test_the_benchmarks_import_what_there_is(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bert_tf"):
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                there = hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
+                assert there, f"{node.module}.{name}"

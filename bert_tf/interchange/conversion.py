@@ -182,7 +182,8 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         sample = take_sample(checkpoint)
         went = _WRITERS[form](checkpoint, partial)
         differences = compare(sample, take_sample(_complete(open_checkpoint(partial))))
-        files.move_new(partial, target)  # checks the target again: that took its time
+        _check_target(target, form)  # again: that took its time
+        files.move_new(partial, target)
     left_out = tuple(name for name in checkpoint.tensors if name not in went)
     notes = checkpoint.notes + (_hugging_face_notes(checkpoint) if form == "huggingface" else ())
     return Conversion(checkpoint, went, left_out, differences, notes)

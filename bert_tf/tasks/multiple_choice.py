@@ -36,7 +36,7 @@ def read_swag(
     def make_example(row: Row) -> ChoiceExample:
         context, beginning, *endings, label = row.values
         choices = [f"{beginning} {filled_text(end, 'an ending')}".lstrip() for end in endings]
-        return _make_example(str(row.number), context, choices, label)
+        return _make_example(str(row.number), context, choices, label, labelled)
 
     columns = ["sent1", "sent2", *_ENDINGS, "label" if labelled else None]
     rows = read_columns(str(path), columns, bad, suffix=".csv")
@@ -52,7 +52,7 @@ def read_codah(path: str, *, skip_bad_rows: bool | BadRows = False) -> Examples[
 
     def make_example(row: Row) -> ChoiceExample:
         context, *choices, label = row.values
-        return _make_example(str(row.number), context, choices, label)
+        return _make_example(str(row.number), context, choices, label, True)
 
     rows = read_fields(str(path), range(1, 7), {7}, bad)
     return Examples(bad.collect(rows, make_example), (), bad.skipped)
@@ -97,7 +97,8 @@ def read_choices(
                     f"expected a list of {count or 'two or more'} choices in column "
                     f"{choice_columns[0]!r}, got {shown(choices)}"
                 )
-        example = _make_example(row_id(example_id, row.number), context, choices, label)
+        labelled, name = label_column is not None, row_id(example_id, row.number)
+        example = _make_example(name, context, choices, label, labelled)
         count = len(choices)
         return example
 
@@ -107,11 +108,11 @@ def read_choices(
 
 
 def _make_example(
-    example_id: str, context: Any, choices: Sequence[Any], label: Any
+    example_id: str, context: Any, choices: Sequence[Any], label: Any, labelled: bool
 ) -> ChoiceExample:
     return ChoiceExample(
         example_id,
         filled_text(context, "the context"),
         tuple(filled_text(choice, f"choice {at}") for at, choice in enumerate(choices)),
-        None if label is None else whole_number(label, "the label", len(choices) - 1),
+        whole_number(label, "the label", len(choices) - 1) if labelled else None,
     )

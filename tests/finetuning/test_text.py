@@ -81,6 +81,7 @@ NAN = float("nan")
         ("regression", [1.0, 1.0, 3.0], [1.7, 1.7, 1.7], True),
         ("regression", [1.0, 1.0, 3.0], [1.7, 1.7, 3.0], False),
         ("regression", [1.0, 2.0], [NAN, NAN], True),
+        ("regression", [1.0, 2.0], [NAN, 2.0], False),  # one of them spoils no other
     ],
 )
 def test_a_collapsed_model_is_known_and_a_diverged_one_evaluated(kind, labels, outputs, constant):

@@ -8,9 +8,9 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleH
 HEADER = BundleHeaderProto(num_shards=1)
 
 
-def entry(dtype=types_pb2.DT_FLOAT, shape=(2,), offset=0, size=8, shard=0, slices=0):
+def entry(dtype=types_pb2.DT_FLOAT, shape=(2,), offset=0, size=8, shard=0, slices=0, crc32c=0):
     """What an index says of a tensor."""
-    made = BundleEntryProto(dtype=dtype, offset=offset, size=size, shard_id=shard)
+    made = BundleEntryProto(dtype=dtype, offset=offset, size=size, shard_id=shard, crc32c=crc32c)
     for number in shape:
         made.shape.dim.add(size=number)
     for _ in range(slices):
@@ -56,12 +56,16 @@ def varint(number):
 
 def _sealed(block, compression):
     sealed = block + bytes([compression])
-    # CRC-32C by its definition, bit by bit.
+    return sealed + struct.pack("<I", masked_crc(sealed))
+
+
+def masked_crc(content):
+    """CRC-32C by its definition, bit by bit, masked as LevelDB and bundles do."""
     crc = 0xFFFFFFFF
-    for byte in sealed:
+    for byte in content:
         crc ^= byte
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     crc ^= 0xFFFFFFFF
     rotated = (crc >> 15) | (crc << 17) & 0xFFFFFFFF
-    return sealed + struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)
+    return (rotated + 0xA282EAD8) & 0xFFFFFFFF

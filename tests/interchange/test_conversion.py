@@ -215,6 +215,18 @@ def test_stopped(tmp_path, monkeypatch, form, when, error):
     assert os.listdir(tmp_path) == ["source"]
 
 
+def test_stopped_while_keras_saves(tmp_path, monkeypatch):
+    def stop(model, path, **options):
+        os.mkdir(path)
+        raise KeyboardInterrupt
+
+    source = _source(tmp_path)
+    monkeypatch.setattr("keras.saving.save_model", stop)
+    with pytest.raises(KeyboardInterrupt):
+        conversion.convert(source, _target(tmp_path, "keras"), "keras")
+    assert os.listdir(tmp_path) == ["source"]
+
+
 # === Sources that are not whole ===
 
 

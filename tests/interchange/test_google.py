@@ -181,8 +181,10 @@ def test_the_names_say_which_script_saved_it(tmp_path, spec):
     ],
 )
 def test_the_directorys_name_says_the_casing(tmp_path, folder, lower):
-    checkpoint = google.open_checkpoint(_write(tmp_path / folder, MODELS["encoder"]))
-    assert checkpoint.tokenization.do_lower_case is lower and checkpoint.notes == ()
+    path = _write(tmp_path / folder, MODELS["encoder"])
+    for named in (path, f"{path}/bert_model.ckpt"):
+        checkpoint = google.open_checkpoint(named)
+        assert checkpoint.tokenization.do_lower_case is lower and checkpoint.notes == ()
 
 
 def test_another_name_says_nothing(tmp_path):

@@ -143,9 +143,12 @@ def test_shards(tmp_path):
     for file in set(weight_map.values()):
         write_weights(path / file, {n: t for n, t in tensors.items() if weight_map[n] == file})
     index = path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": weight_map}))
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
     assert hugging_face.is_checkpoint(str(path))
     assert_bit_equal(read_all(hugging_face.open_checkpoint(str(path))), whole)
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, "../a/model.safetensors")}))
+    with pytest.raises(ValueError, match="expected a plain file name"):
+        hugging_face.open_checkpoint(str(path))
 
 
 # === Refused ===
@@ -185,6 +188,7 @@ def test_a_second_value_of_a_weight(directory, name, sentence):
     [
         ({"model_type": "roberta"}, r"config\.json: model_type is 'roberta', expected 'bert'"),
         ({"hidden_size": "8"}, r"config\.json: hidden_size must be a positive integer, got '8'"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000: expected at most"),
         ({"classifier_dropout": "0.1"}, r"BertClassifier cannot be made with dropout='0\.1'"),
         ({"classifier_dropout": 1.5}, r"BertClassifier cannot be made with dropout=1\.5"),
     ],

@@ -169,6 +169,8 @@ LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambd
          r"bad\.keras, config\.json: model_type is 'roberta', expected 'bert'"),
         ({"config": _set("config/config/hidden_size", 4)},
          r"query_key_value/vars/\d is \(.*24.*\): expected 12 columns"),
+        ({"config": _set("config/config/num_hidden_layers", 10**9)},
+         r"num_hidden_layers is 10+: expected at most"),
         ({"config": b"[" * 10**5}, r"bad\.keras: config\.json in it is not JSON"),
         ({"config": b"[]"}, r"bad\.keras: config\.json in it: expected a JSON object, got a list"),
         ({"metadata": b"\xff"}, r"bad\.keras: metadata\.json in it is not JSON"),

@@ -283,10 +283,6 @@ def test_numbers_that_are_no_floats(tmp_path):
         load(write_directory(tmp_path / "hf", tensors))
 
 
-class _Classifier(BertEncoder):
-    pass
-
-
 @pytest.mark.parametrize(
     "model_class, arguments, sentence",
     [
@@ -294,7 +290,8 @@ class _Classifier(BertEncoder):
          r"^num_classes, dropout would be an argument of a model that is not named: pass "
          r"model_class too; .*m holds a BertEncoder\.$"),
         (keras.Model, {}, "model_class is <class .*>, expected one of BertEncoder"),
-        (_Classifier, {}, "model_class is <class .*>, expected one of BertEncoder"),
+        (type("BertClassifier", (BertEncoder,), {}), {},
+         "model_class is <class .*>, expected one of BertEncoder"),
         (BertClassifier, {},
          r"m holds a BertEncoder, which does not say how many classes a BertClassifier has: "
          r"pass num_classes\.$"),

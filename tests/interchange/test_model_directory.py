@@ -161,6 +161,7 @@ def test_nothing_saved_or_nothing_intact(written, damage, sentence):
         ("model", {"class_name": "Sequential"}, r"model\.json: class_name is 'Sequential', ex"),
         ("model", {"format_version": 9}, r"model\.json: format_version is 9, expected 1"),
         ("bert_config", {"hidden_size": 6}, r"query_key_value/\w+ is \(.*24.*\): expected 18 "),
+        ("bert_config", {"num_hidden_layers": 10**8}, "num_hidden_layers is 100000000: expected"),
         ("bert_config", {"hidden_act": "evil"}, r"bert_config\.json: hidden_act 'evil' is unk"),
         ("model", None, r"model\.json is not JSON"),
         ("bert_config", None, r"bert_config\.json is not JSON"),

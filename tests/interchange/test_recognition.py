@@ -102,6 +102,14 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
         open_checkpoint(path)
 
 
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+def test_a_damaged_index_is_reported(tmp_path, kept):
+    index = f"{_write(tmp_path, 'google_tf1')}/bert_model.ckpt.index"
+    os.truncate(index, int(os.path.getsize(index) * kept))
+    with pytest.raises(ValueError, match="is not a TensorFlow checkpoint"):
+        open_checkpoint(os.path.dirname(index))
+
+
 def test_nothing_there(tmp_path):
     for name in ("no", "no.keras", "folder/bert_model.ckpt"):
         with pytest.raises(

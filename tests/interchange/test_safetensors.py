@@ -30,6 +30,7 @@ VALUES = {
     "c": np.array([[1], [-2]], ml_dtypes.bfloat16),
 }
 DTYPES = safetensors.DTYPES.values()
+assert len(DTYPES) == 13
 
 
 def entry(name, array):
@@ -182,9 +183,14 @@ def _lying(array):
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_leaves_no_file(tmp_path, tensors, sentence):
-    with pytest.raises(ValueError, match=rf"m\.safetensors: .*{sentence}"):
-        write_file(str(tmp_path / "m.safetensors"), tensors)
-    assert list(tmp_path.iterdir()) == []
+    path = tmp_path / "m.safetensors"
+    for before in ([], [path]):
+        for there in before:
+            there.write_bytes(b"old")
+        with pytest.raises(ValueError, match=rf"m\.safetensors: .*{sentence}"):
+            write_file(str(path), tensors)
+        assert list(tmp_path.iterdir()) == before
+    assert path.read_bytes() == b"old"
 
 
 # === Memory ===

@@ -19,6 +19,7 @@ from bert_tf.interchange.weights import (
     take_weights,
 )
 from bert_tf.modeling import (
+    MODEL_CLASSES,
     BertEncoder,
     BertFeatureTagger,
     BertPretrainer,
@@ -38,6 +39,7 @@ from tests.interchange.small_checkpoints import (
 )
 
 EVERY = {**MODELS, **OURS_ALONE}
+assert {spec.model_class for spec in EVERY.values()} == set(MODEL_CLASSES.values())
 EVERY_MODEL = pytest.mark.parametrize("spec", EVERY.values(), ids=EVERY.keys())
 LEFT_TO_DEFAULTS = [
     ModelSpec(BertEncoder, {}),

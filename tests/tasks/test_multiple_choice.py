@@ -105,6 +105,12 @@ def test_own_lists(tmp_path):
         with pytest.raises(ValueError, match=f"line 2: expected {expected}"):
             read_choices(path, **columns)
     path = write(tmp_path / "a.jsonl", '{"q": "How?", "c": ["A"], "y": 0}', good)
+    path = write(tmp_path / "a.jsonl", good, '{"q": "How?", "c": ["A", "B", "C"], "y": null}')
+    with pytest.raises(
+        ValueError, match="line 2: expected a whole number from 0 to 2 in the label, "
+    ):
+        read_choices(path, **columns)
+    path = write(tmp_path / "a.jsonl", '{"q": "How?", "c": "A", "y": 0}', good)
     with pytest.raises(ValueError, match="line 1: expected a list of two or more choices in col"):
         read_choices(path, **columns)
     # The number of choices is that of the first good row.
