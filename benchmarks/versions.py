@@ -28,7 +28,6 @@ import json
 import math
 import os
 import runpy
-import shutil
 import statistics
 import subprocess
 import sys
@@ -195,11 +194,11 @@ class _FineTuning:
 
     def __init__(self, root: str, folder: str, scratch: str) -> None:
         self._root, self._folder, self._scratch = root, folder, scratch
-        self._rounds = itertools.count()
 
     def round(self) -> tuple[float, float]:
         """Seconds of the steps, and the whole process's seconds of processor time."""
-        run = os.path.join(self._scratch, f"run-{next(self._rounds)}")
+        # Each in a folder of its own: another's finished run would only print its results.
+        run = os.path.join(tempfile.mkdtemp(dir=self._scratch), "run")
         before = os.times()
         _start(self._root, ["--finetune", self._scratch, "--run", run], self._folder).communicate()
         after = os.times()
@@ -228,13 +227,25 @@ def _prepare_finetuning(folder: str, scratch: str) -> None:
     import keras
 
     import bert_tf
+    from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
+    from bert_tf.interchange.model_directory import write_description
+    from bert_tf.pipelines.vocabulary import load_vocabulary
     from bert_tf.tasks.glue import read_glue
+    from bert_tf.training import checkpoints
 
     keras.utils.set_random_seed(1)
-    bert_tf.BertEncoder(bert_tf.BertConfig.from_preset("bert-mini"), pooler=True).save(
-        os.path.join(scratch, "model.keras")
+    config = bert_tf.BertConfig.from_preset("bert-mini")
+    encoder = bert_tf.BertEncoder(config, pooler=True)
+    vocabulary = load_vocabulary(os.path.join(folder, "vocab", "bert-base-uncased.txt"))
+    start = os.path.join(scratch, "start")
+    write_description(
+        start,
+        config,
+        ModelSpec(bert_tf.BertEncoder, {"pooler": True}),
+        tokenization=Tokenization(tuple(vocabulary), True),
     )
-    shutil.copy(os.path.join(folder, "vocab", "bert-base-uncased.txt"), f"{scratch}/vocab.txt")
+    weights = {f"model/{weight.path}": weight for weight in encoder.weights}
+    checkpoints.save(os.path.join(start, "checkpoints"), 0, weights, {})
     rows = read_glue("MRPC", os.path.join(folder, "glue", "MRPC"), "train").items[:_MRPC_ROWS]
     with open(os.path.join(scratch, "train.csv"), "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -248,7 +259,7 @@ def _finetune(scratch: str, run: str) -> None:
         "train_file": os.path.join(scratch, "train.csv"),
         "text_columns": "first,second",
         "label_column": "same",
-        "init_checkpoint": os.path.join(scratch, "model.keras"),
+        "init_checkpoint": os.path.join(scratch, "start"),
         "model_dir": run,
         "num_train_epochs": 2,
     }
