@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import types
 
 import pytest
@@ -161,9 +160,7 @@ def test_a_failed_write_leaves_the_old_file(installation, tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_this_installation(tmp_path):
-    start = time.process_time()
     count = sample_corpus.write_sample_corpus(str(tmp_path / "a"))
-    assert time.process_time() - start < 30
     content = (tmp_path / "a").read_bytes()
     sample_corpus.write_sample_corpus(str(tmp_path / "b"), max_bytes=500_000)
     beginning = (tmp_path / "b").read_bytes()
