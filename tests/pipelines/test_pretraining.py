@@ -273,7 +273,8 @@ def test_text_without_tokens():
 
 
 def test_one_document_is_enough_without_nsp():
-    _dataset(from_documents([DOCUMENTS[0]]), nsp=False)
+    batch = next(iter(_dataset(from_documents([DOCUMENTS[0]]), nsp=False)))
+    assert np.any(batch["input_mask"]) and not np.any(batch["input_type_ids"])
 
 
 class _NoDocuments:
