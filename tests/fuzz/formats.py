@@ -12,13 +12,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import bert_tf
-from bert_tf.finetuning import prediction
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import google, hugging_face, keras_files, model_directory
 from bert_tf.interchange.load import make_preprocessor, select
@@ -477,36 +477,19 @@ _TASKS: dict[str, tuple[Any, ...]] = {
 def _make_fine_tuned(folder: str) -> None:
     for variant, (class_name, arguments, task, more) in _TASKS.items():
         path = os.path.join(folder, variant)
-        prediction_models.write_model(_Path(path), class_name, arguments, task, **more)
+        prediction_models.write_model(Path(path), class_name, arguments, task, **more)
         with open(os.path.join(path, "texts.tsv"), "w") as file:
             file.write("n\ttext\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(_TEXTS[:3])))
 
 
-class _Path(str):
-    def __truediv__(self, name: str) -> str:
-        return os.path.join(self, name)
-
-
-_loaded: dict[str, Any] = {}
-
-
-def _load_once(folder: str) -> Any:
-    """The variant's model: what is mutated here are the files beside the weights."""
-    variant = os.path.basename(folder)
-    if variant not in _loaded:
-        _loaded[variant] = bert_tf.load(folder)
-    return _loaded[variant]
-
-
 def _read_fine_tuned(path: str) -> Any:
-    original, output = prediction._load, os.path.join(path, "predicted.tsv")
-    prediction._load = lambda folder, allow_pickle: _load_once(folder)
+    output = os.path.join(path, "predicted.tsv")
     try:
-        prediction.predict_file(path, os.path.join(path, "texts.tsv"), output)
+        # It loads a variant's model once: what is mutated here are the files beside the weights.
+        prediction_models.predict(path, os.path.join(path, "texts.tsv"), output)
         with open(output, "rb") as file:
             return file.read()
     finally:
-        prediction._load = original
         if os.path.lexists(output):
             os.remove(output)
 
