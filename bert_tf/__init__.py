@@ -14,6 +14,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from . import loader
+
 # Before TensorFlow loads: its C++ side prints start-up notices (level 0: info) that tell a user
 # nothing. Warnings and errors stay, and a level set by the user wins.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -70,6 +72,19 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC, *_ROOMS})
+
+
+# === The models can load checkpoints ===
+
+
+def _load(path: str, **arguments: Any) -> Any:
+    # Imported on first use: it loads TensorFlow.
+    from .interchange.load import load
+
+    return load(path, **arguments)
+
+
+loader.load = _load
 
 
 # === Keras knows the models as soon as it is there ===

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import keras
 from keras import ops
 
-from bert_tf import features
+from bert_tf import features, loader
 from bert_tf.config import BertConfig
 
 # The names of what ``BertModel.thresholds`` may hold: "no answer" is the answer to a question where
@@ -171,10 +171,8 @@ class BertModel(keras.Model):
         ``path`` is what ``bert_tf.load`` takes, whose errors these are; ``arguments`` are the
         constructor's, besides the config (``num_classes=3``), and ``load``'s.
         """
-        # Reading checkpoints is above this room, and loads TensorFlow; nobody else shall have to.
-        import bert_tf
-
-        return bert_tf.load(path, model_class=cls, **arguments)
+        model: Self = loader.load(path, model_class=cls, **arguments)
+        return model
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras takes every layer that is set as an attribute for a layer of the model, and wraps

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bert_tf
 from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from tests.modeling.conftest import TINY, randomise
@@ -55,18 +54,6 @@ def test_a_saved_model_with_a_preprocessor_beside_it(tmp_path):
     tf.saved_model.save(model, str(tmp_path / "saved"))
     loaded = tf.saved_model.load(str(tmp_path / "saved"))
     assert hasattr(loaded, "classifier") and not hasattr(loaded, "preprocessor")
-
-
-def test_from_checkpoint_loads_as_the_class(monkeypatch):
-    calls = []
-
-    def load(path, **arguments):
-        calls.append((path, arguments))
-        return "the model"
-
-    monkeypatch.setattr(bert_tf, "load", load, raising=False)
-    assert BertClassifier.from_checkpoint("some/path", num_classes=3) == "the model"
-    assert calls == [("some/path", {"model_class": BertClassifier, "num_classes": 3})]
 
 
 def test_a_misspelled_argument_is_not_passed_over():
