@@ -6,14 +6,13 @@ import re
 import types
 
 import pytest
-from absl import flags
 
 from bert_tf import convert
 from bert_tf.interchange import conversion, hugging_face
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertSpanPredictor
-from tests.anew import run_anew
+from tests.anew import run_anew, run_main
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 
 
@@ -25,27 +24,10 @@ def source(tmp_path):
     return str(path)
 
 
-@pytest.fixture
-def run(monkeypatch):
-    """Runs the command's main in this process, with flags of its own."""
-
-    def main(*arguments):
-        values = flags.FlagValues()
-        monkeypatch.setattr(flags, "FLAGS", values)
-        for name in ("DEFINE_string", "DEFINE_enum", "DEFINE_bool"):
-            define = getattr(flags, name)
-            monkeypatch.setattr(
-                flags, name, lambda *args, define=define: define(*args, flag_values=values)
-            )
-        convert.define_flags()
-        values(["convert", *arguments])
-        convert.main([])
-        monkeypatch.undo()
-
-    return main
+run = functools.partial(run_main, convert)
 
 
-def test_what_went_where(source, tmp_path, run, capsys):
+def test_what_went_where(source, tmp_path, capsys):
     target = str(tmp_path / "target")
     run(f"--input={source}", f"--output={target}", "--format=google_tf1")
     lines = capsys.readouterr().out.splitlines()
@@ -77,7 +59,7 @@ def test_what_went_where(source, tmp_path, run, capsys):
     ]
 
 
-def test_the_layers_share_their_rows_in_keras_names_too(source, tmp_path, run, capsys):
+def test_the_layers_share_their_rows_in_keras_names_too(source, tmp_path, capsys):
     run(f"--input={source}", f"--output={tmp_path}/t.keras", "--format=keras")
     printed = capsys.readouterr().out
     place = "layers/bert_encoder/layers/transformer_block_*/intermediate/vars/0"
@@ -86,7 +68,7 @@ def test_the_layers_share_their_rows_in_keras_names_too(source, tmp_path, run, c
     assert len(printed.splitlines()) == 1 + 1 + 30 + 4
 
 
-def test_what_is_left_out_unused_and_assumed(tmp_path, run, capsys, monkeypatch):
+def test_what_is_left_out_unused_and_assumed(tmp_path, capsys, monkeypatch):
     checkpoint = make_checkpoint(ModelSpec(BertSpanPredictor, {"pooler": True}))
     done = conversion.Conversion(
         checkpoint=types.SimpleNamespace(
@@ -114,21 +96,18 @@ def test_what_is_left_out_unused_and_assumed(tmp_path, run, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_the_flags_are_passed_on(tmp_path, run, monkeypatch, allowed):
-    asked = []
+def test_the_flag_for_pickles_reaches_the_reader(tmp_path, monkeypatch, allowed):
+    def open_checkpoint(path, allow_pickle):
+        raise ZeroDivisionError(path, allow_pickle)
 
-    def convert(*args, **kwargs):
-        asked.append((args, kwargs))
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(conversion, "convert", convert)
-    with pytest.raises(ZeroDivisionError):
-        run("--input=s", "--output=t", "--format=keras", *(["--allow_pickle"] if allowed else []))
-    assert asked == [(("s", "t", "keras"), {"allow_pickle": allowed})]
+    monkeypatch.setattr(conversion, "open_checkpoint", open_checkpoint)
+    with pytest.raises(ZeroDivisionError, match=f"^..s., {allowed}.$"):
+        run("--input=s", f"--output={tmp_path}/t.keras", "--format=keras",
+            *["--allow_pickle"] * allowed)  # fmt: skip
 
 
 @pytest.mark.parametrize("missing", ["input", "output", "format"])
-def test_missing_flags(run, missing):
+def test_missing_flags(missing):
     given = {"input": "s", "output": "t", "format": "keras"}
     del given[missing]
     sentence = rf"^--{missing} is missing: convert needs --input, --output and --format\.$"

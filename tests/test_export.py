@@ -6,50 +6,24 @@ import os
 import subprocess
 import sys
 
-import keras
 import pytest
-from absl import flags
 
 from bert_tf import export as command
-from bert_tf.config import BertConfig
 from bert_tf.finetuning.task_file import TaskFile
-from bert_tf.interchange import model_directory
-from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
-from bert_tf.interchange.weights import build_model
-from bert_tf.modeling import MODEL_CLASSES
-from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.comparison import Difference
 from bert_tf.saved_models.exporting import TFLITE, Exported
-from bert_tf.training import checkpoints
-from tests.anew import run_anew
-from tests.finetuning.small_runs import write_task_file
+from tests.anew import run_anew, run_main
+from tests.finetuning import small_runs
 
-VOCAB = (*SPECIAL_TOKENS, "good", "fine", "bad", "poor", "the", "film", "was", "and")
-CONFIG = BertConfig(
-    vocab_size=len(VOCAB),
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=16,
-    max_position_embeddings=32,
-)
+run = functools.partial(run_main, command)
 PAIRS = TaskFile("classification", "RTE", 16, {"text_columns": ["a", "b"], "label_column": "c"})
 LENGTHS = {"doc_stride": 7, "max_query_length": 9, "n_best_size": 4, "max_answer_length": 5}
 QUESTIONS = TaskFile("squad", "squad", 24, options={**LENGTHS, "with_null": True})
 
 
-def write_model(folder, class_name, arguments=None, *, task=None, vocabulary=VOCAB, **more):
-    """A directory as a fine-tuning leaves it, of random weights."""
-    spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
-    keras.utils.set_random_seed(4)
-    model = build_model(CONFIG, spec)
-    tokenization = Tokenization(vocabulary, True) if vocabulary else None
-    model_directory.write_description(str(folder), CONFIG, spec, tokenization=tokenization, **more)
-    weights = {f"model/{weight.path}": weight for weight in model.weights}
-    checkpoints.save(str(folder / "checkpoints"), 0, weights, {})
-    if task is not None:
-        write_task_file(folder, task)
+def write_model(folder, *given, **more):
+    small_runs.write_model(folder, *given, **more)
     return str(folder)
 
 
@@ -73,31 +47,7 @@ def encoder(tmp_path_factory):
 
 
 @pytest.fixture
-def run(monkeypatch):
-    """Runs the command's main in this process, with flags of its own."""
-
-    def main(*arguments):
-        values = flags.FlagValues()
-        for name in ("string", "enum", "bool", "integer", "list"):
-            define = getattr(flags, f"DEFINE_{name}")
-            monkeypatch.setattr(
-                flags,
-                f"DEFINE_{name}",
-                lambda *args, define=define, **more: define(*args, flag_values=values, **more),
-            )
-        monkeypatch.setattr(flags, "FLAGS", values)
-        try:
-            command.define_flags()
-            values(["export", *arguments])
-            command.main([])
-        finally:
-            monkeypatch.undo()
-
-    return main
-
-
-@pytest.fixture
-def asked(run, monkeypatch, tmp_path):
+def asked(monkeypatch, tmp_path):
     """What the command asks ``export`` for."""
 
     def ask(checkpoint, *arguments):
@@ -115,7 +65,7 @@ def asked(run, monkeypatch, tmp_path):
     return ask
 
 
-def test_what_is_printed(classifier, tmp_path, run, capsys):
+def test_what_is_printed(classifier, tmp_path, capsys):
     output = str(tmp_path / "mine" / "1")
     run(f"--checkpoint={classifier}", f"--output={output}/", "--name=rte")
     lines = capsys.readouterr().out.splitlines()
@@ -144,7 +94,7 @@ def test_what_is_printed(classifier, tmp_path, run, capsys):
     assert set(response["label"]) <= {"no", "yes"}
 
 
-def test_what_lower_precision_costs_is_printed(encoder, tmp_path, run, monkeypatch, capsys):
+def test_what_lower_precision_costs_is_printed(encoder, tmp_path, monkeypatch, capsys):
     def export(model, output, **keywords):
         (tmp_path / "1" / "assets.extra").mkdir(parents=True)
         (tmp_path / "1" / TFLITE).write_bytes(b"x" * 1_230_000)
@@ -164,19 +114,6 @@ def test_what_lower_precision_costs_is_printed(encoder, tmp_path, run, monkeypat
     ]
 
 
-def test_a_fine_tuned_model_is_served_as_it_was_trained(classifier, span_predictor, asked):
-    name, keywords = asked(classifier)
-    assert name == "BertClassifier"
-    assert keywords == {
-        "options": ExportOptions(max_seq_length=16, pair=True),
-        "name": "bert",
-        "tflite": None,
-    }
-    assert asked(span_predictor)[1]["options"] == ExportOptions(
-        max_seq_length=24, doc_stride=7, max_query_length=9, n_best=4, max_answer_length=5
-    )
-
-
 def test_flags_come_first(classifier, span_predictor, encoder, asked):
     keywords = asked(
         classifier, "--nopair", "--max_seq_length=8", "--weights=int8", "--tflite=int8"
@@ -186,13 +123,13 @@ def test_flags_come_first(classifier, span_predictor, encoder, asked):
     options = asked(span_predictor, "--n_best=2", "--precision=bfloat16")[1]["options"]
     assert (options.n_best, options.doc_stride, options.precision) == (2, 7, "bfloat16")
     # Without a word from the directory, all positions.
-    assert asked(encoder)[1]["options"] == ExportOptions()
+    assert asked(encoder)[1] == {"options": ExportOptions(), "name": "bert", "tflite": None}
     options = asked(encoder, "--layers=-1,0", "--normalize", "--max_seq_length=8")[1]["options"]
     assert options == ExportOptions(max_seq_length=8, layers=(-1, 0), normalize=True)
 
 
 @pytest.mark.parametrize("missing", ["checkpoint", "output"])
-def test_missing_flags(run, missing):
+def test_missing_flags(missing):
     given = {"checkpoint": "c", "output": "o/1"}
     del given[missing]
     sentence = rf"^--{missing} is missing: export needs --checkpoint and --output\.$"
@@ -203,13 +140,13 @@ def test_missing_flags(run, missing):
 @pytest.mark.parametrize(
     "output", ["exports/mine", "exports/v1", "exports/1.5", "exports/²", "exports/٣"]
 )
-def test_a_version_is_a_number(run, output):
+def test_a_version_is_a_number(output):
     sentence = f"^--output={output} does not end in a number, .*: name {output}/1"
     with pytest.raises(ValueError, match=sentence):
         run("--checkpoint=c", f"--output={output}")
 
 
-def test_nothing_is_read_before_the_flags_are_found_good(run, tmp_path):
+def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
     with pytest.raises(ValueError, match="The name is 'my model'"):
         run("--checkpoint=nowhere", f"--output={tmp_path}/1", "--name=my model")
     (tmp_path / "1" / "theirs").mkdir(parents=True)
@@ -217,16 +154,16 @@ def test_nothing_is_read_before_the_flags_are_found_good(run, tmp_path):
         run("--checkpoint=nowhere", f"--output={tmp_path}/1")
 
 
-def test_a_checkpoint_without_a_vocabulary(run, tmp_path):
+def test_a_checkpoint_without_a_vocabulary(tmp_path):
     bare = write_model(tmp_path / "bare", "BertEncoder", vocabulary=None)
     with pytest.raises(ValueError, match="bare has no vocabulary: put its vocab.txt into the dir"):
         run(f"--checkpoint={bare}", f"--output={tmp_path}/1")
 
 
-def test_a_vocabulary_that_does_not_fit(run, tmp_path):
-    larger = (*VOCAB, "more", "pieces")
+def test_a_vocabulary_that_does_not_fit(tmp_path):
+    larger = (*small_runs.VOCAB, "more", "pieces")
     folder = write_model(tmp_path / "larger", "BertEncoder", vocabulary=larger)
-    with pytest.raises(ValueError, match="No preprocessor is made: .*15 pieces"):
+    with pytest.raises(ValueError, match="No preprocessor is made: .*19 pieces"):
         run(f"--checkpoint={folder}", f"--output={tmp_path}/1")
 
 
@@ -242,7 +179,7 @@ def test_a_vocabulary_that_does_not_fit(run, tmp_path):
         ("encoder", "--doc_stride=3", "BertSpanPredictor"),
     ],
 )
-def test_what_means_nothing_to_a_model(run, request, tmp_path, model, flag, meant_for):
+def test_what_means_nothing_to_a_model(request, tmp_path, model, flag, meant_for):
     checkpoint = request.getfixturevalue(model)
     name = flag.split("=")[0].replace("--no", "--", flag == "--nopair")
     sentence = rf"^{name} means nothing to a Bert\w+, .* leave it out \(it is for {meant_for}\)\.$"
@@ -250,7 +187,7 @@ def test_what_means_nothing_to_a_model(run, request, tmp_path, model, flag, mean
         run(f"--checkpoint={checkpoint}", f"--output={tmp_path}/1", flag)
 
 
-def test_layers_are_numbers(run, encoder, tmp_path):
+def test_layers_are_numbers(encoder, tmp_path):
     with pytest.raises(ValueError, match="^--layers=-1,last: expected whole numbers such as -1,-2"):
         run(f"--checkpoint={encoder}", f"--output={tmp_path}/1", "--layers=-1,last")
 

@@ -1,13 +1,9 @@
 """The command in processes of its own: its errors, Ctrl-C, and kills at any write."""
 
-import signal
-import subprocess
-import time
-
 import pytest
 
 from tests.anew import run_anew
-from tests.finetuning.small_runs import arguments, assert_ends_as, command, finetune, write_inputs
+from tests.finetuning.small_runs import arguments, assert_ends_as, finetune, write_inputs
 from tests.killing import kill_at_a_write
 
 
@@ -50,28 +46,3 @@ def test_killed_at_each_write(finished, inputs, tmp_path):
     done = finetune(inputs, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert_ends_as(finished, tmp_path / "run")
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_ctrl_c_keeps_the_state_of_the_very_step(inputs, tmp_path):
-    flags = {"num_train_epochs": 60, "save_checkpoints_minutes": 0}
-    assert finetune(inputs, tmp_path / "whole", **flags).returncode == 0
-    model_dir = tmp_path / "run"
-    process = subprocess.Popen(
-        command(inputs, model_dir, **flags),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not list(model_dir.glob("last/step-*/manifest.json")):
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 130, stderr
-    assert "The same command goes on from there." in stdout
-    done = finetune(inputs, model_dir, **flags)
-    assert done.returncode == 0, done.stderr
-    assert "Going on from the state saved at step" in done.stdout
-    assert_ends_as(tmp_path / "whole", model_dir)

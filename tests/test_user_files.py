@@ -1,6 +1,5 @@
 """What is the user's stays as it is, whatever a command is given as its output, however it ends."""
 
-import contextlib
 import functools
 import importlib
 import json
@@ -23,6 +22,7 @@ from bert_tf.interchange import google, hugging_face, keras_files, model_directo
 from bert_tf.interchange.conversion import convert
 from bert_tf.pretraining.run import run as pretrain
 from bert_tf.saved_models import export
+from tests.anew import own_flags
 from tests.finetuning import prediction_models, small_runs
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.killing import kill_at_a_write
@@ -114,16 +114,14 @@ def _vocab(overwrite):
 
 
 def _create_pretraining_data(world, output):
-    values = flags.FlagValues()
     given = [f"--input={world}/corpus.txt", f"--vocab_file={world}/vocab.txt", "--num_epochs=1",
              "--max_seq_length=16", "--max_predictions_per_seq=2"]  # fmt: skip
-    with contextlib.ExitStack() as stack:
-        # It defines its flags when it is imported, and other commands have some of the same.
-        for name in ("string", "list", "enum", "bool", "integer", "float", "alias"):
-            define = functools.partial(getattr(flags, f"DEFINE_{name}"), flag_values=values)
-            stack.enter_context(mock.patch.object(flags, f"DEFINE_{name}", define))
-        stack.enter_context(mock.patch.object(flags, "adopt_module_key_flags"))
-        stack.enter_context(mock.patch.dict("sys.modules"))
+    # It defines its flags when it is imported, and other commands have some of the same.
+    with (
+        own_flags() as values,
+        mock.patch.object(flags, "adopt_module_key_flags"),
+        mock.patch.dict("sys.modules"),
+    ):
         importlib.sys.modules.pop("bert_tf.create_pretraining_data", None)
         module = importlib.import_module("bert_tf.create_pretraining_data")
         values(["create_pretraining_data", *given, f"--output_file={output}"])

@@ -33,15 +33,15 @@ TINY = BertConfig(
 
 
 def write_model(
-    folder, class_name, arguments=None, task=None, *, config=TINY, seed=4, labels=(), **more
-):
+    folder, class_name, arguments=None, task=None, *,
+    config=TINY, seed=4, labels=(), vocabulary=VOCAB, **more,
+):  # fmt: skip
     """A directory of this library, as a fine-tuning leaves it, of random weights; its model."""
     spec = ModelSpec(MODEL_CLASSES[class_name], arguments or {})
     keras.utils.set_random_seed(seed)
     model = build_model(config, spec)
-    model_directory.write_description(
-        str(folder), config, spec, tokenization=Tokenization(VOCAB, True), labels=labels, **more
-    )
+    found = {"tokenization": vocabulary and Tokenization(vocabulary, True), "labels": labels}
+    model_directory.write_description(str(folder), config, spec, **found, **more)
     save_weights(folder, model)
     if task is not None:
         write_task_file(folder, task)

@@ -138,15 +138,6 @@ def test_each_variant_is_a_run_and_the_best_is_kept(tagged):
 
 
 @pytest.mark.slow
-def test_the_encoder_is_the_starts_bit_for_bit(tagged, inputs):
-    start = saved(inputs / "tiny" / "checkpoints")
-    end = saved(tagged / "checkpoints")
-    encoder = {name: end[name] for name in end if name.startswith("model/bert_encoder/")}
-    assert len(encoder) == 17
-    assert_bit_equal(encoder, {name: start[name] for name in encoder})
-
-
-@pytest.mark.slow
 def test_is_loaded_and_predicts(tagged, columns, tmp_path):
     model = bert_tf.load(str(tagged))
     assert type(model).__name__ == "BertFeatureTagger"
@@ -183,9 +174,3 @@ def test_interrupted_and_gone_on_with(tagged, inputs, columns, tmp_path, monkeyp
     expected, found = results_of(tagged), results_of(tmp_path / "run")
     for key in ("best_run", "scores", "best", "configurations", "evaluations"):
         assert found[key] == expected[key], key
-
-
-def test_too_few_blocks(inputs, columns, tmp_path):
-    given = flags(inputs, columns, tmp_path / "run", feature_based="second_to_last")
-    with pytest.raises(ValueError, match="second_to_last reads 2 blocks, and the encoder has 1"):
-        run(given)

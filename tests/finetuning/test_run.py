@@ -92,18 +92,6 @@ def test_a_finished_run_needs_its_last_state_no_more(finished, inputs, tmp_path,
     assert bert_tf.load(str(model_dir)).labels == ("neg", "pos")
 
 
-def test_a_checkpoint_as_model_dir_is_refused_and_stays_as_it_is(inputs, tmp_path):
-    there = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    for start, sentence in (
-        (inputs / "tiny", "holds bert_config.json, checkpoints, model.json and 1 more, and no run"),
-        (there, "--init_checkpoint=.* is in --model_dir=|holds bert_config.json, checkpoints"),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            run(settings(inputs, there, init_checkpoint=start, train_file="nowhere.csv"))
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
 @pytest.mark.slow
 def test_thresholds_are_kept_and_loaded(inputs, tmp_path, monkeypatch):
     def with_threshold(self, inference, set_name, thresholds=None):

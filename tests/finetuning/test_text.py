@@ -12,7 +12,6 @@ from bert_tf.finetuning.text import best_threshold, parse_class_weights, squared
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.tasks.examples import TextExample
 from bert_tf.tasks.metrics import multilabel_f1
 
 from .small_tasks import (
@@ -294,27 +293,6 @@ def test_mistakes_of_several_classes():
     for second, predicted in (([3, -9, -9], "x"), ([-9, -9, -9], "(none)")):
         (mistake,) = found_of([3, 3, -9], second).mistakes
         assert (mistake.expected, mistake.predicted) == ("y", predicted)
-
-
-@pytest.mark.parity
-def test_scores_are_scikit_learns():
-    metrics = pytest.importorskip("sklearn.metrics")
-    rng = np.random.default_rng(0)
-    labels = [str(number) for number in range(6)]
-    kind = text_task("own", None, {}, {}, labels=labels)
-    for classes in (2, 2, 2, 4, 4, 4):
-        true = rng.integers(classes, size=20)
-        outputs = rng.normal(size=(20, 6)) - 9.0 * (np.arange(6) >= classes)
-        items = [TextExample("", "", None, labels[number]) for number in true]
-        found = kind._judge(items, outputs.astype(np.float32), None).scores
-        predicted = outputs.argmax(1)
-        assert found == pytest.approx(
-            {
-                "macro_f1": metrics.f1_score(true, predicted, average="macro"),
-                "accuracy": metrics.accuracy_score(true, predicted),
-                "matthews_correlation": metrics.matthews_corrcoef(true, predicted),
-            }
-        )
 
 
 # === Class weights ===

@@ -53,16 +53,6 @@ def test_a_conversion(tmp_path, form):
     assert (done.left_out, done.differences, done.notes) == ((), {"logits": 0.0}, ())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", conversion.FORMATS)
-@pytest.mark.parametrize("second", conversion.FORMATS)
-def test_from_every_format_to_every_format(tmp_path, first, second):
-    source, target = _source(tmp_path, first, MODELS["pretrainer"]), _target(tmp_path, second)
-    done = conversion.convert(source, target, second)
-    assert done.differences == {"masked_lm_logits": 0.0, "next_sentence_logits": 0.0}
-    assert done.checkpoint.format == first and done.left_out == ()
-
-
 def test_what_has_no_place_is_left_out_and_told(tmp_path):
     spec = ModelSpec(BertSpanPredictor, {"pooler": True})
     source = _source(tmp_path, "bert_tf", spec)
@@ -71,12 +61,12 @@ def test_what_has_no_place_is_left_out_and_told(tmp_path):
     assert done.differences == {"start_logits": 0.0, "end_logits": 0.0}
 
 
-@pytest.mark.parametrize("form", ["huggingface", "google_tf1"])
-def test_what_other_libraries_have_no_place_for(tmp_path, form):
+def test_what_other_libraries_have_no_place_for(tmp_path):
     source = _source(tmp_path, "bert_tf", OURS_ALONE["feature tagger"])
-    with pytest.raises(ValueError, match=f"holds a BertFeatureTagger, which {form} has no place f"):
-        conversion.convert(source, str(tmp_path / "target"), form)
-    assert not (tmp_path / "target").exists()
+    for form in ("huggingface", "google_tf1"):
+        with pytest.raises(ValueError, match=f"holds a BertFeatureTagger, which {form} has no pl"):
+            conversion.convert(source, str(tmp_path / "target"), form)
+        assert not (tmp_path / "target").exists()
     done = conversion.convert(source, str(tmp_path / "target"), "bert_tf")
     assert done.differences == {"logits": 0.0} and done.left_out == ()
 
@@ -196,7 +186,7 @@ def test_a_writer_that_changes_the_config(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["source"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, SystemExit])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("when", ["write", "compare"])
 @pytest.mark.parametrize("form", ["bert_tf", "keras"])
 def test_stopped(tmp_path, monkeypatch, form, when, error):
@@ -249,16 +239,6 @@ def test_a_weight_is_missing_or_of_another_shape(tmp_path, changed, sentence):
     with pytest.raises(ValueError, match=sentence):
         conversion.convert(source, str(tmp_path / "target"), "bert_tf")
     assert os.listdir(tmp_path) == ["source"]
-
-
-@pytest.mark.parametrize("allowed", [False, True])
-def test_the_flag_for_pickles_is_passed_on(tmp_path, monkeypatch, allowed):
-    def stop(path, allow_pickle=False):
-        raise ZeroDivisionError(allow_pickle)
-
-    monkeypatch.setattr(conversion, "open_checkpoint", stop)
-    with pytest.raises(ZeroDivisionError, match=f"^{allowed}$"):
-        conversion.convert("x", str(tmp_path / "y"), "bert_tf", allow_pickle=allowed)
 
 
 def _compare(first, second):
@@ -361,8 +341,9 @@ def test_other_outputs():
 
 @pytest.mark.parametrize("name", ["pretrainer", "multiple choice"])
 def test_the_input_is_such_that_every_weight_counts(name):
-    checkpoint = make_checkpoint(MODELS[name])
-    model = build_model(CONFIG, MODELS[name])
+    config = dataclasses.replace(CONFIG, num_hidden_layers=1)
+    checkpoint = make_checkpoint(MODELS[name], config)
+    model = build_model(config, MODELS[name])
     assign(model, checkpoint.tensors)
     inputs = conversion._random_inputs(model)
     mask = inputs["input_mask"]

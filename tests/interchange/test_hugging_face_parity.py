@@ -146,9 +146,12 @@ def test_base_size(tmp_path):
     assert_back_again(model, tmp_path, path)
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_tiny(tmp_path, name):
-    model = make(name, **TINY, **CLASSES[name][1])
+@pytest.mark.parametrize(
+    ("name", "activation"),
+    [*((name, "gelu_new") for name in CLASSES), ("BertForPreTraining", "relu")],
+)
+def test_tiny(tmp_path, name, activation):
+    model = make(name, **{**TINY, "hidden_act": activation}, **CLASSES[name][1])
     path = str(tmp_path / "theirs")
     model.save_pretrained(path)
     assert largest_difference(model, path) <= 5e-6

@@ -149,11 +149,7 @@ def test_a_head_or_a_pooler_more_or_less(save):
     model, report = load_with_report(path, BertEncoder)
     assert model.pooler is None and report.new == ()
     assert load_with_report(path, BertEncoder, pooler=True)[1].new == pooler
-
-
-def test_a_head_less(save):
-    _, path = save("pretrainer")
-    model, report = load_with_report(path, BertPretrainer, nsp=False)
+    model, report = load_with_report(save("pretrainer")[1], BertPretrainer, nsp=False)
     assert model.next_sentence is None and report.new == () and len(report.unused) == 2
 
 

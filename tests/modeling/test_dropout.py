@@ -119,7 +119,3 @@ def test_every_dropout_of_a_model_draws_its_own_seed(model, own):
 def test_a_model_without_dropout_still_has_its_seed():
     config = dataclasses.replace(TINY, hidden_dropout_prob=0.0)
     assert len(seed_variables(BertPretrainer(config))) == 1
-
-
-def test_config_round_trip():
-    assert Dropout.from_config(Dropout(0.25).get_config()).rate == 0.25

@@ -56,8 +56,3 @@ def test_large_mean_does_not_cancel():
     x = np.array([[4096.0, 4097.0, 4098.0, 4099.0]], "float32")
     expected = np.array([[-1.5, -0.5, 0.5, 1.5]]) / np.sqrt(1.25)
     np.testing.assert_allclose(layer(x), expected, atol=1e-6)
-
-
-def test_config_round_trip():
-    layer = LayerNorm.from_config(LayerNorm(1e-12, name="norm").get_config())
-    assert (layer.epsilon, layer.name) == (1e-12, "norm")

@@ -1,14 +1,12 @@
 """``BertPretrainer`` and its heads."""
 
 import dataclasses
-import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer, seed_variables
 from bert_tf.modeling.pretrainer import MaskedLMHead, NextSentenceHead
 from tests.modeling.conftest import TINY, make_batch, randomise, weights_by_path
@@ -78,11 +76,6 @@ def test_without_masked_lm():
     np.testing.assert_array_equal(outputs["next_sentence_logits"], expected)
 
 
-def test_a_pooler_that_no_head_needs():
-    model = BertPretrainer(TINY, nsp=False, pooler=True)
-    assert "pooled_output" in model.encoder(make_batch())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -105,18 +98,6 @@ def test_heads_variables():
         *(f"masked_lm/layer_norm/{leaf}" for leaf in ("gamma", "beta")),
         *(f"next_sentence/dense/{leaf}" for leaf in ("kernel", "bias")),
     ]
-
-
-@pytest.mark.parametrize(
-    ("preset", "nsp", "count"),
-    [
-        ("bert-tiny", True, 4_433_468),
-        pytest.param("bert-base", True, 110_106_428, marks=pytest.mark.slow),
-        pytest.param("bert-base", False, 109_514_298, marks=pytest.mark.slow),
-    ],
-)
-def test_parameter_count(preset, nsp, count):
-    assert BertPretrainer(BertConfig.from_preset(preset), nsp=nsp).count_params() == count
 
 
 def test_embeddings_are_tied():
@@ -151,35 +132,8 @@ def test_further_features_are_left_alone(recwarn):
     assert not [w for w in recwarn if "structure" in str(w.message)]
 
 
-def test_saved_and_loaded(tmp_path):
-    model = randomise(BertPretrainer(TINY, nsp=True))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    assert isinstance(loaded, BertPretrainer)
-    for key, value in model(make_batch()).items():
-        np.testing.assert_array_equal(loaded(make_batch())[key], value)
-    assert sum(v is loaded.encoder.embeddings.word_embeddings for v in loaded.weights) == 1
-
-
-@pytest.mark.parametrize(
-    "heads",
-    [
-        {"mlm": True, "nsp": False, "pooler": False},
-        {"mlm": True, "nsp": False, "pooler": True},
-        {"mlm": False, "nsp": True, "pooler": True},
-    ],
-)
-def test_config_round_trip(heads):
-    model = BertPretrainer(TINY, **heads, name="learner", dtype="mixed_bfloat16")
-    config = json.loads(json.dumps(model.get_config()))
-    assert heads.items() <= config.items()
-    again = BertPretrainer.from_config(config)
-    assert (again.config, again.name) == (TINY, "learner")
-    assert [v.path for v in again.weights] == [v.path for v in model.weights]
-    assert again.encoder.compute_dtype == "bfloat16"
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
+# XLA compiles the whole step in the tests of training.
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_training_step_compiles(jit_compile):
     config = dataclasses.replace(TINY, num_hidden_layers=1)
     model = randomise(BertPretrainer(config))
@@ -218,5 +172,3 @@ def test_a_masked_lm_head_of_its_own_activation_and_epsilon():
     expected = hidden @ table.T + weights["output_bias"]
     np.testing.assert_allclose(model(batch)["masked_lm_logits"], expected, atol=1e-4)
     assert np.abs(model(batch)["masked_lm_logits"] - same(batch)["masked_lm_logits"]).max() > 0.1
-    copy = BertPretrainer.from_config(model.get_config())
-    assert (copy.mlm_activation, copy.mlm_layer_norm_eps) == ("relu", 0.5)

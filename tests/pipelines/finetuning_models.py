@@ -5,9 +5,10 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
+from bert_tf.pipelines.wordpiece import BertTokenizer
 
-PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
 VOCAB = [*SPECIAL_TOKENS, *"abcdefg", "##b", "##c", "!"]
+TOKENIZER = BertTokenizer(VOCAB)
 
 TINY = BertConfig(
     vocab_size=15,
@@ -49,23 +50,21 @@ def by_example(batch, outputs):
     return dict(zip(batch["example_index"].numpy().tolist(), outputs, strict=True))
 
 
-def assert_padding_changes_nothing(
-    examples, model_class, answers_of=by_example, ignore_class=None, **arguments
-):
+def assert_padding_changes_nothing(examples, model_class, **arguments):
     """Neither answers, which are returned in the order of their places, nor training."""
 
     def answers(**padding):
         model, found, widths = new_model(model_class, **arguments), {}, set()
         for batch, _ in examples.evaluation_batches(2, **padding):
             widths.add(batch["input_mask"].shape[-1])
-            found |= answers_of(batch, model(batch, training=False).numpy())
+            found |= by_example(batch, model(batch, training=False).numpy())
         return np.array([found[place] for place in sorted(found)]), widths
 
     short, widths = answers(length_multiple=2)
     full, full_widths = answers(bucket_lengths=[])
     assert len(widths) > 1 and len(full_widths) == 1
     np.testing.assert_allclose(short, full, atol=1e-5)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=ignore_class)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     bucketed, padded = (
         _training_losses(examples, new_model(model_class, **arguments), loss, **padding)
         for padding in ({"length_multiple": 2}, {"bucket_lengths": []})

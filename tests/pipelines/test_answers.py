@@ -149,14 +149,6 @@ def test_golden():
         assert values[0].numpy().tolist() == wanted, (values[0].numpy().tolist(), wanted)
 
 
-@pytest.mark.parametrize("answer", [_answer, _answer_in_function], ids=["eagerly", "in a function"])
-def test_no_questions(answer):
-    nothing = tf.zeros([0], tf.string)
-    answers = answer(nothing, nothing, tf.zeros([0, 3]), tf.zeros([0, 3]))
-    assert answers.texts.shape == (0, 6)
-    assert answers.null_scores.shape == (0,)
-
-
 def test_where_no_span_counts_there_is_none():
     # The question's tokens and [SEP] take all places.
     starts, ends = tf.constant([[1.0, 9, 9, 0, 0, 0]]), tf.constant([[2.0, 9, 9, 0, 0, 0]])

@@ -8,21 +8,16 @@ from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .finetuning_models import VOCAB, assert_padding_changes_nothing, by_example
+from .finetuning_models import TOKENIZER, VOCAB, assert_padding_changes_nothing, by_example
 
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
 TEXTS = ["a b c", "Ab!", "a b c d e f g a", "", "g", "b b b b b"]
 SECONDS = ["d e f g", "", "g", "a", "b c", "a b c d e"]
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return BertTokenizer(VOCAB)
-
-
-def test_rows_of_single_texts(tokenizer):
+def test_rows_of_single_texts():
     examples = classification_examples(
-        tokenizer, ["a", "a b c d", "Ab! a"], labels=[2, 0, 1], max_seq_length=5
+        TOKENIZER, ["a", "a b c d", "Ab! a"], labels=[2, 0, 1], max_seq_length=5
     )
     assert (len(examples), examples.num_too_long) == (3, 2)
     assert examples.lengths.tolist() == [3, 5, 5]
@@ -40,8 +35,8 @@ def test_rows_of_single_texts(tokenizer):
     assert second[1].numpy().tolist() == [2]
 
 
-def test_rows_of_pairs(tokenizer):
-    examples = classification_examples(tokenizer, ["a b c d", ""], ["d", "d"], max_seq_length=16)
+def test_rows_of_pairs():
+    examples = classification_examples(TOKENIZER, ["a b c d", ""], ["d", "d"], max_seq_length=16)
     (batch,) = examples.evaluation_batches(8)
     assert batch.keys() == {*features.ENCODER_FEATURES, "example_index"}
     assert batch["input_word_ids"].numpy().tolist() == [
@@ -56,11 +51,11 @@ def test_rows_of_pairs(tokenizer):
 
 @pytest.mark.parametrize("second_texts", [None, SECONDS])
 @pytest.mark.parametrize("max_seq_length", [5, 8, 20])
-def test_full_rows_are_the_preprocessors(tokenizer, second_texts, max_seq_length):
+def test_full_rows_are_the_preprocessors(second_texts, max_seq_length):
     preprocessor = BertPreprocessor(VOCAB, max_seq_length=max_seq_length)
     inputs = TEXTS if second_texts is None else (TEXTS, second_texts)
     examples = classification_examples(
-        tokenizer, tf.constant(TEXTS), second_texts, max_seq_length=max_seq_length
+        TOKENIZER, tf.constant(TEXTS), second_texts, max_seq_length=max_seq_length
     )
     (batch,) = examples.evaluation_batches(8, bucket_lengths=[])
     order = batch.pop("example_index")
@@ -69,9 +64,9 @@ def test_full_rows_are_the_preprocessors(tokenizer, second_texts, max_seq_length
     assert examples.num_too_long == preprocessor.is_truncated(inputs).numpy().sum()
 
 
-def test_labels_and_weights_of_every_form(tokenizer):
+def test_labels_and_weights_of_every_form():
     def targets(**arguments):
-        examples = classification_examples(tokenizer, TEXTS[:3], **arguments)
+        examples = classification_examples(TOKENIZER, TEXTS[:3], **arguments)
         ((batch, *rest),) = examples.training_batches(8)
         order = batch["example_index"].numpy()
         return [(value.dtype, value.numpy()[np.argsort(order)].tolist()) for value in rest]
@@ -86,8 +81,8 @@ def test_labels_and_weights_of_every_form(tokenizer):
     assert targets(labels=table) == [(tf.float32, table)]
 
 
-def test_batches_are_the_same_eagerly_and_in_a_dataset(tokenizer):
-    examples = classification_examples(tokenizer, TEXTS, SECONDS, labels=range(6))
+def test_batches_are_the_same_eagerly_and_in_a_dataset():
+    examples = classification_examples(TOKENIZER, TEXTS, SECONDS, labels=range(6))
     for batch, labels in examples.training_batches(4):
         width = tf.shape(batch["input_mask"])[1]
         eager, eager_labels = examples.make_batch(batch["example_index"], width)
@@ -95,9 +90,9 @@ def test_batches_are_the_same_eagerly_and_in_a_dataset(tokenizer):
         np.testing.assert_array_equal(labels, eager_labels)
 
 
-def test_padding_changes_neither_answers_nor_training(tokenizer):
+def test_padding_changes_neither_answers_nor_training():
     examples = classification_examples(
-        tokenizer, TEXTS, SECONDS, labels=[0, 1, 2, 0, 1, 2], max_seq_length=32
+        TOKENIZER, TEXTS, SECONDS, labels=[0, 1, 2, 0, 1, 2], max_seq_length=32
     )
     answers = assert_padding_changes_nothing(examples, BertClassifier, num_classes=3)
     assert len(answers) == 6 and np.ptp(answers, axis=0).min() > 0.01, "the rows would look alike"
@@ -128,6 +123,6 @@ def test_real_sentences(data_dir):
         ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
     ],
 )
-def test_refuses_bad_arguments(tokenizer, arguments, message):
+def test_refuses_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        classification_examples(tokenizer, **{"texts": TEXTS, **arguments})
+        classification_examples(TOKENIZER, **{"texts": TEXTS, **arguments})

@@ -162,10 +162,3 @@ def test_a_context_is_tokenised_once():
     assert seen == [b"a b", b"c", b"d", b"e", b"d"]
     assert tokens.context_starts.numpy().tolist() == [0, 2, 0]
     assert tokens.question_starts.numpy().tolist() == [3, 4, 5]
-
-
-@pytest.mark.parametrize("make", [_make, _make_in_function], ids=["eagerly", "in a function"])
-def test_no_questions(make):
-    windows, rows, _ = make(tf.zeros([0], tf.string), tf.zeros([0], tf.string))
-    assert windows.questions.shape == (0,)
-    assert rows[features.INPUT_WORD_IDS].shape == (0, 16)

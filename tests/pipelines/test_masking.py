@@ -226,14 +226,6 @@ def test_random_tokens_are_uniform():
     np.testing.assert_allclose(shares, 1 / 15, atol=4 * (14 / 225 / (10 * n)) ** 0.5)
 
 
-def test_tokens_are_chosen_uniformly():
-    n = 4000
-    _, positions, _, weights = _numpy(_mask(tf.constant([ROW] * n), predictions=2))
-    assert (weights.sum(1) == 2).all()  # round(0.15 * 13)
-    shares = np.bincount(positions.ravel(), minlength=16)[CANDIDATES] / n
-    np.testing.assert_allclose(shares, 0.2, atol=4 * (0.16 / n) ** 0.5)
-
-
 @pytest.mark.parametrize(("masking", "shared"), [("token", False), ("span", True)])
 def test_a_span_is_replaced_as_one(masking, shared):
     # One word of ten pieces: one span.

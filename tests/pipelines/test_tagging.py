@@ -3,11 +3,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling import BertTokenClassifier
 from bert_tf.pipelines.tagging import _tag_windows, tagging_examples
-from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .finetuning_models import VOCAB, assert_padding_changes_nothing
+from .finetuning_models import TOKENIZER
 
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
 WORDS = [["abc", "!", "a!b"], ["d"], ["a", "\x01", "ab", ""], [], ["e", "abcbc"]]
@@ -16,17 +14,12 @@ NONE = -1
 PLACES = (features.EXAMPLE_INDEX, features.WORD_INDEX)
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return BertTokenizer(VOCAB)
-
-
 def _lists(*tensors):
     return [np.asarray(tensor).tolist() for tensor in tensors]
 
 
-def test_rows(tokenizer):
-    examples = tagging_examples(tokenizer, WORDS, tags=TAGS, max_seq_length=9)
+def test_rows():
+    examples = tagging_examples(TOKENIZER, WORDS, tags=TAGS, max_seq_length=9)
     assert (len(examples), examples.num_too_long) == (4, 0)
     ((batch, labels),) = examples.evaluation_batches(8, longest_first=True)
     features.check_batch(batch, features.ENCODER_FEATURES)
@@ -56,9 +49,9 @@ def test_rows(tokenizer):
     ]
 
 
-def test_long_sentences_become_several_rows(tokenizer):
+def test_long_sentences_become_several_rows():
     examples = tagging_examples(
-        tokenizer, [["d"], ["a", "b", "c", "d", "e"]], tags=[[9], [0, 1, 2, 3, 4]], max_seq_length=5
+        TOKENIZER, [["d"], ["a", "b", "c", "d", "e"]], tags=[[9], [0, 1, 2, 3, 4]], max_seq_length=5
     )
     assert (len(examples), examples.num_too_long) == (4, 1)
     ((batch, labels),) = examples.evaluation_batches(8, longest_first=True)
@@ -74,9 +67,9 @@ def test_long_sentences_become_several_rows(tokenizer):
     ]
 
 
-def test_document_context(tokenizer):
+def test_document_context():
     examples = tagging_examples(
-        tokenizer,
+        TOKENIZER,
         [["a", "b"], ["cc"], ["d"], ["e"]],
         tags=[[1, 2], [3], [4], [5]],
         documents=["x", "x", "x", "y"],
@@ -99,9 +92,9 @@ def test_document_context(tokenizer):
 
 @pytest.mark.parametrize("documents", [None, [0, 0, 0, 1, 1]])
 @pytest.mark.parametrize("max_seq_length", [5, 8, 16])
-def test_every_word_is_tagged_once_at_its_first_piece(tokenizer, max_seq_length, documents):
+def test_every_word_is_tagged_once_at_its_first_piece(max_seq_length, documents):
     examples = tagging_examples(
-        tokenizer,
+        TOKENIZER,
         tf.ragged.constant(WORDS),
         tags=tf.ragged.constant(TAGS),
         documents=documents,
@@ -117,41 +110,22 @@ def test_every_word_is_tagged_once_at_its_first_piece(tokenizer, max_seq_length,
             tagged.append((*place, ids[row][position], tags[row][position]))
         assert ((batch["word_index"].numpy() == NONE) == (labels.numpy() == NONE)).all()
     expected = [
-        (sentence, word, (tokenizer.tokenize([text]).to_list()[0] or [UNK])[0], tag)
+        (sentence, word, (TOKENIZER.tokenize([text]).to_list()[0] or [UNK])[0], tag)
         for sentence, (texts, tags) in enumerate(zip(WORDS, TAGS, strict=True))
         for word, (text, tag) in enumerate(zip(texts, tags, strict=True))
     ]
     assert sorted(tagged) == expected
 
 
-def test_rows_without_tags(tokenizer):
-    with_tags = tagging_examples(tokenizer, WORDS, tags=TAGS)
-    without = tagging_examples(tokenizer, WORDS)
+def test_rows_without_tags():
+    with_tags = tagging_examples(TOKENIZER, WORDS, tags=TAGS)
+    without = tagging_examples(TOKENIZER, WORDS)
     batches = list(zip(with_tags.evaluation_batches(2), without.evaluation_batches(2), strict=True))
     assert len(batches) == 2
     for (tagged, _), alone in batches:
         assert alone.keys() == tagged.keys() == {*features.ENCODER_FEATURES, *PLACES}
         for key, column in alone.items():
             np.testing.assert_array_equal(column, tagged[key], key)
-
-
-def _by_word(batch, outputs):
-    words, numbers = batch["word_index"].numpy(), batch["example_index"].numpy()
-    return {
-        (numbers[row], words[row, place]): outputs[row, place]
-        for row, place in zip(*np.nonzero(words != NONE), strict=True)
-    }
-
-
-@pytest.mark.slow
-def test_padding_changes_neither_answers_nor_training(tokenizer):
-    examples = tagging_examples(
-        tokenizer, [*WORDS, ["a"] * 30], tags=[*TAGS, [0, 1, 2] * 10], max_seq_length=24
-    )
-    answers = assert_padding_changes_nothing(
-        examples, BertTokenClassifier, _by_word, features.NO_LABEL, num_classes=3
-    )
-    assert answers.shape == (40, 3)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +144,9 @@ def test_padding_changes_neither_answers_nor_training(tokenizer):
         ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4"),
     ],
 )
-def test_refuses_bad_arguments(tokenizer, arguments, message):
+def test_refuses_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        tagging_examples(tokenizer, **{"words": [["a", "b"], ["c"]], **arguments})
+        tagging_examples(TOKENIZER, **{"words": [["a", "b"], ["c"]], **arguments})
 
 
 def _twin(tokens_per_word, words_per_sentence, room, documents):

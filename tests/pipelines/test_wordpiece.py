@@ -1,7 +1,4 @@
 import gzip
-import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -218,30 +215,6 @@ def test_in_a_dataset_as_eagerly(tokenizer):
     # Also where it is made inside the graph.
     (tokens,) = dataset.batch(6).map(lambda texts: BertTokenizer(VOCAB).tokenize(texts))
     assert tokens.to_list() == expected
-
-
-LOAD_AND_RUN = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-module = tf.saved_model.load(sys.argv[1])
-ids, starts, ends = module.tokenize(tf.constant(json.loads(sys.argv[2])))
-assert not any(name.split(".")[0] == "bert_tf" for name in sys.modules)
-print(json.dumps([ids.to_list(), starts.to_list(), ends.to_list()]))
-"""
-
-
-@pytest.mark.slow
-def test_in_a_saved_model_without_this_library(tokenizer, tmp_path):
-    module = tf.Module()
-    module.tokenize = tf.function(
-        tokenizer.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
-    )
-    tf.saved_model.save(module, str(tmp_path))
-    texts = ["Hello, ΑΣ", "", "unaffable " + "é" * 201, "中\u0301x"]
-    command = [sys.executable, "-c", LOAD_AND_RUN, str(tmp_path), json.dumps(texts)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
-    outputs = tokenizer.tokenize_with_offsets(texts)
-    assert json.loads(answer.splitlines()[-1]) == [output.to_list() for output in outputs]
 
 
 @pytest.mark.parametrize(

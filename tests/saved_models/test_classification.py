@@ -152,24 +152,6 @@ def chooser():
     return make(BertMultipleChoice)
 
 
-def test_choices_by_hand(chooser):
-    outputs = ask(choose, serve(chooser), context=["The cat"], choices=[["sat", "on mat"]])
-    rows = [
-        features_of([CLS, THE, CAT, SEP, *ids, SEP], [0] * 4 + [1] * (len(ids) + 1))
-        for ids in ([SAT], [ON, MAT])
-    ]
-    logits = [
-        chooser({key: value[None] for key, value in row.items()}).numpy()[0, 0] for row in rows
-    ]
-    expected = {
-        "choice": np.array([np.argmax(logits)], np.int32),
-        "probabilities": softmax(np.array([logits])),
-        "truncated": np.array([False]),
-    }
-    assert_same(outputs, expected)
-    assert abs(logits[0] - logits[1]) > 1e-3
-
-
 def test_rows_of_choices_are_those_of_fine_tuning(chooser, tokenizer):
     outputs = ask(choose, serve(chooser, 8), context=CONTEXTS, choices=CHOICES)
     examples = multiple_choice_examples(tokenizer, CONTEXTS, CHOICES, max_seq_length=8)

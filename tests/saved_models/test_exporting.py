@@ -19,15 +19,11 @@ from bert_tf.saved_models import (
     exporting,
     operations,
     precision,
-    serving_files,
-    verify,
 )
 from bert_tf.saved_models.exporting import export
 from bert_tf.saved_models.served import Signature
 
 from .conftest import CONFIG, VOCAB, assert_same, make, serve
-from .head_exports import HEADS, TOLERANCES
-from .head_exports import exported as exported_head
 
 TEXTS = ["The [MASK] sat, un[MASK]s.", "", "[CLS] the cat [SEP]", "the mat " * 30, "[MASK]"]
 
@@ -181,14 +177,6 @@ def test_every_weight_is_stored_once(exported, trained):
 # === What is refused, and interrupted ===
 
 
-def test_an_existing_directory(model, tokenizer, tmp_path):
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"/1 is there already, and is never overwritten"):
-        export(model, str(tmp_path / "1"), tokenizer=tokenizer)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["1", "mine.txt"]
-
-
 def test_not_inside_a_strategys_scope(model, tokenizer, tmp_path):
     with (
         tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
@@ -233,17 +221,6 @@ def test_what_a_server_lacks_an_operation_for(small, tmp_path, monkeypatch):
     assert not list((tmp_path / "models").iterdir())
 
 
-@pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
-def test_an_interrupted_export_leaves_nothing(small, tmp_path, monkeypatch, error):
-    def stop(folder, samples, name):
-        raise error
-
-    monkeypatch.setattr(serving_files, "write_samples", stop)
-    with pytest.raises(type(error)):
-        small(tmp_path / "1")
-    assert not list(tmp_path.iterdir())
-
-
 def test_samples_are_answered_as_a_server_would(small, tmp_path, monkeypatch):
     """Not in the bfloat16 that training may have set for its own process."""
     name = "auto_mixed_precision_onednn_bfloat16"
@@ -265,17 +242,6 @@ def test_samples_are_answered_as_a_server_would(small, tmp_path, monkeypatch):
 
 
 # === Alone ===
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", HEADS)
-def test_a_fresh_process_gives_the_recorded_answers(name, tmp_path_factory):
-    """A process that imports neither this library nor Keras, which ``verify`` sees to."""
-    folder = exported_head(name, tmp_path_factory)
-    found = verify(folder, tolerance=TOLERANCES.get(name))
-    assert found.problems == ()
-    assert all(row.samples for row in found.signatures)
 
 
 @pytest.mark.slow

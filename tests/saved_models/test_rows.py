@@ -66,15 +66,6 @@ def test_rows_of_pairs_lose_the_longer_ones_end(encoder):
     assert truncated.numpy().tolist() == [True, False, False]
 
 
-def test_no_rows(encoder):
-    nothing = tf.zeros([0], tf.string)
-    rows, truncated = text_rows(serve(encoder), nothing)
-    assert packed(rows, 2)[1] == [(0, 2)] and truncated.shape == (0,)
-    rows, _ = text_rows(serve(encoder), nothing, nothing)
-    rows, sizes = packed(rows, 3)
-    assert sizes == [(0, 3)] and {value.shape for value in rows.values()} == {(0, 3)}
-
-
 def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
     monkeypatch.setattr(rows_module, "_TOKENS_AT_ONCE", 30)
     monkeypatch.setattr(rows_module, "_FREE_PADDING", 6)

@@ -1,0 +1,87 @@
+"""Every layer and model is made again from its config, and saved and loaded as it is."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf import features
+from bert_tf.modeling import (
+    BertClassifier,
+    BertEncoder,
+    BertFeatureTagger,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanPredictor,
+    BertTokenClassifier,
+)
+from bert_tf.modeling.encoder import BertEmbeddings
+from bert_tf.modeling.transformer import Dropout, LayerNorm, SelfAttention, TransformerBlock
+from tests.modeling.conftest import TINY, make_batch, randomise
+
+TAGGER = {"num_classes": 3, "variant": "weighted_sum_all", "lstm_units": 4, "dropout": 0.25}
+MODELS = [
+    (BertEncoder, {"pooler": True}),
+    (BertPretrainer, {"mlm": True, "nsp": True, "pooler": True}),
+    (BertClassifier, {"num_classes": 4, "dropout": 0.0}),
+    (BertRegressor, {"dropout": 0.3}),
+    (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": True}),
+    (BertSpanPredictor, {"pooler": True}),
+    (BertMultipleChoice, {"dropout": 0.3}),
+    (BertFeatureTagger, TAGGER),
+]
+OTHERS = [
+    (BertEncoder, {"pooler": False}),
+    (BertPretrainer, {"mlm": True, "nsp": False, "pooler": False}),
+    (BertPretrainer, {"mlm": True, "nsp": False, "pooler": True}),
+    (BertPretrainer, {"mlm": False, "nsp": True, "pooler": True}),
+    (BertPretrainer, {"mlm_activation": "relu", "mlm_layer_norm_eps": 0.5}),
+    (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": False}),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "argument", "attribute"),
+    [
+        (Dropout, 0.25, "rate"),
+        (LayerNorm, 1e-3, "epsilon"),
+        *((layer, TINY, "config") for layer in (BertEmbeddings, SelfAttention, TransformerBlock)),
+    ],
+)
+def test_a_layers_config(make, argument, attribute):
+    again = make.from_config(make(argument, name="mine").get_config())
+    assert (getattr(again, attribute), again.name) == (argument, "mine")
+
+
+@pytest.mark.parametrize(("make", "arguments"), [*MODELS, *OTHERS])
+def test_a_models_config(make, arguments):
+    model = make(TINY, **arguments, name="mine", dtype="mixed_bfloat16")
+    model.trainable = False
+    config = json.loads(json.dumps(model.get_config()))
+    assert arguments.items() <= config.items()
+    again = make.from_config(config)
+    assert again.get_config() == model.get_config()
+    assert (again.config, again.name, again.trainable) == (TINY, "mine", False)
+    assert again.encoder.blocks[0].compute_dtype == "bfloat16"
+    assert [v.path for v in again.weights] == [v.path for v in model.weights]
+
+
+def answers(model):
+    batch = {**make_batch(), features.WORD_INDEX: np.tile(np.int32([-1, 0, 1, -1, 2, -1]), (2, 1))}
+    if isinstance(model, BertMultipleChoice):
+        batch = {key: value[:, None] for key, value in batch.items()}
+    return keras.tree.flatten(model({key: batch[key] for key in model.input}))
+
+
+@pytest.mark.parametrize(("make", "arguments"), MODELS)
+def test_saved_and_loaded(make, arguments, tmp_path):
+    model = randomise(make(TINY, **arguments, name="mine"))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert type(loaded) is make and loaded.get_config() == model.get_config()
+    for ours, theirs in zip(answers(model), answers(loaded), strict=True):
+        np.testing.assert_array_equal(theirs, ours)
+    for kind in ("weights", "trainable_weights"):
+        assert [v.path for v in getattr(loaded, kind)] == [v.path for v in getattr(model, kind)]
