@@ -161,7 +161,9 @@ class Training:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             seed = tf.stack([generator.value[0] + tf.cast(replica, tf.int64), drawn])
             gradients, loss = self._update.gradients([seed], compute)
-            return self._update.apply(gradients, loss)[0]
+            gradients, loss, _ = self._update.reduce(gradients, loss)
+            self._update.apply(gradients)
+            return loss
 
         return make_step
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +23,7 @@ from bert_tf.saved_models.fill_mask import fill_masks as fill
 from bert_tf.saved_models.fill_mask import masked_lm_logits
 from bert_tf.saved_models.served import ExportOptions, Served
 from bert_tf.training import checkpoints, distribution, loop
+from bert_tf.training.bad_steps import BadStepError, Trend
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 
@@ -267,6 +268,7 @@ class _PretrainingRun:
         self.position = _Position()
         self.saved_step = -1
         self.saved_at = time.monotonic()
+        self.rewinds = 0
 
     def finish(self) -> None:
         """Trains what is left, evaluates, exports, fills masks and writes the results."""
@@ -308,12 +310,16 @@ class _PretrainingRun:
 
     # --- Training --------------------------------------------------------------------------
 
+    def _batches(self, number: int, phase: Phase) -> Iterator[Any]:
+        """The batches of a phase from the position on, for the loop."""
+        batches = training_batches(
+            self.settings, self.data, self.tokenizer, phase, number, self.position.start
+        )
+        return self.loop.distribute(batches)
+
     def _train(self, number: int, phase: Phase) -> None:
         settings = self.settings
-        batches = training_batches(
-            settings, self.data, self.tokenizer, phase, number, self.position.start
-        )
-        iterator = self.loop.distribute(batches)
+        iterator = self._batches(number, phase)
         label = f"Training at length {phase.max_seq_length}"
         progress = Progress(label, phase.last_step, "steps", self.loop.step)
         steps_per_loop = settings.steps_per_loop or 1
@@ -323,7 +329,15 @@ class _PretrainingRun:
             until_save = -self.loop.step % settings.save_checkpoints_steps
             steps = min(steps_per_loop, left, until_save or settings.save_checkpoints_steps)
             began = time.monotonic()
-            result = self.loop.train(iterator, steps)
+            try:
+                result = self.loop.train(iterator, steps)
+            except BadStepError as error:
+                if settings.on_bad_step != "rewind":
+                    raise
+                progress.say(f"{error.bad}.")
+                self._rewind(number, error)
+                iterator = self._batches(number, phase)
+                continue
             seconds = time.monotonic() - began
             epoch, pool, row = result.cursor
             self.position = _Position(number, (epoch, pool, row + 1))
@@ -331,7 +345,10 @@ class _PretrainingRun:
             if not settings.steps_per_loop and compiled:
                 wanted = round(steps * _REPORT_SECONDS / seconds)
                 steps_per_loop = min(max(1, wanted), 2 * steps_per_loop, _MAX_STEPS_PER_LOOP)
-            self._report(progress, result, seconds, compiled)
+            for bad in result.skipped:
+                progress.say(f"{bad}: skipped.")
+            if len(result.skipped) < steps:
+                self._report(progress, result, seconds, compiled)
             compiled = True
             if self.interruption.requested or self._is_checkpoint_due(phase):
                 self._save()
@@ -344,7 +361,11 @@ class _PretrainingRun:
     def _report(
         self, progress: Progress, result: loop.TrainingResult, seconds: float, compiled: bool
     ) -> None:
-        figures = {name: value for name, value in result._asdict().items() if name != "cursor"}
+        figures = {
+            name: value
+            for name, value in result._asdict().items()
+            if isinstance(value, int | float)
+        }
         step = figures.pop("step")
         tokens = figures.pop("tokens")
         shown = {"loss": f"{result.loss:.3f}", "MLM accuracy": f"{result.masked_lm_accuracy:.3f}"}
@@ -369,7 +390,7 @@ class _PretrainingRun:
     def _save(self) -> None:
         if self.loop.step == self.saved_step:
             return
-        position = dataclasses.asdict(self.position)
+        position = {**dataclasses.asdict(self.position), "trend": self.loop.trend}
         checkpoints.save(
             self.directory.checkpoints,
             self.loop.step,
@@ -380,6 +401,7 @@ class _PretrainingRun:
         self.summaries.flush()
         self.saved_step = self.loop.step
         self.saved_at = time.monotonic()
+        self.rewinds = 0
         # Who asked to stop is not kept waiting.
         if self.loop.step < self.settings.num_train_steps and not self.interruption.requested:
             phase = self.phases[self.position.phase]
@@ -399,8 +421,25 @@ class _PretrainingRun:
         position: dict[str, Any] = restored.extra
         epoch, pool, row = position["start"]
         self.position = _Position(position["phase"], (epoch, pool, row))
+        # Earlier versions kept none.
+        self.loop.trend = Trend(*position.get("trend", Trend()))
         self.saved_step = self.loop.step
         print(f"Going on from the checkpoint at step {self.loop.step:,}.", flush=True)
+
+    def _rewind(self, number: int, error: BadStepError) -> None:
+        """Restores the newest checkpoint and skips the data up to behind a bad step's batch.
+
+        Raises the error where no checkpoint of the phase is there, or this was done too often since
+        the last one.
+        """
+        self.rewinds += 1
+        if self.saved_step < 0 or self.rewinds > self.settings.max_bad_steps:
+            raise error
+        self._restore()
+        if self.position.phase != number:
+            raise error
+        epoch, pool, row = error.bad.cursor
+        self.position = _Position(number, (epoch, pool, row + 1))
 
     def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
         if max_seq_length not in self.evaluated:

@@ -76,6 +76,7 @@ MAY_DIFFER = frozenset(
         *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
         *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
         *("eval_batch_size", "allow_pickle", "export", "dry_run"),
+        *("on_bad_step", "spike_factor", "max_bad_steps"),
     }
 )
 
@@ -232,6 +233,24 @@ class PretrainingSettings:
         within=(lambda minutes: minutes >= 0, "0 or more"),
     )
     keep_checkpoints: int = integer(3, "How many of the newest are kept.", least=1)
+    on_bad_step: str = choice(
+        "stop",
+        ("stop", "skip", "rewind"),
+        "What follows a step whose loss or gradient is not finite, or spikes. stop: an error. "
+        "skip: no update is made, as if its batch had not been there. rewind: the newest "
+        "checkpoint is restored, and training goes on with the data behind the batch.",
+    )
+    spike_factor: float = number(
+        0.0,
+        "A step is bad, too, whose loss or gradient norm before clipping is over so many times the "
+        "running mean of about the last 100 good steps; none of the first 100 is. 0: none ever is.",
+        within=(lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0"),
+    )
+    max_bad_steps: int = integer(
+        10,
+        "Bad steps that are skipped in a row, or rewinds to one checkpoint, before the run stops.",
+        least=1,
+    )
     eval_batch_size: int = integer(64, "Rows in an evaluation batch.", least=1)
     max_eval_steps: int = integer(200, "The most batches of the last evaluation.", least=1)
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")

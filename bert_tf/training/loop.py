@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_tf import features, modeling
 
 from . import losses
+from .bad_steps import BadStep, BadStepError, Trend
 from .step import ReplicaStep, check_static_batches, model_inputs
 
 
@@ -101,12 +102,12 @@ class Evaluator:
 
 
 class TrainingResult(NamedTuple):
-    """What `PretrainingLoop.train` returns: Python numbers over the steps it made.
+    """What `PretrainingLoop.train` returns: Python numbers over the updates it made.
 
     ``step`` counts the updates of all calls. ``loss`` is the sum of the two losses, means in nats;
-    ``gradient_norm`` is the mean over the steps of the global norm before clipping,
+    ``gradient_norm`` is the mean over the updates of the global norm before clipping,
     ``learning_rate`` the last step's. ``tokens`` are those that are not padding; ``cursor`` is the
-    (epoch, pool, row) of the last row.
+    (epoch, pool, row) of the last row; ``skipped`` are the steps that were bad, in their order.
     """
 
     step: int
@@ -119,6 +120,7 @@ class TrainingResult(NamedTuple):
     learning_rate: float
     tokens: int
     cursor: tuple[int, int, int]
+    skipped: tuple[BadStep, ...]
 
 
 class PretrainingLoop:
@@ -136,6 +138,14 @@ class PretrainingLoop:
             of the batch into; one update for all of them.
         clip_norm: the global norm that the summed gradients are clipped to; ``None`` for none.
         jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
+        spike_factor: a step is bad if its loss or its gradients are not finite, or, where this is
+            above 0, if its loss or their norm before clipping is over so many times the running
+            mean of the good steps (see `Trend`), of which there must be 100.
+        skip_bad_steps: make no update in a bad step: all is as if its batch had not been there.
+        most_bad_steps: how many are skipped in a row.
+
+    Attributes:
+        trend: what a spike is measured by: Python floats, to be kept with a checkpoint.
 
     Raises:
         ValueError: an argument is out of range, or the optimizer is not built.
@@ -168,6 +178,9 @@ class PretrainingLoop:
         gradient_accumulation_steps: int = 1,
         clip_norm: float | None = 1.0,
         jit_compile: bool = False,
+        spike_factor: float = 0.0,
+        skip_bad_steps: bool = False,
+        most_bad_steps: int = 10,
     ) -> None:
         if gradient_accumulation_steps < 1:
             raise ValueError(
@@ -194,6 +207,11 @@ class PretrainingLoop:
             jit_compile=jit_compile,
         )
         self._micro_batches = gradient_accumulation_steps
+        self.trend = Trend()
+        self._spike_factor = spike_factor
+        self._skips = skip_bad_steps
+        self._most_bad_steps = most_bad_steps
+        self._bad_in_a_row = 0
         self._train = tf.function(self._train_steps)
         self._evaluator = Evaluator(model, strategy)
 
@@ -239,58 +257,89 @@ class PretrainingLoop:
     def train(self, iterator: Iterator[Any], num_steps: int) -> TrainingResult:
         """Makes updates, all in one call of a compiled function, the same for any number.
 
+        Of ``num_steps`` batches those of skipped steps make no update.
+
         Raises:
-            ValueError: the data ended before the last step, or the loss or the gradients became
-                infinite or not a number; the weights are unusable then, and an earlier checkpoint
-                has to be restored.
+            BadStepError: a step was bad, or too many in a row were; the weights are unusable then,
+                and an earlier checkpoint has to be restored.
+            ValueError: the data ended before the last step.
         """
         if num_steps < 1:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
         first_step = self.step
         try:
-            sums, norms, rate, cursor, bad_step = self._train(iterator, tf.constant(num_steps))
+            sums, rate, trend, measures, cursors = self._train(
+                iterator, tf.constant(num_steps), Trend(*map(tf.constant, self.trend))
+            )
         except tf.errors.OutOfRangeError as error:
             raise ValueError(
                 f"The data ended before the {num_steps} updates that were asked for at step "
                 f"{first_step}: give a dataset that repeats."
             ) from error
-        if int(bad_step) >= 0:
-            raise ValueError(
-                f"The loss or its gradient became infinite or not a number at step {int(bad_step)}:"
-                " lower the learning rate or lengthen the warm-up, and go on from the checkpoint "
-                "before."
-            )
+        step, skipped = first_step, []
+        for (loss, norm, is_good), (epoch, pool, row) in zip(
+            measures.numpy().tolist(), cursors.numpy().tolist(), strict=True
+        ):
+            if is_good:
+                step, self._bad_in_a_row = step + 1, 0
+                continue
+            bad = BadStep(step, (epoch, pool, row), loss, norm)
+            self._bad_in_a_row += 1
+            if not self._skips or self._bad_in_a_row > self._most_bad_steps:
+                raise BadStepError(bad)
+            skipped.append(bad)
+        self.trend = Trend(*map(float, trend))
         means = losses.means(sums)
-        epoch, pool, row = (int(number) for number in cursor.numpy())
+        norms = [norm for _, norm, is_good in measures.numpy() if is_good]
         return TrainingResult(
             step=self.step,
             loss=means["masked_lm_loss"] + means["next_sentence_loss"],
             **means,
-            gradient_norm=float(norms) / num_steps,
+            gradient_norm=float(np.mean(norms)) if norms else 0.0,
             learning_rate=float(rate),
             tokens=int(sums.tokens),
             cursor=(epoch, pool, row),
+            skipped=tuple(skipped),
         )
 
     def evaluate(self, dataset: tf.data.Dataset, max_steps: int | None = None) -> EvaluationResult:
         """Losses and accuracies without dropout; see `Evaluator.evaluate`."""
         return self._evaluator.evaluate(dataset, max_steps)
 
-    def _train_steps(self, iterator: Iterator[Any], num_steps: tf.Tensor) -> tuple[Any, ...]:
-        sums, norms, rate = losses.PretrainingSums.zeros(), tf.zeros(()), tf.zeros(())
-        cursor = tf.zeros((3,), tf.int32)
-        bad_step = tf.constant(-1, tf.int64)
-        for _ in tf.range(num_steps):
-            step = tf.identity(self.optimizer.iterations.value)
-            outputs = self.strategy.run(self.replica_step, args=(next(iterator),))
-            by_replica = [self.strategy.experimental_local_results(value) for value in outputs]
+    def _train_steps(
+        self, iterator: Iterator[Any], num_steps: tf.Tensor, trend: Trend
+    ) -> tuple[Any, ...]:
+        """Sums over the updates, the last rate, the trend, and each step's measures and cursor.
+
+        The measures are (steps, 3): loss, gradient norm, and 1 if the step is good.
+        """
+        sums, rate = losses.PretrainingSums.zeros(), tf.zeros(())
+        measures = tf.TensorArray(tf.float32, num_steps, element_shape=(3,))
+        cursors = tf.TensorArray(tf.int32, num_steps, element_shape=(3,))
+        for index in tf.range(num_steps):
+            batch = next(iterator)
+            rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
+            gradients: Any = None
+            if self._skips:
+                gradients, outcome = self.strategy.run(self.replica_step.reduce, args=(batch,))
+            else:
+                outcome = self.strategy.run(self.replica_step, args=(batch,))
+            by_replica = [self.strategy.experimental_local_results(value) for value in outcome]
             # The sums are the same on every replica; the last replica holds the batch's last row.
-            flat, norm, rate = (values[0] for values in by_replica[:3])
-            cursor = by_replica[3][-1]
+            flat, norm = by_replica[0][0], by_replica[1][0]
             step_sums = losses.PretrainingSums(
                 *tf.unstack(flat, num=len(losses.PretrainingSums._fields))
             )
-            finite = tf.math.is_finite(norm + step_sums.masked_lm_loss)
-            bad_step = tf.where(finite | (bad_step >= 0), bad_step, step)
-            sums, norms = sums.plus(step_sums), norms + norm
-        return sums, norms, rate, cursor, bad_step
+            loss = losses.loss(step_sums)
+            is_good = trend.is_good(loss, norm, self._spike_factor)
+            if self._skips:
+                if is_good:
+                    self.strategy.run(self.replica_step.apply, args=(gradients,))
+                    sums = sums.plus(step_sums)
+            else:
+                sums = sums.plus(step_sums)
+            if self._spike_factor:
+                trend = trend.after(loss, norm, is_good)
+            measures = measures.write(index, tf.stack([loss, norm, tf.cast(is_good, tf.float32)]))
+            cursors = cursors.write(index, by_replica[2][-1])
+        return sums, rate, trend, measures.stack(), cursors.stack()

@@ -151,6 +151,12 @@ def batch_sums(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor])
     return PretrainingSums(*masked_lm, *next_sentence, tokens)
 
 
+def loss(sums: PretrainingSums) -> tf.Tensor:
+    """The sum of both mean losses, of the sums over the *whole* batch."""
+    masked_lm = masked_lm_mean(sums.masked_lm_loss, sums.masked_lm_weight)
+    return masked_lm + next_sentence_mean(sums.next_sentence_loss, sums.next_sentence_rows)
+
+
 def means(sums: PretrainingSums) -> dict[str, float]:
     """Losses and accuracies as Python floats, 0 where nothing was counted.
 

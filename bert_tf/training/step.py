@@ -63,22 +63,20 @@ class Update:
         # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
         return [tf.convert_to_tensor(gradient) for gradient in gradients], others
 
-    def apply(
+    def reduce(
         self, gradients: list[tf.Tensor], sums: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Makes the update.
-
-        Returns ``sums`` and the gradients' global norm before clipping, both of all replicas, and
-        the learning rate.
-        """
+    ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+        """The clipped gradients, ``sums`` and the norm before clipping, all of all replicas."""
         context = tf.distribute.get_replica_context()
         *gradients, sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, sums])
         norm = tf.linalg.global_norm(gradients)
         if self._clip_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
-        rate = tf.cast(tf.convert_to_tensor(self._optimizer.learning_rate), tf.float32)
+        return gradients, sums, norm
+
+    def apply(self, gradients: list[tf.Tensor]) -> None:
+        """Makes the update with what ``reduce`` returned."""
         self._apply(gradients, self._model.trainable_variables)
-        return sums, norm, rate
 
 
 def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
@@ -172,11 +170,19 @@ class ReplicaStep:
             tf.function(self.sum_gradients, jit_compile=True) if jit_compile else self.sum_gradients
         )
 
-    def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Makes the update from this replica's share of a batch.
+    def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Makes the update from this replica's share of a batch; returns what ``reduce`` does."""
+        gradients, outcome = self.reduce(batch)
+        self.apply(gradients)
+        return outcome
 
-        Returns `losses.PretrainingSums` stacked to (7,), the gradients' global norm before
-        clipping, the learning rate, and the cursor (3,) of the share's last row.
+    def reduce(
+        self, batch: Batch
+    ) -> tuple[list[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+        """The update's gradients for ``apply``, of all replicas and clipped, and the outcome.
+
+        That is `losses.PretrainingSums` stacked to (7,), the gradients' global norm before
+        clipping, and the cursor (3,) of the share's last row.
         """
         context = tf.distribute.get_replica_context()
         masked_lm_weight, rows = context.all_reduce(
@@ -191,7 +197,12 @@ class ReplicaStep:
         gradients, sums = self._gradients(
             model_batch, self._update.step, replica, masked_lm_weight, rows
         )
-        return *self._update.apply(gradients, sums), batch[features.CURSOR][-1]
+        gradients, sums, norm = self._update.reduce(gradients, sums)
+        return gradients, (sums, norm, batch[features.CURSOR][-1])
+
+    def apply(self, gradients: list[tf.Tensor]) -> None:
+        """Makes the update with the gradients that ``reduce`` returned."""
+        self._update.apply(gradients)
 
     def sum_gradients(
         self, batch: Batch, step: tf.Tensor, replica: tf.Tensor, weight: tf.Tensor, rows: tf.Tensor

@@ -96,6 +96,7 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
     expected["loss"] = expected["masked_lm_loss"] + expected["next_sentence_loss"]
     received = result[1]._asdict()
     assert received.pop("cursor") == expected.pop("cursor")
+    assert received.pop("skipped") == ()
     assert received == pytest.approx(expected, rel=1e-5)
     assert min(norm for _, norm in rows) > CLIP_NORM
 
@@ -231,17 +232,6 @@ def test_two_variables_of_one_name_are_refused():
 # === What goes wrong ===
 
 
-def test_a_loss_that_is_not_finite_names_the_step():
-    model = small_model()
-    loop = _loop(model)
-    iterator = loop.distribute(batches_dataset(6))
-    loop.train(iterator, 1)
-    model.get_layer("masked_lm").bias.assign(np.full(11, np.nan, np.float32))
-    message = "The loss or its gradient became infinite or not a number at step 1: lower the learn"
-    with pytest.raises(ValueError, match=message):
-        loop.train(iterator, 3)
-
-
 def test_data_that_ends_early_is_told():
     loop = _loop(small_model())
     iterator = loop.distribute(batches_dataset(3))
@@ -296,12 +286,9 @@ def test_the_step_compiles_with_xla(name, request):
     else:
         loop = _loop(small_model(dropout=0.1))
     step = tf.function(loop.replica_step, jit_compile=True)
-    sums, norm, rate, cursor = step(
-        {key: tf.constant(value) for key, value in random_batch(0).items()}
-    )
+    sums, norm, cursor = step({key: tf.constant(value) for key, value in random_batch(0).items()})
     assert np.isfinite(sums.numpy()).all()
     assert float(norm) > 0.0
-    assert float(rate) >= 0.0
     assert cursor.numpy().tolist() == [0, 0, 7]
 
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow  # processes of two replicas
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    return _run(folder, "sgd/one", "sgd/two", "bert/one", "bert/two")
+    return _run(folder, "sgd/one", "sgd/two", "skip/two", "bert/one", "bert/two")
 
 
 @pytest.fixture
@@ -61,6 +61,11 @@ def _assert_equal_runs(results, one, two):
 @pytest.mark.parametrize("name", ["sgd", "bert"])
 def test_two_replicas_equal_one(results, name):
     _assert_equal_runs(results, f"{name}/one", f"{name}/two")
+
+
+def test_a_batch_that_is_bad_on_one_replica_is_skipped_by_both(results):
+    assert results["skip/two/skipped"].tolist() == [2]
+    _assert_equal_runs(results, "sgd/one", "skip/two")
 
 
 def test_two_replicas_compiled_with_xla_equal_one(tmp_path):

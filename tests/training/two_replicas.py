@@ -48,16 +48,23 @@ def _loop(strategy, build, *, dropout_seed=1, sgd=False, **options) -> Pretraini
     )
 
 
-def _train(loop):
-    return loop.train(loop.distribute(batches_dataset(STEPS)), STEPS)
+def _train(loop, skips):
+    dataset, steps = batches_dataset(STEPS), STEPS
+    if skips:  # a batch of which the last replica's last row alone is bad
+        bad = random_batch(2)
+        bad[features.MASKED_LM_WEIGHTS][-1] = np.nan
+        dataset = dataset.take(2).concatenate(tf.data.Dataset.from_tensors(bad))
+        dataset, steps = dataset.concatenate(batches_dataset(STEPS - 2, first=2)), STEPS + 1
+    return loop.train(loop.distribute(dataset), steps)
 
 
 def _record(results, name, loop, outcome):
     for variable_name, variable in loop.state().items():
         results[f"{name}:{variable_name}"] = variable.numpy()
-    *numbers, cursor = outcome
+    *numbers, cursor, skipped = outcome
     results[f"{name}:outcome"] = np.array(numbers)
     results[f"{name}:cursor"] = np.array(cursor)
+    results[f"{name}/skipped"] = np.array([bad.step for bad in skipped])
 
 
 def _replica_losses(strategy, steps):
@@ -84,6 +91,7 @@ RUNS = {
     # Adam hardly sees a gradient of twice the size, plain descent does.
     "sgd/one": (1, small_model, {"sgd": True}),
     "sgd/two": (2, small_model, {"sgd": True, "gradient_accumulation_steps": 2}),
+    "skip/two": (2, small_model, {"sgd": True, "skip_bad_steps": True}),
     "xla/two": (2, small_model, {"sgd": True, "jit_compile": True}),
     "bert/one": (1, bert, {}),
     "bert/two": (2, bert, {}),
@@ -98,7 +106,7 @@ def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
     for name in names:
         replicas, build, options = RUNS[name]
         loop = _loop(strategies[replicas], build, **options)
-        _record(results, name, loop, _train(loop))
+        _record(results, name, loop, _train(loop, name.startswith("skip")))
         if name.startswith("sgd"):
             results[f"{name}/evaluation"] = np.array(loop.evaluate(batches_dataset(2, first=50)))
         if name == "bert/two":

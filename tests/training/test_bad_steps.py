@@ -1,0 +1,127 @@
+"""Bad steps: found in the compiled loop, named with their data, skipped as if they had not been."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.training import bad_steps, optimizers
+from bert_tf.training.bad_steps import BadStepError, Trend
+from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.schedules import WarmupLinearDecay
+
+from .conftest import random_batch, small_model
+
+# A share of the loss that is not a number; and weights that nearly cancel out, so that the mean of
+# the loss, and with it the gradient, is a hundred times as large.
+POISONS = {"nan": [[np.nan, 1.0, 1.0]], "spike": [[1.0, -0.99, 0.0]]}
+
+
+def _loop(**options):
+    keras.utils.clear_session()
+    model = small_model(dropout=0.5)
+    schedule = WarmupLinearDecay(1e-2, warmup_steps=2, total_steps=20)
+    optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
+    return PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=1, **options)
+
+
+def _train(loop, batches, calls=None):
+    """Trains on batches, good ones by number and poisoned ones by name, in one or more calls."""
+    made = []
+    for name in batches:
+        batch = random_batch(9 if name in POISONS else name)
+        if name in POISONS:
+            batch[features.MASKED_LM_WEIGHTS] = np.zeros((8, 3), np.float32)
+            batch[features.MASKED_LM_WEIGHTS][:1] = POISONS[name]
+        made.append(batch)
+    dataset = tf.data.Dataset.from_tensor_slices(
+        {key: np.stack([batch[key] for batch in made]) for key in made[0]}
+    )
+    iterator = loop.distribute(dataset)
+    return [loop.train(iterator, steps) for steps in calls or [len(batches)]]
+
+
+def _state(loop):
+    return {name: variable.numpy() for name, variable in loop.state().items()}
+
+
+@pytest.mark.parametrize(("poison", "calls"), [("nan", (7,)), ("spike", (4, 1, 2))])
+def test_a_skipped_batch_leaves_no_trace(poison, calls, monkeypatch):
+    monkeypatch.setattr(bad_steps, "_WINDOW", 3)
+    options = {"spike_factor": 3.0, "skip_bad_steps": True}
+    clean, skipping = _loop(**options), _loop(**options)
+    *_, expected = _train(clean, [0, 1, 2, 3, 4, 5])
+    results = _train(skipping, [0, 1, 2, 3, poison, 4, 5], calls)
+    (bad,) = [bad for result in results for bad in result.skipped]
+    assert bad[:2] == (4, (0, 9, 7))
+    skipped = _state(skipping)
+    for name, value in _state(clean).items():
+        np.testing.assert_array_equal(skipped[name], value, err_msg=name)
+    assert clean.trend == skipping.trend and clean.trend.steps == 3
+    if len(calls) == 1:  # its sums are in no mean either
+        assert results[0]._replace(skipped=()) == expected
+
+
+@pytest.mark.parametrize(
+    ("poison", "what"), [("nan", "became infinite or not a number"), ("spike", "spiked")]
+)
+def test_a_bad_step_is_named_with_its_data(poison, what, monkeypatch):
+    monkeypatch.setattr(bad_steps, "_WINDOW", 3)
+    loop = _loop(spike_factor=3.0)
+    with pytest.raises(BadStepError) as raised:
+        _train(loop, [0, 1, 2, poison, 4])
+    assert str(raised.value).startswith(f"The loss or its gradient {what} at step 3 (loss ")
+    assert str(raised.value).endswith(
+        "), on the batch that ends with row 7 of pool 9 in epoch 0: lower the learning rate or "
+        "lengthen the warm-up, and go on from the checkpoint before."
+    )
+    assert raised.value.bad.cursor == (0, 9, 7)
+
+
+def test_spikes_are_not_looked_for_unasked_nor_early(monkeypatch):
+    loop = _loop(skip_bad_steps=True)
+    assert _train(loop, [0, "spike", 1])[0].skipped == ()
+    assert loop.trend == (0.0, 0.0, 0.0)
+    monkeypatch.setattr(bad_steps, "_WINDOW", 3)
+    loop = _loop(skip_bad_steps=True, spike_factor=3.0)
+    assert _train(loop, [0, 1, "spike"])[0].skipped == ()
+
+
+def test_only_so_many_in_a_row_are_skipped():
+    loop = _loop(skip_bad_steps=True, most_bad_steps=2)
+    results = _train(loop, ["nan", "nan", 0, "nan", "nan"], (1, 4))
+    assert [len(result.skipped) for result in results] == [1, 3]
+    assert results[0].step == 0 and results[0].loss == 0.0 and results[0].gradient_norm == 0.0
+    with pytest.raises(BadStepError, match="not a number at step 1 "):
+        _train(loop, ["nan"])
+
+
+def test_the_trend_is_the_mean_and_then_an_exponential_one():
+    values = np.random.default_rng(0).uniform(1, 2, 250).astype(np.float32)
+    trend, mean, window = Trend(*map(tf.constant, Trend())), 0.0, 100
+    for number, value in enumerate(values, 1):
+        trend = trend.after(tf.constant(value), tf.constant(2 * value), tf.constant(True))
+        trend = trend.after(tf.constant(np.nan), tf.constant(np.inf), tf.constant(False))
+        if number <= window:
+            mean = float(values[:number].mean())
+        else:
+            mean = 0.99 * mean + 0.01 * float(value)
+    assert [float(part) for part in trend] == pytest.approx([window, mean, 2 * mean], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "loss", "norm", "factor", "expected"),
+    [
+        (100, 2.9, 5.9, 3.0, True),
+        (100, 3.1, 5.9, 3.0, False),
+        (100, 2.9, 6.1, 3.0, False),
+        (99, 3.1, 6.1, 3.0, True),
+        (100, 3.1, 6.1, 0.0, True),
+        (0, np.nan, 1.0, 0.0, False),
+        (0, 1.0, np.inf, 3.0, False),
+    ],
+)
+def test_what_is_good(steps, loss, norm, factor, expected):
+    trend = Trend(tf.constant(float(steps)), tf.constant(1.0), tf.constant(2.0))
+    assert bool(trend.is_good(tf.constant(loss), tf.constant(norm), factor)) == expected
