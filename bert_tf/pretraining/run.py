@@ -26,8 +26,9 @@ from bert_tf.training import checkpoints, distribution, loop
 from bert_tf.training.bad_steps import BadStepError, Trend
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.run_directory import RunDirectory, fingerprint
+from bert_tf.training.throughput import throughput
 
-from .cost import parameter_count
+from .cost import estimate_step, parameter_count
 from .data import (
     PretrainingData,
     check_records,
@@ -35,6 +36,7 @@ from .data import (
     first_sentences,
     load_or_learn_vocabulary,
     open_data,
+    predictions_per_row,
     report_share,
     training_batches,
 )
@@ -145,6 +147,7 @@ def _show(results: dict[str, Any], directory: RunDirectory) -> None:
 
 _REPORT_SECONDS = 2.0
 _MAX_STEPS_PER_LOOP = 500
+_SHOWN_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20
 
 
@@ -348,7 +351,7 @@ class _PretrainingRun:
             for bad in result.skipped:
                 progress.say(f"{bad}: skipped.")
             if len(result.skipped) < steps:
-                self._report(progress, result, seconds, compiled)
+                self._report(progress, phase, result, steps, seconds if compiled else None)
             compiled = True
             if self.interruption.requested or self._is_checkpoint_due(phase):
                 self._save()
@@ -359,21 +362,46 @@ class _PretrainingRun:
         progress.close()
 
     def _report(
-        self, progress: Progress, result: loop.TrainingResult, seconds: float, compiled: bool
+        self,
+        progress: Progress,
+        phase: Phase,
+        result: loop.TrainingResult,
+        steps: int,
+        seconds: float | None,
     ) -> None:
-        figures = {
-            name: value
-            for name, value in result._asdict().items()
-            if isinstance(value, int | float)
-        }
+        """Shows and writes the figures of some steps; no speed without the seconds they took."""
+        figures = result._asdict()
+        del figures["cursor"], figures["skipped"]
+        waited = figures.pop("waited")
         step = figures.pop("step")
         tokens = figures.pop("tokens")
         shown = {"loss": f"{result.loss:.3f}", "MLM accuracy": f"{result.masked_lm_accuracy:.3f}"}
         if self.settings.nsp:
             shown["NSP accuracy"] = f"{result.next_sentence_accuracy:.3f}"
-        if compiled:
-            figures["tokens_per_second"] = tokens / seconds
-            shown["tokens/s"] = f"{tokens / seconds:,.0f}"
+        if seconds is not None:
+            settings, length = self.settings, phase.max_seq_length
+            cost = estimate_step(
+                self.config,
+                batch_size=settings.train_batch_size,
+                max_seq_length=length,
+                max_predictions_per_seq=predictions_per_row(settings, length),
+                nsp=settings.nsp,
+            )
+            speed = throughput(
+                seconds=seconds,
+                waited=waited,
+                tokens=tokens,
+                examples=steps * settings.train_batch_size,
+                flops=steps * cost.flops,
+                devices=self.devices.strategy.num_replicas_in_sync,
+                peak_tflops=settings.peak_tflops,
+            )
+            figures |= speed
+            shown["tokens/s"] = f"{speed['tokens_per_second']:,.0f}"
+            if speed["input_wait_share"] >= _SHOWN_WAIT:
+                shown["waiting for input"] = f"{speed['input_wait_share']:.0%}"
+            if "mfu" in speed:
+                shown["MFU"] = f"{speed['mfu']:.1%}"
         progress.update(step, shown)
         self.summaries.write("train", step, figures)
 

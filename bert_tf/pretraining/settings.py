@@ -76,7 +76,7 @@ MAY_DIFFER = frozenset(
         *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
         *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
         *("eval_batch_size", "allow_pickle", "export", "dry_run"),
-        *("on_bad_step", "spike_factor", "max_bad_steps"),
+        *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops"),
     }
 )
 
@@ -226,6 +226,12 @@ class PretrainingSettings:
     tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
     deterministic: bool = switch(False, "On a GPU: ops that repeat bit for bit, and are slower.")
     steps_per_loop: int = integer(0, "Steps between two reports; 0: a few seconds' worth.", least=0)
+    peak_tflops: float = number(
+        0.0,
+        "The TFLOP/s that one device can do in this precision: the model's share of them, MFU, is "
+        "reported. 0: it is not.",
+        within=(lambda peak: 0 <= peak < math.inf, "0 or more"),
+    )
     save_checkpoints_steps: int = integer(1000, "Steps between two checkpoints.", least=1)
     save_checkpoints_minutes: float = number(
         10.0,

@@ -107,7 +107,8 @@ class TrainingResult(NamedTuple):
     ``step`` counts the updates of all calls. ``loss`` is the sum of the two losses, means in nats;
     ``gradient_norm`` is the mean over the updates of the global norm before clipping,
     ``learning_rate`` the last step's. ``tokens`` are those that are not padding; ``cursor`` is the
-    (epoch, pool, row) of the last row; ``skipped`` are the steps that were bad, in their order.
+    (epoch, pool, row) of the last row; ``skipped`` are the steps that were bad, in their order;
+    ``waited`` are the seconds in which a step had ended and the next batch was not there.
     """
 
     step: int
@@ -121,6 +122,7 @@ class TrainingResult(NamedTuple):
     tokens: int
     cursor: tuple[int, int, int]
     skipped: tuple[BadStep, ...]
+    waited: float
 
 
 class PretrainingLoop:
@@ -268,7 +270,7 @@ class PretrainingLoop:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
         first_step = self.step
         try:
-            sums, rate, trend, measures, cursors = self._train(
+            sums, rate, trend, measures, cursors, waited = self._train(
                 iterator, tf.constant(num_steps), Trend(*map(tf.constant, self.trend))
             )
         except tf.errors.OutOfRangeError as error:
@@ -300,6 +302,7 @@ class PretrainingLoop:
             tokens=int(sums.tokens),
             cursor=(epoch, pool, row),
             skipped=tuple(skipped),
+            waited=float(waited),
         )
 
     def evaluate(self, dataset: tf.data.Dataset, max_steps: int | None = None) -> EvaluationResult:
@@ -309,15 +312,18 @@ class PretrainingLoop:
     def _train_steps(
         self, iterator: Iterator[Any], num_steps: tf.Tensor, trend: Trend
     ) -> tuple[Any, ...]:
-        """Sums over the updates, the last rate, the trend, and each step's measures and cursor.
+        """Sums over the updates, the last rate, the trend, each step's measures and cursor, waits.
 
         The measures are (steps, 3): loss, gradient norm, and 1 if the step is good.
         """
         sums, rate = losses.PretrainingSums.zeros(), tf.zeros(())
         measures = tf.TensorArray(tf.float32, num_steps, element_shape=(3,))
         cursors = tf.TensorArray(tf.int32, num_steps, element_shape=(3,))
+        ended, waited = _time_after([]), tf.zeros((), tf.float64)
         for index in tf.range(num_steps):
             batch = next(iterator)
+            # A batch may be there before the step in progress ends.
+            waited += tf.maximum(_time_after(batch[features.CURSOR]) - ended, 0.0)
             rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
             gradients: Any = None
             if self._skips:
@@ -342,4 +348,13 @@ class PretrainingLoop:
                 trend = trend.after(loss, norm, is_good)
             measures = measures.write(index, tf.stack([loss, norm, tf.cast(is_good, tf.float32)]))
             cursors = cursors.write(index, by_replica[2][-1])
-        return sums, rate, trend, measures.stack(), cursors.stack()
+            ended = _time_after(loss)
+        return sums, rate, trend, measures.stack(), cursors.stack(), waited
+
+
+def _time_after(values: Any) -> tf.Tensor:
+    """The time in seconds when tensors, of any device, have been computed."""
+    with tf.device("CPU:0"):
+        there = [tf.identity(value) for value in tf.nest.flatten(values, expand_composites=True)]
+        with tf.control_dependencies(there):
+            return tf.timestamp()

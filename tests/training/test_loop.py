@@ -97,6 +97,7 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
     received = result[1]._asdict()
     assert received.pop("cursor") == expected.pop("cursor")
     assert received.pop("skipped") == ()
+    assert received.pop("waited") >= 0.0
     assert received == pytest.approx(expected, rel=1e-5)
     assert min(norm for _, norm in rows) > CLIP_NORM
 

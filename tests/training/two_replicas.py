@@ -61,7 +61,7 @@ def _train(loop, skips):
 def _record(results, name, loop, outcome):
     for variable_name, variable in loop.state().items():
         results[f"{name}:{variable_name}"] = variable.numpy()
-    *numbers, cursor, skipped = outcome
+    *numbers, cursor, skipped, _ = outcome
     results[f"{name}:outcome"] = np.array(numbers)
     results[f"{name}:cursor"] = np.array(cursor)
     results[f"{name}/skipped"] = np.array([bad.step for bad in skipped])

@@ -1,0 +1,53 @@
+"""What a training says of its speed."""
+
+import time
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.training import optimizers
+from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.throughput import throughput
+
+from .conftest import batches_dataset, small_model
+
+
+def test_figures_in_all_and_for_each_device():
+    counted = {"tokens": 3000, "examples": 60, "flops": 6e12, "devices": 4}
+    expected = {
+        "tokens_per_second": 1500.0,
+        "tokens_per_second_per_device": 375.0,
+        "examples_per_second": 30.0,
+        "examples_per_second_per_device": 7.5,
+        "input_wait_share": 0.25,
+    }
+    assert throughput(seconds=2.0, waited=0.5, **counted) == expected
+    figures = throughput(seconds=2.0, waited=2.5, peak_tflops=5.0, **counted)
+    assert figures == {**expected, "input_wait_share": 1.0, "mfu": pytest.approx(0.15)}
+
+
+def test_the_loop_counts_the_time_without_a_batch():
+    """Nothing can hold up a batch longer than this dataset, whose clock is the same."""
+    model = small_model()
+    optimizer = optimizers.create_optimizer("adam", 1e-3, model.trainable_variables)
+    loop = PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=0)
+    spent = []
+
+    def wait(index):
+        began = time.time()
+        time.sleep(0.2 * (index >= 2))
+        spent.append(time.time() - began)
+        return index
+
+    def delay(index, batch):
+        index = tf.numpy_function(wait, [index], tf.int64)
+        with tf.control_dependencies([index]):
+            return {key: tf.identity(value) for key, value in batch.items()}
+
+    # Made when asked for: the whole delay is waited for, but for what overlaps the step before.
+    iterator = loop.distribute(batches_dataset(4).enumerate().map(delay))
+    began = time.time()
+    first, then = loop.train(iterator, 2), loop.train(iterator, 2)
+    took = time.time() - began
+    assert 0 <= first.waited and 0.1 < then.waited <= took
+    assert sum(spent[2:]) >= 0.4
