@@ -17,7 +17,7 @@ import inspect
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf import command, flag_fields
 from bert_tf.choices import PRECISIONS
 
 
@@ -67,11 +67,7 @@ def define_flags() -> None:
         PRECISIONS,
         "bfloat16: matrix products in bfloat16, weights and sums in float32.",
     )
-    flags.DEFINE_bool(
-        "allow_pickle",
-        False,
-        "Read a pytorch_model.bin. A pickle can run any code: only from someone you trust.",
-    )
+    flags.DEFINE_bool("allow_pickle", False, flag_fields.ALLOW_PICKLE)
 
 
 def main(argv: list[str]) -> None:

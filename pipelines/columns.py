@@ -104,28 +104,28 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
 
 def class_column(labels: Any, num_examples: int, num_classes: int | None = None) -> np.ndarray:
     """Checks class ids, (N,) integers below ``num_classes`` where that is known: (N,) int32."""
-    array = _array(labels, "labels")
-    if array.ndim != 1 or array.dtype.kind not in "biu":
-        raise ValueError(
-            f"labels: expected integers of shape (N,); got dtype {array.dtype} and shape "
-            f"{array.shape}."
-        )
-    check_rows("labels", len(array), num_examples)
+    array = vector("labels", labels, num_examples, "integers", "biu")
     _check_range("labels", array, 0, _MOST if num_classes is None else num_classes - 1)
     return array.astype(np.int32)
 
 
 def weight_column(weights: Any, num_examples: int) -> np.ndarray:
     """Checks the weights of examples, (N,) numbers, none negative: (N,) float32."""
-    array = _array(weights, "sample_weights")
-    if array.ndim != 1 or array.dtype.kind not in "biuf":
-        raise ValueError(
-            f"sample_weights: expected numbers of shape (N,); got dtype {array.dtype} and shape "
-            f"{array.shape}."
-        )
-    check_rows("sample_weights", len(array), num_examples)
+    array = vector("sample_weights", weights, num_examples, "numbers", "biuf")
     _check_range("sample_weights", array, 0, np.inf)
     return array.astype(np.float32)
+
+
+def vector(name: str, values: Any, num_examples: int, expected: str, kinds: str) -> np.ndarray:
+    """Checks that a column is (N,) of dtypes of some NumPy kinds, which ``expected`` names."""
+    array = _array(values, name)
+    if array.ndim != 1 or array.dtype.kind not in kinds:
+        raise ValueError(
+            f"{name}: expected {expected} of shape (N,); got dtype {array.dtype} and shape "
+            f"{array.shape}."
+        )
+    check_rows(name, len(array), num_examples)
+    return array
 
 
 def check_rows(name: str, received: int, num_examples: int) -> None:

@@ -15,7 +15,13 @@ from bert_tf import features
 
 from .answers import Answers, BestColumns, answers_from_columns, best_columns
 from .bounded_memory import value_rows
-from .columns import check_rows, packed_examples, string_column, tokenize_with_offsets
+from .columns import (
+    check_rows,
+    packed_examples,
+    string_column,
+    tokenize_with_offsets,
+    vector,
+)
 from .context_windows import (
     QuestionTokens,
     Windows,
@@ -247,17 +253,10 @@ def question_examples(
 
 def _answer_columns(starts: Any, ends: Any, contexts: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
     """The two columns as int64, or a ValueError."""
-    columns = []
-    for name, values in (("answer_starts", starts), ("answer_ends", ends)):
-        array = np.asarray(values)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise ValueError(
-                f"{name}: expected integers of shape (N,); got dtype {array.dtype} and shape "
-                f"{array.shape}."
-            )
-        check_rows(name, len(array), len(contexts))
-        columns.append(array.astype(np.int64))
-    start, end = columns
+    start, end = (
+        vector(name, values, len(contexts), "integers", "iu").astype(np.int64)
+        for name, values in (("answer_starts", starts), ("answer_ends", ends))
+    )
     sizes = tf.strings.length(contexts).numpy()
     good = ((start >= 0) & (start < end) & (end <= sizes)) | ((start == -1) & (end == -1))
     if not good.all():
