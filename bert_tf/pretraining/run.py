@@ -23,6 +23,7 @@ from bert_tf.saved_models.fill_mask import fill_masks as fill
 from bert_tf.saved_models.fill_mask import masked_lm_logits
 from bert_tf.saved_models.served import ExportOptions, Served
 from bert_tf.training import checkpoints, distribution, loop
+from bert_tf.training.background_saving import BackgroundSaving
 from bert_tf.training.bad_steps import BadStepError, Trend
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.run_directory import RunDirectory, fingerprint
@@ -272,11 +273,12 @@ class _PretrainingRun:
         self.saved_step = -1
         self.saved_at = time.monotonic()
         self.rewinds = 0
+        self.saving = BackgroundSaving()
 
     def finish(self) -> None:
         """Trains what is left, evaluates, exports, fills masks and writes the results."""
         self._restore()
-        with self.interruption:
+        with self.interruption, self.saving:
             for number, phase in enumerate(self.phases):
                 if self.loop.step < phase.last_step:
                     if self.position.phase != number:
@@ -357,6 +359,7 @@ class _PretrainingRun:
                 self._save()
             if self.interruption.requested:
                 progress.close()
+                self.saving.wait()
                 print(f"Stopped at step {self.loop.step:,}. The same command goes on from there.")
                 raise KeyboardInterrupt
         progress.close()
@@ -419,7 +422,7 @@ class _PretrainingRun:
         if self.loop.step == self.saved_step:
             return
         position = {**dataclasses.asdict(self.position), "trend": self.loop.trend}
-        checkpoints.save(
+        self.saving.save(
             self.directory.checkpoints,
             self.loop.step,
             self.loop.state(),
@@ -463,6 +466,7 @@ class _PretrainingRun:
         self.rewinds += 1
         if self.saved_step < 0 or self.rewinds > self.settings.max_bad_steps:
             raise error
+        self.saving.wait()
         self._restore()
         if self.position.phase != number:
             raise error

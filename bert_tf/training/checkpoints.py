@@ -190,6 +190,28 @@ def save(
     >>> restored.step, restored.extra, weight.numpy().tolist()
     (3, {'pool': 7}, [1.0, 2.0])
     """
+    return save_values(directory, step, copy_values(variables), extra, keep=keep)
+
+
+def copy_values(variables: Mapping[str, keras.Variable]) -> dict[str, tf.Tensor]:
+    """The variables' values by name, which later updates of the variables leave as they are.
+
+    On a CPU nothing is copied yet: a variable whose value is held is updated in a place of its own.
+    """
+    with tf.device("CPU:0"):
+        # A mirrored variable gives its first copy.
+        return {name: tf.identity(variable.value) for name, variable in variables.items()}
+
+
+def save_values(
+    directory: str,
+    step: int,
+    values: Mapping[str, tf.Tensor],
+    extra: Mapping[str, Any],
+    *,
+    keep: int,
+) -> str:
+    """Does what ``save`` does, with values that ``copy_values`` returned."""
     if keep < 1:
         raise ValueError(f"At least one checkpoint has to be kept, got keep={keep}.")
     path = os.path.join(directory, directory_name(step))
@@ -197,9 +219,6 @@ def save(
         if _is_intact(path):
             return path
         _delete(path)
-        with tf.device("CPU:0"):
-            # A mirrored variable gives its first copy; on a CPU reading copies nothing.
-            values = {name: tf.identity(variable.value) for name, variable in variables.items()}
         write(path, step, values, extra)
     except (OSError, tf.errors.OpError) as error:
         _delete(path)

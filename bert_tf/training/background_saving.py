@@ -1,0 +1,59 @@
+"""Checkpoints that are written and hashed while the training goes on."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+import keras
+
+from . import checkpoints
+
+
+class BackgroundSaving:
+    """A context that saves checkpoints in a thread, one at a time.
+
+    At its end, unless Ctrl-C ended it, the last one is on the disk. Until then memory holds the
+    state twice, and the process does not end.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._pending: Future[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.wait()
+
+    def save(
+        self,
+        directory: str,
+        step: int,
+        variables: Mapping[str, keras.Variable],
+        extra: Mapping[str, Any],
+        *,
+        keep: int,
+    ) -> None:
+        """Does what `checkpoints.save` does, and returns once the values are copied.
+
+        A save before has to end first, and raises its OSError here.
+        """
+        self.wait()
+        values = checkpoints.copy_values(variables)
+        self._pending = self._thread.submit(
+            checkpoints.save_values, directory, step, values, extra, keep=keep
+        )
+
+    def wait(self) -> None:
+        """Waits until the last save is on the disk, or raises its OSError, once."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()

@@ -1,0 +1,94 @@
+"""A checkpoint that is written while the training goes on is that of its step."""
+
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.training import checkpoints, optimizers
+from bert_tf.training.background_saving import BackgroundSaving
+from bert_tf.training.loop import PretrainingLoop
+
+from .conftest import batches_dataset, small_model
+
+
+def _loop():
+    keras.utils.clear_session()
+    model = small_model()
+    optimizer = optimizers.create_optimizer("adam", 1e-2, model.trainable_variables)
+    return PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=1)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Writes no byte before it is set."""
+    event, write = threading.Event(), checkpoints.write
+
+    def wait_and_write(*arguments):
+        assert event.wait(60)
+        write(*arguments)
+
+    monkeypatch.setattr(checkpoints, "write", wait_and_write)
+    yield event
+    event.set()
+
+
+def test_steps_made_while_it_is_written_are_not_in_it(tmp_path, held):
+    loop = _loop()
+    iterator = loop.distribute(batches_dataset(4))
+    loop.train(iterator, 1)
+    expected = {name: variable.numpy().copy() for name, variable in loop.state().items()}
+    with BackgroundSaving() as saving:
+        saving.save(str(tmp_path), loop.step, loop.state(), {"row": 3}, keep=1)
+        loop.train(iterator, 3)
+        for variable in loop.model.trainable_variables:
+            variable.assign_add(tf.ones_like(variable.value))
+        assert checkpoints.find_latest(str(tmp_path)) is None  # it was written meanwhile
+        held.set()
+    restored = checkpoints.restore_latest(str(tmp_path), loop.state())
+    assert (restored.step, restored.extra, loop.step) == (1, {"row": 3}, 1)
+    for name, variable in loop.state().items():
+        np.testing.assert_array_equal(variable.numpy(), expected[name], err_msg=name)
+
+
+def test_one_save_waits_for_the_one_before(tmp_path, held):
+    weight = {"weight": keras.Variable([1.0])}
+    saving = BackgroundSaving()
+    saving.save(str(tmp_path), 1, weight, {}, keep=2)
+    threading.Timer(0.2, held.set).start()
+    saving.save(str(tmp_path), 2, weight, {}, keep=2)
+    assert checkpoints.has_finished(str(tmp_path))
+    saving.wait()
+    assert checkpoints.find_latest(str(tmp_path)).step == 2
+
+
+@pytest.mark.parametrize("surfaces", ["at the next save", "at the end", "on request"])
+def test_a_save_that_fails_is_told_once_and_loses_nothing(tmp_path, surfaces, monkeypatch):
+    weight = {"weight": keras.Variable([1.0])}
+    checkpoints.save(str(tmp_path), 1, weight, {})
+    (tmp_path / "step-00000002").symlink_to(tmp_path)
+    message = "The checkpoint of step 2 could not be saved in .*: make room there or mend it, and"
+    saving = BackgroundSaving()
+    saving.save(str(tmp_path), 2, weight, {}, keep=3)
+    with pytest.raises(OSError, match=message):
+        if surfaces == "at the next save":
+            saving.save(str(tmp_path), 3, weight, {}, keep=3)
+        elif surfaces == "on request":
+            saving.wait()
+        else:
+            with saving:
+                pass
+    saving.wait()
+    (tmp_path / "step-00000002").unlink()
+    assert checkpoints.find_latest(str(tmp_path)).step == 1
+
+
+def test_ctrl_c_does_not_wait(tmp_path, held):
+    with pytest.raises(KeyboardInterrupt), BackgroundSaving() as saving:
+        saving.save(str(tmp_path), 1, {"weight": keras.Variable([1.0])}, {}, keep=1)
+        raise KeyboardInterrupt
+    assert not checkpoints.has_finished(str(tmp_path))
+    held.set()
+    saving.wait()
