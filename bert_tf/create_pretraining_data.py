@@ -37,7 +37,9 @@ _EPOCHS = flags.DEFINE_integer(
 )
 _SEED = flags.DEFINE_integer("seed", 12345, "What all that is random is drawn from.")
 _CACHE = flags.DEFINE_string(
-    "cache_dir", None, "Where large gzip files are unpacked; by default a temporary folder."
+    "cache_dir",
+    None,
+    "Where blocks of JSON lines and large gzip files are kept; by default a temporary folder.",
 )
 flags.adopt_module_key_flags(command)
 flags.DEFINE_alias("input_file", "input")

@@ -51,7 +51,7 @@ class _Options:
         least=0,
     )
     cache_dir: str | None = string(
-        None, "Where unpacked copies of large gzip files are kept; by default nowhere."
+        None, "Where blocks of JSON lines and large gzip files are kept; by default nowhere."
     )
 
 

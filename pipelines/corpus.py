@@ -3,19 +3,37 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from . import corpus_files, corpus_formats
+from . import corpus_formats
+
+
+def _fed(values: Any) -> tf.Tensor:
+    """Makes a tensor that a traced function takes as an input: it is no part of its graph.
+
+    The tables of a corpus would be megabytes of constants, in every copy of the graph.
+    """
+    with tf.init_scope(), tf.device("CPU:0"):
+        return tf.constant(values)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileBlocks:
-    """Blocks that are byte ranges of plain files, or whole small gzip files: F files, N blocks.
+    """Blocks that are byte ranges of plain files, or gzip streams in files: F files, N blocks.
 
-    Offsets and lengths are bytes of text; a gzip file's are 0 and the length of its text.
+    Attributes:
+        files: (F,) paths.
+        file_sizes: (F,) int64, bytes of each file.
+        file_is_gzip: (F,) bool, whether a block is a compressed stream.
+        file_formats: (F,) formats that ``corpus_formats.parse`` knows.
+        block_files: (N,) int64, the file of each block.
+        offsets: (N,) int64, where in the file the block begins.
+        stored: (N,) int64, how many bytes it takes there.
+        lengths: (N,) int64, how many bytes of text it is.
     """
 
     files: tuple[str, ...]
@@ -24,6 +42,7 @@ class FileBlocks:
     file_formats: tuple[str, ...]
     block_files: np.ndarray
     offsets: np.ndarray
+    stored: np.ndarray
     lengths: np.ndarray
 
     @property
@@ -31,69 +50,67 @@ class FileBlocks:
         """N."""
         return len(self.block_files)
 
+    @functools.cached_property
+    def _paths_fed(self) -> tf.Tensor:
+        return _fed(list(self.files))
+
+    @functools.cached_property
+    def _ranges_fed(self) -> tf.Tensor:
+        """(N, 4) int64: each block's file, and the bytes there before it, behind it and of it."""
+        footers = self.file_sizes[self.block_files] - self.offsets - self.stored
+        return _fed(np.stack([self.block_files, self.offsets, footers, self.stored], axis=1))
+
+    @functools.cached_property
+    def _gzip_fed(self) -> tf.Tensor:
+        return _fed(self.file_is_gzip)
+
+    @functools.cached_property
+    def _formats_fed(self) -> tf.Tensor:
+        """(F,) int32: the number of each file's format among the sorted ones."""
+        formats = sorted(set(self.file_formats))
+        return _fed(np.array([formats.index(name) for name in self.file_formats], np.int32))
+
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Reads and parses one block, a scalar int64: ragged (documents, sentences) strings."""
-        file = tf.gather(self.block_files, block)
-        text = self._text(file, tf.gather(self.offsets, block), tf.gather(self.lengths, block))
+        file, offset, footer, stored = tf.unstack(tf.gather(self._ranges_fed, block), num=4)
+        # tf.io.read_file reads whole files; this dataset of one record seeks. A buffer of the
+        # record's size makes it one read.
+        text = tf.data.FixedLengthRecordDataset(
+            tf.gather(self._paths_fed, file),
+            stored,
+            header_bytes=offset,
+            footer_bytes=footer,
+            buffer_size=stored,
+        ).get_single_element()
+        if self.file_is_gzip.all():
+            text = _inflate(text)
+        elif self.file_is_gzip.any():
+            packed = text
+            text = tf.cond(
+                tf.gather(self._gzip_fed, file), lambda: _inflate(packed), lambda: packed
+            )
         formats = sorted(set(self.file_formats))
         if len(formats) == 1:
             return corpus_formats.parse(text, formats[0])
-        branch = tf.gather([formats.index(name) for name in self.file_formats], file)
 
         def values_and_splits(text_format: str) -> tuple[tf.Tensor, tf.Tensor]:
             documents = corpus_formats.parse(text, text_format)
             return documents.values, documents.row_splits
 
         values, splits = tf.switch_case(
-            branch, [functools.partial(values_and_splits, name) for name in formats]
+            tf.gather(self._formats_fed, file),
+            [functools.partial(values_and_splits, name) for name in formats],
         )
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
-    def _text(self, file: tf.Tensor, offset: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        """Returns the text of a block, a scalar string."""
-        path = tf.gather(list(self.files), file)
 
-        def inflate() -> tf.Tensor:
-            return tf.io.decode_compressed(tf.io.read_file(path), "GZIP")
-
-        def read_range() -> tf.Tensor:
-            # tf.io.read_file reads whole files; this dataset of one record seeks. A buffer of the
-            # record's size makes it one read.
-            footer = tf.gather(self.file_sizes, file) - offset - length
-            return tf.data.FixedLengthRecordDataset(
-                path, length, header_bytes=offset, footer_bytes=footer, buffer_size=length
-            ).get_single_element()
-
-        if self.file_is_gzip.all():
-            return inflate()
-        if not self.file_is_gzip.any():
-            return read_range()
-        return tf.cond(tf.gather(self.file_is_gzip, file), inflate, read_range)
-
-
-def file_blocks(files: Sequence[corpus_files.ScannedFile]) -> FileBlocks:
-    """Makes blocks of the ranges of scanned files, in their order."""
-    block_files: list[int] = []
-    ranges: list[tuple[int, int]] = []
-    for index, file in enumerate(files):
-        found = file.ranges or ()  # ``sources`` has rewritten what has none
-        block_files += [index] * len(found)
-        ranges += found
-    offsets_and_lengths = np.array(ranges, np.int64).reshape(-1, 2)
-    return FileBlocks(
-        files=tuple(file.path for file in files),
-        file_sizes=np.array([file.size for file in files], np.int64),
-        file_is_gzip=np.array([file.is_gzip for file in files], bool),
-        file_formats=tuple(file.text_format for file in files),
-        block_files=np.array(block_files, np.int64),
-        offsets=offsets_and_lengths[:, 0],
-        lengths=offsets_and_lengths[:, 1],
-    )
+def _inflate(packed: tf.Tensor) -> tf.Tensor:
+    return tf.io.decode_compressed(packed, "GZIP")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MemoryBlocks:
-    """Blocks of documents held in memory: a graph that reads them holds them as a constant.
+    """Blocks of documents held in memory.
 
     L sentences; D + 1 splits say where the documents' sentences begin, N + 1 where the blocks'
     documents begin.
@@ -114,12 +131,15 @@ class MemoryBlocks:
         ends = np.cumsum([0, *map(len, self.sentences)], dtype=np.int64)
         return np.diff(ends[self.document_splits[self.block_splits]])
 
+    @functools.cached_property
+    def _tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        return _fed(self.sentences), _fed(self.document_splits), _fed(self.block_splits)
+
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Returns the documents of one block, in-graph; see ``FileBlocks.read``."""
-        first = tf.gather(self.block_splits, block)
-        last = tf.gather(self.block_splits, block + 1)
-        splits = tf.constant(self.document_splits)[first : last + 1]
-        values = tf.constant(self.sentences)[splits[0] : splits[-1]]
+        sentences, document_splits, block_splits = self._tensors
+        splits = document_splits[block_splits[block] : block_splits[block + 1] + 1]
+        values = sentences[splits[0] : splits[-1]]
         return tf.RaggedTensor.from_row_splits(values, splits - splits[0], validate=False)
 
 
@@ -171,22 +191,10 @@ def fingerprint_documents(documents: tf.RaggedTensor) -> tf.Tensor:
     return tf.strings.to_hash_bucket_fast(texts, _NUM_FINGERPRINTS)
 
 
-def count_documents(
-    blocks: Blocks, progress: Callable[[float], None] | None = None
+def document_table(
+    num_sentences: Sequence[np.ndarray], fingerprints: Sequence[np.ndarray]
 ) -> DocumentTable:
-    """Reads all blocks and counts what is in them; ``progress`` is told the share done, to 1."""
-
-    def count(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        documents = blocks.read(block)
-        return tf.cast(documents.row_lengths(), tf.int32), fingerprint_documents(documents)
-
-    num_sentences, fingerprints = [], []
-    counted = tf.data.Dataset.range(blocks.num_blocks).map(count, tf.data.AUTOTUNE)
-    for done, (lengths, prints) in enumerate(counted.as_numpy_iterator(), 1):
-        num_sentences.append(lengths)
-        fingerprints.append(prints)
-        if progress:
-            progress(done / blocks.num_blocks)
+    """Makes the table of what each block's documents are."""
     return DocumentTable(
         block_splits=np.cumsum([0, *map(len, num_sentences)], dtype=np.int64),
         num_sentences=np.concatenate([np.zeros(0, np.int32), *num_sentences]),
@@ -194,12 +202,25 @@ def count_documents(
     )
 
 
+def count_documents(blocks: Blocks) -> DocumentTable:
+    """Reads all blocks and counts what is in them."""
+
+    def count(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        documents = blocks.read(block)
+        return tf.cast(documents.row_lengths(), tf.int32), fingerprint_documents(documents)
+
+    counted = tf.data.Dataset.range(blocks.num_blocks).map(count, tf.data.AUTOTUNE)
+    found = list(counted.as_numpy_iterator())
+    return document_table([lengths for lengths, _ in found], [prints for _, prints in found])
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
     """Documents of sentences, in blocks; or a part of another corpus' documents.
 
     Made by ``open_corpus``, ``open_tfds`` and ``from_documents`` of ``sources``. It holds no open
-    file and no tensor, and can be read from any graph.
+    file, and any function that TensorFlow traces can read it; the function takes the corpus' tables
+    as inputs, so that no graph grows with the corpus.
 
     Attributes:
         input_format: the format of the files, or their formats, joined by ", ".
@@ -229,6 +250,14 @@ class Corpus:
     def _blocks_read(self) -> np.ndarray:
         """(num_blocks,) int64, the numbers in ``blocks`` of this corpus' blocks."""
         return np.flatnonzero(self._kept_per_block)
+
+    @functools.cached_property
+    def _blocks_fed(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return _fed(self._blocks_read), _fed(self.table.block_splits)
+
+    @functools.cached_property
+    def _kept_fed(self) -> tf.Tensor:
+        return _fed(self.kept)
 
     @property
     def num_blocks(self) -> int:
@@ -307,10 +336,11 @@ class Corpus:
         >>> corpus.read_documents(tf.constant(0, tf.int64)).to_list()
         [[b'One.', b'Two.'], [b'Three.']]
         """
-        block = tf.gather(self._blocks_read, block)
+        blocks_read, block_splits = self._blocks_fed
+        block = tf.gather(blocks_read, block)
         documents = self.blocks.read(block)
-        first = tf.gather(self.table.block_splits, block)
-        last = tf.gather(self.table.block_splits, block + 1)
+        first = tf.gather(block_splits, block)
+        last = tf.gather(block_splits, block + 1)
         unchanged = tf.debugging.assert_equal(
             documents.nrows(),
             last - first,
@@ -321,7 +351,7 @@ class Corpus:
             documents = documents.with_flat_values(tf.identity(documents.flat_values))
         if self.kept.all():
             return documents
-        return tf.gather(documents, tf.where(tf.constant(self.kept)[first:last])[:, 0])
+        return tf.gather(documents, tf.where(self._kept_fed[first:last])[:, 0])
 
     def split_held_out(
         self, fraction: float = 0.01, max_documents: int = 1000

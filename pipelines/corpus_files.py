@@ -11,12 +11,11 @@ import gzip
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
 import tensorflow as tf
 
-from bert_tf.choices import INPUT_FORMATS
 from bert_tf.files import local_path
 
 from . import corpus_formats
@@ -158,14 +157,32 @@ def _gzip_errors(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_text(path: str) -> Iterator[IO[bytes]]:
-    """Opens a plain or gzip file (known by its first bytes) for reading its text as bytes."""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        if starts_as_gzip(file):
+def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
+    """Opens a plain or gzip file (known by its first bytes) for reading its text as bytes.
+
+    ``on_read`` is told how many bytes of the file, compressed ones of gzip, each read took.
+    """
+    with tf.io.gfile.GFile(path, "rb") as raw:
+        is_gzip = starts_as_gzip(raw)
+        file = raw if on_read is None else cast(IO[bytes], _ReportedReads(raw, on_read))
+        if is_gzip:
             with _gzip_errors(path), gzip.GzipFile(fileobj=file) as stream:
                 yield cast(IO[bytes], stream)
         else:
             yield file
+
+
+class _ReportedReads:
+    """What of a file its readers here need, with a report of each read's bytes."""
+
+    def __init__(self, file: Any, on_read: Callable[[int], None]) -> None:
+        self._file = file
+        self._on_read = on_read
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._file.read(size)
+        self._on_read(len(data))
+        return data
 
 
 def starts_as_gzip(file: Any) -> bool:
@@ -194,23 +211,7 @@ def inflate_small(file: SourceFile, limit: int) -> bytes | None:
 #: what is in memory at one time must not depend on the corpus.
 MAX_DOCUMENT_BYTES = 1 << 20
 
-_HEAD_BYTES = 1 << 16
 _BLANK_LINES = (b"\n\n", b"\n\r\n")
-
-
-@dataclasses.dataclass(frozen=True)
-class ScannedFile:
-    """What is known of a file before its documents are counted.
-
-    ``ranges`` are the (offset, length) of each block, in bytes of text; None where the file can
-    only be read after a rewriting (JSON lines, and gzip files that are large or of unusual form).
-    """
-
-    path: str
-    size: int
-    text_format: str
-    is_gzip: bool
-    ranges: tuple[tuple[int, int], ...] | None
 
 
 def check_utf8(text: bytes, path: str, offset: int) -> None:
@@ -225,55 +226,25 @@ def check_utf8(text: bytes, path: str, offset: int) -> None:
         ) from error
 
 
-def scan_file(file: SourceFile, input_format: str | None, block_bytes: int) -> ScannedFile:
-    """Finds a file's format (given, or detected) and blocks, and checks that its text is UTF-8."""
-    with tf.io.gfile.GFile(file.path, "rb") as raw:
-        is_gzip = starts_as_gzip(raw)
-    with open_text(file.path) as stream:
-        head = stream.read(_HEAD_BYTES).decode("utf-8", "ignore")
-    text_format = input_format or corpus_formats.detect_format(file.path, head)
-    if text_format == corpus_formats.JSONL:
-        return ScannedFile(file.path, file.size, text_format, is_gzip, None)
-    if not is_gzip:
-        return scan_plain_file(file.path, file.path, text_format, block_bytes)
-    text = inflate_small(file, 2 * max(block_bytes, MAX_DOCUMENT_BYTES))
-    if text is None:
-        return ScannedFile(file.path, file.size, text_format, is_gzip, None)
-    check_utf8(text, file.path, 0)
-    if text_format == corpus_formats.WIKIEXTRACTOR:
-        _check_documents(_starts_document(text), file.path)
-    return ScannedFile(file.path, file.size, text_format, is_gzip, ((0, len(text)),))
-
-
-def scan_plain_file(path: str, source: str, text_format: str, block_bytes: int) -> ScannedFile:
-    """Does what ``scan_file`` does, for a plain file of known format; errors name ``source``."""
+def cut_blocks(chunks: Iterable[bytes], text_format: str, block_bytes: int) -> Iterator[bytes]:
+    """Cuts a text, which comes in chunks of any length, into its blocks."""
     limit = max(block_bytes, MAX_DOCUMENT_BYTES)
-    ranges = []
-    offset = 0
-    has_document = False
+    rest = iter(chunks)
     buffer = b""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        at_end = False
-        while not at_end or buffer:
-            while len(buffer) < limit and not at_end:
-                chunk = file.read(4 * limit)
-                at_end = not chunk
-                buffer += chunk
-            start = 0
-            while len(buffer) - start >= limit or (at_end and start < len(buffer)):
-                window = buffer[start : start + limit]
-                whole = at_end and start + len(window) == len(buffer)
-                length = find_cut(window, text_format, block_bytes, whole)
-                block = window[:length]
-                check_utf8(block, source, offset)
-                has_document = has_document or _starts_document(block)
-                ranges.append((offset, length))
-                offset += length
-                start += length
-            buffer = buffer[start:]
-    if text_format == corpus_formats.WIKIEXTRACTOR:
-        _check_documents(has_document, source)
-    return ScannedFile(path, offset, text_format, False, tuple(ranges))
+    at_end = False
+    while not at_end or buffer:
+        while len(buffer) < limit and not at_end:
+            chunk = next(rest, b"")
+            at_end = not chunk
+            buffer += chunk
+        start = 0
+        while len(buffer) - start >= limit or (at_end and start < len(buffer)):
+            window = buffer[start : start + limit]
+            is_rest = at_end and start + len(window) == len(buffer)
+            length = find_cut(window, text_format, block_bytes, is_rest)
+            yield window[:length]
+            start += length
+        buffer = buffer[start:]
 
 
 def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -> int:
@@ -315,13 +286,6 @@ def _first_blank_line(window: bytes) -> int:
     return min((place + length for place, length in places if place >= 0), default=0)
 
 
-def _starts_document(text: bytes) -> bool:
+def starts_document(text: bytes) -> bool:
+    """Whether WikiExtractor's markup of a document begins in a text."""
     return text.removeprefix(codecs.BOM_UTF8).startswith(b"<doc ") or b"\n<doc " in text
-
-
-def _check_documents(found: bool, path: str) -> None:
-    if not found:
-        raise ValueError(
-            f"{path} has no line that begins with '<doc ', as WikiExtractor's output has: give "
-            f"its format as one of {', '.join(INPUT_FORMATS)}."
-        )

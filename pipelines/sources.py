@@ -3,21 +3,21 @@
 A corpus is a list of blocks of about a megabyte. ``Corpus.read_documents`` reads one of them
 in-graph, so that a pipeline can take blocks in any order, by any number of threads, and start
 anywhere. Opening a corpus reads it once, to check it and to count its documents; with a cache
-folder the counts are kept, and opening it again is quick.
+folder the counts are kept, file by file, and opening it again is quick.
 """
 
-import concurrent.futures
-import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
+from bert_tf.files import replace_whole
 
-from . import corpus_cache, corpus_files, corpus_formats
-from .corpus import Blocks, Corpus, DocumentTable, count_documents, file_blocks, memory_blocks
+from . import corpus_cache, corpus_files, corpus_formats, corpus_index
+from .corpus import Blocks, Corpus, DocumentTable, FileBlocks, count_documents, memory_blocks
+from .corpus_index import Index, Progress, Reading
 
 __all__ = [
     "BLOCK_BYTES",
@@ -29,14 +29,8 @@ __all__ = [
     "open_tfds",
 ]
 
-#: Called now and then with the bytes done and the bytes in all.
-Progress = Callable[[int, int], None]
-
 #: How large a block is where the text does not decide it.
 BLOCK_BYTES = 1 << 20
-
-# Scanning waits for file systems and for zlib, neither of which holds Python's lock.
-_NUM_THREADS = 16
 
 
 def open_corpus(
@@ -51,8 +45,13 @@ def open_corpus(
     r"""Opens text files as a corpus.
 
     Plain files are read where they lie, in ranges of about ``block_bytes``; so are gzip files of up
-    to two megabytes of text. Larger gzip files and JSON lines are rewritten once as plain text in
-    ``cache_dir``. A document of more than a megabyte becomes several.
+    to two megabytes of text. Of larger gzip files and of JSON lines ``cache_dir`` takes a copy in
+    which each block is compressed on its own: about as much as a gzip file, or a third of JSON
+    lines. A document of more than a megabyte becomes several.
+
+    With ``cache_dir`` a call that is killed has kept the files that were done, and the next one
+    goes on from there. Any number of processes can share the folder. Only the first call reads the
+    text: let one host make it, and the others call after it.
 
     Args:
         input: paths or globs of plain or gzip files, in a list or separated by commas, on any
@@ -62,9 +61,9 @@ def open_corpus(
             file's from its suffix and first lines (see ``corpus_formats.detect_format``). JSON
             lines hold a document each, under ``text_key``; its lines are paragraphs.
         text_key: the key of the text in JSON lines.
-        cache_dir: a folder for rewritten files and for the index; None for none.
+        cache_dir: a folder for packed blocks and for the index; None for none.
         block_bytes: the size of block to aim at.
-        progress: called now and then.
+        progress: called now and then, from any thread, but never from two at once.
 
     Returns:
         The corpus, whose ``input_format`` says what was detected.
@@ -72,7 +71,7 @@ def open_corpus(
     Raises:
         ValueError: nothing matches ``input``; the format is unknown; a file is not UTF-8 (with the
             offset of the first invalid byte), a damaged gzip file, or not of its format; no
-            document is in it; rewriting is needed and ``cache_dir`` is None or has no space.
+            document is in it; packing is needed and ``cache_dir`` is None or has no space.
 
     >>> import tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "sample.txt")
@@ -87,9 +86,8 @@ def open_corpus(
         )
     if block_bytes < 1:
         raise ValueError(f"A block has at least one byte: got block_bytes {block_bytes}.")
-    return _open_files(
-        corpus_files.find_files(input), input_format, text_key, cache_dir, block_bytes, progress
-    )
+    reading = Reading(input_format, text_key, block_bytes)
+    return _open_files(corpus_files.find_files(input), reading, cache_dir, progress)
 
 
 def open_tfds(
@@ -138,15 +136,14 @@ def open_tfds(
             decoders=tfds.decode.PartialDecoding({text_key: True}),
             read_config=tfds.ReadConfig(interleave_cycle_length=1),
         )
-        corpus_cache.write_paragraphs(
-            path, corpus_cache.tfds_texts(tfds.as_numpy(examples), text_key, full_name)
-        )
+        texts = corpus_cache.tfds_texts(tfds.as_numpy(examples), text_key, full_name)
+        with replace_whole(path) as file:
+            for chunk in corpus_cache.paragraphs(texts):
+                file.write(chunk)
     return _open_files(
         [corpus_files.describe_file(path)],
-        corpus_formats.PARAGRAPHS,
-        text_key,
+        Reading(corpus_formats.PARAGRAPHS, text_key, block_bytes),
         cache_dir,
-        block_bytes,
         progress,
         label="tfds",
     )
@@ -167,26 +164,29 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
     True
     """
     name = f"held-out-{corpus.fingerprint}"
-    index_path = corpus_cache.index_path(cache_dir, name)
-    known = corpus_cache.load_index(index_path)
+    index_path = corpus_index.index_path(cache_dir, name)
+    known = corpus_index.load_index(index_path)
     if known is None:
         path = os.path.join(cache_dir, f"{name}.txt")
         needed = int(corpus.bytes_per_block.sum())
         corpus_cache.check_space(cache_dir, needed, "the held-out documents")
         read = tf.data.Dataset.range(corpus.num_blocks).map(corpus.read_documents, tf.data.AUTOTUNE)
         lengths = corpus_cache.write_documents(path, iter(read))
-        block = corpus_files.ScannedFile(
-            path,
-            sum(lengths),
-            corpus_formats.GOOGLE,
-            is_gzip=False,
-            ranges=tuple(zip(np.cumsum([0, *lengths[:-1]]), lengths, strict=True)),
+        sizes = np.array(lengths, np.int64)
+        blocks = FileBlocks(
+            files=(path,),
+            file_sizes=np.array([sizes.sum()]),
+            file_is_gzip=np.array([False]),
+            file_formats=(corpus_formats.GOOGLE,),
+            block_files=np.zeros(len(sizes), np.int64),
+            offsets=np.cumsum(sizes) - sizes,
+            stored=sizes,
+            lengths=sizes,
         )
-        blocks = file_blocks([block])
-        known = corpus.input_format, blocks, count_documents(blocks)
-        corpus_cache.save_index(index_path, *known)
-    input_format, blocks, table = known
-    copy = _corpus(input_format, corpus.num_files, blocks, table)
+        formats = tuple(corpus.input_format.split(", "))
+        known = Index(formats, blocks, count_documents(blocks))
+        corpus_index.save_index(index_path, known)
+    copy = _corpus(", ".join(known.formats), corpus.num_files, known.blocks, known.table)
     return copy if copy.fingerprint == corpus.fingerprint else corpus
 
 
@@ -230,95 +230,19 @@ def _corpus(input_format: str, num_files: int, blocks: Blocks, table: DocumentTa
 
 
 def _open_files(
-    sources: Sequence[corpus_files.SourceFile],
-    input_format: str | None,
-    text_key: str,
+    files: Sequence[corpus_files.SourceFile],
+    reading: Reading,
     cache_dir: str | None,
-    block_bytes: int,
     progress: Progress | None,
     label: str | None = None,
 ) -> Corpus:
     """Opens found files: see ``open_corpus``. ``label`` is shown in place of their format."""
-    index_path: str | None = None
-    samples: list[str] = []
-    if cache_dir is not None:
-        samples = corpus_files.sample_files([file.path for file in sources])
-        parts = (sources, input_format, text_key, block_bytes, corpus_files.MAX_DOCUMENT_BYTES)
-        index_path = corpus_cache.index_path(cache_dir, *parts)
-        if known := corpus_cache.load_index(index_path, samples):
-            known_formats, blocks, table = known
-            return _corpus(label or known_formats, len(sources), blocks, table)
-    # Every byte is gone through twice: scanned, then counted.
-    total = sum(file.size for file in sources)
-
-    def report(share: float) -> None:
-        if progress:
-            progress(int(share * total), total)
-
-    scan = functools.partial(_scan, input_format=input_format, block_bytes=block_bytes)
-    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
-        scanned = []
-        done = 0
-        for source, file in zip(sources, pool.map(scan, sources), strict=True):
-            done += source.size
-            report(done / total / 2)
-            scanned.append(file)
-        formats = ", ".join(sorted({file.text_format for file in scanned}))
-        scanned = _rewrite(pool, sources, scanned, text_key, cache_dir, block_bytes)
-    blocks = file_blocks(scanned)
-    table = count_documents(blocks, lambda share: report((1 + share) / 2))
-    if not len(table.num_sentences):
-        names = sources[0].path + (f" and {len(sources) - 1} more" if len(sources) > 1 else "")
+    index = corpus_index.open_index(files, reading, cache_dir, progress)
+    shown = label or ", ".join(index.formats)
+    if not len(index.table.num_sentences):
+        names = files[0].path + (f" and {len(files) - 1} more" if len(files) > 1 else "")
         raise ValueError(
-            f"There is no document in {names}, read as {label or formats}: nothing is left but "
-            "white space and markup; give other files or another format."
+            f"There is no document in {names}, read as {shown}: nothing is left but white space "
+            "and markup; give other files or another format."
         )
-    if index_path is not None:
-        corpus_cache.save_index(index_path, formats, blocks, table, samples)
-    return _corpus(label or formats, len(sources), blocks, table)
-
-
-def _scan(
-    source: corpus_files.SourceFile, input_format: str | None, block_bytes: int
-) -> corpus_files.ScannedFile:
-    """Scans a file as the user named it; one that was written to the cache is scanned likewise."""
-    if input_format == corpus_formats.PARAGRAPHS:
-        return corpus_files.scan_plain_file(source.path, source.path, input_format, block_bytes)
-    return corpus_files.scan_file(source, input_format, block_bytes)
-
-
-def _rewrite(
-    pool: concurrent.futures.Executor,
-    sources: Sequence[corpus_files.SourceFile],
-    scanned: Sequence[corpus_files.ScannedFile],
-    text_key: str,
-    cache_dir: str | None,
-    block_bytes: int,
-) -> list[corpus_files.ScannedFile]:
-    """Puts plain files in the cache in place of those that cannot be read from the middle."""
-    waiting = [file for file in scanned if file.ranges is None]
-    if not waiting:
-        return list(scanned)
-    if cache_dir is None:
-        raise ValueError(
-            f"{waiting[0].path} has to be rewritten as plain text once, as JSON lines and large "
-            "gzip files have: give a cache folder."
-        )
-    rewritten = {
-        source.path: corpus_cache.RewrittenFile(source, file, cache_dir, text_key)
-        for source, file in zip(sources, scanned, strict=True)
-        if file.ranges is None
-    }
-    missing = [file for file in rewritten.values() if not file.is_written()]
-    corpus_cache.check_space(
-        cache_dir, sum(file.space() for file in missing), "the corpus as plain text"
-    )
-    list(pool.map(corpus_cache.RewrittenFile.write, missing))
-
-    def scan(file: corpus_files.ScannedFile) -> corpus_files.ScannedFile:
-        if file.ranges is not None:
-            return file
-        plain = rewritten[file.path]
-        return corpus_files.scan_plain_file(plain.path, file.path, plain.text_format, block_bytes)
-
-    return list(pool.map(scan, scanned))
+    return _corpus(shown, len(files), index.blocks, index.table)

@@ -260,7 +260,9 @@ class PretrainingSettings:
     eval_batch_size: int = integer(64, "Rows in an evaluation batch.", least=1)
     max_eval_steps: int = integer(200, "The most batches of the last evaluation.", least=1)
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
-    cache_dir: str | None = string(None, "Where unpacked copies of large gzip files are kept.")
+    cache_dir: str | None = string(
+        None, "Where blocks of JSON lines and large gzip files are kept, with the index."
+    )
     dry_run: bool = switch(False, "Say what the run would cost; write nothing.")
 
     def to_dict(self) -> dict[str, Any]:

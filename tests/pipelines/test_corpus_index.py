@@ -1,0 +1,238 @@
+"""An index: made of files in parallel, saved file by file, read by later versions and by others."""
+
+import concurrent.futures
+import gzip
+import json
+import os
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pipelines import corpus, corpus_counting, corpus_files, corpus_index
+
+READING = corpus_index.Reading(None, "text", 100)
+GOOGLE = "".join(f"This is {i}.\nIt is so.\n\n" for i in range(40))
+
+
+def open_index(folder, cache=None, reading=READING, progress=None):
+    files = corpus_files.find_files(str(folder))
+    return corpus_index.open_index(files, reading, cache and str(cache), progress)
+
+
+def assert_equal(first, second):
+    assert first.formats == second.formats
+    for part in ("blocks", "table"):
+        for name, value in vars(getattr(first, part)).items():
+            other = getattr(getattr(second, part), name)
+            np.testing.assert_array_equal(value, other, name)
+            assert type(value) is type(other)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Files of each kind: plain, a small gzip file, a large one and JSON lines, plain and gzip."""
+    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 200)
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / "1.txt").write_text(GOOGLE)
+    (folder / "2.txt.gz").write_bytes(gzip.compress(GOOGLE[:300].encode()))
+    (folder / "3.txt.gz").write_bytes(gzip.compress(GOOGLE.encode()))
+    lines = "".join(
+        json.dumps({"text": f"{i} is it. It is Gr\u00f6\u00dfe."}) + "\n" for i in range(60)
+    )
+    (folder / "4.jsonl").write_text(lines)
+    (folder / "5.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    return folder
+
+
+def test_blocks_are_what_the_definition_reads(folder, tmp_path):
+    index = open_index(folder, tmp_path / "cache")
+    assert index.formats == ("google", "jsonl")
+    assert np.bincount(index.blocks.block_files).tolist() == [10, 1, 10, 20, 20]
+    assert index.blocks.file_is_gzip.tolist() == [False, True, True, True, True]
+    counted = corpus.count_documents(index.blocks)
+    for name, value in vars(counted).items():
+        np.testing.assert_array_equal(getattr(index.table, name), value, name)
+    assert len(counted.num_sentences) == 40 + 14 + 40 + 60 + 60
+
+
+def test_packed_blocks_are_the_text(folder, tmp_path):
+    """Any gzip program unpacks the copy; its blocks are those of the plain text."""
+    index = open_index(folder, tmp_path / "cache")
+    packed = index.blocks.files[2]
+    with gzip.open(packed, "rt") as file:
+        assert file.read() == GOOGLE
+    of_file = index.blocks.block_files == 2
+    np.testing.assert_array_equal(
+        index.blocks.lengths[of_file], index.blocks.lengths[index.blocks.block_files == 0]
+    )
+    assert index.blocks.stored[of_file].sum() == index.blocks.file_sizes[2]
+    with gzip.open(index.blocks.files[4], "rt") as file:
+        assert file.read() == "".join(f"{i} is it. It is Größe.\n\n" for i in range(60))
+
+
+def test_a_file_in_parallel_is_as_in_order(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text(GOOGLE)
+    count, order = corpus_counting.count_text, []
+    first_waits = threading.Event()
+
+    def late(text, text_format):
+        """The first block is done last."""
+        if text.startswith(b"This is 0."):
+            first_waits.wait(10)
+        found = count(text, text_format)
+        order.append(text)
+        if len(order) == 2:
+            first_waits.set()
+        return found
+
+    expected = open_index(path)
+    monkeypatch.setattr(corpus_index, "count_text", late)
+    monkeypatch.setattr(corpus_index.os, "cpu_count", lambda: 3)
+    assert_equal(open_index(path), expected)
+    assert order[0] != GOOGLE.encode()[: len(order[0])]
+
+
+def test_a_killed_run_goes_on_with_the_files_that_were_done(folder, tmp_path, monkeypatch):
+    expected = open_index(folder, tmp_path / "other")
+    monkeypatch.setattr(corpus_index, "_NUM_READERS", 1)
+    index_of = corpus_index._Making.index_of
+    read, resumed = [], []
+
+    def until_the_third(making, source, kind):
+        read.append(os.path.basename(source.path))
+        if len(read) >= 3 and not resumed:
+            raise KeyboardInterrupt
+        return index_of(making, source, kind)
+
+    monkeypatch.setattr(corpus_index._Making, "index_of", until_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        open_index(folder, tmp_path / "cache")
+    assert read[:3] == ["1.txt", "2.txt.gz", "3.txt.gz"]
+    resumed.append(True)
+    read.clear()
+    calls = []
+    index = open_index(folder, tmp_path / "cache", progress=lambda *done: calls.append(done))
+    assert read == ["3.txt.gz", "4.jsonl", "5.jsonl.gz"]
+    np.testing.assert_array_equal(index.table.fingerprints, expected.table.fingerprints)
+    sizes = [path.stat().st_size for path in sorted(folder.iterdir())]
+    assert calls[0] == (sum(sizes[:2]), sum(sizes)) and calls[-1] == (sum(sizes), sum(sizes))
+    # The whole is read as one now, and a new file does not make the others be read.
+    read.clear()
+    assert_equal(open_index(folder, tmp_path / "cache"), index)
+    (folder / "6.txt").write_text("Another.\n")
+    open_index(folder, tmp_path / "cache")
+    assert read == ["6.txt"]
+
+
+def test_processes_may_make_an_index_at_once(folder, tmp_path):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: open_index(folder, tmp_path / "cache"), range(4)))
+    for index in made:
+        assert_equal(index, made[0])
+    names = [path.name for path in (tmp_path / "cache").iterdir()]
+    assert not [name for name in names if name.endswith(".tmp")] and len(names) == 5 + 1 + 3
+
+
+def test_an_error_stops_all_and_leaves_nothing_half(folder, tmp_path):
+    (folder / "3.txt.gz").write_bytes(gzip.compress(GOOGLE.encode() * 9 + b"One \xff."))
+    with pytest.raises(ValueError, match=r"3\.txt\.gz is not UTF-8: invalid byte 0xff at byte off"):
+        open_index(folder, tmp_path / "cache")
+    names = [path.name for path in (tmp_path / "cache").iterdir()]
+    assert not [name for name in names if name.endswith(".tmp") or name.startswith("3.txt")]
+
+
+def test_space_is_asked_for_what_is_packed(folder, tmp_path, monkeypatch):
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    needed = sizes["3.txt.gz"] + sizes["4.jsonl"] // 2 + sizes["5.jsonl.gz"]
+    usage = shutil.disk_usage(tmp_path)
+    for free, fits in ((needed, True), (needed - 1, False)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
+        if fits:
+            open_index(folder, tmp_path / "cache")
+            shutil.rmtree(tmp_path / "cache")
+        else:
+            with pytest.raises(ValueError, match="needs about 0 MB for packed blocks of JSON lin"):
+                open_index(folder, tmp_path / "cache")
+
+
+@pytest.fixture
+def index(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("One.\nTwo.\n\nThree.\n\nOne.\nTwo.\n\n\n\nOne. Two.\n")
+    return open_index(path, reading=corpus_index.Reading("google", "text", 20))
+
+
+def test_counts_what_is_read(index):
+    assert index.table.block_splits.tolist() == [0, 2, 3, 4]
+    assert index.table.num_sentences.tolist() == [2, 1, 2, 1]
+    first, second, third, fourth = index.table.fingerprints.tolist()
+    assert first == third
+    assert len({first, second, fourth}) == 3
+
+
+def test_fingerprints_stay_the_same_for_ever():
+    documents = tf.ragged.constant([["One.", "Zwei."], ["Größe."]])
+    expected = [935866395755577359, 4312544572758382873]
+    assert corpus.fingerprint_documents(documents).numpy().tolist() == expected
+    counted = corpus_counting.count_text("One.\nZwei.\n\nGröße.\n".encode(), "google")
+    assert [array.tolist() for array in counted] == [[2, 1], expected]
+
+
+def test_is_saved_and_loaded(index, tmp_path):
+    path = corpus_index.index_path(str(tmp_path), "parts", 1)
+    assert corpus_index.load_index(path) is None
+    corpus_index.save_index(path, index)
+    assert_equal(corpus_index.load_index(path), index)
+
+
+def test_an_index_that_does_not_hold_is_not_used(index, tmp_path):
+    path, text = tmp_path / "index.npz", tmp_path / "a.txt"
+    corpus_index.save_index(str(path), index)
+    data = path.read_bytes()
+    for damaged in (data[:-30], data[:100], b"", b"nonsense"):
+        path.write_bytes(damaged)
+        assert corpus_index.load_index(str(path)) is None
+    path.write_bytes(data)
+    sources = corpus_files.find_files(str(text))
+    assert corpus_index.load_index(str(path)) is not None
+    for change in (lambda: text.write_text("Another size."), text.unlink):
+        change()
+        assert corpus_index.load_index(str(path)) is None
+        # What has just been looked at is not looked at again.
+        assert corpus_index.load_index(str(path), sources=sources) is not None
+
+
+def test_the_key_depends_on_everything(monkeypatch):
+    path = corpus_index.index_path("c", "parts", 1)
+    assert path == corpus_index.index_path("c", "parts", 1)
+    assert path != corpus_index.index_path("c", "parts", 2)
+    monkeypatch.setattr(corpus_index.corpus_formats, "PATTERNS", ("other",))
+    assert path != corpus_index.index_path("c", "parts", 1)
+
+
+def test_an_index_of_an_earlier_release_is_read(folder, tmp_path, monkeypatch):
+    """It unpacked what cannot be read from the middle, and knew no bytes that are stored."""
+    cache = tmp_path / "cache"
+    made = open_index(folder / "3.txt.gz", cache)
+    (name,) = cache.glob("*.npz")
+    unpacked = cache / "3.txt-123.txt"
+    unpacked.write_text(GOOGLE)
+    with np.load(name) as arrays:
+        values = {key: arrays[key] for key in arrays.files if key != "blocks/stored"}
+    values["blocks/files"] = np.array([str(unpacked)])
+    values["blocks/file_sizes"] = np.array([len(GOOGLE)])
+    values["blocks/file_is_gzip"] = np.array([False])
+    values["blocks/offsets"] = np.cumsum([0, *values["blocks/lengths"][:-1]])
+    with name.open("wb") as file:
+        np.savez(file, **values)
+    monkeypatch.setattr(corpus_index, "_make", None)
+    index = open_index(folder / "3.txt.gz", cache)
+    assert index.blocks.files == (str(unpacked),)
+    np.testing.assert_array_equal(
+        corpus.count_documents(index.blocks).fingerprints, made.table.fingerprints
+    )
