@@ -187,7 +187,11 @@ def fingerprint_documents(documents: tf.RaggedTensor) -> tf.Tensor:
     It is FarmHash's Fingerprint64 of the sentences joined by line breaks: the same on every
     machine.
     """
-    texts = tf.strings.reduce_join(documents, axis=-1, separator="\n")
+    return fingerprint_texts(tf.strings.reduce_join(documents, axis=-1, separator="\n"))
+
+
+def fingerprint_texts(texts: tf.Tensor) -> tf.Tensor:
+    """The fingerprints of documents as texts, (documents,), a sentence a line."""
     return tf.strings.to_hash_bucket_fast(texts, _NUM_FINGERPRINTS)
 
 

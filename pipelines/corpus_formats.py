@@ -32,7 +32,7 @@ _BLANKS = r"[ \t\x{A0}\x{3000}]+"
 _FIRST_LETTER = r"[\p{Lu}\p{Lt}\p{Lo}\p{N}]"
 
 # Words that rarely are names: behind an initial or a company's "Inc." they start a sentence.
-_STARTERS = (
+STARTERS = (
     "A|After|All|Also|Although|An|And|As|At|Both|But|By|During|Each|For|From|He|Her|His|How|"
     "However|I|If|In|It|Its|Many|Most|No|Not|Of|On|One|Other|She|Since|So|Some|Such|That|The|"
     "Their|Then|There|These|They|This|Those|Thus|To|Under|Until|We|What|When|Where|While|Who|"
@@ -40,15 +40,15 @@ _STARTERS = (
 )
 
 # Never the end of a sentence: a name or an explanation follows.
-_TITLES = (
+TITLES = (
     "Mr|Mrs|Ms|Messrs|Mme|Mlle|Dr|Drs|Prof|Rev|Revd|Hon|St|Ste|Mt|Ft|Gen|Brig|Col|Maj|Capt|Cmdr|"
     "Cdr|Lt|Sgt|Cpl|Pvt|Adm|Gov|Sen|Rep|Pres|Supt|Insp|Msgr|Sra|Srta|Hr|Frl|Geo|Wm|Chas|Thos|"
     r"vs|v|viz|cf|e\.g|i\.e|eg|ie|bzw|z\.B|d\.h|u\.a"
 )
 # The end of a sentence only where a starter follows.
-_TRAILERS = r"Jr|Sr|Inc|Ltd|Co|Corp|Bros|al|Ave|Blvd|Dept|Univ|Assn|a\.m|p\.m|A\.m|P\.m|approx"
+TRAILERS = r"Jr|Sr|Inc|Ltd|Co|Corp|Bros|al|Ave|Blvd|Dept|Univ|Assn|a\.m|p\.m|A\.m|P\.m|approx"
 # Not the end of a sentence where a number follows.
-_NUMBERED = (
+NUMBERED = (
     "No|Nos|no|nos|Nr|Vol|Vols|vol|vols|pp|Pp|Fig|Figs|fig|figs|Eq|eq|Sec|sec|Ch|ch|Chap|chap|"
     "Art|art|Pt|pt|Bk|bk|ca|cca|fl|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec|[a-z]"
 )
@@ -61,7 +61,7 @@ _NUMBERED = (
 _END = (
     rf"((?:[!?…‽؟۔।॥]|(?:[^\p{{Lu}}\s.]|[\p{{L}}\p{{N}}°]\p{{Lu}})\.)[.!?…]*{_CLOSING})"
     rf"{_BLANKS}({_OPENING}{_FIRST_LETTER})"
-    rf"|([\s.(]\p{{Lu}}\.{_CLOSING}){_BLANKS}((?:{_STARTERS})[ ,])"
+    rf"|([\s.(]\p{{Lu}}\.{_CLOSING}){_BLANKS}((?:{STARTERS})[ ,])"
     rf"|([。！？｡]+[…!?]*{_CLOSING})[ \t\x{{A0}}\x{{3000}}]*"
 )
 _END_MARKED = rf"\1\3\5{_MARK}\2\4"
@@ -69,9 +69,9 @@ _END_MARKED = rf"\1\3\5{_MARK}\2\4"
 # Group 1 keeps its mark (it is inside the group); behind the others a blank replaces the mark.
 # A number, a Roman numeral or a letter that opens a paragraph counts it ("1. Introduction").
 _NO_END = (
-    rf"(\b(?:{_TRAILERS})\.{_MARK}(?:{_STARTERS})) "
-    rf"|(\b(?:{_TITLES}|{_TRAILERS})\.|(?m:^)(?:[0-9]{{1,3}}|[IVXLC]{{1,7}}|[a-z])\.){_MARK}"
-    rf"|(\b(?:{_NUMBERED})\.){_MARK}([0-9])"
+    rf"(\b(?:{TRAILERS})\.{_MARK}(?:{STARTERS})) "
+    rf"|(\b(?:{TITLES}|{TRAILERS})\.|(?m:^)(?:[0-9]{{1,3}}|[IVXLC]{{1,7}}|[a-z])\.){_MARK}"
+    rf"|(\b(?:{NUMBERED})\.){_MARK}([0-9])"
 )
 _NO_END_UNMARKED = r"\1\2\3 \4"
 
@@ -178,25 +178,24 @@ def parse(text: tf.Tensor, text_format: str) -> tf.RaggedTensor:
     text = tf.strings.regex_replace(text, r"\A\x{FEFF}", "", replace_global=False)
     text = unify_newlines(text)
     if text_format == PROSE:
-        lines = _lines(mark_sentences(_unwrap(text)))
-        lines = tf.boolean_mask(lines, ~_is_blank(lines))
+        text = drop_markdown_words(wrap_paragraphs(drop_markdown_lines(text)))
+        lines = _lines(mark_sentences(text))
+        lines = tf.boolean_mask(lines, ~is_blank(lines))
         count = tf.size(lines, tf.int64)
         # One document, or none where nothing is left.
         lengths = tf.fill([tf.cast(count > 0, tf.int32)], count)
         return tf.RaggedTensor.from_row_lengths(lines, lengths, validate=False)
     if text_format == WIKIEXTRACTOR:
-        lines = _lines(mark_sentences(_clean_wiki(text)))
+        lines = _lines(mark_sentences(clean_wiki(text)))
         breaks = tf.equal(lines, "<doc") | tf.equal(lines, "</doc>")
-        return _group(lines, breaks, dropped=breaks | _is_blank(lines))
+        return _group(lines, breaks, dropped=breaks | is_blank(lines))
     if text_format == PARAGRAPHS:
-        # A paragraph's own breaks are told from those between its sentences before the splitting.
-        text = tf.strings.regex_replace(text, r"\n[ \t]*\n\s*", "\n\x1e\n")
-        lines = _lines(mark_sentences(text))
+        lines = _lines(mark_sentences(mark_paragraphs(text)))
         breaks = tf.equal(lines, "\x1e")
-        return _group(lines, breaks, dropped=_is_blank(lines))
+        return _group(lines, breaks, dropped=is_blank(lines))
     if text_format == GOOGLE:
         lines = _lines(text)
-        blank = _is_blank(lines)
+        blank = is_blank(lines)
         return _group(lines, blank, dropped=blank)
     raise ValueError(
         f"Unknown corpus format {text_format!r}: expected one of {', '.join(INPUT_FORMATS)}."
@@ -208,7 +207,8 @@ def _lines(text: tf.Tensor) -> tf.Tensor:
     return tf.strings.strip(tf.strings.split(text[tf.newaxis], "\n").values)
 
 
-def _is_blank(lines: tf.Tensor) -> tf.Tensor:
+def is_blank(lines: tf.Tensor) -> tf.Tensor:
+    """Which lines, bool, hold nothing that can become a token."""
     return tf.strings.regex_full_match(lines, _BLANK)
 
 
@@ -222,8 +222,11 @@ def _group(lines: tf.Tensor, breaks: tf.Tensor, dropped: tf.Tensor) -> tf.Ragged
     )
 
 
-def _clean_wiki(text: tf.Tensor) -> tf.Tensor:
-    """Removes what WikiExtractor left of MediaWiki's and HTML's syntax, keeping document lines."""
+def clean_wiki(text: tf.Tensor) -> tf.Tensor:
+    """Removes what WikiExtractor left of MediaWiki's and HTML's syntax, keeping document lines.
+
+    Looks at each line alone, but for a document's first and the two behind it.
+    """
     text = tf.strings.regex_replace(text, _WIKI_LINES, _WIKI_LINES_KEPT)
     text = tf.strings.regex_replace(text, _WIKI_LINKS, r"\1")
     text = tf.strings.regex_replace(text, _WIKI_TAGS, " ")
@@ -232,11 +235,27 @@ def _clean_wiki(text: tf.Tensor) -> tf.Tensor:
     return text
 
 
-def _unwrap(text: tf.Tensor) -> tf.Tensor:
-    """Removes Markdown's syntax and puts each paragraph on one line."""
-    text = tf.strings.regex_replace(text, _MARKDOWN_LINES, "")
-    text = tf.strings.regex_replace(text, _WRAP, r"\1 ")
+def drop_markdown_lines(text: tf.Tensor) -> tf.Tensor:
+    """Removes Markdown's headings, rules and marks of quotation; looks at each line alone."""
+    return tf.strings.regex_replace(text, _MARKDOWN_LINES, "")
+
+
+def wrap_paragraphs(text: tf.Tensor) -> tf.Tensor:
+    """Puts each paragraph on one line."""
+    return tf.strings.regex_replace(text, _WRAP, r"\1 ")
+
+
+def drop_markdown_words(text: tf.Tensor) -> tf.Tensor:
+    """Removes Markdown's emphasis and links; looks at each line alone."""
     return tf.strings.regex_replace(text, _MARKDOWN_WORDS, r"\1\2\3")
+
+
+def mark_paragraphs(text: tf.Tensor) -> tf.Tensor:
+    """Puts a line of one control character in place of blank lines.
+
+    So the ends of paragraphs are told from those of sentences, before these are looked for.
+    """
+    return tf.strings.regex_replace(text, r"\n[ \t]*\n\s*", "\n\x1e\n")
 
 
 def detect_format(path: str, head: str) -> str:
