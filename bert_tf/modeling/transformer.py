@@ -220,7 +220,7 @@ class TransformerBlock(BertLayer):
     """Post-normalised Transformer block: each sub-layer's output is dropped out, added, normalised.
 
     Source: Vaswani et al. 2017, section 3.1; google-research/bert ``modeling.py``,
-    ``transformer_model``. ``trains_without_padding``: see ``BertEncoder``.
+    ``transformer_model``. ``trains_without_padding`` and ``recomputes``: see ``BertEncoder``.
     """
 
     def __init__(
@@ -234,6 +234,7 @@ class TransformerBlock(BertLayer):
         epsilon = config.layer_norm_eps
         rate = config.hidden_dropout_prob
         self.trains_without_padding = False
+        self.recomputes = False
         self.activation = get_activation(config.hidden_act)
 
         self.attention = SelfAttention(config, seed_generator, name="attention", dtype=policy)
@@ -257,6 +258,37 @@ class TransformerBlock(BertLayer):
 
     def call(self, hidden: Any, real_tokens: Any, training: bool | None = False) -> Any:
         """(B, S, H) -> (B, S, H); 0 at padding where the block trains without it."""
+        if training and self.recomputes:
+            return self._recomputed(hidden, real_tokens)
+        return self._transform(hidden, real_tokens, training)
+
+    def _recomputed(self, hidden: Any, real_tokens: Any) -> Any:
+        """What ``call`` gives in training; the backward pass computes all but the inputs again."""
+        if keras.backend.backend() != "tensorflow":
+            # The scope below would hide values that JAX has for the variables.
+            raise ValueError(
+                "Blocks are recomputed on Keras' TensorFlow backend only, this one is "
+                f"{keras.backend.backend()}: leave recomputes_blocks False."
+            )
+        dropouts = (self.attention.dropout, self.attention_dropout, self.output_dropout)
+        states = list({id(d.seed_generator): d.seed_generator.state for d in dropouts}.values())
+        drawn: list[Any] = []
+
+        def compute(hidden: Any, real_tokens: Any, *seeds: Any) -> Any:
+            # The second time, too, the masks are drawn from the seeds of the first.
+            mapping = list(zip(states, seeds, strict=True))
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                outputs = self._transform(hidden, real_tokens, True)
+            drawn[:] = [scope.get_current_value(state) for state in states]
+            return outputs
+
+        seeds = [ops.convert_to_tensor(state.value) for state in states]
+        outputs = keras.remat(compute)(hidden, real_tokens, *seeds)
+        for state, value in zip(states, drawn, strict=True):
+            state.assign(value)
+        return outputs
+
+    def _transform(self, hidden: Any, real_tokens: Any, training: bool | None) -> Any:
         rows = TokenRows(real_tokens, bool(training) and self.trains_without_padding)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
         matrix = rows.from_batch(hidden)

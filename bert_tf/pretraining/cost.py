@@ -67,11 +67,12 @@ def estimate_step(
     gradient_accumulation_steps: int = 1,
     nsp: bool = True,
     bytes_per_activation: int = 4,
+    remat: bool = False,
 ) -> StepEstimate:
     """Estimates a step of ``batch_size`` rows over all replicas.
 
-    Matrix products alone are counted, three times over: once forward, twice backward.
-    ``bytes_per_activation`` is 4 for float32, 2 for bfloat16.
+    Matrix products alone are counted, three times over: once forward, twice backward; what
+    ``remat`` computes again is not. ``bytes_per_activation`` is 4 for float32, 2 for bfloat16.
 
     >>> step = estimate_step(BertConfig(), batch_size=256, max_seq_length=128,
     ...                      max_predictions_per_seq=20)
@@ -90,7 +91,9 @@ def estimate_step(
     # of products, of normalisations, dropout's masks), 3 as wide as the feed-forward layer and 3
     # of attention's S x S probabilities a head; and the logits with their softmax.
     rows = -(-batch_size // (replicas * gradient_accumulation_steps))
-    kept = layers * length * (12 * hidden + 3 * inner + 3 * config.num_attention_heads * length)
+    layer = length * (12 * hidden + 3 * inner + 3 * config.num_attention_heads * length)
+    # With remat one layer's at a time, and the inputs of all.
+    kept = layer + layers * length * hidden if remat else layers * layer
     kept += 3 * max_predictions_per_seq * config.vocab_size
     parameters = parameter_count(config, nsp)
     return StepEstimate(
@@ -134,6 +137,7 @@ def report_cost(settings: PretrainingSettings) -> None:
             nsp=settings.nsp,
             # On a CPU only the products are bfloat16, and what is kept between them is not.
             bytes_per_activation=2 if low_precision else 4,
+            remat=settings.remat,
         )
         if number == 0:
             print(f"Parameters: {estimate.parameters:,}.")
@@ -146,7 +150,7 @@ def report_cost(settings: PretrainingSettings) -> None:
         if devices.device_type == "CPU" and estimate.memory_bytes > _machine_memory():
             print(
                 f"  that is more than this machine's {_machine_memory() / 2**30:.0f} GiB: raise "
-                "--gradient_accumulation_steps."
+                "--gradient_accumulation_steps" + ("." if settings.remat else ", or give --remat.")
             )
         seconds = _step_seconds(settings, config, devices, phase, estimate)
         if seconds is None:

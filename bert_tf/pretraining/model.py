@@ -115,6 +115,7 @@ def build_loop(
     keras.utils.set_random_seed(settings.seed)
     with devices.strategy.scope():
         model = BertPretrainer(config, nsp=settings.nsp)
+        model.encoder.recomputes_blocks = settings.remat
         schedule = schedules.WarmupLinearDecay(
             settings.learning_rate, settings.num_warmup_steps, settings.num_train_steps
         )

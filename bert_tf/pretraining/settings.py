@@ -76,7 +76,7 @@ MAY_DIFFER = frozenset(
         *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
         *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
         *("eval_batch_size", "allow_pickle", "export", "dry_run"),
-        *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops"),
+        *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat"),
     }
 )
 
@@ -226,6 +226,11 @@ class PretrainingSettings:
     tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
     deterministic: bool = switch(False, "On a GPU: ops that repeat bit for bit, and are slower.")
     steps_per_loop: int = integer(0, "Steps between two reports; 0: a few seconds' worth.", least=0)
+    remat: bool = switch(
+        False,
+        "Keep each layer's input alone and compute the rest again for the backward pass: less than "
+        "half the memory, about a third more time.",
+    )
     peak_tflops: float = number(
         0.0,
         "The TFLOP/s that one device can do in this precision: the model's share of them, MFU, is "

@@ -52,3 +52,14 @@ def test_memory_falls_with_replicas_and_accumulation():
     whole = memory() - weights
     assert memory(replicas=4) - weights == whole // 4
     assert memory(gradient_accumulation_steps=8) - weights == whole // 8
+
+
+def test_recomputation_keeps_one_layer_and_the_inputs_of_all():
+    sizes = {"batch_size": 8, "max_seq_length": 512, "max_predictions_per_seq": 76}
+    whole, less = (
+        cost.estimate_step(BertConfig(), **sizes, remat=remat).memory_bytes
+        for remat in (False, True)
+    )
+    layer, inputs = 512 * (12 * 768 + 3 * 3072 + 3 * 12 * 512), 512 * 768
+    assert whole - less == 8 * 4 * (11 * layer - 12 * inputs)
+    assert less < whole / 2

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow  # processes of two replicas
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    return _run(folder, "sgd/one", "sgd/two", "skip/two", "bert/one", "bert/two")
+    return _run(folder, "sgd/one", "sgd/two", "skip/two", "bert/one", "bert/two", "remat/two")
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def _assert_equal_runs(results, one, two):
             np.testing.assert_allclose(theirs[name], value, rtol=0, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["sgd", "bert"])
-def test_two_replicas_equal_one(results, name):
-    _assert_equal_runs(results, f"{name}/one", f"{name}/two")
+@pytest.mark.parametrize(("one", "two"), [("sgd", "sgd"), ("bert", "bert"), ("bert", "remat")])
+def test_two_replicas_equal_one(results, one, two):
+    _assert_equal_runs(results, f"{one}/one", f"{two}/two")
 
 
 def test_a_batch_that_is_bad_on_one_replica_is_skipped_by_both(results):

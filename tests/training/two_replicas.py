@@ -87,6 +87,13 @@ def _replica_losses(strategy, steps):
     return np.array([[float(x) for x in run(tf.constant(step, tf.int64))] for step in steps])
 
 
+def recomputed_bert() -> keras.Model:
+    """The same model, whose blocks are computed again for the backward pass."""
+    model = bert()
+    model.encoder.recomputes_blocks = True
+    return model
+
+
 RUNS = {
     # Adam hardly sees a gradient of twice the size, plain descent does.
     "sgd/one": (1, small_model, {"sgd": True}),
@@ -95,6 +102,7 @@ RUNS = {
     "xla/two": (2, small_model, {"sgd": True, "jit_compile": True}),
     "bert/one": (1, bert, {}),
     "bert/two": (2, bert, {}),
+    "remat/two": (2, recomputed_bert, {"gradient_accumulation_steps": 2}),
 }
 
 
