@@ -136,13 +136,14 @@ def pretraining_dataset(
     )
     plan = _plan_pools(corpus, blocks_per_pool, options)
 
-    def make_rows(epoch: tf.Tensor, pool: tf.Tensor) -> dict[str, tf.Tensor]:
-        tokens = read_tokens(corpus, tokenizer, plan.blocks_of(seed, epoch, pool))
+    def make_rows(epoch: tf.Tensor, pool: tf.Tensor, order: tf.Tensor) -> dict[str, tf.Tensor]:
+        tokens = read_tokens(corpus, tokenizer, plan.blocks_of(order, pool))
         tokens = _not_empty(tokens, epoch, pool)
         return _rows_of(tokens, tokenizer, options, fold(seed, Operation.POOL, epoch, pool))
 
     return pool_batches(
         make_rows,
+        lambda epoch: plan.order(seed, epoch),
         num_pools=plan.num_pools,
         batch_size=batch_size,
         start=start,
@@ -181,7 +182,8 @@ def measure_share(
     (0.8333333333333334, 12)
     """
     options = _RowOptions(max_seq_length, 1, 0.15, short_seq_prob, "token", nsp, seed, rows_version)
-    blocks = _plan_pools(corpus, None, options).blocks_of(seed, tf.constant(0), tf.constant(0))
+    plan = _plan_pools(corpus, None, options)
+    blocks = plan.blocks_of(plan.order(seed, 0), 0)
     filled = np.cumsum(corpus.bytes_per_block[blocks])
     blocks = blocks[: max(2, np.searchsorted(filled, _SAMPLE_BYTES) + 1)]
     tokens = read_tokens(corpus, tokenizer, blocks)

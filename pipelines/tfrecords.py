@@ -171,8 +171,8 @@ def tfrecord_dataset(
     owners = np.repeat(np.arange(len(paths)), [len(file_sizes) for _, file_sizes in index])
     plan = PoolPlan(sizes.size, math.ceil(sizes.size / _BLOCKS_PER_POOL))
 
-    def make_rows(epoch: tf.Tensor, pool: tf.Tensor) -> dict[str, tf.Tensor]:
-        numbers = plan.blocks_of(seed, epoch, pool)
+    def make_rows(epoch: tf.Tensor, pool: tf.Tensor, blocks: tf.Tensor) -> dict[str, tf.Tensor]:
+        numbers = plan.blocks_of(blocks, pool)
         records = _read_blocks(
             tf.gather(tf.constant(paths), tf.gather(tf.constant(owners), numbers)),
             tf.gather(tf.constant(offsets), numbers),
@@ -185,6 +185,7 @@ def tfrecord_dataset(
 
     return pool_batches(
         make_rows,
+        lambda epoch: plan.order(seed, epoch),
         num_pools=plan.num_pools,
         batch_size=batch_size,
         start=start,

@@ -1,4 +1,5 @@
 import dataclasses
+import gzip
 
 import numpy as np
 import pytest
@@ -149,3 +150,42 @@ def test_memory_blocks_hold_all_documents_in_order(block_bytes):
     assert all(sum(block) >= block_bytes for block in sizes[:-1])
     # No block could end a document earlier.
     assert all(sum(block[:-1]) < block_bytes for block in sizes)
+
+
+def test_the_smallest_fingerprints_are_those_of_a_sort(monkeypatch):
+    """Also where copies fill what is looked at first."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        prints = rng.integers(rng.integers(1, 300), size=rng.integers(1, 200))
+        wanted = int(rng.integers(1, 20))
+        looked_at = corpus._smallest(prints, wanted).tolist()
+        with monkeypatch.context() as patched:
+            patched.setattr(corpus, "_LOOKED_AT", 1000)
+            assert looked_at == corpus._smallest(prints, wanted).tolist()
+
+
+def graph_bytes(read):
+    """The size of the graph that reads a block."""
+    traced = tf.function(read.read_documents, [tf.TensorSpec([], tf.int64)], autograph=False)
+    return traced.get_concrete_function().graph.as_graph_def().ByteSize()
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+def test_no_graph_grows_with_the_corpus(tmp_path, is_part):
+    """Neither of files, plain and gzip, nor of documents in memory, nor of some of either."""
+    sizes = []
+    for size in (2000, 4000):  # of a hundred elements, tensors are constants
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        text = "\n".join(f"Document {i}.\nIt ends.\n" for i in range(size))
+        (folder / "1.txt").write_text(text)
+        (folder / "2.txt.gz").write_bytes(gzip.compress(text.encode()))
+        opened = (
+            sources.open_corpus(str(folder), block_bytes=100),
+            sources.from_documents(numbered(size), block_bytes=100),
+        )
+        assert all(each.num_blocks > 200 for each in opened)
+        sizes.append(
+            [graph_bytes(each.split_held_out(0.2)[0] if is_part else each) for each in opened]
+        )
+    assert sizes[0] == sizes[1]

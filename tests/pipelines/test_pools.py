@@ -9,9 +9,9 @@ from bert_tf.pipelines.pools import PoolPlan, pool_batches
 SIZES = [3, 0, 5, 1]  # Rows of the pools of an epoch.
 
 
-def _make_rows(epoch, pool):
+def _make_rows(epoch, pool, order):
     """Rows that say where they are from: 1000 epochs + 100 pools + rows."""
-    rows = 1000 * epoch + 100 * pool + tf.range(tf.gather(SIZES, pool), dtype=tf.int64)
+    rows = 1000 * order[0] + 100 * pool + tf.range(tf.gather(SIZES, pool), dtype=tf.int64)
     return {"input_word_ids": tf.ensure_shape(rows[:, None], [None, 1])}
 
 
@@ -26,7 +26,11 @@ def _expected(epochs):
 
 def _batches(batch_size, **options):
     options.setdefault("drop_remainder", False)
-    return pool_batches(_make_rows, num_pools=4, batch_size=batch_size, **options)
+
+    def make_order(epoch):
+        return tf.stack([epoch, 5])
+
+    return pool_batches(_make_rows, make_order, num_pools=4, batch_size=batch_size, **options)
 
 
 def _cursors(dataset):
@@ -94,12 +98,13 @@ def test_every_epoch_has_every_block_once_in_another_order():
     plan = PoolPlan(num_blocks=23, num_pools=5)
     epochs = []
     for epoch in range(3):
-        pools = [plan.blocks_of(1, epoch, pool).numpy().tolist() for pool in range(5)]
+        order = plan.order(1, epoch)
+        pools = [plan.blocks_of(order, pool).numpy().tolist() for pool in range(5)]
         assert [len(pool) for pool in pools] == [4, 5, 4, 5, 5]
         epochs.append([*itertools.chain(*pools)])
         assert sorted(epochs[-1]) == list(range(23))
     assert epochs[0] != epochs[1] != epochs[2]
-    assert plan.blocks_of(2, 0, 0).numpy().tolist() != epochs[0][:4]
+    assert plan.order(2, 0)[:4].numpy().tolist() != epochs[0][:4]
 
 
 SHARD = "shard_index: expected 0 to 1 (num_shards is 2); got 2."
