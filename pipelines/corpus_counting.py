@@ -29,7 +29,7 @@ def count_text(text: bytes, text_format: str) -> tuple[np.ndarray, np.ndarray]:
 
     The text is valid UTF-8; the documents are those of ``corpus_formats.parse``.
     """
-    text = text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    text = _unify_newlines(text.removeprefix(b"\xef\xbb\xbf"))
     if text_format == corpus_formats.WIKIEXTRACTOR:
         text = _mark_sentences(_clean_wiki(text))
     elif text_format == corpus_formats.PROSE:
@@ -40,6 +40,17 @@ def count_text(text: bytes, text_format: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 # === Lines of text ===
+
+
+def _unify_newlines(text: bytes) -> bytes:
+    """What ``corpus_formats.unify_newlines`` does."""
+    if b"\r" not in text:
+        return text
+    unified = np.frombuffer(text + b"\0", np.uint8).copy()
+    returns = np.flatnonzero(unified == ord("\r"))
+    before_newline = unified[returns + 1] == _NEWLINE
+    unified[returns[~before_newline]] = _NEWLINE
+    return np.delete(unified[:-1], returns[before_newline]).tobytes()
 
 
 class _Lines:

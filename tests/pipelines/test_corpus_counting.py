@@ -65,7 +65,7 @@ def test_counts_by_rules_alone(monkeypatch):
         'A [[b|C]]. {{D}} E.<b>F.</b> G &amp;lt; h. I\nBULLET::::J. K.\n # l\n\ttitle="ctx. M\nN',
         "# A\n> B. C\n> d.\n---\n_E_ f. *G*. [H](i) J.\n \n  K.\n\tL.\n\n\n1. M. N.",
         "\x1e\nA. B.\n\x1e\n\u200b\nC.\n\x0c\nD.\x0bE. F.",
-        "\ufeffA.\r\nB.\rC. D.\r\n\r\nE.",
+        "\ufeffA.\r\nB.\rC. D.\r\n\r\nE.\r\r\nF\r",
         "x" * 20 + ". The",
         "      A     .     B.      C.",
     ],
