@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -121,6 +122,11 @@ def _show(results: dict[str, Any], directory: RunDirectory) -> None:
             baseline = evaluation[f"{key}_baseline"]
             print(f"  {label:<14}{accuracy:6.1%}  {_bar(accuracy)}")
             print(f"  {'':<14}{baseline:6.1%}  {_bar(baseline)}  always guessing {guess}")
+    if results.get("best"):  # which earlier releases did not keep
+        print(
+            f"The best evaluation while training was after step {results['best']['step']:,} (loss "
+            f"{results['best']['loss']:.3f}); its weights: {directory.best}"
+        )
     if results["filled_masks"]:
         print("\nMasks filled in held-out sentences:")
         for filled in results["filled_masks"]:
@@ -248,12 +254,8 @@ class _PretrainingRun:
         lower = bool(settings.do_lower_case)
         if note := casing_note(vocab, lower):
             print(note, flush=True)
-        model_directory.write_description(
-            directory.path,
-            self.config,
-            pretrainer_spec(settings.nsp),
-            tokenization=Tokenization(tuple(vocab), lower),
-        )
+        self.tokenization = Tokenization(tuple(vocab), lower)
+        self._describe(directory.path)
         if self.data.records:
             check_records(settings, self.data, len(vocab), self.phases[0].max_seq_length)
         self.tokenizer = BertTokenizer(vocab, do_lower_case=lower)
@@ -274,6 +276,11 @@ class _PretrainingRun:
         self.saved_at = time.monotonic()
         self.rewinds = 0
         self.saving = BackgroundSaving()
+        self.best: dict[str, Any] = {}
+
+    def _describe(self, path: str) -> None:
+        spec = pretrainer_spec(self.settings.nsp)
+        model_directory.write_description(path, self.config, spec, tokenization=self.tokenization)
 
     def finish(self) -> None:
         """Trains what is left, evaluates, exports, fills masks and writes the results."""
@@ -293,6 +300,7 @@ class _PretrainingRun:
             "parameters": parameter_count(self.config, self.settings.nsp),
             "held_out": self.data.is_held_out,
             "evaluation": figures,
+            "best": self.best,
             "filled_masks": _fill_masks(self.loop.model, self.tokenizer, sentences),
             "export": self.directory.export if self.settings.export else None,
         }
@@ -434,11 +442,41 @@ class _PretrainingRun:
         self.saved_at = time.monotonic()
         self.rewinds = 0
         # Who asked to stop is not kept waiting.
-        if self.loop.step < self.settings.num_train_steps and not self.interruption.requested:
+        if not self.interruption.requested:
             phase = self.phases[self.position.phase]
             figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
             if figures:
                 self.summaries.write("eval", self.loop.step, figures)
+                self._keep_best(figures["masked_lm_loss"] + figures["next_sentence_loss"])
+
+    def _keep_best(self, loss: float) -> None:
+        """Keeps the weights if this is the best evaluation of its phase: lengths differ in theirs.
+
+        They are in a model directory of their own, so that they load as the run's newest do.
+        """
+        phase, step = self.position.phase, self.loop.step
+        if self.best and self.best["phase"] == phase and self.best["loss"] <= loss:
+            return
+        self.best = {"step": step, "phase": phase, "loss": loss}
+        tf.io.gfile.makedirs(self.directory.best)
+        self._describe(self.directory.best)
+        weights = {
+            name: value for name, value in self.loop.state().items() if name.startswith("model/")
+        }
+        folder = os.path.join(self.directory.best, model_directory.CHECKPOINTS)
+        self.saving.save(folder, step, weights, self.best, keep=1, at_same_step=True)
+
+    def _restore_best(self) -> None:
+        folder = os.path.join(self.directory.best, model_directory.CHECKPOINTS)
+        try:
+            found = checkpoints.find_latest(folder)
+        except ValueError:
+            print(f"{self.directory.best} is damaged: the next evaluation is the best so far.")
+            found = None
+        if found is not None and found.step > self.loop.step:
+            checkpoints.delete_all(folder)  # it comes again
+            found = None
+        self.best = found.extra if found is not None else {}
 
     def _restore(self) -> None:
         restored = checkpoints.restore_latest(self.directory.checkpoints, self.loop.state())
@@ -455,6 +493,7 @@ class _PretrainingRun:
         # Earlier versions kept none.
         self.loop.trend = Trend(*position.get("trend", Trend()))
         self.saved_step = self.loop.step
+        self._restore_best()
         print(f"Going on from the checkpoint at step {self.loop.step:,}.", flush=True)
 
     def _rewind(self, number: int, error: BadStepError) -> None:

@@ -19,7 +19,7 @@ class BackgroundSaving:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1)
-        self._pending: Future[str] | None = None
+        self._pending: list[Future[str]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -41,19 +41,22 @@ class BackgroundSaving:
         extra: Mapping[str, Any],
         *,
         keep: int,
+        at_same_step: bool = False,
     ) -> None:
         """Does what `checkpoints.save` does, and returns once the values are copied.
 
-        A save before has to end first, and raises its OSError here.
+        A save before has to end first, and raises its OSError here; not one ``at_same_step``, whose
+        values take no memory again.
         """
-        self.wait()
+        if not at_same_step:
+            self.wait()
         values = checkpoints.copy_values(variables)
-        self._pending = self._thread.submit(
-            checkpoints.save_values, directory, step, values, extra, keep=keep
+        self._pending.append(
+            self._thread.submit(checkpoints.save_values, directory, step, values, extra, keep=keep)
         )
 
     def wait(self) -> None:
-        """Waits until the last save is on the disk, or raises its OSError, once."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        """Waits until the last save is on the disk, or raises an OSError of one, once."""
+        pending, self._pending = self._pending, []
+        for save in pending:
+            save.result()

@@ -44,6 +44,7 @@ class RunDirectory:
     | model.json       | the model's class and its casing, for ``bert_tf.load``            |
     | corpus/          | the sample corpus, the corpus' index, unpacked copies             |
     | checkpoints/     | the newest checkpoints, each with its manifest                    |
+    | best/            | the weights of the best evaluation, a model directory in itself   |
     | logs/            | TensorBoard's event files                                         |
     | results.json     | the final evaluation; written last, so it says the run is whole   |
     | export/1         | the SavedModel                                                    |
@@ -58,6 +59,7 @@ class RunDirectory:
         self.inputs = os.path.join(path, "inputs.json")
         self.corpus = os.path.join(path, "corpus")
         self.checkpoints = os.path.join(path, "checkpoints")
+        self.best = os.path.join(path, "best")
         self.logs = os.path.join(path, "logs")
         self.results = os.path.join(path, "results.json")
         self.export = os.path.join(path, "export", "1")

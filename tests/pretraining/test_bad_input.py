@@ -76,7 +76,7 @@ def test_a_run_writes_over_nothing(finished, inputs, tmp_path):
     for name in ("flags.json", "results.json"):
         (there / name).unlink()
     before = {path: path.stat().st_mtime_ns for path in there.rglob("*")}
-    assert "run holds bert_config.json, checkpoints, corpus and 5 more, and no run" in refusal_of(
+    assert "run holds bert_config.json, best, checkpoints and 6 more, and no run" in refusal_of(
         inputs, tmp_path, vocab_file=there / "vocab.txt", vocab_size=None
     )
     assert {path: path.stat().st_mtime_ns for path in there.rglob("*")} == before

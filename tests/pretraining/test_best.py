@@ -1,0 +1,61 @@
+"""The weights of the best evaluation are kept beside the newest checkpoints."""
+
+import json
+
+import pytest
+
+import bert_tf
+from bert_tf.pretraining.run import _PretrainingRun, run
+from bert_tf.training import checkpoints
+
+from .commands import arguments, assert_bit_equal, parse, weights
+
+pytestmark = pytest.mark.slow
+
+
+def _of_the_model(values):
+    return {name: value for name, value in values.items() if name.startswith("model/")}
+
+
+def test_the_best_is_kept_across_a_restart(inputs, tmp_path, monkeypatch, capsys):
+    """Losses by step: 2 at 3, 1 at 6, 3 at 9; the run is stopped after 9 and goes on to 12, 1.5."""
+    evaluate = _PretrainingRun._evaluate
+
+    def replaced(self, *arguments):
+        if self.loop.step == 9 and not stopped:
+            stopped.append(True)
+            self.interruption.requested = True
+        figures = evaluate(self, *arguments)
+        loss = losses[self.loop.step]
+        return {**figures, "masked_lm_loss": loss - 0.5, "next_sentence_loss": 0.5}
+
+    stopped, losses = [], {3: 2.0, 6: 1.0, 9: 3.0, 12: 1.5}
+    monkeypatch.setattr(_PretrainingRun, "_evaluate", replaced)
+    model_dir = tmp_path / "run"
+    flags = {"save_checkpoints_steps": 3, "keep_checkpoints": 4, "export": "false"}
+    settings = parse(*arguments(inputs, model_dir, **flags))[0]
+    with pytest.raises(KeyboardInterrupt):
+        run(settings)
+    assert_bit_equal(weights(model_dir / "best", 6), _of_the_model(weights(model_dir, 6)))
+    run(settings)
+    found = checkpoints.find_latest(str(model_dir / "best" / "checkpoints"))
+    assert (found.step, found.extra) == (6, {"step": 6, "phase": 0, "loss": 1.0})
+    assert json.loads((model_dir / "results.json").read_text())["best"] == found.extra
+    assert "was after step 6 (loss 1.000); its weights: " in capsys.readouterr().out
+    loaded = bert_tf.load(str(model_dir / "best"))
+    kept = {f"model/{v.path}": v.numpy() for v in loaded.weights}
+    assert_bit_equal(kept, weights(model_dir / "best", 6))
+    # From step 3 on once more, with other losses: what was best after it, or is damaged, is not.
+    losses |= {6: 4.0, 12: 3.5}
+    for damaged in ("", "best/checkpoints/step-00000009/variables.index"):
+        for gone in ("", *(f"checkpoints/step-{n:08d}/manifest.json" for n in (6, 9, 12))):
+            (model_dir / (gone or "results.json")).unlink()
+        if damaged:
+            (model_dir / damaged).write_bytes(b"")
+        run(settings)
+        printed = capsys.readouterr().out
+        assert ("best is damaged: the next evaluation is the best so far." in printed) == bool(
+            damaged
+        )
+        assert "was after step 9 (loss 3.000); its weights: " in printed
+        assert_bit_equal(weights(model_dir / "best", 9), _of_the_model(weights(model_dir, 9)))
