@@ -79,6 +79,12 @@ _KNOWN_NOISE = re.compile(
     rb"|oneDNN supports DT_INT64 only"
     # Every dataset that ends says this.
     rb"|OUT_OF_RANGE: End of sequence"
+    # Said of every dataset that a host reads for its own devices.
+    rb"|Input of GeneratorDatasetOp::Dataset will not be optimized"
+    # What the network layer says, in several lines, where another worker ended; told in Python.
+    rb"|(base_collective_executor|ring_alg|preemption_notifier|coordination_service\w*)\.cc:\d+\]"
+    rb"|^Additional GRPC error information|^:\{?\"?(created|UNKNOWN)|^/job:worker/replica:"
+    rb"|^The tasks have crashed\.|^The error could be from a previous operation\."
     # Written beside an error that is raised in Python too, and told there.
     rb"|op_kernel\.cc:\d+\] OP_REQUIRES failed|local_rendezvous\.cc:\d+\] Local rendezvous"
     rb"|^\t \[\[\{\{node "

@@ -7,7 +7,8 @@ dataset of batches that starts at any row.
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import tensorflow as tf
 
@@ -16,6 +17,8 @@ from bert_tf import features
 from .randomness import Operation, fold, permutation
 
 Cursor = tuple[int, int, int]
+# What was read before: of each number of shards that read, the cursor behind what each has read.
+Reached = Sequence[Sequence[Cursor]]
 
 # Pools made at once: enough to keep the largest hosts' accelerators busy, and a bound on memory.
 _MAX_PARALLEL_POOLS = 4
@@ -49,7 +52,7 @@ def pool_batches(
     *,
     num_pools: int,
     batch_size: int,
-    start: Cursor = (0, 0, 0),
+    start: Cursor | Reached = (0, 0, 0),
     num_epochs: int | None = None,
     shard_index: int = 0,
     num_shards: int = 1,
@@ -67,8 +70,10 @@ def pool_batches(
     the epoch, once for all its pools; it returns features with a common first dimension. Both run
     in the graph, ``make_rows`` for several pools at a time, and are not converted by AutoGraph.
     ``start`` is the (epoch, pool, row) of the first row wanted; a row beyond its pool's last stands
-    for the first one of the shard's next pool, so that one resumes after row r with r + 1. The
-    other arguments are those of ``pretraining_dataset``.
+    for the first one of the shard's next pool, so that one resumes after row r with r + 1. Where n
+    shards read before, it is ``[[cursor of shard 0, ..., of shard n - 1]]``, and any other number
+    of shards go on with the rows that are left; where their number changed more than once, it is
+    such a list for each number. The other arguments are those of ``pretraining_dataset``.
 
     The dataset has ``make_rows``' features and ``cursor``, (B, 3) int32.
     """
@@ -81,14 +86,9 @@ def pool_batches(
         )
     if num_epochs is not None:
         check_at_least("num_epochs", num_epochs, 1)
-    epoch, pool, row = (int(number) for number in start)
-    if min(epoch, pool, row) < 0 or pool >= num_pools:
-        raise ValueError(
-            f"start: expected (epoch, pool, row), none negative and pool below {num_pools}, the "
-            f"pools of an epoch; got {(epoch, pool, row)}: it is another corpus's or another "
-            "blocks_per_pool's."
-        )
-    first = epoch * num_pools + pool
+    reached = [[_pool_and_row(cursor, num_pools) for cursor in shards] for shards in _listed(start)]
+    # The first pool that no list of shards has read whole.
+    first = max(min(pool for pool, _ in shards) for shards in reached)
     begin = first + (shard_index - first) % num_shards
     end = tf.int64.max // num_pools if num_epochs is None else num_epochs
 
@@ -110,8 +110,8 @@ def pool_batches(
         count = tf.shape(rows[features.INPUT_WORD_IDS])[0]
         here = tf.fill([count], tf.cast(epoch, tf.int32)), tf.fill([count], tf.cast(pool, tf.int32))
         rows[features.CURSOR] = tf.stack([*here, tf.range(count)], axis=1)
-        skipped = tf.where(number == first, tf.constant(row, tf.int64), 0)
-        return {key: value[skipped:] for key, value in rows.items()}
+        read = tf.reduce_max([_rows_read(number, shards) for shards in reached])
+        return {key: value[read:] for key, value in rows.items()}
 
     parallel = num_parallel_calls or min(_MAX_PARALLEL_POOLS, os.cpu_count() or 1)
     dataset = tf.data.Dataset.range(begin // num_pools, end).flat_map(pools_of)
@@ -123,6 +123,31 @@ def pool_batches(
     # The shards are pools; tf.data must not cut a second time.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _listed(start: Cursor | Reached) -> Reached:
+    return [[cast(Cursor, start)]] if isinstance(start[0], int) else cast(Reached, start)
+
+
+def _pool_and_row(cursor: Cursor, num_pools: int) -> tuple[int, int]:
+    """The cursor's pool, numbered through the epochs, and its row."""
+    epoch, pool, row = (int(number) for number in cursor)
+    if min(epoch, pool, row) < 0 or pool >= num_pools:
+        raise ValueError(
+            f"start: expected (epoch, pool, row), none negative and pool below {num_pools}, the "
+            f"pools of an epoch; got {(epoch, pool, row)}: it is another corpus's or another "
+            "blocks_per_pool's."
+        )
+    return epoch * num_pools + pool, row
+
+
+def _rows_read(number: tf.Tensor, shards: Sequence[tuple[int, int]]) -> tf.Tensor:
+    """How many rows of a pool were read by the shard that had it, of those that read together."""
+    pools, rows = tf.unstack(tf.constant(shards, tf.int64), axis=1)
+    shard = number % len(shards)
+    whole = tf.constant(tf.int32.max, tf.int64)
+    left = tf.where(number == pools[shard], rows[shard], 0)
+    return tf.where(number < pools[shard], whole, left)
 
 
 def check_at_least(name: str, value: int, least: int) -> None:

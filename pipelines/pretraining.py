@@ -22,7 +22,7 @@ from .pairing import (
     pair_sentences,
     without_empty,
 )
-from .pools import Cursor, PoolPlan, check_at_least, pool_batches
+from .pools import Cursor, PoolPlan, Reached, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
 from .wordpiece import BertTokenizer
 
@@ -53,7 +53,7 @@ def pretraining_dataset(
     nsp: bool = True,
     seed: int = 0,
     blocks_per_pool: int | None = None,
-    start: Cursor = (0, 0, 0),
+    start: Cursor | Reached = (0, 0, 0),
     num_epochs: int | None = None,
     shard_index: int = 0,
     num_shards: int = 1,
@@ -88,7 +88,8 @@ def pretraining_dataset(
         blocks_per_pool: how many blocks make a pool, about; by default as many as hold 32,768
             sentences, or 11 MB of text where that is less. The pools of an epoch are of one size,
             or one block larger. The rows depend on it, and so does the memory needed.
-        start: (epoch, pool, row) of the first row.
+        start: (epoch, pool, row) of the first row; or what some number of shards have read, the
+            cursor behind the last row of each, ``[[cursor, ...]]``: see ``pools.pool_batches``.
         num_epochs: the epoch to end before; ``None`` for never.
         shard_index: this host's number.
         num_shards: how many hosts share the pools: this one has every ``num_shards``-th.

@@ -25,7 +25,7 @@ from bert_tf import features
 from bert_tf.files import whole_file
 from bert_tf.untrusted import listed
 
-from .pools import Cursor, PoolPlan, check_at_least, pool_batches
+from .pools import Cursor, PoolPlan, Reached, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
 
 _GOOGLE_NAMES = {
@@ -122,7 +122,7 @@ def tfrecord_dataset(
     max_seq_length: int = 128,
     max_predictions_per_seq: int = 20,
     seed: int = 0,
-    start: Cursor = (0, 0, 0),
+    start: Cursor | Reached = (0, 0, 0),
     num_epochs: int | None = None,
     shard_index: int = 0,
     num_shards: int = 1,
@@ -143,7 +143,8 @@ def tfrecord_dataset(
         max_seq_length: S, what the records were written for.
         max_predictions_per_seq: P, what the records were written for.
         seed: any integer of 64 bits.
-        start: (epoch, pool, row) of the first row.
+        start: (epoch, pool, row) of the first row; or what some number of shards have read, the
+            cursor behind the last row of each, ``[[cursor, ...]]``: see ``pools.pool_batches``.
         num_epochs: the epoch to end before; ``None`` for never.
         shard_index: this host's number.
         num_shards: how many hosts share the pools.

@@ -103,7 +103,13 @@ def test_an_unfinished_run_ends_as_it_would_have(name, capsys):
         if here == there:
             np.testing.assert_array_equal(value, other[key], err_msg=key)
         else:
-            np.testing.assert_allclose(value, other[key], atol=1e-5, err_msg=key)
+            atol = 1e-2 if key.endswith(UNDECIDED) else 1e-5
+            np.testing.assert_allclose(value, other[key], atol=atol, err_msg=key)
+
+
+# A softmax takes no notice of a constant: what adds one, to spans or to keys, has a gradient of
+# zero but for the rounding, which differs by processor, and which Adam makes steps of.
+UNDECIDED = ("span/bias", "layer_1/output_layer_norm/beta", "query_key_value/bias")
 
 
 def resume(name, kind):

@@ -9,6 +9,7 @@ from bert_tf.files import read_json, write_json
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
 from bert_tf.training import distribution
+from bert_tf.training.workers import check_one_worker
 
 from .kinds import KINDS
 from .model import device_type
@@ -22,7 +23,7 @@ from .task_file import TaskFile, read_task_file
 
 def run(settings: FineTuningSettings) -> None:
     """Does what is left to do of the fine-tuning that the settings describe; prints its results."""
-    distribution.check_one_worker()
+    check_one_worker()
     directory = FineTuningDirectory(settings.model_dir)
     directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
     with contextlib.ExitStack() as stack:

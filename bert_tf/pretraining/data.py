@@ -12,8 +12,10 @@ from bert_tf import features
 from bert_tf.files import read_json_object
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.pipelines import masking, pretraining, sample_corpus, sources, tfrecords, vocabulary
+from bert_tf.pipelines.pools import Reached
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.training.distribution import Distribution
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory
 
@@ -51,6 +53,16 @@ class PretrainingData:
     def evaluates_next_sentence(self) -> bool:
         """Whether random next segments can be drawn: one document has no other to draw from."""
         return self.held_out is None or self.held_out.num_documents > 1
+
+
+def check_hosts_can_read(devices: Distribution, input_format: str | None) -> None:
+    """Checks that the hosts of a TPU slice are given records: they cannot tokenise text."""
+    if devices.device_type == "TPU" and devices.hosts > 1 and input_format != "tfrecord":
+        raise ValueError(
+            f"The TPU has {devices.hosts} hosts, which read the input themselves and have no "
+            "operations of tensorflow-text: write the text to TFRecords before, with python -m "
+            "bert_tf.create_pretraining_data, and give them with --input_format=tfrecord."
+        )
 
 
 def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingData:
@@ -224,12 +236,14 @@ def training_batches(
     tokenizer: BertTokenizer,
     phase: Phase,
     phase_number: int,
-    start: tuple[int, int, int],
+    start: Reached,
+    *,
+    shard_index: int,
+    num_shards: int,
 ) -> tf.data.Dataset:
-    """The endless batches of a phase, ``features.PRETRAINING_FEATURES`` and the cursor.
+    """One host's share of a phase's endless batches: pre-training features and the cursor.
 
-    Each phase draws from a seed of its own, as its epochs count from zero again. ``start`` is the
-    (epoch, pool, row) of the first row.
+    Each phase draws from a seed of its own, as its epochs count from zero again.
     """
     return _batches(
         settings,
@@ -238,9 +252,11 @@ def training_batches(
         data.records if data.train is None else data.train,
         phase.max_seq_length,
         nsp=settings.nsp,
-        batch_size=settings.train_batch_size,
+        batch_size=settings.train_batch_size // num_shards,
         seed=settings.seed + phase_number,
         start=start,
+        shard_index=shard_index,
+        num_shards=num_shards,
     )
 
 

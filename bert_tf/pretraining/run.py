@@ -3,9 +3,8 @@
 import contextlib
 import dataclasses
 import os
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,23 +15,23 @@ from bert_tf.files import read_json, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling import BertPretrainer
-from bert_tf.pipelines.vocabulary import MASK_TOKEN, casing_note, load_vocabulary
+from bert_tf.pipelines.pools import Cursor, Reached
+from bert_tf.pipelines.vocabulary import casing_note, load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
-from bert_tf.saved_models.fill_mask import fill_masks as fill
-from bert_tf.saved_models.fill_mask import masked_lm_logits
-from bert_tf.saved_models.served import ExportOptions, Served
+from bert_tf.saved_models.served import ExportOptions
 from bert_tf.training import checkpoints, distribution, loop
 from bert_tf.training.background_saving import BackgroundSaving
 from bert_tf.training.bad_steps import BadStepError, Trend
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.throughput import throughput
+from bert_tf.training.workers import Cluster, Workers, find_cluster, installed
 
 from .cost import estimate_step, parameter_count
 from .data import (
     PretrainingData,
+    check_hosts_can_read,
     check_records,
     evaluation_batches,
     first_sentences,
@@ -50,107 +49,8 @@ from .model import (
     pretrainer_spec,
     read_config,
 )
+from .results import fill_masks, show
 from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, parse_phases
-
-_SHOWN_GUESSES = 5
-
-
-def _hide_word(sentence: str) -> tuple[str, str] | None:
-    """Hides a word, of four letters or more, near the middle of a sentence: the text, and the word.
-
-    >>> _hide_word("The court of appeals has jurisdiction over civil cases.")
-    ('The court of appeals has [MASK] over civil cases.', 'jurisdiction')
-    """
-    if MASK_TOKEN in sentence:  # a text about BERT
-        return None
-    words = list(re.finditer(r"\b[A-Za-z]{4,}\b", sentence))
-    if not words:
-        return None
-    middle = len(sentence) / 2
-    word = min(words, key=lambda match: abs((match.start() + match.end()) / 2 - middle))
-    return sentence[: word.start()] + MASK_TOKEN + sentence[word.end() :], word.group()
-
-
-def _fill_masks(
-    model: BertPretrainer, tokenizer: BertTokenizer, sentences: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Lets the model guess a hidden word of each sentence: texts, words, guesses, probabilities."""
-    hidden = [pair for pair in map(_hide_word, sentences) if pair is not None]
-    if not hidden:
-        return []
-    served = Served(
-        model=model,
-        call=lambda inputs: model(inputs, training=False),
-        encode=lambda inputs: model.encoder(inputs, training=False),
-        tokenizer=tokenizer,
-        max_seq_length=model.config.max_position_embeddings,
-        options=ExportOptions(top_k=_SHOWN_GUESSES),
-        guess=lambda states: masked_lm_logits(model.masked_lm, states),
-    )
-    filled = fill(served, tf.constant([text for text, _ in hidden]))
-    # (B, M, K): the first mask's guesses; a text too long for the positions may have lost its mask.
-    return [
-        {
-            "text": text,
-            "word": word,
-            "guesses": [guess.decode() for guess in filled["tokens"][row, 0].numpy()],
-            "probabilities": filled["scores"][row, 0].numpy().tolist(),
-        }
-        for row, (text, word) in enumerate(hidden)
-        if filled["counts"][row] == 1
-    ]
-
-
-def _bar(share: float, width: int = 30) -> str:
-    return ("█" * round(share * width)).ljust(width, "·")
-
-
-def _show(results: dict[str, Any], directory: RunDirectory) -> None:
-    """Prints the results of a finished run, and the commands that come next."""
-    evaluation = results["evaluation"]
-    if evaluation:
-        rows = [("masked LM", "masked_lm", "the most frequent token")]
-        if evaluation["next_sentence_rows"]:
-            rows.append(("next sentence", "next_sentence", "the majority label"))
-        where = "Held-out accuracy" if results["held_out"] else "Accuracy on the training records"
-        print(
-            f"{where} after {results['step']:,} steps, "
-            f"{evaluation['masked_lm_predictions']:,} predictions:"
-        )
-        for label, key, guess in rows:
-            accuracy = evaluation[f"{key}_accuracy"]
-            baseline = evaluation[f"{key}_baseline"]
-            print(f"  {label:<14}{accuracy:6.1%}  {_bar(accuracy)}")
-            print(f"  {'':<14}{baseline:6.1%}  {_bar(baseline)}  always guessing {guess}")
-    if results.get("best"):  # which earlier releases did not keep
-        print(
-            f"The best evaluation while training was after step {results['best']['step']:,} (loss "
-            f"{results['best']['loss']:.3f}); its weights: {directory.best}"
-        )
-    if results["filled_masks"]:
-        print("\nMasks filled in held-out sentences:")
-        for filled in results["filled_masks"]:
-            guesses = ", ".join(
-                f"{guess} {probability:.0%}"
-                for guess, probability in zip(
-                    filled["guesses"], filled["probabilities"], strict=True
-                )
-            )
-            print(f"  {filled['text']}\n    guesses: {guesses}   (was: {filled['word']})")
-    # A release that had no --export wrote no such key, and always exported.
-    is_exported = results.get("export", directory.export) is not None
-    print(
-        f"\nResults: {directory.results}\n"
-        + (f"SavedModel: {directory.export}\n" if is_exported else "")
-        + f"\nWhat comes next:\n  tensorboard --logdir {directory.logs}\n"
-        + (
-            f"  saved_model_cli show --dir {directory.export} --tag_set serve --all\n"
-            if is_exported
-            else f"  python -m bert_tf.export --checkpoint={directory.path} --output=...\n"
-        )
-        + "  python -m bert_tf.pretrain --help"
-    )
-
 
 _REPORT_SECONDS = 2.0
 _MAX_STEPS_PER_LOOP = 500
@@ -164,8 +64,54 @@ def run(settings: PretrainingSettings) -> None:
     Raises:
         KeyboardInterrupt: the run was stopped; a checkpoint is kept.
     """
-    distribution.check_one_worker()
-    directory = RunDirectory(settings.model_dir)
+    cluster = find_cluster(settings.worker_hosts, settings.task_index)
+    with contextlib.ExitStack() as stack:
+        devices = None
+        if cluster is not None or settings.strategy == "multi_worker":
+            # The workers meet first: from then on all of them hear of what one finds wrong.
+            devices = _choose_devices(settings, cluster)
+            _check_alike(settings, devices.workers)
+        workers = devices.workers if devices else Workers()
+        if not workers.is_chief:
+            print(f"This is {workers.name(workers.index)}; {workers.name(0)} prints and writes.")
+            stack.enter_context(
+                contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w")))
+            )
+        chief = int(workers.gather([os.getpid()])[0, 0])
+        directory = RunDirectory(settings.model_dir, None if workers.is_chief else chief)
+        begun = workers.in_turn(lambda: _begin(settings, directory, devices, stack))
+        if begun is not None:
+            with workers.connected():
+                begun.finish()
+        workers.wait()  # none ends before the chief has written
+
+
+def _choose_devices(
+    settings: PretrainingSettings, cluster: Cluster | None = None
+) -> distribution.Distribution:
+    return distribution.choose_strategy(
+        settings.strategy,
+        tpu=settings.tpu,
+        cluster=cluster,
+        connect_seconds=settings.connect_seconds,
+    )
+
+
+def _check_alike(settings: PretrainingSettings, workers: Workers) -> None:
+    """Checks that all workers run the same: one that differs would wait for another step."""
+    workers.check_equal(installed(), "installed versions")
+    own = ("model_dir", "cache_dir", "worker_hosts", "task_index")
+    flags = {f"--{name}": value for name, value in settings.to_dict().items() if name not in own}
+    workers.check_equal(flags, "flags")
+
+
+def _begin(
+    settings: PretrainingSettings,
+    directory: RunDirectory,
+    devices: distribution.Distribution | None,
+    stack: contextlib.ExitStack,
+) -> "_PretrainingRun | None":
+    """Opens what the run reads and writes; shows it and returns None where it is finished."""
     directory.check_place(
         {
             f"--{name}": getattr(settings, name)
@@ -173,25 +119,24 @@ def run(settings: PretrainingSettings) -> None:
             if name != "bert_config" or settings.bert_config not in PRESETS
         }
     )
-    with contextlib.ExitStack() as stack:
-        # A finished run may be on a disk that cannot be written to.
-        if not directory.is_finished():
-            directory.create()
-            stack.enter_context(directory.locked())
-        settings, start = open_start(settings, directory)
-        # Of TFRecords no contents are compared.
-        paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
-        moved = directory.check_settings(
-            settings.to_dict(), MAY_DIFFER, paths, flag_fields.defaults(PretrainingSettings)
-        )
-        if directory.is_finished():
-            if moved:
-                stack.enter_context(directory.locked())  # the corpus' index may be written
-                _open_inputs(settings, directory, start, moved)
-            print(f"{directory.path} holds this run, finished.\n")
-            _show(read_json(directory.results), directory)
-            return
-        _PretrainingRun(settings, directory, start, moved).finish()
+    # A finished run may be on a disk that cannot be written to.
+    if not directory.is_finished():
+        directory.create()
+        stack.enter_context(directory.locked())
+    settings, start = open_start(settings, directory)
+    # Of TFRecords no contents are compared.
+    paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
+    moved = directory.check_settings(
+        settings.to_dict(), MAY_DIFFER, paths, flag_fields.defaults(PretrainingSettings)
+    )
+    if directory.is_finished():
+        if moved:
+            stack.enter_context(directory.locked())  # the corpus' index may be written
+            _open_inputs(settings, directory, start, moved)
+        print(f"{directory.path} holds this run, finished.\n")
+        show(read_json(directory.results), directory)
+        return None
+    return _PretrainingRun(settings, directory, devices, start, moved)
 
 
 def _open_inputs(
@@ -223,12 +168,35 @@ def _open_inputs(
     return data, vocab, config
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class _Position:
-    """Where the data of a phase goes on: (epoch, pool, row) of the next row."""
+    """Where the data of a phase goes on.
+
+    ``reached`` are the cursors behind what each host has read; where the number of hosts changed
+    in the phase, those of each number.
+    """
 
     phase: int = 0
-    start: tuple[int, int, int] = (0, 0, 0)
+    reached: Reached = (((0, 0, 0),),)
+
+    def behind(self, cursors: Sequence[Cursor]) -> "_Position":
+        """The position behind the last row of each host."""
+        now = [(epoch, pool, row + 1) for epoch, pool, row in cursors]
+        before = [
+            hosts for hosts in self.reached if len(hosts) != len(now) and max(hosts) > min(now)
+        ]
+        return _Position(self.phase, [*before, now])
+
+    def to_json(self) -> dict[str, Any]:
+        """One host's is what earlier versions wrote: its (epoch, pool, row)."""
+        is_one = len(self.reached) == 1 and len(self.reached[0]) == 1
+        return {"phase": self.phase, "start": self.reached[0][0] if is_one else self.reached}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> "_Position":
+        start = kept["start"]
+        reached = [[start]] if isinstance(start[0], int) else start
+        return cls(kept["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in reached])
 
 
 class _PretrainingRun:
@@ -238,6 +206,7 @@ class _PretrainingRun:
         self,
         settings: PretrainingSettings,
         directory: RunDirectory,
+        devices: distribution.Distribution | None,
         start: Checkpoint | None,
         moved: Sequence[str],
     ) -> None:
@@ -246,7 +215,9 @@ class _PretrainingRun:
         self.interruption = Interruption()
         self.phases = parse_phases(settings.phases, settings.num_train_steps)
         # A TPU that cannot be reached is told before the corpus is read.
-        self.devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
+        self.devices = devices or _choose_devices(settings)
+        self.workers = self.devices.workers
+        check_hosts_can_read(self.devices, settings.input_format)
         print(f"Devices: {self.devices.description}.", flush=True)
         if settings.deterministic:
             tf.config.experimental.enable_op_determinism()
@@ -255,12 +226,13 @@ class _PretrainingRun:
         if note := casing_note(vocab, lower):
             print(note, flush=True)
         self.tokenization = Tokenization(tuple(vocab), lower)
-        self._describe(directory.path)
+        if self.workers.is_chief:
+            self._describe(directory.path)
         if self.data.records:
             check_records(settings, self.data, len(vocab), self.phases[0].max_seq_length)
         self.tokenizer = BertTokenizer(vocab, do_lower_case=lower)
-        report_share(settings, self.data, self.tokenizer, self.phases[0])
-        self.loop = build_loop(settings, self.config, self.devices)
+        if self.workers.is_chief:
+            report_share(settings, self.data, self.tokenizer, self.phases[0])
         name = settings.bert_config or settings.init_checkpoint
         print(
             f"Model: {name}, {parameter_count(self.config, settings.nsp):,} "
@@ -268,7 +240,7 @@ class _PretrainingRun:
             flush=True,
         )
         self.start = start
-        self.summaries = Summaries(directory.logs)
+        self.summaries = Summaries(directory.logs if self.workers.is_chief else None)
         # By length: the same batches each time, and seconds to build.
         self.evaluated: dict[int, tf.data.Dataset | None] = {}
         self.position = _Position()
@@ -284,6 +256,7 @@ class _PretrainingRun:
 
     def finish(self) -> None:
         """Trains what is left, evaluates, exports, fills masks and writes the results."""
+        self.loop = build_loop(self.settings, self.config, self.devices)
         self._restore()
         with self.interruption, self.saving:
             for number, phase in enumerate(self.phases):
@@ -292,6 +265,8 @@ class _PretrainingRun:
                         self.position = _Position(number)
                     self._train(number, phase)
         figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
+        if not self.workers.is_chief:
+            return
         if self.settings.export:
             self._export()
         sentences = [] if self.data.held_out is None else first_sentences(self.data.held_out)
@@ -301,13 +276,13 @@ class _PretrainingRun:
             "held_out": self.data.is_held_out,
             "evaluation": figures,
             "best": self.best,
-            "filled_masks": _fill_masks(self.loop.model, self.tokenizer, sentences),
+            "filled_masks": fill_masks(self.loop.model, self.tokenizer, sentences),
             "export": self.directory.export if self.settings.export else None,
         }
         # Last: that it is there says that everything before is.
         write_json(self.directory.results, results)
         print()
-        _show(results, self.directory)
+        show(results, self.directory)
 
     def _export(self) -> None:
         # One without results is a killed run's, and on an object store perhaps half of one.
@@ -325,10 +300,21 @@ class _PretrainingRun:
 
     def _batches(self, number: int, phase: Phase) -> Iterator[Any]:
         """The batches of a phase from the position on, for the loop."""
-        batches = training_batches(
-            self.settings, self.data, self.tokenizer, phase, number, self.position.start
-        )
-        return self.loop.distribute(batches)
+        position = self.position
+
+        def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            return training_batches(
+                self.settings,
+                self.data,
+                self.tokenizer,
+                phase,
+                number,
+                position.reached,
+                shard_index=context.input_pipeline_id,
+                num_shards=context.num_input_pipelines,
+            )
+
+        return self.loop.distribute(of_host)
 
     def _train(self, number: int, phase: Phase) -> None:
         settings = self.settings
@@ -352,8 +338,7 @@ class _PretrainingRun:
                 iterator = self._batches(number, phase)
                 continue
             seconds = time.monotonic() - began
-            epoch, pool, row = result.cursor
-            self.position = _Position(number, (epoch, pool, row + 1))
+            self.position = self.position.behind(result.cursors)
             # The first call's time is mostly compilation, and says nothing of the next.
             if not settings.steps_per_loop and compiled:
                 wanted = round(steps * _REPORT_SECONDS / seconds)
@@ -363,11 +348,19 @@ class _PretrainingRun:
             if len(result.skipped) < steps:
                 self._report(progress, phase, result, steps, seconds if compiled else None)
             compiled = True
-            if self.interruption.requested or self._is_checkpoint_due(phase):
-                self._save()
-            if self.interruption.requested:
+            # Whoever is asked to stop, all of them do; how many steps are next, the chief says.
+            told = self.workers.gather(
+                [self.interruption.requested, self._is_checkpoint_due(phase), steps_per_loop]
+            )
+            steps_per_loop = int(told[0, 2])
+            # A signal that comes from here on waits for the next time: all do the same till then.
+            stops = bool(told[:, 0].any())
+            if stops or told[0, 1]:
+                self._save(stops)
+            if stops:
                 progress.close()
                 self.saving.wait()
+                self.workers.wait()
                 print(f"Stopped at step {self.loop.step:,}. The same command goes on from there.")
                 raise KeyboardInterrupt
         progress.close()
@@ -382,7 +375,7 @@ class _PretrainingRun:
     ) -> None:
         """Shows and writes the figures of some steps; no speed without the seconds they took."""
         figures = result._asdict()
-        del figures["cursor"], figures["skipped"]
+        del figures["cursors"], figures["skipped"]
         waited = figures.pop("waited")
         step = figures.pop("step")
         tokens = figures.pop("tokens")
@@ -426,23 +419,23 @@ class _PretrainingRun:
 
     # --- Checkpoints -----------------------------------------------------------------------
 
-    def _save(self) -> None:
+    def _save(self, stops: bool) -> None:
         if self.loop.step == self.saved_step:
             return
-        position = {**dataclasses.asdict(self.position), "trend": self.loop.trend}
-        self.saving.save(
-            self.directory.checkpoints,
-            self.loop.step,
-            self.loop.state(),
-            position,
-            keep=self.settings.keep_checkpoints,
-        )
+        if self.workers.is_chief:
+            self.saving.save(
+                self.directory.checkpoints,
+                self.loop.step,
+                self.loop.state(),
+                {**self.position.to_json(), "trend": self.loop.trend},
+                keep=self.settings.keep_checkpoints,
+            )
         self.summaries.flush()
         self.saved_step = self.loop.step
         self.saved_at = time.monotonic()
         self.rewinds = 0
         # Who asked to stop is not kept waiting.
-        if not self.interruption.requested:
+        if not stops:
             phase = self.phases[self.position.phase]
             figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
             if figures:
@@ -458,6 +451,8 @@ class _PretrainingRun:
         if self.best and self.best["phase"] == phase and self.best["loss"] <= loss:
             return
         self.best = {"step": step, "phase": phase, "loss": loss}
+        if not self.workers.is_chief:
+            return
         tf.io.gfile.makedirs(self.directory.best)
         self._describe(self.directory.best)
         weights = {
@@ -474,12 +469,15 @@ class _PretrainingRun:
             print(f"{self.directory.best} is damaged: the next evaluation is the best so far.")
             found = None
         if found is not None and found.step > self.loop.step:
-            checkpoints.delete_all(folder)  # it comes again
+            if self.workers.is_chief:
+                checkpoints.delete_all(folder)  # it comes again
             found = None
         self.best = found.extra if found is not None else {}
 
     def _restore(self) -> None:
         restored = checkpoints.restore_latest(self.directory.checkpoints, self.loop.state())
+        # One that reads while the chief writes, or another disk, would go on from another step.
+        self.workers.check_equal({"step": self.loop.step}, "checkpoints in --model_dir")
         if restored is None:
             if self.start is not None:
                 for sentence in initialise_pretrainer(self.loop.model, self.start):
@@ -488,8 +486,7 @@ class _PretrainingRun:
         for warning in restored.warnings:
             print(warning)
         position: dict[str, Any] = restored.extra
-        epoch, pool, row = position["start"]
-        self.position = _Position(position["phase"], (epoch, pool, row))
+        self.position = _Position.from_json(position)
         # Earlier versions kept none.
         self.loop.trend = Trend(*position.get("trend", Trend()))
         self.saved_step = self.loop.step
@@ -506,11 +503,11 @@ class _PretrainingRun:
         if self.saved_step < 0 or self.rewinds > self.settings.max_bad_steps:
             raise error
         self.saving.wait()
+        self.workers.wait()
         self._restore()
         if self.position.phase != number:
             raise error
-        epoch, pool, row = error.bad.cursor
-        self.position = _Position(number, (epoch, pool, row + 1))
+        self.position = self.position.behind(error.bad.cursors)
 
     def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
         if max_seq_length not in self.evaluated:

@@ -75,6 +75,7 @@ MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
         *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
+        *("worker_hosts", "task_index", "connect_seconds"),
         *("eval_batch_size", "allow_pickle", "export", "dry_run"),
         *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat"),
     }
@@ -220,8 +221,23 @@ class PretrainingSettings:
     model_dir: str = string("runs/pretrain", "Where everything of the run is kept.")
     strategy: str = choice(
         "auto",
-        ("auto", "one_device", "mirrored"),
-        "mirrored: every GPU of this machine. auto: what the machine has.",
+        ("auto", "one_device", "mirrored", "multi_worker"),
+        "mirrored: every GPU of this machine. multi_worker: those of every worker, which "
+        "--worker_hosts or TF_CONFIG names. auto: what the machine has, or the workers named.",
+    )
+    worker_hosts: Sequence[str] = words(
+        (),
+        "Of a run on several machines: HOST:PORT of every worker, by commas, the same on each. The "
+        "first is the chief, which alone writes. --model_dir and the input must be on a disk that "
+        "all of them share. TF_CONFIG does the same.",
+    )
+    task_index: int | None = integer(
+        None, "Which of --worker_hosts this process is, from 0.", least=0
+    )
+    connect_seconds: float = number(
+        10.0,
+        "Seconds to wait for the other workers to come.",
+        within=(lambda seconds: 0 < seconds < math.inf, "above 0"),
     )
     tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
     deterministic: bool = switch(False, "On a GPU: ops that repeat bit for bit, and are slower.")

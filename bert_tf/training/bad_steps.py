@@ -46,21 +46,22 @@ class Trend(NamedTuple):
 
 
 class BadStep(NamedTuple):
-    """A bad step: its number, the (epoch, pool, row) of its batch's last row, and its measures."""
+    """A bad step: its number, the (epoch, pool, row) of each host's last row, and its measures."""
 
     step: int
-    cursor: tuple[int, int, int]
+    cursors: tuple[tuple[int, int, int], ...]
     loss: float
     gradient_norm: float
 
     def __str__(self) -> str:
         is_finite = math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
         what = "spiked" if is_finite else "became infinite or not a number"
-        epoch, pool, row = self.cursor
+        rows = " and ".join(
+            f"row {row:,} of pool {pool:,} in epoch {epoch:,}" for epoch, pool, row in self.cursors
+        )
         return (
             f"The loss or its gradient {what} at step {self.step:,} (loss {self.loss:.4g}, "
-            f"gradient norm {self.gradient_norm:.4g}), on the batch that ends with row {row:,} of "
-            f"pool {pool:,} in epoch {epoch:,}"
+            f"gradient norm {self.gradient_norm:.4g}), on the batch that ends with {rows}"
         )
 
 

@@ -2,17 +2,16 @@
 
 import os
 import socket
-import threading
-from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from bert_tf.choices import PRECISIONS
-from bert_tf.untrusted import parse_json_object
 
-STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
+from .workers import Cluster, Workers, connect, within
+
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 # Together below the 20 seconds after which a missing TPU has to have been reported.
@@ -26,41 +25,32 @@ _HTTP2_SETTINGS = b"\4"
 
 
 class Distribution(NamedTuple):
-    """The devices of a training: their strategy, type (CPU, GPU or TPU), and a line to print."""
+    """The devices of a training: their strategy, type (CPU, GPU or TPU), and a line to print.
+
+    ``workers`` are the processes that share them, and ``hosts`` the machines that read for them.
+    """
 
     strategy: tf.distribute.Strategy
     device_type: str
     description: str
-
-
-def check_one_worker() -> None:
-    """Checks that ``TF_CONFIG`` names no cluster of several tasks: each would train alone.
-
-    Raises:
-        ValueError: it does, or is no JSON object.
-    """
-    config = os.environ.get("TF_CONFIG")
-    if not config:
-        return
-    cluster = parse_json_object(config, "the environment variable TF_CONFIG").get("cluster")
-    tasks = cluster.values() if isinstance(cluster, dict) else []
-    count = sum(len(addresses) if isinstance(addresses, list | dict) else 1 for addresses in tasks)
-    if count > 1:
-        raise ValueError(
-            f"TF_CONFIG names a cluster of {count} tasks, and each of them would train alone: "
-            "several workers are not supported yet. Start the run on one machine, with TF_CONFIG "
-            "unset; it takes every GPU of that machine."
-        )
+    workers: Workers = Workers()
+    hosts: int = 1
 
 
 def choose_strategy(
-    strategy: str = "auto", *, tpu: str | None = None, logical_cpus: int | None = None
+    strategy: str = "auto",
+    *,
+    tpu: str | None = None,
+    logical_cpus: int | None = None,
+    cluster: Cluster | None = None,
+    connect_seconds: float = 10.0,
 ) -> Distribution:
     """Chooses the ``tf.distribute`` strategy, before any variable is built.
 
-    ``auto`` takes the TPU if ``tpu`` names one, else every GPU, else the CPU. ``one_device`` takes
-    the first GPU, or the CPU without one. ``mirrored`` takes every GPU; without GPUs it takes
-    logical CPU devices, which make nothing faster but run the code of several devices.
+    ``auto`` takes the TPU if ``tpu`` names one, else the workers of ``cluster``, else every GPU,
+    else the CPU. ``one_device`` takes the first GPU, or the CPU without one. ``mirrored`` takes
+    every GPU; without GPUs it takes logical CPU devices, which make nothing faster but run the code
+    of several devices. ``multi_worker`` takes every GPU of each worker, or its CPU.
 
     Args:
         strategy: one of `STRATEGIES`.
@@ -68,13 +58,15 @@ def choose_strategy(
             ``strategy="tpu"`` it defaults to the environment variable ``TPU_NAME``.
         logical_cpus: for ``mirrored`` without GPUs: how many devices to split the CPU into. It can
             only be set before TensorFlow has started its devices.
+        cluster: the workers, of which this process is one, from `workers.find_cluster`.
+        connect_seconds: how long to wait for the other workers.
 
     Returns:
         The strategy, its type of device and a line that describes it.
 
     Raises:
-        ValueError: the name is unknown, the options contradict each other, or no TPU answers
-            (told within 20 seconds).
+        ValueError: the name is unknown, the options contradict each other, a worker does not come
+            in time, or no TPU answers (told within 20 seconds).
 
     >>> choose_strategy("one_device").strategy.num_replicas_in_sync
     1
@@ -85,9 +77,30 @@ def choose_strategy(
         raise ValueError(
             f"A TPU ({tpu!r}) was given with strategy {strategy!r}: expected 'auto' or 'tpu'."
         )
+    if cluster is not None and (tpu is not None or strategy not in ("auto", "multi_worker")):
+        raise ValueError(
+            f"{len(cluster.addresses)} workers were named, by --worker_hosts or TF_CONFIG, and "
+            f"{f'a TPU ({tpu!r})' if tpu else f'strategy {strategy!r}'}, on which each of them "
+            "would train alone: name one of the two."
+        )
+    if strategy == "multi_worker" and cluster is None:
+        raise ValueError(
+            "Strategy 'multi_worker' needs two workers or more: name them by --worker_hosts and "
+            "--task_index, or by TF_CONFIG."
+        )
     if strategy == "tpu" or tpu is not None:
         return _tpu_distribution(tpu or os.environ.get("TPU_NAME", ""))
     gpus = tf.config.list_physical_devices("GPU")
+    if cluster is not None:
+        multi_worker = connect(cluster, connect_seconds)
+        return Distribution(
+            multi_worker,
+            "GPU" if gpus else "CPU",
+            f"MultiWorkerMirroredStrategy of {len(cluster.addresses)} workers, "
+            f"{multi_worker.num_replicas_in_sync} {'GPUs' if gpus else 'CPUs'} in all",
+            Workers(multi_worker, cluster),
+            len(cluster.addresses),
+        )
     if strategy == "auto":
         strategy = "mirrored" if len(gpus) > 1 else "one_device"
     if strategy == "one_device":
@@ -128,16 +141,17 @@ def _tpu_distribution(tpu: str) -> Distribution:
     if ":" in address:
         _check_address(tpu, address)
         tpu = "grpc://" + address
-    resolver = _within_time_limit(lambda: _initialise_tpu(tpu), tpu)
+    try:
+        resolver = within(lambda: _initialise_tpu(tpu), _INITIALISE_SECONDS)
+    except TimeoutError:
+        raise _no_tpu(tpu, f"no answer in {_INITIALISE_SECONDS:.0f} seconds") from None
+    except Exception as error:  # each failure has a type of its own: URLError, NotFoundError...
+        raise _no_tpu(tpu, str(error)) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     hosts = getattr(strategy.extended, "num_hosts", 1)
-    if hosts > 1:
-        raise ValueError(
-            f"TPU {tpu!r} has {hosts} hosts, and each would read the same rows: name a TPU of one "
-            "host (up to 8 cores)."
-        )
+    cores = f"TPUStrategy on {strategy.num_replicas_in_sync} cores of TPU {tpu!r}"
     return Distribution(
-        strategy, "TPU", f"TPUStrategy on {strategy.num_replicas_in_sync} cores of TPU {tpu!r}"
+        strategy, "TPU", cores + (f", of {hosts} hosts" if hosts > 1 else ""), hosts=hosts
     )
 
 
@@ -175,31 +189,6 @@ def _initialise_tpu(tpu: str) -> tf.distribute.cluster_resolver.TPUClusterResolv
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return resolver
-
-
-def _within_time_limit(
-    initialise: Callable[[], tf.distribute.cluster_resolver.TPUClusterResolver], tpu: str
-) -> tf.distribute.cluster_resolver.TPUClusterResolver:
-    """Runs the initialisation in a thread that is left behind where it does not return.
-
-    The thread may hold TensorFlow's locks, so the process can do little after that but end.
-    """
-    outcome: list[tf.distribute.cluster_resolver.TPUClusterResolver | Exception] = []
-
-    def run() -> None:
-        try:
-            outcome.append(initialise())
-        except Exception as error:  # each failure has a type of its own: URLError, NotFoundError...
-            outcome.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(_INITIALISE_SECONDS)
-    if not outcome:
-        raise _no_tpu(tpu, f"no answer in {_INITIALISE_SECONDS:.0f} seconds")
-    if isinstance(outcome[0], Exception):
-        raise _no_tpu(tpu, str(outcome[0])) from outcome[0]
-    return outcome[0]
 
 
 def set_precision(precision: str, device_type: str) -> str:

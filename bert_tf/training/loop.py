@@ -15,7 +15,8 @@ from bert_tf import features, modeling
 
 from . import losses
 from .bad_steps import BadStep, BadStepError, Trend
-from .step import ReplicaStep, check_static_batches, model_inputs
+from .input_pipelines import MakeBatches, distribute, last_cursors
+from .step import ReplicaStep, model_inputs
 
 
 class EvaluationResult(NamedTuple):
@@ -50,12 +51,11 @@ class Evaluator:
 
         Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
         """
-        check_static_batches(dataset, self._strategy.num_replicas_in_sync)
         if max_steps is not None:
             dataset = dataset.take(max_steps)
         totals = np.zeros(len(losses.PretrainingSums._fields))
         tokens, labels = np.zeros(1), np.zeros(2)
-        for batch in self._strategy.experimental_distribute_dataset(dataset):
+        for batch in distribute(self._strategy, dataset):
             batch_sums, batch_tokens, batch_labels = self._step(batch)
             totals = totals + batch_sums.numpy()
             tokens, labels = tokens + batch_tokens.numpy(), labels + batch_labels.numpy()
@@ -106,9 +106,10 @@ class TrainingResult(NamedTuple):
 
     ``step`` counts the updates of all calls. ``loss`` is the sum of the two losses, means in nats;
     ``gradient_norm`` is the mean over the updates of the global norm before clipping,
-    ``learning_rate`` the last step's. ``tokens`` are those that are not padding; ``cursor`` is the
-    (epoch, pool, row) of the last row; ``skipped`` are the steps that were bad, in their order;
-    ``waited`` are the seconds in which a step had ended and the next batch was not there.
+    ``learning_rate`` the last step's. ``tokens`` are those that are not padding; ``cursors`` are
+    the (epoch, pool, row) of the last row of each input pipeline; ``skipped`` are the steps that
+    were bad, in their order; ``waited`` are the seconds in which a step had ended and the next
+    batch was not there.
     """
 
     step: int
@@ -120,7 +121,7 @@ class TrainingResult(NamedTuple):
     gradient_norm: float
     learning_rate: float
     tokens: int
-    cursor: tuple[int, int, int]
+    cursors: tuple[tuple[int, int, int], ...]
     skipped: tuple[BadStep, ...]
     waited: float
 
@@ -166,8 +167,8 @@ class PretrainingLoop:
     ...          "cursor": tf.constant([[0, 0, 0], [0, 0, 1]])}
     >>> iterator = training.distribute(tf.data.Dataset.from_tensors(batch).repeat())
     >>> result = training.train(iterator, 3)
-    >>> result.step, result.tokens, result.cursor
-    (3, 36, (0, 0, 1))
+    >>> result.step, result.tokens, result.cursors
+    (3, 36, ((0, 0, 1),))
     """
 
     def __init__(
@@ -247,14 +248,14 @@ class PretrainingLoop:
                 state[name] = variable
         return state
 
-    def distribute(self, dataset: tf.data.Dataset) -> Iterator[Any]:
+    def distribute(self, batches: tf.data.Dataset | MakeBatches) -> Iterator[Any]:
         """An iterator, for `train`, that hands each replica its share of every batch.
 
         The batches are ``features.PRETRAINING_FEATURES`` and ``features.CURSOR`` with static
-        shapes.
+        shapes: whole ones of a dataset that every input pipeline reads, or what a function makes
+        of a pipeline's ``tf.distribute.InputContext``, its share of each batch, of rows of its own.
         """
-        check_static_batches(dataset, self.strategy.num_replicas_in_sync, self._micro_batches)
-        return iter(self.strategy.experimental_distribute_dataset(dataset))
+        return iter(distribute(self.strategy, batches, self._micro_batches))
 
     def train(self, iterator: Iterator[Any], num_steps: int) -> TrainingResult:
         """Makes updates, all in one call of a compiled function, the same for any number.
@@ -279,13 +280,14 @@ class PretrainingLoop:
                 f"{first_step}: give a dataset that repeats."
             ) from error
         step, skipped = first_step, []
-        for (loss, norm, is_good), (epoch, pool, row) in zip(
+        for (loss, norm, is_good), of_replicas in zip(
             measures.numpy().tolist(), cursors.numpy().tolist(), strict=True
         ):
+            last = last_cursors(of_replicas)
             if is_good:
                 step, self._bad_in_a_row = step + 1, 0
                 continue
-            bad = BadStep(step, (epoch, pool, row), loss, norm)
+            bad = BadStep(step, last, loss, norm)
             self._bad_in_a_row += 1
             if not self._skips or self._bad_in_a_row > self._most_bad_steps:
                 raise BadStepError(bad)
@@ -300,7 +302,7 @@ class PretrainingLoop:
             gradient_norm=float(np.mean(norms)) if norms else 0.0,
             learning_rate=float(rate),
             tokens=int(sums.tokens),
-            cursor=(epoch, pool, row),
+            cursors=last,
             skipped=tuple(skipped),
             waited=float(waited),
         )
@@ -318,7 +320,9 @@ class PretrainingLoop:
         """
         sums, rate = losses.PretrainingSums.zeros(), tf.zeros(())
         measures = tf.TensorArray(tf.float32, num_steps, element_shape=(3,))
-        cursors = tf.TensorArray(tf.int32, num_steps, element_shape=(3,))
+        cursors = tf.TensorArray(
+            tf.int32, num_steps, element_shape=(self.strategy.num_replicas_in_sync, 4)
+        )
         ended, waited = _time_after([]), tf.zeros((), tf.float64)
         for index in tf.range(num_steps):
             batch = next(iterator)
@@ -330,9 +334,10 @@ class PretrainingLoop:
                 gradients, outcome = self.strategy.run(self.replica_step.reduce, args=(batch,))
             else:
                 outcome = self.strategy.run(self.replica_step, args=(batch,))
-            by_replica = [self.strategy.experimental_local_results(value) for value in outcome]
-            # The sums are the same on every replica; the last replica holds the batch's last row.
-            flat, norm = by_replica[0][0], by_replica[1][0]
+            # They are the same on every replica.
+            flat, norm, step_cursors = (
+                self.strategy.experimental_local_results(value)[0] for value in outcome
+            )
             step_sums = losses.PretrainingSums(
                 *tf.unstack(flat, num=len(losses.PretrainingSums._fields))
             )
@@ -347,7 +352,7 @@ class PretrainingLoop:
             if self._spike_factor:
                 trend = trend.after(loss, norm, is_good)
             measures = measures.write(index, tf.stack([loss, norm, tf.cast(is_good, tf.float32)]))
-            cursors = cursors.write(index, by_replica[2][-1])
+            cursors = cursors.write(index, step_cursors)
             ended = _time_after(loss)
         return sums, rate, trend, measures.stack(), cursors.stack(), waited
 

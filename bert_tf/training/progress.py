@@ -62,9 +62,11 @@ _REMOTE_SECONDS = 60.0
 class Summaries:
     """Writes scalars under ``train`` and ``eval`` of a run's ``logs`` folder, for TensorBoard."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str | None) -> None:
+        """Without a directory nothing is written."""
         self._directory = directory
-        self._seconds = 0.0 if local_path(directory) is not None else _REMOTE_SECONDS
+        is_local = directory is None or local_path(directory) is not None
+        self._seconds = 0.0 if is_local else _REMOTE_SECONDS
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._waiting: dict[str, list[tuple[int, Mapping[str, float]]]] = {}
         self._written_at = time.monotonic()
@@ -81,6 +83,8 @@ class Summaries:
     def flush(self) -> None:
         """Writes what waits."""
         for group, waiting in self._waiting.items():
+            if self._directory is None:
+                continue
             if group not in self._writers:
                 folder = os.path.join(self._directory, group)
                 self._writers[group] = tf.summary.create_file_writer(folder, max_queue=10_000)

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,8 @@ from bert_tf.untrusted import listed, reason
 from . import checkpoints
 
 _LOCK = ".lock"
+# A network's file system may show what another machine wrote some seconds later.
+_SHARED_SECONDS = 5.0
 _FORMAT = {"format_version": 1}
 # What every run's flags.json has, of any version.
 _FLAGS = {"model_dir", "seed"}
@@ -50,8 +53,10 @@ class RunDirectory:
     | export/1         | the SavedModel                                                    |
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, chief: int | None = None) -> None:
+        """``chief`` is the process that alone writes to the directory, if it is not this one."""
         self.path = path
+        self._chief = chief
         self.flags = os.path.join(path, "flags.json")
         self.vocabulary = os.path.join(path, "vocab.txt")
         self.config = os.path.join(path, "bert_config.json")
@@ -104,6 +109,8 @@ class RunDirectory:
 
     def create(self) -> None:
         """Makes the directory where it is not there yet."""
+        if self._chief is not None:
+            return
         if tf.io.gfile.exists(self.path) and not tf.io.gfile.isdir(self.path):
             raise ValueError(
                 f"--model_dir={self.path} is a file: name a directory, or one yet to be made."
@@ -117,10 +124,15 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Holds the directory for one process at a time; a killed process lets go of it.
 
-        Remote file systems have no such lock, and go without.
+        Remote file systems have no such lock, and go without. A worker that does not write checks
+        that it sees the chief's lock.
         """
         local = local_path(self.path)
         if local is None:
+            yield
+            return
+        if self._chief is not None:
+            self._check_shared(os.path.join(local, _LOCK), self._chief)
             yield
             return
         import fcntl  # only where processes lock local files
@@ -145,7 +157,21 @@ class RunDirectory:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
+            os.fsync(file.fileno())  # other machines may look for it
             yield
+
+    def _check_shared(self, lock: str, chief: int) -> None:
+        """Checks that the chief, process ``chief`` of its machine, has this very directory."""
+        began = time.monotonic()
+        while time.monotonic() - began < _SHARED_SECONDS:
+            with contextlib.suppress(OSError), open(lock, encoding="utf-8") as file:
+                if file.read(21) == str(chief):
+                    return
+            time.sleep(0.2)
+        raise ValueError(
+            f"--model_dir={self.path} is not where the chief keeps the run, as it is not on a disk "
+            "that this worker shares: name a directory that every worker sees."
+        )
 
     def has_progress(self) -> bool:
         """Whether there is anything that other settings would spoil: a checkpoint, or results."""
@@ -228,7 +254,7 @@ class RunDirectory:
             name for name, value in fingerprints.items() if kept.get(name, value) != value
         )
         has_progress = self.has_progress()
-        if changed and has_progress:
+        if changed and (has_progress or self._chief is not None):
             raise ValueError(
                 f"What {' and '.join(changed)} read is not what the run in {self.path} was started "
                 "with (files have changed, or this version reads them otherwise): bring the files "

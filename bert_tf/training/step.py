@@ -112,33 +112,6 @@ def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return {key: batch[key] for key in _MODEL_INPUTS}
 
 
-def check_static_batches(
-    dataset: tf.data.Dataset, num_replicas: int = 1, micro_batches: int = 1
-) -> None:
-    """Checks a dataset of pre-training batches before it is distributed: features, shapes, size.
-
-    A batch must be shared equally by the replicas, and a share by its micro-batches.
-    """
-    spec = dataset.element_spec
-    features.check_batch(
-        spec,
-        {**features.PRETRAINING_FEATURES, features.CURSOR: features.Feature("int32", "BC")},
-    )
-    for key, feature in spec.items():
-        if not feature.shape.is_fully_defined():
-            raise ValueError(
-                f"Feature {key!r} has the shape {tuple(feature.shape)}: training needs static "
-                "shapes, so batch with drop_remainder=True, or fill the last batch with padding."
-            )
-    batch_size = spec[features.INPUT_WORD_IDS].shape[0]
-    if batch_size % (num_replicas * micro_batches):
-        raise ValueError(
-            f"A batch of {batch_size} rows cannot be shared equally by {num_replicas} replicas "
-            f"with {micro_batches} micro-batches each: choose a multiple of "
-            f"{num_replicas * micro_batches}."
-        )
-
-
 Batch = Mapping[str, tf.Tensor]
 
 
@@ -182,7 +155,7 @@ class ReplicaStep:
         """The update's gradients for ``apply``, of all replicas and clipped, and the outcome.
 
         That is `losses.PretrainingSums` stacked to (7,), the gradients' global norm before
-        clipping, and the cursor (3,) of the share's last row.
+        clipping, and (replicas, C) the cursor of each share's last row.
         """
         context = tf.distribute.get_replica_context()
         masked_lm_weight, rows = context.all_reduce(
@@ -197,8 +170,15 @@ class ReplicaStep:
         gradients, sums = self._gradients(
             model_batch, self._update.step, replica, masked_lm_weight, rows
         )
-        gradients, sums, norm = self._update.reduce(gradients, sums)
-        return gradients, (sums, norm, batch[features.CURSOR][-1])
+        cursor = batch[features.CURSOR][-1]
+        # In two halves, which float32 holds exactly, to be summed along with the rest.
+        halves = tf.cast(tf.stack([cursor // 65536, cursor % 65536]), tf.float32)
+        placed = tf.one_hot(replica, context.num_replicas_in_sync)[:, None, None] * halves
+        flat = tf.concat([sums, tf.reshape(placed, [-1])], 0)
+        gradients, flat, norm = self._update.reduce(gradients, flat)
+        cursors = tf.cast(tf.reshape(flat[tf.size(sums) :], tf.shape(placed)), tf.int32)
+        cursors = cursors[:, 0] * 65536 + cursors[:, 1]
+        return gradients, (flat[: tf.size(sums)], norm, cursors)
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Makes the update with the gradients that ``reduce`` returned."""

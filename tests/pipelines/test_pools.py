@@ -94,6 +94,28 @@ def test_shards_share_every_epoch(num_shards):
             assert _cursors(_batches(3, start=shard[done], **shared[index])) == shard[done:]
 
 
+@pytest.mark.parametrize("shards", [(3, 2), (2, 3), (1, 4), (2, 4, 1), (3, 1, 2), (2, 3, 2)])
+def test_another_number_of_shards_reads_each_row_that_is_left_once(shards):
+    reached, read = [], []
+    for turn, num_shards in enumerate(shards):
+        is_last = turn == len(shards) - 1
+        cursors = []
+        for index in range(num_shards):
+            dataset = _batches(
+                1,
+                start=reached or (0, 0, 0),
+                shard_index=index,
+                num_shards=num_shards,
+                num_epochs=4,
+            )
+            # Not in step with each other, as pools differ in size.
+            rows = _cursors(dataset if is_last else dataset.take(3 + index))
+            read += rows
+            cursors.append((*rows[-1][:2], rows[-1][2] + 1) if rows else (3, 3, 9))
+        reached.append(cursors)
+    assert sorted(read) == _expected(range(4))
+
+
 def test_every_epoch_has_every_block_once_in_another_order():
     plan = PoolPlan(num_blocks=23, num_pools=5)
     epochs = []

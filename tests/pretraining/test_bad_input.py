@@ -7,7 +7,9 @@ import time
 
 import pytest
 
+from bert_tf.pretraining.data import check_hosts_can_read
 from bert_tf.pretraining.run import run
+from bert_tf.training import distribution
 
 from .commands import TINY, arguments, error_of, parse, pretrain, refusal_of, write_corpus
 
@@ -89,7 +91,17 @@ def test_no_tpu_is_told_in_time(inputs, tmp_path):
     assert time.monotonic() - began < 20
 
 
-def test_a_cluster_is_refused_before_anything_is_written(inputs, tmp_path, monkeypatch):
+def test_the_hosts_of_a_tpu_slice_read_records_alone():
+    one = distribution.choose_strategy("one_device")
+    slice = one._replace(device_type="TPU", hosts=4)
+    check_hosts_can_read(slice, "tfrecord")
+    check_hosts_can_read(slice._replace(hosts=1), None)
+    with pytest.raises(ValueError, match="TPU has 4 hosts, .* give them with --input_format=tfrec"):
+        check_hosts_can_read(slice, "google")
+
+
+def test_a_wrong_cluster_is_refused_before_anything_is_written(inputs, tmp_path, monkeypatch):
+    assert "needs two workers or more" in refusal_of(inputs, tmp_path, strategy="multi_worker")
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
-    assert "TF_CONFIG names a cluster of 2 tasks" in refusal_of(inputs, tmp_path)
+    assert "TF_CONFIG: expected a task such as" in refusal_of(inputs, tmp_path)
     assert not (tmp_path / "run").exists()

@@ -1,7 +1,7 @@
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.pretraining import run
+from bert_tf.pretraining import results
 from bert_tf.training.run_directory import RunDirectory
 
 RESULTS = {
@@ -23,7 +23,7 @@ RESULTS = {
 
 
 def test_accuracies_stand_beside_guessing(capsys):
-    run._show(RESULTS, RunDirectory("runs/x"))
+    results.show(RESULTS, RunDirectory("runs/x"))
     printed = capsys.readouterr().out
     assert "Held-out accuracy after 1,200 steps, 4,321 predictions:" in printed
     assert "  masked LM      25.0%  " + "█" * 8 + "·" * 22 in printed
@@ -35,21 +35,21 @@ def test_accuracies_stand_beside_guessing(capsys):
 
 def test_without_next_sentences_or_evaluation(capsys):
     evaluation = {**RESULTS["evaluation"], "next_sentence_rows": 0}
-    run._show({**RESULTS, "evaluation": evaluation}, RunDirectory("x"))
+    results.show({**RESULTS, "evaluation": evaluation}, RunDirectory("x"))
     assert "next sentence" not in capsys.readouterr().out
-    run._show({**RESULTS, "evaluation": {}, "filled_masks": []}, RunDirectory("x"))
+    results.show({**RESULTS, "evaluation": {}, "filled_masks": []}, RunDirectory("x"))
     assert capsys.readouterr().out.startswith("\nResults: x/results.json")
 
 
 def test_the_hidden_word_is_near_the_middle():
-    hidden = run._hide_word("Some long sentences have several words to hide.")
+    hidden = results._hide_word("Some long sentences have several words to hide.")
     assert hidden == ("Some long sentences [MASK] several words to hide.", "have")
-    assert run._hide_word("It is so.") is None
-    assert run._hide_word("Here [MASK] is what the sentence is about.") is None
+    assert results._hide_word("It is so.") is None
+    assert results._hide_word("Here [MASK] is what the sentence is about.") is None
 
 
 def test_accuracies_on_what_was_trained_on_are_called_so(capsys):
-    run._show({**RESULTS, "held_out": False}, RunDirectory("x"))
+    results.show({**RESULTS, "held_out": False}, RunDirectory("x"))
     assert capsys.readouterr().out.startswith("Accuracy on the training records after 1,200 steps")
 
 
@@ -63,7 +63,7 @@ def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out():
         intermediate_size=8,
         max_position_embeddings=16,
     )
-    filled = run._fill_masks(
+    filled = results.fill_masks(
         BertPretrainer(config), BertTokenizer(vocab), ["This is word a.", "a " * 30 + "word", "a"]
     )
     assert [one["text"] for one in filled] == ["This is [MASK] a."]

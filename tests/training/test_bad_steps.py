@@ -54,7 +54,7 @@ def test_a_skipped_batch_leaves_no_trace(poison, calls, monkeypatch):
     *_, expected = _train(clean, [0, 1, 2, 3, 4, 5])
     results = _train(skipping, [0, 1, 2, 3, poison, 4, 5], calls)
     (bad,) = [bad for result in results for bad in result.skipped]
-    assert bad[:2] == (4, (0, 9, 7))
+    assert bad[:2] == (4, ((0, 9, 7),))
     skipped = _state(skipping)
     for name, value in _state(clean).items():
         np.testing.assert_array_equal(skipped[name], value, err_msg=name)
@@ -76,7 +76,7 @@ def test_a_bad_step_is_named_with_its_data(poison, what, monkeypatch):
         "), on the batch that ends with row 7 of pool 9 in epoch 0: lower the learning rate or "
         "lengthen the warm-up, and go on from the checkpoint before."
     )
-    assert raised.value.bad.cursor == (0, 9, 7)
+    assert raised.value.bad.cursors == ((0, 9, 7),)
 
 
 def test_spikes_are_not_looked_for_unasked_nor_early(monkeypatch):

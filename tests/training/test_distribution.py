@@ -1,7 +1,6 @@
 """The choice of devices and precision, and what is said where a TPU is not there."""
 
 import contextlib
-import json
 import re
 import socket
 import threading
@@ -23,27 +22,6 @@ NO_TPU = (
 def restore_precision():
     yield
     distribution.set_precision("float32", "CPU")
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}}, "names a cluster of 3 tasks"),
-        ({"cluster": {"worker": ["b:1", "c:1"]}, "task": {"index": 1}}, "a cluster of 2 tasks"),
-        ({"cluster": {"worker": {"0": "b:1", "2": "c:1"}}}, "TF_CONFIG names a cluster of 2 tasks"),
-        ([], "the environment variable TF_CONFIG: expected a JSON object"),
-    ],
-)
-def test_several_workers_are_refused(monkeypatch, config, message):
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    with pytest.raises(ValueError, match=message):
-        distribution.check_one_worker()
-
-
-@pytest.mark.parametrize("config", ["", "{}", '{"cluster": {"chief": ["a:1"]}}'])
-def test_one_worker_is_not(monkeypatch, config):
-    monkeypatch.setenv("TF_CONFIG", config)
-    distribution.check_one_worker()
 
 
 def test_without_a_gpu_auto_is_the_cpu():

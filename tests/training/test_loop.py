@@ -91,11 +91,11 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
         "gradient_norm": np.mean([norm for _, norm in rows[1:]]),
         "learning_rate": 1e-2 * (1 - 3 / 20),
         "tokens": sum(float(sums.tokens) for sums in last),
-        "cursor": (0, 3, 7),
+        "cursors": ((0, 3, 7),),
     }
     expected["loss"] = expected["masked_lm_loss"] + expected["next_sentence_loss"]
     received = result[1]._asdict()
-    assert received.pop("cursor") == expected.pop("cursor")
+    assert received.pop("cursors") == expected.pop("cursors")
     assert received.pop("skipped") == ()
     assert received.pop("waited") >= 0.0
     assert received == pytest.approx(expected, rel=1e-5)
@@ -185,13 +185,13 @@ def test_a_restored_run_equals_an_uninterrupted_one_bit_for_bit(
 ):
     loop = _loop(small_model(dropout=0.5))
     result = loop.train(loop.distribute(batches_dataset(2)), 2)
-    checkpoints.save(str(tmp_path), loop.step, loop.state(), {"cursor": result.cursor})
+    checkpoints.save(str(tmp_path), loop.step, loop.state(), {"cursors": result.cursors})
 
     keras.utils.clear_session()
     model = small_model(dropout=0.5, seed=99)  # other initial weights, which must not survive
     loop = _loop(model)
     restored = checkpoints.restore_latest(str(tmp_path), loop.state())
-    assert restored.extra == {"cursor": [0, 1, 7]}
+    assert restored.extra == {"cursors": [[0, 1, 7]]}
     assert loop.step == restored.step == 2
     loop.train(loop.distribute(batches_dataset(1, first=2)), 1)
     _assert_equal(_weights(model), uninterrupted)
@@ -287,10 +287,10 @@ def test_the_step_compiles_with_xla(name, request):
     else:
         loop = _loop(small_model(dropout=0.1))
     step = tf.function(loop.replica_step, jit_compile=True)
-    sums, norm, cursor = step({key: tf.constant(value) for key, value in random_batch(0).items()})
+    sums, norm, cursors = step({key: tf.constant(value) for key, value in random_batch(0).items()})
     assert np.isfinite(sums.numpy()).all()
     assert float(norm) > 0.0
-    assert cursor.numpy().tolist() == [0, 0, 7]
+    assert cursors.numpy().tolist() == [[0, 0, 7]]
 
 
 def _all_nodes(graph_def):

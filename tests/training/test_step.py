@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.training import step
+from bert_tf.training.input_pipelines import check_static_batches
 from bert_tf.training.step import dropout_seeds
 
 from .conftest import batches_dataset, random_batch
@@ -20,20 +21,20 @@ def test_model_inputs_leave_the_labels_out():
 
 
 def test_a_static_dataset_is_accepted():
-    step.check_static_batches(batches_dataset(1, rows=8), num_replicas=2, micro_batches=4)
+    check_static_batches(batches_dataset(1, rows=8), num_replicas=2, micro_batches=4)
 
 
 def test_a_missing_cursor_is_named():
     dataset = batches_dataset(1).map(lambda b: {k: b[k] for k in features.PRETRAINING_FEATURES})
     with pytest.raises(ValueError, match="The batch has no 'cursor'"):
-        step.check_static_batches(dataset)
+        check_static_batches(dataset)
 
 
 def test_an_unknown_number_of_rows_is_refused():
     dataset = batches_dataset(1).unbatch().batch(8)
     message = r"Feature '\w+' has the shape \(None, .*drop_remainder=True, or fill the last"
     with pytest.raises(ValueError, match=message):
-        step.check_static_batches(dataset)
+        check_static_batches(dataset)
 
 
 def test_rows_that_cannot_be_shared_equally_are_refused():
@@ -42,7 +43,7 @@ def test_rows_that_cannot_be_shared_equally_are_refused():
         "choose a multiple of 6."
     )
     with pytest.raises(ValueError, match=message):
-        step.check_static_batches(batches_dataset(1, rows=8), 2, 3)
+        check_static_batches(batches_dataset(1, rows=8), 2, 3)
 
 
 def test_every_argument_changes_every_seed():

@@ -74,7 +74,7 @@ def test_two_replicas_compiled_with_xla_equal_one(tmp_path):
 
 
 def test_the_cursor_is_the_last_replicas_last_row(results):
-    assert results["bert/two:cursor"].tolist() == [0, 3, 7]
+    assert results["bert/two:cursor"].tolist() == [[0, 3, 7]]
 
 
 def test_evaluation_does_not_depend_on_the_replicas(results):

@@ -21,18 +21,18 @@ STEPS = 4
 CLIP_NORM = 0.5
 
 
-def bert() -> keras.Model:
+def bert(vocabulary: int = VOCABULARY) -> keras.Model:
     """One layer of BERT without dropout, the same weights every time."""
     keras.utils.set_random_seed(3)
     config = BertConfig(
-        vocab_size=VOCABULARY, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=SEQUENCE, hidden_dropout_prob=0.0,
+        vocab_size=vocabulary, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=max(SEQUENCE, 16), hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0, initializer_range=0.5,
     )  # fmt: skip
     return BertPretrainer(config)
 
 
-def _loop(strategy, build, *, dropout_seed=1, sgd=False, **options) -> PretrainingLoop:
+def make_loop(strategy, build, *, dropout_seed=1, sgd=False, **options) -> PretrainingLoop:
     keras.utils.clear_session()
     with strategy.scope():
         model = build()
@@ -61,15 +61,15 @@ def _train(loop, skips):
 def _record(results, name, loop, outcome):
     for variable_name, variable in loop.state().items():
         results[f"{name}:{variable_name}"] = variable.numpy()
-    *numbers, cursor, skipped, _ = outcome
+    *numbers, cursors, skipped, _ = outcome
     results[f"{name}:outcome"] = np.array(numbers)
-    results[f"{name}:cursor"] = np.array(cursor)
+    results[f"{name}:cursor"] = np.array(cursors)
     results[f"{name}/skipped"] = np.array([bad.step for bad in skipped])
 
 
 def _replica_losses(strategy, steps):
     """(steps, 2): each replica's own loss sum on *equal* rows, so only its mask can change it."""
-    loop = _loop(strategy, lambda: small_model(dropout=0.5))
+    loop = make_loop(strategy, lambda: small_model(dropout=0.5))
     batch = {
         key: tf.constant(value) for key, value in random_batch(0).items() if key != features.CURSOR
     }
@@ -113,13 +113,13 @@ def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
     results = {"replicas": np.array(mirrored.num_replicas_in_sync)}
     for name in names:
         replicas, build, options = RUNS[name]
-        loop = _loop(strategies[replicas], build, **options)
+        loop = make_loop(strategies[replicas], build, **options)
         _record(results, name, loop, _train(loop, name.startswith("skip")))
         if name.startswith("sgd"):
             results[f"{name}/evaluation"] = np.array(loop.evaluate(batches_dataset(2, first=50)))
         if name == "bert/two":
             checkpoints.save(checkpoint_directory, loop.step, loop.state(), {})
-            copy = _loop(mirrored, bert)
+            copy = make_loop(mirrored, bert)
             checkpoints.restore_latest(checkpoint_directory, copy.state())
             for variable_name, variable in copy.state().items():
                 values = mirrored.experimental_local_results(variable.value)

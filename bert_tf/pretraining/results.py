@@ -1,0 +1,114 @@
+"""What a finished pre-training shows: its measures, masks that it fills, and what comes next."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.modeling import BertPretrainer
+from bert_tf.pipelines.vocabulary import MASK_TOKEN
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.saved_models.fill_mask import fill_masks as fill
+from bert_tf.saved_models.fill_mask import masked_lm_logits
+from bert_tf.saved_models.served import ExportOptions, Served
+from bert_tf.training.run_directory import RunDirectory
+
+_SHOWN_GUESSES = 5
+
+
+def _hide_word(sentence: str) -> tuple[str, str] | None:
+    """Hides a word, of four letters or more, near the middle of a sentence: the text, and the word.
+
+    >>> _hide_word("The court of appeals has jurisdiction over civil cases.")
+    ('The court of appeals has [MASK] over civil cases.', 'jurisdiction')
+    """
+    if MASK_TOKEN in sentence:  # a text about BERT
+        return None
+    words = list(re.finditer(r"\b[A-Za-z]{4,}\b", sentence))
+    if not words:
+        return None
+    middle = len(sentence) / 2
+    word = min(words, key=lambda match: abs((match.start() + match.end()) / 2 - middle))
+    return sentence[: word.start()] + MASK_TOKEN + sentence[word.end() :], word.group()
+
+
+def fill_masks(
+    model: BertPretrainer, tokenizer: BertTokenizer, sentences: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Lets the model guess a hidden word of each sentence: texts, words, guesses, probabilities."""
+    hidden = [pair for pair in map(_hide_word, sentences) if pair is not None]
+    if not hidden:
+        return []
+    served = Served(
+        model=model,
+        call=lambda inputs: model(inputs, training=False),
+        encode=lambda inputs: model.encoder(inputs, training=False),
+        tokenizer=tokenizer,
+        max_seq_length=model.config.max_position_embeddings,
+        options=ExportOptions(top_k=_SHOWN_GUESSES),
+        guess=lambda states: masked_lm_logits(model.masked_lm, states),
+    )
+    filled = fill(served, tf.constant([text for text, _ in hidden]))
+    # (B, M, K): the first mask's guesses; a text too long for the positions may have lost its mask.
+    return [
+        {
+            "text": text,
+            "word": word,
+            "guesses": [guess.decode() for guess in filled["tokens"][row, 0].numpy()],
+            "probabilities": filled["scores"][row, 0].numpy().tolist(),
+        }
+        for row, (text, word) in enumerate(hidden)
+        if filled["counts"][row] == 1
+    ]
+
+
+def _bar(share: float, width: int = 30) -> str:
+    return ("█" * round(share * width)).ljust(width, "·")
+
+
+def show(results: dict[str, Any], directory: RunDirectory) -> None:
+    """Prints the results of a finished run, and the commands that come next."""
+    evaluation = results["evaluation"]
+    if evaluation:
+        rows = [("masked LM", "masked_lm", "the most frequent token")]
+        if evaluation["next_sentence_rows"]:
+            rows.append(("next sentence", "next_sentence", "the majority label"))
+        where = "Held-out accuracy" if results["held_out"] else "Accuracy on the training records"
+        print(
+            f"{where} after {results['step']:,} steps, "
+            f"{evaluation['masked_lm_predictions']:,} predictions:"
+        )
+        for label, key, guess in rows:
+            accuracy = evaluation[f"{key}_accuracy"]
+            baseline = evaluation[f"{key}_baseline"]
+            print(f"  {label:<14}{accuracy:6.1%}  {_bar(accuracy)}")
+            print(f"  {'':<14}{baseline:6.1%}  {_bar(baseline)}  always guessing {guess}")
+    if results.get("best"):  # which earlier releases did not keep
+        print(
+            f"The best evaluation while training was after step {results['best']['step']:,} (loss "
+            f"{results['best']['loss']:.3f}); its weights: {directory.best}"
+        )
+    if results["filled_masks"]:
+        print("\nMasks filled in held-out sentences:")
+        for filled in results["filled_masks"]:
+            guesses = ", ".join(
+                f"{guess} {probability:.0%}"
+                for guess, probability in zip(
+                    filled["guesses"], filled["probabilities"], strict=True
+                )
+            )
+            print(f"  {filled['text']}\n    guesses: {guesses}   (was: {filled['word']})")
+    # A release that had no --export wrote no such key, and always exported.
+    is_exported = results.get("export", directory.export) is not None
+    print(
+        f"\nResults: {directory.results}\n"
+        + (f"SavedModel: {directory.export}\n" if is_exported else "")
+        + f"\nWhat comes next:\n  tensorboard --logdir {directory.logs}\n"
+        + (
+            f"  saved_model_cli show --dir {directory.export} --tag_set serve --all\n"
+            if is_exported
+            else f"  python -m bert_tf.export --checkpoint={directory.path} --output=...\n"
+        )
+        + "  python -m bert_tf.pretrain --help"
+    )

@@ -1,0 +1,345 @@
+"""The processes of a training on several machines: who they are, and how they agree.
+
+Each runs the same command with a number of its own. Worker 0 is the *chief*: it prepares what the
+others read, and it alone writes. What they agree on is summed by the strategy's own all-reduce.
+"""
+
+import contextlib
+import faulthandler
+import glob
+import hashlib
+import importlib
+import math
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.untrusted import listed, parse_json_object, quote, reason
+
+T = TypeVar("T")
+_JOBS = ("chief", "worker")
+_POLL_SECONDS = 0.2
+_JOIN_SECONDS = 60.0
+# TensorFlow's errors where another worker ended, or does not answer.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
+
+
+class Cluster(NamedTuple):
+    """The ``host:port`` of every worker, the chief's first, and which of them this process is."""
+
+    addresses: tuple[str, ...]
+    task: int
+
+
+def find_cluster(worker_hosts: Sequence[str] = (), task_index: int | None = None) -> Cluster | None:
+    """The cluster that flags or else ``TF_CONFIG`` name; None for one process.
+
+    A ValueError says what is wrong with either.
+
+    >>> find_cluster(["a:2222", "b:2222"], 1)
+    Cluster(addresses=('a:2222', 'b:2222'), task=1)
+    """
+    if worker_hosts:
+        if task_index is None:
+            raise ValueError(
+                "--worker_hosts needs --task_index: which of its addresses this process is, from 0."
+            )
+        return _checked(tuple(worker_hosts), task_index, "--worker_hosts", "--task_index")
+    if task_index is not None:
+        raise ValueError("--task_index needs --worker_hosts: HOST:PORT of every worker, by commas.")
+    config = _tf_config()
+    jobs = _jobs(config)
+    addresses = [address for job in _JOBS for address in jobs.get(job, ())]
+    if len(addresses) < 2:
+        return None
+    task = config.get("task")
+    if not isinstance(task, dict) or task.get("type") not in _JOBS:
+        raise ValueError(
+            'TF_CONFIG: expected a task such as {"type": "worker", "index": 0}, of type chief '
+            f"or worker, got {quote(task)}."
+        )
+    index, own = task.get("index", 0), jobs.get(task["type"], ())
+    if type(index) is not int or not 0 <= index < len(own):
+        raise ValueError(
+            f"TF_CONFIG: expected the task's index to be one of the {len(own)} of its cluster's "
+            f"{task['type']}, from 0, got {quote(index)}."
+        )
+    before = len(jobs.get("chief", ())) if task["type"] == "worker" else 0
+    return _checked(tuple(addresses), before + index, "TF_CONFIG", "its task's index")
+
+
+def check_one_worker() -> None:
+    """Checks, for what runs on one machine, that ``TF_CONFIG`` names no cluster of several tasks.
+
+    Raises:
+        ValueError: it does, or is not what TensorFlow writes there.
+    """
+    count = sum(map(len, _jobs(_tf_config()).values()))
+    if count > 1:
+        raise ValueError(
+            f"TF_CONFIG names a cluster of {count} tasks, and each of them would train alone: "
+            "several workers pre-train together, and all else runs on one machine. Start the run "
+            "with TF_CONFIG unset; it takes every GPU of that machine."
+        )
+
+
+def _tf_config() -> dict[str, Any]:
+    text = os.environ.get("TF_CONFIG")
+    return parse_json_object(text, "the environment variable TF_CONFIG") if text else {}
+
+
+def _jobs(config: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The addresses of each job of a cluster."""
+    cluster = config.get("cluster") or {}
+    expected = 'TF_CONFIG: expected a cluster such as {"worker": ["HOST:PORT", "HOST:PORT"]}'
+    if not isinstance(cluster, dict):
+        raise ValueError(f"{expected}, got {quote(cluster)}.")
+    for job, addresses in cluster.items():
+        if job not in _JOBS:
+            raise ValueError(
+                f"{expected}, of the jobs chief and worker, got the job {quote(job)}: parameter "
+                "servers and evaluators take no part in a run."
+            )
+        if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
+            raise ValueError(f"{expected}, got {quote(addresses)} for {job}.")
+    return cluster
+
+
+def _checked(addresses: tuple[str, ...], index: int, source: str, number: str) -> Cluster | None:
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"{source}: expected HOST:PORT of every worker, got {quote(address)}.")
+    if len(set(addresses)) < len(addresses):
+        raise ValueError(f"{source} names an address twice: {listed(sorted(addresses))}.")
+    if not 0 <= index < len(addresses):
+        raise ValueError(
+            f"{number}={index}: expected 0 to {len(addresses) - 1}, as {source} names "
+            f"{len(addresses)} workers."
+        )
+    return Cluster(addresses, index) if len(addresses) > 1 else None
+
+
+def connect(cluster: Cluster, seconds: float) -> tf.distribute.Strategy:
+    """Joins the cluster; a ValueError says who did not come within the time."""
+    _meet(cluster, seconds)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+        task_type="worker",
+        task_id=cluster.task,
+        rpc_layer="grpc",
+        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
+    )
+    # A worker that ends just now, or a port of another program, would be waited for: TensorFlow
+    # holds Python's lock meanwhile, so that no thread but faulthandler's can end it.
+    faulthandler.dump_traceback_later(seconds + _JOIN_SECONDS, exit=True)
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"The workers could not join each other ({reason(error, 200)}): start every worker "
+            "anew, each with a --task_index (or TF_CONFIG) of its own."
+        ) from error
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        _keep_sigterm()
+
+
+def _meet(cluster: Cluster, seconds: float) -> None:
+    """Waits until every worker's port answers, with this worker's own open."""
+    places = [_resolve(number, address) for number, address in enumerate(cluster.addresses)]
+    family, port = places[cluster.task][0], places[cluster.task][1][1]
+    absent = {number: place for number, place in enumerate(places) if number != cluster.task}
+    began = time.monotonic()
+    with socket.socket(family) as own:
+        try:
+            # gRPC itself would share the port with another server of its kind.
+            own.bind(("", port))
+            own.listen(len(places))
+        except OSError as error:
+            raise ValueError(
+                f"Port {port}, which worker {cluster.task} ({cluster.addresses[cluster.task]}) is "
+                f"to have, cannot be taken ({error.strerror}): end what uses it, or give another."
+            ) from error
+        while absent:
+            for number, (other, place) in list(absent.items()):
+                with socket.socket(other) as there:
+                    there.settimeout(1.0)
+                    if there.connect_ex(place) == 0:
+                        del absent[number]
+            if absent and time.monotonic() - began > seconds:
+                who = listed([f"worker {n} ({cluster.addresses[n]})" for n in absent])
+                raise ValueError(
+                    f"No answer from {who} within {seconds:.0f} seconds: start every worker, each "
+                    "with its own --task_index (or TF_CONFIG), on machines that reach each other's "
+                    "ports; --connect_seconds waits longer."
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+def _resolve(number: int, address: str) -> tuple[int, Any]:
+    """The address' family and place, for a socket."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ValueError(
+            f"Worker {number}'s address {address} is of no host that is known here "
+            f"({error.strerror}): check its name."
+        ) from error
+    return found[0][0], found[0][4]
+
+
+def within(work: Callable[[], T], seconds: float = math.inf) -> T:
+    """Does work in a thread that is left behind after some time, by a TimeoutError, or on Ctrl-C.
+
+    The thread may hold TensorFlow's locks, so the process can do little after that but end.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    waited = 0.0
+    while thread.is_alive() and waited < seconds:
+        thread.join(_POLL_SECONDS)
+        waited += _POLL_SECONDS
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError
+    return results[0]
+
+
+def installed() -> dict[str, str]:
+    """The library's code, as a hash, and the versions of what it computes with."""
+    digest = hashlib.sha256()
+    for name in ("bert_tf", "bert_tf.pipelines", "bert_tf.saved_models"):
+        folder = os.path.dirname(str(importlib.import_module(name).__file__))
+        for path in sorted(glob.glob(os.path.join(folder, "**", "*.py"), recursive=True)):
+            with open(path, "rb") as file:
+                digest.update(file.read())
+    versions = {name: metadata.version(name) for name in ("keras", "tensorflow-text")}
+    return {"bert_tf": digest.hexdigest(), "tensorflow": tf.__version__, **versions}
+
+
+def _keep_sigterm() -> None:
+    """Puts Python's handler back: TensorFlow takes SIGTERM when it joins a cluster."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+class Workers:
+    """The workers of a strategy; without a cluster, this process alone."""
+
+    def __init__(
+        self, strategy: tf.distribute.Strategy | None = None, cluster: Cluster | None = None
+    ) -> None:
+        self._strategy = strategy
+        self._addresses = cluster.addresses if cluster else ("",)
+        self.index = cluster.task if cluster else 0
+        self.count = len(self._addresses)
+        self.is_chief = self.index == 0
+        self._sum = tf.function(self._all_reduced)
+
+    def name(self, index: int) -> str:
+        """A worker's name for a sentence."""
+        return f"worker {index} ({self._addresses[index]})"
+
+    def gather(self, values: Sequence[float]) -> np.ndarray:
+        """Every worker's values, (workers, values) float64, the same on each of them."""
+        mine = np.asarray(values, np.float64)
+        if self.count == 1:
+            return mine[None]
+        with self.connected():
+            replicas = within(lambda: self._sum(tf.constant(mine)).numpy())
+        # The replicas of a worker follow each other.
+        return replicas[:: len(replicas) // self.count]
+
+    def _all_reduced(self, values: tf.Tensor) -> tf.Tensor:
+        assert self._strategy is not None
+        replicas = self._strategy.num_replicas_in_sync
+
+        def of_replica() -> tf.Tensor:
+            context = tf.distribute.get_replica_context()
+            place = tf.one_hot(context.replica_id_in_sync_group, replicas, dtype=tf.float64)
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, place[:, None] * values)
+
+        return self._strategy.experimental_local_results(self._strategy.run(of_replica))[0]
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """Says in a sentence that another worker ended."""
+        try:
+            yield
+        except _LOST as error:
+            if self.count == 1:
+                raise
+            raise ConnectionError(
+                f"Another of the {self.count} workers ended or cannot be reached: see what it "
+                "printed, and start every worker again with the same command; the run goes on "
+                "from its newest checkpoint."
+            ) from error
+
+    def wait(self) -> None:
+        """Waits until every worker has come here."""
+        self.gather([0.0])
+
+    def in_turn(self, work: Callable[[], T]) -> T:
+        """Does work on the chief, then on the others; where it fails on one, all end."""
+        results: list[T] = []
+        for is_chiefs in (True, False):
+            error: BaseException | None = None
+            if is_chiefs == self.is_chief:
+                try:
+                    results.append(work())
+                except BaseException as caught:
+                    error = caught
+            if self.count > 1:
+                failed = self.gather([error is not None])[:, 0]
+            if error is not None:
+                raise error
+            if self.count > 1 and failed.any():
+                raise ValueError(
+                    f"This worker ends because {self.name(int(failed.argmax()))} did: see what it "
+                    "printed, and start every worker again."
+                )
+        return results[0]
+
+    def check_equal(self, facts: Mapping[str, Any], what: str) -> None:
+        """Checks that every worker has the chief's facts; ``what`` names their kind."""
+        if self.count == 1:
+            return
+        # 48 bits, which float64 holds exactly.
+        hashes = [
+            int(hashlib.sha256(repr(value).encode()).hexdigest()[:12], 16)
+            for value in facts.values()
+        ]
+        told = self.gather(hashes)
+        for index in range(1, self.count):
+            other = [name for name, same in zip(facts, told[index] == told[0], strict=True)
+                     if not same]  # fmt: skip
+            if other:
+                raise ValueError(
+                    f"Of {self.name(index)} and the chief, {self.name(0)}, the {what} differ "
+                    f"({listed(other)}): start every worker with the same."
+                )
