@@ -209,6 +209,7 @@ def document_table(
 def count_documents(blocks: Blocks) -> DocumentTable:
     """Reads all blocks and counts what is in them."""
 
+    @tf.autograph.experimental.do_not_convert
     def count(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         documents = blocks.read(block)
         return tf.cast(documents.row_lengths(), tf.int32), fingerprint_documents(documents)
@@ -417,10 +418,14 @@ class _Sentences:
         if self.limit_bytes is not None:
             # Multiples of the golden ratio modulo 1 never cluster.
             order = np.argsort(order * ((5**0.5 - 1) / 2) % 1, kind="stable")
+
+        # AutoGraph's first conversion takes seconds.
+        @tf.autograph.experimental.do_not_convert
+        def sentences_of(block: tf.Tensor) -> tf.Tensor:
+            return self.corpus.read_documents(block).flat_values
+
         blocks = tf.data.Dataset.from_tensor_slices(order.astype(np.int64))
-        read = blocks.map(
-            lambda block: self.corpus.read_documents(block).flat_values, tf.data.AUTOTUNE
-        )
+        read = blocks.map(sentences_of, tf.data.AUTOTUNE)
         left = self.limit_bytes
         for block in read.as_numpy_iterator():
             for sentence in block:

@@ -170,7 +170,10 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
         path = os.path.join(cache_dir, f"{name}.txt")
         needed = int(corpus.bytes_per_block.sum())
         corpus_cache.check_space(cache_dir, needed, "the held-out documents")
-        read = tf.data.Dataset.range(corpus.num_blocks).map(corpus.read_documents, tf.data.AUTOTUNE)
+        blocks = tf.data.Dataset.range(corpus.num_blocks)
+        read = blocks.map(
+            tf.autograph.experimental.do_not_convert(corpus.read_documents), tf.data.AUTOTUNE
+        )
         lengths = corpus_cache.write_documents(path, iter(read))
         sizes = np.array(lengths, np.int64)
         blocks = FileBlocks(
