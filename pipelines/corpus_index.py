@@ -46,6 +46,8 @@ _CHUNK = 1 << 22
 _HEAD_BYTES = 1 << 16
 # Text is seldom longer than so many times its gzip file.
 _GZIP_RATIO = 4
+# Blocks of a file that are counted and wait for one before them.
+_MOST_WAITING = 64
 # How hard blocks are compressed: a file a twentieth longer than gzip's default, in half the time.
 _GZIP_LEVEL = 4
 
@@ -166,6 +168,12 @@ def _make(
             readers.submit(make, *each) for each in zip(missing, kinds, of_missing, strict=True)
         ]
         try:
+            # One that fails is told at once, whatever is read before it.
+            ended, _ = concurrent.futures.wait(
+                running, return_when=concurrent.futures.FIRST_EXCEPTION
+            )
+            for future in ended:
+                future.result()
             made = iter([future.result() for future in running])
         except BaseException:
             making.stop.set()
@@ -292,7 +300,7 @@ class _Making:
             self._room.acquire()
             running.append(self._workers.submit(self._work, block, path, offset, text_format, pack))
             offset += len(block)
-            while running and running[0].done():
+            while running and (running[0].done() or len(running) > _MOST_WAITING):
                 yield running.popleft().result()
         for future in running:
             yield future.result()
@@ -431,6 +439,14 @@ def load_index(
             )
         for name in ("files", "file_formats"):
             fields[name] = tuple(fields[name].tolist())
+        # What is packed is beside the index, in a folder that may be mounted elsewhere or moved.
+        folder, given = os.path.dirname(path), {source.path for source in sources}
+        fields["files"] = tuple(
+            name
+            if name in given or tf.io.gfile.exists(name)
+            else os.path.join(folder, os.path.basename(name))
+            for name in fields["files"]
+        )
         index = Index(formats, FileBlocks(**fields), DocumentTable(**parts["table"]))
     except (ValueError, KeyError, TypeError, IndexError, OSError, EOFError, zipfile.BadZipFile):
         return None  # cut short, or another version's: it is made anew

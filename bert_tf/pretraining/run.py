@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -448,11 +449,11 @@ class _PretrainingRun:
         They are in a model directory of their own, so that they load as the run's newest do.
         """
         phase, step = self.position.phase, self.loop.step
+        if not self.workers.is_chief or not math.isfinite(loss):
+            return
         if self.best and self.best["phase"] == phase and self.best["loss"] <= loss:
             return
         self.best = {"step": step, "phase": phase, "loss": loss}
-        if not self.workers.is_chief:
-            return
         tf.io.gfile.makedirs(self.directory.best)
         self._describe(self.directory.best)
         weights = {
@@ -462,15 +463,21 @@ class _PretrainingRun:
         self.saving.save(folder, step, weights, self.best, keep=1, at_same_step=True)
 
     def _restore_best(self) -> None:
+        if not self.workers.is_chief:
+            return
         folder = os.path.join(self.directory.best, model_directory.CHECKPOINTS)
         try:
             found = checkpoints.find_latest(folder)
         except ValueError:
             print(f"{self.directory.best} is damaged: the next evaluation is the best so far.")
             found = None
+        if found is not None and found.extra.keys() != {"step", "phase", "loss"}:
+            raise ValueError(
+                f"{folder} holds a checkpoint that is no run's best: move it away, as the best "
+                "weights are to be kept there."
+            )
         if found is not None and found.step > self.loop.step:
-            if self.workers.is_chief:
-                checkpoints.delete_all(folder)  # it comes again
+            checkpoints.delete_all(folder)  # it comes again
             found = None
         self.best = found.extra if found is not None else {}
 
@@ -479,6 +486,7 @@ class _PretrainingRun:
         # One that reads while the chief writes, or another disk, would go on from another step.
         self.workers.check_equal({"step": self.loop.step}, "checkpoints in --model_dir")
         if restored is None:
+            self._restore_best()  # that of checkpoints that the user deleted goes
             if self.start is not None:
                 for sentence in initialise_pretrainer(self.loop.model, self.start):
                     print(sentence, flush=True)
@@ -496,8 +504,7 @@ class _PretrainingRun:
     def _rewind(self, number: int, error: BadStepError) -> None:
         """Restores the newest checkpoint and skips the data up to behind a bad step's batch.
 
-        Raises the error where no checkpoint of the phase is there, or this was done too often since
-        the last one.
+        Raises the error where there is no checkpoint, or this was done too often since the last.
         """
         self.rewinds += 1
         if self.saved_step < 0 or self.rewinds > self.settings.max_bad_steps:
@@ -506,7 +513,9 @@ class _PretrainingRun:
         self.workers.wait()
         self._restore()
         if self.position.phase != number:
-            raise error
+            if self.loop.step < self.phases[number - 1].last_step:
+                raise error
+            self.position = _Position(number)  # the phase before ended there
         self.position = self.position.behind(error.bad.cursors)
 
     def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:

@@ -34,6 +34,8 @@ _LOST = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
+    # Another number of devices than the others have, among others.
+    tf.errors.InternalError,
 )
 
 
@@ -166,7 +168,9 @@ def _meet(cluster: Cluster, seconds: float) -> None:
     began = time.monotonic()
     with socket.socket(family) as own:
         try:
-            # gRPC itself would share the port with another server of its kind.
+            # gRPC itself would share the port with another server of its kind; one whose server
+            # was killed is nobody's, and still waits for a minute.
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             own.bind(("", port))
             own.listen(len(places))
         except OSError as error:
@@ -295,9 +299,9 @@ class Workers:
             if self.count == 1:
                 raise
             raise ConnectionError(
-                f"Another of the {self.count} workers ended or cannot be reached: see what it "
-                "printed, and start every worker again with the same command; the run goes on "
-                "from its newest checkpoint."
+                f"Another of the {self.count} workers ended, cannot be reached or has another "
+                "number of GPUs: see what it printed, and start every worker again with the same "
+                "command; the run goes on from its newest checkpoint."
             ) from error
 
     def wait(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines import corpus, corpus_counting, corpus_files, corpus_index
+from bert_tf.pipelines import corpus, corpus_counting, corpus_files, corpus_index, sources
 
 READING = corpus_index.Reading(None, "text", 100)
 GOOGLE = "".join(f"This is {i}.\nIt is so.\n\n" for i in range(40))
@@ -205,6 +205,18 @@ def test_an_index_that_does_not_hold_is_not_used(index, tmp_path):
         assert corpus_index.load_index(str(path)) is None
         # What has just been looked at is not looked at again.
         assert corpus_index.load_index(str(path), sources=sources) is not None
+
+
+def test_what_is_packed_is_found_beside_an_index_that_moved(tmp_path):
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "One. Two."}\n{"text": "Three."}\n')
+    made = sources.open_corpus(str(source), cache_dir=str(tmp_path / "one"))
+    (tmp_path / "one").rename(tmp_path / "two")
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "two").iterdir()}
+    moved = sources.open_corpus(str(source), cache_dir=str(tmp_path / "two"))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "two").iterdir()} == written
+    assert list(moved.sentences()) == ["One.", "Two.", "Three."]
+    assert moved.fingerprint == made.fingerprint
 
 
 def test_the_key_depends_on_everything(monkeypatch):

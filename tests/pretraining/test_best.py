@@ -1,6 +1,7 @@
 """The weights of the best evaluation are kept beside the newest checkpoints."""
 
 import json
+import shutil
 
 import pytest
 
@@ -59,3 +60,20 @@ def test_the_best_is_kept_across_a_restart(inputs, tmp_path, monkeypatch, capsys
         )
         assert "was after step 9 (loss 3.000); its weights: " in printed
         assert_bit_equal(weights(model_dir / "best", 9), _of_the_model(weights(model_dir, 9)))
+    # Without its checkpoints the run begins anew; what is not a number is never the best.
+    losses |= {3: 5.0, 6: float("nan"), 9: 7.0, 12: 6.0}
+    checkpoints.delete_all(str(model_dir / "checkpoints"))
+    (model_dir / "results.json").unlink()
+    run(settings)
+    assert "was after step 3 (loss 5.000); its weights: " in capsys.readouterr().out
+    assert_bit_equal(weights(model_dir / "best", 3), _of_the_model(weights(model_dir, 3)))
+    # A copy that the user put there stays.
+    shutil.copytree(
+        model_dir / "checkpoints/step-00000012", model_dir / "best/checkpoints/step-00000012"
+    )
+    (model_dir / "results.json").unlink()
+    with pytest.raises(
+        ValueError, match="best/checkpoints holds a checkpoint that is no run's best"
+    ):
+        run(settings)
+    assert (model_dir / "best/checkpoints/step-00000012").is_dir()

@@ -117,6 +117,19 @@ def test_a_port_in_use():
             connect(cluster, 5)
 
 
+def test_the_port_of_a_worker_that_was_killed_is_free(free_port):
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", free_port))
+        server.listen()
+        with socket.create_connection(("127.0.0.1", free_port)):
+            taken, _ = server.accept()
+            taken.close()  # who closes first keeps the port waiting
+    cluster = Cluster((f"127.0.0.1:{free_port}", "127.0.0.1:1"), 0)
+    with pytest.raises(ValueError, match="No answer from worker 1"):
+        connect(cluster, 0.1)
+
+
 def test_strategies_that_contradict_a_cluster():
     cluster = Cluster(("a:1", "b:1"), 0)
     with pytest.raises(
