@@ -50,7 +50,12 @@ def _run(inputs, model_dir, monkeypatch, *, bad=(), without=(), only=None, **fla
 
 
 @pytest.mark.parametrize(
-    ("on_bad_step", "without"), [("skip", [6]), ("rewind", [4, 5, 6])], ids=["skip", "rewind"]
+    ("on_bad_step", "without"),
+    [
+        pytest.param("skip", [6], marks=pytest.mark.exhaustive),
+        ("rewind", [4, 5, 6]),
+    ],
+    ids=["skip", "rewind"],
 )
 def test_a_bad_batch_is_as_if_it_had_not_been_there(
     on_bad_step, without, inputs, tmp_path, monkeypatch, capsys

@@ -100,7 +100,10 @@ def test_workers_that_end_are_started_again_and_end_as_if_nothing_had_been(
             {"seed": (1, 2), "learning_rate": (0.1, 0.2)},
             "the flags differ (--learning_rate, --seed)",
         ),
-        ({"input": "corpus.txt"}, "What --input read is not what the run in"),
+        pytest.param(
+            *({"input": "corpus.txt"}, "What --input read is not what the run in"),
+            marks=pytest.mark.exhaustive,
+        ),
         pytest.param({}, "is not where the chief keeps the run", marks=pytest.mark.exhaustive),
     ],
 )
