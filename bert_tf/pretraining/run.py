@@ -1,11 +1,9 @@
-"""A pre-training run, from its model directory to its results: its stages, and how it resumes."""
+"""A pre-training run, from its model directory to its results: its stages."""
 
 import contextlib
-import dataclasses
-import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,14 +14,12 @@ from bert_tf.files import read_json, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.pipelines.pools import Cursor, Reached
 from bert_tf.pipelines.vocabulary import casing_note, load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
-from bert_tf.training import checkpoints, distribution, loop
-from bert_tf.training.background_saving import BackgroundSaving
-from bert_tf.training.bad_steps import BadStepError, Trend
+from bert_tf.training import distribution, loop
+from bert_tf.training.bad_steps import BadStepError
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.throughput import throughput
@@ -51,6 +47,7 @@ from .model import (
     read_config,
 )
 from .results import fill_masks, show
+from .saving import Position, Saving
 from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, parse_phases
 
 _REPORT_SECONDS = 2.0
@@ -169,37 +166,6 @@ def _open_inputs(
     return data, vocab, config
 
 
-@dataclasses.dataclass(frozen=True)
-class _Position:
-    """Where the data of a phase goes on.
-
-    ``reached`` are the cursors behind what each host has read; where the number of hosts changed
-    in the phase, those of each number.
-    """
-
-    phase: int = 0
-    reached: Reached = (((0, 0, 0),),)
-
-    def behind(self, cursors: Sequence[Cursor]) -> "_Position":
-        """The position behind the last row of each host."""
-        now = [(epoch, pool, row + 1) for epoch, pool, row in cursors]
-        before = [
-            hosts for hosts in self.reached if len(hosts) != len(now) and max(hosts) > min(now)
-        ]
-        return _Position(self.phase, [*before, now])
-
-    def to_json(self) -> dict[str, Any]:
-        """One host's is what earlier versions wrote: its (epoch, pool, row)."""
-        is_one = len(self.reached) == 1 and len(self.reached[0]) == 1
-        return {"phase": self.phase, "start": self.reached[0][0] if is_one else self.reached}
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> "_Position":
-        start = kept["start"]
-        reached = [[start]] if isinstance(start[0], int) else start
-        return cls(kept["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in reached])
-
-
 class _PretrainingRun:
     """The state that the stages of a run share: data, model, loop, checkpoints."""
 
@@ -244,12 +210,6 @@ class _PretrainingRun:
         self.summaries = Summaries(directory.logs if self.workers.is_chief else None)
         # By length: the same batches each time, and seconds to build.
         self.evaluated: dict[int, tf.data.Dataset | None] = {}
-        self.position = _Position()
-        self.saved_step = -1
-        self.saved_at = time.monotonic()
-        self.rewinds = 0
-        self.saving = BackgroundSaving()
-        self.best: dict[str, Any] = {}
 
     def _describe(self, path: str) -> None:
         spec = pretrainer_spec(self.settings.nsp)
@@ -258,12 +218,15 @@ class _PretrainingRun:
     def finish(self) -> None:
         """Trains what is left, evaluates, exports, fills masks and writes the results."""
         self.loop = build_loop(self.settings, self.config, self.devices)
-        self._restore()
-        with self.interruption, self.saving:
+        self.saving = Saving(self.settings, self.directory, self.loop, self.workers, self._describe)
+        if not self.saving.restore() and self.start is not None:
+            for sentence in initialise_pretrainer(self.loop.model, self.start):
+                print(sentence, flush=True)
+        with self.interruption, self.saving.background:
             for number, phase in enumerate(self.phases):
                 if self.loop.step < phase.last_step:
-                    if self.position.phase != number:
-                        self.position = _Position(number)
+                    if self.saving.position.phase != number:
+                        self.saving.position = Position(number)
                     self._train(number, phase)
         figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
         if not self.workers.is_chief:
@@ -276,7 +239,7 @@ class _PretrainingRun:
             "parameters": parameter_count(self.config, self.settings.nsp),
             "held_out": self.data.is_held_out,
             "evaluation": figures,
-            "best": self.best,
+            "best": self.saving.best,
             "filled_masks": fill_masks(self.loop.model, self.tokenizer, sentences),
             "export": self.directory.export if self.settings.export else None,
         }
@@ -297,11 +260,9 @@ class _PretrainingRun:
             options=ExportOptions(max_seq_length=longest),
         )
 
-    # --- Training --------------------------------------------------------------------------
-
     def _batches(self, number: int, phase: Phase) -> Iterator[Any]:
         """The batches of a phase from the position on, for the loop."""
-        position = self.position
+        position = self.saving.position
 
         def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return training_batches(
@@ -335,11 +296,11 @@ class _PretrainingRun:
                 if settings.on_bad_step != "rewind":
                     raise
                 progress.say(f"{error.bad}.")
-                self._rewind(number, error)
+                self.saving.rewind(number, phase, error)
                 iterator = self._batches(number, phase)
                 continue
             seconds = time.monotonic() - began
-            self.position = self.position.behind(result.cursors)
+            self.saving.position = self.saving.position.behind(result.cursors)
             # The first call's time is mostly compilation, and says nothing of the next.
             if not settings.steps_per_loop and compiled:
                 wanted = round(steps * _REPORT_SECONDS / seconds)
@@ -351,7 +312,7 @@ class _PretrainingRun:
             compiled = True
             # Whoever is asked to stop, all of them do; how many steps are next, the chief says.
             told = self.workers.gather(
-                [self.interruption.requested, self._is_checkpoint_due(phase), steps_per_loop]
+                [self.interruption.requested, self.saving.is_due(phase), steps_per_loop]
             )
             steps_per_loop = int(told[0, 2])
             # A signal that comes from here on waits for the next time: all do the same till then.
@@ -360,7 +321,7 @@ class _PretrainingRun:
                 self._save(stops)
             if stops:
                 progress.close()
-                self.saving.wait()
+                self.saving.background.wait()
                 self.workers.wait()
                 print(f"Stopped at step {self.loop.step:,}. The same command goes on from there.")
                 raise KeyboardInterrupt
@@ -410,113 +371,17 @@ class _PretrainingRun:
         progress.update(step, shown)
         self.summaries.write("train", step, figures)
 
-    def _is_checkpoint_due(self, phase: Phase) -> bool:
-        minutes = (time.monotonic() - self.saved_at) / 60
-        return (
-            self.loop.step % self.settings.save_checkpoints_steps == 0
-            or self.loop.step == phase.last_step
-            or minutes >= self.settings.save_checkpoints_minutes
-        )
-
-    # --- Checkpoints -----------------------------------------------------------------------
-
     def _save(self, stops: bool) -> None:
-        if self.loop.step == self.saved_step:
+        if not self.saving.save():
             return
-        if self.workers.is_chief:
-            self.saving.save(
-                self.directory.checkpoints,
-                self.loop.step,
-                self.loop.state(),
-                {**self.position.to_json(), "trend": self.loop.trend},
-                keep=self.settings.keep_checkpoints,
-            )
         self.summaries.flush()
-        self.saved_step = self.loop.step
-        self.saved_at = time.monotonic()
-        self.rewinds = 0
         # Who asked to stop is not kept waiting.
         if not stops:
-            phase = self.phases[self.position.phase]
+            phase = self.phases[self.saving.position.phase]
             figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
             if figures:
                 self.summaries.write("eval", self.loop.step, figures)
-                self._keep_best(figures["masked_lm_loss"] + figures["next_sentence_loss"])
-
-    def _keep_best(self, loss: float) -> None:
-        """Keeps the weights if this is the best evaluation of its phase: lengths differ in theirs.
-
-        They are in a model directory of their own, so that they load as the run's newest do.
-        """
-        phase, step = self.position.phase, self.loop.step
-        if not self.workers.is_chief or not math.isfinite(loss):
-            return
-        if self.best and self.best["phase"] == phase and self.best["loss"] <= loss:
-            return
-        self.best = {"step": step, "phase": phase, "loss": loss}
-        tf.io.gfile.makedirs(self.directory.best)
-        self._describe(self.directory.best)
-        weights = {
-            name: value for name, value in self.loop.state().items() if name.startswith("model/")
-        }
-        folder = os.path.join(self.directory.best, model_directory.CHECKPOINTS)
-        self.saving.save(folder, step, weights, self.best, keep=1, at_same_step=True)
-
-    def _restore_best(self) -> None:
-        if not self.workers.is_chief:
-            return
-        folder = os.path.join(self.directory.best, model_directory.CHECKPOINTS)
-        try:
-            found = checkpoints.find_latest(folder)
-        except ValueError:
-            print(f"{self.directory.best} is damaged: the next evaluation is the best so far.")
-            found = None
-        if found is not None and found.extra.keys() != {"step", "phase", "loss"}:
-            raise ValueError(
-                f"{folder} holds a checkpoint that is no run's best: move it away, as the best "
-                "weights are to be kept there."
-            )
-        if found is not None and found.step > self.loop.step:
-            checkpoints.delete_all(folder)  # it comes again
-            found = None
-        self.best = found.extra if found is not None else {}
-
-    def _restore(self) -> None:
-        restored = checkpoints.restore_latest(self.directory.checkpoints, self.loop.state())
-        # One that reads while the chief writes, or another disk, would go on from another step.
-        self.workers.check_equal({"step": self.loop.step}, "checkpoints in --model_dir")
-        if restored is None:
-            self._restore_best()  # that of checkpoints that the user deleted goes
-            if self.start is not None:
-                for sentence in initialise_pretrainer(self.loop.model, self.start):
-                    print(sentence, flush=True)
-            return
-        for warning in restored.warnings:
-            print(warning)
-        position: dict[str, Any] = restored.extra
-        self.position = _Position.from_json(position)
-        # Earlier versions kept none.
-        self.loop.trend = Trend(*position.get("trend", Trend()))
-        self.saved_step = self.loop.step
-        self._restore_best()
-        print(f"Going on from the checkpoint at step {self.loop.step:,}.", flush=True)
-
-    def _rewind(self, number: int, error: BadStepError) -> None:
-        """Restores the newest checkpoint and skips the data up to behind a bad step's batch.
-
-        Raises the error where there is no checkpoint, or this was done too often since the last.
-        """
-        self.rewinds += 1
-        if self.saved_step < 0 or self.rewinds > self.settings.max_bad_steps:
-            raise error
-        self.saving.wait()
-        self.workers.wait()
-        self._restore()
-        if self.position.phase != number:
-            if self.loop.step < self.phases[number - 1].last_step:
-                raise error
-            self.position = _Position(number)  # the phase before ended there
-        self.position = self.position.behind(error.bad.cursors)
+                self.saving.keep_best(figures["masked_lm_loss"] + figures["next_sentence_loss"])
 
     def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
         if max_seq_length not in self.evaluated:

@@ -1,0 +1,183 @@
+"""What a run keeps of itself while it trains: its newest checkpoints, and its best weights."""
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.interchange import model_directory
+from bert_tf.pipelines.pools import Cursor, Reached
+from bert_tf.training import checkpoints
+from bert_tf.training.background_saving import BackgroundSaving
+from bert_tf.training.bad_steps import BadStepError, Trend
+from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.run_directory import RunDirectory
+from bert_tf.training.workers import Workers
+
+from .settings import Phase, PretrainingSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where the data of a phase goes on.
+
+    ``reached`` are the cursors behind what each host has read; where the number of hosts changed
+    in the phase, those of each number.
+    """
+
+    phase: int = 0
+    reached: Reached = (((0, 0, 0),),)
+
+    def behind(self, cursors: Sequence[Cursor]) -> "Position":
+        """The position behind the last row of each host."""
+        now = [(epoch, pool, row + 1) for epoch, pool, row in cursors]
+        before = [
+            hosts for hosts in self.reached if len(hosts) != len(now) and max(hosts) > min(now)
+        ]
+        return Position(self.phase, [*before, now])
+
+    def to_json(self) -> dict[str, Any]:
+        """One host's is what earlier versions wrote: its (epoch, pool, row)."""
+        is_one = len(self.reached) == 1 and len(self.reached[0]) == 1
+        return {"phase": self.phase, "start": self.reached[0][0] if is_one else self.reached}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> "Position":
+        """Reads what ``to_json`` gave, whatever the number of hosts."""
+        start = kept["start"]
+        reached = [[start]] if isinstance(start[0], int) else start
+        return cls(kept["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in reached])
+
+
+class Saving:
+    """Saves and restores a run: its loop's state, and where its data goes on. The chief writes.
+
+    Attributes:
+        position: where the data goes on.
+        best: the step, phase and loss of the best evaluation; empty where there is none.
+        background: the context to train in, which ends when the last save is on the disk.
+    """
+
+    def __init__(
+        self,
+        settings: PretrainingSettings,
+        directory: RunDirectory,
+        loop: PretrainingLoop,
+        workers: Workers,
+        describe: Callable[[str], None],
+    ) -> None:
+        """``describe`` writes to a directory what the model is."""
+        self.position = Position()
+        self.best: dict[str, Any] = {}
+        self.background = BackgroundSaving()
+        self._settings = settings
+        self._directory = directory
+        self._loop = loop
+        self._workers = workers
+        self._describe = describe
+        self._best_weights = os.path.join(directory.best, model_directory.CHECKPOINTS)
+        self._saved_step = -1
+        self._saved_at = time.monotonic()
+        self._rewinds = 0
+
+    def is_due(self, phase: Phase) -> bool:
+        """Whether it is time for a checkpoint."""
+        minutes = (time.monotonic() - self._saved_at) / 60
+        return (
+            self._loop.step % self._settings.save_checkpoints_steps == 0
+            or self._loop.step == phase.last_step
+            or minutes >= self._settings.save_checkpoints_minutes
+        )
+
+    def save(self) -> bool:
+        """Saves a checkpoint; returns whether there was none of this step."""
+        if self._loop.step == self._saved_step:
+            return False
+        if self._workers.is_chief:
+            self.background.save(
+                self._directory.checkpoints,
+                self._loop.step,
+                self._loop.state(),
+                {**self.position.to_json(), "trend": self._loop.trend},
+                keep=self._settings.keep_checkpoints,
+            )
+        self._saved_step = self._loop.step
+        self._saved_at = time.monotonic()
+        self._rewinds = 0
+        return True
+
+    def restore(self) -> bool:
+        """Restores the newest checkpoint and says so; returns whether there is one."""
+        restored = checkpoints.restore_latest(self._directory.checkpoints, self._loop.state())
+        # One that reads while the chief writes, or another disk, would go on from another step.
+        self._workers.check_equal({"step": self._loop.step}, "checkpoints in --model_dir")
+        self._restore_best()  # where the user deleted the checkpoints, theirs goes
+        if restored is None:
+            return False
+        for warning in restored.warnings:
+            print(warning)
+        self.position = Position.from_json(restored.extra)
+        # Earlier versions kept none.
+        self._loop.trend = Trend(*restored.extra.get("trend", Trend()))
+        self._saved_step = self._loop.step
+        print(f"Going on from the checkpoint at step {self._loop.step:,}.", flush=True)
+        return True
+
+    def rewind(self, number: int, phase: Phase, error: BadStepError) -> None:
+        """Restores the newest checkpoint and skips the data up to behind a bad step's batch.
+
+        Raises the error where there is no checkpoint, or this was done too often since the last.
+        """
+        self._rewinds += 1
+        if self._saved_step < 0 or self._rewinds > self._settings.max_bad_steps:
+            raise error
+        self.background.wait()
+        self._workers.wait()
+        self.restore()
+        if self.position.phase != number:
+            if self._loop.step < phase.first_step:
+                raise error
+            self.position = Position(number)  # the phase before ended there
+        self.position = self.position.behind(error.bad.cursors)
+
+    def keep_best(self, loss: float) -> None:
+        """Keeps the weights if this is the best evaluation of its phase: lengths differ in theirs.
+
+        They are in a model directory of their own, so that they load as the run's newest do.
+        """
+        phase, step = self.position.phase, self._loop.step
+        if not self._workers.is_chief or not math.isfinite(loss):
+            return
+        if self.best and self.best["phase"] == phase and self.best["loss"] <= loss:
+            return
+        self.best = {"step": step, "phase": phase, "loss": loss}
+        tf.io.gfile.makedirs(self._directory.best)
+        self._describe(self._directory.best)
+        weights = {
+            name: value for name, value in self._loop.state().items() if name.startswith("model/")
+        }
+        self.background.save(
+            self._best_weights, step, weights, self.best, keep=1, at_same_step=True
+        )
+
+    def _restore_best(self) -> None:
+        if not self._workers.is_chief:
+            return
+        try:
+            found = checkpoints.find_latest(self._best_weights)
+        except ValueError:
+            print(f"{self._directory.best} is damaged: the next evaluation is the best so far.")
+            found = None
+        if found is not None and found.extra.keys() != {"step", "phase", "loss"}:
+            raise ValueError(
+                f"{self._best_weights} holds a checkpoint that is no run's best: move it away, as "
+                "the best weights are to be kept there."
+            )
+        if found is not None and found.step > self._loop.step:
+            checkpoints.delete_all(self._best_weights)  # it comes again
+            found = None
+        self.best = found.extra if found is not None else {}
