@@ -9,18 +9,20 @@ import contextlib
 import dataclasses
 import gzip
 import hashlib
+import io
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
 import tensorflow as tf
+from isal import igzip, isal_zlib
 
 from bert_tf.files import local_path
 
 from . import corpus_formats
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types call it no class
 
 # A file's sample is so many pieces, spread evenly over it; all files' together are this long, so
 # that those of a small corpus are read whole.
@@ -148,7 +150,7 @@ def _real(path: str) -> str:
 def _gzip_errors(path: str) -> Iterator[None]:
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (EOFError, _INFLATE_ERROR, gzip.BadGzipFile) as error:
         reason = str(error).rstrip(".")
         raise ValueError(
             f"{path} is not a whole gzip file ({reason}): it is damaged or was cut short; "
@@ -164,25 +166,41 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
     """
     with tf.io.gfile.GFile(path, "rb") as raw:
         is_gzip = starts_as_gzip(raw)
-        file = raw if on_read is None else cast(IO[bytes], _ReportedReads(raw, on_read))
+        file = cast(IO[bytes], raw if on_read is None and not is_gzip else _Reads(raw, on_read))
         if is_gzip:
-            with _gzip_errors(path), gzip.GzipFile(fileobj=file) as stream:
+            with _gzip_errors(path), igzip.IGzipFile(fileobj=file) as stream:
                 yield cast(IO[bytes], stream)
         else:
             yield file
 
 
-class _ReportedReads:
-    """What of a file its readers here need, with a report of each read's bytes."""
+class _Reads(io.RawIOBase):
+    """A file of TensorFlow's as Python has files, with a report of each read's bytes."""
 
-    def __init__(self, file: Any, on_read: Callable[[int], None]) -> None:
+    def __init__(self, file: Any, on_read: Callable[[int], None] | None) -> None:
         self._file = file
         self._on_read = on_read
 
-    def read(self, size: int) -> bytes:
-        data: bytes = self._file.read(size)
-        self._on_read(len(data))
-        return data
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data: bytes = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        if self._on_read is not None:
+            self._on_read(len(data))
+        return len(data)
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        place: int = self._file.tell()
+        return place
 
 
 def starts_as_gzip(file: Any) -> bool:
@@ -199,7 +217,7 @@ def inflate_small(file: SourceFile, limit: int) -> bytes | None:
     """
     if file.size > limit:
         return None
-    decoder = zlib.decompressobj(wbits=31)
+    decoder = isal_zlib.decompressobj(wbits=31)
     with _gzip_errors(file.path), tf.io.gfile.GFile(file.path, "rb") as stream:
         text = decoder.decompress(stream.read(), limit + 1)
         if not decoder.eof and len(text) <= limit:

@@ -323,10 +323,11 @@ class PretrainingLoop:
         cursors = tf.TensorArray(
             tf.int32, num_steps, element_shape=(self.strategy.num_replicas_in_sync, 4)
         )
-        ended, waited = _time_after([]), tf.zeros((), tf.float64)
+        ended, waited = tf.timestamp(), tf.zeros((), tf.float64)
         for index in tf.range(num_steps):
+            # A turn begins when the one before has ended on a CPU, and earlier on other devices.
+            ended = tf.maximum(ended, tf.timestamp())
             batch = next(iterator)
-            # A batch may be there before the step in progress ends.
             waited += tf.maximum(_time_after(batch[features.CURSOR]) - ended, 0.0)
             rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
             gradients: Any = None
@@ -353,7 +354,7 @@ class PretrainingLoop:
                 trend = trend.after(loss, norm, is_good)
             measures = measures.write(index, tf.stack([loss, norm, tf.cast(is_good, tf.float32)]))
             cursors = cursors.write(index, step_cursors)
-            ended = _time_after(loss)
+            ended = _time_after(norm)  # the loss is there before the gradients
         return sums, rate, trend, measures.stack(), cursors.stack(), waited
 
 
