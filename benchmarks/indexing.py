@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import resource
 import sys
 import tempfile
@@ -65,14 +66,18 @@ def write_formats(folder: str, scratch: str, size: int) -> list[str]:
     corpus = sources.open_corpus(os.path.join(scratch, "wikiextractor.txt"))
     with (
         open(os.path.join(scratch, "google.txt"), "wb") as google,
-        open(os.path.join(scratch, "text.jsonl"), "w", encoding="utf-8") as lines,
+        open(os.path.join(scratch, "one-line.jsonl"), "w", encoding="utf-8") as lines,
+        open(os.path.join(scratch, "paragraphs.jsonl"), "w", encoding="utf-8") as paragraphs,
     ):
+        # As WikiExtractor writes them: every document with its paragraphs' line breaks.
+        for text in re.findall(rb"^<doc [^\n]*\n(.*?)\n</doc>", wiki, re.MULTILINE | re.DOTALL):
+            paragraphs.write(json.dumps({"text": text.decode()}) + "\n")
         for number in range(corpus.num_blocks):
             for document in corpus.read_documents(number).to_list():
                 google.write(b"\n".join(document) + b"\n\n")
                 lines.write(json.dumps({"text": b" ".join(document).decode()}) + "\n")
-    names = ("google.txt", "wikiextractor.txt", "prose.md", "wikiextractor.gz", "text.jsonl")
-    return [os.path.join(scratch, name) for name in names]
+    names = ("google.txt", "wikiextractor.txt", "prose.md", "wikiextractor.gz", "paragraphs.jsonl")
+    return [os.path.join(scratch, name) for name in (*names, "one-line.jsonl")]
 
 
 def measure_speed(folder: str, size: int) -> list[dict[str, float | str]]:
@@ -167,7 +172,8 @@ def measure_large(documents: int, blocks: int, scratch: str) -> None:
     step("save the index", functools.partial(corpus_index.save_index, saved, index))
     print(f"  {'it takes':44} {os.path.getsize(saved) / 1e6:7.0f} MB on the disk")
     opened = step("open it", lambda: corpus_index.load_index(saved))
-    assert opened is not None
+    if opened is None:
+        sys.exit(f"{saved} does not open.")
     kept = np.ones(documents, bool)
     corpus = Corpus("google", 1, opened.blocks, opened.table, kept)
     step("fingerprint it", lambda: corpus.fingerprint)
@@ -181,7 +187,9 @@ def measure_large(documents: int, blocks: int, scratch: str) -> None:
 
     step("first batch", lambda: batch((0, 0, 0)))
     place = (3, max(1, blocks // 40), 7)
-    assert step(f"first batch from {place} on", lambda: batch(place)) == list(place)
+    found = step(f"first batch from {place} on", lambda: batch(place))
+    if found != list(place):
+        sys.exit(f"The first batch from {place} on begins at {found}.")
 
 
 def main() -> None:
