@@ -22,15 +22,15 @@ _DEBUG = flags.DEFINE_bool(
 INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
 
 
-def _parse(argv: Sequence[str], arguments: Sequence[str]) -> list[str]:
+def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> list[str]:
     program = argv[0]
     if program.endswith(".py"):
         program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
     try:
-        rest = flags.FLAGS(argv)
+        rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.Error as error:
         sys.exit(f"Error: {reason(error).rstrip('.')}; {program} --help lists the flags.")
-    given = rest[1:]
+    given = [argument for argument in rest[1:] if not (passes_on and argument.startswith("--"))]
     if given and not arguments:
         sys.exit(
             f"Error: {quote(given[0])} is no flag: every argument has the form --name=value, "
@@ -66,7 +66,9 @@ def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
     timer.start()
 
 
-def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> None:
+def run(
+    main: Callable[[list[str]], None], arguments: Sequence[str] = (), passes_on: bool = False
+) -> None:
     """Parses the flags, runs ``main`` and exits the process.
 
     Exit status: 0 when ``main`` returns; 1 after an error, which is one sentence on standard
@@ -77,6 +79,7 @@ def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> Non
             user did wrong by ``ValueError`` or ``OSError``.
         arguments: the names of what the command takes besides flags, such as ``("DATA",)``; all
             of them must be given. Its module's docstring, which is its ``--help``, shows them.
+        passes_on: ``main`` takes the flags that the command does not have, too: another program's.
     """
 
     def guarded(argv: list[str]) -> None:
@@ -96,4 +99,6 @@ def run(main: Callable[[list[str]], None], arguments: Sequence[str] = ()) -> Non
             print(f"Error: {reason(error)}", file=sys.stderr)
             sys.exit(1)
 
-    app.run(guarded, flags_parser=functools.partial(_parse, arguments=arguments))
+    app.run(
+        guarded, flags_parser=functools.partial(_parse, arguments=arguments, passes_on=passes_on)
+    )

@@ -5,15 +5,22 @@ r"""Writes pre-training examples as TFRecords in the format of Google's script o
 
 ``python -m bert_tf.pretrain`` needs no such files: it pairs and masks anew in every epoch, as it
 reads. They are for other programs, and for fixing the examples of an experiment once.
+
+--output_file=examples.tfrecord@16 writes sixteen files, examples.tfrecord-00000-of-00016 and so on.
+With --runner=DirectRunner, or another runner of Apache Beam (pip install 'bert_tf[beam]'), its
+workers write them, each the same bytes as without; Beam's own flags follow, such as
+--direct_running_mode=multi_processing --direct_num_workers=8.
 """
 
+import contextlib
+import functools
 import shlex
-import tempfile
 
 from absl import flags
 
 from bert_tf import command
 from bert_tf.choices import INPUT_FORMATS
+from bert_tf.untrusted import listed
 
 _INPUT = flags.DEFINE_list("input", [], "Text files, with globs and commas; gzip allowed.")
 _INPUT_FORMAT = flags.DEFINE_enum(
@@ -23,7 +30,16 @@ _INPUT_FORMAT = flags.DEFINE_enum(
     "How documents are told apart; by default told from the suffix and the first lines.",
 )
 _OUTPUT = flags.DEFINE_list(
-    "output_file", [], "The TFRecord files to write, with commas; they take the examples in turn."
+    "output_file",
+    [],
+    "The TFRecord files to write, with commas; they take the examples in turn. Or NAME@N: N files "
+    "NAME-00000-of-N and so on, each with a share of the text.",
+)
+_RUNNER = flags.DEFINE_string(
+    "runner",
+    None,
+    "Write NAME@N on Apache Beam, by this runner of it, such as DirectRunner or DataflowRunner. "
+    "Every worker has to see the input, --vocab_file, --output_file and --cache_dir.",
 )
 _VOCAB = flags.DEFINE_string("vocab_file", None, "The vocabulary, one piece a line.")
 _LOWER = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents.")
@@ -46,12 +62,9 @@ flags.DEFINE_alias("input_file", "input")
 flags.DEFINE_alias("dupe_factor", "num_epochs")
 flags.DEFINE_alias("random_seed", "seed")
 
-_BATCH = 256
-
 
 def main(argv: list[str]) -> None:
-    """Runs the command; ``argv`` holds the program's name alone."""
-    del argv
+    """Runs the command; ``argv`` holds the program's name and, with a runner, Beam's flags."""
     for flag, value in (
         ("input", _INPUT.value),
         ("vocab_file", _VOCAB.value),
@@ -59,21 +72,49 @@ def main(argv: list[str]) -> None:
     ):
         if not value:
             raise ValueError(f"--{flag} is missing: it has to name a file.")
-
-    from bert_tf.files import check_new
-    from bert_tf.pipelines import pretraining, sources, tfrecords
-    from bert_tf.pipelines.vocabulary import casing_note
-    from bert_tf.pipelines.wordpiece import BertTokenizer
-
-    for path in _OUTPUT.value:
-        check_new(path)  # before all the work
-    tokenizer = BertTokenizer(_VOCAB.value, do_lower_case=_LOWER.value)
-    if note := casing_note(tokenizer.vocab, _LOWER.value):
-        print(note, flush=True)
-    with tempfile.TemporaryDirectory() as temporary:
-        corpus = sources.open_corpus(
-            _INPUT.value, input_format=_INPUT_FORMAT.value, cache_dir=_CACHE.value or temporary
+    if argv[1:] and not _RUNNER.value:
+        raise ValueError(
+            f"{listed(argv[1:])}: no flag of this command, whose --help lists them; flags of "
+            "Apache Beam are given with --runner."
         )
+
+    from bert_tf import beam, record_shards
+    from bert_tf.files import check_new
+    from bert_tf.pipelines import pretraining, tfrecords
+    from bert_tf.pipelines.vocabulary import casing_note
+
+    sharded = record_shards.shard_paths(_OUTPUT.value)
+    paths = sharded or _OUTPUT.value
+    beam_flags = [f"--runner={_RUNNER.value}", *argv[1:]]
+    if _RUNNER.value and not sharded:
+        raise ValueError(
+            "--runner is for files that workers write each on its own: give --output_file=NAME@N."
+        )
+    if _RUNNER.value and not beam.is_local(beam_flags) and not _CACHE.value:
+        raise ValueError(
+            f"--runner={_RUNNER.value} needs --cache_dir: a folder that every worker sees."
+        )
+    for path in paths:
+        check_new(path)  # before all the work
+    with record_shards.cache_folder(_CACHE.value) as cache_dir, contextlib.ExitStack() as stack:
+        process = stack.enter_context(beam.started(beam_flags)) if _RUNNER.value else None
+        settings = record_shards.RecordSettings(
+            input=tuple(_INPUT.value),
+            input_format=_INPUT_FORMAT.value,
+            cache_dir=cache_dir,
+            vocab_file=_VOCAB.value,
+            do_lower_case=_LOWER.value,
+            max_seq_length=_LENGTH.value,
+            max_predictions_per_seq=_PREDICTIONS.value,
+            masked_lm_prob=_MASKED.value,
+            short_seq_prob=_SHORT.value,
+            do_whole_word_mask=_WHOLE.value,
+            num_epochs=_EPOCHS.value,
+            seed=_SEED.value,
+        )
+        corpus, tokenizer = settings.open()
+        if note := casing_note(tokenizer.vocab, _LOWER.value):
+            print(note, flush=True)
         print(f"Corpus: {corpus.describe()}.", flush=True)
         share, sample = pretraining.measure_share(
             corpus,
@@ -83,22 +124,22 @@ def main(argv: list[str]) -> None:
             seed=_SEED.value,
         )
         print(f"Tokens that reach rows: {share:.1%} of a sample of {sample:,}.", flush=True)
-        examples = pretraining.pretraining_dataset(
-            corpus,
-            tokenizer,
-            batch_size=_BATCH,
-            max_seq_length=_LENGTH.value,
-            max_predictions_per_seq=_PREDICTIONS.value,
-            masked_lm_prob=_MASKED.value,
-            short_seq_prob=_SHORT.value,
-            masking="whole_word" if _WHOLE.value else "token",
-            seed=_SEED.value,
-            num_epochs=_EPOCHS.value,
-            drop_remainder=False,
-        )
-        count = tfrecords.write_tfrecords(examples, _OUTPUT.value)
+        written = "Examples"
+        if process is not None:
+            work = functools.partial(record_shards.write_shard, settings, paths)
+            process.run([beam.Step("shards", len(paths), work)], lambda: None)
+        else:
+            examples = functools.partial(settings.examples, corpus, tokenizer)
+            if sharded:
+                counts = [
+                    tfrecords.write_tfrecords(examples(shard, len(paths)), path)
+                    for shard, path in enumerate(paths)
+                ]
+            else:
+                counts = [tfrecords.write_tfrecords(examples(), paths)]
+            written = f"{sum(counts):,} examples"
     flags_of_next = {
-        "input": ",".join(_OUTPUT.value),
+        "input": f"{_OUTPUT.value[0].rpartition('@')[0]}-*" if sharded else ",".join(paths),
         "input_format": "tfrecord",
         "vocab_file": _VOCAB.value,
         "do_lower_case": str(_LOWER.value).lower(),
@@ -109,10 +150,10 @@ def main(argv: list[str]) -> None:
         shlex.quote(f"--{name}={value}") for name, value in flags_of_next.items()
     )
     print(
-        f"{count:,} examples in {', '.join(_OUTPUT.value)}. Next:\n"
+        f"{written} in {', '.join(_OUTPUT.value)}. Next:\n"
         f"  python -m bert_tf.pretrain {next_command}"
     )
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, passes_on=True)

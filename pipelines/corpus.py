@@ -163,6 +163,9 @@ def memory_blocks(documents: Sequence[Sequence[bytes]], block_bytes: int) -> Mem
     )
 
 
+#: The most documents that are held out if nobody says how many.
+MOST_HELD_OUT = 1000
+
 # Fingerprints are taken modulo this: they stay positive as int64.
 _NUM_FINGERPRINTS = 1 << 62
 
@@ -359,7 +362,7 @@ class Corpus:
         return tf.gather(documents, tf.where(self._kept_fed[first:last])[:, 0])
 
     def split_held_out(
-        self, fraction: float = 0.01, max_documents: int = 1000
+        self, fraction: float = 0.01, max_documents: int = MOST_HELD_OUT
     ) -> tuple["Corpus", "Corpus | None"]:
         """Divides the documents into those to train on and those to evaluate on, in their order.
 
@@ -376,14 +379,8 @@ class Corpus:
         >>> train.num_documents, held_out.num_documents
         (297, 3)
         """
-        if not 0 < fraction < 1 or max_documents < 1:
-            raise ValueError(
-                "To hold out documents takes a fraction between 0 and 1 and at least one document; "
-                f"got fraction {fraction} and max_documents {max_documents}."
-            )
-        size = self.num_documents
-        wanted = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents, size - 1)
-        chosen = _smallest(self.table.fingerprints[self.kept], wanted)
+        prints = self.table.fingerprints[self.kept]
+        chosen = held_out_fingerprints(prints, self.num_documents, fraction, max_documents)
         if not len(chosen):
             return self, None
         held_out = self.kept & (self.table.fingerprints <= chosen[-1])
@@ -434,6 +431,26 @@ class _Sentences:
                         return
                     left -= len(sentence)
                 yield sentence.decode("utf-8")
+
+
+def held_out_fingerprints(
+    prints: np.ndarray, size: int, fraction: float, max_documents: int = MOST_HELD_OUT
+) -> np.ndarray:
+    """The fingerprints, ascending, of the documents that ``Corpus.split_held_out`` holds out.
+
+    ``prints`` (D,) int64 are those of all ``size`` documents; where no two documents have the same,
+    the ``max_documents`` smallest are enough. None are chosen where all documents are the same.
+
+    >>> held_out_fingerprints(np.array([30, 10, 20, 40]), 4, 0.5)
+    array([10, 20])
+    """
+    if not 0 < fraction < 1 or max_documents < 1:
+        raise ValueError(
+            "To hold out documents takes a fraction between 0 and 1 and at least one document; "
+            f"got fraction {fraction} and max_documents {max_documents}."
+        )
+    wanted = min(max(round(fraction * size), 2 if size >= 4 else 1), max_documents, size - 1)
+    return _smallest(prints, wanted)
 
 
 # How many times the documents wanted are looked at first: sorting all of ten million takes seconds.

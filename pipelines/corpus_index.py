@@ -379,6 +379,30 @@ def _join(indexes: Sequence[Index]) -> Index:
     )
 
 
+def part_of(index: Index, first: int, last: int) -> Index:
+    """The index of the blocks from ``first`` to before ``last`` alone, with only their files."""
+    blocks, table = index.blocks, index.table
+    used, block_files = np.unique(blocks.block_files[first:last], return_inverse=True)
+    splits = table.block_splits[first : last + 1]
+    documents = slice(splits[0], splits[-1])
+    return Index(
+        index.formats,
+        FileBlocks(
+            files=tuple(blocks.files[file] for file in used),
+            file_sizes=blocks.file_sizes[used],
+            file_is_gzip=blocks.file_is_gzip[used],
+            file_formats=tuple(blocks.file_formats[file] for file in used),
+            block_files=block_files,
+            offsets=blocks.offsets[first:last],
+            stored=blocks.stored[first:last],
+            lengths=blocks.lengths[first:last],
+        ),
+        DocumentTable(
+            splits - splits[0], table.num_sentences[documents], table.fingerprints[documents]
+        ),
+    )
+
+
 # === Saving ===
 
 # To be raised when blocks or counts come out differently for another reason than the patterns.

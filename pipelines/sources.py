@@ -25,8 +25,10 @@ __all__ = [
     "Progress",
     "copy_documents",
     "from_documents",
+    "load_part",
     "open_corpus",
     "open_tfds",
+    "save_part",
 ]
 
 #: How large a block is where the text does not decide it.
@@ -191,6 +193,32 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
         corpus_index.save_index(index_path, known)
     copy = _corpus(", ".join(known.formats), corpus.num_files, known.blocks, known.table)
     return copy if copy.fingerprint == corpus.fingerprint else corpus
+
+
+def save_part(corpus: Corpus, first: int, last: int, path: str) -> None:
+    """Writes a file that says where some blocks of a corpus of files are, for ``load_part``.
+
+    The blocks are those from ``first`` to before ``last``. The file holds none of their text, and
+    is small: another process, on any machine that sees the corpus' files, reads only these blocks.
+    """
+    if not isinstance(corpus.blocks, FileBlocks) or not corpus.kept.all():
+        raise ValueError("Only parts of a whole corpus of files can be saved.")
+    index = Index(tuple(corpus.input_format.split(", ")), corpus.blocks, corpus.table)
+    corpus_index.save_index(path, corpus_index.part_of(index, first, last))
+
+
+def load_part(path: str) -> Corpus:
+    """Opens the blocks that ``save_part`` wrote down, as a corpus of their own.
+
+    A ``ValueError`` says that one of their files is gone or has another size.
+    """
+    index = corpus_index.load_index(path)
+    if index is None:
+        raise ValueError(
+            f"A file of the corpus is gone or was changed since {path} was written: start again "
+            "with files that stay as they are."
+        )
+    return _corpus(", ".join(index.formats), len(index.blocks.files), index.blocks, index.table)
 
 
 def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLOCK_BYTES) -> Corpus:

@@ -48,7 +48,7 @@ def _serialize_row(row: Mapping[str, np.ndarray]) -> bytes:
             feature.float_list.value.extend(values.tolist())
         else:
             feature.int64_list.value.extend(values.tolist())
-    record: bytes = example.SerializeToString()
+    record: bytes = example.SerializeToString(deterministic=True)
     return record
 
 

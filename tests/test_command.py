@@ -170,6 +170,7 @@ HELP = {
     "extract_features": ["--layers: The blocks to read"],
     "finetune": ["python -m bert_tf.finetune --task=mrpc --data_dir", "--[no]debug: "],
     "predict": ["--model_dir: The fine-tuned model."],
+    "prepare": ["--near_duplicates: Leave out", "--runner=DataflowRunner", "pip install 'bert_tf"],
     "pretrain": ["--input: ", "--[no]dry_run: ", "--[no]debug: "],
     "verify": ["--tolerance: "],
     "vocab": ["--vocab_size: How many pieces to learn."],

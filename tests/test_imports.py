@@ -41,6 +41,7 @@ FOLDERS = {
     "finetuning": ROOT / "bert_tf" / "finetuning",
     "interchange": ROOT / "bert_tf" / "interchange",
     "modeling": ROOT / "bert_tf" / "modeling",
+    "preparation": ROOT / "bert_tf" / "preparation",
     "pretraining": ROOT / "bert_tf" / "pretraining",
     "tasks": ROOT / "bert_tf" / "tasks",
     "training": ROOT / "bert_tf" / "training",
@@ -111,7 +112,7 @@ def test_every_folder_is_packaged():
 
 
 # What only some uses need, and ask for in a sentence.
-OPTIONAL = {"pyarrow", "yaml"}
+OPTIONAL = {"apache_beam", "pyarrow", "yaml"}
 DISTRIBUTIONS = {"absl": "absl-py", "google": "protobuf"}
 
 

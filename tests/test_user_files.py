@@ -26,6 +26,7 @@ from tests.anew import own_flags
 from tests.finetuning import prediction_models, small_runs
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.killing import kill_at_a_write
+from tests.preparation import small as preparation
 from tests.pretraining import commands
 
 # Names that a command might take for its own.
@@ -107,6 +108,10 @@ def _extractor(settings):
     return _load_extractor(settings)
 
 
+def _prepare(world, output):
+    preparation.prepare(world, output, input=[str(world / "corpus.txt")], min_characters=20)
+
+
 def _vocab(overwrite):
     return lambda world, output: vocab.learn(
         [str(world / "corpus.txt")], str(output), overwrite=overwrite, vocab_size=60
@@ -139,6 +144,7 @@ DIRECTORIES = {
     "finetune": (_finetune, ""),
     "export": (_export, ""),
     "extract_features": (_extract_features, ""),
+    "prepare": (_prepare, ""),
     **{f"convert to {form}": (_convert(form), "") for form in _FORMATS if form != "keras"},
 }
 FILES = {

@@ -1,0 +1,1 @@
+"""Raw text to pre-training text: cleaned, filtered, without duplicates, held out, shuffled."""

@@ -1,0 +1,90 @@
+"""The flags of a preparation, checked as far as is possible without the text."""
+
+import dataclasses
+from typing import Any
+
+from bert_tf.choices import INPUT_FORMATS
+from bert_tf.flag_fields import check_ranges, choice, defaults, integer, number, string, words
+
+from .scripts import SCRIPTS
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparationSettings:
+    """Every flag of ``bert_tf.prepare`` but those of Apache Beam, its value resolved."""
+
+    input: tuple[str, ...] = words(
+        (), "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed."
+    )
+    input_format: str | None = choice(
+        None,
+        INPUT_FORMATS,
+        "How documents are told apart; by default told from the suffix and the first lines.",
+    )
+    output: str = string(
+        None,
+        "The directory to write, or to resume. Every worker has to see it, and the input: with "
+        "several machines, a shared disk or gs://. Until it is finished it takes about twice the "
+        "text.",
+    )
+    min_characters: int = integer(
+        200, "Leave out documents that have fewer characters when cleaned.", least=1
+    )
+    min_sentences: int = integer(
+        2,
+        "Leave out documents that have fewer sentences: next-sentence prediction learns nothing "
+        "of a single one.",
+        least=1,
+    )
+    scripts: tuple[str, ...] = words(
+        (),
+        "Leave out documents in other scripts than these, with commas between them, such as "
+        f"latin or han,hiragana,katakana; by default none. One of {', '.join(SCRIPTS)}.",
+    )
+    min_script_share: float = number(
+        0.5,
+        "The share of a document's letters that has to be of --scripts.",
+        within=(lambda share: 0 < share <= 1, "above 0, at most 1"),
+    )
+    near_duplicates: float = number(
+        0.8,
+        "Leave out a document if this share or more of its and another's runs of five words are "
+        "in both (their Jaccard similarity); the other one stays. 1 leaves out only documents "
+        "with the same words; 0, only those with the same text, and is the fastest.",
+        within=(lambda share: share == 0 or 0.5 <= share <= 1, "from 0.5 to 1, or 0"),
+    )
+    held_out_fraction: float = number(
+        0.01,
+        "The share of the documents to hold out, at most 1,000: those that bert_tf.pretrain would "
+        "hold out by itself. 0 for none.",
+        within=(lambda share: 0 <= share < 1, "from 0 to below 1"),
+    )
+    shard_mb: int = integer(
+        256,
+        "About how many megabytes of input a file of the output holds, which is also what a "
+        "worker has in memory at once.",
+        least=1,
+    )
+    seed: int = integer(0, "What the order of the documents is drawn from.")
+
+
+def resolve(**given: Any) -> PreparationSettings:
+    """Checks flags, and fills in what is not given.
+
+    Raises:
+        ValueError: a flag is missing, out of its range, or names no script.
+
+    >>> resolve(input=["a.txt"], output="out", scripts=["latin"]).scripts
+    ('latin',)
+    """
+    wanted = {**defaults(PreparationSettings), **given}
+    for flag in ("input", "output"):
+        if not wanted[flag]:
+            raise ValueError(f"--{flag} is missing: prepare needs --input and --output.")
+    check_ranges(PreparationSettings, wanted)
+    for name in wanted["scripts"]:
+        if name not in SCRIPTS:
+            raise ValueError(f"--scripts={name}: expected some of {', '.join(SCRIPTS)}.")
+    for flag in ("input", "scripts"):
+        wanted[flag] = tuple(wanted[flag])
+    return PreparationSettings(**wanted)

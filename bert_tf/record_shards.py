@@ -1,0 +1,98 @@
+"""Google's TFRecords of a corpus, written at once or shard by shard, by any process.
+
+A shard has every ``num_shards``-th pool of rows, which the seed and the pool's number decide: each
+shard is the same whoever writes it, and whether or not others are written.
+"""
+
+import contextlib
+import dataclasses
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from bert_tf.pipelines import pretraining, tfrecords
+from bert_tf.pipelines.sources import Corpus, open_corpus
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+_BATCH = 256
+_SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSettings:
+    """What the records of a corpus depend on, and where its index is kept."""
+
+    input: tuple[str, ...]
+    input_format: str | None
+    cache_dir: str
+    vocab_file: str
+    do_lower_case: bool
+    max_seq_length: int
+    max_predictions_per_seq: int
+    masked_lm_prob: float
+    short_seq_prob: float
+    do_whole_word_mask: bool
+    num_epochs: int
+    seed: int
+
+    def open(self) -> tuple[Corpus, BertTokenizer]:
+        """Opens the corpus, whose index is made at the first call, and the tokenizer."""
+        tokenizer = BertTokenizer(self.vocab_file, do_lower_case=self.do_lower_case)
+        corpus = open_corpus(self.input, input_format=self.input_format, cache_dir=self.cache_dir)
+        return corpus, tokenizer
+
+    def examples(
+        self, corpus: Corpus, tokenizer: BertTokenizer, shard: int = 0, num_shards: int = 1
+    ) -> tf.data.Dataset:
+        """The batches of a shard's examples; without one, of all."""
+        return pretraining.pretraining_dataset(
+            corpus,
+            tokenizer,
+            batch_size=_BATCH,
+            max_seq_length=self.max_seq_length,
+            max_predictions_per_seq=self.max_predictions_per_seq,
+            masked_lm_prob=self.masked_lm_prob,
+            short_seq_prob=self.short_seq_prob,
+            masking="whole_word" if self.do_whole_word_mask else "token",
+            seed=self.seed,
+            num_epochs=self.num_epochs,
+            shard_index=shard,
+            num_shards=num_shards,
+            drop_remainder=False,
+        )
+
+
+def shard_paths(outputs: Sequence[str]) -> list[str] | None:
+    """The files that ``NAME@N`` stands for; ``None`` where files are named themselves.
+
+    >>> shard_paths(["a.tfrecord@2"])
+    ['a.tfrecord-00000-of-00002', 'a.tfrecord-00001-of-00002']
+    """
+    matches = [_SHARDED.fullmatch(output) for output in outputs]
+    if not any(matches):
+        return None
+    (match, *others) = matches
+    if match is None or others:
+        raise ValueError(
+            f"--output_file={','.join(outputs)}: NAME@N stands for N files, and is given alone."
+        )
+    count = int(match[2])
+    return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
+
+
+def write_shard(settings: RecordSettings, paths: Sequence[str], shard: int) -> None:
+    """Writes one shard, in a process that may have opened nothing yet."""
+    corpus, tokenizer = settings.open()
+    tfrecords.write_tfrecords(settings.examples(corpus, tokenizer, shard, len(paths)), paths[shard])
+
+
+@contextlib.contextmanager
+def cache_folder(given: str | None) -> Iterator[str]:
+    """The folder of the corpus' index: the given one, or one that is removed afterwards."""
+    if given:
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder

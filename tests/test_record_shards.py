@@ -1,0 +1,125 @@
+"""TFRecords in shards: the same rows as in one file, the same bytes on Apache Beam."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from bert_tf import record_shards
+from bert_tf.pipelines import tfrecords
+from tests.pretraining import commands
+
+needs_beam = pytest.mark.skipif(
+    importlib.util.find_spec("apache_beam") is None,
+    reason="Apache Beam is not installed: pip install 'bert_tf[beam]'",
+)
+LETTERS = "abcdefghij"
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *LETTERS, *(f"##{c}" for c in LETTERS)]
+FLAGS = {
+    "do_lower_case": True, "max_seq_length": 16, "max_predictions_per_seq": 2, "num_epochs": 3,
+    "masked_lm_prob": 0.15, "short_seq_prob": 0.1, "do_whole_word_mask": False, "seed": 5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    commands.write_corpus(folder / "corpus.txt")
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in VOCAB))
+    return folder
+
+
+def settings(world):
+    return record_shards.RecordSettings(
+        input=(f"{world}/corpus.txt",), input_format=None, cache_dir=f"{world}/cache",
+        vocab_file=f"{world}/vocab.txt", **FLAGS,
+    )  # fmt: skip
+
+
+def records(path):
+    return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+
+
+def test_the_shards_have_the_rows_of_one_file(world, tmp_path):
+    given = settings(world)
+    tfrecords.write_tfrecords(given.examples(*given.open()), str(tmp_path / "all"))
+    expected = records(tmp_path / "all")
+    paths = record_shards.shard_paths([f"{tmp_path}/out@2"])
+    for shard in (1, 0):
+        record_shards.write_shard(given, paths, shard)
+    shards = [records(path) for path in paths]
+    assert sorted(shards[0] + shards[1]) == sorted(expected)
+    # One pool an epoch: the first shard has the first and the last of three.
+    assert shards[0] != [] and expected[: len(expected) // 4] == shards[0][: len(expected) // 4]
+
+
+def test_names_of_shards():
+    assert record_shards.shard_paths(["a.tfrecord", "b@c"]) is None
+    assert record_shards.shard_paths(["x/a@b@12"])[11] == "x/a@b-00011-of-00012"
+    for outputs in (["a@2", "b"], ["b", "a@2"]):
+        with pytest.raises(ValueError, match="NAME@N stands for N files, and is given alone."):
+            record_shards.shard_paths(outputs)
+
+
+def command(world, output, *more):
+    given = [f"--{name}={value}" for name, value in FLAGS.items()]
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "bert_tf.create_pretraining_data"),
+            *(f"--input={world}/corpus.txt", f"--vocab_file={world}/vocab.txt"),
+            *(f"--output_file={output}", *given, *more),
+        ],
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        pytest.param(
+            ["--runner=DirectRunner", "--direct_running_mode=multi_processing",
+             "--direct_num_workers=2"],
+            marks=needs_beam,
+        ),
+    ],
+    ids=["without Beam", "on Beam"],
+)  # fmt: skip
+def test_the_command_writes_the_same_bytes(world, tmp_path, flags):
+    paths = record_shards.shard_paths([f"{tmp_path}/expected@3"])
+    for shard in range(3):
+        record_shards.write_shard(settings(world), paths, shard)
+    done = command(world, tmp_path / "out@3", *flags)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"python -m bert_tf.pretrain '--input={tmp_path}/out-*'" in done.stdout
+    found = {path.name: path.read_bytes() for path in tmp_path.glob("out-*")}
+    assert found == {
+        f"out-0000{shard}-of-00003": tf.io.gfile.GFile(path, "rb").read()
+        for shard, path in enumerate(paths)
+    }
+
+
+@pytest.mark.parametrize(
+    ("output", "flags", "sentence"),
+    [
+        ("out", ["--runner=DirectRunner"], "--runner is for files that workers write each on"),
+        (
+            "out@2",
+            ["--runner=DataflowRunner"],
+            "--runner=DataflowRunner needs --cache_dir: a fol",
+        ),
+        (
+            "out",
+            ["--max_seq_lenght=5"],
+            "--max_seq_lenght=5: no flag of this command, whose",
+        ),
+    ],
+)
+def test_what_is_refused(world, tmp_path, output, flags, sentence):
+    done = command(world, tmp_path / output, *flags)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith(f"Error: {sentence}")
