@@ -85,7 +85,9 @@ def sample_files(paths: Sequence[str]) -> list[str]:
 
     "" stands for files of an object store, which cannot be changed without a change of their time.
     """
-    piece = max(_SMALLEST_SAMPLE, _SAMPLE_BYTES // max(1, len(paths))) // _SAMPLE_PIECES
+    # Their number up to a power of two: a file more seldom changes the samples of the others.
+    share = _SAMPLE_BYTES >> max(0, len(paths) - 1).bit_length()
+    piece = max(_SMALLEST_SAMPLE, share) // _SAMPLE_PIECES
 
     def sample(path: str) -> str:
         local = local_path(path)

@@ -65,6 +65,17 @@ def test_a_sample_is_of_all_of_a_small_file_and_of_a_large_ones_parts(tmp_path, 
     assert corpus_files.sample_files(["gs://bucket/a"]) == [""]
 
 
+def test_samples_stay_as_files_are_added_up_to_a_power_of_two(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_files, "_SAMPLE_BYTES", 1024)
+    monkeypatch.setattr(corpus_files, "_SMALLEST_SAMPLE", 128)
+    path = tmp_path / "a"
+    path.write_bytes(bytes(range(256)) * 8)
+    samples = [corpus_files.sample_files([str(path)] * count)[0] for count in range(1, 18)]
+    # 1024 bytes of one file, 512 of each of two, 256 of each of four, 128 of each of more.
+    groups = [0, 1, 2, 2] + [3] * 13
+    assert [list(dict.fromkeys(samples)).index(sample) for sample in samples] == groups
+
+
 def test_a_path_with_a_globs_characters_is_a_path(folder):
     (folder / "x[1].txt").write_text("x")
     assert names(folder, f"{folder}/x[1].txt") == ["x[1].txt"]
