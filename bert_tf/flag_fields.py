@@ -15,6 +15,10 @@ from absl import flags
 flags.disclaim_key_flags()
 _NONE: Mapping[str, str] = MappingProxyType({})
 
+STRATEGY = (
+    "mirrored: every GPU of this machine shares each batch. one_device: the first GPU, or the CPU. "
+    "auto: mirrored where there are several GPUs."
+)
 ALLOW_PICKLE = "Read pytorch_model.bin. A pickle can run any code: only from someone you trust."
 
 

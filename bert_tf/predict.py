@@ -18,7 +18,7 @@ import inspect
 from absl import flags
 
 from bert_tf import command, flag_fields
-from bert_tf.choices import PRECISIONS
+from bert_tf.choices import PRECISIONS, STRATEGIES
 
 
 def define_flags() -> None:
@@ -60,13 +60,14 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "max_seq_length", None, "The most tokens of a row; by default the training's."
     )
-    flags.DEFINE_integer("batch_size", 64, "Examples at once.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 64, "Examples at once, over all devices.", lower_bound=1)
     flags.DEFINE_enum(
         "precision",
         "float32",
         PRECISIONS,
         "bfloat16: matrix products in bfloat16, weights and sums in float32.",
     )
+    flags.DEFINE_enum("strategy", "auto", STRATEGIES, flag_fields.STRATEGY)
     flags.DEFINE_bool("allow_pickle", False, flag_fields.ALLOW_PICKLE)
 
 
@@ -78,13 +79,12 @@ def main(argv: list[str]) -> None:
         if not values[name].value:
             raise ValueError(f"--{name} is missing: predict needs --model_dir and --input.")
     # Only now: --help and wrong flags answer without loading TensorFlow.
-    from bert_tf.finetuning.model import device_type
     from bert_tf.finetuning.prediction import predict_file
-    from bert_tf.training.distribution import set_precision
+    from bert_tf.training.distribution import open_devices
 
-    set_precision(values.precision, device_type())
     names = set(inspect.signature(predict_file).parameters)
-    predict_file(**{name: values[name].value for name in names})
+    with open_devices(values.strategy, values.precision).scope():
+        predict_file(**{name: values[name].value for name in names})
 
 
 if __name__ == "__main__":

@@ -18,34 +18,6 @@ import tensorflow as tf
 from .pools import check_at_least
 from .randomness import Operation, bits, fold, permutation
 
-
-def traced_step(
-    model: Any, compute: Callable[..., Any], spec: Any, *arguments: Any
-) -> Callable[[Any], Any]:
-    """Makes a graph function of batches, or gives the one that an earlier call made.
-
-    It is kept with the model: in a training every epoch is followed by an evaluation like the last.
-    ``compute`` takes the model, a batch's features and the ``arguments``, which are hashable: for
-    other ones the function is traced anew. ``spec`` is the batches' ``element_spec``, features or
-    ``(features, labels, ...)``; the labels are not looked at.
-    """
-    steps: dict[Any, Any] | None = getattr(model, "_traced_steps", None)
-    if steps is None:
-        steps = {}
-        # Keras would take a dict that it is told of for a part of the model.
-        object.__setattr__(model, "_traced_steps", steps)
-    key = (compute, str(spec), *arguments)
-    if key not in steps:
-
-        @tf.function(input_signature=[spec], autograph=False)
-        def step(batch: Any) -> Any:
-            rows = batch[0] if isinstance(batch, tuple) else batch
-            return compute(model, rows, *arguments)
-
-        steps[key] = step
-    return steps[key]
-
-
 _LENGTH_MULTIPLE = 8
 
 

@@ -31,8 +31,9 @@ from .context_windows import (
     row_segments,
     tokenize_questions,
 )
-from .length_buckets import Examples, traced_step
+from .length_buckets import Examples
 from .pools import check_at_least
+from .replicas import traced_step
 from .wordpiece import BertTokenizer
 
 

@@ -21,7 +21,8 @@ from bert_tf.modeling.feature_based import LayerMixture, check_variant
 from bert_tf.modeling.pooling import normalize, pool
 from bert_tf.pipelines.corpus_files import find_files
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.training.distribution import set_precision
+from bert_tf.pipelines.replicas import traced_step
+from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 
 from . import output
@@ -53,9 +54,8 @@ def run(settings: ExtractionSettings) -> Manifest:
     check_can_write(settings.format)
     files = find_files(settings.input)
     total = sum(file.size for file in files)
-    gpu = tf.config.list_physical_devices("GPU")
-    set_precision(settings.precision, "GPU" if gpu else "CPU")
-    encoder, preprocessor = _load(settings)
+    with open_devices(settings.strategy, settings.precision).scope():
+        encoder, preprocessor = _load(settings)
     settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
     extractor = _Extractor(encoder, preprocessor, settings)
     done = output.open_output(
@@ -252,8 +252,7 @@ class _Extractor:
             for key, feature in features.ENCODER_FEATURES.items()
         }
 
-        @tf.function(input_signature=[spec], autograph=False)
-        def run(batch: Any) -> tf.Tensor:
+        def compute(encoder: BertEncoder, batch: Any) -> tf.Tensor:
             outputs = encoder(batch, training=False)
             if mixture is not None:
                 states = [mixture(outputs)]
@@ -264,10 +263,9 @@ class _Extractor:
             if settings.normalize:
                 vectors = [normalize(vector) for vector in vectors]
             # (B, L, D), or (B, S, L, D)
-            stacked = tf.stack(vectors, axis=-2)
-            return stacked if settings.is_pooled else tf.boolean_mask(stacked, mask)
+            return tf.stack(vectors, axis=-2)
 
-        self._run = run
+        self._run = traced_step(encoder, compute, spec)
 
     def blocks(self, rows: Rows, on_tokens: Callable[[int], None]) -> Iterator[Block]:
         """Computes the vectors of lines in their order, in blocks of bounded memory.
@@ -295,11 +293,13 @@ class _Extractor:
         starts = np.arange(len(rows.lengths) + 1) if settings.is_pooled else rows.starts
         values = np.empty((starts[-1], len(self.layers), self.width), np.float32)
         for numbers, batch in batches(rows, settings.batch_size, self._preprocessor):
-            vectors = self._run({key: tf.constant(value) for key, value in batch.items()}).numpy()
+            vectors = self._run({key: tf.constant(value) for key, value in batch.items()})
+            if not settings.is_pooled:
+                vectors = tf.boolean_mask(vectors, batch[features.INPUT_MASK])
             counts = starts[numbers + 1] - starts[numbers]
             # The batch's vectors follow each other; the places of its lines are anywhere.
             offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            values[np.repeat(starts[numbers], counts) + offsets] = vectors
+            values[np.repeat(starts[numbers], counts) + offsets] = vectors.numpy()
             on_tokens(int(rows.lengths[numbers].sum()))
         return values
 

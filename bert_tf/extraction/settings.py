@@ -4,8 +4,17 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.choices import POOLINGS, PRECISIONS, UNLEARNED_VARIANTS
-from bert_tf.flag_fields import ALLOW_PICKLE, choice, defaults, integer, string, switch, words
+from bert_tf.choices import POOLINGS, PRECISIONS, STRATEGIES, UNLEARNED_VARIANTS
+from bert_tf.flag_fields import (
+    ALLOW_PICKLE,
+    STRATEGY,
+    choice,
+    defaults,
+    integer,
+    string,
+    switch,
+    words,
+)
 
 FORMATS = ("jsonl", "numpy", "parquet", "tfrecord")
 _GOOGLES_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
@@ -55,7 +64,7 @@ class ExtractionSettings:
         "The most tokens of a line, which is cut at its end; by default 128, or the model's "
         "positions if they are fewer.",
     )
-    batch_size: int = integer(32, "The most lines of a batch.", least=1)
+    batch_size: int = integer(32, "The most lines of a batch, over all devices.", least=1)
     precision: str = choice("float32", PRECISIONS, "The arithmetic of the model.")
     lines_per_shard: int = integer(
         None,
@@ -63,6 +72,7 @@ class ExtractionSettings:
         "with --pooling, 1,000 without.",
         least=1,
     )
+    strategy: str = choice("auto", STRATEGIES, STRATEGY)
     allow_pickle: bool = switch(False, ALLOW_PICKLE)
 
     @property

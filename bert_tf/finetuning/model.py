@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interchange import model_directory, weights
@@ -102,8 +101,3 @@ def _freeze(model: Any, blocks: int) -> None:
         model.encoder.embeddings.trainable = False
         for block in model.encoder.blocks[:blocks]:
             block.trainable = False
-
-
-def device_type() -> str:
-    """``"GPU"`` where there is one, else ``"CPU"``: training is on one device."""
-    return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"

@@ -8,11 +8,9 @@ import bert_tf
 from bert_tf.files import read_json, write_json
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
-from bert_tf.training import distribution
-from bert_tf.training.workers import check_one_worker
+from bert_tf.training.distribution import open_devices
 
 from .kinds import KINDS
-from .model import device_type
 from .results import show
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
@@ -23,7 +21,7 @@ from .task_file import TaskFile, read_task_file
 
 def run(settings: FineTuningSettings) -> None:
     """Does what is left to do of the fine-tuning that the settings describe; prints its results."""
-    check_one_worker()
+    strategy = open_devices(settings.strategy, settings.precision)
     directory = FineTuningDirectory(settings.model_dir)
     directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
     with contextlib.ExitStack() as stack:
@@ -43,8 +41,7 @@ def run(settings: FineTuningSettings) -> None:
                 write_json(directory.results, results)
             show(results, directory)
             return
-        distribution.set_precision(settings.precision, device_type())
-        material = prepare(settings, directory, moved)
+        material = prepare(settings, directory, moved, strategy)
         if settings.sweep or settings.restarts > 1 or settings.variants:
             results = run_sweep(settings, directory, material)
         else:

@@ -12,13 +12,16 @@ from typing import Any
 from absl import flags
 
 from bert_tf import flag_fields
-from bert_tf.choices import PRECISIONS
+from bert_tf.choices import PRECISIONS, STRATEGIES
 
 from .kinds import CONLL_TASKS, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS, Kind, tasks_of
 
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
-    {"model_dir", "eval_batch_size", "save_checkpoints_minutes", "allow_pickle", "export"}
+    {
+        *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
+        *("allow_pickle", "export"),
+    }
 )
 # Settings that name files whose contents a run keeps the fingerprints of.
 PATHS = frozenset({"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint"})
@@ -36,7 +39,7 @@ _WITHOUT_MEANING = {
     "do_train": "a run trains, evaluates and predicts",
     "do_eval": "a run trains, evaluates and predicts",
     "do_predict": "a run trains, evaluates and predicts",
-    "use_tpu": "fine-tuning runs on one GPU or the CPU",
+    "use_tpu": "fine-tuning runs on GPUs or the CPU",
     "bert_config_file": "--init_checkpoint has its config beside it",
     "vocab_file": "--init_checkpoint has its vocabulary beside it",
     "do_lower_case": "--init_checkpoint says its casing",
@@ -184,7 +187,9 @@ class FineTuningSettings:
         "are not padded to it.",
         least=5,
     )
-    train_batch_size: int = flag_fields.integer(32, "Examples of a step.", least=1)
+    train_batch_size: int = flag_fields.integer(
+        32, "Examples of a step, over all devices.", least=1
+    )
     learning_rate: float = flag_fields.number(5e-5, "The highest rate. The paper's: 5e-5 to 2e-5.")
     num_train_epochs: int = flag_fields.number(3, "How often each example is seen; whole.")
     warmup_proportion: float = flag_fields.number(
@@ -249,7 +254,10 @@ class FineTuningSettings:
         "bfloat16: matrix products in bfloat16, weights and sums in float32.",
     )
     model_dir: str = flag_fields.string(None, "Where everything is kept; runs/TASK by default.")
-    eval_batch_size: int = flag_fields.integer(64, "Examples of an evaluation's batch.", least=1)
+    strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
+    eval_batch_size: int = flag_fields.integer(
+        64, "Examples of an evaluation's batch, over all devices.", least=1
+    )
     save_checkpoints_minutes: float = flag_fields.number(
         10.0, "Minutes between two saves within an epoch.", least=0.0
     )

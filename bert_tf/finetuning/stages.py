@@ -26,11 +26,12 @@ from .training import Training, describe_collapse
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """What every run of a fine-tuning shares: read, checked and tokenised once."""
+    """What every run of a fine-tuning shares: read, checked and tokenised once; the devices."""
 
     task: Task
     start: Start
     examples: Examples
+    strategy: tf.distribute.Strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,10 @@ def check_inputs(
 
 
 def prepare(
-    settings: FineTuningSettings, directory: FineTuningDirectory, moved: Sequence[str]
+    settings: FineTuningSettings,
+    directory: FineTuningDirectory,
+    moved: Sequence[str],
+    strategy: tf.distribute.Strategy,
 ) -> Material:
     """Opens the start, reads the data, and tokenises the training set; says what was found."""
     start = open_start(settings, directory)
@@ -76,7 +80,7 @@ def prepare(
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
     for line in [*data_lines(task, examples), *label_lines(task)]:
         print(line, flush=True)
-    return Material(task, start, examples)
+    return Material(task, start, examples, strategy)
 
 
 def train(
@@ -88,7 +92,8 @@ def train(
     """
     task, start = material.task, material.start
     describe(settings, directory, material, {})
-    model, sentences = build_model(settings, task, start)
+    with material.strategy.scope():
+        model, sentences = build_model(settings, task, start)
     for sentence in sentences:
         print(sentence, flush=True)
     inference = inference_of(settings, material, model)

@@ -188,12 +188,13 @@ def _put_in_place(
     run_directory = FineTuningDirectory(settings.model_dir)
     # An earlier process may have been stopped when the weights had moved here already.
     there = directory if checkpoints.find_latest(directory.checkpoints) else run_directory
-    model, _ = load_with_report(
-        there.path,
-        material.task.model_class,
-        max_seq_length=settings.max_seq_length,
-        **material.task.model_arguments,
-    )
+    with material.strategy.scope():
+        model, _ = load_with_report(
+            there.path,
+            material.task.model_class,
+            max_seq_length=settings.max_seq_length,
+            **material.task.model_arguments,
+        )
     describe(settings, directory, material, best["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
     checkpoints.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)

@@ -22,7 +22,8 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling.base import BertModel
-from bert_tf.pipelines.length_buckets import Examples, traced_step
+from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks import examples as tasks_examples
 

@@ -1,4 +1,4 @@
-"""One training on one device, evaluated, saved, resumed exactly.
+"""One training, evaluated, saved, resumed exactly.
 
 A loss that is no number, or does not fall, and a model with one answer only are found here.
 """
@@ -14,13 +14,14 @@ import tensorflow as tf
 
 from bert_tf.modeling.dropout import count_draws, seed_variables
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.replicas import Share
 from bert_tf.training import checkpoints
+from bert_tf.training.distribution import device_type
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.step import Update
 
-from .model import device_type
 from .results import scores_line
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
@@ -42,7 +43,8 @@ class Training:
 
     Batches, order, dropout and so the weights are functions of the settings alone: a training that
     was stopped at any step and resumed ends as one that was not, bit for bit. The model of
-    ``inference`` is built and has the weights to start from; it is compiled here.
+    ``inference`` is built and has the weights to start from; it is compiled here. The replicas of
+    the strategy that it was built under share each batch.
     """
 
     def __init__(
@@ -65,7 +67,10 @@ class Training:
         self.total_steps = self.steps_per_epoch * settings.num_train_epochs
         warmup = int(settings.warmup_proportion * self.total_steps)
         self._schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
-        optimizer = create_optimizer(settings.optimizer, self._schedule, model.trainable_variables)
+        with model.distribute_strategy.scope():
+            optimizer = create_optimizer(
+                settings.optimizer, self._schedule, model.trainable_variables
+            )
         self._weights = {f"model/{weight.path}": weight for weight in model.weights}
         self._variables = {
             **self._weights,
@@ -148,13 +153,16 @@ class Training:
         model = self.model
         (generator,) = seed_variables(model)
         draws = count_draws(model)
+        strategy = model.distribute_strategy
 
-        @tf.function(input_signature=spec, autograph=False)
-        def make_step(rows: Any, targets: Any, weights: Any = None) -> tf.Tensor:
+        def replica_step(rows: Any, targets: Any, weights: Any) -> tf.Tensor:
+            share = Share(rows)
+
             def compute() -> tuple[tf.Tensor, tf.Tensor]:
-                outputs = model(rows, training=True)
+                outputs = share.join(model(share.rows, training=True))
+                # The whole batch's, divided by the number of replicas: Keras expects their sum.
                 loss = model.compute_loss(rows, targets, outputs, weights, training=True)
-                return loss, loss
+                return loss * share.num_replicas, loss
 
             # What the generator would hold if each step drew from it; each replica has its own.
             drawn = tf.cast(self._update.step, tf.int64) * draws
@@ -164,6 +172,11 @@ class Training:
             gradients, loss, _ = self._update.reduce(gradients, loss)
             self._update.apply(gradients)
             return loss
+
+        @tf.function(input_signature=spec, autograph=False)
+        def make_step(rows: Any, targets: Any, weights: Any = None) -> tf.Tensor:
+            losses = strategy.run(replica_step, args=(rows, targets, weights))
+            return strategy.experimental_local_results(losses)[0]
 
         return make_step
 

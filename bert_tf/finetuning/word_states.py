@@ -14,7 +14,8 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.modeling.feature_based import read_states
-from bert_tf.pipelines.length_buckets import Examples, traced_step
+from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.replicas import traced_step
 from bert_tf.training.progress import Progress
 
 _BATCH_SIZE = 32  # a constant: sums of other shapes differ in their last bits
@@ -98,7 +99,7 @@ def _encoded(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Batch by batch, the states of its words, (words, L, H), and what else is known of them."""
     dataset = examples.evaluation_batches(_BATCH_SIZE, longest_first=True)
-    encode = traced_step(model, _states_of_words, dataset.element_spec)
+    encode = traced_step(model, _states, dataset.element_spec)
     for batch in dataset:
         rows = {key: value.numpy() for key, value in _rows(batch).items()}
         is_word = rows[features.WORD_INDEX] >= 0
@@ -109,13 +110,12 @@ def _encoded(
         }
         if isinstance(batch, tuple):
             small[_LABELS] = batch[1].numpy()[is_word]
-        yield encode(batch).numpy(), small
+        yield tf.boolean_mask(encode(batch), is_word).numpy(), small
 
 
-def _states_of_words(model: BertFeatureTagger, rows: Any) -> tf.Tensor:
-    is_word = rows[features.WORD_INDEX] >= 0
-    states = read_states(model.variant, model.encoder(rows, training=False))
-    return tf.stack([tf.boolean_mask(state, is_word) for state in states], 1)
+def _states(model: BertFeatureTagger, rows: Any) -> tf.Tensor:
+    """(B, S, L, H)."""
+    return tf.stack(read_states(model.variant, model.encoder(rows, training=False)), 2)
 
 
 def _mapped(file: IO[bytes], shape: tuple[int, ...], bytes_each: int) -> tf.Tensor:

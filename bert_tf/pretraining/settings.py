@@ -9,7 +9,7 @@ from typing import Any, get_args
 from absl import flags
 
 from bert_tf import flag_fields
-from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, Masking
+from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking
 from bert_tf.config import PRESETS
 from bert_tf.flag_fields import choice, integer, number, string, switch, words
 
@@ -221,7 +221,7 @@ class PretrainingSettings:
     model_dir: str = string("runs/pretrain", "Where everything of the run is kept.")
     strategy: str = choice(
         "auto",
-        ("auto", "one_device", "mirrored", "multi_worker"),
+        (*STRATEGIES, "multi_worker"),
         "mirrored: every GPU of this machine. multi_worker: those of every worker, which "
         "--worker_hosts or TF_CONFIG names. auto: what the machine has, or the workers named.",
     )

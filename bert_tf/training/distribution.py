@@ -1,17 +1,19 @@
-"""Which devices a training runs on, and in which precision."""
+"""Which devices a command runs on, and in which precision."""
 
+import functools
 import os
 import socket
+import sys
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from bert_tf.choices import PRECISIONS
+from bert_tf import choices
 
-from .workers import Cluster, Workers, connect, within
+from .workers import Cluster, Workers, check_one_worker, connect, within
 
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+STRATEGIES = (*choices.STRATEGIES, "multi_worker", "tpu")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
 # Together below the 20 seconds after which a missing TPU has to have been reported.
@@ -95,7 +97,7 @@ def choose_strategy(
         multi_worker = connect(cluster, connect_seconds)
         return Distribution(
             multi_worker,
-            "GPU" if gpus else "CPU",
+            device_type(),
             f"MultiWorkerMirroredStrategy of {len(cluster.addresses)} workers, "
             f"{multi_worker.num_replicas_in_sync} {'GPUs' if gpus else 'CPUs'} in all",
             Workers(multi_worker, cluster),
@@ -107,16 +109,35 @@ def choose_strategy(
         # The default strategy places operations on the first GPU by itself.
         return Distribution(
             tf.distribute.get_strategy(),
-            "GPU" if gpus else "CPU",
+            device_type(),
             "one device: " + ("the first GPU" if gpus else f"the CPU ({os.cpu_count()} cores)"),
         )
     return _mirrored_distribution(len(gpus), logical_cpus)
 
 
+def device_type() -> str:
+    """``"GPU"`` where there is one, else ``"CPU"``; a TPU has to be asked for by name."""
+    return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+
+
+def open_devices(strategy: str, precision: str) -> tf.distribute.Strategy:
+    """Chooses the devices of what runs on one machine, and sets their arithmetic.
+
+    Models are to be built in the scope of the strategy that is returned. Errors are those of
+    ``choose_strategy`` and ``set_precision``, and where ``TF_CONFIG`` names several workers.
+    """
+    check_one_worker()
+    devices = choose_strategy(strategy)
+    set_precision(precision, devices.device_type)
+    if devices.strategy.num_replicas_in_sync > 1:
+        # Predictions may be on standard output.
+        print(f"Devices: {devices.description}.", file=sys.stderr, flush=True)
+    return devices.strategy
+
+
 def _mirrored_distribution(num_gpus: int, logical_cpus: int | None) -> Distribution:
     if num_gpus:
-        mirrored = tf.distribute.MirroredStrategy()
-        return Distribution(mirrored, "GPU", f"MirroredStrategy on {num_gpus} GPUs")
+        return Distribution(_mirrored(), "GPU", f"MirroredStrategy on {num_gpus} GPUs")
     if logical_cpus is not None:
         cpu = tf.config.list_physical_devices("CPU")[0]
         parts = [tf.config.LogicalDeviceConfiguration()] * logical_cpus
@@ -128,8 +149,17 @@ def _mirrored_distribution(num_gpus: int, logical_cpus: int | None) -> Distribut
                 "started: choose the strategy before anything else is computed."
             ) from error
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-    mirrored = tf.distribute.MirroredStrategy(devices)
-    return Distribution(mirrored, "CPU", f"MirroredStrategy on {len(devices)} logical CPU devices")
+    description = f"MirroredStrategy on {len(devices)} logical CPU devices"
+    return Distribution(_mirrored(*devices), "CPU", description)
+
+
+@functools.cache
+def _mirrored(*devices: str) -> tf.distribute.MirroredStrategy:
+    """The process' only strategy of some devices, or of all GPUs.
+
+    A second one would number its sums as the first did, and TensorFlow would take them for those.
+    """
+    return tf.distribute.MirroredStrategy(devices or None)
 
 
 def _tpu_distribution(tpu: str) -> Distribution:
@@ -218,9 +248,9 @@ def set_precision(precision: str, device_type: str) -> str:
     >>> set_precision("float32", "CPU")
     'float32'
     """
-    if precision not in PRECISIONS:
+    if precision not in choices.PRECISIONS:
         raise ValueError(
-            f"Unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}."
+            f"Unknown precision {precision!r}: expected one of {', '.join(choices.PRECISIONS)}."
         )
     rewrite = precision == "bfloat16" and device_type == "CPU"
     tf.config.optimizer.set_experimental_options({_REWRITE: rewrite})

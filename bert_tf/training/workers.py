@@ -92,8 +92,8 @@ def check_one_worker() -> None:
     count = sum(map(len, _jobs(_tf_config()).values()))
     if count > 1:
         raise ValueError(
-            f"TF_CONFIG names a cluster of {count} tasks, and each of them would train alone: "
-            "several workers pre-train together, and all else runs on one machine. Start the run "
+            f"TF_CONFIG names a cluster of {count} tasks, and each of them would do the whole work "
+            "alone: several workers pre-train together, and all else runs on one machine. Start it "
             "with TF_CONFIG unset; it takes every GPU of that machine."
         )
 

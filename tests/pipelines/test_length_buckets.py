@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines.length_buckets import Examples, padded_lengths, plan_epoch, traced_step
+from bert_tf.pipelines.length_buckets import Examples, padded_lengths, plan_epoch
 from bert_tf.pipelines.randomness import Operation, bits, fold, permutation
 
 LENGTHS = np.random.default_rng(0).integers(3, 20, 45).astype(np.int32)
@@ -195,45 +195,3 @@ def test_refuses_bad_arguments(examples, arguments, message):
 def test_refuses_bad_examples(lengths, message):
     with pytest.raises(ValueError, match=message):
         Examples(np.int32(lengths), 19, _make_batch)
-
-
-class Model:
-    """Counts its traces."""
-
-    def __init__(self, factor):
-        self.factor = tf.Variable(factor)
-        self.traces = 0
-
-    def __call__(self, rows):
-        self.traces += 1
-        return rows["x"] * self.factor
-
-
-def compute(model, rows, shift):
-    return model(rows) + shift
-
-
-def outputs(model, batches, shift):
-    step = traced_step(model, compute, batches.element_spec, shift)
-    return [step(batch).numpy().tolist() for batch in batches]
-
-
-def test_a_model_is_traced_once_for_batches_of_one_kind():
-    model = Model(10.0)
-    rows = tf.data.Dataset.from_tensor_slices({"x": [1.0, 2.0, 3.0]})
-    assert outputs(model, rows.batch(2), 1.0) == [[11.0, 21.0], [31.0]]
-    model.factor.assign(20.0)
-    assert outputs(model, rows.batch(3), 1.0) == [[21.0, 41.0, 61.0]]
-    assert model.traces == 1
-
-
-def test_another_argument_another_kind_of_batch_and_another_model_are_traced_anew():
-    model, other = Model(10.0), Model(7.0)
-    rows = tf.data.Dataset.from_tensor_slices({"x": [1.0, 2.0]})
-    labelled = tf.data.Dataset.from_tensor_slices(({"x": [1.0, 2.0]}, [5, 6]))
-    assert outputs(model, rows.batch(2), 1.0) == [[11.0, 21.0]]
-    assert outputs(model, rows.batch(2), 2.0) == [[12.0, 22.0]]
-    assert outputs(model, labelled.batch(2), 2.0) == [[12.0, 22.0]]
-    assert model.traces == 3
-    assert outputs(other, rows.batch(2), 1.0) == [[8.0, 15.0]]
-    assert other.traces == 1

@@ -1,0 +1,103 @@
+"""How the replicas of a model share a batch: the same code for one device and for several.
+
+A model that is built in the scope of a ``tf.distribute`` strategy has its variables on each of the
+strategy's devices. Every replica is handed the whole batch and computes a share of its rows.
+
+Letters: B batch, N replicas, R = B / N, rounded up: the rows of a share.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+class Share:
+    """The share of a batch that the running replica computes, within ``strategy.run``.
+
+    All shares have R rows, as wide as the batch's: where B is too small, the last ones repeat its
+    last row, and what comes of a repetition is left out.
+
+    Attributes:
+        rows: the batch's structure of tensors, (R, ...) each; of one replica the batch as it is.
+        num_replicas: N.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        self._context = tf.distribute.get_replica_context()
+        self.num_replicas: int = self._context.num_replicas_in_sync
+        self.rows = batch
+        if self.num_replicas > 1:
+            replica = tf.convert_to_tensor(self._context.replica_id_in_sync_group)
+            self._batch_size = tf.shape(tf.nest.flatten(batch)[0])[0]
+            self._size = -(-self._batch_size // self.num_replicas)
+            self._begin = replica * self._size
+            numbers = tf.minimum(self._begin + tf.range(self._size), self._batch_size - 1)
+            self.rows = tf.nest.map_structure(lambda rows: tf.gather(rows, numbers), batch)
+
+    def join(self, outputs: Any) -> Any:
+        """Floats (R, ...) of this share to those of the whole batch, (B, ...), on every replica.
+
+        A gradient goes to this share's alone. So the gradients of a loss of the whole batch, summed
+        over the replicas, are those of one device, whatever the loss divides by.
+        """
+        if self.num_replicas == 1:
+            return outputs
+        placed = [self._placed(rows) for rows in tf.nest.flatten(outputs)]
+        sums = self._context.all_reduce(tf.distribute.ReduceOp.SUM, placed)
+        whole = [
+            (own + tf.stop_gradient(total - own))[: self._batch_size]
+            for own, total in zip(placed, sums, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(outputs, whole)
+
+    def _placed(self, rows: tf.Tensor) -> tf.Tensor:
+        """(R, ...) to (N * R, ...), with 0 in the places of the other shares."""
+        behind = (self.num_replicas - 1) * self._size - self._begin
+        paddings = [[self._begin, behind], *([0, 0] for _ in rows.shape[1:])]
+        return tf.ensure_shape(tf.pad(rows, paddings), [None, *rows.shape[1:]])
+
+
+def traced_step(
+    model: Any, compute: Callable[..., Any], spec: Any, *arguments: Any
+) -> Callable[[Any], Any]:
+    """Makes a graph function of batches, or gives the one that an earlier call made.
+
+    It is kept with the model: in a training every epoch is followed by an evaluation like the last.
+    ``compute`` takes the model, a batch's features and the ``arguments``, which are hashable: for
+    other ones the function is traced anew. It returns tensors with a row for each row of the batch,
+    which the replicas of the model's strategy share. ``spec`` is the batches' ``element_spec``,
+    features or ``(features, labels, ...)``; the labels are not looked at.
+    """
+    steps: dict[Any, Any] | None = getattr(model, "_traced_steps", None)
+    if steps is None:
+        steps = {}
+        # Keras would take a dict that it is told of for a part of the model.
+        object.__setattr__(model, "_traced_steps", steps)
+    key = (compute, str(spec), *arguments)
+    if key not in steps:
+        # Any model will do; one of Keras knows the strategy that it was built under.
+        strategy = getattr(model, "distribute_strategy", tf.distribute.get_strategy())
+
+        @tf.function(input_signature=[spec], autograph=False)
+        def step(batch: Any) -> Any:
+            rows = batch[0] if isinstance(batch, tuple) else batch
+            return _on_replicas(strategy, lambda share: compute(model, share, *arguments), rows)
+
+        steps[key] = step
+    return steps[key]
+
+
+def _on_replicas(
+    strategy: tf.distribute.Strategy, compute: Callable[[Any], Any], batch: Any
+) -> Any:
+    """What ``compute`` gives for the batch, (B, ...), from what it gives for the shares."""
+    if strategy.num_replicas_in_sync == 1:
+        return compute(batch)
+    size = tf.shape(tf.nest.flatten(batch)[0])[0]
+    of_replicas = strategy.run(lambda whole: compute(Share(whole).rows), args=(batch,))
+
+    def joined(rows: Any) -> tf.Tensor:
+        return tf.concat(strategy.experimental_local_results(rows), 0)[:size]
+
+    return tf.nest.map_structure(joined, of_replicas)

@@ -1,0 +1,156 @@
+"""Two devices of a machine give what one gives: fine-tuning, evaluation, predict, extraction."""
+
+import functools
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from absl import flags
+
+import bert_tf.extract_features
+import bert_tf.predict
+from tests.anew import run_main
+from tests.finetuning import small_runs
+from tests.finetuning.small_runs import assert_ends_as, results_of, saved
+from tests.two_devices import CASES, MORE_CASES
+
+ROOT = pathlib.Path(__file__).parent.parent
+PROGRAM = """
+import sys
+from bert_tf.training.distribution import choose_strategy
+choose_strategy("mirrored", logical_cpus=2)
+from tests import two_devices
+two_devices.compare(*sys.argv[1:])
+if "classification" in sys.argv:
+    two_devices.run_commands(sys.argv[1])
+"""
+slow = pytest.mark.slow  # a process of two devices
+
+
+def _run(path, cases):
+    command = [sys.executable, "-c", PROGRAM, str(path), *cases]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return path, done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path, said = _run(tmp_path_factory.mktemp("two"), CASES)
+    assert "Devices: MirroredStrategy on 2 logical CPU devices." in said
+    return path
+
+
+def _assert_close(one, two, tolerance):
+    """Compares what JSON holds: numbers to a tolerance, all else exactly."""
+    if isinstance(one, dict):
+        assert list(one) == list(two)
+        one, two = list(one.values()), list(two.values())
+    if isinstance(one, list):
+        assert len(one) == len(two)
+        for ours, theirs in zip(one, two, strict=True):
+            _assert_close(ours, theirs, tolerance)
+    elif isinstance(one, float):
+        assert two == pytest.approx(one, rel=tolerance, abs=tolerance)
+    else:
+        assert one == two
+
+
+def _assert_equal(folder, case):
+    with np.load(folder / "weights.npz") as weights:
+        one, two = (
+            {key.split(":")[1]: weights[key] for key in weights if key.startswith(f"{case}/{n}:")}
+            for n in (1, 2)
+        )
+    assert one.keys() == two.keys() and one
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, rtol=0, atol=1e-6, err_msg=name)
+    outputs = json.loads((folder / "outputs.json").read_text())
+    _assert_close(outputs[f"{case}/1"], outputs[f"{case}/2"], 1e-5)
+    assert outputs[f"{case}/1"]["predictions"]
+
+
+@slow
+@pytest.mark.parametrize("case", CASES)
+def test_two_replicas_train_and_evaluate_as_one_device(folder, case):
+    _assert_equal(folder, case)
+
+
+@slow
+@pytest.mark.exhaustive
+def test_two_replicas_train_other_kinds_as_one_device(tmp_path):
+    _run(tmp_path, MORE_CASES)
+    for case in MORE_CASES:
+        _assert_equal(tmp_path, case)
+
+
+@slow
+def test_a_run_on_two_devices_resumes_bit_for_bit(folder):
+    assert_ends_as(folder / "whole", folder / "on_two")
+
+
+@slow
+def test_a_run_on_two_devices_goes_on_on_one(folder):
+    assert results_of(folder / "on_one")["steps"] == results_of(folder / "whole")["steps"] == 6
+    # Dropout is another replica's.
+    one, two = (saved(folder / name / "last") for name in ("on_one", "whole"))
+    assert one.keys() == two.keys()
+    assert any(not np.array_equal(one[name], two[name]) for name in one)
+
+
+@slow
+def test_predict_writes_the_same(folder):
+    one, two = (
+        [line.split("\t") for line in (folder / f"{name}.tsv").read_text().splitlines()]
+        for name in ("one_device", "mirrored")
+    )
+    assert len(one) == 10
+    assert [row[:2] for row in two] == [row[:2] for row in one]
+    numbers = [np.array([row[2:] for row in rows[1:]], float) for rows in (one, two)]
+    np.testing.assert_allclose(*numbers, atol=1e-5)
+
+
+@slow
+@pytest.mark.parametrize("pooling", ["none", "mean"])
+def test_extraction_writes_the_same(folder, pooling):
+    one, two = (
+        [
+            json.loads(line)
+            for path in sorted((folder / f"{pooling}_{name}").glob("part-*.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+        for name in ("one_device", "mirrored")
+    )
+    assert len(one) == 10
+    _assert_close(one, two, 2e-6)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        small_runs.parse,
+        functools.partial(run_main, bert_tf.predict),
+        functools.partial(run_main, bert_tf.extract_features),
+    ],
+)
+def test_a_strategy_of_several_machines_is_refused(command):
+    sentence = "--strategy=multi_worker: value should be one of <auto|one_device|mirrored>"
+    with pytest.raises(flags.IllegalFlagValueError, match=re.escape(sentence)):
+        command("--strategy=multi_worker")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (bert_tf.predict, ["--model_dir=none", "--input=none"]),
+        (bert_tf.extract_features, ["--init_checkpoint=none", f"--input={__file__}", "--output=x"]),
+    ],
+)
+def test_several_workers_are_refused(command, arguments, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
+    with pytest.raises(ValueError, match="TF_CONFIG names a cluster of 2 tasks"):
+        run_main(command, *arguments)

@@ -1,0 +1,174 @@
+"""Fine-tunes, predicts and extracts on one device and on two logical CPU devices.
+
+TensorFlow splits the CPU before anything is computed or not at all, and what this imports
+computes: a process of its own runs ``main`` when it has split it. What each case gave is in the
+folder's ``weights.npz`` and ``outputs.json``; what the commands wrote is beside them.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+from unittest import mock
+
+import keras
+import numpy as np
+
+import bert_tf.predict
+from bert_tf.extraction import run as extraction
+from bert_tf.extraction.settings import resolve
+from bert_tf.finetuning import training
+from bert_tf.finetuning.kinds import KINDS
+from bert_tf.finetuning.model import model_spec
+from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
+from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
+from bert_tf.finetuning.task import Inference
+from bert_tf.interchange.weights import build_model
+from bert_tf.training.distribution import choose_strategy
+from tests.anew import run_main
+from tests.finetuning.small_runs import saved, settings, write_inputs
+from tests.finetuning.small_tasks import (
+    CONFIG,
+    LABELS,
+    TAGS,
+    TOKENIZER,
+    WINDOWS,
+    examples_of,
+    random_choices,
+    random_labels,
+    random_questions,
+    random_sentences,
+    text_task,
+    texts_with,
+)
+from tests.finetuning.test_feature_tagging import task_on
+
+# Batches of 8, 8 and 1: the last has fewer rows than there are replicas.
+NUM_EXAMPLES, BATCH_SIZE, EVAL_BATCH_SIZE = 17, 8, 5
+TINY = dataclasses.replace(CONFIG, num_hidden_layers=1)
+
+
+def _texts(kind, **options):
+    labels = LABELS if kind in ("classification", "multilabel") else ()
+    examples = examples_of(texts_with(random_labels(kind, NUM_EXAMPLES)), labels)
+    return text_task("own", examples, {"dev": examples}, {}, kind=kind, **options)
+
+
+def _task(kind, examples, **options):
+    return KINDS[kind].task_class("own", examples, {"dev": examples}, {}, **options)
+
+
+# In CI, with the commands; then those that go through no other code.
+CASES = {
+    "classification": lambda folder: _texts("classification", class_weights={"x": 3.0, "y": 0.5}),
+    "regression": lambda folder: _texts("regression"),
+    "tagging": lambda folder: _task("tagging", random_sentences(NUM_EXAMPLES, TAGS)),
+    "questions": lambda folder: _task(
+        "squad", random_questions(NUM_EXAMPLES, impossible=0.3), with_null=True, **WINDOWS
+    ),
+}
+MORE_CASES = {
+    "classes": lambda folder: _texts("multilabel"),
+    "choices": lambda folder: _task("multiple_choice", random_choices(NUM_EXAMPLES)),
+    "frozen": lambda folder: task_on(random_sentences(NUM_EXAMPLES), folder, lstm_units=4),
+}
+# Adam, and clipping, hardly see a gradient of twice the size; plain descent does.
+CLIPPED_WITH_ADAM = "regression"
+_SGD_RATE = 0.1
+
+
+def _sgd(name, schedule, variables):
+    optimizer = keras.optimizers.SGD(_SGD_RATE)
+    optimizer.build(variables)
+    return optimizer
+
+
+def train(name, strategy, folder):
+    """A case's last weights, the losses of its training, its scores and its predictions."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(1)
+    task = {**CASES, **MORE_CASES}[name](folder)
+    directory = FineTuningDirectory(str(folder))
+    directory.create()
+    flags = {"train_batch_size": BATCH_SIZE, "num_train_epochs": 2, "learning_rate": 1e-4}
+    made = FineTuningSettings(**{**flag_defaults(), **flags})
+    with strategy.scope():
+        model = build_model(TINY, model_spec(task))
+    inference = Inference(model, TOKENIZER, 32, EVAL_BATCH_SIZE, {})
+    examples = task.training_examples(TOKENIZER, 32)
+    clips = name == CLIPPED_WITH_ADAM
+    norm = 0.05 if clips else None
+    optimizer = training.create_optimizer if clips else _sgd
+    with (
+        mock.patch.object(training, "_CLIP_NORM", norm),
+        mock.patch.object(training, "create_optimizer", optimizer),
+    ):
+        trained = training.Training(made, task, inference, examples, directory)
+        trained.finish()
+    (dev,) = task.dev_sets
+    return saved(folder / "last"), {
+        "losses": trained.state.curve.sums,
+        "evaluations": trained.state.evaluations,
+        "predictions": list(task.predict(inference, dev, {})),
+    }
+
+
+def _interrupted(step):
+    """Asks a training to stop at a step, as Ctrl-C does."""
+    before = training.Training.is_save_due
+
+    def is_save_due(self):
+        self.interruption.requested |= self.state.step == step
+        return before(self)
+
+    return mock.patch.object(training.Training, "is_save_due", is_save_due)
+
+
+def resume(inputs, folder):
+    """Runs of the command with dropout: not interrupted, resumed on two devices, and on one."""
+    for name, strategy in (("whole", None), ("on_two", "mirrored"), ("on_one", "one_device")):
+        flags = {"num_train_epochs": 1}
+        if strategy:
+            with _interrupted(3), contextlib.suppress(KeyboardInterrupt):
+                run(settings(inputs, folder / name, strategy="mirrored", **flags))
+        with mock.patch.object(FineTuningDirectory, "delete_state"):
+            run(settings(inputs, folder / name, strategy=strategy or "mirrored", **flags))
+
+
+def compare(folder: str, *names: str) -> None:
+    """Trains the named cases on one device and on two."""
+    path = pathlib.Path(folder)
+    strategies = [choose_strategy(name).strategy for name in ("one_device", "mirrored")]
+    weights, outputs = {}, {}
+    for name in names:
+        for strategy in strategies:
+            case = f"{name}/{strategy.num_replicas_in_sync}"
+            found, outputs[case] = train(name, strategy, path / case)
+            weights |= {f"{case}:{key}": value for key, value in found.items()}
+    (path / "outputs.json").write_text(json.dumps(outputs))
+    np.savez(path / "weights.npz", **weights)
+
+
+def run_commands(folder: str) -> None:
+    """Fine-tunes, predicts and extracts by the commands."""
+    path = pathlib.Path(folder)
+    inputs = path / "inputs"
+    inputs.mkdir()
+    resume(write_inputs(inputs), path)
+    for strategy in ("one_device", "mirrored"):
+        flags = {"model_dir": path / "whole", "input": inputs / "test.tsv", "batch_size": 5}
+        flags |= {"output": path / f"{strategy}.tsv", "strategy": strategy}
+        run_main(bert_tf.predict, *(f"--{name}={value}" for name, value in flags.items()))
+        for pooling in ("none", "mean"):
+            extraction.run(
+                resolve(
+                    input=[str(inputs / "test.tsv")],
+                    init_checkpoint=str(inputs / "tiny"),
+                    output=str(path / f"{pooling}_{strategy}"),
+                    layers=["-1"],
+                    pooling=pooling,
+                    batch_size=3,
+                    strategy=strategy,
+                )
+            )
