@@ -8,13 +8,17 @@ r"""Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel.
 
 Without flags it trains bert-tiny on a sample corpus for about five minutes. A run that was
 stopped, however it was, goes on when the same command is given again.
+
+    python -m bert_tf.pretrain --mode=eval --model_dir=runs/mine
+
+evaluates the checkpoints of that run as they come, in a process next to the training.
 """
 
 from absl import flags
 
 from bert_tf import command
 from bert_tf.pretraining import settings as pretraining_settings
-from bert_tf.pretraining.settings import settings_from_flags
+from bert_tf.pretraining.settings import given_flags, settings_from_flags
 
 # --help lists the flags of the module that is run, and these besides.
 flags.adopt_module_key_flags(pretraining_settings)
@@ -32,6 +36,10 @@ def main(argv: list[str]) -> None:
         from bert_tf.pretraining.cost import report_cost
 
         report_cost(settings)
+    elif settings.mode == "eval":
+        from bert_tf.pretraining.evaluator import evaluate
+
+        evaluate(settings, given_flags())
     else:
         from bert_tf.pretraining.run import run
 

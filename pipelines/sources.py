@@ -26,6 +26,7 @@ __all__ = [
     "copy_documents",
     "from_documents",
     "load_part",
+    "open_copy",
     "open_corpus",
     "open_tfds",
     "save_part",
@@ -165,11 +166,8 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
     >>> list(copy.sentences()) == list(held_out.sentences())
     True
     """
-    name = f"held-out-{corpus.fingerprint}"
-    index_path = corpus_index.index_path(cache_dir, name)
-    known = corpus_index.load_index(index_path)
-    if known is None:
-        path = os.path.join(cache_dir, f"{name}.txt")
+    index_path, path = _copy_paths(corpus.fingerprint, cache_dir)
+    if corpus_index.load_index(index_path) is None:
         needed = int(corpus.bytes_per_block.sum())
         corpus_cache.check_space(cache_dir, needed, "the held-out documents")
         blocks = tf.data.Dataset.range(corpus.num_blocks)
@@ -189,10 +187,26 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
             lengths=sizes,
         )
         formats = tuple(corpus.input_format.split(", "))
-        known = Index(formats, blocks, count_documents(blocks))
-        corpus_index.save_index(index_path, known)
-    copy = _corpus(", ".join(known.formats), corpus.num_files, known.blocks, known.table)
-    return copy if copy.fingerprint == corpus.fingerprint else corpus
+        corpus_index.save_index(index_path, Index(formats, blocks, count_documents(blocks)))
+    return open_copy(corpus.fingerprint, cache_dir) or corpus
+
+
+def open_copy(fingerprint: str, cache_dir: str) -> Corpus | None:
+    """Opens what ``copy_documents`` wrote of a corpus with this fingerprint; None where it did not.
+
+    Nothing is written, and nothing else is read.
+    """
+    known = corpus_index.load_index(_copy_paths(fingerprint, cache_dir)[0])
+    if known is None:
+        return None
+    copy = _corpus(", ".join(known.formats), len(known.blocks.files), known.blocks, known.table)
+    return copy if copy.fingerprint == fingerprint else None
+
+
+def _copy_paths(fingerprint: str, cache_dir: str) -> tuple[str, str]:
+    """Where the index of a corpus' copy is, and the copy."""
+    name = f"held-out-{fingerprint}"
+    return corpus_index.index_path(cache_dir, name), os.path.join(cache_dir, f"{name}.txt")
 
 
 def save_part(corpus: Corpus, first: int, last: int, path: str) -> None:

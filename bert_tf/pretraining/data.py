@@ -24,8 +24,9 @@ from .settings import Phase, PretrainingSettings
 # Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
 _VOCABULARY_BYTES = 200_000_000
 
-# The key of the rows' version in inputs.json.
+# Keys of inputs.json: the rows' version, and what the held-out documents are.
 _ROWS = "rows_version"
+_HELD_OUT = "held_out"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,7 @@ class PretrainingData:
 
     TFRecords are ``records`` and ``eval_records``; ``train`` is None then, and ``held_out`` where
     nothing is evaluated. ``fingerprints`` hold by flag what changes when the files behind it do,
-    and the rows' version, see ``pretraining.pretraining_dataset``.
+    the rows' version, see ``pretraining.pretraining_dataset``, and what is held out.
     """
 
     train: sources.Corpus | None
@@ -48,6 +49,11 @@ class PretrainingData:
     def is_held_out(self) -> bool:
         """Whether what is evaluated on is not trained on."""
         return self.held_out is not None or self.eval_records != self.records
+
+    @property
+    def evaluated(self) -> sources.Corpus | list[str]:
+        """What is evaluated on, if anything is."""
+        return self.held_out or self.eval_records
 
     @property
     def evaluates_next_sentence(self) -> bool:
@@ -86,7 +92,7 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
     held_out: sources.Corpus | None
     if settings.eval_input:
         held_out = _open_text(
-            settings.eval_input, settings.input_format, settings, run, "evaluation corpus"
+            settings.eval_input, settings.input_format, _cache(settings, run), "evaluation corpus"
         )
         fingerprints["--eval_input"] = held_out.fingerprint
         train = corpus
@@ -101,6 +107,7 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             print(f"Held out for evaluation: {held_out.num_documents:,} documents.", flush=True)
             # Each evaluation would read every block that has one of them.
             held_out = sources.copy_documents(held_out, run.corpus)
+            fingerprints[_HELD_OUT] = held_out.fingerprint
     if settings.nsp and train.num_documents < 2:
         raise ValueError(
             f"The corpus leaves {train.num_documents} document to train on, and next-sentence "
@@ -113,6 +120,37 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
     return PretrainingData(train, held_out, [], [], fingerprints, rows_version)
 
 
+def open_evaluation_data(
+    settings: PretrainingSettings, run: RunDirectory, cache_dir: str
+) -> PretrainingData:
+    """Opens what a run that has begun evaluates on, and nothing that it trains on.
+
+    ``cache_dir`` is for the index of ``--eval_input``; nothing is written elsewhere.
+    """
+    kept = read_json_object(run.inputs)
+    if settings.input_format == "tfrecord":
+        flag = "eval_input" if settings.eval_input else "input"
+        records = tfrecords.match_files(getattr(settings, flag))
+        run.compare_inputs({f"--{flag}": tfrecords.fingerprint(records)})
+        return PretrainingData(None, None, [] if settings.eval_input else records, records, {})
+    held_out: sources.Corpus | None
+    if settings.eval_input:
+        held_out = _open_text(
+            settings.eval_input, settings.input_format, cache_dir, "evaluation corpus"
+        )
+        run.compare_inputs({"--eval_input": held_out.fingerprint})
+    else:
+        held_out = sources.open_copy(str(kept.get(_HELD_OUT)), run.corpus)
+    if held_out is None:
+        raise ValueError(
+            f"{run.path} has no held-out documents to evaluate on: its run holds out none "
+            "(--held_out_fraction=0, or a corpus of one document), or an earlier release began it, "
+            "and has to be started again by this one, or its corpus folder is gone."
+        )
+    rows_version = int(kept.get(_ROWS, 1))
+    return PretrainingData(None, held_out, [], [], {}, rows_version)
+
+
 def _rows_version(run: RunDirectory) -> int:
     """The newest; 1 for a run that got somewhere with a release that wrote no version down."""
     if not run.has_progress() or _ROWS in read_json_object(run.inputs):
@@ -121,11 +159,11 @@ def _rows_version(run: RunDirectory) -> int:
 
 
 def _open_corpus(settings: PretrainingSettings, run: RunDirectory) -> sources.Corpus:
-    cache = settings.cache_dir or run.corpus
+    cache = _cache(settings, run)
     if settings.tfds:
         return sources.open_tfds(settings.tfds, cache_dir=cache)
     if settings.input:
-        return _open_text(settings.input, settings.input_format, settings, run, "corpus")
+        return _open_text(settings.input, settings.input_format, cache, "corpus")
     path = os.path.join(run.corpus, "sample.txt")
     if not tf.io.gfile.exists(path):
         print(
@@ -133,15 +171,15 @@ def _open_corpus(settings: PretrainingSettings, run: RunDirectory) -> sources.Co
             flush=True,
         )
         sample_corpus.write_sample_corpus(path)
-    return _open_text([path], "google", settings, run, "sample corpus")
+    return _open_text([path], "google", cache, "sample corpus")
+
+
+def _cache(settings: PretrainingSettings, run: RunDirectory) -> str:
+    return settings.cache_dir or run.corpus
 
 
 def _open_text(
-    patterns: Sequence[str],
-    input_format: str | None,
-    settings: PretrainingSettings,
-    run: RunDirectory,
-    label: str,
+    patterns: Sequence[str], input_format: str | None, cache_dir: str, label: str
 ) -> sources.Corpus:
     progress: Progress | None = None
 
@@ -155,7 +193,7 @@ def _open_text(
     corpus = sources.open_corpus(
         patterns,
         input_format=input_format,
-        cache_dir=settings.cache_dir or run.corpus,
+        cache_dir=cache_dir,
         progress=show,
     )
     if progress is not None:
@@ -294,19 +332,16 @@ def evaluation_batches(
     tokenizer: BertTokenizer,
     max_seq_length: int,
     replicas: int,
-) -> tf.data.Dataset | None:
-    """One pass over what is evaluated, the same pairs and masks each time; None without any.
+) -> tf.data.Dataset:
+    """One pass over what is evaluated, the same pairs and masks each time.
 
     The batch's size is rounded up to a multiple of the replicas: rows of padding weigh nothing.
     """
-    source = data.eval_records or data.held_out
-    if source is None:
-        return None
     return _batches(
         settings,
         data,
         tokenizer,
-        source,
+        data.evaluated,
         max_seq_length,
         nsp=settings.nsp and data.evaluates_next_sentence,
         batch_size=-(-settings.eval_batch_size // replicas) * replicas,

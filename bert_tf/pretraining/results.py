@@ -1,4 +1,4 @@
-"""What a finished pre-training shows: its measures, masks that it fills, and what comes next."""
+"""What comes of a pre-training: its export, its measures, masks that it fills, what comes next."""
 
 import re
 from collections.abc import Sequence
@@ -9,12 +9,25 @@ import tensorflow as tf
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.vocabulary import MASK_TOKEN
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.fill_mask import fill_masks as fill
 from bert_tf.saved_models.fill_mask import masked_lm_logits
 from bert_tf.saved_models.served import ExportOptions, Served
 from bert_tf.training.run_directory import RunDirectory
 
+from .settings import Phase
+
 _SHOWN_GUESSES = 5
+
+
+def export_model(
+    model: BertPretrainer, tokenizer: BertTokenizer, phases: Sequence[Phase], path: str
+) -> None:
+    """Exports a run's model, for texts as long as its longest rows: positions beyond are random."""
+    # One without results is a killed process', and on an object store perhaps half of one.
+    remove_export(path)
+    longest = max(phase.max_seq_length for phase in phases)
+    export(model, path, tokenizer=tokenizer, options=ExportOptions(max_seq_length=longest))
 
 
 def _hide_word(sentence: str) -> tuple[str, str] | None:

@@ -16,8 +16,6 @@ from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.pipelines.vocabulary import casing_note, load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models.exporting import export, remove_export
-from bert_tf.saved_models.served import ExportOptions
 from bert_tf.training import distribution, loop
 from bert_tf.training.bad_steps import BadStepError
 from bert_tf.training.progress import Interruption, Progress, Summaries
@@ -30,7 +28,6 @@ from .data import (
     PretrainingData,
     check_hosts_can_read,
     check_records,
-    evaluation_batches,
     first_sentences,
     load_or_learn_vocabulary,
     open_data,
@@ -38,6 +35,7 @@ from .data import (
     report_share,
     training_batches,
 )
+from .evaluation import HeldOut, loss_of
 from .model import (
     build_loop,
     fit_vocabulary,
@@ -46,7 +44,7 @@ from .model import (
     pretrainer_spec,
     read_config,
 )
-from .results import fill_masks, show
+from .results import export_model, fill_masks, show
 from .saving import Position, Saving
 from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, parse_phases
 
@@ -208,8 +206,8 @@ class _PretrainingRun:
         )
         self.start = start
         self.summaries = Summaries(directory.logs if self.workers.is_chief else None)
-        # By length: the same batches each time, and seconds to build.
-        self.evaluated: dict[int, tf.data.Dataset | None] = {}
+        replicas = self.devices.strategy.num_replicas_in_sync
+        self.held_out = HeldOut(settings, self.data, self.tokenizer, replicas)
 
     def _describe(self, path: str) -> None:
         spec = pretrainer_spec(self.settings.nsp)
@@ -232,7 +230,7 @@ class _PretrainingRun:
         if not self.workers.is_chief:
             return
         if self.settings.export:
-            self._export()
+            export_model(self.loop.model, self.tokenizer, self.phases, self.directory.export)
         sentences = [] if self.data.held_out is None else first_sentences(self.data.held_out)
         results = {
             "step": self.loop.step,
@@ -247,18 +245,6 @@ class _PretrainingRun:
         write_json(self.directory.results, results)
         print()
         show(results, self.directory)
-
-    def _export(self) -> None:
-        # One without results is a killed run's, and on an object store perhaps half of one.
-        remove_export(self.directory.export)
-        # Positions beyond were never trained.
-        longest = max(phase.max_seq_length for phase in self.phases)
-        export(
-            self.loop.model,
-            self.directory.export,
-            tokenizer=self.tokenizer,
-            options=ExportOptions(max_seq_length=longest),
-        )
 
     def _batches(self, number: int, phase: Phase) -> Iterator[Any]:
         """The batches of a phase from the position on, for the loop."""
@@ -381,21 +367,7 @@ class _PretrainingRun:
             figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
             if figures:
                 self.summaries.write("eval", self.loop.step, figures)
-                self.saving.keep_best(figures["masked_lm_loss"] + figures["next_sentence_loss"])
+                self.saving.keep_best(loss_of(figures))
 
     def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
-        if max_seq_length not in self.evaluated:
-            self.evaluated[max_seq_length] = evaluation_batches(
-                self.settings,
-                self.data,
-                self.tokenizer,
-                max_seq_length,
-                self.devices.strategy.num_replicas_in_sync,
-            )
-        batches = self.evaluated[max_seq_length]
-        if batches is None:
-            return {}
-        figures = self.loop.evaluate(batches, max_steps)._asdict()
-        if not self.data.evaluates_next_sentence:
-            figures.update((name, 0) for name in figures if name.startswith("next_sentence"))
-        return figures
+        return self.held_out.figures(self.loop.evaluate, max_steps, max_seq_length)

@@ -14,7 +14,7 @@ from bert_tf.pipelines.pools import Cursor, Reached
 from bert_tf.training import checkpoints
 from bert_tf.training.background_saving import BackgroundSaving
 from bert_tf.training.bad_steps import BadStepError, Trend
-from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.loop import PretrainingLoop, model_state
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.workers import Workers
 
@@ -157,9 +157,7 @@ class Saving:
         self.best = {"step": step, "phase": phase, "loss": loss}
         tf.io.gfile.makedirs(self._directory.best)
         self._describe(self._directory.best)
-        weights = {
-            name: value for name, value in self._loop.state().items() if name.startswith("model/")
-        }
+        weights = model_state(self._loop.model)
         self.background.save(
             self._best_weights, step, weights, self.best, keep=1, at_same_step=True
         )

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, get_args
 
 from absl import flags
@@ -12,6 +12,7 @@ from bert_tf import flag_fields
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking
 from bert_tf.config import PRESETS
 from bert_tf.flag_fields import choice, integer, number, string, switch, words
+from bert_tf.untrusted import quote, reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ MAY_DIFFER = frozenset(
         *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
         *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
         *("worker_hosts", "task_index", "connect_seconds"),
-        *("eval_batch_size", "allow_pickle", "export", "dry_run"),
+        *("eval_batch_size", "allow_pickle", "export", "dry_run", "mode", "eval_timeout"),
         *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat"),
     }
 )
@@ -285,6 +286,20 @@ class PretrainingSettings:
         None, "Where blocks of JSON lines and large gzip files are kept, with the index."
     )
     dry_run: bool = switch(False, "Say what the run would cost; write nothing.")
+    mode: str = choice(
+        "train",
+        ("train", "eval"),
+        "eval: next to the training of --model_dir, on this machine or another, evaluate each of "
+        "its checkpoints on all that is held out (--max_eval_steps) and export the best, until the "
+        "run is finished. No other flag is needed, as the run has written its own down; it writes "
+        "to MODEL_DIR/eval alone.",
+    )
+    eval_timeout: float = number(
+        60.0,
+        "Of --mode=eval: minutes without a new checkpoint after which it ends. 0: it evaluates "
+        "those that are there, and ends.",
+        within=(lambda minutes: minutes >= 0, "0 or more"),
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
@@ -351,3 +366,39 @@ def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:
             "...) nor a .json file."
         )
     return PretrainingSettings(**values), flag_fields.ignored(_F, _WITHOUT_MEANING)
+
+
+def given_flags() -> set[str]:
+    """The settings that the command line names."""
+    stand_for = {"max_seq_length": "phases", "do_whole_word_mask": "masking"}
+    names = [*flag_fields.defaults(PretrainingSettings), *stand_for]
+    return {stand_for.get(name, name) for name in names if _F[name].present}
+
+
+# Where a training runs is not where its checkpoints are evaluated.
+_OWN = frozenset({"model_dir", "mode", "eval_timeout", "strategy", "tpu"})
+
+
+def settings_of_run(
+    kept: Mapping[str, Any], path: str, settings: PretrainingSettings, given: Collection[str]
+) -> PretrainingSettings:
+    """The settings that a run has ``kept`` in the file ``path``, for its evaluation.
+
+    Those that are ``given``, and those that are the evaluation's own, are as in ``settings``.
+    """
+    values = settings.to_dict()
+    for name in sorted((kept.keys() & values.keys()) - {*given, *_OWN}):
+        if kept[name] is None and values[name] is None:
+            continue
+        try:
+            # absl's parsers take text, and values of their type within their bounds.
+            values[name] = _F[name].parser.parse(kept[name])
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path}: {name} is {quote(kept[name])}, which --{name} cannot be "
+                f"({reason(error).rstrip('.')}): bring the file back from a copy."
+            ) from error
+    flag_fields.check_ranges(PretrainingSettings, values)
+    if values["strategy"] == "multi_worker":
+        values["strategy"] = "auto"
+    return PretrainingSettings(**values)

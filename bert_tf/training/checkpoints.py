@@ -13,6 +13,7 @@ Everything goes through TensorFlow's file systems, so ``gs://`` works; local fil
 to the disk before the manifest says that they are there.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -43,11 +44,11 @@ _WRITTEN = re.compile(
 )
 
 
-class _UnusableError(Exception):
-    """A checkpoint that cannot be restored; the message says why."""
+class UnusableError(Exception):
+    """A checkpoint that cannot be restored; the message says why, without a full stop."""
 
 
-class _UnfinishedError(_UnusableError):
+class _UnfinishedError(UnusableError):
     """A checkpoint without a manifest."""
 
 
@@ -96,7 +97,7 @@ def _fingerprint(path: str) -> dict[str, Any]:
 
 
 def _read_manifest(path: str) -> dict[str, Any]:
-    """The manifest, after every file was found to be what it says; else an `_UnusableError`."""
+    """The manifest, after every file was found to be what it says; else an `UnusableError`."""
     manifest_path = os.path.join(path, _MANIFEST)
     if not tf.io.gfile.exists(manifest_path):
         raise _UnfinishedError("its save did not end")
@@ -104,12 +105,12 @@ def _read_manifest(path: str) -> dict[str, Any]:
         manifest = read_json_object(manifest_path)
         _check_manifest(manifest)
     except ValueError as error:
-        raise _UnusableError(f"its {_MANIFEST} is damaged: {reason(error).rstrip('.')}") from error
+        raise UnusableError(f"its {_MANIFEST} is damaged: {reason(error).rstrip('.')}") from error
     # A name that the directory lists leads nowhere else.
     listing = set(tf.io.gfile.listdir(path))
     unnamed = {name for name in listing if name.startswith(f"{BUNDLE}.")} - set(manifest["files"])
     if unnamed:
-        raise _UnusableError(f"its {_MANIFEST} does not name {listed(sorted(unnamed))}")
+        raise UnusableError(f"its {_MANIFEST} does not name {listed(sorted(unnamed))}")
     for name, entry in manifest["files"].items():
         _check_file(path, name, entry, listing)
     return manifest
@@ -132,15 +133,15 @@ def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str
     file_path, shown = os.path.join(path, name), one_line(name)
     try:
         if name not in listing:
-            raise _UnusableError(f"{shown} is missing or cannot be read")
+            raise UnusableError(f"{shown} is missing or cannot be read")
         check_readable(file_path)
         size = tf.io.gfile.stat(file_path).length
         if size != entry["bytes"]:
-            raise _UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")
+            raise UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")
         if _fingerprint(file_path) != entry:
-            raise _UnusableError(f"{shown} has the right size but other contents than were saved")
+            raise UnusableError(f"{shown} has the right size but other contents than were saved")
     except (tf.errors.OpError, ValueError) as error:
-        raise _UnusableError(f"{shown} is missing or cannot be read") from error
+        raise UnusableError(f"{shown} is missing or cannot be read") from error
 
 
 def _delete(path: str) -> None:
@@ -238,13 +239,29 @@ def restore_latest(directory: str, variables: Mapping[str, keras.Variable]) -> R
     differ: nothing is assigned then.
     """
     found = find_latest(directory)
-    if found is None:
-        return None
-    bundle = Bundle(os.path.join(found.path, BUNDLE))
-    _check_agreement(found.path, bundle, variables)
-    for name, variable in variables.items():
-        variable.assign(bundle.read(name))
+    if found is not None:
+        _assign(found.path, variables)
     return found
+
+
+def restore(
+    directory: str, step: int, variables: Mapping[str, keras.Variable], prefix: str = ""
+) -> dict[str, Any]:
+    """Restores a step's checkpoint, which its owner may delete meanwhile; returns its extra state.
+
+    Of what it holds, the names that begin with ``prefix`` count. An `UnusableError` says that it is
+    damaged or was deleted; errors are else those of ``restore_latest``.
+    """
+    path = os.path.join(directory, directory_name(step))
+    try:
+        manifest = _read_manifest(path)
+        _assign(path, variables, prefix)
+    except (UnusableError, ValueError, OSError, tf.errors.OpError) as error:
+        if _is_finished(path):
+            raise
+        raise UnusableError("it was deleted before it was read") from error
+    extra: dict[str, Any] = manifest["extra"]
+    return extra
 
 
 def find_latest(directory: str) -> Restored | None:
@@ -254,7 +271,7 @@ def find_latest(directory: str) -> Restored | None:
     for path in reversed(_checkpoint_paths(directory)):
         try:
             manifest = _read_manifest(path)
-        except _UnusableError as error:
+        except UnusableError as error:
             damaged = damaged or not isinstance(error, _UnfinishedError)
             warnings.append(f"Passed over the checkpoint {path}: {error}.")
             continue
@@ -270,6 +287,15 @@ def find_latest(directory: str) -> Restored | None:
 def has_finished(directory: str) -> bool:
     """Whether a save has ended there; whether its files are intact is not asked."""
     return any(_is_finished(path) for path in _checkpoint_paths(directory))
+
+
+def finished(directory: str) -> dict[int, str]:
+    """The steps whose saves have ended, ascending, each with its manifest's SHA-256."""
+    found = {}
+    for path in _checkpoint_paths(directory):
+        with contextlib.suppress(tf.errors.NotFoundError):
+            found[_step_of(path)] = sha256_of(os.path.join(path, _MANIFEST))
+    return found
 
 
 def delete_all(directory: str) -> None:
@@ -308,13 +334,26 @@ def _is_finished(path: str) -> bool:
 def _is_intact(path: str) -> bool:
     try:
         _read_manifest(path)
-    except _UnusableError:
+    except UnusableError:
         return False
     return True
 
 
-def _check_agreement(path: str, bundle: Bundle, variables: Mapping[str, keras.Variable]) -> None:
-    saved = {name: (shape, bundle.dtypes[name]) for name, shape in bundle.shapes.items()}
+def _assign(path: str, variables: Mapping[str, keras.Variable], prefix: str = "") -> None:
+    bundle = Bundle(os.path.join(path, BUNDLE))
+    _check_agreement(path, bundle, variables, prefix)
+    for name, variable in variables.items():
+        variable.assign(bundle.read(name))
+
+
+def _check_agreement(
+    path: str, bundle: Bundle, variables: Mapping[str, keras.Variable], prefix: str
+) -> None:
+    saved = {
+        name: (shape, bundle.dtypes[name])
+        for name, shape in bundle.shapes.items()
+        if name.startswith(prefix)
+    }
     wanted = {
         name: (tuple(variable.shape), tf.as_dtype(variable.dtype).name)
         for name, variable in variables.items()

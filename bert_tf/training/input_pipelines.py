@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf import features
 
-# What makes a pipeline's dataset, of its share of every batch: it reads rows of its own.
+# What makes a pipeline's dataset.
 MakeBatches = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
 
@@ -46,20 +46,22 @@ def distribute(
     strategy: tf.distribute.Strategy,
     batches: tf.data.Dataset | MakeBatches,
     micro_batches: int = 1,
+    *,
+    reads_all: bool = False,
 ) -> Any:
     """Hands each replica its share of every batch, with the pipeline's number before each cursor.
 
-    Every pipeline reads the whole of a dataset, and keeps its replicas' rows of each batch.
+    Every pipeline reads the whole of a dataset, and keeps its replicas' rows of each batch. What a
+    function makes is the pipeline's own share of every batch, unless it ``reads_all``.
     """
 
     def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
         replicas = context.num_replicas_in_sync
         here = replicas // context.num_input_pipelines
-        if isinstance(batches, tf.data.Dataset):
-            dataset, parts = batches, replicas
-            first = context.input_pipeline_id * here
-        else:
-            dataset, parts, first = batches(context), here, 0
+        dataset = batches if isinstance(batches, tf.data.Dataset) else batches(context)
+        parts, first = here, 0
+        if reads_all or dataset is batches:
+            parts, first = replicas, context.input_pipeline_id * here
         check_static_batches(dataset, parts, micro_batches)
 
         @tf.autograph.experimental.do_not_convert

@@ -4,7 +4,7 @@ Dimension letters: B batch, K micro-batches.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -46,19 +46,32 @@ class Evaluator:
         self._strategy = strategy
         self._step = tf.function(self._evaluate_step)
 
-    def evaluate(self, dataset: tf.data.Dataset, max_steps: int | None = None) -> EvaluationResult:
+    def evaluate(
+        self,
+        batches: tf.data.Dataset | MakeBatches,
+        max_steps: int | None = None,
+        report: Callable[[int], None] = lambda done: None,
+    ) -> EvaluationResult:
         """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
 
-        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing.
+        Every input pipeline reads all of them: a dataset, or what a function makes for each, which
+        several hosts need. Its replicas are given their rows alone, so that each row counts once.
+        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing. ``report``
+        is called with the number of batches that are done.
         """
-        if max_steps is not None:
-            dataset = dataset.take(max_steps)
+
+        def first_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            dataset = batches if isinstance(batches, tf.data.Dataset) else batches(context)
+            return dataset.take(-1 if max_steps is None else max_steps)
+
         totals = np.zeros(len(losses.PretrainingSums._fields))
         tokens, labels = np.zeros(1), np.zeros(2)
-        for batch in distribute(self._strategy, dataset):
+        shared = distribute(self._strategy, first_batches, reads_all=True)
+        for number, batch in enumerate(shared, 1):
             batch_sums, batch_tokens, batch_labels = self._step(batch)
             totals = totals + batch_sums.numpy()
             tokens, labels = tokens + batch_tokens.numpy(), labels + batch_labels.numpy()
+            report(number)
         sums = losses.PretrainingSums(*totals)
         if sums.masked_lm_weight == 0:
             raise ValueError(
@@ -200,7 +213,6 @@ class PretrainingLoop:
         self.model = model
         self.optimizer = optimizer
         self.strategy = strategy
-        self._seed_variables = modeling.seed_variables(model)
         self.replica_step = ReplicaStep(
             model,
             optimizer,
@@ -226,27 +238,10 @@ class PretrainingLoop:
     def state(self) -> dict[str, keras.Variable]:
         """Everything that a checkpoint has to keep, by unique name.
 
-        ``model/PATH`` for the model's variables, ``optimizer/PATH`` for the optimizer's: its
-        moments and the number of updates. The seed generators' states are left out: the loop never
-        reads them.
+        What ``model_state`` gives, and ``optimizer/PATH`` for the optimizer's variables: its
+        moments and the number of updates.
         """
-        generators = {id(variable) for variable in self._seed_variables}
-        state: dict[str, keras.Variable] = {}
-        for owner, variables in (
-            ("model", self.model.variables),
-            ("optimizer", self.optimizer.variables),
-        ):
-            for variable in variables:
-                name = f"{owner}/{variable.path}"
-                if id(variable) in generators:
-                    continue
-                if name in state:
-                    raise ValueError(
-                        f"Two variables are called {name!r}, and a checkpoint could keep only one: "
-                        "give the model's layers different names."
-                    )
-                state[name] = variable
-        return state
+        return {**model_state(self.model), **_named("optimizer", self.optimizer.variables)}
 
     def distribute(self, batches: tf.data.Dataset | MakeBatches) -> Iterator[Any]:
         """An iterator, for `train`, that hands each replica its share of every batch.
@@ -307,9 +302,11 @@ class PretrainingLoop:
             waited=float(waited),
         )
 
-    def evaluate(self, dataset: tf.data.Dataset, max_steps: int | None = None) -> EvaluationResult:
+    def evaluate(
+        self, batches: tf.data.Dataset | MakeBatches, max_steps: int | None = None
+    ) -> EvaluationResult:
         """Losses and accuracies without dropout; see `Evaluator.evaluate`."""
-        return self._evaluator.evaluate(dataset, max_steps)
+        return self._evaluator.evaluate(batches, max_steps)
 
     def _train_steps(
         self, iterator: Iterator[Any], num_steps: tf.Tensor, trend: Trend
@@ -356,6 +353,28 @@ class PretrainingLoop:
             cursors = cursors.write(index, step_cursors)
             ended = _time_after(norm)  # the loss is there before the gradients
         return sums, rate, trend, measures.stack(), cursors.stack(), waited
+
+
+def model_state(model: keras.Model) -> dict[str, keras.Variable]:
+    """A model's variables by the names that checkpoints have for them, ``model/PATH``.
+
+    The seed generators' states are left out: the loop never reads them.
+    """
+    generators = {id(variable) for variable in modeling.seed_variables(model)}
+    return _named("model", [v for v in model.variables if id(v) not in generators])
+
+
+def _named(owner: str, variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
+    named: dict[str, keras.Variable] = {}
+    for variable in variables:
+        name = f"{owner}/{variable.path}"
+        if name in named:
+            raise ValueError(
+                f"Two variables are called {name!r}, and a checkpoint could keep only one: give "
+                "the model's layers different names."
+            )
+        named[name] = variable
+    return named
 
 
 def _time_after(values: Any) -> tf.Tensor:

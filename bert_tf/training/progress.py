@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 import tensorflow as tf
@@ -34,12 +34,7 @@ class Interruption:
             signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -48,6 +48,8 @@ class RunDirectory:
     | corpus/          | the sample corpus, the corpus' index, unpacked copies             |
     | checkpoints/     | the newest checkpoints, each with its manifest                    |
     | best/            | the weights of the best evaluation, a model directory in itself   |
+    | eval/            | what an evaluation beside the run writes; flags, logs, results    |
+    |                  | and exports as here                                               |
     | logs/            | TensorBoard's event files                                         |
     | results.json     | the final evaluation; written last, so it says the run is whole   |
     | export/1         | the SavedModel                                                    |
@@ -65,6 +67,7 @@ class RunDirectory:
         self.corpus = os.path.join(path, "corpus")
         self.checkpoints = os.path.join(path, "checkpoints")
         self.best = os.path.join(path, "best")
+        self.evaluation = os.path.join(path, "eval")
         self.logs = os.path.join(path, "logs")
         self.results = os.path.join(path, "results.json")
         self.export = os.path.join(path, "export", "1")
@@ -121,7 +124,7 @@ class RunDirectory:
             raise ValueError(f"--model_dir={self.path} cannot be made: {reason(error)}.") from error
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, by: str = "a run") -> Iterator[None]:
         """Holds the directory for one process at a time; a killed process lets go of it.
 
         Remote file systems have no such lock, and go without. A worker that does not write checks
@@ -151,7 +154,7 @@ class RunDirectory:
             except BlockingIOError:
                 file.seek(0)
                 raise ValueError(
-                    f"{self.path} is in use by a run of process {file.read().strip() or '?'}: "
+                    f"{self.path} is in use by {by} of process {file.read().strip() or '?'}: "
                     "wait for it, or name another --model_dir."
                 ) from None
             file.truncate(0)
@@ -206,22 +209,27 @@ class RunDirectory:
         flags of which that is still to do are returned. ``defaults`` are today's.
         """
         kept, current = self._kept(self.flags), _through_json(settings)
-        if not kept:
-            write_json(self.flags, {**_FORMAT, **current})
-            return []
-        is_first = not self.has_progress()
-        if is_first:
+        if kept and self.has_progress():
+            return self.compare_settings(settings, may_differ, paths, defaults)
+        if kept:
             self._check_described(is_older=not kept.keys() >= _FORMAT.keys())
-        changed = [
-            name
-            for name in sorted({*kept, *current} - may_differ - _FORMAT.keys())
-            if _is_changed(name, kept, current, defaults)
-        ]
-        if is_first and changed:
+            if not _changed(kept, current, may_differ, defaults):
+                return []
             for path in (self.inputs, *self.described, self.description):
                 remove(path)
-            write_json(self.flags, {**_FORMAT, **current})
-            return []
+        write_json(self.flags, {**_FORMAT, **current})
+        return []
+
+    def compare_settings(
+        self,
+        settings: Mapping[str, Any],
+        may_differ: frozenset[str],
+        paths: frozenset[str],
+        defaults: Mapping[str, Any],
+    ) -> list[str]:
+        """Does what ``check_settings`` does once the run has progress, and writes nothing."""
+        kept, current = self._kept(self.flags), _through_json(settings)
+        changed = _changed(kept, current, may_differ, defaults)
         places = [name for name in changed if name in paths]
         places = [name for name in places if not _is_same_place(kept.get(name), current.get(name))]
         compared = self._kept(self.inputs)
@@ -249,20 +257,27 @@ class RunDirectory:
 
     def check_inputs(self, fingerprints: Mapping[str, str]) -> None:
         """Keeps what the files behind the flags held, and refuses others once there is progress."""
+        kept, has_progress = self._kept(self.inputs), self.has_progress()
+        if has_progress or self._chief is not None:
+            self.compare_inputs(fingerprints)
+        values = {**kept, **fingerprints} if has_progress else dict(fingerprints)
+        if values != kept:
+            write_json(self.inputs, values)
+
+    def compare_inputs(self, fingerprints: Mapping[str, str]) -> None:
+        """Refuses others than the run was started with; of what it did not keep, it has any."""
         kept = self._kept(self.inputs)
         changed = sorted(
             name for name, value in fingerprints.items() if kept.get(name, value) != value
         )
-        has_progress = self.has_progress()
-        if changed and (has_progress or self._chief is not None):
+        if changed:
+            # What is kept besides flags follows from theirs.
+            flags = [name for name in changed if name.startswith("--")] or changed
             raise ValueError(
-                f"What {' and '.join(changed)} read is not what the run in {self.path} was started "
+                f"What {' and '.join(flags)} read is not what the run in {self.path} was started "
                 "with (files have changed, or this version reads them otherwise): bring the files "
                 "back to go on, or name another --model_dir."
             )
-        values = {**kept, **fingerprints} if has_progress else dict(fingerprints)
-        if values != kept:
-            write_json(self.inputs, values)
 
     def _check_described(self, *, is_older: bool) -> None:
         """Checks that what a start is to write over was written by one before it.
@@ -306,13 +321,18 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
-def _is_changed(
-    name: str, kept: Mapping[str, Any], current: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> bool:
-    if name not in current:
-        return bool(kept[name])
-    before = kept[name] if name in kept else _through_json(defaults).get(name)
-    return bool(before != current[name])
+def _changed(
+    kept: Mapping[str, Any],
+    current: Mapping[str, Any],
+    may_differ: frozenset[str],
+    defaults: Mapping[str, Any],
+) -> list[str]:
+    before = {**_through_json(defaults), **kept}
+    return [
+        name
+        for name in sorted({*kept, *current} - may_differ - _FORMAT.keys())
+        if (before.get(name) != current[name] if name in current else kept[name])
+    ]
 
 
 def _is_same_place(before: Any, now: Any) -> bool:

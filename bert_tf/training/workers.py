@@ -11,11 +11,12 @@ import hashlib
 import importlib
 import math
 import os
+import re
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,13 +29,15 @@ T = TypeVar("T")
 _JOBS = ("chief", "worker")
 _POLL_SECONDS = 0.2
 _JOIN_SECONDS = 60.0
+# How long a worker whose port answers may take to say a number.
+_TELL_SECONDS = 5.0
 # TensorFlow's errors where another worker ended, or does not answer.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
-    # Another number of devices than the others have, among others.
+    # Where a collective operation breaks off, among others.
     tf.errors.InternalError,
 )
 
@@ -137,13 +140,14 @@ def _checked(addresses: tuple[str, ...], index: int, source: str, number: str) -
 
 def connect(cluster: Cluster, seconds: float) -> tf.distribute.Strategy:
     """Joins the cluster; a ValueError says who did not come within the time."""
-    _meet(cluster, seconds)
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    _meet(cluster, seconds, gpus)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
         task_id=cluster.task,
         rpc_layer="grpc",
-        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
+        num_accelerators={"GPU": gpus},
     )
     # A worker that ends just now, or a port of another program, would be waited for: TensorFlow
     # holds Python's lock meanwhile, so that no thread but faulthandler's can end it.
@@ -160,19 +164,19 @@ def connect(cluster: Cluster, seconds: float) -> tf.distribute.Strategy:
         _keep_sigterm()
 
 
-def _meet(cluster: Cluster, seconds: float) -> None:
-    """Waits until every worker's port answers, with this worker's own open."""
+def _meet(cluster: Cluster, seconds: float, gpus: int) -> None:
+    """Waits until every worker's port answers, with this worker's own open; compares their GPUs."""
     places = [_resolve(number, address) for number, address in enumerate(cluster.addresses)]
     family, port = places[cluster.task][0], places[cluster.task][1][1]
     absent = {number: place for number, place in enumerate(places) if number != cluster.task}
-    began = time.monotonic()
+    until = time.monotonic() + seconds
     with socket.socket(family) as own:
         try:
             # gRPC itself would share the port with another server of its kind; one whose server
             # was killed is nobody's, and still waits for a minute.
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             own.bind(("", port))
-            own.listen(len(places))
+            own.listen(2 * len(places))
         except OSError as error:
             raise ValueError(
                 f"Port {port}, which worker {cluster.task} ({cluster.addresses[cluster.task]}) is "
@@ -184,14 +188,69 @@ def _meet(cluster: Cluster, seconds: float) -> None:
                     there.settimeout(1.0)
                     if there.connect_ex(place) == 0:
                         del absent[number]
-            if absent and time.monotonic() - began > seconds:
-                who = listed([f"worker {n} ({cluster.addresses[n]})" for n in absent])
-                raise ValueError(
-                    f"No answer from {who} within {seconds:.0f} seconds: start every worker, each "
-                    "with its own --task_index (or TF_CONFIG), on machines that reach each other's "
-                    "ports; --connect_seconds waits longer."
-                )
+            if absent and time.monotonic() > until:
+                raise _no_answer(cluster, absent, seconds)
             time.sleep(_POLL_SECONDS)
+        until = max(until, time.monotonic() + _TELL_SECONDS)
+        if cluster.task:
+            counts = _tell_chief(places[0], cluster.task, gpus, until)
+            silent = [] if len(counts) == len(places) else [0]
+        else:
+            counts = _hear_all(own, len(places), gpus, until)
+            silent = [number for number in range(len(places)) if number not in counts]
+    if silent:
+        raise _no_answer(cluster, silent, seconds)
+    if len(set(counts.values())) > 1:
+        have = [f"worker {n} ({cluster.addresses[n]}) has {counts[n]}" for n in sorted(counts)]
+        raise ValueError(
+            f"The workers' numbers of GPUs differ ({listed(have)}), and each is to have the same "
+            "share of a batch: show every worker as many, by CUDA_VISIBLE_DEVICES for example."
+        )
+
+
+def _no_answer(cluster: Cluster, numbers: Iterable[int], seconds: float) -> ValueError:
+    who = listed([f"worker {number} ({cluster.addresses[number]})" for number in numbers])
+    return ValueError(
+        f"No answer from {who} within {seconds:.0f} seconds: start every worker, each with its own "
+        "--task_index (or TF_CONFIG), on machines that reach each other's ports; --connect_seconds "
+        "waits longer."
+    )
+
+
+def _tell_chief(chief: tuple[int, Any], task: int, gpus: int, until: float) -> dict[int, int]:
+    """Tells the chief a number; every worker's when all have, and none where it does not answer."""
+    family, place = chief
+    while (left := until - time.monotonic()) > 0:
+        with contextlib.suppress(OSError), socket.socket(family) as there:
+            there.settimeout(left)
+            there.connect(place)
+            there.sendall(b"bert_tf %d %d" % (task, gpus))
+            with there.makefile("rb") as told:
+                if said := re.fullmatch(rb"bert_tf((?: \d{1,9})+)", told.read(1 << 20)):
+                    return dict(enumerate(map(int, said[1].split())))
+        time.sleep(_POLL_SECONDS)
+    return {}
+
+
+def _hear_all(own: socket.socket, count: int, gpus: int, until: float) -> dict[int, int]:
+    """The numbers that workers tell the chief until a time; when all have, it tells them all."""
+    counts, callers = {0: gpus}, dict[int, socket.socket]()
+    own.settimeout(_POLL_SECONDS)
+    with contextlib.ExitStack() as stack:
+        while len(counts) < count and time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                caller = stack.enter_context(own.accept()[0])
+                caller.settimeout(1.0)
+                # What else connects to a port is not listened to.
+                said = re.fullmatch(rb"bert_tf (\d{1,9}) (\d{1,9})", caller.recv(64))
+                if said and 0 < int(said[1]) < count:
+                    counts[int(said[1])], callers[int(said[1])] = int(said[2]), caller
+        if len(counts) == count:
+            told = b"bert_tf" + b"".join(b" %d" % counts[number] for number in range(count))
+            for caller in callers.values():
+                with contextlib.suppress(OSError):
+                    caller.sendall(told)
+    return counts
 
 
 def _resolve(number: int, address: str) -> tuple[int, Any]:
@@ -258,7 +317,7 @@ class Workers:
     def __init__(
         self, strategy: tf.distribute.Strategy | None = None, cluster: Cluster | None = None
     ) -> None:
-        self._strategy = strategy
+        self._strategy = strategy or tf.distribute.get_strategy()
         self._addresses = cluster.addresses if cluster else ("",)
         self.index = cluster.task if cluster else 0
         self.count = len(self._addresses)
@@ -280,7 +339,6 @@ class Workers:
         return replicas[:: len(replicas) // self.count]
 
     def _all_reduced(self, values: tf.Tensor) -> tf.Tensor:
-        assert self._strategy is not None
         replicas = self._strategy.num_replicas_in_sync
 
         def of_replica() -> tf.Tensor:
@@ -299,9 +357,9 @@ class Workers:
             if self.count == 1:
                 raise
             raise ConnectionError(
-                f"Another of the {self.count} workers ended, cannot be reached or has another "
-                "number of GPUs: see what it printed, and start every worker again with the same "
-                "command; the run goes on from its newest checkpoint."
+                f"Another of the {self.count} workers ended or cannot be reached: see what it "
+                "printed, and start every worker again with the same command; the run goes on from "
+                "its newest checkpoint."
             ) from error
 
     def wait(self) -> None:

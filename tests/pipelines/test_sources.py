@@ -249,7 +249,10 @@ def test_held_out_documents_are_copied_once_and_alone_are_read(tmp_path, monkeyp
     # It is written once, and again where it is gone.
     monkeypatch.setattr(sources.corpus_cache, "write_documents", None)
     sources.copy_documents(held_out, cache)
+    assert documents_of(sources.open_copy(held_out.fingerprint, cache)) == documents_of(held_out)
+    assert sources.open_copy("another", cache) is None
     pathlib.Path(name).unlink()
+    assert sources.open_copy(held_out.fingerprint, cache) is None
     with pytest.raises(TypeError):
         sources.copy_documents(held_out, cache)
 

@@ -52,14 +52,14 @@ def command(inputs, model_dir, **changes):
     return [sys.executable, "-m", "bert_tf.pretrain", *arguments(inputs, model_dir, **changes)]
 
 
-def parse(*arguments):
-    """Parses flags as the command does, and forgets them afterwards."""
+def parse(*arguments, as_read=settings_from_flags):
+    """Parses flags as the command does, reads them so, and forgets them afterwards."""
     flags.FLAGS.unparse_flags()
     for name in flags.FLAGS:
         flags.FLAGS[name].unparse()
     try:
         flags.FLAGS(["pretrain", *arguments])
-        return settings_from_flags()
+        return as_read()
     finally:
         for name in flags.FLAGS:
             flags.FLAGS[name].unparse()

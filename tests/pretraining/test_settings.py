@@ -1,8 +1,15 @@
 import itertools
+import re
 
 import pytest
 
-from bert_tf.pretraining.settings import MAY_DIFFER, Phase, parse_phases
+from bert_tf.pretraining.settings import (
+    MAY_DIFFER,
+    Phase,
+    given_flags,
+    parse_phases,
+    settings_of_run,
+)
 
 from .commands import parse
 
@@ -122,3 +129,43 @@ def test_every_setting_that_matters_is_compared():
 def test_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         parse(*arguments)
+
+
+# === Of a run's flags.json, for its evaluation ===
+
+
+def test_the_flags_that_are_given():
+    assert parse(as_read=given_flags) == set()
+    given = ("--max_seq_length=64", "--do_whole_word_mask", "--output_dir=x", "--seed=3")
+    assert parse(*given, as_read=given_flags) == {"phases", "masking", "model_dir", "seed"}
+
+
+def test_an_evaluation_takes_the_runs_settings_but_for_what_is_given():
+    run = parse("--seed=5", "--phases=16:1", "--strategy=mirrored", "--eval_batch_size=3",
+                "--input=a,b", "--num_train_steps=10", "--tpu=t", "--eval_input=c")[0]  # fmt: skip
+    asked = parse("--mode=eval", "--model_dir=here", "--eval_batch_size=4", "--seed=6")[0]
+    kept = {"format_version": 1, **run.to_dict(), "input": ["a", "b"], "later": 1}
+    del kept["spike_factor"]  # of before there was one
+    read = settings_of_run(kept, "flags.json", asked, {"eval_batch_size", "seed", "mode"})
+    assert (read.mode, read.model_dir, read.strategy, read.tpu) == ("eval", "here", "auto", None)
+    assert (read.seed, read.eval_batch_size, read.num_train_steps) == (6, 4, 10)
+    assert (read.phases, read.input, read.eval_input) == ("16:1", ["a", "b"], ["c"])
+    several = parse("--strategy=multi_worker")[0]
+    assert settings_of_run(kept, "flags.json", several, {"strategy"}).strategy == "auto"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("num_train_steps", "many", "num_train_steps is 'many', which --num_train_steps cannot be"),
+        ("num_train_steps", 0, "num_train_steps is 0, which --num_train_steps cannot be (0 is not"),
+        ("phases", None, "phases is None, which --phases cannot be"),
+        ("input", 3, "input is 3, which --input cannot be"),
+        ("masking", ["token"], "masking is ['token'], which --masking cannot be"),
+        ("masked_lm_prob", 2.0, "--masked_lm_prob=2.0: expected a number above 0 and not above 1"),
+    ],
+)
+def test_flags_that_no_run_has_written(name, value, sentence):
+    kept = {**parse()[0].to_dict(), name: value}
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        settings_of_run(kept, "flags.json", parse()[0], set())

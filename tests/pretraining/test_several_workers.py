@@ -1,6 +1,8 @@
 """The command on two workers, in processes of their own, on this machine."""
 
+import contextlib
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
@@ -14,6 +16,7 @@ from .commands import assert_bit_equal, command, weights
 
 pytestmark = pytest.mark.slow  # processes of two workers
 STEPS = 160
+KILLS = 50
 
 
 def _start(inputs, model_dirs, folders=(None, None), **changes):
@@ -91,6 +94,34 @@ def test_workers_that_end_are_started_again_and_end_as_if_nothing_had_been(
     for out, error, status in _end(_start(inputs, (model_dir, model_dir))):
         assert status == 0, out + error
     assert_bit_equal(weights(model_dir, STEPS), weights(whole, STEPS))
+
+
+@pytest.mark.exhaustive
+def test_any_worker_killed_at_random_moments(inputs, whole, tmp_path):
+    """Runs are killed and started again until so many have been: each ends as the whole one."""
+    draws, kills, runs = random.Random(0), 0, 0
+    began = time.monotonic()
+    assert [status for *_, status in _end(_start(inputs, [tmp_path / "timed"] * 2))] == [0, 0]
+    life = time.monotonic() - began
+    while kills < KILLS:
+        model_dir, runs = tmp_path / f"run-{runs}", runs + 1
+        is_whole = False
+        while not is_whole:
+            workers = _start(inputs, (model_dir, model_dir))
+            moment, victim = draws.uniform(0, life), draws.choice(workers)
+            sent = draws.choice([signal.SIGKILL, signal.SIGTERM])
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                victim.wait(moment if kills < KILLS else None)
+            if victim.poll() is None:
+                victim.send_signal(sent)
+                kills += 1
+                print(f"Kill {kills}: worker {workers.index(victim)} by {sent.name}, "
+                      f"{moment:.1f} s after the start of run {runs}.", flush=True)  # fmt: skip
+            ended = _end(workers)
+            assert "Traceback" not in str(ended), ended
+            is_whole = [status for *_, status in ended] == [0, 0]
+        assert_bit_equal(weights(model_dir, STEPS), weights(whole, STEPS))
+    print(f"{kills} kills in {runs} runs, each of {life:.1f} s if nothing comes between.")
 
 
 @pytest.mark.parametrize(

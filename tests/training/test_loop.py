@@ -359,8 +359,12 @@ def test_rows_of_padding_weigh_nothing_and_dropout_is_off():
 
 def test_max_steps_stops_early():
     model = small_model()
-    result = Evaluator(model, tf.distribute.get_strategy()).evaluate(batches_dataset(3), 1)
+    evaluator, told = Evaluator(model, tf.distribute.get_strategy()), []
+    result = evaluator.evaluate(batches_dataset(3), 1)
     assert result._asdict() == pytest.approx(_twin(model, random_batch(0)), rel=1e-5)
+    # What makes the batches is as good as the batches.
+    assert evaluator.evaluate(lambda context: batches_dataset(3), 1, told.append) == result
+    assert told == [1]
 
 
 def test_nothing_to_predict_is_told():

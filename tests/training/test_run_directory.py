@@ -152,6 +152,20 @@ def test_changed_inputs_are_refused(under_way):
     under_way.check_inputs({"--input": "abc", "--vocab_file": "d"})
     with pytest.raises(ValueError, match="What --vocab_file read is not what the run in .* was st"):
         under_way.check_inputs({"--input": "abc", "--vocab_file": "e"})
+    under_way.check_inputs({"held_out": "f"})
+    with pytest.raises(ValueError, match="What --input read is not"):
+        under_way.compare_inputs({"--input": "g", "held_out": "h"})
+    with pytest.raises(ValueError, match="What held_out read is not"):
+        under_way.compare_inputs({"held_out": "h"})
+
+
+def test_an_evaluations_folder_is_no_hindrance_to_a_run_that_has_begun(directory):
+    directory.check_settings(settings_of(directory))
+    RunDirectory(directory.evaluation).create()
+    directory.check_place({})
+    os.remove(directory.flags)
+    with pytest.raises(ValueError, match="holds eval, and no run of this library"):
+        directory.check_place({})
 
 
 def test_results_alone_are_progress_too(directory):

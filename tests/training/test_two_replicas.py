@@ -1,4 +1,4 @@
-"""Two logical CPU devices under MirroredStrategy equal one at the same global batch."""
+"""Two and four logical CPU devices under MirroredStrategy equal one at the same global batch."""
 
 import os
 import subprocess
@@ -32,7 +32,10 @@ pytestmark = pytest.mark.slow  # processes of two replicas
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    return _run(folder, "sgd/one", "sgd/two", "skip/two", "bert/one", "bert/two", "remat/two")
+    of_four, _ = _run(folder, "long/one", "long/four")
+    runs = ("sgd/one", "sgd/two", "skip/two", "bert/one", "bert/two", "remat/two")
+    of_two, checkpoint_directory = _run(folder, *runs, "after/one", "after/two")
+    return {**of_four, **of_two}, checkpoint_directory
 
 
 @pytest.fixture
@@ -47,7 +50,6 @@ def _state(results, name):
 
 
 def _assert_equal_runs(results, one, two):
-    assert results["replicas"] == 2
     ours, theirs = _state(results, one), _state(results, two)
     assert ours.keys() == theirs.keys()
     assert ours["outcome"][6] > 0.5, "the norm has to be above the clipping"
@@ -60,7 +62,24 @@ def _assert_equal_runs(results, one, two):
 
 @pytest.mark.parametrize(("one", "two"), [("sgd", "sgd"), ("bert", "bert"), ("bert", "remat")])
 def test_two_replicas_equal_one(results, one, two):
+    assert results["replicas/2"] == 2
     _assert_equal_runs(results, f"{one}/one", f"{two}/two")
+
+
+def test_four_replicas_equal_one_over_twenty_steps(results):
+    assert results["replicas/4"] == 4
+    _assert_equal_runs(results, "long/one", "long/four")
+
+
+@pytest.mark.parametrize(("name", "replicas"), [("after/one", 1), ("after/two", 2)])
+def test_four_replicas_are_gone_on_with_on_fewer(results, name, replicas):
+    saved, restored = _state(results, "long/four"), _state(results, f"{name}/restored")
+    for variable_name, copies in restored.items():
+        assert len(copies) == replicas
+        for copy in copies:
+            np.testing.assert_array_equal(copy, saved[variable_name])
+    assert _state(results, name)["optimizer/adam/iteration"] == 24
+    _assert_equal_runs(results, "after/none", name)
 
 
 def test_a_batch_that_is_bad_on_one_replica_is_skipped_by_both(results):
@@ -91,7 +110,7 @@ def test_replicas_draw_different_masks_and_a_step_the_same_ones(results):
 
 
 def test_two_replicas_restore_into_two(results):
-    saved, restored = _state(results, "bert/two"), _state(results, "restored")
+    saved, restored = _state(results, "bert/two"), _state(results, "bert/two/restored")
     for name, copies in restored.items():
         for copy in copies:
             np.testing.assert_array_equal(copy, saved[name])
@@ -104,7 +123,7 @@ def test_two_replicas_restore_into_one(run, fresh_names):
     schedule = WarmupLinearDecay(1e-4, 1, 10)
     optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
     loop = PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=0)
-    checkpoints.restore_latest(checkpoint_directory, loop.state())
+    checkpoints.restore_latest(f"{checkpoint_directory}/bert/two", loop.state())
     saved = _state(results, "bert/two")
     for name, variable in loop.state().items():
         np.testing.assert_array_equal(variable.numpy(), saved[name])

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.training.loop import EvaluationResult
+
 from . import two_workers
 from .two_replicas import CLIP_NORM
 
@@ -65,6 +67,8 @@ def test_two_workers_equal_one_device(tmp_path, one_device, replicas):
     assert chief["told"].tolist() == other["told"].tolist() == [[0.0, 7.5], [1.0, 7.5]]
     assert chief["norm"] > CLIP_NORM, "the norm has to be above the clipping"
     np.testing.assert_allclose(chief["evaluation"], one_device["evaluation"], rtol=1e-4)
+    rows = EvaluationResult._fields.index("next_sentence_rows")
+    assert chief["evaluation"][rows] == one_device["evaluation"][rows] == 48, "each row once"
     for name, value in one_device.items():
         if name.startswith(("model/", "optimizer/")):
             np.testing.assert_allclose(chief[name], value, rtol=0, atol=1e-6, err_msg=name)

@@ -1,12 +1,17 @@
+import contextlib
 import json
 import re
 import socket
+import threading
+import time
 
 import numpy as np
 import pytest
 
-from bert_tf.training import distribution
+from bert_tf.training import distribution, workers
 from bert_tf.training.workers import Cluster, Workers, check_one_worker, connect, find_cluster
+
+from .test_two_workers import free_addresses
 
 
 @pytest.mark.parametrize(
@@ -128,6 +133,54 @@ def test_the_port_of_a_worker_that_was_killed_is_free(free_port):
     cluster = Cluster((f"127.0.0.1:{free_port}", "127.0.0.1:1"), 0)
     with pytest.raises(ValueError, match="No answer from worker 1"):
         connect(cluster, 0.1)
+
+
+def _met(addresses, gpus):
+    """What each worker's meeting with the others comes to: None, or the sentence it ends with."""
+    said = [None] * len(gpus)
+
+    def meet(task):
+        try:
+            workers._meet(Cluster(tuple(addresses), task), 20, gpus[task])
+        except ValueError as error:
+            said[task] = str(error)
+
+    threads = [threading.Thread(target=meet, args=(task,)) for task in range(len(gpus))]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)  # the first one waits
+    # What is no worker is not listened to.
+    with contextlib.suppress(OSError), socket.create_connection(_place(addresses[0])) as other:
+        other.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    for thread in threads:
+        thread.join()
+    return said
+
+
+def _place(address):
+    host, port = address.split(":")
+    return host, int(port)
+
+
+def test_workers_meet_and_compare_their_gpus():
+    assert _met(free_addresses(3), [2, 2, 2]) == [None, None, None]
+    addresses = free_addresses(2)
+    sentence = (
+        f"The workers' numbers of GPUs differ (worker 0 ({addresses[0]}) has 8, worker 1 "
+        f"({addresses[1]}) has 4), and each is to have the same share of a batch: show every "
+        "worker as many, by CUDA_VISIBLE_DEVICES for example."
+    )
+    assert _met(addresses, [8, 4]) == [sentence, sentence]
+
+
+@pytest.mark.parametrize("task", [0, 1])
+def test_a_port_that_answers_and_is_no_worker(free_port, task, monkeypatch):
+    monkeypatch.setattr(workers, "_TELL_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        addresses = [f"127.0.0.1:{other.getsockname()[1]}"]
+        addresses.insert(task, f"127.0.0.1:{free_port}")
+        with pytest.raises(ValueError, match=f"No answer from worker {1 - task} "):
+            connect(Cluster(tuple(addresses), task), 0.3)
 
 
 def test_strategies_that_contradict_a_cluster():

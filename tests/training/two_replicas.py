@@ -1,4 +1,4 @@
-"""Trains on one device and on two logical CPU devices, and writes both results to a file.
+"""Trains on one device and on two or four logical CPU devices, and writes the results to a file.
 
 TensorFlow splits the CPU before anything is computed or not at all, so this runs as a process of
 its own: ``python -m tests.training.two_replicas RESULTS.npz CHECKPOINTS RUN...``.
@@ -18,6 +18,7 @@ from bert_tf.training.loop import PretrainingLoop
 from tests.training.conftest import SEQUENCE, VOCABULARY, batches_dataset, random_batch, small_model
 
 STEPS = 4
+MANY_STEPS = 20
 CLIP_NORM = 0.5
 
 
@@ -41,16 +42,17 @@ def make_loop(strategy, build, *, dropout_seed=1, sgd=False, **options) -> Pretr
             optimizer.build(model.trainable_variables)
         else:
             optimizer = optimizers.create_optimizer(
-                "adam", schedules.WarmupLinearDecay(1e-4, 1, 10), model.trainable_variables
+                "adam", schedules.WarmupLinearDecay(1e-4, 1, 100), model.trainable_variables
             )
     return PretrainingLoop(
         model, optimizer, strategy, seed=dropout_seed, clip_norm=CLIP_NORM, **options
     )
 
 
-def _train(loop, skips):
-    dataset, steps = batches_dataset(STEPS), STEPS
-    if skips:  # a batch of which the last replica's last row alone is bad
+def _train(loop, name):
+    steps = MANY_STEPS if name.startswith("long") else STEPS
+    dataset = batches_dataset(steps, first=MANY_STEPS if name.startswith("after") else 0)
+    if name.startswith("skip"):  # a batch of which the last replica's last row alone is bad
         bad = random_batch(2)
         bad[features.MASKED_LM_WEIGHTS][-1] = np.nan
         dataset = dataset.take(2).concatenate(tf.data.Dataset.from_tensors(bad))
@@ -103,28 +105,46 @@ RUNS = {
     "bert/one": (1, bert, {}),
     "bert/two": (2, bert, {}),
     "remat/two": (2, recomputed_bert, {"gradient_accumulation_steps": 2}),
+    "long/one": (1, bert, {}),
+    "long/four": (4, bert, {"gradient_accumulation_steps": 2}),
+    # They go on with the checkpoint of four.
+    "after/one": (1, bert, {}),
+    "after/two": (2, bert, {}),
 }
+SAVED = ("bert/two", "long/four")
+
+
+def _restore(results, name, loop, directory):
+    """Restores a checkpoint, of which it records every copy."""
+    checkpoints.restore_latest(directory, loop.state())
+    for variable_name, variable in loop.state().items():
+        values = loop.strategy.experimental_local_results(variable.value)
+        results[f"{name}/restored:{variable_name}"] = np.stack([v.numpy() for v in values])
 
 
 def main(results_path: str, checkpoint_directory: str, *names: str) -> None:
-    """Makes the named runs, and one of each other comparison."""
-    mirrored = distribution.choose_strategy("mirrored", logical_cpus=2).strategy
-    strategies = {1: tf.distribute.get_strategy(), 2: mirrored}
-    results = {"replicas": np.array(mirrored.num_replicas_in_sync)}
+    """Makes the named runs, and one of each other comparison of two replicas."""
+    # A process has one group of replicas that reduce together.
+    replicas = max(RUNS[name][0] for name in names)
+    mirrored = distribution.choose_strategy("mirrored", logical_cpus=replicas).strategy
+    strategies = {1: tf.distribute.get_strategy(), replicas: mirrored}
+    results = {f"replicas/{replicas}": np.array(mirrored.num_replicas_in_sync)}
     for name in names:
-        replicas, build, options = RUNS[name]
-        loop = make_loop(strategies[replicas], build, **options)
-        _record(results, name, loop, _train(loop, name.startswith("skip")))
+        count, build, options = RUNS[name]
+        loop = make_loop(strategies[count], build, **options)
+        if name.startswith("after"):
+            _restore(results, name, loop, f"{checkpoint_directory}/long/four")
+        _record(results, name, loop, _train(loop, name))
         if name.startswith("sgd"):
             results[f"{name}/evaluation"] = np.array(loop.evaluate(batches_dataset(2, first=50)))
-        if name == "bert/two":
-            checkpoints.save(checkpoint_directory, loop.step, loop.state(), {})
-            copy = make_loop(mirrored, bert)
-            checkpoints.restore_latest(checkpoint_directory, copy.state())
-            for variable_name, variable in copy.state().items():
-                values = mirrored.experimental_local_results(variable.value)
-                results[f"restored:{variable_name}"] = np.stack([v.numpy() for v in values])
-    results["replica_losses"] = _replica_losses(mirrored, [0, 1, 0])
+        if name in SAVED:
+            folder = f"{checkpoint_directory}/{name}"
+            checkpoints.save(folder, loop.step, loop.state(), {})
+            _restore(results, name, make_loop(strategies[count], bert), folder)
+        if name == "long/one":
+            _record(results, "after/none", loop, _train(loop, "after"))
+    if replicas == 2:
+        results["replica_losses"] = _replica_losses(mirrored, [0, 1, 0])
     np.savez(results_path, **results)
 
 
