@@ -33,6 +33,7 @@ def test_without_a_gpu_auto_is_the_cpu():
 
 def test_mirrored_takes_every_logical_cpu():
     chosen = distribution.choose_strategy("mirrored")
+    assert distribution.choose_strategy("mirrored").strategy is chosen.strategy
     count = len(tf.config.list_logical_devices("CPU"))
     assert chosen.strategy.num_replicas_in_sync == count
     assert chosen.description == f"MirroredStrategy on {count} logical CPU devices"
