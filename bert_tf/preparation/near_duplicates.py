@@ -21,7 +21,7 @@ NUM_BANDS = 20
 _RECALL = 0.99
 _MOST_ROWS = 16
 
-_WORD = re.compile(r"\w+")
+_BETWEEN_WORDS = re.compile(r"[^\w\s]+")
 # Scripts written without blanks between words: each character counts as one.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -53,7 +53,7 @@ def words_of(text: str) -> list[str]:
     >>> words_of("It's 東京.")
     ['it', 's', '東', '京']
     """
-    return _WORD.findall(_UNSPACED.sub(r" \g<0> ", text.lower()))
+    return _BETWEEN_WORDS.sub(" ", _UNSPACED.sub(r" \g<0> ", text.lower())).split()
 
 
 @functools.lru_cache(maxsize=1 << 18)
