@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple
 from bert_tf.untrusted import one_line
 
 _POLL_SECONDS = 0.5
+_END_SECONDS = 10.0
 # What Beam's processes wrote last, for an end without a reason.
 _KEPT_LINES = 20
 
@@ -93,6 +94,9 @@ class BeamProcess:
             on_wait()
         if errors:
             raise errors[0]
+        # It ends by itself, and removes what TensorFlow left in the temporary folder.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
 
 
 def _opened(stream: IO[bytes] | None) -> IO[bytes]:

@@ -89,7 +89,8 @@ def _answer(stream: IO[str], error: str | None) -> None:
 
 
 def _end_with_starter() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 1):
+        pass
     os.killpg(0, signal.SIGKILL)
 
 

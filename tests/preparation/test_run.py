@@ -150,8 +150,12 @@ def test_units_that_are_done_are_not_done_again(world, tmp_path, capsys):
     flags = {"scripts": ["latin"]}
     with pytest.raises(KeyboardInterrupt):
         prepare(folder / "input", tmp_path / "output", most=7, **flags)
-    with mock.patch.object(stages, "_read_group", side_effect=AssertionError):
+    # Six groups and the buckets' only partition are done: only what follows may run.
+    documents, pairs, *others = stages.STAGES
+    done = [dataclasses.replace(stage, work=mock.Mock()) for stage in (documents, pairs)]
+    with mock.patch.object(stages, "STAGES", [*done, *others]):
         prepare(folder / "input", tmp_path / "output", **flags)
+    assert not any(stage.work.called for stage in done)
     capsys.readouterr()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "output").iterdir()}
     prepare(folder / "input", tmp_path / "output", **flags)
