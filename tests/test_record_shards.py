@@ -52,6 +52,7 @@ def shards(world):
     return paths
 
 
+@pytest.mark.slow
 def test_the_shards_have_the_rows_of_one_file(world, shards, tmp_path):
     given = settings(world)
     tfrecords.write_tfrecords(given.examples(*given.open()), str(tmp_path / "all"))
@@ -95,7 +96,7 @@ def command(world, output, *more):
             marks=needs_beam,
         ),
     ],
-    ids=["without Beam", "on Beam"],
+    ids=["alone", "on Beam"],
 )  # fmt: skip
 def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
     done = command(world, tmp_path / "out@2", *flags)

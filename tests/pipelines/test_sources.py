@@ -262,6 +262,27 @@ def test_documents_that_no_file_can_hold_stay_in_memory(tmp_path):
     assert sources.copy_documents(corpus, str(tmp_path)) is corpus
 
 
+def test_parts_of_a_corpus_are_corpora_of_their_own(tmp_path):
+    texts = {"a.txt": "One.\nTwo.\n\nThree.\n", "b.txt.gz": "Four.\n", "c.txt": "Five.\n\nSix.\n"}
+    for name, text in texts.items():
+        data = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+        (tmp_path / name).write_bytes(data)
+    corpus = sources.open_corpus(f"{tmp_path}/*", input_format="google")
+    path = str(tmp_path / "part")
+    for first, last, expected in (
+        (0, 2, [[[b"One.", b"Two."], [b"Three."]], [[b"Four."]]]),
+        (2, 3, [[[b"Five."], [b"Six."]]]),
+        (0, 3, [[[b"One.", b"Two."], [b"Three."]], [[b"Four."]], [[b"Five."], [b"Six."]]]),
+    ):
+        sources.save_part(corpus, first, last, path)
+        part = sources.load_part(path)
+        blocks = tf.range(part.num_blocks, dtype=tf.int64)
+        assert [part.read_documents(block).to_list() for block in blocks] == expected
+        assert part.num_files == last - first
+    with pytest.raises(ValueError, match="Only parts of a whole corpus of files can be saved."):
+        sources.save_part(corpus.split_held_out(0.3)[0], 0, 1, path)
+
+
 def test_tensorflow_datasets(tmp_path):
     import tensorflow_datasets as tfds
 

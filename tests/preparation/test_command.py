@@ -108,6 +108,7 @@ def test_real_text_with_planted_duplicates_stopped_twice_is_the_text_without(dat
 
 
 @needs_beam
+@pytest.mark.slow
 def test_an_error_is_one_sentence(tmp_path):
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "a.txt").write_text("Too short.\n")
