@@ -162,7 +162,7 @@ def test_is_shown_again(tagged, inputs, columns, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [2, 3])
+@pytest.mark.parametrize("step", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
 def test_interrupted_and_gone_on_with(tagged, inputs, columns, tmp_path, monkeypatch, capsys, step):
     given = flags(inputs, columns, tmp_path / "run")
     stop_at(monkeypatch, step)

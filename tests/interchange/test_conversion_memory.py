@@ -56,7 +56,7 @@ def sources(tmp_path_factory):
     [
         ("huggingface", "bert_tf"),
         *(pytest.param("huggingface", form, marks=pytest.mark.exhaustive) for form in FORMATS[1:]),
-        ("keras", "huggingface"),
+        pytest.param("keras", "huggingface", marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_a_conversion_adds(sources, tmp_path, source, form):

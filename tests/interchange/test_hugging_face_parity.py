@@ -134,6 +134,7 @@ def assert_back_again(model, folder, path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_base_size(tmp_path):
     """Of the classes only the heads differ, which ``test_tiny`` shows."""
     model = make("BertForPreTraining")

@@ -220,7 +220,9 @@ def choice_batch(batch=2, choices=3, **kwargs):
 
 
 # The encoder's tests compile it with XLA.
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.exhaustive])]
+)
 def test_static_choices_flow_through_a_graph(jit_compile):
     model = randomise(BertMultipleChoice(TINY))
     batch = {key: tf.constant(value) for key, value in choice_batch().items()}
