@@ -44,6 +44,7 @@ FOLDERS = {
     "preparation": ROOT / "bert_tf" / "preparation",
     "pretraining": ROOT / "bert_tf" / "pretraining",
     "tasks": ROOT / "bert_tf" / "tasks",
+    "tpu_compiler": ROOT / "bert_tf" / "tpu_compiler",
     "training": ROOT / "bert_tf" / "training",
     "pipelines": ROOT / "pipelines",
     "saved_models": ROOT / "saved_models",

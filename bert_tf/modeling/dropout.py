@@ -1,11 +1,46 @@
 """Dropout that shares one seed generator, at half the usual number of random bits."""
 
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 _LEVELS = 1 << 16  # what sixteen random bits distinguish
+
+# Which elements of a shape are kept, bool of that shape: each is dropped if the sixteen bits that
+# it draws from the generator are one of the lowest so many levels.
+Draw = Callable[[Sequence[Any], int, keras.random.SeedGenerator], Any]
+
+
+def _draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
+    """Two elements a word, for a CPU: a device that tiles arrays pads them sixty-four times."""
+    count = 1
+    for size in shape:
+        count = count * size
+    # (ceil(count / 2), 1) words of 32 bits -> (ceil(count / 2), 2) uniform int16
+    words = keras.random.randint(
+        ((count + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=generator
+    )
+    draws = ops.reshape(ops.view(words, "int16"), (-1,))
+    if not isinstance(count, int) or count % 2:
+        draws = draws[:count]
+    return ops.reshape(draws >= dropped - _LEVELS // 2, shape)
+
+
+_draw: contextvars.ContextVar[Draw] = contextvars.ContextVar("draw", default=_draw_in_pairs)
+
+
+@contextlib.contextmanager
+def drawing(draw: Draw | None) -> Iterator[None]:
+    """Lets every ``Dropout`` that is called or differentiated within draw by another function."""
+    token = _draw.set(draw or _draw.get())
+    try:
+        yield
+    finally:
+        _draw.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -38,18 +73,7 @@ class Dropout(keras.layers.Layer):
         dropped = min(round(self.rate * _LEVELS), _LEVELS - 1)
         if not training or dropped == 0:
             return inputs
-        shape = ops.shape(inputs)
-        count = 1
-        for size in shape:
-            count = count * size
-        # (ceil(count / 2), 1) words of 32 bits -> (ceil(count / 2), 2) uniform int16
-        words = keras.random.randint(
-            ((count + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=self.seed_generator
-        )
-        draws = ops.reshape(ops.view(words, "int16"), (-1,))
-        if not isinstance(count, int) or count % 2:
-            draws = draws[:count]
-        kept = ops.reshape(draws >= dropped - _LEVELS // 2, shape)
+        kept = _draw.get()(ops.shape(inputs), dropped, self.seed_generator)
         scale = _LEVELS / (_LEVELS - dropped)
         return inputs * ops.cast(kept, inputs.dtype) * ops.cast(scale, inputs.dtype)
 

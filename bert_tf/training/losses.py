@@ -27,19 +27,18 @@ class LossSums(NamedTuple):
     correct: tf.Tensor  # the sum of the weights where the arg-max is the label
 
 
-def _negative_log_likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The softmax cross-entropy (...,) of float32 logits (..., V) with labels (...,).
+def _likelihood_on_cpu(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The softmax cross-entropy (N,) of float32 logits (N, V) with labels (N,) int32.
 
     As ``tf.nn.sparse_softmax_cross_entropy_with_logits`` has it, forward and backward. Its kernel
     runs on one core of a CPU and took a quarter of a small model's step; softmax runs on all.
     """
-    vocab_size = logits.shape[-1]
 
     @tf.custom_gradient
-    def flat(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    def likelihood(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         # (N, V): the probabilities serve both directions.
         probabilities = tf.nn.softmax(logits)
-        at_labels = tf.stack([tf.range(tf.size(flat_labels)), flat_labels], axis=1)
+        at_labels = tf.stack([tf.range(tf.size(labels)), labels], axis=1)
         # The largest probability is 1 / sum(exp(logits - top)), at least 1 / V: no underflow.
         log_sum = tf.reduce_max(logits, axis=-1) - tf.math.log(
             tf.reduce_max(probabilities, axis=-1)
@@ -51,12 +50,39 @@ def _negative_log_likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
         return log_sum - tf.gather_nd(logits, at_labels), gradient
 
-    flat_labels = tf.reshape(tf.cast(labels, tf.int32), [-1])
-    return tf.reshape(flat(tf.reshape(logits, [-1, vocab_size])), tf.shape(labels))
+    return likelihood(logits)
 
 
-def weighted_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSums:
+def _likelihood_elsewhere(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The same of operations that XLA joins, each of which goes over the logits once.
+
+    None scatters, which on a GPU adds in no fixed order and on a TPU copies the logits. Nothing
+    as large as they are is kept for the backward pass but they.
+    """
+
+    def is_label() -> tf.Tensor:
+        return tf.range(logits.shape[-1]) == labels[:, None]
+
+    @tf.custom_gradient
+    def likelihood(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        log_sum = tf.reduce_logsumexp(logits, axis=-1)
+        at_labels = tf.reduce_sum(tf.where(is_label(), logits, 0.0), axis=-1)
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            probabilities = tf.exp(logits - log_sum[:, None])
+            return upstream[:, None] * (probabilities - tf.cast(is_label(), tf.float32))
+
+        return log_sum - at_labels, gradient
+
+    return likelihood(logits)
+
+
+def weighted_sums(
+    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, device_type: str = "CPU"
+) -> LossSums:
     """Softmax cross-entropy over the last axis, summed with weights; computed in float32.
+
+    ``device_type`` ("CPU", "GPU" or "TPU") changes how fast it is, and roundings.
 
     Of the masked LM: logits (B, P, V), the original ids (B, P) int32 and weights (B, P) float32,
     1 = real. Of the next sentence: logits (B, 2), index 0 "B follows A"; labels and weights (B,).
@@ -66,12 +92,14 @@ def weighted_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> L
     >>> round(float(sums.loss), 4), float(sums.weight), float(sums.correct)
     (1.3863, 1.0, 1.0)
     """
-    logits = tf.cast(logits, tf.float32)
-    weights = tf.cast(weights, tf.float32)
-    nll = _negative_log_likelihood(logits, labels)
-    hits = tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels)
+    # (N, V) and (N,): so the logits were computed, and another shape of them may be a copy.
+    logits = tf.cast(tf.reshape(logits, [-1, logits.shape[-1]]), tf.float32)
+    labels = tf.cast(tf.reshape(labels, [-1]), tf.int32)
+    weights = tf.cast(tf.reshape(weights, [-1]), tf.float32)
+    likelihood = _likelihood_on_cpu if device_type == "CPU" else _likelihood_elsewhere
+    hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     return LossSums(
-        loss=tf.reduce_sum(weights * nll),
+        loss=tf.reduce_sum(weights * likelihood(logits, labels)),
         weight=tf.reduce_sum(weights),
         correct=tf.reduce_sum(weights * tf.cast(hits, tf.float32)),
     )
@@ -133,12 +161,15 @@ class PretrainingSums(NamedTuple):
         return PretrainingSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def batch_sums(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> PretrainingSums:
+def batch_sums(
+    outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor], device_type: str = "CPU"
+) -> PretrainingSums:
     """Both losses' sums over one batch; 0 for the next sentence without that head."""
     masked_lm = weighted_sums(
         outputs[features.MASKED_LM_LOGITS],
         batch[features.MASKED_LM_IDS],
         batch[features.MASKED_LM_WEIGHTS],
+        device_type,
     )
     next_sentence = LossSums(tf.zeros(()), tf.zeros(()), tf.zeros(()))
     if features.NEXT_SENTENCE_LOGITS in outputs:
@@ -146,6 +177,7 @@ def batch_sums(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor])
             outputs[features.NEXT_SENTENCE_LOGITS],
             batch[features.NEXT_SENTENCE_LABELS],
             row_weights(batch[features.INPUT_MASK]),
+            device_type,
         )
     tokens = tf.reduce_sum(tf.cast(batch[features.INPUT_MASK], tf.float32))
     return PretrainingSums(*masked_lm, *next_sentence, tokens)

@@ -13,13 +13,14 @@ which dropout masks are drawn: they are a function of (seed, step, replica, micr
 Dimension letters: B batch, S sequence, P masked-LM predictions, K micro-batches.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf import features, modeling
+from bert_tf.modeling.dropout import Draw, drawing
 from bert_tf.modeling.keras_hooks import without_reduction
 
 from . import losses
@@ -33,9 +34,14 @@ class Update:
     """
 
     def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, clip_norm: float | None
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        clip_norm: float | None,
+        draw: Draw | None = None,
     ) -> None:
         self._model = model
+        self._draw = draw
         self._optimizer = optimizer
         self._clip_norm = clip_norm
         self._apply = without_reduction(optimizer)
@@ -55,11 +61,12 @@ class Update:
         """
         mapping = list(zip(self._seed_variables, seeds, strict=True))
         variables = [variable.value for variable in self._model.trainable_variables]
-        with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=mapping):
-            loss, others = compute()
-        gradients = tape.gradient(
-            loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
+        with drawing(self._draw):
+            with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=mapping):
+                loss, others = compute()
+            gradients = tape.gradient(
+                loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
         # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
         return [tf.convert_to_tensor(gradient) for gradient in gradients], others
 
@@ -98,6 +105,22 @@ def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: i
     return tf.cast(drawn, tf.int64)
 
 
+def draw_on_tpu(shape: Sequence[int], dropped: int, generator: Any) -> tf.Tensor:
+    """Draws a dropout mask in the tensor's own shape, two elements a word.
+
+    The words' last dimensions are the tensor's, so that a TPU pads neither: of the words that a
+    CPU draws, in rows of one or two, it would make sixty-four and more times their size.
+    """
+    rows = shape[0]
+    words = tf.random.stateless_uniform(
+        [(rows + 1) // 2, *shape[1:]], generator.next(), None, None, tf.int32, alg="threefry"
+    )
+    # The sixteen bits decide: what is below them is below one level.
+    threshold = (dropped << 16) - (1 << 31)
+    halves = [words, tf.bitwise.left_shift(words, 16)]
+    return tf.concat([half >= threshold for half in halves], axis=0)[:rows]
+
+
 # What `BertPretrainer` takes: the encoder's features and where the predictions stand.
 _MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
 
@@ -119,7 +142,7 @@ class ReplicaStep:
     """One update of a `BertPretrainer`, as one replica runs it inside ``strategy.run``.
 
     The model may lack the next-sentence head. ``micro_batches`` is K; ``jit_compile`` compiles the
-    gradients with XLA.
+    gradients with XLA; ``draw`` is how dropout draws its masks, if not as on a CPU.
     """
 
     def __init__(
@@ -131,9 +154,12 @@ class ReplicaStep:
         micro_batches: int,
         clip_norm: float | None,
         jit_compile: bool,
+        device_type: str = "CPU",
+        draw: Draw | None = None,
     ) -> None:
         self._model = model
-        self._update = Update(model, optimizer, clip_norm)
+        self._update = Update(model, optimizer, clip_norm, draw)
+        self._device_type = device_type
         self._seed = seed
         self._num_seeds = len(modeling.seed_variables(model))
         self._micro_batches = micro_batches
@@ -218,7 +244,7 @@ class ReplicaStep:
 
         def compute() -> tuple[tf.Tensor, tf.Tensor]:
             outputs = self._model(model_inputs(batch), training=True)
-            sums = losses.batch_sums(outputs, batch)
+            sums = losses.batch_sums(outputs, batch, self._device_type)
             loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
             if self._has_next_sentence:
                 loss += losses.next_sentence_mean(sums.next_sentence_loss, rows)

@@ -1,0 +1,155 @@
+"""The step as a TPU runs it: its draws, its loss, the shapes that memory is tiled for."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.config import BertConfig
+from bert_tf.modeling import BertPretrainer
+from bert_tf.modeling.dropout import Dropout, drawing
+from bert_tf.training import losses, optimizers
+from bert_tf.training.step import ReplicaStep, draw_on_tpu
+
+LARGE = 1_000_000
+LANES = 128  # to which a TPU pads the last dimension of an array
+ROWS, LENGTH, PREDICTIONS = 32, 512, 76
+
+
+def traced_step(device_type="TPU", draw=draw_on_tpu):
+    """The graphs of a step of one block of 128 units: the shapes are those of larger ones."""
+    config = BertConfig(
+        vocab_size=30_522,
+        hidden_size=128,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=512,
+    )
+    model = BertPretrainer(config, dtype="mixed_bfloat16")
+    optimizer = optimizers.create_optimizer("adam", 1e-4, model.trainable_variables)
+    step = ReplicaStep(
+        model,
+        optimizer,
+        seed=0,
+        micro_batches=1,
+        clip_norm=1.0,
+        jit_compile=False,
+        device_type=device_type,
+        draw=draw,
+    )
+    shapes = {"S": LENGTH, "P": PREDICTIONS, "B": ROWS}
+    spec = {
+        key: tf.TensorSpec([shapes[letter] for letter in feature.dimensions], feature.dtype)
+        for key, feature in features.PRETRAINING_FEATURES.items()
+    }
+    spec[features.CURSOR] = tf.TensorSpec([ROWS, 4], tf.int32)
+    return tf.function(step).get_concrete_function(spec).graph
+
+
+def graphs_of(graph):
+    yield graph
+    for function in graph._functions.values():
+        inner = getattr(function, "graph", None)
+        if inner is not None:
+            yield from graphs_of(inner)
+
+
+def padded(graph):
+    """The large tensors that are padded more than twofold, by name, and all tensors' number."""
+    found, count = {}, 0
+    for inner in graphs_of(graph):
+        for operation in inner.get_operations():
+            for tensor in operation.outputs:
+                count += 1
+                size, width = tensor.shape.num_elements(), (tensor.shape or [1])[-1:]
+                if tensor.dtype != tf.resource and size > LARGE and 2 * width[0] < LANES:
+                    found[tensor.name] = tensor.shape.as_list()
+    return found, count
+
+
+def test_no_large_array_is_padded_more_than_twofold():
+    found, count = padded(traced_step())
+    assert count > 500
+    assert not found
+    # As a CPU draws, words are in rows of one and halves of them in rows of two.
+    assert {tuple(shape[1:]) for shape in padded(traced_step(draw=None))[0].values()} >= {
+        (1,),
+        (2,),
+    }
+
+
+def test_the_step_has_static_shapes_and_nothing_that_a_tpu_lacks():
+    for graph in graphs_of(traced_step()):
+        for operation in graph.get_operations():
+            assert "Py" not in operation.type and "Scatter" not in operation.type, operation.name
+            for tensor in operation.outputs:
+                assert tensor.dtype != tf.string, tensor.name
+                assert tensor.dtype == tf.resource or tensor.shape.is_fully_defined(), tensor.name
+
+
+# === How it draws ===
+
+
+@pytest.fixture
+def generator():
+    return keras.random.SeedGenerator(3)
+
+
+@pytest.mark.parametrize("shape", [(7, 3, 5), (8, 64)])
+def test_masks_are_those_of_the_words_sixteen_bits(generator, shape):
+    half = [-(-shape[0] // 2), *shape[1:]]
+
+    @tf.function(jit_compile=True)  # without XLA, TensorFlow has no Threefry
+    def words_of(seed):
+        return tf.random.stateless_uniform(half, seed, None, None, tf.int32, alg="threefry")
+
+    words = words_of(generator.state.value).numpy()
+    # The lowest of a signed number is that with the first bit alone.
+    unsigned = words.view(np.uint32) ^ np.uint32(0x80008000)
+    bits = np.concatenate([unsigned >> 16, unsigned & 0xFFFF])
+    for dropped in (1, 6554, 40_000, 65_535):
+        generator.state.assign(generator.state.value * [1, 0])
+        draw = functools.partial(draw_on_tpu, shape, dropped, generator)
+        kept = tf.function(draw, jit_compile=True)().numpy()
+        np.testing.assert_array_equal(kept, bits[: shape[0]] >= dropped)
+
+
+def test_a_layer_draws_so_within_the_scope_alone(generator):
+    layer = Dropout(0.1, generator)
+    inputs = np.ones((64, 512), np.float32)
+
+    @tf.function(jit_compile=True)
+    def drawn():
+        with drawing(draw_on_tpu):
+            return layer(inputs, training=True), layer(inputs, training=True)
+
+    outputs, again = (values.numpy() for values in drawn())
+    kept = outputs != 0
+    np.testing.assert_allclose(outputs[kept], 65_536 / (65_536 - 6_554), rtol=1e-6)
+    # Five standard deviations of 32,768 draws, and of two draws' agreement.
+    assert abs(kept.mean() - 0.9) < 5 * np.sqrt(0.09 / kept.size)
+    assert abs((kept == (again != 0)).mean() - 0.82) < 5 * np.sqrt(0.82 * 0.18 / kept.size)
+    generator.state.assign(generator.state.value * [1, 0])
+    assert (layer(inputs, training=True).numpy() != outputs).any()
+
+
+# === Its loss ===
+
+
+@pytest.mark.parametrize("device_type", ["GPU", "TPU"])
+def test_loss_and_gradient_are_those_of_a_cpu(device_type):
+    rng = np.random.default_rng(0)
+    logits = tf.constant(rng.normal(0, 4, (4, 5, 1000)), tf.float32)
+    labels = tf.constant(rng.integers(0, 1000, (4, 5)), tf.int32)
+    weights = tf.constant(rng.integers(0, 2, (4, 5)), tf.float32)
+    found = []
+    for kind in ("CPU", device_type):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            sums = losses.weighted_sums(logits, labels, weights, kind)
+        found.append((*sums, tape.gradient(sums.loss, logits)))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
