@@ -128,6 +128,7 @@ def build_loop(
         devices.strategy,
         seed=settings.seed,
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
+        device_type=devices.device_type,
         spike_factor=settings.spike_factor,
         skip_bad_steps=settings.on_bad_step == "skip",
         most_bad_steps=settings.max_bad_steps,

@@ -102,7 +102,11 @@ class Saving:
                 self._directory.checkpoints,
                 self._loop.step,
                 self._loop.state(),
-                {**self.position.to_json(), "trend": self._loop.trend},
+                {
+                    **self.position.to_json(),
+                    "trend": self._loop.trend,
+                    "draws": self._loop.replica_step.draws_version,
+                },
                 keep=self._settings.keep_checkpoints,
             )
         self._saved_step = self._loop.step
@@ -123,6 +127,8 @@ class Saving:
         self.position = Position.from_json(restored.extra)
         # Earlier versions kept none.
         self._loop.trend = Trend(*restored.extra.get("trend", Trend()))
+        if restored.extra.get("draws", 1) == 1:
+            self._loop.replica_step.draw_as_before()
         self._saved_step = self._loop.step
         print(f"Going on from the checkpoint at step {self._loop.step:,}.", flush=True)
         return True

@@ -154,6 +154,7 @@ class PretrainingLoop:
             of the batch into; one update for all of them.
         clip_norm: the global norm that the summed gradients are clipped to; ``None`` for none.
         jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
+        device_type: "CPU", "GPU" or "TPU", the strategy's.
         spike_factor: a step is bad if its loss or its gradients are not finite, or, where this is
             above 0, if its loss or their norm before clipping is over so many times the running
             mean of the good steps (see `Trend`), of which there must be 100.
@@ -194,6 +195,7 @@ class PretrainingLoop:
         gradient_accumulation_steps: int = 1,
         clip_norm: float | None = 1.0,
         jit_compile: bool = False,
+        device_type: str = "CPU",
         spike_factor: float = 0.0,
         skip_bad_steps: bool = False,
         most_bad_steps: int = 10,
@@ -220,6 +222,7 @@ class PretrainingLoop:
             micro_batches=gradient_accumulation_steps,
             clip_norm=clip_norm,
             jit_compile=jit_compile,
+            device_type=device_type,
         )
         self._micro_batches = gradient_accumulation_steps
         self.trend = Trend()

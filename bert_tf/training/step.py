@@ -30,7 +30,8 @@ class Update:
     """Computes and applies the gradients of a model's trainable variables.
 
     The optimizer, built for these variables, no longer reduces gradients over the replicas: they
-    are reduced here, before they are clipped to the global norm ``clip_norm``.
+    are reduced here, before they are clipped to the global norm ``clip_norm``. ``draw`` is how
+    dropout draws its masks, if not as on a CPU.
     """
 
     def __init__(
@@ -38,10 +39,9 @@ class Update:
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         clip_norm: float | None,
-        draw: Draw | None = None,
     ) -> None:
         self._model = model
-        self._draw = draw
+        self.draw: Draw | None = None
         self._optimizer = optimizer
         self._clip_norm = clip_norm
         self._apply = without_reduction(optimizer)
@@ -61,7 +61,7 @@ class Update:
         """
         mapping = list(zip(self._seed_variables, seeds, strict=True))
         variables = [variable.value for variable in self._model.trainable_variables]
-        with drawing(self._draw):
+        with drawing(self.draw):
             with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=mapping):
                 loss, others = compute()
             gradients = tape.gradient(
@@ -138,11 +138,15 @@ def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 Batch = Mapping[str, tf.Tensor]
 
 
+# How dropout draws on every kind of device. Version 1 drew on a TPU as on a CPU.
+DRAWS_VERSION = 2
+
+
 class ReplicaStep:
     """One update of a `BertPretrainer`, as one replica runs it inside ``strategy.run``.
 
     The model may lack the next-sentence head. ``micro_batches`` is K; ``jit_compile`` compiles the
-    gradients with XLA; ``draw`` is how dropout draws its masks, if not as on a CPU.
+    gradients with XLA. On a TPU dropout draws by ``draw_on_tpu``.
     """
 
     def __init__(
@@ -155,10 +159,11 @@ class ReplicaStep:
         clip_norm: float | None,
         jit_compile: bool,
         device_type: str = "CPU",
-        draw: Draw | None = None,
     ) -> None:
         self._model = model
-        self._update = Update(model, optimizer, clip_norm, draw)
+        self._update = Update(model, optimizer, clip_norm)
+        self._update.draw = draw_on_tpu if device_type == "TPU" else None
+        self.draws_version = DRAWS_VERSION
         self._device_type = device_type
         self._seed = seed
         self._num_seeds = len(modeling.seed_variables(model))
@@ -168,6 +173,11 @@ class ReplicaStep:
         self._gradients = (
             tf.function(self.sum_gradients, jit_compile=True) if jit_compile else self.sum_gradients
         )
+
+    def draw_as_before(self) -> None:
+        """Draws by version 1, before the first step."""
+        self.draws_version = 1
+        self._update.draw = None
 
     def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Makes the update from this replica's share of a batch; returns what ``reduce`` does."""
