@@ -49,11 +49,11 @@ def lines(found: Compiled, chip: Chip, model_flops: float) -> list[str]:
         f"Memory: {memory:.1f} GB of the chip's {chip.gigabytes:g}: {found.arguments / 1e9:.1f} "
         f"variables and batch, {found.temporaries / 1e9:.1f} temporaries, "
         f"{found.code / 1e9:.1f} program." + ("" if memory < chip.gigabytes else " TOO MUCH."),
-        f"Work: {found.flops / 1e12:.2f} TFLOP, {of_products:.3f} s at {chip.peak_tflops:g} "
-        f"TFLOP/s; {found.bytes / 1e9:.1f} GB accessed, {of_memory:.3f} s at "
+        f"Work: {found.flops / 1e12:.3g} TFLOP, {of_products:.3g} s at {chip.peak_tflops:g} "
+        f"TFLOP/s; {found.bytes / 1e9:.3g} GB accessed, {of_memory:.3g} s at "
         f"{chip.gigabytes_per_second:g} GB/s.",
-        f"Roofline: {seconds:.3f} s a step, bound by {bound}; MFU {mfu:.0%} at most, of "
-        f"{model_flops / 1e12:.2f} TFLOP of the model's matrix products.",
+        f"Roofline: {seconds:.3g} s a step, bound by {bound}; MFU {mfu:.0%} at most, of "
+        f"{model_flops / 1e12:.3g} TFLOP of the model's matrix products.",
     ]
 
 

@@ -57,12 +57,12 @@ def test_the_account_of_a_step():
         seconds=61.4, arguments=2 * 10**9, temporaries=3 * 10**9, code=10**8, flops=39.4e12,
         bytes=81.9e9,
     )  # fmt: skip
-    shown = report.lines(found, report.CHIPS["v5e"], model_flops=29.55e12)
+    shown = report.lines(found, report.CHIPS["v5e"], model_flops=29.6e12)
     assert shown == [
         "Compiled in 61 s.",
         "Memory: 5.1 GB of the chip's 16: 2.0 variables and batch, 3.0 temporaries, 0.1 program.",
-        "Work: 39.40 TFLOP, 0.200 s at 197 TFLOP/s; 81.9 GB accessed, 0.100 s at 819 GB/s.",
-        "Roofline: 0.200 s a step, bound by arithmetic; MFU 75% at most, of 29.55 TFLOP of the "
+        "Work: 39.4 TFLOP, 0.2 s at 197 TFLOP/s; 81.9 GB accessed, 0.1 s at 819 GB/s.",
+        "Roofline: 0.2 s a step, bound by arithmetic; MFU 75% at most, of 29.6 TFLOP of the "
         "model's matrix products.",
     ]
     small = report.Chip(197, 8.19, 5)
