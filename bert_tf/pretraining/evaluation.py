@@ -12,6 +12,8 @@ from bert_tf.training.loop import EvaluationResult
 from .data import PretrainingData, evaluation_batches
 from .settings import PretrainingSettings
 
+_MOST_BYTES = 1 << 26
+
 
 class HeldOut:
     """The batches that a run evaluates on, and what a model makes of them."""
@@ -27,8 +29,13 @@ class HeldOut:
 
         # They take seconds to build.
         @functools.cache
-        def batches(max_seq_length: int, input_pipeline: int) -> tf.data.Dataset:
-            return evaluation_batches(settings, data, tokenizer, max_seq_length, replicas)
+        def batches(
+            max_seq_length: int, input_pipeline: int, input_pipelines: int
+        ) -> tf.data.Dataset:
+            built = evaluation_batches(settings, data, tokenizer, max_seq_length, replicas)
+            built = built.take(settings.max_eval_steps)
+            # Those of another host are on that host.
+            return _in_memory(built) if input_pipelines == 1 else built
 
         self._batches = batches
 
@@ -46,12 +53,28 @@ class HeldOut:
             return {}
 
         def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            return self._batches(max_seq_length, context.input_pipeline_id)
+            return self._batches(
+                max_seq_length, context.input_pipeline_id, context.num_input_pipelines
+            )
 
         figures = evaluate(of_pipeline, max_steps)._asdict()
         if not self._data.evaluates_next_sentence:
             figures.update((name, 0) for name in figures if name.startswith("next_sentence"))
         return figures
+
+
+def _in_memory(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """The batches as tensors if they are small: to start a pipeline of text takes a second."""
+    found, size = [], 0
+    for batch in batches:
+        found.append(batch)
+        size += sum(value.dtype.size * value.shape.num_elements() for value in batch.values())
+        if size > _MOST_BYTES:
+            return batches
+    if not found:
+        return batches
+    columns = {key: tf.stack([batch[key] for batch in found]) for key in found[0]}
+    return tf.data.Dataset.from_tensor_slices(columns)
 
 
 def loss_of(figures: dict[str, float]) -> float:
