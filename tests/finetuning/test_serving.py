@@ -114,6 +114,7 @@ def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monke
     assert keywords == {"options": ExportOptions(max_seq_length=16), "name": "sst2"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_killed_as_the_export_or_the_results_take_their_names(inputs, tmp_path):
     flags = arguments(inputs, tmp_path / "run", num_train_epochs=1, export=True)

@@ -87,7 +87,10 @@ def test_a_phase_is_begun_again_where_the_one_before_ended(inputs, tmp_path, mon
         pytest.param([6], {}, 6, marks=pytest.mark.exhaustive),
         # Nothing is there to go back to.
         pytest.param([1], {"on_bad_step": "rewind"}, 1, marks=pytest.mark.exhaustive),
-        ([5, 8], {"on_bad_step": "rewind", "max_bad_steps": 1}, 6),
+        pytest.param(
+            *([5, 8], {"on_bad_step": "rewind", "max_bad_steps": 1}, 6),
+            marks=pytest.mark.exhaustive,
+        ),
         pytest.param(
             *([5, 6], {"on_bad_step": "skip", "max_bad_steps": 1}, 5), marks=pytest.mark.exhaustive
         ),

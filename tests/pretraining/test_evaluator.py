@@ -128,6 +128,7 @@ def test_what_is_damaged_or_deleted_is_passed_over(run, monkeypatch, capsys):
     assert [one["step"] for one in _results(run)["checkpoints"]] == [12]
 
 
+@pytest.mark.exhaustive
 def test_the_best_is_of_the_last_phase_and_a_number(run, capsys):
     _evaluate(run, "--export=false")
     found = _results(run)
@@ -153,6 +154,7 @@ def test_the_best_is_of_the_last_phase_and_a_number(run, capsys):
     assert _results(run)["checkpoints"][2]["phase"] == 0
 
 
+@pytest.mark.exhaustive
 def test_only_what_it_exported_is_removed(run):
     later = [run / f"checkpoints/step-{step:08d}" for step in (8, 12)]
     for path in later:

@@ -42,6 +42,7 @@ def test_weights_config_vocabulary_and_casing_are_the_checkpoints(finished, star
     assert "and new" not in started[1]  # every head was there
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_it_goes_on_when_the_checkpoint_is_gone(started, inputs, tmp_path):
     whole, _, flags = started
@@ -65,6 +66,7 @@ class Killed(BaseException):
     """Passes every ``except`` as SIGKILL would."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_killed_in_its_first_save_it_starts_again(started, inputs, tmp_path, monkeypatch):
     rename, flags = tf.io.gfile.rename, arguments(inputs, tmp_path / "run", **started[2])

@@ -95,6 +95,7 @@ def test_a_truncated_newest_checkpoint_is_passed_over(finished, inputs, tmp_path
     assert_bit_equal(weights(model_dir, 12), weights(finished[0], 12))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_run_of_a_release_that_wrote_no_rows_version_goes_on_with_its_rows(inputs, tmp_path):
     corpus = tmp_path / "corpus.txt"

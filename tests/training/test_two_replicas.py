@@ -87,6 +87,7 @@ def test_a_batch_that_is_bad_on_one_replica_is_skipped_by_both(results):
     _assert_equal_runs(results, "sgd/one", "skip/two")
 
 
+@pytest.mark.exhaustive
 def test_two_replicas_compiled_with_xla_equal_one(tmp_path):
     results, _ = _run(tmp_path, "sgd/one", "xla/two")
     _assert_equal_runs(results, "sgd/one", "xla/two")
