@@ -15,6 +15,7 @@ import time
 # What of libtpu looks for a TPU, on a machine or on the network, is told that there is none.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",  # no chip is shared
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TF_CPP_MIN_LOG_LEVEL": "3",
