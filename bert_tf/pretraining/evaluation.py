@@ -1,4 +1,4 @@
-"""What a run evaluates on, and the figures of a model: the same for its trainer and beside it."""
+"""What a run evaluates on, and the figures of a model: the same for its trainer and ``eval``."""
 
 import functools
 from collections.abc import Callable
@@ -33,9 +33,9 @@ class HeldOut:
             max_seq_length: int, input_pipeline: int, input_pipelines: int
         ) -> tf.data.Dataset:
             built = evaluation_batches(settings, data, tokenizer, max_seq_length, replicas)
-            built = built.take(settings.max_eval_steps)
+            most = settings.max_eval_steps
             # Those of another host are on that host.
-            return _in_memory(built) if input_pipelines == 1 else built
+            return _in_memory(built.take(most), most) if input_pipelines == 1 else built
 
         self._batches = batches
 
@@ -63,14 +63,12 @@ class HeldOut:
         return figures
 
 
-def _in_memory(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """The batches as tensors if they are small: to start a pipeline of text takes a second."""
-    found, size = [], 0
-    for batch in batches:
-        found.append(batch)
-        size += sum(value.dtype.size * value.shape.num_elements() for value in batch.values())
-        if size > _MOST_BYTES:
-            return batches
+def _in_memory(batches: tf.data.Dataset, most: int) -> tf.data.Dataset:
+    """At most so many batches, as tensors if they are small: to start a pipeline takes a second."""
+    size = sum(
+        each.dtype.size * each.shape.num_elements() for each in batches.element_spec.values()
+    )
+    found = list(batches) if most * size <= _MOST_BYTES else []
     if not found:
         return batches
     columns = {key: tf.stack([batch[key] for batch in found]) for key in found[0]}

@@ -33,6 +33,7 @@ from bert_tf.training import checkpoints, distribution
 from bert_tf.training.loop import Evaluator, model_state
 from bert_tf.training.progress import Progress, Summaries, duration
 from bert_tf.training.run_directory import RunDirectory
+from bert_tf.training.workers import check_one_worker
 
 from .data import check_hosts_can_read, open_evaluation_data
 from .evaluation import HeldOut, loss_of
@@ -54,6 +55,9 @@ def evaluate(settings: PretrainingSettings, given: Collection[str]) -> None:
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM came.
     """
+    check_one_worker()
+    if settings.worker_hosts:
+        raise ValueError("--mode=eval runs on one machine: leave --worker_hosts out.")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run = RunDirectory(settings.model_dir)
@@ -74,7 +78,7 @@ def evaluate(settings: PretrainingSettings, given: Collection[str]) -> None:
             directory.check_inputs(read_json_object(run.inputs))
             _Evaluation(settings, run, directory).follow()
     except KeyboardInterrupt:
-        print("Stopped. The same command goes on with what is not evaluated yet.", flush=True)
+        print("Stopped. The same command resumes with what is not evaluated yet.", flush=True)
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -128,7 +132,7 @@ class _Evaluation:
         self._exported: int | None = None
         self._read_results()
         # The manifests of those that are of no use.
-        self._passed_over: set[str] = set()
+        self._skipped: set[str] = set()
 
     def _read_results(self) -> None:
         """Takes over what an earlier process evaluated, and which it exported."""
@@ -141,8 +145,10 @@ class _Evaluation:
                 step, phase, loss = int(one["step"]), int(one["phase"]), float(one["loss"])
                 figures = {"step": step, "phase": phase, "loss": loss}
                 self._evaluated[step] = {**one, **figures, "manifest": str(one["manifest"])}
+            # By its name alone: the directory may be mounted elsewhere now.
+            exported = os.path.basename(results["export"] or "")
             for step in self._evaluated:
-                if results["export"] == self._export_path(step):
+                if exported == str(step):
                     self._exported = step
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
@@ -169,7 +175,7 @@ class _Evaluation:
             else:
                 print(
                     f"No checkpoint came for {_timeout(self._settings)} (--eval_timeout), and the "
-                    "run is not finished: the same command goes on."
+                    "run is not finished: the same command resumes."
                 )
                 break
         if best := self._best():
@@ -188,7 +194,7 @@ class _Evaluation:
             step: manifest
             for step, manifest in checkpoints.finished(self._run.checkpoints).items()
             if self._evaluated.get(step, {}).get("manifest") != manifest
-            and manifest not in self._passed_over
+            and manifest not in self._skipped
         }
 
     def _evaluate(self, step: int, manifest: str) -> None:
@@ -197,8 +203,8 @@ class _Evaluation:
             state = model_state(self._model)
             extra = checkpoints.restore(self._run.checkpoints, step, state, "model/")
         except checkpoints.UnusableError as error:
-            print(f"Passed over the checkpoint of step {step:,}: {error}.", flush=True)
-            self._passed_over.add(manifest)
+            print(f"Skipped the checkpoint of step {step:,}: {error}.", flush=True)
+            self._skipped.add(manifest)
             return
         phase = Position.from_json(extra).phase
         max_steps = self._settings.max_eval_steps

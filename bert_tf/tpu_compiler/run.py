@@ -5,7 +5,6 @@ import heapq
 import importlib.metadata
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,24 +38,30 @@ def run(settings: PretrainingSettings, topology: str, cores: int, hlo_file: str 
         raise ValueError(
             f"--train_batch_size={settings.train_batch_size} cannot be shared by {cores} --cores."
         )
+    phases = parse_phases(settings.phases, settings.num_train_steps)
+    if hlo_file and len(phases) > 1:
+        raise ValueError(
+            f"--hlo_file={hlo_file} takes one program, and --phases has {len(phases)}: give the "
+            "length of one by --max_seq_length."
+        )
     _check_installed()
     if hlo_file:
         check_new(hlo_file)
     settings = dataclasses.replace(settings, train_batch_size=settings.train_batch_size // cores)
     config = read_config(settings)
-    for phase in parse_phases(settings.phases, settings.num_train_steps):
+    for phase in phases:
         length = phase.max_seq_length
         print(
             f"{settings.bert_config}, {settings.train_batch_size} rows of {length} tokens, "
             f"{settings.precision}, on a core of {topology}:",
             flush=True,
         )
-        program = _lower(settings, config, length)
+        program = _lower(settings, config, length, topology)
         print("Compiling; bert-base takes minutes.", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             found, hlo = _compile(program, topology, folder)
             if hlo_file:
-                shutil.copyfile(os.path.join(folder, "hlo"), hlo_file)
+                tf.io.gfile.copy(os.path.join(folder, "hlo"), hlo_file)
         model_flops = estimate_step(
             config,
             batch_size=settings.train_batch_size,
@@ -84,9 +89,9 @@ def _check_installed() -> None:
         )
 
 
-def _lower(settings: PretrainingSettings, config: BertConfig, length: int) -> str:
+def _lower(settings: PretrainingSettings, config: BertConfig, length: int, topology: str) -> str:
     """The step of one replica as a StableHLO program: its forward and backward pass, its update."""
-    devices = Distribution(tf.distribute.get_strategy(), "TPU", f"a core of {settings.tpu}")
+    devices = Distribution(tf.distribute.get_strategy(), "TPU", f"a core of {topology}")
     loop = build_loop(settings, config, devices)
     sizes = {
         "B": settings.train_batch_size,

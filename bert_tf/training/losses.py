@@ -27,7 +27,7 @@ class LossSums(NamedTuple):
     correct: tf.Tensor  # the sum of the weights where the arg-max is the label
 
 
-def _likelihood_on_cpu(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """The softmax cross-entropy (N,) of float32 logits (N, V) with labels (N,) int32.
 
     As ``tf.nn.sparse_softmax_cross_entropy_with_logits`` has it, forward and backward. Its kernel
@@ -53,11 +53,10 @@ def _likelihood_on_cpu(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return likelihood(logits)
 
 
-def _likelihood_elsewhere(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The same of operations that XLA joins, each of which goes over the logits once.
+def _likelihood_on_tpu(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The same of operations that XLA joins; none scatters, which copies the logits there.
 
-    None scatters, which on a GPU adds in no fixed order and on a TPU copies the logits. Nothing
-    as large as they are is kept for the backward pass but they.
+    Nothing as large as they are is kept for the backward pass but they.
     """
 
     def is_label() -> tf.Tensor:
@@ -96,7 +95,7 @@ def weighted_sums(
     logits = tf.cast(tf.reshape(logits, [-1, logits.shape[-1]]), tf.float32)
     labels = tf.cast(tf.reshape(labels, [-1]), tf.int32)
     weights = tf.cast(tf.reshape(weights, [-1]), tf.float32)
-    likelihood = _likelihood_on_cpu if device_type == "CPU" else _likelihood_elsewhere
+    likelihood = _likelihood_on_tpu if device_type == "TPU" else _likelihood
     hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     return LossSums(
         loss=tf.reduce_sum(weights * likelihood(logits, labels)),

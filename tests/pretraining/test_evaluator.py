@@ -122,8 +122,8 @@ def test_what_is_damaged_or_deleted_is_passed_over(run, monkeypatch, capsys):
     monkeypatch.setattr(checkpoints, "restore", deleted)
     _evaluate(run, "--eval_timeout=0", "--export=false")
     printed = capsys.readouterr().out
-    assert "Passed over the checkpoint of step 4: it was deleted before it was read." in printed
-    assert "Passed over the checkpoint of step 8: variables.data-00000-of-00001 has" in printed
+    assert "Skipped the checkpoint of step 4: it was deleted before it was read." in printed
+    assert "Skipped the checkpoint of step 8: variables.data-00000-of-00001 has" in printed
     assert "No checkpoint came for 0s (--eval_timeout), and the run is not finished" in printed
     assert [one["step"] for one in _results(run)["checkpoints"]] == [12]
 
@@ -176,7 +176,9 @@ def test_only_what_it_exported_is_removed(run):
     found["checkpoints"][0]["loss"] = 0.1
     found["checkpoints"][1]["manifest"] = "of other weights"
     write_json(str(run / "eval/results.json"), found)
-    _evaluate(run)
+    # It is known as its own where the run is under another name, too.
+    (run.parent / "elsewhere").symlink_to(run)
+    _evaluate(run.parent / "elsewhere")
     assert _results(run)["export"] is None and not (run / "eval/export/12").exists()
 
 
@@ -192,6 +194,8 @@ def test_refusals(run, inputs, tmp_path):
     )
     assert not (tmp_path / "none").exists()
     assert "and no run of this library" in refusal(model_dir=inputs)
+    hosts = "--worker_hosts=127.0.0.1:2222,127.0.0.1:2223"
+    assert "--mode=eval runs on one machine: leave --worker_hosts out." in refusal(hosts)
     assert "other settings: --masking=span (was token), --seed=3 (was 12345)." in refusal(
         "--seed=3", "--masking=span"
     )
@@ -231,5 +235,5 @@ def test_a_signal_ends_it_with_a_sentence(run, sent):
     ended = started.ended()
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (130, "Interrupted.")
     assert "Traceback" not in ended.stderr
-    assert re.search("Stopped. The same command goes on with what is not eval", ended.stdout)
+    assert re.search("Stopped. The same command resumes with what is not eval", ended.stdout)
     assert len(_results(run)["checkpoints"]) == 3

@@ -51,6 +51,9 @@ def test_refusals(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="hlo"):
         compiled(hlo_file=str(tmp_path / "hlo"))
     assert (tmp_path / "hlo").read_text() == "mine"
+    settings, _ = parse(*MODEL, "--phases=64:0.5,32:0.5")
+    with pytest.raises(ValueError, match="takes one program, and --phases has 2: give the length"):
+        tpu_run.run(settings, "v5e:2x2", 1, str(tmp_path / "new"))
 
 
 def test_a_compiler_that_ends_says_why(monkeypatch, tmp_path):

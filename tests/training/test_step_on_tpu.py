@@ -140,17 +140,16 @@ def test_a_layer_draws_so_within_the_scope_alone(generator):
 # === Its loss ===
 
 
-@pytest.mark.parametrize("device_type", ["GPU", "TPU"])
-def test_loss_and_gradient_are_those_of_a_cpu(device_type):
+def test_loss_and_gradient_are_those_of_a_cpu():
     rng = np.random.default_rng(0)
     logits = tf.constant(rng.normal(0, 4, (4, 5, 1000)), tf.float32)
     labels = tf.constant(rng.integers(0, 1000, (4, 5)), tf.int32)
     weights = tf.constant(rng.integers(0, 2, (4, 5)), tf.float32)
     found = []
-    for kind in ("CPU", device_type):
+    for device_type in ("CPU", "TPU"):
         with tf.GradientTape() as tape:
             tape.watch(logits)
-            sums = losses.weighted_sums(logits, labels, weights, kind)
+            sums = losses.weighted_sums(logits, labels, weights, device_type)
         found.append((*sums, tape.gradient(sums.loss, logits)))
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
