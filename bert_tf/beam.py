@@ -141,4 +141,5 @@ def started(flags: Sequence[str]) -> Iterator[BeamProcess]:
 def is_local(flags: Sequence[str]) -> bool:
     """Whether Beam's flags leave it to its Direct runner, on this machine."""
     given = [flag.removeprefix("--runner=") for flag in flags if flag.startswith("--runner=")]
-    return given in ([], ["DirectRunner"])
+    # As Beam reads the name.
+    return [name.lower().removesuffix("runner") for name in given] in ([], ["direct"])

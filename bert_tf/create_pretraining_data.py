@@ -125,18 +125,19 @@ def main(argv: list[str]) -> None:
         )
         print(f"Tokens that reach rows: {share:.1%} of a sample of {sample:,}.", flush=True)
         written = "Examples"
+        targets = stack.enter_context(record_shards.named_together(paths)) if sharded else paths
         if process is not None:
-            work = functools.partial(record_shards.write_shard, settings, paths)
-            process.run([beam.Step("shards", len(paths), work)], lambda: None)
+            work = functools.partial(record_shards.write_shard, settings, targets)
+            process.run([beam.Step("shards", len(targets), work)], lambda: None)
         else:
             examples = functools.partial(settings.examples, corpus, tokenizer)
             if sharded:
                 counts = [
-                    tfrecords.write_tfrecords(examples(shard, len(paths)), path)
-                    for shard, path in enumerate(paths)
+                    tfrecords.write_tfrecords(examples(shard, len(targets)), path)
+                    for shard, path in enumerate(targets)
                 ]
             else:
-                counts = [tfrecords.write_tfrecords(examples(), paths)]
+                counts = [tfrecords.write_tfrecords(examples(), targets)]
             written = f"{sum(counts):,} examples"
     flags_of_next = {
         "input": f"{_OUTPUT.value[0].rpartition('@')[0]}-*" if sharded else ",".join(paths),

@@ -6,12 +6,14 @@ shard is the same whoever writes it, and whether or not others are written.
 
 import contextlib
 import dataclasses
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from bert_tf.files import check_new, move_new, scratch_directory
 from bert_tf.pipelines import pretraining, tfrecords
 from bert_tf.pipelines.sources import Corpus, open_corpus
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -86,6 +88,23 @@ def write_shard(settings: RecordSettings, paths: Sequence[str], shard: int) -> N
     """Writes one shard, in a process that may have opened nothing yet."""
     corpus, tokenizer = settings.open()
     tfrecords.write_tfrecords(settings.examples(corpus, tokenizer, shard, len(paths)), paths[shard])
+
+
+@contextlib.contextmanager
+def named_together(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Gives paths to write all shards to, which get their names after the block has ended well.
+
+    A ``ValueError`` says that one of the names is taken; then no shard gets its own. What a killed
+    process leaves has a name that no pattern for the shards matches.
+    """
+    # NAME, without what tells the shards apart.
+    with scratch_directory(paths[0].rsplit("-", 3)[0]) as folder:
+        written = [os.path.join(folder, os.path.basename(path)) for path in paths]
+        yield written
+        for path in paths:
+            check_new(path)
+        for source, path in zip(written, paths, strict=True):
+            move_new(source, path)
 
 
 @contextlib.contextmanager

@@ -82,6 +82,8 @@ def test_without_beam_the_sentence_says_how_to_install_it():
     [
         ([], True),
         (["--runner=DirectRunner", "--project=a"], True),
+        (["--runner=directrunner"], True),
+        (["--runner=Direct"], True),
         (["--runner=DataflowRunner"], False),
         (["--runner=DirectRunner", "--runner=FlinkRunner"], False),
     ],

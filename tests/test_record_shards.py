@@ -72,6 +72,28 @@ def test_names_of_shards():
             record_shards.shard_paths(outputs)
 
 
+def test_no_shard_has_its_name_until_all_are_written(tmp_path):
+    paths = record_shards.shard_paths([f"{tmp_path}/out@3"])
+    with record_shards.named_together(paths) as written:
+        for number, path in enumerate(written):
+            pathlib.Path(path).write_text(str(number))
+        assert not list(tmp_path.glob("out-*")) and len(list(tmp_path.iterdir())) == 1
+    assert [pathlib.Path(path).read_text() for path in paths] == ["0", "1", "2"]
+    assert sorted(map(str, tmp_path.iterdir())) == paths
+
+
+def test_a_file_that_came_meanwhile_stays_and_no_shard_gets_its_name(tmp_path):
+    paths = record_shards.shard_paths([f"{tmp_path}/out@3"])
+    with pytest.raises(ValueError, match="out-00001-of-00003 is there already, and is never over"):
+        with record_shards.named_together(paths) as written:
+            for path in written:
+                pathlib.Path(path).touch()
+            pathlib.Path(paths[1]).write_text("mine")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "out-00001-of-00003": "mine"
+    }
+
+
 def command(world, output, *more):
     given = [f"--{name}={value}" for name, value in FLAGS.items()]
     return subprocess.run(
