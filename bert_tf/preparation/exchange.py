@@ -22,7 +22,7 @@ _HEAD = struct.Struct("<8sq")
 _OFFSET = struct.Struct("<q")
 
 
-def write_parts(path: str, parts: Sequence[Sequence[bytes]]) -> None:
+def write_parts(path: str, parts: Sequence[Sequence[bytes | memoryview]]) -> None:
     """Writes a file of parts, whole or not at all; a part is one or more pieces."""
     offsets = np.cumsum([0, *(sum(map(len, part)) for part in parts)], dtype="<i8")
     with replace_whole(path) as file:
@@ -67,7 +67,7 @@ def _damaged(path: str) -> str:
     return f"{path} is damaged: delete it, and give the same command again."
 
 
-def split_rows(rows: np.ndarray, parts: np.ndarray, count: int) -> list[list[bytes]]:
+def split_rows(rows: np.ndarray, parts: np.ndarray, count: int) -> list[list[memoryview]]:
     """Rows as ``count`` parts; ``parts`` (R,) are the numbers of the rows' parts, ascending."""
     borders = np.searchsorted(parts, np.arange(count + 1))
-    return [[rows[begin:end].tobytes()] for begin, end in itertools.pairwise(borders)]
+    return [[rows[begin:end].view(np.uint8).data] for begin, end in itertools.pairwise(borders)]

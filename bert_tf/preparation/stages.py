@@ -67,7 +67,7 @@ _PAIR = np.dtype(
     ]
 )
 # In a bucket every document is compared with so many of the smallest identities; in a large bucket
-# only with the smallest, so that the pairs are never many times the documents.
+# only with the smallest, so that the pairs are never many times the buckets' entries.
 _COMPARED = 8
 _LARGE_BUCKET = 1000
 # Shingles of documents that other pairs may ask for again, a few kilobytes each.
@@ -81,7 +81,7 @@ def _read_group(plan: Plan, group: int) -> None:
     settings = plan.settings
     corpus = load_part(plan.path("blocks", group))
     dropped: collections.Counter[str] = collections.Counter()
-    texts, buckets = [], []
+    texts, sentences, buckets = [], [], []
     rows = near_duplicates.rows_per_band(settings.near_duplicates or 1)
     for block in range(corpus.num_blocks):
         read = corpus.read_documents(tf.constant(block, tf.int64))
@@ -92,6 +92,7 @@ def _read_group(plan: Plan, group: int) -> None:
                 dropped[reason] += 1
                 continue
             texts.append(text.encode())
+            sentences.append(documents.num_sentences(text))
             if settings.near_duplicates:
                 hashes = near_duplicates.shingles(text)
                 buckets.append(near_duplicates.buckets(hashes, rows))
@@ -99,7 +100,7 @@ def _read_group(plan: Plan, group: int) -> None:
     keys = np.zeros(len(texts), _KEY)
     keys["identity"] = [documents.identity(text) for text in texts]
     keys["fingerprint"] = fingerprint_texts(tf.constant(texts, tf.string)).numpy()
-    keys["sentences"] = [text.count(b"\n") + 1 for text in texts]
+    keys["sentences"] = sentences
     keys["bytes"] = [len(text) for text in texts]
     positions = documents.positions(keys["identity"], settings.seed)
     order = np.lexsort((keys["identity"], positions))
@@ -153,25 +154,25 @@ def _find_pairs(plan: Plan, partition: int) -> None:
     starts = np.flatnonzero(_first_of_each(entries, "bucket"))
     sizes = np.diff(starts, append=len(entries))
     start, size = np.repeat(starts, sizes), np.repeat(sizes, sizes)
+    # A pair is a number, member by member and smaller by smaller: a sixth of its row's bytes.
+    _, first, ranks = np.unique(entries["identity"], return_index=True, return_inverse=True)
     found = []
     for smaller in range(_COMPARED):
         compared = (numbers - start > smaller) & ((smaller == 0) | (size <= _LARGE_BUCKET))
-        pairs = np.zeros(compared.sum(), _PAIR)
-        members, partners = numbers[compared], start[compared] + smaller
-        pairs["identity"], pairs["place"] = entries["identity"][members], entries["place"][members]
-        pairs["smaller"] = entries["identity"][partners]
-        pairs["smaller_place"] = entries["place"][partners]
-        found.append(pairs)
-    pairs = np.concatenate(found)
-    shards = documents.part_of(
-        documents.positions(pairs["identity"], plan.settings.seed), plan.num_shards
-    )
-    order = np.lexsort((pairs["smaller"], pairs["identity"], shards))
-    first = _first_of_each(pairs[order], "identity", "smaller")
-    order = order[first]
-    write_parts(
-        plan.path("pairs", partition), split_rows(pairs[order], shards[order], plan.num_shards)
-    )
+        partners = start[compared] + smaller
+        found.append(np.unique(ranks[compared] * len(first) + ranks[partners]))
+    pairs = np.unique(np.concatenate(found))
+    members = entries[first]
+    del entries, numbers, start, size, ranks, found
+    positions = documents.positions(members["identity"], plan.settings.seed)
+    shards = documents.part_of(positions, plan.num_shards)[pairs // max(1, len(members))]
+    pairs = pairs[np.argsort(shards, kind="stable")]
+    rows = np.zeros(len(pairs), _PAIR)
+    for field in ("identity", "place"):
+        rows[field] = members[field][pairs // max(1, len(members))]
+    rows["smaller"] = members["identity"][pairs % max(1, len(members))]
+    rows["smaller_place"] = members["place"][pairs % max(1, len(members))]
+    write_parts(plan.path("pairs", partition), split_rows(rows, np.sort(shards), plan.num_shards))
 
 
 def _first_of_each(rows: np.ndarray, *names: str) -> np.ndarray:
