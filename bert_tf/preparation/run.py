@@ -1,5 +1,6 @@
 """A preparation from its settings to the report: what is done once, around Apache Beam's stages."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -17,6 +18,7 @@ from bert_tf.pipelines import sources
 from bert_tf.pipelines.corpus_cache import digest
 from bert_tf.pipelines.corpus_files import find_files, sample_files
 from bert_tf.training.progress import Progress
+from bert_tf.training.run_directory import RunDirectory
 from bert_tf.untrusted import listed, one_line
 
 from .documents import REASONS
@@ -32,64 +34,84 @@ _POLL_SECONDS = 2.0
 
 def run(settings: PreparationSettings, beam_flags: Sequence[str]) -> dict[str, Any]:
     """Writes the output, or what is missing of it, and gives the report."""
-    manifest = os.path.join(settings.output, MANIFEST)
-    report = os.path.join(settings.output, REPORT)
-    with beam.started(beam_flags) as process:  # first: its flags may be wrong
-        if _open_output(settings, manifest):
+    output = RunDirectory(settings.output, flag="--output")
+    report, work = (os.path.join(output.path, name) for name in (REPORT, WORK))
+    identity = _identity(settings, input_may_be_gone=tf.io.gfile.exists(report))
+    with contextlib.ExitStack() as stack:
+        process = None
+        if not _is_finished(output, identity):
+            process = stack.enter_context(beam.started(beam_flags))  # first: its flags may be wrong
+            output.create()
+        # A finished output may be on a disk that cannot be written to.
+        if process is not None or tf.io.gfile.isdir(work):
+            stack.enter_context(output.locked("a preparation"))
+        # Again: another process may have begun or finished it meanwhile.
+        if process is None or _is_finished(output, identity):
             counts = _finished(settings, report)
-            print(f"{settings.output} is finished: nothing was left to do.")
+            print(f"{output.path} is finished: nothing was left to do.")
         else:
+            write_json(os.path.join(output.path, MANIFEST), identity)
             plan = open_plan(settings)
             _run_stages(plan, process)
             counts = count_all(plan)
             write_json(report, counts)
-        remove_written(os.path.join(settings.output, WORK), _WRITTEN)
+        remove_written(work, _WRITTEN)
     _print(settings, counts)
     return counts
 
 
-def _open_output(settings: PreparationSettings, manifest: str) -> bool:
-    """Makes the directory or checks that it is this preparation's; whether that is finished."""
-    now = _identity(settings)
+def _is_finished(output: RunDirectory, now: Mapping[str, Any]) -> bool:
+    """Whether a directory, which has to be this preparation's or yet to be begun, is finished."""
+    path, manifest = output.path, os.path.join(output.path, MANIFEST)
     if not tf.io.gfile.exists(manifest):
-        path = settings.output
         is_directory = tf.io.gfile.isdir(path)
         names = tf.io.gfile.listdir(path) if is_directory else []
-        # A killed process may have left the manifest half written.
-        if tf.io.gfile.exists(path) and not (is_directory and all(map(is_temporary, names))):
+        # A killed process may have left the lock, and the manifest half written.
+        is_own = all(is_temporary(name) or output.is_lock(name) for name in names)
+        if tf.io.gfile.exists(path) and not (is_directory and is_own):
             raise ValueError(
                 f"{path} is there and holds no {MANIFEST} of prepare: name another --output, or "
                 "delete it."
             )
-        write_json(manifest, now)
         return False
     before = read_json_object(manifest)
     if before.keys() != now.keys():
         raise ValueError(f"{manifest} is not what prepare writes: name another --output.")
-    differing = [name for name in now if before[name] != now[name]]
+    is_gone = now["input"] is None
+    differing = [
+        name for name in now if before[name] != now[name] and not (name == "input" and is_gone)
+    ]
     if differing:
         changes = {name: one_line(f"{before[name]}, now {now[name]}") for name in differing}
         if "input" in changes:
             changes["input"] = "other text"
         shown = listed(f"--{name} ({change})" for name, change in changes.items())
         raise ValueError(
-            f"{settings.output} was begun with {shown}: give the flags that it was begun with, or "
+            f"{path} was begun with {shown}: give the flags that it was begun with, or "
             "another --output."
         )
-    return tf.io.gfile.exists(os.path.join(settings.output, REPORT))
+    return tf.io.gfile.exists(os.path.join(path, REPORT))
 
 
-def _identity(settings: PreparationSettings) -> dict[str, Any]:
-    """What the output depends on: the flags, and the text by sizes and samples of its files."""
-    files = find_files(settings.input)
+def _identity(settings: PreparationSettings, *, input_may_be_gone: bool) -> dict[str, Any]:
+    """What the output depends on: the flags, and the text by sizes and samples of its files.
+
+    The text is ``None`` where it is not there any more.
+    """
+    flags = {**dataclasses.asdict(settings), "scripts": list(settings.scripts)}
+    del flags["output"]
+    try:
+        files = find_files(settings.input)
+    except ValueError:
+        if input_may_be_gone:
+            return {**flags, "input": None}
+        raise
     samples = sample_files([file.path for file in files])
     # An object store's files have no sample, but a time that changes with them.
     text = [
         (file.size, sample or (file.path, file.mtime_nsec))
         for file, sample in zip(files, samples, strict=True)
     ]
-    flags = {**dataclasses.asdict(settings), "scripts": list(settings.scripts)}
-    del flags["output"]
     return {**flags, "input": digest(text)}
 
 

@@ -49,8 +49,9 @@ class PreparationSettings:
     near_duplicates: float = number(
         0.8,
         "Leave out a document if this share or more of its and another's runs of five words are "
-        "in both (their Jaccard similarity); the other one stays. 1 leaves out only documents "
-        "with the same words; 0, only those with the same text, and is the fastest.",
+        "in both (their Jaccard similarity) and the other one comes before it, by a hash of the "
+        "text, even where that one is left out, too. 1 leaves out only documents with the same "
+        "words; 0, only those with the same text, and is the fastest.",
         within=(lambda share: share == 0 or 0.5 <= share <= 1, "from 0.5 to 1, or 0"),
     )
     held_out_fraction: float = number(

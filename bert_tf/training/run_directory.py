@@ -55,9 +55,13 @@ class RunDirectory:
     | export/1         | the SavedModel                                                    |
     """
 
-    def __init__(self, path: str, chief: int | None = None) -> None:
-        """``chief`` is the process that alone writes to the directory, if it is not this one."""
+    def __init__(self, path: str, chief: int | None = None, *, flag: str = "--model_dir") -> None:
+        """``chief`` is the process that alone writes to the directory, if it is not this one.
+
+        ``flag`` is the one that names the directory.
+        """
         self.path = path
+        self._flag = flag
         self._chief = chief
         self.flags = os.path.join(path, "flags.json")
         self.vocabulary = os.path.join(path, "vocab.txt")
@@ -103,7 +107,7 @@ class RunDirectory:
             found = [] if flags.keys() >= _FLAGS else ["a flags.json of something else"]
         else:
             names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self.path))
-            found = [name for name in names if not (is_temporary(name) or self._is_lock(name))]
+            found = [name for name in names if not (is_temporary(name) or self.is_lock(name))]
         if found:
             raise ValueError(
                 f"--model_dir={self.path} holds {listed(found, 3)}, and no run of this library, "
@@ -116,12 +120,14 @@ class RunDirectory:
             return
         if tf.io.gfile.exists(self.path) and not tf.io.gfile.isdir(self.path):
             raise ValueError(
-                f"--model_dir={self.path} is a file: name a directory, or one yet to be made."
+                f"{self._flag}={self.path} is a file: name a directory, or one yet to be made."
             )
         try:
             tf.io.gfile.makedirs(self.path)
         except tf.errors.OpError as error:
-            raise ValueError(f"--model_dir={self.path} cannot be made: {reason(error)}.") from error
+            raise ValueError(
+                f"{self._flag}={self.path} cannot be made: {reason(error)}."
+            ) from error
 
     @contextlib.contextmanager
     def locked(self, by: str = "a run") -> Iterator[None]:
@@ -146,7 +152,7 @@ class RunDirectory:
         except OSError as error:
             raise OSError(
                 f"{self.path} cannot be written to ({error.strerror}), and its run is not "
-                "finished: make it writable, or name another --model_dir."
+                f"finished: make it writable, or name another {self._flag}."
             ) from error
         with os.fdopen(descriptor, "a+", encoding="utf-8") as file:
             try:
@@ -155,7 +161,7 @@ class RunDirectory:
                 file.seek(0)
                 raise ValueError(
                     f"{self.path} is in use by {by} of process {file.read().strip() or '?'}: "
-                    "wait for it, or name another --model_dir."
+                    f"wait for it, or name another {self._flag}."
                 ) from None
             file.truncate(0)
             file.write(str(os.getpid()))
@@ -298,7 +304,7 @@ class RunDirectory:
                     "checkpoint: move it away, or name another --model_dir."
                 )
 
-    def _is_lock(self, name: str) -> bool:
+    def is_lock(self, name: str) -> bool:
         """Whether a file is what ``locked`` leaves: nothing, or the number of a process."""
         local = local_path(os.path.join(self.path, name))
         if name != _LOCK or local is None or not stat.S_ISREG(os.lstat(local).st_mode):

@@ -103,7 +103,8 @@ def test_real_text_with_planted_duplicates_stopped_twice_is_the_text_without(dat
     assert contents(planted) == contents(plain) != {}
     assert found["files"] == report["files"]
     assert sorted(os.listdir(planted)) == [
-        "held_out-00000-of-00001.txt", "manifest.json", "report.json", "train-00000-of-00001.txt",
+        ".lock", "held_out-00000-of-00001.txt", "manifest.json", "report.json",
+        "train-00000-of-00001.txt",
     ]  # fmt: skip
 
 

@@ -3,7 +3,11 @@
 import dataclasses
 import gzip
 import json
+import os
 import re
+import shutil
+import tracemalloc
+import types
 from unittest import mock
 
 import numpy as np
@@ -12,7 +16,8 @@ import pytest
 from bert_tf.pipelines import sources
 from bert_tf.preparation import stages
 from bert_tf.preparation.documents import identity
-from bert_tf.preparation.exchange import read_part
+from bert_tf.preparation.exchange import read_part, write_parts
+from bert_tf.training.run_directory import RunDirectory
 from tests.preparation import small
 from tests.preparation.small import prepare, read_documents, write_corpus
 
@@ -203,7 +208,73 @@ def test_a_large_bucket_has_no_more_pairs_than_documents(tmp_path):
         assert counted.pop() == expected
 
 
+def test_pairs_of_many_buckets_are_those_of_a_loop_in_bounded_memory(tmp_path):
+    rng = np.random.default_rng(3)
+    identities = [identity(b"%d" % number) for number in range(3000)]
+    entries = np.zeros((1000, 40), stages._BUCKET)
+    entries["bucket"] = np.arange(1000)[:, None]
+    members = np.array([rng.choice(3000, 40, replace=False) for _ in entries])
+    entries["identity"], entries["place"] = np.array(identities)[members], members
+    write_parts(str(tmp_path / "buckets-0"), [[entries.tobytes()]])
+    plan = types.SimpleNamespace(
+        settings=types.SimpleNamespace(seed=0), num_groups=1, num_shards=3,
+        path=lambda kind, number: str(tmp_path / f"{kind}-{number}"),
+    )  # fmt: skip
+    tracemalloc.start()
+    stages._find_pairs(plan, 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    parts = [
+        np.frombuffer(read_part(str(tmp_path / "pairs-0"), shard), stages._PAIR)
+        for shard in range(3)
+    ]
+    expected = set()
+    for bucket in members.tolist():
+        ordered = sorted(bucket, key=identities.__getitem__)
+        for rank, member in enumerate(ordered):
+            expected |= {(member, smaller) for smaller in ordered[: min(rank, 8)]}
+    pairs = np.concatenate(parts)
+    assert len(pairs) == len(expected) and min(map(len, parts)) > 0.3 * len(expected)
+    assert set(pairs[["place", "smaller_place"]].tolist()) == expected
+    for field, place in (("identity", "place"), ("smaller", "smaller_place")):
+        assert pairs[field].tolist() == np.array(identities)[pairs[place]].tolist()
+    for part in parts:
+        assert part["identity"].tolist() == sorted(part["identity"].tolist())
+    assert peak < 25 * entries.nbytes, peak / entries.nbytes
+
+
 # === What is refused ===
+
+
+def test_a_second_process_is_refused_before_it_writes(world, tmp_path):
+    output = tmp_path / "output"
+    output.mkdir()
+    with RunDirectory(str(output)).locked():
+        with pytest.raises(ValueError) as error:
+            prepare(world[0] / "input", output, near_duplicates=0.0)
+    assert str(error.value) == (
+        f"{output} is in use by a preparation of process {os.getpid()}: wait for it, or name "
+        "another --output."
+    )
+    assert os.listdir(output) == [".lock"]
+    prepare(world[0] / "input", output, near_duplicates=0.0)  # the lock is no one else's file
+
+
+def test_a_finished_output_needs_neither_beam_nor_its_input(world, tmp_path, capsys):
+    write_corpus(tmp_path / "input")
+    report = prepare(tmp_path / "input", tmp_path / "output", near_duplicates=0.0)
+    shutil.rmtree(tmp_path / "input")
+    capsys.readouterr()
+    with mock.patch.object(small, "Serial", side_effect=AssertionError("Beam is not needed")):
+        assert prepare(tmp_path / "input", tmp_path / "output", near_duplicates=0.0) == report
+        with pytest.raises(
+            ValueError, match=r"begun with --near_duplicates \(0.0, now 0.5\): give"
+        ):
+            prepare(tmp_path / "input", tmp_path / "output", near_duplicates=0.5)
+    assert "is finished: nothing was left to do." in capsys.readouterr().out
+    (tmp_path / "output" / "report.json").unlink()
+    with pytest.raises(ValueError, match="No file matches"):
+        prepare(tmp_path / "input", tmp_path / "output", near_duplicates=0.0)
 
 
 def test_other_settings_and_other_text_are_refused_by_name(world, tmp_path):
