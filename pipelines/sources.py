@@ -49,7 +49,7 @@ def open_corpus(
 
     Plain files are read where they lie, in ranges of about ``block_bytes``; so are gzip files of up
     to two megabytes of text. Of larger gzip files and of JSON lines ``cache_dir`` takes a copy in
-    which each block is compressed on its own: about as much as a gzip file, or a third of JSON
+    which each block is compressed on its own: about as much as a gzip file, or two fifths of JSON
     lines. A document of more than a megabyte becomes several.
 
     With ``cache_dir`` a call that is killed has kept the files that were done, and the next one
