@@ -1,5 +1,6 @@
 """What every test starts from, and fixtures that any of them may ask for."""
 
+import importlib.util
 import os
 import pathlib
 import signal
@@ -10,6 +11,13 @@ import pytest
 # interrupt one would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+needs_beam = pytest.mark.skipif(
+    importlib.util.find_spec("apache_beam") is None,
+    reason="Apache Beam is not installed: pip install 'bert_tf[beam]'",
+)
+#: Flags of its Direct runner: processes share the work, as machines do elsewhere.
+WORKERS = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,7 @@ import pytest
 
 from bert_tf import beam
 from tests import beam_work
-
-needs_beam = pytest.mark.skipif(
-    importlib.util.find_spec("apache_beam") is None,
-    reason="Apache Beam is not installed: pip install 'bert_tf[beam]'",
-)
-WORKERS = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+from tests.conftest import WORKERS, needs_beam
 
 
 def run(steps, flags=()):

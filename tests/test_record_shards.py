@@ -1,6 +1,5 @@
 """TFRecords in shards: the same rows as in one file, the same bytes on Apache Beam."""
 
-import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -10,12 +9,9 @@ import tensorflow as tf
 
 from bert_tf import record_shards
 from bert_tf.pipelines import tfrecords
+from tests.conftest import needs_beam
 from tests.pretraining import commands
 
-needs_beam = pytest.mark.skipif(
-    importlib.util.find_spec("apache_beam") is None,
-    reason="Apache Beam is not installed: pip install 'bert_tf[beam]'",
-)
 LETTERS = "abcdefghij"
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *LETTERS, *(f"##{c}" for c in LETTERS)]
 FLAGS = {

@@ -1,7 +1,6 @@
 """``python -m bert_tf.prepare`` on Apache Beam, on real text with planted duplicates."""
 
 import gzip
-import importlib.util
 import json
 import os
 import re
@@ -15,12 +14,7 @@ import pytest
 
 from bert_tf.pipelines import sources
 from bert_tf.preparation import documents
-
-needs_beam = pytest.mark.skipif(
-    importlib.util.find_spec("apache_beam") is None,
-    reason="Apache Beam is not installed: pip install 'bert_tf[beam]'",
-)
-WORKERS = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+from tests.conftest import WORKERS, needs_beam
 
 
 def command(folder, name, *more):
