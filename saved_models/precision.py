@@ -17,7 +17,9 @@ of int8 products need the range of the activations, which only calibration data 
 
 import contextlib
 import copy
+import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -36,9 +38,14 @@ from .served import ExportOptions, Served
 # [CLS] A [SEP] B [SEP], with a token in each segment.
 SHORTEST_SEQUENCE = 5
 _LARGEST_INT8 = 127
+# What an encoder's matrices may have together to be constants. Python has the graph in memory about
+# twenty times while it loads an export.
+_MOST_CONSTANT_BYTES = 32 << 20
 
-# Of each variable that is not read as it is, in which dtype it is read.
+# Of each variable that is read from its storage, in which dtype it is read.
 Reading = list[tuple[keras.Variable, str]]
+# A variable in a dtype, for the graph that is being traced.
+Read = Callable[[keras.Variable, str], tf.Tensor]
 
 
 def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) -> Served:
@@ -46,7 +53,8 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
 
     The weights are copied out of any strategy and dtype policy. The tokenizer, the encoder and the
     whole model are traced once each, for any batch and length, and the model calls the encoder's
-    trace: so a graph is in the SavedModel once, whatever number of signatures uses it.
+    trace: so a graph is in the SavedModel once, whatever number of signatures uses it. Only
+    ``serving_default`` has traces of its own, ``Served.quick``.
 
     Raises:
         ValueError: the vocabulary is larger than the model's, or ``max_seq_length`` is out of its
@@ -56,21 +64,17 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     max_seq_length = _max_seq_length(model, options)
     copied = copy_model(model, "float32" if options.precision == "float32" else "mixed_bfloat16")
     storage = StoredWeights(copied, options.weights)
-    encoder = copied.encoder
-    own, below = _readings(copied, encoder, options)
-    encode = _trace(encoder, storage, below)
-    call = encode if copied is encoder else _trace(copied, storage, own, {encoder: encode})
-    guess = _trace_masked_lm(copied, storage, own) if copied.masked_lm is not None else None
-    return Served(
+    exact = Served(
         model=copied,
-        call=call,
-        encode=encode,
+        **_traces(copied, storage.read),
         tokenizer=_traced_once(tokenizer),
         max_seq_length=max_seq_length,
         options=options,
-        resources=storage.resources(),
-        guess=guess,
     )
+    copied.encoder.infers_without_padding = True
+    quick = dataclasses.replace(exact, **_traces(copied, _read_quickly(copied, storage)))
+    copied.encoder.infers_without_padding = False
+    return dataclasses.replace(exact, quick=quick, resources=storage.resources())
 
 
 def copy_model(model: BertModel, dtype: str) -> BertModel:
@@ -100,24 +104,33 @@ def _max_seq_length(model: BertModel, options: ExportOptions) -> int:
 # === Tracing ===
 
 
-def _readings(
-    model: BertModel, encoder: BertEncoder, options: ExportOptions
-) -> tuple[Reading, Reading]:
-    """Which of the model's own variables, and of its encoder's, are not read as they are."""
-    stored_apart = options.weights != "float32"
+def _traces(model: BertModel, read: Read) -> dict[str, Any]:
+    """The graphs of a ``Served``, by their names there."""
+    encoder = model.encoder
+    own, below = _readings(model, encoder)
+    encode = _trace(encoder, read, below)
+    return {
+        "encode": encode,
+        "call": encode if model is encoder else _trace(model, read, own, {encoder: encode}),
+        "guess": None if model.masked_lm is None else _trace_masked_lm(model, read, own),
+    }
+
+
+def _readings(model: BertModel, encoder: BertEncoder) -> tuple[Reading, Reading]:
+    """Which of the model's own variables, and of its encoder's, are read from their storage."""
     # Their rows are added in float32; every other matrix is read in the dtype of the arithmetic,
     # or every request would cast it.
     tables = {id(table) for table in embedding_tables(encoder)}
-    below: Reading = []
-    for variable in encoder.weights:
-        dtype = "float32" if id(variable) in tables else encoder.compute_dtype
-        if len(variable.shape) == 2 and (stored_apart or dtype != "float32"):
-            below.append((variable, dtype))
+    below: Reading = [
+        (variable, "float32" if id(variable) in tables else encoder.compute_dtype)
+        for variable in encoder.weights
+        if len(variable.shape) == 2
+    ]
     encoders = {id(variable) for variable in encoder.weights}
     own: Reading = [
         (variable, "float32")
         for variable in model.weights
-        if stored_apart and len(variable.shape) == 2 and id(variable) not in encoders
+        if len(variable.shape) == 2 and id(variable) not in encoders
     ]
     if model.masked_lm is not None:
         # The masked-LM head multiplies by it.
@@ -127,13 +140,13 @@ def _readings(
 
 def _trace(
     model: BertModel,
-    storage: "StoredWeights",
+    read: Read,
     reading: Reading,
     traced: Mapping[BertModel, Callable[..., Any]] | None = None,
 ) -> Callable[[Mapping[str, tf.Tensor]], Any]:
     """A model at inference as one graph for any batch and length.
 
-    ``reading`` says which variables are read from their storage, in which dtype; ``traced`` has, by
+    ``reading`` says which variables are read by ``read``, in which dtype; ``traced`` has, by
     models within this one, the functions to call in their place.
     """
     specification = {
@@ -142,7 +155,7 @@ def _trace(
     }
 
     def run(inputs: Mapping[str, tf.Tensor]) -> Any:
-        with _reading(storage, reading), _called_in_place(traced or {}):
+        with _reading(read, reading), _called_in_place(traced or {}):
             return model(inputs, training=False)
 
     function = _traced(run, specification)
@@ -150,12 +163,12 @@ def _trace(
 
 
 def _trace_masked_lm(
-    model: BertModel, storage: "StoredWeights", reading: Reading
+    model: BertModel, read: Read, reading: Reading
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """The masked-LM head by itself as one graph: states (P, H) to logits (P, V)."""
 
     def run(states: tf.Tensor) -> tf.Tensor:
-        with _reading(storage, reading):
+        with _reading(read, reading):
             return masked_lm_logits(model.masked_lm, states)
 
     return _traced(run, tf.TensorSpec([None, model.config.hidden_size], model.compute_dtype))
@@ -167,12 +180,35 @@ def _traced(run: Callable[..., Any], specification: Any) -> Callable[..., Any]:
     return function
 
 
-def _reading(storage: "StoredWeights", reading: Reading) -> keras.StatelessScope:
+def _reading(read: Read, reading: Reading) -> keras.StatelessScope:
     """A scope in which variables are read from the storage."""
     scope = keras.StatelessScope()
     # Not by the constructor, which would cast to the variable's own dtype.
-    scope.state_mapping.update({id(v): storage.read(v, dtype) for v, dtype in reading})
+    scope.state_mapping.update({id(v): read(v, dtype) for v, dtype in reading})
     return scope
+
+
+def _read_quickly(model: BertModel, storage: "StoredWeights") -> Read:
+    """Reads the matrices that an encoder multiplies by in bfloat16 as constants.
+
+    oneDNN packs a constant once and a variable in every request. In float32 it gains a tenth, which
+    is not worth the memory; and who has weights stored smaller asks for a small file.
+    """
+    encoder = model.encoder
+    tables = {id(table) for table in embedding_tables(model)}
+    matrices = {id(v): v for v in encoder.weights if len(v.shape) == 2 and id(v) not in tables}
+    size = sum(math.prod(v.shape) for v in matrices.values()) * tf.bfloat16.size
+    if encoder.compute_dtype != "bfloat16" or not storage.is_exact or size > _MOST_CONSTANT_BYTES:
+        return storage.read
+
+    def read(variable: keras.Variable, dtype: str) -> tf.Tensor:
+        if id(variable) not in matrices:
+            return storage.read(variable, dtype)
+        with tf.init_scope():
+            values = tf.cast(variable.value, dtype).numpy()
+        return tf.constant(values)
+
+    return read
 
 
 @contextlib.contextmanager
@@ -207,6 +243,7 @@ class StoredWeights:
     """
 
     def __init__(self, model: BertModel, weights: str) -> None:
+        self.is_exact = weights == "float32"
         tables = {id(table) for table in embedding_tables(model)}
         self._stored = {
             id(variable): _store(variable, weights, axis=1 if id(variable) in tables else 0)

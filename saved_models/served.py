@@ -79,6 +79,9 @@ class Served:
         options: how it is served.
         resources: what the traces read besides variables, and the variables that it is made of; to
             be saved with the signatures.
+        quick: the same for ``serving_default``, where speed counts most: padding is left out
+            wherever a token is computed by itself, so that states of padding are 0, and in bfloat16
+            the matrices of a small encoder are constants. ``None`` in ``quick`` itself.
     """
 
     model: BertModel
@@ -89,6 +92,7 @@ class Served:
     options: ExportOptions
     resources: tuple[Any, ...] = ()
     guess: Any = None
+    quick: "Served | None" = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,6 +63,8 @@ def model_signatures(served: Served) -> Signatures:
                 label_names(served)
             by_name = heads(served) if callable(heads) else heads
             made = {id(head): head.signature(served) for head in by_name.values()}
+            default = by_name[SERVING_DEFAULT]
+            made[id(default)] = default.signature(served.quick or served)
             return {name: made[id(head)] for name, head in by_name.items()}
     known = ", ".join(model_class.__name__ for model_class in _BY_CLASS)
     raise ValueError(f"{type(served.model).__name__} cannot be served: expected one of {known}.")

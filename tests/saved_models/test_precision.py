@@ -18,7 +18,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertClassifier, BertEncoder, BertMultipleChoice, BertPretrainer
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import embeddings, exporting, fill_mask, precision
+from bert_tf.saved_models import embeddings, exporting, fill_mask, precision, signatures
 from bert_tf.saved_models.precision import StoredWeights, quantize
 from bert_tf.saved_models.served import ExportOptions
 
@@ -117,6 +117,79 @@ def test_lower_precision_stays_near(options, least, most):
         assert least < largest_difference(got, wanted) < most
 
 
+# === What serving_default computes with ===
+
+
+@pytest.mark.parametrize(
+    "options, most", [({}, 1e-5), ({"precision": "bfloat16"}, 0.1), ({"weights": "int8"}, 1e-5)]
+)
+def test_the_quick_model_is_the_same_without_padding(options, most):
+    copied = served(BertPretrainer(NARROW), **options)
+    inputs = features_of_ids(masked_lm_positions=POSITIONS)
+    expected, outputs = copied.encode(inputs), copied.quick.encode(inputs)
+    real = np.array(IDS["input_mask"], bool)
+    pairs = zip(expected["encoder_outputs"], outputs["encoder_outputs"], strict=True)
+    for wanted, got in pairs:
+        wanted, got = (tf.cast(states, tf.float32).numpy() for states in (wanted, got))
+        np.testing.assert_allclose(got[real], wanted[real], atol=most)
+        assert np.abs(wanted[~real]).max() > 0.1 and not got[~real].any()
+    assert largest_difference(copied.quick.call(inputs), copied.call(inputs)) < most
+    states = expected["sequence_output"][0]
+    assert largest_difference(copied.quick.guess(states), copied.guess(states)) < most
+    assert not copied.model.encoder.infers_without_padding and copied.quick.quick is None
+
+
+def constant_matrices(graph):
+    """The shapes of the matrices that are constants of a graph's functions, with their dtypes."""
+    tensors = [
+        node.attr["value"].tensor
+        for function in graph.library.function
+        for node in function.node_def
+        if node.op == "Const"
+    ]
+    return sorted(
+        (*(size.size for size in tensor.tensor_shape.dim), tf.as_dtype(tensor.dtype).name)
+        for tensor in tensors
+        if len(tensor.tensor_shape.dim) == 2 and min(d.size for d in tensor.tensor_shape.dim) > 8
+    )
+
+
+# For each of two blocks: attention's two, and the feed-forward network's; and the pooler's.
+MATRICES = sorted(2 * [(16, 48), (16, 16), (16, 32), (32, 16)] + [(16, 16)])
+
+
+@pytest.mark.parametrize(
+    "options, dtype",
+    [
+        ({"precision": "bfloat16"}, "bfloat16"),
+        # A tenth of the time is not worth the memory.
+        ({}, None),
+        # Whoever stores less asks for a small file.
+        ({"weights": "int8"}, None),
+        ({"precision": "bfloat16", "weights": "bfloat16"}, None),
+    ],
+)
+def test_bfloat16_matrices_are_constants_of_serving_default_alone(tmp_path, options, dtype):
+    copied = served(make(BertEncoder), **options)
+    traced = exporting._trace(signatures.model_signatures(copied))
+    graphs = {name: saved(tmp_path / name, copied, {name: traced[name]}) for name in traced}
+    expected = [(*shape, dtype) for shape in MATRICES] if dtype else []
+    assert constant_matrices(graphs["serving_default"]) == expected
+    assert constant_matrices(graphs["tokens"]) == []
+
+
+def test_matrices_that_make_a_graph_too_large_are_no_constants(tmp_path, monkeypatch):
+    size = 2 * sum(rows * columns for rows, columns in MATRICES)
+    found = []
+    for most in (size, size - 1):
+        monkeypatch.setattr(precision, "_MOST_CONSTANT_BYTES", most)
+        copied = served(make(BertEncoder), precision="bfloat16")
+        default = exporting._trace(signatures.model_signatures(copied))["serving_default"]
+        graph = saved(tmp_path / str(most), copied, {"serving_default": default})
+        found.append(len(constant_matrices(graph)))
+    assert found == [len(MATRICES), 0]
+
+
 def test_the_variables_are_stored_as_asked(tmp_path):
     config = dataclasses.replace(NARROW, vocab_size=2000, hidden_size=64, num_hidden_layers=1)
     model, sizes = BertEncoder(config), {}
@@ -166,12 +239,12 @@ def operations(graph):
 def test_each_graph_is_written_once(tmp_path, options):
     copied = served(make(BertPretrainer), **options)
     text = {"text": tf.TensorSpec([None], tf.string)}
-    signatures = {
+    functions = {
         "serving_default": trace(lambda text: fill_mask.fill_masks(copied, text), text),
         "embed": trace(lambda text: embeddings.embed(copied, text), text),
         "tokens": token_signature(copied),
     }
-    found = operations(saved(tmp_path / "1", copied, signatures))
+    found = operations(saved(tmp_path / "1", copied, functions))
     # The attention's products, and the tokenizer's first operation.
     assert found["BatchMatMulV2"] == 1
     assert found["FastBertNormalize"] == 1
