@@ -33,7 +33,7 @@ flags.adopt_module_key_flags(command)
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    settings, _ = settings_from_flags()
+    settings, _ = settings_from_flags(without_corpus="paper")
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.tpu_compiler.run import run
 

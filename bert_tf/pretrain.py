@@ -6,8 +6,9 @@ r"""Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel.
         --vocab_file=vocab.txt --train_batch_size=256 --num_train_steps=1000000 \
         --learning_rate=1e-4 --num_warmup_steps=10000 --phases=128:0.9,512:0.1 --tpu=NAME
 
-Without flags it trains bert-tiny on a sample corpus for about five minutes. A run that was
-stopped, however it was, goes on when the same command is given again.
+Without flags it trains a small model on a sample corpus for about five minutes
+(--recipe=five_minutes). A run that was stopped, however it was, goes on when the same command is
+given again.
 
     python -m bert_tf.pretrain --mode=eval --model_dir=runs/mine
 
@@ -42,7 +43,10 @@ def main(argv: list[str]) -> None:
         evaluate(settings, given_flags())
     else:
         from bert_tf.pretraining.run import run
+        from bert_tf.training.run_directory import RunDirectory
 
+        if RunDirectory(settings.model_dir).began_without("recipe"):
+            settings, _ = settings_from_flags(without_corpus="paper")
         run(settings)
 
 

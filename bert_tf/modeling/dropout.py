@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-_LEVELS = 1 << 16  # what sixteen random bits distinguish
+LEVELS = 1 << 16  # what sixteen random bits distinguish
 
 # Which elements of a shape are kept, bool of that shape: each is dropped if the sixteen bits that
 # it draws from the generator are one of the lowest so many levels.
@@ -27,7 +27,7 @@ def _draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
     draws = ops.reshape(ops.view(words, "int16"), (-1,))
     if not isinstance(count, int) or count % 2:
         draws = draws[:count]
-    return ops.reshape(draws >= dropped - _LEVELS // 2, shape)
+    return ops.reshape(draws >= dropped - LEVELS // 2, shape)
 
 
 _draw: contextvars.ContextVar[Draw] = contextvars.ContextVar("draw", default=_draw_in_pairs)
@@ -70,12 +70,22 @@ class Dropout(keras.layers.Layer):
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
         """Drops elements of a float tensor of any shape; outside training, returns it as it is."""
-        dropped = min(round(self.rate * _LEVELS), _LEVELS - 1)
-        if not training or dropped == 0:
+        if not training or self.dropped == 0:
             return inputs
-        kept = _draw.get()(ops.shape(inputs), dropped, self.seed_generator)
-        scale = _LEVELS / (_LEVELS - dropped)
-        return inputs * ops.cast(kept, inputs.dtype) * ops.cast(scale, inputs.dtype)
+        kept = _draw.get()(ops.shape(inputs), self.dropped, self.seed_generator)
+        scale = ops.cast(self.scale, inputs.dtype)
+        # One product in each direction: what multiplies holds the scale already.
+        return inputs * ops.where(kept, scale, ops.zeros_like(scale))
+
+    @property
+    def dropped(self) -> int:
+        """How many of the levels drop an element."""
+        return min(round(self.rate * LEVELS), LEVELS - 1)
+
+    @property
+    def scale(self) -> float:
+        """What the elements that are kept are multiplied by."""
+        return LEVELS / (LEVELS - self.dropped)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """The input's shape."""

@@ -133,6 +133,7 @@ class BertEncoder(BertModel):
             same gradients in less time, and zeros at padding. False at first. Set it before
             ``compile``, for texts of different lengths and a step that XLA does not compile
             (no ``jit_compile=True``, no TPU): how many tokens are real is known too late for XLA.
+        infers_without_padding: the same at inference, False at first.
         recomputes_blocks: whether training keeps only the inputs of each block and computes the
             rest again for the backward pass (Chen et al. 2016): the same gradients, dropout
             included, in much less memory and about a third more time. False at first. On Keras'
@@ -227,6 +228,16 @@ class BertEncoder(BertModel):
             block.trains_without_padding = value
             # So that ``jit_compile="auto"`` means False, whatever model the encoder is part of.
             block.supports_jit = not value
+
+    @property
+    def infers_without_padding(self) -> bool:
+        """Whether padding is left out at inference; see the class."""
+        return all(block.infers_without_padding for block in self.blocks)
+
+    @infers_without_padding.setter
+    def infers_without_padding(self, value: bool) -> None:
+        for block in self.blocks:
+            block.infers_without_padding = value
 
     @property
     def recomputes_blocks(self) -> bool:

@@ -92,18 +92,21 @@ class MaskedLMHead(BertLayer):
 
         The product with the embeddings is rounded to the compute dtype; what follows is not.
         """
-        batch, sequence, width = ops.shape(hidden)
-        # (B, P) positions in a row -> positions in (B * S, H)
-        rows = positions + ops.expand_dims(ops.arange(batch, dtype=positions.dtype), 1) * sequence
-        # (B * P, H)
-        gathered = ops.take(ops.reshape(hidden, (-1, width)), ops.reshape(rows, (-1,)), axis=0)
-        transformed = self.activation(self.dense(gathered), bool(training))
-        transformed = self.layer_norm(transformed, training=training)
+        batch, sequence, _ = ops.shape(hidden)
+        # (B, P) positions in a row -> places in (B * S, H)
+        places = positions + ops.expand_dims(ops.arange(batch, dtype=positions.dtype), 1) * sequence
+        transformed = self.transform(hidden, ops.reshape(places, (-1,)), training=training)
         table = ops.cast(self.embedding_table(), transformed.dtype)
         logits = at_least_float32(ops.matmul(transformed, ops.transpose(table)))
         # (B * P, V) -> (B, P, V)
         logits = ops.add(logits, ops.cast(self.output_bias, logits.dtype))
         return ops.reshape(logits, (batch, ops.shape(positions)[1], self.config.vocab_size))
+
+    def transform(self, hidden: Any, places: Any, training: bool | None = False) -> Any:
+        """(B, S, H) and (N,) int32 places in [0, B * S) -> (N, H), which the table multiplies."""
+        gathered = ops.take(ops.reshape(hidden, (-1, hidden.shape[-1])), places, axis=0)
+        transformed = self.activation(self.dense(gathered), bool(training))
+        return self.layer_norm(transformed, training=training)
 
     def compute_output_spec(
         self, hidden: Any, positions: Any, training: bool | None = False

@@ -3,8 +3,10 @@
 Legend: B batch, S sequence, N heads, D head size, H = N * D hidden, R rows, W any width.
 """
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -114,6 +116,12 @@ class TokenRows:
             count = ops.cumsum(ops.cast(kept, "int32"))
             self._rows = ops.where(kept, count - 1, ops.shape(self._places)[0])
 
+    @property
+    def numbers(self) -> Any:
+        """(B, S) int32: which row a token is; R where it is left out."""
+        rows = self._rows if self._without_padding else ops.arange(self._batch * self._sequence)
+        return ops.reshape(rows, (self._batch, self._sequence))
+
     def from_batch(self, batch: Any) -> Any:
         """(B, S, W) -> (R, W)."""
         matrix = ops.reshape(batch, (-1, batch.shape[-1]))
@@ -149,6 +157,56 @@ def attention_bias(mask: Any, dtype: str) -> Any:
     True
     """
     return ops.expand_dims((1.0 - ops.cast(mask, dtype)) * MASKED_SCORE, (1, 2))
+
+
+# How tokens' queries, keys and values (R, 3 * H), of so many heads, and the (B, S) mask become
+# contexts (R, H) in training. The weights are dropped out by the layer.
+Attend = Callable[[Any, Any, TokenRows, int, Dropout], Any]
+
+
+def split_heads(projected: Any, heads: int, parts: int = 3) -> list[Any]:
+    """(B, S, 3 * H) -> query, key and value, each (B, N, S, D); so with other numbers of parts."""
+    batch, sequence, width = ops.shape(projected)
+    # (B, S, 3 * H) -> (B, S, 3 * N, D) -> (B, 3 * N, S, D)
+    shape = (batch, sequence, parts * heads, width // (parts * heads))
+    projected = ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
+    return list(ops.split(projected, parts, axis=1))
+
+
+def join_heads(contexts: Any) -> Any:
+    """(B, N, S, D) -> (B, S, H)."""
+    batch, heads, sequence, size = ops.shape(contexts)
+    return ops.reshape(ops.transpose(contexts, (0, 2, 1, 3)), (batch, sequence, heads * size))
+
+
+def attend_at_once(
+    projected: Any,
+    real_tokens: Any,
+    rows: TokenRows,
+    heads: int,
+    dropout: Callable[[Any], Any],
+) -> Any:
+    """Makes the contexts of all rows together: B * S queries and keys, whatever the padding."""
+    query, key, value = split_heads(rows.to_batch(projected), heads)
+    # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
+    scores = ops.matmul(query * (1.0 / math.sqrt(query.shape[-1])), ops.swapaxes(key, 2, 3))
+    scores = scores + attention_bias(real_tokens, keras.backend.standardize_dtype(scores.dtype))
+    # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, H) -> (R, H)
+    contexts = ops.matmul(dropout(ops.softmax(scores, axis=-1)), value)
+    return rows.from_batch(join_heads(contexts))
+
+
+_attend: contextvars.ContextVar[Attend | None] = contextvars.ContextVar("attend", default=None)
+
+
+@contextlib.contextmanager
+def attending(attend: Attend | None) -> Iterator[None]:
+    """Lets every layer that is called or differentiated in training within attend otherwise."""
+    token = _attend.set(attend or _attend.get())
+    try:
+        yield
+    finally:
+        _attend.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -190,23 +248,20 @@ class SelfAttention(BertLayer):
         self, hidden: Any, real_tokens: Any, rows: TokenRows, training: bool | None = False
     ) -> Any:
         """(R, H) states and the (B, S) mask -> (R, H), before dropout, residual, normalisation."""
-        batch, sequence = ops.shape(real_tokens)
-        width = self.config.hidden_size
+        projected = self.query_key_value(hidden)  # (R, 3 * H)
         heads = self.config.num_attention_heads
-        size = width // heads
-        # (R, H) -> (R, 3 * H) -> (B, S, 3 * H) -> (B, S, 3 * N, D) -> (B, 3 * N, S, D)
-        projected = rows.to_batch(self.query_key_value(hidden))
-        projected = ops.reshape(projected, (batch, sequence, 3 * heads, size))
-        projected = ops.transpose(projected, (0, 2, 1, 3))
-        query, key, value = ops.split(projected, 3, axis=1)
-        # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
-        scores = ops.matmul(query * (1.0 / math.sqrt(size)), ops.swapaxes(key, 2, 3))
-        scores = scores + attention_bias(real_tokens, self.compute_dtype)
-        weights = self.dropout(ops.softmax(scores, axis=-1), training=training)
-        # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, N, D) -> (B, S, H) -> (R, H)
-        context = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
-        context = ops.reshape(context, (batch, sequence, width))
-        return self.attention_output(rows.from_batch(context))
+        attend = _attend.get()
+        if training and attend is not None:
+            contexts = attend(projected, real_tokens, rows, heads, self.dropout)
+        else:
+            contexts = attend_at_once(
+                projected,
+                real_tokens,
+                rows,
+                heads,
+                lambda weights: self.dropout(weights, training=training),
+            )
+        return self.attention_output(contexts)
 
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], *others: Any
@@ -220,7 +275,8 @@ class TransformerBlock(BertLayer):
     """Post-normalised Transformer block: each sub-layer's output is dropped out, added, normalised.
 
     Source: Vaswani et al. 2017, section 3.1; google-research/bert ``modeling.py``,
-    ``transformer_model``. ``trains_without_padding`` and ``recomputes``: see ``BertEncoder``.
+    ``transformer_model``. ``trains_without_padding``, ``infers_without_padding`` and
+    ``recomputes``: see ``BertEncoder``.
     """
 
     def __init__(
@@ -234,6 +290,7 @@ class TransformerBlock(BertLayer):
         epsilon = config.layer_norm_eps
         rate = config.hidden_dropout_prob
         self.trains_without_padding = False
+        self.infers_without_padding = False
         self.recomputes = False
         self.activation = get_activation(config.hidden_act)
 
@@ -257,7 +314,7 @@ class TransformerBlock(BertLayer):
         self.output_layer_norm.build(shape)
 
     def call(self, hidden: Any, real_tokens: Any, training: bool | None = False) -> Any:
-        """(B, S, H) -> (B, S, H); 0 at padding where the block trains without it."""
+        """(B, S, H) -> (B, S, H); 0 at padding where it is left out."""
         if training and self.recomputes:
             return self._recomputed(hidden, real_tokens)
         return self._transform(hidden, real_tokens, training)
@@ -289,7 +346,8 @@ class TransformerBlock(BertLayer):
         return outputs
 
     def _transform(self, hidden: Any, real_tokens: Any, training: bool | None) -> Any:
-        rows = TokenRows(real_tokens, bool(training) and self.trains_without_padding)
+        leaves_out = self.trains_without_padding if training else self.infers_without_padding
+        rows = TokenRows(real_tokens, leaves_out)
         # Matrices from here on, (R, ...): a product of matrices is quicker than of batches.
         matrix = rows.from_batch(hidden)
         attended = self.attention(matrix, real_tokens, rows=rows, training=training)

@@ -2,21 +2,16 @@
 
 import dataclasses
 import os
-import statistics
-import time
 
-import numpy as np
-import tensorflow as tf
-
-from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution
 from bert_tf.training.progress import duration
 
 from .data import predictions_per_row
-from .model import build_loop, fit_vocabulary, open_start, read_config
-from .settings import Phase, PretrainingSettings, parse_phases
+from .model import fit_vocabulary, open_start, read_config
+from .settings import PretrainingSettings, phases_of
+from .timing import choose_precision, step_seconds
 
 # float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16
@@ -105,10 +100,6 @@ def estimate_step(
     )
 
 
-_TIMED_ROWS = 8
-_TIMED_STEPS = 3
-
-
 def report_cost(settings: PretrainingSettings) -> None:
     """Prints parameters, memory, FLOPs and tokens per step, and an estimate of the time.
 
@@ -121,7 +112,8 @@ def report_cost(settings: PretrainingSettings) -> None:
     if settings.vocab_file:
         vocab = vocabulary.load_vocabulary(settings.vocab_file)
         config = fit_vocabulary(settings, config, vocab)
-    phases = parse_phases(settings.phases, settings.num_train_steps)
+    settings = choose_precision(settings, config, devices)
+    phases = phases_of(settings)
     replicas = devices.strategy.num_replicas_in_sync
     print(f"Devices: {devices.description}.")
     low_precision = settings.precision == "bfloat16" and devices.device_type != "CPU"
@@ -129,7 +121,7 @@ def report_cost(settings: PretrainingSettings) -> None:
     for number, phase in enumerate(phases):
         estimate = estimate_step(
             config,
-            batch_size=settings.train_batch_size,
+            batch_size=phase.rows(settings),
             max_seq_length=phase.max_seq_length,
             max_predictions_per_seq=predictions_per_row(settings, phase.max_seq_length),
             replicas=replicas,
@@ -143,7 +135,7 @@ def report_cost(settings: PretrainingSettings) -> None:
             print(f"Parameters: {estimate.parameters:,}.")
         print(
             f"Length {phase.max_seq_length}, steps {phase.first_step:,} to {phase.last_step:,}: "
-            f"{settings.train_batch_size} rows, {estimate.tokens:,} tokens and "
+            f"{phase.rows(settings)} rows, {estimate.tokens:,} tokens and "
             f"{estimate.flops / 1e12:,.2f} TFLOP a step; about "
             f"{estimate.memory_bytes / 2**30:,.1f} GiB of memory on each device."
         )
@@ -152,9 +144,13 @@ def report_cost(settings: PretrainingSettings) -> None:
                 f"  that is more than this machine's {_machine_memory() / 2**30:.0f} GiB: raise "
                 "--gradient_accumulation_steps" + ("." if settings.remat else ", or give --remat.")
             )
-        seconds = _step_seconds(settings, config, devices, phase, estimate)
-        if seconds is None:
+        if devices.device_type == "CPU" and estimate.parameters * 20 > _machine_memory():
+            print(
+                f"  not timed: this machine's {_machine_memory() / 2**30:.0f} GiB do not hold the "
+                "model while it trains."
+            )
             return
+        seconds = step_seconds(settings, config, devices, phase)
         steps = phase.last_step - phase.first_step
         total += seconds * steps
         print(
@@ -166,56 +162,5 @@ def report_cost(settings: PretrainingSettings) -> None:
     print(f"Estimated time: {duration(total)}. Nothing was written.")
 
 
-def _step_seconds(
-    settings: PretrainingSettings,
-    config: BertConfig,
-    devices: distribution.Distribution,
-    phase: Phase,
-    estimate: StepEstimate,
-) -> float | None:
-    """Times some steps on few rows; None, saying so, where the memory would not hold them."""
-    if devices.device_type == "CPU" and estimate.parameters * 20 > _machine_memory():
-        print(
-            f"  not timed: this machine's {_machine_memory() / 2**30:.0f} GiB do not hold the "
-            "model while it trains."
-        )
-        return None
-    replicas = devices.strategy.num_replicas_in_sync
-    rows = replicas * min(settings.train_batch_size // replicas, _TIMED_ROWS)
-    timed = dataclasses.replace(settings, gradient_accumulation_steps=1, train_batch_size=rows)
-    loop = build_loop(timed, config, devices)
-    batch = _random_batch(
-        config, rows, phase.max_seq_length, predictions_per_row(settings, phase.max_seq_length)
-    )
-    iterator = loop.distribute(tf.data.Dataset.from_tensors(batch).repeat())
-    loop.train(iterator, 1)
-    seconds = []
-    for _ in range(_TIMED_STEPS):
-        began = time.perf_counter()
-        loop.train(iterator, 1)
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds) * settings.train_batch_size / rows
-
-
 def _machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _random_batch(
-    config: BertConfig, rows: int, length: int, predictions: int
-) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    ids = rng.integers(0, config.vocab_size, (rows, length), np.int32)
-    # Round and round, where there are more predictions than places.
-    places = np.arange(predictions, dtype=np.int32) % (length - 1) + 1
-    positions = np.tile(places, (rows, 1))
-    return {
-        features.INPUT_WORD_IDS: ids,
-        features.INPUT_MASK: np.ones_like(ids),
-        features.INPUT_TYPE_IDS: np.zeros_like(ids),
-        features.MASKED_LM_POSITIONS: positions,
-        features.MASKED_LM_IDS: np.take_along_axis(ids, positions, axis=1),
-        features.MASKED_LM_WEIGHTS: np.ones(positions.shape, np.float32),
-        features.NEXT_SENTENCE_LABELS: np.zeros((rows,), np.int32),
-        features.CURSOR: np.zeros((rows, 3), np.int32),
-    }

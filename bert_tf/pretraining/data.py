@@ -290,7 +290,7 @@ def training_batches(
         data.records if data.train is None else data.train,
         phase.max_seq_length,
         nsp=settings.nsp,
-        batch_size=settings.train_batch_size // num_shards,
+        batch_size=phase.rows(settings) // num_shards,
         seed=settings.seed + phase_number,
         start=start,
         shard_index=shard_index,
@@ -351,7 +351,7 @@ def evaluation_batches(
     )
 
 
-def first_sentences(corpus: sources.Corpus, count: int = 3) -> list[str]:
+def first_sentences(corpus: sources.Corpus, count: int = 30) -> list[str]:
     """The first sentences of a corpus that are neither short nor long, to show a model at work."""
     fitting = (
         sentence

@@ -37,9 +37,10 @@ from bert_tf.training.workers import check_one_worker
 
 from .data import check_hosts_can_read, open_evaluation_data
 from .evaluation import HeldOut, loss_of
+from .model import set_arithmetic
 from .results import export_model
 from .saving import Position
-from .settings import MAY_DIFFER, PATHS, PretrainingSettings, parse_phases, settings_of_run
+from .settings import MAY_DIFFER, PATHS, PretrainingSettings, phases_of, settings_of_run
 
 _POLL_SECONDS = 2.0
 # Figures are compared over as many rows.
@@ -111,7 +112,7 @@ class _Evaluation:
         self._settings = settings
         self._run = run
         self._directory = directory
-        self._phases = parse_phases(settings.phases, settings.num_train_steps)
+        self._phases = phases_of(settings)
         devices = distribution.choose_strategy(settings.strategy, tpu=settings.tpu)
         check_hosts_can_read(devices, settings.input_format)
         print(f"Devices: {devices.description}.", flush=True)
@@ -121,7 +122,7 @@ class _Evaluation:
         config, _ = model_directory.read_description(run.path)
         vocab = load_vocabulary(run.vocabulary)
         self._tokenizer = BertTokenizer(vocab, do_lower_case=bool(settings.do_lower_case))
-        distribution.set_precision(settings.precision, devices.device_type)
+        set_arithmetic(settings, devices.device_type)
         with devices.strategy.scope():
             self._model = BertPretrainer(config, nsp=settings.nsp)
         self._evaluator = Evaluator(self._model, devices.strategy)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -16,7 +17,7 @@ from bert_tf.pipelines import vocabulary
 from bert_tf.training import distribution, loop, optimizers, schedules
 from bert_tf.training.run_directory import RunDirectory
 
-from .settings import PretrainingSettings, parse_phases
+from .settings import PretrainingSettings, phases_of
 
 
 def open_start(
@@ -80,13 +81,31 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     else:
         values = read_json_object(settings.bert_config)
         config = BertConfig.from_dict(values, settings.bert_config)
-    for phase in parse_phases(settings.phases, settings.num_train_steps):
+    config = dataclasses.replace(config, **_overrides(settings.config_overrides))
+    for phase in phases_of(settings):
         if phase.max_seq_length > config.max_position_embeddings:
             raise ValueError(
                 f"Rows of {phase.max_seq_length} tokens are longer than the model's "
                 f"{config.max_position_embeddings} positions (max_position_embeddings)."
             )
     return config
+
+
+def _overrides(texts: Sequence[str]) -> dict[str, Any]:
+    """The fields of a config that ``NAME=VALUE`` name, of the fields' types."""
+    types = {name: type(value) for name, value in BertConfig().to_dict().items()}
+    del types["vocab_size"]  # the vocabulary's
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = types[name](value)
+        except (KeyError, ValueError):
+            raise ValueError(
+                f"--config_overrides={','.join(texts)}: expected NAME=VALUE, such as "
+                f"hidden_dropout_prob=0, with a name out of {', '.join(types)}, got {text!r}."
+            ) from None
+    return found
 
 
 def fit_vocabulary(
@@ -100,6 +119,19 @@ def fit_vocabulary(
     return config
 
 
+def set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:
+    """Sets the precision of a device's models; returns whether XLA is to compile the gradients."""
+    jit_compile = settings.jit_compile == "true"
+    if settings.jit_compile == "auto":
+        jit_compile = device_type == "GPU"
+    elif device_type == "TPU" and not jit_compile:
+        raise ValueError(
+            "--jit_compile=false: a TPU runs only what XLA has compiled; leave the flag out."
+        )
+    distribution.set_precision(settings.precision, device_type, jit_compile)
+    return jit_compile and device_type != "TPU"  # where it compiles the whole step by itself
+
+
 def build_loop(
     settings: PretrainingSettings, config: BertConfig, devices: distribution.Distribution
 ) -> loop.PretrainingLoop:
@@ -110,7 +142,7 @@ def build_loop(
             f"--train_batch_size={settings.train_batch_size} is not a multiple of {parts}, the "
             "replicas times --gradient_accumulation_steps."
         )
-    distribution.set_precision(settings.precision, devices.device_type)
+    jit_compile = set_arithmetic(settings, devices.device_type)
     # Keras draws initial weights from process-wide state: the only use of it in a run.
     keras.utils.set_random_seed(settings.seed)
     with devices.strategy.scope():
@@ -120,7 +152,10 @@ def build_loop(
             settings.learning_rate, settings.num_warmup_steps, settings.num_train_steps
         )
         optimizer = optimizers.create_optimizer(
-            settings.optimizer, schedule, model.trainable_variables
+            settings.optimizer,
+            schedule,
+            model.trainable_variables,
+            beta_2=settings.adam_beta_2,
         )
     return loop.PretrainingLoop(
         model,
@@ -128,8 +163,10 @@ def build_loop(
         devices.strategy,
         seed=settings.seed,
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
+        jit_compile=jit_compile,
         device_type=devices.device_type,
         spike_factor=settings.spike_factor,
         skip_bad_steps=settings.on_bad_step == "skip",
         most_bad_steps=settings.max_bad_steps,
+        measures_waits=not settings.deterministic,
     )

@@ -18,6 +18,7 @@ from bert_tf.training.run_directory import RunDirectory
 from .settings import Phase
 
 _SHOWN_GUESSES = 5
+_SHOWN_SENTENCES = 5
 
 
 def export_model(
@@ -30,15 +31,17 @@ def export_model(
     export(model, path, tokenizer=tokenizer, options=ExportOptions(max_seq_length=longest))
 
 
-def _hide_word(sentence: str) -> tuple[str, str] | None:
-    """Hides a word, of four letters or more, near the middle of a sentence: the text, and the word.
+def _hide_word(sentence: str, tokenizer: BertTokenizer) -> tuple[str, str] | None:
+    """Hides a word near the middle of a sentence: the text, and the word.
 
-    >>> _hide_word("The court of appeals has jurisdiction over civil cases.")
-    ('The court of appeals has [MASK] over civil cases.', 'jurisdiction')
+    It has four letters or more, and is a single piece: one [MASK] stands for no other.
     """
     if MASK_TOKEN in sentence:  # a text about BERT
         return None
     words = list(re.finditer(r"\b[A-Za-z]{4,}\b", sentence))
+    if words:
+        pieces = tokenizer.tokenize([match.group() for match in words]).row_lengths().numpy()
+        words = [match for match, count in zip(words, pieces, strict=True) if count == 1]
     if not words:
         return None
     middle = len(sentence) / 2
@@ -50,7 +53,8 @@ def fill_masks(
     model: BertPretrainer, tokenizer: BertTokenizer, sentences: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Lets the model guess a hidden word of each sentence: texts, words, guesses, probabilities."""
-    hidden = [pair for pair in map(_hide_word, sentences) if pair is not None]
+    found = [_hide_word(sentence, tokenizer) for sentence in sentences]
+    hidden = [pair for pair in found if pair is not None]
     if not hidden:
         return []
     served = Served(
@@ -102,9 +106,11 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
             f"The best evaluation while training was after step {results['best']['step']:,} (loss "
             f"{results['best']['loss']:.3f}); its weights: {directory.best}"
         )
-    if results["filled_masks"]:
-        print("\nMasks filled in held-out sentences:")
-        for filled in results["filled_masks"]:
+    if masks := results["filled_masks"]:
+        right = sum(filled["guesses"][0].lower() == filled["word"].lower() for filled in masks)
+        print(f"\nOf {len(masks)} words hidden in held-out sentences {right} guessed; the surest:")
+        surest = sorted(masks, key=lambda filled: -filled["probabilities"][0])
+        for filled in surest[:_SHOWN_SENTENCES]:
             guesses = ", ".join(
                 f"{guess} {probability:.0%}"
                 for guess, probability in zip(

@@ -1,6 +1,7 @@
 """A pre-training run, from its model directory to its results: its stages."""
 
 import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import flag_fields
+from bert_tf.choices import PRECISIONS
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import read_json, write_json
 from bert_tf.interchange import model_directory
@@ -44,9 +46,11 @@ from .model import (
     pretrainer_spec,
     read_config,
 )
+from .recipes import as_flags
 from .results import export_model, fill_masks, show
 from .saving import Position, Saving
-from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, parse_phases
+from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, phases_of
+from .timing import choose_precision
 
 _REPORT_SECONDS = 2.0
 _MAX_STEPS_PER_LOOP = 500
@@ -120,6 +124,8 @@ def _begin(
         directory.create()
         stack.enter_context(directory.locked())
     settings, start = open_start(settings, directory)
+    if settings.precision == "auto":
+        settings, devices = _settle_precision(settings, directory, devices, start)
     # Of TFRecords no contents are compared.
     paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
     moved = directory.check_settings(
@@ -133,6 +139,23 @@ def _begin(
         show(read_json(directory.results), directory)
         return None
     return _PretrainingRun(settings, directory, devices, start, moved)
+
+
+def _settle_precision(
+    settings: PretrainingSettings,
+    directory: RunDirectory,
+    devices: distribution.Distribution | None,
+    start: Checkpoint | None,
+) -> tuple[PretrainingSettings, distribution.Distribution | None]:
+    """Takes the precision that the run was started in, or else the faster one."""
+    kept = directory.kept_setting("precision")
+    if kept in PRECISIONS:
+        return dataclasses.replace(settings, precision=kept), devices
+    devices = devices or _choose_devices(settings)
+    config = read_config(settings, start)
+    if settings.vocab_file:
+        config = fit_vocabulary(settings, config, load_vocabulary(settings.vocab_file))
+    return choose_precision(settings, config, devices), devices
 
 
 def _open_inputs(
@@ -178,7 +201,7 @@ class _PretrainingRun:
         self.settings = settings
         self.directory = directory
         self.interruption = Interruption()
-        self.phases = parse_phases(settings.phases, settings.num_train_steps)
+        self.phases = phases_of(settings)
         # A TPU that cannot be reached is told before the corpus is read.
         self.devices = devices or _choose_devices(settings)
         self.workers = self.devices.workers
@@ -198,6 +221,8 @@ class _PretrainingRun:
         self.tokenizer = BertTokenizer(vocab, do_lower_case=lower)
         if self.workers.is_chief:
             report_share(settings, self.data, self.tokenizer, self.phases[0])
+        if flags := as_flags(settings.recipe, settings.to_dict()):
+            print(f"--recipe={settings.recipe}: {flags}", flush=True)
         name = settings.bert_config or settings.init_checkpoint
         print(
             f"Model: {name}, {parameter_count(self.config, settings.nsp):,} "
@@ -287,6 +312,8 @@ class _PretrainingRun:
                 continue
             seconds = time.monotonic() - began
             self.saving.position = self.saving.position.behind(result.cursors)
+            if not compiled:
+                progress.say(f"First step made: {seconds:.1f} s, most of it to compile.")
             # The first call's time is mostly compilation, and says nothing of the next.
             if not settings.steps_per_loop and compiled:
                 wanted = round(steps * _REPORT_SECONDS / seconds)
@@ -332,9 +359,10 @@ class _PretrainingRun:
             shown["NSP accuracy"] = f"{result.next_sentence_accuracy:.3f}"
         if seconds is not None:
             settings, length = self.settings, phase.max_seq_length
+            rows = phase.rows(settings)
             cost = estimate_step(
                 self.config,
-                batch_size=settings.train_batch_size,
+                batch_size=rows,
                 max_seq_length=length,
                 max_predictions_per_seq=predictions_per_row(settings, length),
                 nsp=settings.nsp,
@@ -343,15 +371,15 @@ class _PretrainingRun:
                 seconds=seconds,
                 waited=waited,
                 tokens=tokens,
-                examples=steps * settings.train_batch_size,
+                examples=steps * rows,
                 flops=steps * cost.flops,
                 devices=self.devices.strategy.num_replicas_in_sync,
                 peak_tflops=settings.peak_tflops,
             )
             figures |= speed
             shown["tokens/s"] = f"{speed['tokens_per_second']:,.0f}"
-            if speed["input_wait_share"] >= _SHOWN_WAIT:
-                shown["waiting for input"] = f"{speed['input_wait_share']:.0%}"
+            if (share := speed.get("input_wait_share", 0.0)) >= _SHOWN_WAIT:
+                shown["waiting for input"] = f"{share:.0%}"
             if "mfu" in speed:
                 shown["MFU"] = f"{speed['mfu']:.1%}"
         progress.update(step, shown)

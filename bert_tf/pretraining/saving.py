@@ -127,8 +127,7 @@ class Saving:
         self.position = Position.from_json(restored.extra)
         # Earlier versions kept none.
         self._loop.trend = Trend(*restored.extra.get("trend", Trend()))
-        if restored.extra.get("draws", 1) == 1:
-            self._loop.replica_step.draw_as_before()
+        self._loop.replica_step.draw_as(restored.extra.get("draws", 1))
         self._saved_step = self._loop.step
         print(f"Going on from the checkpoint at step {self._loop.step:,}.", flush=True)
         return True

@@ -14,14 +14,24 @@ from bert_tf.config import PRESETS
 from bert_tf.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.untrusted import quote, reason
 
+from .recipes import RECIPES, from_recipe
+
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length."""
+    """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length.
+
+    Its batches have ``times_rows`` times the rows of ``--train_batch_size``.
+    """
 
     max_seq_length: int
     first_step: int
     last_step: int
+    times_rows: int = 1
+
+    def rows(self, settings: "PretrainingSettings") -> int:
+        """The rows of a step, over all replicas."""
+        return settings.train_batch_size * self.times_rows
 
 
 def parse_phases(text: str, num_steps: int) -> list[Phase]:
@@ -33,8 +43,8 @@ def parse_phases(text: str, num_steps: int) -> list[Phase]:
 
     >>> for phase in parse_phases("128:0.9,512:0.1", 1000):
     ...     print(phase)
-    Phase(max_seq_length=128, first_step=0, last_step=900)
-    Phase(max_seq_length=512, first_step=900, last_step=1000)
+    Phase(max_seq_length=128, first_step=0, last_step=900, times_rows=1)
+    Phase(max_seq_length=512, first_step=900, last_step=1000, times_rows=1)
     >>> parse_phases("128:0.9,512:0.2", 1000)
     Traceback (most recent call last):
     ...
@@ -71,6 +81,17 @@ def parse_phases(text: str, num_steps: int) -> list[Phase]:
     return phases
 
 
+def phases_of(settings: "PretrainingSettings") -> list[Phase]:
+    """The phases of a run; with ``equal_tokens`` the shorter ones have more rows."""
+    phases = parse_phases(settings.phases, settings.num_train_steps)
+    if not settings.equal_tokens:
+        return phases
+    longest = max(phase.max_seq_length for phase in phases)
+    return [
+        dataclasses.replace(phase, times_rows=longest // phase.max_seq_length) for phase in phases
+    ]
+
+
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
     {
@@ -78,7 +99,7 @@ MAY_DIFFER = frozenset(
         *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
         *("worker_hosts", "task_index", "connect_seconds"),
         *("eval_batch_size", "allow_pickle", "export", "dry_run", "mode", "eval_timeout"),
-        *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat"),
+        *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat", "jit_compile"),
     }
 )
 
@@ -175,10 +196,22 @@ class PretrainingSettings:
     nsp: bool = switch(True, "Train next-sentence prediction on pairs; --nsp=false: one segment.")
 
     # Model
+    recipe: str = choice(
+        "paper",
+        list(RECIPES),
+        "The values of all flags that are not given. paper: the defaults listed here. "
+        "five_minutes, taken where no flag names a corpus or weights to start from: a small model "
+        "that learns much in that time on two cores; it is printed.",
+    )
     bert_config: str = string(
         "bert-tiny",
         "A preset (bert-tiny, -mini, -small, -medium, -base, -large, or any of the 24 miniatures, "
         "bert-L4-H256 for example), or a bert_config.json.",
+    )
+    config_overrides: Sequence[str] = words(
+        (),
+        "Values of the config that are other than a preset's: hidden_dropout_prob=0,"
+        "num_attention_heads=8 for example.",
     )
     init_checkpoint: str | None = string(
         None,
@@ -190,7 +223,10 @@ class PretrainingSettings:
         False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
     )
     precision: str = choice(
-        "float32", PRECISIONS, "bfloat16: matrix products in bfloat16, weights and sums in float32."
+        "float32",
+        (*PRECISIONS, "auto"),
+        "bfloat16: matrix products in bfloat16, weights and sums in float32; auto: whichever of "
+        "the two a few steps at the start show to be faster, from then on.",
     )
 
     # Schedule
@@ -212,9 +248,19 @@ class PretrainingSettings:
         OPTIMIZERS,
         "adam: Google's, without bias correction; lamb: for batches of thousands of rows.",
     )
+    adam_beta_2: float = number(
+        0.999,
+        "How much of its mean of squared gradients the optimizer keeps from step to step.",
+        within=(lambda beta: 0 <= beta < 1, "0 or more and below 1"),
+    )
     phases: str = string(
         None,
         "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule.",
+    )
+    equal_tokens: bool = switch(
+        False,
+        "Give the shorter ones of --phases as many times the rows of --train_batch_size as they "
+        "fit into the longest, so that all steps have about the same number of tokens.",
     )
     seed: int = integer(12345, "What all that is random is drawn from.", least=0, most=2**32 - 1)
 
@@ -242,6 +288,13 @@ class PretrainingSettings:
     )
     tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
     deterministic: bool = switch(False, "On a GPU: ops that repeat bit for bit, and are slower.")
+    jit_compile: str = choice(
+        "auto",
+        ("auto", "true", "false"),
+        "Compile the gradients with XLA. auto: on a GPU, not on a CPU, where it gains nothing; a "
+        "TPU compiles everything. The results are the same but for rounding and dropout's draws: "
+        "a run that is started again with another setting goes on, but not bit for bit.",
+    )
     steps_per_loop: int = integer(0, "Steps between two reports; 0: a few seconds' worth.", least=0)
     remat: bool = switch(
         False,
@@ -315,13 +368,23 @@ flags.DEFINE_integer(
 flags.DEFINE_bool("do_whole_word_mask", False, "Google's name for --masking=whole_word.")
 
 
-def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:
+_CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
+
+
+def settings_from_flags(
+    without_corpus: str = "five_minutes",
+) -> tuple[PretrainingSettings, list[str]]:
     """The settings that the parsed flags ask for, and a sentence for each flag that is ignored.
+
+    ``without_corpus`` is the recipe where no flag names one, nor a corpus or weights to start from.
 
     Raises:
         ValueError: flags contradict each other, or a value is out of its range.
     """
     values = {name: _F[name].value for name in flag_fields.defaults(PretrainingSettings)}
+    if not (_F["recipe"].present or any(values[name] for name in _CORPUS_OR_START)):
+        values["recipe"] = without_corpus
+    values |= from_recipe(values["recipe"], given_flags())
     flag_fields.check_ranges(PretrainingSettings, values)
     if values["input"] and values["tfds"]:
         raise ValueError("--input and --tfds both name a corpus: give one of them.")
@@ -353,7 +416,7 @@ def settings_from_flags() -> tuple[PretrainingSettings, list[str]]:
             f"--gradient_accumulation_steps={values['gradient_accumulation_steps']}."
         )
     if values["init_checkpoint"]:
-        for name in ("bert_config", "vocab_size"):
+        for name in ("bert_config", "vocab_size", "config_overrides"):
             if _F[name].present:
                 raise ValueError(f"--init_checkpoint says its own --{name}: leave the flag out.")
         values["bert_config"] = ""
@@ -387,6 +450,7 @@ def settings_of_run(
     Those that are ``given``, and those that are the evaluation's own, are as in ``settings``.
     """
     values = settings.to_dict()
+    given = {name for name in given if (name, values[name]) != ("precision", "auto")}
     for name in sorted((kept.keys() & values.keys()) - {*given, *_OWN}):
         if kept[name] is None and values[name] is None:
             continue

@@ -17,7 +17,8 @@ from bert_tf.files import check_new
 from bert_tf.pretraining.cost import estimate_step
 from bert_tf.pretraining.data import predictions_per_row
 from bert_tf.pretraining.model import build_loop, read_config
-from bert_tf.pretraining.settings import PretrainingSettings, parse_phases
+from bert_tf.pretraining.settings import Phase, PretrainingSettings, phases_of
+from bert_tf.pretraining.timing import choose_precision
 from bert_tf.training.distribution import Distribution
 
 from . import compiler, report
@@ -38,7 +39,7 @@ def run(settings: PretrainingSettings, topology: str, cores: int, hlo_file: str 
         raise ValueError(
             f"--train_batch_size={settings.train_batch_size} cannot be shared by {cores} --cores."
         )
-    phases = parse_phases(settings.phases, settings.num_train_steps)
+    phases = phases_of(settings)
     if hlo_file and len(phases) > 1:
         raise ValueError(
             f"--hlo_file={hlo_file} takes one program, and --phases has {len(phases)}: give the "
@@ -49,14 +50,16 @@ def run(settings: PretrainingSettings, topology: str, cores: int, hlo_file: str 
         check_new(hlo_file)
     settings = dataclasses.replace(settings, train_batch_size=settings.train_batch_size // cores)
     config = read_config(settings)
+    devices = Distribution(tf.distribute.get_strategy(), "TPU", f"a core of {topology}")
+    settings = choose_precision(settings, config, devices)
     for phase in phases:
         length = phase.max_seq_length
         print(
-            f"{settings.bert_config}, {settings.train_batch_size} rows of {length} tokens, "
-            f"{settings.precision}, on a core of {topology}:",
+            f"{settings.bert_config}, {phase.rows(settings)} rows of {length} tokens, "
+            f"{settings.precision}, on {devices.description}:",
             flush=True,
         )
-        program = _lower(settings, config, length, topology)
+        program = _lower(settings, config, phase, devices)
         print("Compiling; bert-base takes minutes.", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             found, hlo = _compile(program, topology, folder)
@@ -64,7 +67,7 @@ def run(settings: PretrainingSettings, topology: str, cores: int, hlo_file: str 
                 tf.io.gfile.copy(os.path.join(folder, "hlo"), hlo_file)
         model_flops = estimate_step(
             config,
-            batch_size=settings.train_batch_size,
+            batch_size=phase.rows(settings),
             max_seq_length=length,
             max_predictions_per_seq=predictions_per_row(settings, length),
             nsp=settings.nsp,
@@ -89,14 +92,15 @@ def _check_installed() -> None:
         )
 
 
-def _lower(settings: PretrainingSettings, config: BertConfig, length: int, topology: str) -> str:
+def _lower(
+    settings: PretrainingSettings, config: BertConfig, phase: Phase, devices: Distribution
+) -> str:
     """The step of one replica as a StableHLO program: its forward and backward pass, its update."""
-    devices = Distribution(tf.distribute.get_strategy(), "TPU", f"a core of {topology}")
     loop = build_loop(settings, config, devices)
     sizes = {
-        "B": settings.train_batch_size,
-        "S": length,
-        "P": predictions_per_row(settings, length),
+        "B": phase.rows(settings),
+        "S": phase.max_seq_length,
+        "P": predictions_per_row(settings, phase.max_seq_length),
     }
     batch = {
         key: tf.zeros([sizes[letter] for letter in feature.dimensions], feature.dtype)

@@ -122,7 +122,7 @@ class TrainingResult(NamedTuple):
     ``learning_rate`` the last step's. ``tokens`` are those that are not padding; ``cursors`` are
     the (epoch, pool, row) of the last row of each input pipeline; ``skipped`` are the steps that
     were bad, in their order; ``waited`` are the seconds in which a step had ended and the next
-    batch was not there.
+    batch was not there, where they are measured.
     """
 
     step: int
@@ -136,7 +136,7 @@ class TrainingResult(NamedTuple):
     tokens: int
     cursors: tuple[tuple[int, int, int], ...]
     skipped: tuple[BadStep, ...]
-    waited: float
+    waited: float | None
 
 
 class PretrainingLoop:
@@ -160,6 +160,7 @@ class PretrainingLoop:
             mean of the good steps (see `Trend`), of which there must be 100.
         skip_bad_steps: make no update in a bad step: all is as if its batch had not been there.
         most_bad_steps: how many are skipped in a row.
+        measures_waits: TensorFlow's clock runs only without ``enable_op_determinism``.
 
     Attributes:
         trend: what a spike is measured by: Python floats, to be kept with a checkpoint.
@@ -199,6 +200,7 @@ class PretrainingLoop:
         spike_factor: float = 0.0,
         skip_bad_steps: bool = False,
         most_bad_steps: int = 10,
+        measures_waits: bool = True,
     ) -> None:
         if gradient_accumulation_steps < 1:
             raise ValueError(
@@ -229,6 +231,7 @@ class PretrainingLoop:
         self._spike_factor = spike_factor
         self._skips = skip_bad_steps
         self._most_bad_steps = most_bad_steps
+        self._measures_waits = measures_waits
         self._bad_in_a_row = 0
         self._train = tf.function(self._train_steps)
         self._evaluator = Evaluator(model, strategy)
@@ -302,7 +305,7 @@ class PretrainingLoop:
             tokens=int(sums.tokens),
             cursors=last,
             skipped=tuple(skipped),
-            waited=float(waited),
+            waited=float(waited) if self._measures_waits else None,
         )
 
     def evaluate(
@@ -323,12 +326,12 @@ class PretrainingLoop:
         cursors = tf.TensorArray(
             tf.int32, num_steps, element_shape=(self.strategy.num_replicas_in_sync, 4)
         )
-        ended, waited = tf.timestamp(), tf.zeros((), tf.float64)
+        ended, waited = self._time_after([]), tf.zeros((), tf.float64)
         for index in tf.range(num_steps):
             # A turn begins when the one before has ended on a CPU, and earlier on other devices.
-            ended = tf.maximum(ended, tf.timestamp())
+            ended = tf.maximum(ended, self._time_after([]))
             batch = next(iterator)
-            waited += tf.maximum(_time_after(batch[features.CURSOR]) - ended, 0.0)
+            waited += tf.maximum(self._time_after(batch[features.CURSOR]) - ended, 0.0)
             rate = tf.cast(tf.convert_to_tensor(self.optimizer.learning_rate), tf.float32)
             gradients: Any = None
             if self._skips:
@@ -354,8 +357,17 @@ class PretrainingLoop:
                 trend = trend.after(loss, norm, is_good)
             measures = measures.write(index, tf.stack([loss, norm, tf.cast(is_good, tf.float32)]))
             cursors = cursors.write(index, step_cursors)
-            ended = _time_after(norm)  # the loss is there before the gradients
+            ended = self._time_after(norm)  # the loss is there before the gradients
         return sums, rate, trend, measures.stack(), cursors.stack(), waited
+
+    def _time_after(self, values: Any) -> tf.Tensor:
+        """The seconds at which tensors, of any device, have been computed; 0 without a clock."""
+        if not self._measures_waits:
+            return tf.zeros((), tf.float64)
+        with tf.device("CPU:0"):
+            there = [tf.identity(v) for v in tf.nest.flatten(values, expand_composites=True)]
+            with tf.control_dependencies(there):
+                return tf.timestamp()
 
 
 def model_state(model: keras.Model) -> dict[str, keras.Variable]:
@@ -378,11 +390,3 @@ def _named(owner: str, variables: Sequence[keras.Variable]) -> dict[str, keras.V
             )
         named[name] = variable
     return named
-
-
-def _time_after(values: Any) -> tf.Tensor:
-    """The time in seconds when tensors, of any device, have been computed."""
-    with tf.device("CPU:0"):
-        there = [tf.identity(value) for value in tf.nest.flatten(values, expand_composites=True)]
-        with tf.control_dependencies(there):
-            return tf.timestamp()

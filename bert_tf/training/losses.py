@@ -53,8 +53,10 @@ def _likelihood(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return likelihood(logits)
 
 
-def _likelihood_on_tpu(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The same of operations that XLA joins; none scatters, which copies the logits there.
+def _likelihood_without_scatter(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The same of operations that XLA joins; none scatters.
+
+    Scattering copies the logits on a TPU, and with ``--deterministic`` from a GPU to the CPU.
 
     Nothing as large as they are is kept for the backward pass but they.
     """
@@ -76,6 +78,13 @@ def _likelihood_on_tpu(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return likelihood(logits)
 
 
+_LIKELIHOODS = {
+    "CPU": _likelihood,
+    "GPU": _likelihood_without_scatter,
+    "TPU": _likelihood_without_scatter,
+}
+
+
 def weighted_sums(
     logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, device_type: str = "CPU"
 ) -> LossSums:
@@ -95,13 +104,58 @@ def weighted_sums(
     logits = tf.cast(tf.reshape(logits, [-1, logits.shape[-1]]), tf.float32)
     labels = tf.cast(tf.reshape(labels, [-1]), tf.int32)
     weights = tf.cast(tf.reshape(weights, [-1]), tf.float32)
-    likelihood = _likelihood_on_tpu if device_type == "TPU" else _likelihood
     hits = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     return LossSums(
-        loss=tf.reduce_sum(weights * likelihood(logits, labels)),
+        loss=tf.reduce_sum(weights * _LIKELIHOODS[device_type](logits, labels)),
         weight=tf.reduce_sum(weights),
         correct=tf.reduce_sum(weights * tf.cast(hits, tf.float32)),
     )
+
+
+def predicted_sums(
+    states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
+) -> LossSums:
+    """What ``weighted_sums`` gives for logits that are ``states`` x ``table`` + ``bias``.
+
+    On a CPU it takes fewer passes over arrays as large as the logits, which are most of a small
+    model's step: the gradient's products take the probabilities as they are, and the weights and
+    the labels come in where arrays are smaller.
+
+    States (N, H) and ``table`` (V, H) in the compute dtype, float32 ``bias`` (V,), labels (N,)
+    int32 and weights (N,) float32; N may be 0.
+    """
+
+    @tf.custom_gradient
+    def sums(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> tuple[Any, Any]:
+        # (N, V)
+        logits = tf.cast(tf.matmul(states, table, transpose_b=True), tf.float32) + bias
+        probabilities = tf.nn.softmax(logits)
+        rows = tf.range(tf.size(labels))
+        best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        at_best, at_labels = (tf.stack([rows, column], axis=1) for column in (best, labels))
+        # The largest probability is 1 / sum(exp(logits - top)), at least 1 / V: no underflow.
+        log_sum = tf.gather_nd(logits, at_best) - tf.math.log(tf.gather_nd(probabilities, at_best))
+        likelihood = log_sum - tf.gather_nd(logits, at_labels)
+        hits = tf.cast(tf.equal(best, labels), tf.float32)
+
+        def gradient(upstream: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            # With p the probabilities, of the logits: scale * (p - 1 at the label).
+            scale = upstream * weights
+            narrow, at = tf.cast(scale, states.dtype)[:, None], labels[:, None]
+            factor, scaled = tf.cast(probabilities, states.dtype), states * narrow
+            of_states = (tf.matmul(factor, table) - tf.gather(table, labels)) * narrow
+            of_table = tf.matmul(factor, scaled, transpose_a=True)
+            of_bias = tf.linalg.matvec(probabilities, scale, transpose_a=True)
+            return (
+                of_states,
+                tf.tensor_scatter_nd_sub(of_table, at, scaled),
+                tf.tensor_scatter_nd_sub(of_bias, at, scale),
+            )
+
+        return (tf.reduce_sum(weights * likelihood), tf.reduce_sum(weights * hits)), gradient
+
+    loss, correct = sums(states, table, bias)
+    return LossSums(loss=loss, weight=tf.reduce_sum(weights), correct=correct)
 
 
 def row_weights(input_mask: tf.Tensor) -> tf.Tensor:
@@ -161,10 +215,16 @@ class PretrainingSums(NamedTuple):
 
 
 def batch_sums(
-    outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor], device_type: str = "CPU"
+    outputs: Mapping[str, tf.Tensor],
+    batch: Mapping[str, tf.Tensor],
+    device_type: str = "CPU",
+    masked_lm: LossSums | None = None,
 ) -> PretrainingSums:
-    """Both losses' sums over one batch; 0 for the next sentence without that head."""
-    masked_lm = weighted_sums(
+    """Both losses' sums over one batch; 0 for the next sentence without that head.
+
+    ``masked_lm`` are the masked LM's, where they have been computed without logits in ``outputs``.
+    """
+    masked_lm = masked_lm or weighted_sums(
         outputs[features.MASKED_LM_LOGITS],
         batch[features.MASKED_LM_IDS],
         batch[features.MASKED_LM_WEIGHTS],

@@ -240,13 +240,14 @@ def create_optimizer(
     variables: Sequence[keras.Variable],
     *,
     weight_decay: float = 0.01,
+    beta_2: float = 0.999,
     **kwargs: Any,
 ) -> AdamWeightDecay:
     """Creates and builds the optimizer of a pre-training or a fine-tuning.
 
     ``adam`` is Google's, without bias correction and with an epsilon of 1e-6; ``adamw`` corrects,
     with 1e-8: a few hundred updates of fine-tuning are too few for the greater one, beside which
-    many of their gradients are small. ``lamb`` is `Lamb`. All use betas 0.9 and 0.999, and decay
+    many of their gradients are small. ``lamb`` is `Lamb`. All have a first beta of 0.9, and decay
     every variable but `weight_decay_exclusions`. Call it inside the strategy's scope. It clips only
     where ``global_clipnorm`` is given, for ``fit`` on one device: the commands clip by themselves,
     after the gradients are reduced.
@@ -256,6 +257,7 @@ def create_optimizer(
         learning_rate: a float or a ``LearningRateSchedule``, for example `WarmupLinearDecay`.
         variables: the model's trainable variables.
         weight_decay: the decay per unit of learning rate; 0 for none.
+        beta_2: the decay of the second moment.
         **kwargs: further arguments of ``keras.optimizers.Optimizer``: ``global_clipnorm``.
 
     Returns:
@@ -277,6 +279,7 @@ def create_optimizer(
     optimizer = optimizer_class(
         learning_rate,
         weight_decay=weight_decay or None,
+        beta_2=beta_2,
         epsilon=epsilon,
         bias_correction=bias_correction,
         name=name,

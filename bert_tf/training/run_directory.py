@@ -194,6 +194,11 @@ class RunDirectory:
         """Whether a checkpoint was saved to its end."""
         return checkpoints.has_finished(self.checkpoints)
 
+    def kept_setting(self, name: str) -> Any:
+        """What a flag is in the run that is under way, or that the chief began; None without."""
+        is_begun = self._chief is not None or self.has_progress()
+        return self._kept(self.flags).get(name) if is_begun else None
+
     def check_settings(
         self,
         settings: Mapping[str, Any],
@@ -225,6 +230,10 @@ class RunDirectory:
                 remove(path)
         write_json(self.flags, {**_FORMAT, **current})
         return []
+
+    def began_without(self, flag: str) -> bool:
+        """Whether a release that did not have the flag began the run that is here."""
+        return self.has_progress() and flag not in self._kept(self.flags)
 
     def compare_settings(
         self,

@@ -13,6 +13,7 @@ which dropout masks are drawn: they are a function of (seed, step, replica, micr
 Dimension letters: B batch, S sequence, P masked-LM predictions, K micro-batches.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,8 +23,10 @@ import tensorflow as tf
 from bert_tf import features, modeling
 from bert_tf.modeling.dropout import Draw, drawing
 from bert_tf.modeling.keras_hooks import without_reduction
+from bert_tf.modeling.transformer import Attend, attending
 
 from . import losses
+from .attention import attend_in_groups
 
 
 class Update:
@@ -31,7 +34,8 @@ class Update:
 
     The optimizer, built for these variables, no longer reduces gradients over the replicas: they
     are reduced here, before they are clipped to the global norm ``clip_norm``. ``draw`` is how
-    dropout draws its masks, if not as on a CPU.
+    dropout draws its masks, if not as on a CPU, and ``attend`` how attention is computed, if not
+    at once.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class Update:
     ) -> None:
         self._model = model
         self.draw: Draw | None = None
+        self.attend: Attend | None = None
         self._optimizer = optimizer
         self._clip_norm = clip_norm
         self._apply = without_reduction(optimizer)
@@ -61,7 +66,7 @@ class Update:
         """
         mapping = list(zip(self._seed_variables, seeds, strict=True))
         variables = [variable.value for variable in self._model.trainable_variables]
-        with drawing(self.draw):
+        with drawing(self.draw), attending(self.attend):
             with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=mapping):
                 loss, others = compute()
             gradients = tape.gradient(
@@ -138,15 +143,17 @@ def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 Batch = Mapping[str, tf.Tensor]
 
 
-# How dropout draws on every kind of device. Version 1 drew on a TPU as on a CPU.
-DRAWS_VERSION = 2
+# How dropout draws on every kind of device. Version 2 drew masks for padding, too, as it computed
+# padding everywhere; version 1 moreover drew on a TPU as on a CPU.
+DRAWS_VERSION = 3
 
 
 class ReplicaStep:
     """One update of a `BertPretrainer`, as one replica runs it inside ``strategy.run``.
 
     The model may lack the next-sentence head. ``micro_batches`` is K; ``jit_compile`` compiles the
-    gradients with XLA. On a TPU dropout draws by ``draw_on_tpu``.
+    gradients with XLA. On a TPU dropout draws by ``draw_on_tpu``. The model's encoder, if it has
+    one, leaves padding out unless XLA compiles the step.
     """
 
     def __init__(
@@ -162,9 +169,9 @@ class ReplicaStep:
     ) -> None:
         self._model = model
         self._update = Update(model, optimizer, clip_norm)
-        self._update.draw = draw_on_tpu if device_type == "TPU" else None
-        self.draws_version = DRAWS_VERSION
         self._device_type = device_type
+        self._jit_compile = jit_compile
+        self.draw_as(DRAWS_VERSION)
         self._seed = seed
         self._num_seeds = len(modeling.seed_variables(model))
         self._micro_batches = micro_batches
@@ -174,10 +181,17 @@ class ReplicaStep:
             tf.function(self.sum_gradients, jit_compile=True) if jit_compile else self.sum_gradients
         )
 
-    def draw_as_before(self) -> None:
-        """Draws by version 1, before the first step."""
-        self.draws_version = 1
-        self._update.draw = None
+    def draw_as(self, version: int) -> None:
+        """Draws, and computes padding, as a version of `DRAWS_VERSION` did; before any step."""
+        self.draws_version = version
+        on_tpu = self._device_type == "TPU"
+        self._update.draw = draw_on_tpu if on_tpu and version >= 2 else None
+        leaves_out = version >= 3 and not (on_tpu or self._jit_compile)
+        if encoder := getattr(self._model, "encoder", None):
+            encoder.trains_without_padding = leaves_out
+        on_cpu = leaves_out and self._device_type == "CPU"
+        self._predicts_sums = on_cpu and isinstance(self._model, modeling.BertPretrainer)
+        self._update.attend = attend_in_groups if on_cpu else None
 
     def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Makes the update from this replica's share of a batch; returns what ``reduce`` does."""
@@ -231,15 +245,22 @@ class ReplicaStep:
             key: tf.reshape(value, [self._micro_batches, -1, *value.shape[1:]])
             for key, value in batch.items()
         }
-        totals = [tf.zeros(v.shape, v.dtype) for v in self._model.trainable_variables]
+        variables = self._model.trainable_variables
+        # Flat: of a chain of sums of one shape TensorFlow makes a sum in place, which fails the
+        # second time in a loop.
+        totals = [tf.zeros([math.prod(v.shape)], v.dtype) for v in variables]
         sums = tf.zeros((len(losses.PretrainingSums._fields),))
         # A loop and not K copies of the graph: one micro-batch's activations live at a time.
         for index in tf.range(self._micro_batches):
             micro = {key: value[index] for key, value in parts.items()}
             gradients, micro_sums = self.micro_gradients(micro, step, replica, index, weight, rows)
-            totals = [total + gradient for total, gradient in zip(totals, gradients, strict=True)]
+            totals = [
+                total + tf.reshape(gradient, [-1])
+                for total, gradient in zip(totals, gradients, strict=True)
+            ]
             sums = sums + micro_sums
-        return totals, sums
+        shaped = zip(totals, variables, strict=True)
+        return [tf.reshape(total, variable.shape) for total, variable in shaped], sums
 
     def micro_gradients(
         self,
@@ -253,8 +274,7 @@ class ReplicaStep:
         """One micro-batch's gradients, dense, and its sums."""
 
         def compute() -> tuple[tf.Tensor, tf.Tensor]:
-            outputs = self._model(model_inputs(batch), training=True)
-            sums = losses.batch_sums(outputs, batch, self._device_type)
+            sums = self._sums(batch)
             loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
             if self._has_next_sentence:
                 loss += losses.next_sentence_mean(sums.next_sentence_loss, rows)
@@ -262,3 +282,33 @@ class ReplicaStep:
 
         seeds = dropout_seeds(self._seed, step, replica, index, self._num_seeds)
         return self._update.gradients(tf.unstack(seeds), compute)
+
+    def _sums(self, batch: Batch) -> losses.PretrainingSums:
+        """Runs the model in training."""
+        if not self._predicts_sums:
+            outputs = self._model(model_inputs(batch), training=True)
+            return losses.batch_sums(outputs, batch, self._device_type)
+        inputs = {key: batch[key] for key in features.ENCODER_FEATURES}
+        states = self._model.encoder(inputs, training=True)
+        # (N, 2): the row and the number of each prediction that counts, N <= B * P. A weight that
+        # is not a number counts too, or nobody would notice it.
+        real = tf.where(tf.not_equal(batch[features.MASKED_LM_WEIGHTS], 0.0))
+        positions, labels, weights = (
+            tf.gather_nd(batch[key], real)
+            for key in (
+                features.MASKED_LM_POSITIONS,
+                features.MASKED_LM_IDS,
+                features.MASKED_LM_WEIGHTS,
+            )
+        )
+        head, hidden = self._model.masked_lm, states[features.SEQUENCE_OUTPUT]
+        places = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
+        transformed = head.transform(hidden, places, training=True)
+        table = tf.cast(head.embedding_table(), transformed.dtype)
+        bias = tf.convert_to_tensor(head.output_bias)
+        masked_lm = losses.predicted_sums(transformed, table, bias, labels, weights)
+        outputs = {}
+        if self._has_next_sentence:
+            pooled = states[features.POOLED_OUTPUT]
+            outputs[features.NEXT_SENTENCE_LOGITS] = self._model.next_sentence(pooled)
+        return losses.batch_sums(outputs, batch, self._device_type, masked_lm)

@@ -89,6 +89,20 @@ def test_training_without_padding_is_every_block_s():
         assert np.abs(state[1, :4]).min() > 0.0
 
 
+def test_inference_without_padding_is_every_block_s():
+    encoder, batch = BertEncoder(TINY), encoder_batch()
+    expected = encoder(batch)
+    assert not encoder.infers_without_padding
+    encoder.infers_without_padding = True
+    assert [block.infers_without_padding for block in encoder.blocks] == [True, True]
+    outputs = encoder(batch)
+    np.testing.assert_allclose(outputs["pooled_output"], expected["pooled_output"], atol=1e-6)
+    real = batch["input_mask"].astype(bool)
+    for state, wanted in zip(outputs["encoder_outputs"], expected["encoder_outputs"], strict=True):
+        np.testing.assert_allclose(state[real], wanted[real], atol=1e-6)
+        np.testing.assert_array_equal(state[~real], 0.0)
+
+
 def test_xla_and_training_without_padding_exclude_each_other(tmp_path):
     encoder = BertEncoder(TINY)
     encoder.trains_without_padding = True

@@ -186,8 +186,11 @@ def test_training_without_padding_computes_the_same():
     assert np.abs(with_padding[~real]).min() > 0.0
     for got, wanted in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(got, wanted, atol=1e-12)
-    # Only training leaves padding out.
+    # Only training leaves padding out, or only inference.
     np.testing.assert_allclose(block(hidden, mask), with_padding, atol=1e-12)
+    block.trains_without_padding, block.infers_without_padding = False, True
+    np.testing.assert_array_equal(block(hidden, mask), without)
+    np.testing.assert_allclose(block(hidden, mask, training=True), with_padding, atol=1e-12)
 
 
 @pytest.mark.parametrize("activation", ["gelu_new", "relu"])

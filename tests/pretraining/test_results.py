@@ -30,7 +30,20 @@ def test_accuracies_stand_beside_guessing(capsys):
     assert " 10.0%  ███···························  always guessing the most frequent" in printed
     assert "always guessing the majority label" in printed
     assert "  A [MASK].\n    guesses: thing 50%   (was: word)" in printed
+    assert "Of 1 words hidden in held-out sentences 0 guessed; the surest:" in printed
     assert "tensorboard --logdir runs/x/logs" in printed
+
+
+def test_the_surest_guesses_are_shown(capsys):
+    masks = [
+        {"text": f"{n} [MASK].", "word": "Word", "guesses": [guess], "probabilities": [n / 10]}
+        for n, guess in enumerate(["word", "a", "b", "word", "c", "d", "e"])
+    ]
+    results.show({**RESULTS, "filled_masks": masks}, RunDirectory("x"))
+    printed = capsys.readouterr().out
+    assert "Of 7 words hidden in held-out sentences 2 guessed; the surest:\n  6 [MASK]." in printed
+    places = [printed.find(f"  {n} [MASK].") for n in (6, 5, 4, 3, 2)]
+    assert places[0] > -1 and places == sorted(places) and "1 [MASK]" not in printed
 
 
 def test_without_next_sentences_or_evaluation(capsys):
@@ -42,10 +55,13 @@ def test_without_next_sentences_or_evaluation(capsys):
 
 
 def test_the_hidden_word_is_near_the_middle():
-    hidden = results._hide_word("Some long sentences have several words to hide.")
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "some", "have", "hide", "is", "sent"]
+    tokenizer = BertTokenizer([*vocab, "##ences", "here"])
+    hidden = results._hide_word("Some long sentences have several words to hide.", tokenizer)
     assert hidden == ("Some long sentences [MASK] several words to hide.", "have")
-    assert results._hide_word("It is so.") is None
-    assert results._hide_word("Here [MASK] is what the sentence is about.") is None
+    # Two pieces, or fewer than four letters.
+    assert results._hide_word("Sentences is.", tokenizer) is None
+    assert results._hide_word("Here [MASK] is what the sentence is about.", tokenizer) is None
 
 
 def test_accuracies_on_what_was_trained_on_are_called_so(capsys):

@@ -1,5 +1,6 @@
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from bert_tf.pretraining.settings import (
     Phase,
     given_flags,
     parse_phases,
+    phases_of,
     settings_of_run,
 )
 
@@ -50,8 +52,18 @@ def test_errors_of_phases(text, message):
         parse_phases(text, 100)
 
 
+def test_shorter_phases_have_as_many_times_the_rows_as_fit():
+    flags = ("--phases=12:0.25,32:0.25,128:0.5", "--num_train_steps=8", "--train_batch_size=3")
+    phases = [Phase(12, 0, 2, 10), Phase(32, 2, 4, 4), Phase(128, 4, 8, 1)]
+    settings = parse(*flags, "--equal_tokens")[0]
+    assert phases_of(settings) == phases
+    assert [phase.rows(settings) for phase in phases] == [30, 12, 3]
+    one = parse(*flags, "--noequal_tokens")[0]
+    assert phases_of(one) == [replace(phase, times_rows=1) for phase in phases]
+
+
 def test_defaults():
-    resolved, ignored = parse()
+    resolved, ignored = parse("--recipe=paper")
     assert ignored == []
     assert (resolved.phases, resolved.bert_config, resolved.model_dir) == (
         "128:1",
@@ -99,6 +111,7 @@ def test_every_setting_that_matters_is_compared():
         *("max_predictions_per_seq", "masked_lm_prob", "short_seq_prob", "masking", "phases"),
         *("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"),
         *("gradient_accumulation_steps", "optimizer", "seed", "init_checkpoint"),
+        *("recipe", "config_overrides", "adam_beta_2", "equal_tokens"),
     }
 
 

@@ -149,6 +149,9 @@ def test_precision_is_a_policy_or_a_graph_rewrite(
     precision, device, policy, rewrite, restore_precision
 ):
     assert distribution.set_precision(precision, device) == policy
+    # XLA does not see what is rewritten.
+    assert distribution.set_precision("bfloat16", device, jit_compile=True) == "mixed_bfloat16"
+    assert distribution.set_precision(precision, device) == policy
     assert keras.config.dtype_policy().name == policy
     options = tf.config.optimizer.get_experimental_options()
     assert options["auto_mixed_precision_onednn_bfloat16"] is rewrite

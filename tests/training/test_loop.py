@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
-from bert_tf.training import checkpoints, losses, optimizers, step
+from bert_tf.training import attention, checkpoints, losses, optimizers, step
 from bert_tf.training.loop import Evaluator, PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
@@ -132,6 +132,18 @@ def test_without_a_next_sentence_head_its_measures_are_zero():
     assert evaluated.masked_lm_predictions > 0
 
 
+@pytest.mark.slow
+def test_gradients_of_a_large_table_are_accumulated_again_and_again():
+    """TensorFlow makes sums in place of large tensors alone, which failed in the second call."""
+    config = BertConfig(
+        vocab_size=30522, hidden_size=256, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=SEQUENCE,
+    )  # fmt: skip
+    loop = _loop(BertPretrainer(config), gradient_accumulation_steps=2)
+    iterator = loop.distribute(batches_dataset(3))
+    assert [loop.train(iterator, 1).step for _ in range(3)] == [1, 2, 3]
+
+
 # === Dropout ===
 
 
@@ -175,6 +187,62 @@ def test_masks_differ_between_micro_batches_and_steps():
     drawn = {(step, index): loss(step, index) for step in (0, 1) for index in (0, 1)}
     assert len(set(drawn.values())) == 4
     assert loss(1, 1) == drawn[1, 1]
+
+
+# === Padding ===
+
+
+def _bert(dropout=0.0, remat=False):
+    keras.utils.set_random_seed(3)
+    config = BertConfig(
+        vocab_size=11, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=SEQUENCE, hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout, initializer_range=0.5,
+    )  # fmt: skip
+    model = BertPretrainer(config)
+    model.encoder.recomputes_blocks = remat
+    return model
+
+
+@pytest.mark.parametrize(
+    ("remat", "micro_batches", "most_scores"),
+    [(False, 1, 1 << 22), (False, 1, 1), pytest.param(True, 2, 1, marks=pytest.mark.slow)],
+    ids=["plain", "in groups", "in groups, remat, accumulated"],
+)
+def test_gradients_without_padding_are_those_with_it(
+    remat, micro_batches, most_scores, monkeypatch
+):
+    monkeypatch.setattr(attention, "_MOST_SCORES", most_scores)
+    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
+    assert (batch[features.INPUT_MASK].numpy() == 0).sum() > 10
+
+    def gradients(draws):
+        loop = _loop(_bert(remat=remat), gradient_accumulation_steps=micro_batches)
+        loop.replica_step.draw_as(draws)
+        found, (sums, norm, _) = tf.function(loop.replica_step.reduce)(batch)
+        return loop.model.encoder.trains_without_padding, [*found, sums / 100.0, norm]
+
+    (left_out, ours), (computed, theirs) = gradients(step.DRAWS_VERSION), gradients(2)
+    assert left_out and not computed
+    _assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("options", [{"jit_compile": True}, {"device_type": "TPU"}])
+def test_padding_stays_where_xla_compiles(options):
+    assert not _loop(_bert(), **options).model.encoder.trains_without_padding
+
+
+@pytest.mark.parametrize("most_scores", [1 << 22, 1], ids=["at once", "in groups"])
+def test_masks_of_real_tokens_follow_the_step_and_not_the_calls(most_scores, monkeypatch):
+    monkeypatch.setattr(attention, "_MOST_SCORES", most_scores)
+    weights = []
+    for calls in ((2,), (1, 1)):
+        loop = _loop(_bert(dropout=0.5))
+        iterator = loop.distribute(batches_dataset(2))
+        for steps in calls:
+            loop.train(iterator, steps)
+        weights.append(_weights(loop.model))
+    _assert_equal(*weights)
 
 
 # === Restarts ===
@@ -277,7 +345,7 @@ def bert_loop():
         vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=SEQUENCE,
     )  # fmt: skip
-    return _loop(BertPretrainer(config))
+    return _loop(BertPretrainer(config), device_type="TPU")
 
 
 @pytest.mark.parametrize("name", ["small", pytest.param("bert", marks=pytest.mark.slow)])

@@ -61,6 +61,33 @@ def test_the_gradient_is_the_library_kernels():
     )
 
 
+@pytest.mark.parametrize("count", [0, 1, 6])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_of_states_are_those_of_their_logits(count, dtype):
+    """Labels that come twice and weights of 0 and 0.5 among them."""
+    states, table = (
+        tf.cast(tf.random.stateless_normal(shape, (1, 2)), dtype) for shape in ((count, 4), (9, 4))
+    )
+    bias = tf.random.stateless_normal((9,), (3, 4))
+    labels = tf.constant([2, 8, 2, 0, 5, 2][:count], tf.int32)
+    weights = tf.constant([1.0, 1.0, 0.5, 0.0, 1.0, 1.0][:count], tf.float32)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([states, table, bias])
+        ours = losses.predicted_sums(states, table, bias, labels, weights)
+        logits = tf.matmul(states, table, transpose_b=True)
+        theirs = losses.weighted_sums(tf.cast(logits, "float32") + bias, labels, weights)
+        loss, expected_loss = 3.0 * ours.loss, 3.0 * theirs.loss
+    rounding = 1e-6 if dtype == "float32" else 2e-2
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    for source in (states, table, bias):
+        ours, theirs = (tape.gradient(total, source) for total in (loss, expected_loss))
+        assert ours.dtype == source.dtype
+        ours, theirs = (np.asarray(tf.cast(x, "float32")) for x in (ours, theirs))
+        np.testing.assert_allclose(
+            ours, theirs, atol=rounding * max(1.0, abs(theirs).max(initial=0))
+        )
+
+
 def test_padding_has_no_gradient():
     logits = tf.random.stateless_normal((1, 3, 5), (3, 4))
     with tf.GradientTape() as tape:

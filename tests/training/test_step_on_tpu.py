@@ -12,14 +12,14 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.dropout import Dropout, drawing
 from bert_tf.training import losses, optimizers
-from bert_tf.training.step import ReplicaStep, draw_on_tpu
+from bert_tf.training.step import DRAWS_VERSION, ReplicaStep, draw_on_tpu
 
 LARGE = 1_000_000
 LANES = 128  # to which a TPU pads the last dimension of an array
 ROWS, LENGTH, PREDICTIONS = 32, 512, 76
 
 
-def traced_step(draws_version=2):
+def traced_step(draws_version=DRAWS_VERSION):
     """The graphs of a step of one block of 128 units: the shapes are those of larger ones."""
     config = BertConfig(
         vocab_size=30_522,
@@ -39,8 +39,7 @@ def traced_step(draws_version=2):
         jit_compile=False,
         device_type="TPU",
     )
-    if draws_version == 1:
-        step.draw_as_before()
+    step.draw_as(draws_version)
     shapes = {"S": LENGTH, "P": PREDICTIONS, "B": ROWS}
     spec = {
         key: tf.TensorSpec([shapes[letter] for letter in feature.dimensions], feature.dtype)

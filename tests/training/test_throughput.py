@@ -24,6 +24,8 @@ def test_figures_in_all_and_for_each_device():
     assert throughput(seconds=2.0, waited=0.5, **counted) == expected
     figures = throughput(seconds=2.0, waited=2.5, peak_tflops=5.0, **counted)
     assert figures == {**expected, "input_wait_share": 1.0, "mfu": pytest.approx(0.15)}
+    del expected["input_wait_share"]
+    assert throughput(seconds=2.0, waited=None, **counted) == expected
 
 
 def test_the_loop_counts_the_time_without_a_batch():

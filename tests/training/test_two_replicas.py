@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow  # processes of two replicas
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     of_four, _ = _run(folder, "long/one", "long/four")
-    runs = ("sgd/one", "sgd/two", "skip/two", "bert/one", "bert/two", "remat/two")
+    runs = ("sgd/one", "sgd/two", "skip/two", "bert/one", "bert/two", "remat/two", "groups/two")
     of_two, checkpoint_directory = _run(folder, *runs, "after/one", "after/two")
     return {**of_four, **of_two}, checkpoint_directory
 
@@ -60,7 +60,9 @@ def _assert_equal_runs(results, one, two):
             np.testing.assert_allclose(theirs[name], value, rtol=0, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize(("one", "two"), [("sgd", "sgd"), ("bert", "bert"), ("bert", "remat")])
+@pytest.mark.parametrize(
+    ("one", "two"), [("sgd", "sgd"), ("bert", "bert"), ("bert", "remat"), ("bert", "groups")]
+)
 def test_two_replicas_equal_one(results, one, two):
     assert results["replicas/2"] == 2
     _assert_equal_runs(results, f"{one}/one", f"{two}/two")
@@ -89,8 +91,9 @@ def test_a_batch_that_is_bad_on_one_replica_is_skipped_by_both(results):
 
 @pytest.mark.exhaustive
 def test_two_replicas_compiled_with_xla_equal_one(tmp_path):
-    results, _ = _run(tmp_path, "sgd/one", "xla/two")
+    results, _ = _run(tmp_path, "sgd/one", "xla/two", "bert/one", "xla_remat/two")
     _assert_equal_runs(results, "sgd/one", "xla/two")
+    _assert_equal_runs(results, "bert/one", "xla_remat/two")
 
 
 def test_the_cursor_is_the_last_replicas_last_row(results):

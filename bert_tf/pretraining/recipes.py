@@ -1,0 +1,53 @@
+"""Settings that go together: the table of recipes, what a recipe sets, and how it is said."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+# A flag that a recipe does not name has its default; the defaults are the paper's settings.
+# docs/five_minutes.md says what each of the choices of five_minutes brought.
+RECIPES: Mapping[str, Mapping[str, Any]] = {
+    "paper": {},
+    "five_minutes": {
+        "config_overrides": [
+            "num_attention_heads=4",
+            "initializer_range=0.05",
+            "hidden_dropout_prob=0",
+            "attention_probs_dropout_prob=0",
+        ],
+        "phases": "12:0.1,32:0.13,128:0.77",
+        "equal_tokens": True,
+        "num_train_steps": 2500,
+        "learning_rate": 2e-3,
+        "adam_beta_2": 0.98,
+    },
+}
+
+# What a recipe changes of one model's config is not for another model, which these name.
+_MODEL = "bert_config", "init_checkpoint"
+
+
+def from_recipe(name: str, given: Collection[str]) -> dict[str, Any]:
+    """What a recipe sets beside the flags that are ``given``.
+
+    >>> from_recipe("five_minutes", {"phases", "bert_config", "num_train_steps"})
+    {'equal_tokens': True, 'learning_rate': 0.002, 'adam_beta_2': 0.98}
+    """
+    others = {*given}
+    if others.intersection(_MODEL):
+        others.add("config_overrides")
+    return {flag: value for flag, value in RECIPES[name].items() if flag not in others}
+
+
+def as_flags(name: str, values: Mapping[str, Any]) -> str:
+    """A recipe as flags, but for those that have another value among ``values``.
+
+    >>> as_flags("five_minutes", {**RECIPES["five_minutes"], "phases": "64:1",
+    ...                           "config_overrides": [], "num_train_steps": 10})
+    '--equal_tokens --learning_rate=0.002 --adam_beta_2=0.98'
+    """
+    flags = []
+    for flag, value in RECIPES[name].items():
+        if values[flag] == value:
+            text = ",".join(value) if isinstance(value, list) else value
+            flags.append(f"--{flag}" if value is True else f"--{flag}={text}")
+    return " ".join(flags)

@@ -1,0 +1,191 @@
+"""Attention without padding, whose backward pass computes the weights again.
+
+Attention at once keeps the weights (B, N, S, S) of every layer for the backward pass, before and
+after dropout. Here a group of texts is attended to at a time, as long as its longest, and what is
+kept are queries, keys, values, contexts and the masks of dropout: the backward pass computes scores
+and weights once more (as Dao et al. 2022 do by tiles), for a third of the time of drawing masks.
+The memory of a group serves the next. It is a loop, whose lengths depend on the batch: not for XLA.
+
+Legend: B batch, S sequence, G texts of a group, L the longest of them, N heads, D head size,
+H = N * D hidden, R rows, W any width.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.modeling.dropout import LEVELS, Dropout
+from bert_tf.modeling.transformer import (
+    TokenRows,
+    attend_at_once,
+    attention_bias,
+    join_heads,
+    split_heads,
+)
+
+# The scores of a group, 16 MB in float32: more leave a processor's cache. Where those of all texts
+# are no more, there is little to win.
+_MOST_SCORES = 1 << 22
+
+
+def attend_in_groups(
+    projected: tf.Tensor,
+    real_tokens: tf.Tensor,
+    rows: TokenRows,
+    heads: int,
+    dropout: Dropout,
+) -> tf.Tensor:
+    """(R, 3 * H) queries, keys and values, the (B, S) mask -> (R, H) contexts; S is static."""
+    texts = max(1, _MOST_SCORES // (heads * real_tokens.shape[1] ** 2))
+    # Several workers' batches have no static B.
+    if real_tokens.shape[0] is not None and texts >= real_tokens.shape[0]:
+        return attend_at_once(
+            projected, real_tokens, rows, heads, lambda weights: dropout(weights, training=True)
+        )
+    attention = _GroupedAttention(real_tokens, rows, heads, dropout, texts)
+
+    def attend(projected: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        contexts, masks = attention.forward(projected)
+        return contexts, lambda upstream: attention.backward(projected, contexts, masks, upstream)
+
+    contexts: tf.Tensor = tf.custom_gradient(attend)(projected)
+    return contexts
+
+
+class _Group(NamedTuple):
+    """Texts that are attended to together, as long as the longest.
+
+    ``numbers`` (G, L) are the rows of their tokens, R where padding has none.
+    """
+
+    index: tf.Tensor
+    numbers: tf.Tensor
+    real_tokens: tf.Tensor
+
+    def take(self, matrix: tf.Tensor) -> tf.Tensor:
+        """(R, W) -> (G, L, W); padding gets what some token has."""
+        return tf.gather(matrix, tf.minimum(self.numbers, tf.shape(matrix)[0] - 1))
+
+    def rows(self, batch: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
+        """(G, L, W) -> the rows of its tokens."""
+        matrix = tf.reshape(batch, [-1, batch.shape[-1]])
+        return tf.gather(matrix, tf.where(tf.reshape(self.numbers, [-1]) < num_rows)[:, 0])
+
+
+class _GroupedAttention:
+    """The forward and the backward pass, each a loop over groups of texts."""
+
+    def __init__(
+        self, real_tokens: tf.Tensor, rows: TokenRows, heads: int, dropout: Dropout, texts: int
+    ) -> None:
+        self._real_tokens = real_tokens
+        self._numbers = rows.numbers
+        self._heads = heads
+        self._dropped, self._scale = dropout.dropped, dropout.scale
+        self._seed = tf.cast(dropout.seed_generator.next(), tf.int32) if self._dropped else None
+        self._texts = texts
+        self._num_groups = (tf.shape(real_tokens)[0] + texts - 1) // texts
+
+    def forward(self, projected: tf.Tensor) -> tuple[tf.Tensor, tf.TensorArray]:
+        """(R, 3 * H) -> the contexts (R, H), and each group's mask (G, N, L, L), if any."""
+
+        def contexts(group: _Group, masks: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            query, key, value = split_heads(group.take(projected), self._heads)
+            weights = self._weights(group, query, key)
+            if self._dropped:
+                mask = self._draw(group)
+                masks = masks.write(group.index, mask)
+                weights = weights * tf.cast(mask, weights.dtype)
+            return join_heads(tf.matmul(weights, value * self._scale)), masks
+
+        masks = self._new_array(tf.bool, [None, self._heads, None, None])
+        return self._loop(contexts, masks, projected, projected.shape[-1] // 3)
+
+    def backward(
+        self, projected: tf.Tensor, contexts: tf.Tensor, masks: tf.TensorArray, upstream: tf.Tensor
+    ) -> tf.Tensor:
+        """The gradient (R, 3 * H) from that of the contexts (R, H)."""
+
+        def gradients(group: _Group, masks: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            query, key, value = split_heads(group.take(projected), self._heads)
+            (made,) = split_heads(group.take(contexts), self._heads, parts=1)
+            has_row = tf.cast(group.numbers < tf.shape(projected)[0], upstream.dtype)
+            of_contexts = group.take(upstream) * has_row[:, :, None]
+            (given,) = split_heads(of_contexts, self._heads, parts=1)
+            weights = self._weights(group, query, key)
+            # The gradient of a softmax w is w * (g - sum(g * w)), and that sum over the keys is one
+            # over the context that they made.
+            mean = tf.reduce_sum(given * made, axis=-1, keepdims=True)
+            given = given * self._scale
+            dropped, of_weights = weights, tf.matmul(given, value, transpose_b=True)
+            if self._dropped:
+                mask = tf.cast(masks.read(group.index), weights.dtype)
+                dropped, of_weights = weights * mask, of_weights * mask
+            of_scores = (of_weights - mean) * weights
+            scale = 1.0 / math.sqrt(value.shape[-1])
+            of_parts = [
+                tf.matmul(of_scores, key * scale),
+                tf.matmul(of_scores, query * scale, transpose_a=True),
+                tf.matmul(dropped, given, transpose_a=True),
+            ]
+            return join_heads(tf.concat(of_parts, axis=1)), masks
+
+        return self._loop(gradients, masks, projected, projected.shape[-1])[0]
+
+    def _weights(self, group: _Group, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        """(G, N, L, L), before dropout."""
+        # In this order TensorFlow fuses the three.
+        scores = tf.matmul(query, key, transpose_b=True) * (1.0 / math.sqrt(query.shape[-1]))
+        return tf.nn.softmax(scores + attention_bias(group.real_tokens, scores.dtype.name))
+
+    def _draw(self, group: _Group) -> tf.Tensor:
+        """(G, N, L, L) bool: the weights that are kept."""
+        texts, length = tf.unstack(tf.shape(group.numbers))
+        # Two elements a word.
+        words = tf.random.stateless_uniform(
+            [texts, self._heads, length, (length + 1) // 2],
+            tf.random.fold_in(self._seed, group.index),
+            minval=None,
+            maxval=None,
+            dtype=tf.int32,
+        )
+        draws = tf.reshape(tf.bitcast(words, tf.int16), [texts, self._heads, length, -1])
+        return draws[..., :length] >= self._dropped - LEVELS // 2
+
+    def _new_array(self, dtype: tf.DType, shape: list[int | None]) -> tf.TensorArray:
+        return tf.TensorArray(
+            dtype, self._num_groups, clear_after_read=True, element_shape=shape, infer_shape=False
+        )
+
+    def _loop(
+        self,
+        compute: Callable[[_Group, tf.TensorArray], tuple[tf.Tensor, tf.TensorArray]],
+        masks: tf.TensorArray,
+        projected: tf.Tensor,
+        width: int,
+    ) -> tuple[tf.Tensor, tf.TensorArray]:
+        """What is computed of all groups, (G, L, W) each: (R, W), and the masks."""
+        num_rows = tf.shape(projected)[0]
+
+        def turn(
+            index: tf.Tensor, done: tf.TensorArray, masks: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.TensorArray, tf.TensorArray]:
+            own = slice(index * self._texts, (index + 1) * self._texts)
+            numbers = self._numbers[own]
+            # The last place that has a row in any of the texts, and one more.
+            used = tf.where(tf.reduce_any(numbers < num_rows, axis=0))
+            length = tf.cast(used[-1, 0], tf.int32) + 1
+            group = _Group(index, numbers[:, :length], self._real_tokens[own, :length])
+            computed, masks = compute(group, masks)
+            return index + 1, done.write(index, group.rows(computed, num_rows)), masks
+
+        # One turn at a time, so that its memory is there for the next.
+        _, done, masks = tf.while_loop(
+            lambda index, *_: index < self._num_groups,
+            turn,
+            (tf.constant(0), self._new_array(projected.dtype, [None, width]), masks),
+            parallel_iterations=1,
+        )
+        return tf.ensure_shape(done.concat(), [projected.shape[0], width]), masks

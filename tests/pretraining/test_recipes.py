@@ -1,0 +1,99 @@
+"""What a recipe sets, what takes its place, and runs that were begun before there were any."""
+
+import dataclasses
+import json
+
+import pytest
+
+from bert_tf.pretraining.model import read_config
+from bert_tf.pretraining.settings import Phase, PretrainingSettings, phases_of
+from tests.killing import run_command
+
+from .commands import parse
+from .test_results import RESULTS
+
+NEW = {"recipe", "config_overrides", "adam_beta_2", "equal_tokens"}
+
+
+def test_five_minutes():
+    settings = parse()[0]
+    assert settings == parse("--recipe=five_minutes")[0]
+    paper = parse("--recipe=paper")[0].to_dict()
+    assert {name: value for name, value in settings.to_dict().items() if value != paper[name]} == {
+        "recipe": "five_minutes",
+        "config_overrides": [
+            "num_attention_heads=4",
+            "initializer_range=0.05",
+            "hidden_dropout_prob=0",
+            "attention_probs_dropout_prob=0",
+        ],
+        "phases": "12:0.1,32:0.13,128:0.77",
+        "equal_tokens": True,
+        "num_train_steps": 2500,
+        "num_warmup_steps": 250,
+        "learning_rate": 2e-3,
+        "adam_beta_2": 0.98,
+    }
+    assert phases_of(settings) == [
+        Phase(12, 0, 250, 10),
+        Phase(32, 250, 575, 4),
+        Phase(128, 575, 2500, 1),
+    ]
+
+
+def test_the_papers_settings_are_those_of_a_corpus_of_ones_own():
+    own = parse("--input=a")[0]
+    assert dataclasses.replace(own, input=[]) == parse("--recipe=paper")[0]
+    assert parse("--tfds=a")[0].recipe == parse("--init_checkpoint=a")[0].recipe == "paper"
+    assert parse("--input=a", "--recipe=five_minutes")[0].recipe == "five_minutes"
+
+
+def test_a_flag_takes_the_place_of_what_the_recipe_says():
+    assert parse("--adam_beta_2=0.999", "--train_batch_size=2")[0].adam_beta_2 == 0.999
+    assert parse("--noequal_tokens")[0].equal_tokens is False
+    assert parse("--max_seq_length=64")[0].phases == "64:1"
+    assert parse("--phases=64:1")[0].phases == "64:1"
+    # What the recipe changes of bert-tiny is not for another model.
+    assert parse("--bert_config=bert-mini")[0].config_overrides == []
+    assert parse("--init_checkpoint=a", "--recipe=five_minutes")[0].config_overrides == []
+    assert parse("--seed=3")[0].config_overrides == parse()[0].config_overrides != []
+
+
+def test_overrides_of_the_config():
+    flags = ("--input=a", "--bert_config=bert-mini", "--vocab_size=50")
+    overrides = "--config_overrides=hidden_act=relu,num_attention_heads=8,initializer_range=0.1"
+    plain, other = (read_config(parse(*flags, *more)[0]) for more in ([], [overrides]))
+    changes = {"hidden_act": "relu", "num_attention_heads": 8, "initializer_range": 0.1}
+    assert other == dataclasses.replace(plain, **changes)
+
+
+@pytest.mark.parametrize("wrong", ["size=3", "hidden_size", "hidden_size=1.5", "vocab_size=9"])
+def test_overrides_that_no_config_has(wrong):
+    settings = parse("--input=a", f"--config_overrides=initializer_range=0.1,{wrong}")[0]
+    sentence = f"expected NAME=VALUE, such as hidden_dropout_prob=0, .* got '{wrong}'"
+    with pytest.raises(ValueError, match=sentence):
+        read_config(settings)
+
+
+def test_a_checkpoint_has_a_config_of_its_own():
+    with pytest.raises(ValueError, match="--init_checkpoint says its own --config_overrides"):
+        parse("--init_checkpoint=a", "--config_overrides=initializer_range=0.1")
+
+
+@pytest.mark.parametrize("flags", [{}, {"learning_rate": 0.5}])
+def test_a_run_of_before_there_were_recipes_is_resumed_without_one(tmp_path, flags):
+    kept = parse("--recipe=paper", f"--model_dir={tmp_path}")[0].to_dict()
+    kept = {name: value for name, value in kept.items() if name not in NEW}
+    (tmp_path / "flags.json").write_text(json.dumps({"format_version": 1, **kept}))
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    arguments = [f"--{name}={value}" for name, value in {"model_dir": tmp_path, **flags}.items()]
+    done = run_command("bert_tf.pretrain", arguments)
+    if flags:
+        assert "other settings: --learning_rate=0.5 (was 0.001). Start again" in done.stderr
+    else:
+        assert done.stdout.startswith(f"{tmp_path} holds this run, finished."), done.stderr
+
+
+def test_the_defaults_are_the_papers():
+    defaults = {field.name: field.default for field in dataclasses.fields(PretrainingSettings)}
+    assert [defaults[name] for name in sorted(NEW)] == [0.999, (), False, "paper"]

@@ -1,0 +1,82 @@
+"""How long a step takes, and the precision that is chosen by it."""
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.files import read_json
+from bert_tf.pretraining import timing
+from bert_tf.pretraining.run import run
+from bert_tf.training import distribution
+
+from . import commands
+
+CONFIG = BertConfig(**commands.TINY)
+
+
+@pytest.fixture(autouse=True)
+def float32_afterwards():
+    yield
+    distribution.set_precision("float32", "CPU")
+
+
+def auto(inputs, tmp_path, **changes):
+    return commands.parse(*commands.arguments(inputs, tmp_path, precision="auto", **changes))[0]
+
+
+def test_a_step_on_a_few_rows_is_scaled_to_the_batch(inputs, tmp_path, monkeypatch):
+    settings = commands.parse(*commands.arguments(inputs, tmp_path, train_batch_size=32))[0]
+    clock = iter([0.0, 1.0, 5.0, 7.0, 10.0, 13.0])  # seconds of 1, 2 and 3
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
+    devices = distribution.choose_strategy("one_device")
+    phase = timing.phases_of(settings)[0]
+    assert timing.step_seconds(settings, CONFIG, devices, phase) == 2.0 * 32 / 8
+
+
+@pytest.mark.parametrize("fastest", ["float32", "bfloat16"])
+def test_the_faster_precision_is_chosen_and_printed(fastest, inputs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        timing,
+        "step_seconds",
+        lambda settings, *_: 0.125 if settings.precision == fastest else 0.25,
+    )
+    devices = distribution.choose_strategy("one_device")
+    chosen = timing.choose_precision(auto(inputs, tmp_path), CONFIG, devices)
+    assert chosen.precision == fastest
+    seconds = {name: "0.125" if name == fastest else "0.25" for name in ("float32", "bfloat16")}
+    assert capsys.readouterr().out == (
+        f"Precision: {fastest} ({seconds['float32']} s a step in float32, "
+        f"{seconds['bfloat16']} s a step in bfloat16).\n"
+    )
+
+
+def test_nothing_is_measured_for_a_tpu_nor_without_auto(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "step_seconds", None)
+    tpu = distribution.Distribution(tf.distribute.get_strategy(), "TPU", "a core")
+    settings = auto(inputs, tmp_path)
+    assert timing.choose_precision(settings, CONFIG, tpu).precision == "bfloat16"
+    given = commands.parse(*commands.arguments(inputs, tmp_path, precision="float32"))[0]
+    assert timing.choose_precision(given, CONFIG, tpu) is given
+
+
+def test_a_run_keeps_the_precision_that_it_chose(inputs, tmp_path, monkeypatch, capsys):
+    model_dir = tmp_path / "run"
+    options = {"num_train_steps": 2, "save_checkpoints_steps": 1, "export": "false"}
+    seconds = {"float32": 2.0, "bfloat16": 1.0}
+    monkeypatch.setattr(timing, "step_seconds", lambda settings, *_: seconds[settings.precision])
+
+    def pretrain(precision):
+        given = commands.arguments(inputs, model_dir, precision=precision, **options)
+        run(commands.parse(*given)[0])
+
+    pretrain("auto")
+    assert read_json(str(model_dir / "flags.json"))["precision"] == "bfloat16"
+    assert "bfloat16." in capsys.readouterr().out
+    # The other would be faster now, and nothing is measured again.
+    (model_dir / "results.json").unlink()
+    seconds["float32"] = 0.5
+    pretrain("auto")
+    assert "Precision:" not in capsys.readouterr().out
+    pretrain("bfloat16")
+    with pytest.raises(ValueError, match=r"--precision=float32 \(was bfloat16\)"):
+        pretrain("float32")

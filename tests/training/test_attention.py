@@ -1,0 +1,127 @@
+"""Attention in groups of texts: against attention at once, its derivative, and what it draws."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.transformer import TokenRows, attend_at_once
+from bert_tf.training import attention
+
+HEADS, SIZE = 2, 3
+# Whole, short, of one token, with holes, without a first token, of nothing but padding.
+MASK = np.array(
+    [
+        [1, 1, 1, 1, 1, 1, 1],
+        [1, 1, 1, 0, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0, 0],
+        [1, 0, 1, 0, 1, 0, 0],
+        [0, 1, 1, 1, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0],
+    ],
+    np.int32,
+)
+RANDOM = np.random.default_rng(0)
+PROJECTED = RANDOM.normal(size=(*MASK.shape, 3 * HEADS * SIZE))
+# What nobody reads has no gradient.
+WEIGHTS = RANDOM.normal(size=(*MASK.shape, HEADS * SIZE)) * MASK[:, :, None]
+
+
+@pytest.fixture(params=[1, 2, 4], ids="groups of {}".format)
+def texts(request, monkeypatch):
+    scores = HEADS * MASK.shape[1] ** 2
+    monkeypatch.setattr(attention, "_MOST_SCORES", request.param * scores)
+    return request.param
+
+
+def contexts_and_gradient(attend, without_padding, projected=PROJECTED):
+    """Contexts of real tokens, their weighted sum, and its gradient."""
+
+    @tf.function
+    def compute(projected):
+        rows = TokenRows(tf.constant(MASK), without_padding)
+        with tf.GradientTape() as tape:
+            tape.watch(projected)
+            contexts = rows.to_batch(attend(rows.from_batch(projected), tf.constant(MASK), rows))
+            total = tf.reduce_sum(contexts * WEIGHTS)
+        return contexts * MASK[:, :, None], total, tape.gradient(total, projected)
+
+    return compute(tf.constant(projected))
+
+
+def in_groups(rate=0.0, seed=0):
+    """Attention in groups, which draws the same at each call."""
+    dropout = Dropout(rate, keras.random.SeedGenerator(0, name="seed"))
+    state = dropout.seed_generator.state
+
+    def attend(projected, mask, rows):
+        with keras.StatelessScope(state_mapping=[(state, tf.constant([seed, 0], tf.int64))]):
+            return attention.attend_in_groups(projected, mask, rows, HEADS, dropout)
+
+    return attend
+
+
+def at_once(projected, mask, rows):
+    return attend_at_once(projected, mask, rows, HEADS, lambda weights: weights)
+
+
+@pytest.mark.parametrize("without_padding", [True, False])
+def test_contexts_and_gradients_are_those_of_attention_at_once(texts, without_padding):
+    ours = contexts_and_gradient(in_groups(), without_padding)
+    for one, other in zip(ours, contexts_and_gradient(at_once, without_padding), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_with_dropout_the_gradient_is_the_derivative(texts):
+    attend = in_groups(rate=0.5)
+    direction = np.random.default_rng(1).normal(size=PROJECTED.shape) * MASK[:, :, None]
+    _, _, gradient = contexts_and_gradient(attend, True)
+    ahead, behind = (
+        float(contexts_and_gradient(attend, True, PROJECTED + step * direction)[1])
+        for step in (1e-5, -1e-5)
+    )
+    assert np.sum(gradient * direction) == pytest.approx((ahead - behind) / 2e-5, rel=1e-7)
+
+
+def test_masks_are_each_text_s_own_and_as_frequent_as_the_rate_says(texts, monkeypatch):
+    """Of equal scores and values of 1 a context is the share of the weights kept, times a scale."""
+    length = 65  # odd: two elements share a word
+    monkeypatch.setattr(attention, "_MOST_SCORES", texts * HEADS * length**2)
+    mask = tf.ones((6, length), tf.int32)
+    rows = TokenRows(mask, without_padding=True)
+    projected = np.concatenate([np.zeros((6 * length, 12)), np.ones((6 * length, 6))], axis=1)
+
+    def kept(seed):
+        contexts = in_groups(0.25, seed)(tf.constant(projected), mask, rows)
+        shares = contexts.numpy().reshape(6, length, HEADS, SIZE) * length * 0.75
+        np.testing.assert_allclose(shares, np.round(shares), atol=1e-9)
+        np.testing.assert_allclose(shares, shares[..., :1].repeat(SIZE, axis=-1), atol=1e-9)
+        return np.round(shares[..., 0])
+
+    counts = kept(seed=1)
+    # Five standard deviations of all draws, and of the variance of the queries' counts.
+    draws = counts.size * length
+    assert abs(counts.sum() / draws - 0.75) < 5 * np.sqrt(0.1875 / draws)
+    assert abs(counts.var() / (length * 0.1875) - 1.0) < 5 * np.sqrt(2 / counts.size)
+    for axis in (0, 2):  # between texts, of one group and of others, and between heads
+        pairs = np.corrcoef(np.moveaxis(counts, axis, 0).reshape(counts.shape[axis], -1))
+        others = pairs[~np.eye(len(pairs), dtype=bool)]
+        assert np.abs(others).max() < 5 / np.sqrt(counts.size / counts.shape[axis])
+    np.testing.assert_array_equal(kept(seed=1), counts)
+    assert (kept(seed=2) != counts).any()
+
+
+def test_few_scores_are_made_at_once():
+    rows = TokenRows(tf.constant(MASK), without_padding=True)
+    projected = rows.from_batch(tf.constant(PROJECTED))
+    dropout = Dropout(0.5, keras.random.SeedGenerator(0, name="seed"))
+    state = dropout.seed_generator.state
+    outputs = []
+    for attend, layer in (
+        (attention.attend_in_groups, dropout),
+        (attend_at_once, lambda weights: dropout(weights, training=True)),
+    ):
+        with keras.StatelessScope(state_mapping=[(state, tf.constant([5, 0], tf.int64))]):
+            outputs.append(attend(projected, tf.constant(MASK), rows, HEADS, layer))
+    np.testing.assert_array_equal(*outputs)
