@@ -24,7 +24,6 @@ import itertools
 import json
 import os
 import pickle
-import platform
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from bert_tf.startup import filter_native_log
 
 from .finetune_summary import Record, heading, line, summarise
 from .finetune_tasks import BFLOAT16, COMPARISONS, FLOAT32, OURS, PEER, Run
+from .machine import processor
 
 
 def minilm_directory() -> str:
@@ -175,11 +175,7 @@ def main() -> None:
             sys.exit("Set BERT_TF_DATA to the folder that holds glue/ and squad/.")
         filter_native_log()  # the processes inherit it
         load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-        print(
-            f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load average "
-            f"{load}",
-            flush=True,
-        )
+        print(f"{processor()}, load average {load}", flush=True)
         os.makedirs(os.path.dirname(os.path.abspath(arguments.results)), exist_ok=True)
         task = ""
         for run in planned(arguments):

@@ -17,7 +17,6 @@ import gzip
 import hashlib
 import json
 import os
-import platform
 import re
 import resource
 import sys
@@ -26,15 +25,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from .machine import processor
+
 T = TypeVar("T")
 
 BLOCKS_OF_A_TERABYTE = 1_000_000
-
-
-def processor() -> str:
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
 
 
 # === How fast text is indexed ===

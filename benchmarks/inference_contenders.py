@@ -1,9 +1,9 @@
 """Those who embed sentences in ``benchmarks.inference``, each in a process of its own.
 
-    python -m benchmarks.inference_contenders NAME DIRECTORY BATCH_SIZE
+    python -m benchmarks.inference_contenders NAME DIRECTORY
 
-answers requests on its standard input, a line of JSON each: texts to embed, and where to write the
-vectors, if anywhere; with the seconds that each took.
+answers requests on its standard input, a line of JSON each: texts to embed, in batches of which
+size, and where to write the vectors, if anywhere; with the seconds that each took.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ import numpy as np
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 OURS, TORCH, COMPILED, ONNX = "bert_tf", "torch", "torch.compile", "onnxruntime"
+LIBRARY = "sentence-transformers"
 CONTENDERS = [
     f"{OURS} {FLOAT32}",
     f"{OURS} {BFLOAT16}",
@@ -28,19 +29,23 @@ CONTENDERS = [
     f"{TORCH} {BFLOAT16}",
     f"{COMPILED} {BFLOAT16}",
     f"{ONNX} {FLOAT32}",
+    f"{LIBRARY} {FLOAT32}",
+    f"{LIBRARY} {BFLOAT16}",
 ]
 
-Encode = Callable[[list[str]], np.ndarray]
+# Texts, and how many at once, to vectors in the texts' order.
+Encode = Callable[[list[str], int], np.ndarray]
 
 
 # === In the process ===
 
 
-def our_encoder(directory: str, batch_size: int) -> Encode:
-    """The exported model as a client sees it who sends strings of about equally many tokens.
+def our_encoder(directory: str) -> Encode:
+    """The exported model as a client sees it who sends strings.
 
-    How many a string has this library's tokenizer counts for it; by bytes or words a batch would
-    be a quarter padding.
+    Where there are more than one batch of them, it sends batches of about equally many tokens. How
+    many a string has this library's tokenizer counts for it; by bytes or words a batch would be a
+    quarter padding.
     """
     import tensorflow as tf
 
@@ -57,9 +62,9 @@ def our_encoder(directory: str, batch_size: int) -> Encode:
         autograph=False,
     )
 
-    def encode(texts: list[str]) -> np.ndarray:
+    def encode(texts: list[str], batch_size: int) -> np.ndarray:
         data = np.array([text.encode() for text in texts], object)
-        if len(data) == 1:
+        if len(data) <= batch_size:
             return embed(text=tf.constant(data))["mean_output"].numpy()
         order = np.argsort(-count_tokens(tf.constant(data)).numpy(), kind="stable")
         batches = []
@@ -73,16 +78,18 @@ def our_encoder(directory: str, batch_size: int) -> Encode:
     return encode
 
 
-def serve(name: str, directory: str, batch_size: int) -> None:
-    """Answers requests, a line each: texts to embed, and where to write the vectors if anywhere."""
+def serve(name: str, directory: str) -> None:
+    """Answers requests, a line each."""
     library, precision = name.split()
     if library == OURS:
-        encode = our_encoder(directory, batch_size)
+        encode = our_encoder(directory)
     else:
         from . import inference_peers
 
         if library == ONNX:
             encode = inference_peers.onnx_encoder(directory)
+        elif library == LIBRARY:
+            encode = inference_peers.sentence_transformers_encoder(directory, precision)
         else:
             encode = inference_peers.torch_encoder(directory, precision, library == COMPILED)
     print("ANSWER 0", flush=True)
@@ -91,7 +98,7 @@ def serve(name: str, directory: str, batch_size: int) -> None:
         seconds = []
         for texts in request["requests"]:
             began = time.perf_counter()
-            vectors = encode(texts)
+            vectors = encode(texts, request["batch_size"])
             seconds.append(time.perf_counter() - began)
         if request["path"]:
             np.save(request["path"], vectors)
@@ -109,6 +116,8 @@ class Contender:
         name: library and precision.
         process: its.
         passes: seconds of each pass over all sentences.
+        unsorted: by the size of a request, seconds of each; the first request is there twice, and
+            the first time does not count.
         singles: seconds of each sentence that was alone.
         cosine: the least to the reference's vectors.
     """
@@ -116,15 +125,15 @@ class Contender:
     name: str
     process: subprocess.Popen[str]
     passes: list[float] = dataclasses.field(default_factory=list)
+    unsorted: dict[int, list[float]] = dataclasses.field(default_factory=dict)
     singles: list[float] = dataclasses.field(default_factory=list)
     cosine: float = 1.0
 
     @classmethod
-    def start(cls, name: str, directory: str, batch_size: int) -> "Contender":
+    def start(cls, name: str, directory: str) -> "Contender":
         """Starts the process, and waits until its model is loaded."""
-        arguments = [name, directory, str(batch_size)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.inference_contenders", *arguments],
+            [sys.executable, "-m", "benchmarks.inference_contenders", name, directory],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -145,11 +154,12 @@ class Contender:
                 return json.loads(line.removeprefix("ANSWER "))
         raise ValueError(f"The process of {self.name} ended: see its messages above.")
 
-    def seconds(self, requests: list[list[str]], path: str = "") -> list[float]:
+    def seconds(self, requests: list[list[str]], batch_size: int, path: str = "") -> list[float]:
         """How long the process takes to each of some requests."""
         if self.process.stdin is None:
             raise ValueError(f"The process of {self.name} takes no requests.")
-        self.process.stdin.write(json.dumps({"requests": requests, "path": path}) + "\n")
+        request = {"requests": requests, "batch_size": batch_size, "path": path}
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self.answer()
 
@@ -159,11 +169,20 @@ class Contender:
             "name": self.name,
             "sentences_per_second": num_sentences / statistics.median(self.passes),
             "passes": self.passes,
+            **{
+                unsorted(size): size * len(seconds[1:]) / sum(seconds[1:])
+                for size, seconds in self.unsorted.items()
+            },
             "single_median_ms": 1e3 * float(np.median(self.singles)),
             "single_p99_ms": 1e3 * float(np.percentile(self.singles, 99)),
             "least_cosine": self.cosine,
         }
 
 
+def unsorted(size: int) -> str:
+    """What the figure of unsorted requests of a size is called."""
+    return f"unsorted_{size}_per_second"
+
+
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    serve(sys.argv[1], sys.argv[2])

@@ -1,7 +1,7 @@
-"""The peers' side of ``benchmarks.inference``: PyTorch with transformers, and ONNX Runtime.
+"""The peers' side of ``benchmarks.inference``: transformers, ONNX Runtime, sentence-transformers.
 
-Text is tokenised by the Rust tokenizer, sorted by its number of tokens, and run in batches that
-are padded to their longest row; the mean of the last states is normalised, as
+For the first two, text is tokenised by the Rust tokenizer, sorted by its number of tokens, and run
+in batches that are padded to their longest row; the mean of the last states is normalised, as
 sentence-transformers does.
 """
 
@@ -15,10 +15,10 @@ import numpy as np
 import torch
 import transformers
 
-BATCH_SIZE = 32
 MAX_SEQ_LENGTH = 512
 
-Encode = Callable[[list[str]], np.ndarray]
+# Texts, and how many at once, to vectors in the texts' order.
+Encode = Callable[[list[str], int], np.ndarray]
 # A batch of ids and mask, both (B, S) int64, to states (B, S, H).
 Run = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -83,6 +83,28 @@ def onnx_encoder(path: str) -> Encode:
     return functools.partial(_encode, _tokenizer(path), run)
 
 
+def sentence_transformers_encoder(path: str, precision: str) -> Encode:
+    """The library whose model it is; in bfloat16 its weights are, too."""
+    import sentence_transformers
+
+    model = sentence_transformers.SentenceTransformer(
+        path, device="cpu", model_kwargs={"dtype": getattr(torch, precision)}
+    )
+    model.max_seq_length = MAX_SEQ_LENGTH
+
+    def encode(texts: list[str], batch_size: int) -> np.ndarray:
+        vectors = model.encode(
+            texts,
+            batch_size=batch_size,
+            normalize_embeddings=True,
+            show_progress_bar=False,
+            convert_to_tensor=True,
+        )
+        return vectors.float().numpy()
+
+    return encode
+
+
 def _tokenizer(path: str) -> Any:
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     if tokenizer("Hello, world!")["input_ids"] != [101, 7592, 1010, 2088, 999, 102]:
@@ -93,13 +115,13 @@ def _tokenizer(path: str) -> Any:
 
 
 @torch.inference_mode()
-def _encode(tokenizer: Any, run: Run, texts: list[str]) -> np.ndarray:
+def _encode(tokenizer: Any, run: Run, texts: list[str], batch_size: int) -> np.ndarray:
     """(N, H) float32, in the texts' order."""
     rows = tokenizer(texts, truncation=True, max_length=MAX_SEQ_LENGTH, padding=False)["input_ids"]
     order = np.argsort([-len(row) for row in rows], kind="stable")
     batches = []
-    for start in range(0, len(order), BATCH_SIZE):
-        numbers = order[start : start + BATCH_SIZE]
+    for start in range(0, len(order), batch_size):
+        numbers = order[start : start + batch_size]
         ids, mask = _padded([rows[number] for number in numbers], tokenizer.pad_token_id)
         states = run(ids, mask).float()
         weights = mask[:, :, None].float()

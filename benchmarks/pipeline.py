@@ -18,12 +18,13 @@ import glob
 import gzip
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+from .machine import processor
 
 BATCH_SIZE, SEQUENCE = 256, 128
 BAR = 10.0
@@ -184,7 +185,7 @@ def main() -> None:
             )
         )
         return
-    print(f"{platform.processor() or platform.machine()}, {CORES} cores", flush=True)
+    print(processor(), flush=True)
     figures = []
     for corpus in arguments.corpora.split(","):
         speeds = compare(corpus, arguments.files, arguments.rounds)

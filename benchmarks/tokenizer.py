@@ -16,7 +16,6 @@ import gzip
 import itertools
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from .machine import processor
 from .measured_process import MeasuredProcess
 
 BATCH_SIZE = 1024
@@ -195,7 +195,7 @@ def main() -> None:
         serve(arguments.serve, folder, arguments.files, int(arguments.threads), path=arguments.path)
         return
     arguments.thread_counts = [int(threads) for threads in arguments.threads.split(",")]
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores", flush=True)
+    print(processor(), flush=True)
     figures = []
     with tempfile.TemporaryDirectory() as temporary:
         for threads in arguments.thread_counts:

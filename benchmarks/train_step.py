@@ -1,20 +1,21 @@
 """The whole pre-training step against transformers/torch, on real text, in one run.
 
-    python -m benchmarks.train_step [--sizes=base,tiny] [--precisions=float32,bfloat16] [--rounds=7]
+    python -m benchmarks.train_step [--sizes=base,tiny,mini] [--precisions=...] [--rounds=7]
 
 A step is forward, backward with dropout, clipping by the global norm and the optimizer's update.
 Both sides train the same sizes on the same batches of WikiExtractor text (BERT_TF_DATA), sequences
 of 128 with both losses and at most 20 predictions. The peer is ``BertForPreTraining`` with
 ``torch.optim.AdamW(fused=True)`` and ``clip_grad_norm_``, eager and compiled; its bfloat16 is
 ``torch.autocast``. Each contender is a process of its own; their rounds alternate, one runs at a
-time, and the median of the rounds counts.
+time, and the median of the rounds counts. The share of the machine's rate is that of the products
+of real tokens and real predictions, which this library alone computes, in what TensorFlow makes of
+a large product in the same run.
 """
 
 import argparse
 import dataclasses
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -25,12 +26,20 @@ import numpy as np
 
 from bert_tf.startup import filter_native_log
 
+from .machine import processor, product_rate
 from .measured_process import MeasuredProcess
 
 # preset, batch size, steps in a round
-SIZES = {"base": ("bert-base", 8, 1), "tiny": ("bert-tiny", 32, 5)}
+SIZES = {
+    "base": ("bert-base", 8, 1),
+    "base32": ("bert-base", 32, 1),
+    "large": ("bert-large", 8, 1),
+    "tiny": ("bert-tiny", 32, 5),
+    "mini": ("bert-mini", 256, 1),
+}
 CONTENDERS = ("bert_tf", "torch eager", "torch compile")
-BARS = {"base": 1.15, "tiny": 2.5}
+RATE = "rate"
+BARS = {"base": 1.6, "base32": 1.6, "large": 1.6, "tiny": 5.0, "mini": 4.0}
 SEQUENCE, PREDICTIONS = 128, 20
 NUM_BATCHES = 4
 LEARNING_RATE = 1e-4
@@ -67,7 +76,9 @@ def make_batches(folder: str, path: str, batch_size: int) -> None:
 # === The contenders' processes ===
 
 
-def our_stepper(size: str, precision: str, arrays: dict[str, np.ndarray]) -> Callable[[int], None]:
+def our_stepper(
+    size: str, precision: str, arrays: dict[str, np.ndarray], jit_compile: bool = False
+) -> Callable[[int], None]:
     """A function that makes steps with this library."""
     import tensorflow as tf
 
@@ -76,11 +87,18 @@ def our_stepper(size: str, precision: str, arrays: dict[str, np.ndarray]) -> Cal
     from bert_tf.training import distribution, loop, optimizers, schedules
 
     devices = distribution.choose_strategy("one_device")
-    distribution.set_precision(precision, devices.device_type)
+    distribution.set_precision(precision, devices.device_type, jit_compile)
     model = BertPretrainer(BertConfig.from_preset(SIZES[size][0]))
     schedule = schedules.WarmupLinearDecay(LEARNING_RATE, warmup_steps=100, total_steps=10_000)
     optimizer = optimizers.create_optimizer("adamw", schedule, model.trainable_variables)
-    training = loop.PretrainingLoop(model, optimizer, devices.strategy, seed=0)
+    training = loop.PretrainingLoop(
+        model,
+        optimizer,
+        devices.strategy,
+        seed=0,
+        jit_compile=jit_compile,
+        device_type=devices.device_type,
+    )
     iterator = training.distribute(tf.data.Dataset.from_tensor_slices(arrays).repeat())
 
     def step(steps: int) -> None:
@@ -90,7 +108,11 @@ def our_stepper(size: str, precision: str, arrays: dict[str, np.ndarray]) -> Cal
 
 
 def peer_stepper(
-    size: str, precision: str, arrays: dict[str, np.ndarray], compiled: bool
+    size: str,
+    precision: str,
+    arrays: dict[str, np.ndarray],
+    compiled: bool,
+    device: str = "cpu",
 ) -> Callable[[int], None]:
     """A function that makes steps with transformers and torch."""
     import torch
@@ -100,7 +122,7 @@ def peer_stepper(
 
     sizes = config.BertConfig.from_preset(SIZES[size][0]).to_dict()
     torch.manual_seed(0)
-    model = BertForPreTraining(BertConfig(**sizes)).train()
+    model = BertForPreTraining(BertConfig(**sizes)).train().to(device)
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW(
@@ -131,7 +153,8 @@ def peer_stepper(
                     "next_sentence_label": batch[features.NEXT_SENTENCE_LABELS],
                 }
                 yield {
-                    key: torch.from_numpy(value.astype(np.int64)) for key, value in inputs.items()
+                    key: torch.from_numpy(value.astype(np.int64)).to(device)
+                    for key, value in inputs.items()
                 }
 
     batches = endless()
@@ -139,7 +162,7 @@ def peer_stepper(
     def step(steps: int) -> None:
         for _ in range(steps):
             inputs = next(batches)
-            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
                 loss = forward(**inputs).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -152,6 +175,9 @@ def peer_stepper(
 
 def serve(name: str, size: str, precision: str, path: str) -> None:
     """Warms up, then reads numbers of steps from the input and prints their seconds."""
+    if name == RATE:
+        print(f"ANSWER {product_rate(precision)}", flush=True)
+        return
     with np.load(path) as file:
         arrays = dict(file)
     if name == "bert_tf":
@@ -169,15 +195,36 @@ def serve(name: str, size: str, precision: str, path: str) -> None:
 # === The comparison ===
 
 
+def real_flops(size: str, path: str) -> float:
+    """Of a step's products with real tokens alone, and real predictions; a multiply-add is two."""
+    from bert_tf import config, features
+
+    sizes = config.BertConfig.from_preset(SIZES[size][0])
+    with np.load(path) as file:
+        lengths = file[features.INPUT_MASK].sum(axis=-1)  # (NUM_BATCHES, B)
+        predictions = file[features.MASKED_LM_WEIGHTS].sum(axis=-1)
+    hidden, inner = sizes.hidden_size, sizes.intermediate_size
+    of_token = 2 * (4 * hidden * hidden + 2 * hidden * inner)
+    of_prediction = 2 * (hidden * hidden + hidden * sizes.vocab_size)
+    of_row = sizes.num_hidden_layers * (lengths * of_token + 4 * hidden * lengths**2)
+    forward = of_row + predictions * of_prediction + 2 * hidden * hidden
+    return float(3 * forward.sum(axis=-1).mean())
+
+
 def compare(size: str, precision: str, path: str, rounds: int) -> dict[str, float]:
     """Tokens per second of each contender; one size and precision."""
     _, batch_size, steps = SIZES[size]
+
+    def start(name: str) -> MeasuredProcess:
+        command = ["benchmarks.train_step", "--serve", name, f"--sizes={size}"]
+        return MeasuredProcess(name, [*command, f"--precisions={precision}", f"--batches={path}"])
+
+    measuring = start(RATE)
+    rate = measuring.answer()
+    measuring.close()
     contenders = []
     for name in CONTENDERS:
-        command = ["benchmarks.train_step", "--serve", name, f"--sizes={size}"]
-        process = MeasuredProcess(
-            name, [*command, f"--precisions={precision}", f"--batches={path}"]
-        )
+        process = start(name)
         process.answer()  # one warms up at a time
         contenders.append(Contender(name, process))
     for _ in range(rounds):
@@ -194,13 +241,18 @@ def compare(size: str, precision: str, path: str, rounds: int) -> dict[str, floa
             f"{median:7.3f} s/step ({spread:>13}) {speeds[contender.name]:9,.0f} tokens/s",
             flush=True,
         )
+    ours = batch_size * SEQUENCE / speeds["bert_tf"]
+    print(
+        f"{size:5} {precision}: a large product makes {rate / 1e9:,.0f} GFLOP/s, bert_tf "
+        f"{real_flops(size, path) / ours / rate:.0%} of them"
+    )
     return speeds
 
 
 def main() -> None:
     """Compares, prints every figure, and writes them to ``--json`` if given."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default="base,tiny")
+    parser.add_argument("--sizes", default="base,tiny,mini")
     parser.add_argument("--precisions", default="float32,bfloat16")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", default="")
@@ -214,7 +266,7 @@ def main() -> None:
     if not folder:
         sys.exit("Set BERT_TF_DATA to the folder that holds corpora/ and vocab/.")
     filter_native_log()  # the contenders inherit it
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores", flush=True)
+    print(processor(), flush=True)
     figures = []
     with tempfile.TemporaryDirectory() as temporary:
         for size in arguments.sizes.split(","):
