@@ -29,7 +29,10 @@ FORMATS = ("bert_tf", "huggingface", "google_tf1", "keras.keras")
 def unpacked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("earlier")
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
+        # Python has the filter since 3.11.4, and warns without it since 3.12.
+        archive.extractall(
+            folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
+        )
     return folder
 
 
