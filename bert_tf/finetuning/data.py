@@ -15,6 +15,7 @@ from bert_tf.tasks.examples import (
 )
 from bert_tf.tasks.glue import has_glue_file, read_glue, read_glue_tfds
 from bert_tf.tasks.glue_tasks import glue_task, is_labelled
+from bert_tf.tasks.tables import TableFile
 
 from .settings import FineTuningSettings
 
@@ -159,7 +160,10 @@ def _reader(settings: FineTuningSettings) -> _Reader:
             )
         known = {"labels": labels} if task_class.classes else {}
         unlabelled = {} if labelled else {kind.label: None}
-        return task_class.read_table(path, skip_bad_rows=skip, **{**columns, **unlabelled}, **known)
+        table = TableFile(path, settings.encoding, settings.delimiter)
+        return task_class.read_table(
+            table, skip_bad_rows=skip, **{**columns, **unlabelled}, **known
+        )
 
     return read
 

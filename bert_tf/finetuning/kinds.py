@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_tf.tasks.glue_tasks import GLUE_TASKS
+from bert_tf.tasks.tables import is_table
 
 # A value's description for errors, and its test.
 Check = tuple[str, Callable[[Any], bool]]
@@ -58,8 +59,9 @@ class Kind:
         label: the argument that ``--label_column`` names.
         others: further arguments of the reader: the flag that gives each, and its check.
         options: arguments of its ``Task`` that ``task.json`` keeps.
-        needed_but_in_jsonl: flags that other tables need, and what their columns hold.
-        reads_own_form: whether files that are no tables are of the kind's published form.
+        needed_of_texts: flags that tables of texts need, and what their columns hold.
+        reads_own_form: whether .json, and files that are no tables, are of the kind's published
+            form.
         flags: what means something only to tasks of this kind, besides the flags in ``others``.
         default_texts: the columns without ``--text_columns``.
         default_label: the column without ``--label_column``.
@@ -74,7 +76,7 @@ class Kind:
     label: str = "label_column"
     others: Mapping[str, tuple[str, Check]] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Check] = dataclasses.field(default_factory=dict)
-    needed_but_in_jsonl: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    needed_of_texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     reads_own_form: bool = False
     flags: Sequence[str] = ()
     default_texts: tuple[str, ...] = ()
@@ -86,6 +88,14 @@ class Kind:
         """Its class, of ``task.Task``."""
         module, name = self.task.split(":")
         return getattr(importlib.import_module(f".{module}", __package__), name)
+
+    def is_table(self, path: str) -> bool:
+        """Whether a path's name is that of a table of the kind.
+
+        >>> [KINDS[name].is_table("train.json") for name in KINDS][-2:]
+        [True, False]
+        """
+        return is_table(path) and not (self.reads_own_form and path.lower().endswith(".json"))
 
     @property
     def columns(self) -> dict[str, Check]:
@@ -144,7 +154,7 @@ KINDS = {
                 "answer_start_column": ("answer_start_column", _TEXT_OR_NULL),
                 "title_column": ("title_column", _TEXT_OR_NULL),
             },
-            needed_but_in_jsonl={
+            needed_of_texts={
                 "answer_start_column": "with the character of the context where the answer begins "
                 "(a .jsonl may have SQuAD's lists of answers instead)"
             },

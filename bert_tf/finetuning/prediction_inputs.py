@@ -18,11 +18,10 @@ from typing import Any
 
 from bert_tf.tasks.examples import BadRow, BadRowError, BadRows, Examples, TextExample
 from bert_tf.tasks.own_data import text_example
-from bert_tf.tasks.tables import read_columns
+from bert_tf.tasks.tables import holds_values, read_columns
 from bert_tf.untrusted import listed
 
 from .kinds import KINDS
-from .settings import is_table
 from .task_file import TaskFile
 
 _CHUNK = 2048
@@ -65,7 +64,7 @@ def read_inputs(
     kind = KINDS[task.kind]
     task_class = kind.task_class
     form = task_class.own_form(task.name, task.columns)
-    if form is not None and (not is_table(path) or (form.is_table and text_columns is None)):
+    if form is not None and (not kind.is_table(path) or (form.is_table and text_columns is None)):
         bad = BadRows(path, skip_bad_rows, answers_all=True)
         read = form.read(path, labels=None, labelled=False, encoding=encoding, skip_bad_rows=bad)
         return _kept(read, bad, task)
@@ -138,9 +137,8 @@ def _id_column(task: TaskFile, path: str) -> str | None:
         found = next(read_columns(path, [name], BadRows(path, skip=True)), None)
     except ValueError:
         return None
-    # A table without a good row has the column all the same; JSON lines have none to say it.
-    has_header = not path.lower().removesuffix(".gz").endswith(".jsonl")
-    return name if found or has_header else None
+    # A table without a good row has the column all the same; rows of values have none to say it.
+    return name if found or not holds_values(path) else None
 
 
 def _texts(

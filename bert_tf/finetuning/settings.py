@@ -13,6 +13,7 @@ from absl import flags
 
 from bert_tf import flag_fields
 from bert_tf.choices import PRECISIONS, STRATEGIES
+from bert_tf.tasks.tables import SUFFIXES, holds_values
 
 from .kinds import CONLL_TASKS, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS, Kind, tasks_of
 
@@ -72,15 +73,15 @@ _MEANT_FOR = {
     **dict.fromkeys(
         ("train_file", "dev_file", "test_file", "test_has_labels", "dev_fraction"), _FILES
     ),
-    **dict.fromkeys(("text_columns", "label_column", "id_column"), tuple(KINDS)),
-    **dict.fromkeys(("encoding", "document_context"), CONLL_TASKS),
+    **dict.fromkeys(("text_columns", "label_column", "id_column", "delimiter"), tuple(KINDS)),
+    "encoding": (*KINDS, *CONLL_TASKS),
+    "document_context": CONLL_TASKS,
     **{
         flag: tasks_of(kind.name)
         for kind in KINDS.values()
         for flag in (*kind.flags, *(flag for flag, _ in kind.others.values()))
     },
 }
-_TABLES = (".csv", ".tsv", ".jsonl")
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
 
@@ -103,8 +104,8 @@ class FineTuningSettings:
     )
     train_file: str | None = flag_fields.string(
         None,
-        "What to train on: a .csv, .tsv or .jsonl table (.gz too), SQuAD's .json, SWAG's .csv, "
-        "CODAH's .tsv, CoNLL's columns; ARCHIVE.zip/MEMBER for ner.",
+        "What to train on: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's .json, "
+        "SWAG's .csv, CODAH's .tsv, CoNLL's columns; ARCHIVE.zip/MEMBER for ner.",
     )
     dev_file: str | None = flag_fields.string(
         None,
@@ -147,8 +148,14 @@ class FineTuningSettings:
     title_column: str | None = flag_fields.string(
         None, "squad: the column of the article's title, by which questions are held out."
     )
+    delimiter: str | None = flag_fields.string(
+        None,
+        "What separates the columns of your own .csv or .tsv: one character, such as ';', or tab.",
+    )
     encoding: str = flag_fields.string(
-        "utf-8", "ner: the files' encoding; CoNLL-2002's own are latin-1."
+        "utf-8",
+        "The encoding of your own .csv, .tsv or .jsonl, and of ner's files, of which "
+        "CoNLL-2002's own are latin-1.",
     )
     document_context: bool = flag_fields.switch(
         False, "ner: fill a row with the sentences round the one that is tagged, as the paper did."
@@ -291,17 +298,10 @@ class FineTuningSettings:
         return dataclasses.asdict(self)
 
 
-def is_table(path: str) -> bool:
-    """Whether a path's name is that of a table.
-
-    >>> is_table("a.jsonl.gz"), is_table("train-v2.0.json")
-    (True, False)
-    """
-    return path.lower().removesuffix(".gz").endswith(_TABLES)
-
-
 def _reads_table(task: str, train_file: str | None) -> bool:
-    return task in KINDS and (not KINDS[task].reads_own_form or is_table(train_file or ""))
+    return task in KINDS and (
+        not KINDS[task].reads_own_form or KINDS[task].is_table(train_file or "")
+    )
 
 
 # === Flags ===
@@ -403,7 +403,7 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
         for name in sorted(named & given.keys()):
             raise ValueError(
                 f"--{name} names a column, and {wanted['train_file']} is no table: expected a "
-                "name that ends in .csv, .tsv or .jsonl."
+                f"name that ends in {', '.join(SUFFIXES)}."
             )
         return
     columns = list(wanted["text_columns"] or kind.default_texts)
@@ -418,13 +418,24 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
         raise ValueError(
             f"--task={task} needs --label_column, the column of {wanted['train_file']} to learn."
         )
-    if not wanted["train_file"].lower().removesuffix(".gz").endswith(".jsonl"):
-        for name, what in kind.needed_but_in_jsonl.items():
+    if not holds_values(wanted["train_file"]):
+        for name, what in kind.needed_of_texts.items():
             if not wanted[name]:
                 raise ValueError(
                     f"--task={task} needs --{name}, the column of {wanted['train_file']} {what}."
                 )
     wanted["text_columns"], wanted["label_column"] = columns, label
+    wanted["delimiter"] = check_delimiter(wanted["delimiter"])
+
+
+def check_delimiter(delimiter: str | None) -> str | None:
+    """What a flag says that separates the columns of a table, as one character."""
+    found = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
+    if found is not None and (len(found) != 1 or found in '"\r\n'):
+        raise ValueError(
+            f"--delimiter={delimiter}: expected one character, such as ';', or tab, and no quote."
+        )
+    return found
 
 
 # === Training ===

@@ -14,6 +14,8 @@ from bert_tf.untrusted import listed, quote
 T = TypeVar("T")
 RowT = TypeVar("RowT")
 _LONGEST_SHOWN = 60
+# Where a row is in its file: a line's number, counted from 1, or words.
+Place = int | str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class BadRows:
         self._id = str(known).strip() if isinstance(known, str | int) else ""
         self._words = tuple(words)
 
-    def report(self, place: int | str, reason: object) -> None:
+    def report(self, place: Place, reason: object) -> None:
         """Raises a ``ValueError`` for a bad row, or lists it.
 
         ``place`` is a line's number or words, ``reason`` "expected ..., got ...".
@@ -166,16 +168,16 @@ class BadRows:
             )
         self.skip(place, reason)
 
-    def skip(self, place: int | str, reason: object) -> None:
+    def skip(self, place: Place, reason: object) -> None:
         """Lists a bad row, whether or not bad rows are to be skipped."""
         self.skipped.append(f"{self._at(place)}: {reason}.")
         self.rows.append(BadRow(len(self._good), self._id, self._words, self.skipped[-1]))
 
-    def _at(self, place: int | str) -> str:
-        return f"{self.path}, {f'line {place}' if isinstance(place, int) else place}"
+    def _at(self, place: Place) -> str:
+        return f"{self.path}, {place_name(place)}"
 
     def collect(
-        self, rows: Iterable[tuple[int | str, RowT]], make_example: Callable[[RowT], T]
+        self, rows: Iterable[tuple[Place, RowT]], make_example: Callable[[RowT], T]
     ) -> list[T]:
         """Makes an example of every row, and reports those of which none can be made.
 
@@ -200,6 +202,11 @@ class BadRows:
                 f"because: {self.skipped[0]}"
             )
         return f"{self.path} has no rows: expected at least one example."
+
+
+def place_name(place: Place) -> str:
+    """A row's place in words."""
+    return f"line {place}" if isinstance(place, int) else place
 
 
 # === Fields ===

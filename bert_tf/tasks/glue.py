@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 
 from bert_tf.files import replace_whole
 
-from .examples import BadRowError, BadRows, Examples, TextExample, known_name, number, shown
+from .examples import BadRowError, BadRows, Examples, Place, TextExample, known_name, number, shown
 from .glue_tasks import GLUE_TASKS, GlueTask, glue_task, is_labelled
 from .metrics import accuracy, f1, matthews_correlation, pearson_correlation, spearman_correlation
-from .tables import Row, read_columns, read_fields
+from .tables import Row, TableFile, read_columns, read_fields
 
 _HIGHEST_SCORE = 5.0  # STS-B's scale begins at 0
 _TFDS_EXAMPLES_PER_READ = 1024
@@ -96,7 +96,7 @@ def _file_names(task: GlueTask, split: str) -> list[str]:
     return [f"{task.name}/{name}" for name in names] + names
 
 
-def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple[int, Row]]:
+def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple[Place, Row]]:
     """Yields rows of id, first text, second text and label, with None for what a file lacks."""
     labelled = is_labelled(split)
     if path.removesuffix(".gz").endswith(".csv"):
@@ -113,7 +113,9 @@ def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple
         task.label_column if labelled else None,
     ]
     skip_short_rows = task.name == "QQP" and labelled
-    return read_columns(path, columns, bad, suffix=".tsv", skip_short_rows=skip_short_rows)
+    return read_columns(
+        TableFile(path, suffix=".tsv"), columns, bad, skip_short_rows=skip_short_rows
+    )
 
 
 def _label(task: GlueTask, value: str) -> str | float:

@@ -17,7 +17,7 @@ from .examples import (
     shown,
     whole_number,
 )
-from .tables import Row, read_columns, read_fields
+from .tables import Row, TableFile, read_columns, read_fields
 
 _ENDINGS = tuple(f"ending{number}" for number in range(4))
 
@@ -39,7 +39,7 @@ def read_swag(
         return _make_example(str(row.number), context, choices, label, labelled)
 
     columns = ["sent1", "sent2", *_ENDINGS, "label" if labelled else None]
-    rows = read_columns(str(path), columns, bad, suffix=".csv")
+    rows = read_columns(TableFile(str(path), suffix=".csv"), columns, bad)
     return Examples(bad.collect(rows, make_example), (), bad.skipped)
 
 
@@ -59,7 +59,7 @@ def read_codah(path: str, *, skip_bad_rows: bool | BadRows = False) -> Examples[
 
 
 def read_choices(
-    path: str,
+    path: str | TableFile,
     *,
     context_column: str,
     choice_columns: Sequence[str],
@@ -103,7 +103,7 @@ def read_choices(
         return example
 
     columns = [id_column, context_column, label_column, *choice_columns]
-    items = bad.collect(read_columns(str(path), columns, bad), make_example)
+    items = bad.collect(read_columns(path, columns, bad), make_example)
     return Examples(items, (), bad.skipped)
 
 

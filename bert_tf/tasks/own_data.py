@@ -1,6 +1,6 @@
 """A user's own tables of texts to classify, score or tag, their columns named.
 
-The tables are .csv, .tsv or JSON lines: see ``tables``. A column for the labels makes the file one
+The tables' forms are those of ``tables``. A column for the labels makes the file one
 to train or evaluate on; ``None`` in its place makes it one to predict, whatever else it holds.
 ``text_columns`` are the column of the text, or the two of a pair; not all texts of a row may be
 empty. Without an ``id_column`` the ids count the rows from 0. ``skip_bad_rows`` leaves out bad rows
@@ -21,17 +21,19 @@ from .examples import (
     BadRows,
     Examples,
     NoTextError,
+    Place,
     TaggedExample,
     TextExample,
     filled_text,
     known_name,
     number,
+    place_name,
     row_id,
     shown,
     sorted_names,
     text,
 )
-from .tables import Row, read_columns
+from .tables import Row, TableFile, read_columns
 
 RowT = TypeVar("RowT")
 _Label = str | float | tuple[str, ...]
@@ -47,7 +49,7 @@ _FEW_EXAMPLES = 20
 
 
 def read_classification(
-    path: str,
+    path: str | TableFile,
     *,
     text_columns: Sequence[str],
     label_column: str | None,
@@ -80,7 +82,7 @@ def read_classification(
 
 
 def read_multilabel(
-    path: str,
+    path: str | TableFile,
     *,
     text_columns: Sequence[str],
     label_column: str | None,
@@ -111,7 +113,7 @@ def read_multilabel(
 
 
 def read_regression(
-    path: str,
+    path: str | TableFile,
     *,
     text_columns: Sequence[str],
     label_column: str | None,
@@ -123,7 +125,7 @@ def read_regression(
 
 
 def _read_texts(
-    path: str,
+    path: str | TableFile,
     text_columns: Sequence[str],
     label_column: str | None,
     id_column: str | None,
@@ -145,7 +147,7 @@ def _read_texts(
         return dataclasses.replace(example, label=label)
 
     columns = [id_column, *text_columns, label_column]
-    rows = places.follow(read_columns(str(path), columns, bad))
+    rows = places.follow(read_columns(path, columns, bad))
     items = bad.collect(rows, make_example)
     notes: tuple[str, ...] = ()
     if labels is None:
@@ -177,7 +179,7 @@ def _names(label: _Label) -> tuple[str, ...]:
 
 
 def read_tagging(
-    path: str,
+    path: str | TableFile,
     *,
     words_column: str = "words",
     tags_column: str | None = "tags",
@@ -213,7 +215,7 @@ def read_tagging(
         places.add(found_tags or ())
         return example
 
-    rows = read_columns(str(path), [id_column, words_column, tags_column], bad)
+    rows = read_columns(path, [id_column, words_column, tags_column], bad)
     items = bad.collect(places.follow(rows), make_example)
     notes = _tag_notes(str(path), places) if labels is None else ()
     if labels is None:
@@ -242,29 +244,27 @@ def _list(value: Any, what: str) -> list[Any]:
 
 
 class _LabelPlaces:
-    """How often each label occurs in a file, and on which line first."""
+    """How often each label occurs in a file, and where first."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
-        self.lines: dict[str, int] = {}
-        self._line = 0
+        self.first: dict[str, str] = {}
+        self._place: Place = 0
 
-    def follow(self, rows: Iterable[tuple[int, RowT]]) -> Iterator[tuple[int, RowT]]:
-        """Yields pairs of a line and a row, and remembers the line of the newest."""
-        for self._line, row in rows:
-            yield self._line, row
+    def follow(self, rows: Iterable[tuple[Place, RowT]]) -> Iterator[tuple[Place, RowT]]:
+        """Yields pairs of a place and a row, and remembers the place of the newest."""
+        for self._place, row in rows:
+            yield self._place, row
 
     def add(self, labels: Iterable[str]) -> None:
         """Counts the labels of the newest row."""
         for label in labels:
             self.counts[label] += 1
-            self.lines.setdefault(label, self._line)
+            self.first.setdefault(label, place_name(self._place))
 
     def shown(self, labels: Iterable[str]) -> str:
-        """Names labels with their first lines."""
-        return listed(
-            (f"{quote(label)} (line {self.lines[label]})" for label in labels), _LABELS_SHOWN
-        )
+        """Names labels with their first places."""
+        return listed((f"{quote(label)} ({self.first[label]})" for label in labels), _LABELS_SHOWN)
 
 
 def _tag_notes(path: str, places: _LabelPlaces) -> tuple[str, ...]:
@@ -301,7 +301,7 @@ def _class_notes(
         )
     if column in counts:
         notes.append(
-            f"{path}, line {places.lines[column]}: the class {quote(column)} is the column's own "
+            f"{path}, {places.first[column]}: the class {quote(column)} is the column's own "
             "name: if files were joined, remove the line with the names."
         )
     missing = [name for name in counts if name.lower() in _MISSING]

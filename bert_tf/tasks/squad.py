@@ -24,7 +24,7 @@ from .examples import (
     spelled_number,
     whole_number,
 )
-from .tables import Row, read_columns
+from .tables import Row, TableFile, read_columns
 from .text_files import read_json_document
 
 _KINDS: dict[type, str] = {list: "list", str: "string"}
@@ -123,7 +123,7 @@ def read_squad(
 
 
 def read_questions(
-    path: str,
+    path: str | TableFile,
     *,
     question_column: str = "question",
     context_column: str = "context",
@@ -189,7 +189,7 @@ def read_questions(
         answers_column,
         answer_start_column if answers_column is not None else None,
     ]
-    items = bad.collect(read_columns(str(path), columns, bad), make_example)
+    items = bad.collect(read_columns(path, columns, bad), make_example)
     return Examples(items, (), bad.skipped)
 
 

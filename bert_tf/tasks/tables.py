@@ -1,37 +1,80 @@
-"""Tables of text: tab-separated, comma-separated and JSON lines, gzip or not, row by row.
+"""Tables of texts, gzip or not, row by row.
 
-| name ends in | a row is                                    | a field is                         |
-|--------------|---------------------------------------------|------------------------------------|
-| .tsv         | a line                                      | text between tabs; quotes are text |
-| .csv         | a line, or several inside quotes (RFC 4180) | text between commas, unquoted      |
-| .jsonl       | a line with one JSON object                 | any JSON value, named by its key   |
+| name ends in | a row is                                      | a field is                        |
+|--------------|-----------------------------------------------|-----------------------------------|
+| .tsv         | a line                                        | text between tabs; quotes are text|
+| .csv         | a line, or several inside quotes (RFC 4180)   | text between commas, unquoted     |
+| .jsonl       | a line with one JSON object                   | any JSON value, named by its key  |
+| .json        | an object of a list (pandas: "records")       | the same                          |
+| .parquet     | a row; by pyarrow                             | a value of the column             |
 
-The first line of .tsv and .csv names the columns. Blank lines are skipped, except in tables of one
-column, where they are empty fields.
+The first line of .tsv and .csv names the columns; another delimiter may separate them. Blank lines
+are skipped, except in tables of one column, where they are empty fields. A name like "<train>" is
+of rows that were given in Python (``records.giving``).
 """
 
 import collections
 import csv
+import dataclasses
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.untrusted import listed, parse_json
+from bert_tf.untrusted import listed
 
-from .examples import BadRowError, BadRows, shown
+from .examples import BadRowError, BadRows, Place
+from .records import READERS, is_given, read_given
 from .text_files import read_lines
 
-_SUFFIXES = (".tsv", ".csv", ".jsonl")
+# What separates the fields of a form whose fields are texts.
+_DELIMITERS = {".tsv": "\t", ".csv": ","}
+SUFFIXES = (*_DELIMITERS, *READERS)
 # The csv module's own limit is 131,072 characters. A longer field than these is no text, but what
 # follows a quote that nothing ends.
 _LONGEST_FIELD = 1 << 30
 # What other files separate their columns by.
 _GAPS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 _QUOTES = re.compile('"+')
-# A line whose first quote ends a field that the line does not begin.
-_ENDS_FIELD = re.compile(r'[^"]*[^",]"(?:"")*[,\n]')
-# A field without a misplaced quote or a single return.
-_FIELD = r'(?:"[^"]*(?:""[^"]*)*"|[^",\r\n]*)'
+
+
+@dataclasses.dataclass(frozen=True)
+class TableFile:
+    """A table's path and how it is read.
+
+    ``encoding`` and ``delimiter`` are those of .csv and .tsv (the encoding of .jsonl, too);
+    ``None`` is the form's own delimiter. ``suffix`` is the form, in place of the path's end.
+    """
+
+    path: str
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    suffix: str | None = None
+
+    def __str__(self) -> str:
+        return self.path
+
+    @classmethod
+    def of(cls, path: Any) -> "TableFile":
+        """A path as a table's file, read as its name says."""
+        return path if isinstance(path, cls) else cls(str(path))
+
+
+def is_table(path: str) -> bool:
+    """Whether a path's name is that of a table.
+
+    >>> is_table("a.jsonl.gz"), is_table("<train>"), is_table("eng.train")
+    (True, True, False)
+    """
+    return is_given(path) or path.lower().removesuffix(".gz").endswith(SUFFIXES)
+
+
+def holds_values(path: str) -> bool:
+    """Whether a table's fields are values, as lists and numbers, and not all of them texts.
+
+    >>> holds_values("a.jsonl"), holds_values("a.csv")
+    (True, False)
+    """
+    return is_given(path) or path.lower().removesuffix(".gz").endswith(tuple(READERS))
 
 
 class Row(NamedTuple):
@@ -46,24 +89,23 @@ _Fields = tuple[int, list[str] | BadRowError]
 
 
 def read_columns(
-    path: str,
+    source: str | TableFile,
     columns: Sequence[str | None],
     bad: BadRows,
     *,
-    suffix: str | None = None,
     skip_short_rows: bool = False,
-) -> Iterator[tuple[int, Row]]:
-    r"""Yields some columns of a table: of each good row its line, counted from 1, and the row.
+) -> Iterator[tuple[Place, Row]]:
+    r"""Yields some columns of a table: of each good row its place and the row.
 
     ``columns`` are names of columns (JSON lines: of keys), each in the table; None gives None.
     ``bad`` gets rows with more or fewer fields than the first line, or quotes in the wrong place,
-    lines with the columns' names again or without a JSON object, objects that lack a key. Without a
-    ``suffix`` the end of the path, before ".gz", says what the table is. With ``skip_short_rows``
-    rows of too few fields are listed, and never an error.
+    lines with the columns' names again or without a JSON object, objects that lack a key. A place
+    is a line's number, counted from 1, or "row 0". With ``skip_short_rows`` rows of too few fields
+    are listed, and never an error.
 
     Raises:
-        ValueError: the file is empty, has none of the three suffixes, lacks a column or has it
-            twice, or opens a quoted field that never ends; or as ``read_lines`` and ``bad``.
+        ValueError: the file is empty, has none of the suffixes, lacks a column or has it twice, or
+            opens a quoted field that never ends; or as ``read_lines`` and ``bad``.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "a.csv")
@@ -72,11 +114,14 @@ def read_columns(
     >>> list(read_columns(path, ["text", None], BadRows(path, skip=False)))
     [(2, Row(number=0, values=['Yes, "so".', None]))]
     """
-    suffix = suffix or _suffix(path)
-    if suffix == ".jsonl":
-        yield from _read_objects(path, columns, bad)
+    table = TableFile.of(source)
+    path, suffix = table.path, table.suffix or _suffix(table.path)
+    if suffix not in _DELIMITERS:
+        yield from _read_objects(table, suffix, columns, bad)
         return
-    rows = _csv_rows(path) if suffix == ".csv" else _tsv_rows(path)
+    delimiter = table.delimiter or _DELIMITERS[suffix]
+    make_rows = _csv_rows if suffix == ".csv" else _tsv_rows
+    rows = make_rows(path, table.encoding, delimiter)
     line, header = next(
         ((line, fields) for line, fields in rows if not _is_separator(fields)), (1, None)
     )
@@ -100,18 +145,21 @@ def read_fields(
 
     As ``read_columns``; ``positions`` are counted from 0, and a row has one of ``widths`` fields.
     """
-    yield from _select(_tsv_rows(path), widths, positions, bad, skip_short_rows=False)
+    rows = _tsv_rows(path, "utf-8", _DELIMITERS[".tsv"])
+    yield from _select(rows, widths, positions, bad, skip_short_rows=False)
 
 
 def _suffix(path: str) -> str:
+    """The form of a table; "" of rows that were given in Python."""
+    if is_given(path):
+        return ""
     name = path.lower().removesuffix(".gz")
-    for suffix in _SUFFIXES:
+    for suffix in SUFFIXES:
         if name.endswith(suffix):
             return suffix
-    lines = "; if its lines are JSON objects, call it .jsonl" if name.endswith(".json") else ""
     raise ValueError(
-        f"{path} is no table: expected a name that ends in {', '.join(_SUFFIXES)} (or in one of "
-        f"them and .gz){lines}."
+        f"{path} is no table: expected a name that ends in {', '.join(SUFFIXES)} (or in one of "
+        "them and .gz)."
     )
 
 
@@ -129,8 +177,8 @@ def _position(path: str, line: int, header: list[str], column: str) -> int:
     if count != 1:
         found = next((gap for gap in _GAPS if len(header) == 1 and gap in header[0]), None)
         gaps = (
-            f" (the file seems to use {_GAPS[found]}: save it as .csv with commas or as .tsv with "
-            "tabs)"
+            f" (the file seems to use {_GAPS[found]}: name them by --delimiter, or save it as .csv "
+            "with commas or as .tsv with tabs)"
             if found
             else ""
         )
@@ -185,18 +233,18 @@ def _are_names(fields: Sequence[str], header: Sequence[str]) -> bool:
     ] == list(header)
 
 
-def _tsv_rows(path: str) -> Iterator[_Fields]:
-    for line, text in read_lines(path):
-        yield line, text.split("\t")
+def _tsv_rows(path: str, encoding: str, delimiter: str) -> Iterator[_Fields]:
+    for line, text in read_lines(path, encoding):
+        yield line, text.split(delimiter)
 
 
 class _Lines:
     """A file's lines with their ends, some of which may be put back."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, encoding: str) -> None:
         self.count = 0  # given so far
         self.has_ended = False
-        self._lines = (text + "\n" for _, text in read_lines(path))
+        self._lines = (text + "\n" for _, text in read_lines(path, encoding))
         self._put_back: collections.deque[str] = collections.deque()
 
     def __iter__(self) -> "_Lines":
@@ -215,8 +263,9 @@ class _Lines:
         self.count -= len(lines)
 
 
-def _csv_rows(path: str) -> Iterator[_Fields]:
-    lines = _Lines(path)
+def _csv_rows(path: str, encoding: str, delimiter: str) -> Iterator[_Fields]:
+    lines = _Lines(path, encoding)
+    quoting = _Quoting(delimiter)
     taken: list[str] = []  # the row's lines
 
     def take() -> Iterator[str]:
@@ -224,7 +273,7 @@ def _csv_rows(path: str) -> Iterator[_Fields]:
             taken.append(line)
             yield line
 
-    reader = csv.reader(take(), strict=True)
+    reader = csv.reader(take(), strict=True, delimiter=delimiter)
     width = 0
     may_end = True
     while True:
@@ -238,9 +287,9 @@ def _csv_rows(path: str) -> Iterator[_Fields]:
                     f"{path}, line {first}: a quoted field of this row never ends; double each "
                     "quote that is text, and put quotes round the field."
                 ) from error
-            may_end = _skip_broken_row(lines, taken, width, may_end)
+            may_end = _skip_broken_row(lines, taken, width, may_end, quoting)
             where = "" if lines.count == first else f" (in its lines {first} to {lines.count})"
-            yield first, BadRowError(f"expected comma-separated fields, got: {error}{where}")
+            yield first, BadRowError(f"expected {quoting.what} fields, got: {error}{where}")
             continue
         if fields is None:
             return
@@ -258,7 +307,9 @@ def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
         csv.field_size_limit(limit)
 
 
-def _skip_broken_row(lines: _Lines, taken: list[str], width: int, may_end: bool) -> bool:
+def _skip_broken_row(
+    lines: _Lines, taken: list[str], width: int, may_end: bool, quoting: "_Quoting"
+) -> bool:
     """Skips a row whose quotes are misplaced, and the lines after it that may be its text.
 
     A quote in it that is followed by neither a comma nor a line's end counts as text. So the row
@@ -272,16 +323,16 @@ def _skip_broken_row(lines: _Lines, taken: list[str], width: int, may_end: bool)
     """
     is_open = False
     for line in taken:
-        is_open = _is_open(line, is_open)
+        is_open = quoting.is_open(line, is_open)
     ahead: list[str] = []
     while is_open and may_end:
         line = next(lines, "")
         if line:
             ahead.append(line)
-            is_open = _is_open(line, is_open)
+            is_open = quoting.is_open(line, is_open)
         else:
             may_end = False
-    if not may_end or (ahead and _are_rows("".join(ahead), width)):
+    if not may_end or (ahead and quoting.are_rows("".join(ahead), width)):
         lines.put_back(ahead)
         return may_end
     ahead = []
@@ -289,65 +340,69 @@ def _skip_broken_row(lines: _Lines, taken: list[str], width: int, may_end: bool)
         ahead.append(line)
         if '"' in line:
             break
-    if not ahead or not _ENDS_FIELD.match(ahead[-1]):
+    if not ahead or not quoting.ends_field.match(ahead[-1]):
         lines.put_back(ahead)
     return True
 
 
-def _is_open(line: str, is_open: bool) -> bool:
-    """Whether a quoted field is open at a line's end, and whether one is at its beginning."""
-    at = 0
-    while True:
-        if not is_open and line.startswith('"', at):
-            is_open = True
+class _Quoting:
+    """Where the quoted fields of lines begin and end, for fields that ``delimiter`` separates."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+        self.what = "comma-separated" if delimiter == "," else f"{delimiter!r}-separated"
+        mark = re.escape(delimiter)
+        # A line whose first quote ends a field that the line does not begin.
+        self.ends_field = re.compile(rf'[^"]*[^"{mark}]"(?:"")*[{mark}\n]')
+        # A field without a misplaced quote or a single return.
+        self._field = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{mark}\r\n]*)'
+
+    def is_open(self, line: str, is_open: bool) -> bool:
+        """Whether a quoted field is open at a line's end, and whether one is at its beginning."""
+        ends_a_field = f"{self._delimiter}\n"
+        at = 0
+        while True:
+            if not is_open and line.startswith('"', at):
+                is_open = True
+                at += 1
+            if is_open:
+                ends = (quotes.end() for quotes in _QUOTES.finditer(line, at) if len(quotes[0]) % 2)
+                at = next((end for end in ends if line[end] in ends_a_field), -1)
+                if at < 0:
+                    return True
+                is_open = False
+            else:
+                at = line.find(self._delimiter, at)
+            if at < 0 or line[at] == "\n":
+                return False
             at += 1
-        if is_open:
-            ends = (quotes.end() for quotes in _QUOTES.finditer(line, at) if len(quotes[0]) % 2)
-            at = next((end for end in ends if line[end] in ",\n"), -1)
-            if at < 0:
-                return True
-            is_open = False
-        else:
-            at = line.find(",", at)
-        if at < 0 or line[at] == "\n":
-            return False
-        at += 1
 
-
-def _are_rows(text: str, width: int) -> bool:
-    row = re.compile(rf"{_FIELD}(?:,{_FIELD}){{{width - 1}}}\n")
-    at = 0
-    while at < len(text):
-        found = row.match(text, at)
-        if not found:
-            return False
-        at = found.end()
-    return True
+    def are_rows(self, text: str, width: int) -> bool:
+        """Whether a text is whole rows of so many fields."""
+        mark = re.escape(self._delimiter)
+        row = re.compile(rf"{self._field}(?:{mark}{self._field}){{{width - 1}}}\n")
+        at = 0
+        while at < len(text):
+            found = row.match(text, at)
+            if not found:
+                return False
+            at = found.end()
+        return True
 
 
 def _read_objects(
-    path: str, columns: Sequence[str | None], bad: BadRows
-) -> Iterator[tuple[int, Row]]:
-    number = -1
-    for line, text in read_lines(path):
-        if not text.strip():
-            continue
-        number += 1
+    table: TableFile, suffix: str, columns: Sequence[str | None], bad: BadRows
+) -> Iterator[tuple[Place, Row]]:
+    read = READERS[suffix] if suffix else read_given
+    for number, (place, row) in enumerate(read(table.path, table.encoding)):
         bad.begin(number, None if bad.id_column is None else "")
-        try:
-            row = parse_json(text, "the line")
-        except ValueError as error:
-            bad.report(
-                line, f"expected a JSON object, got {shown(text)} ({str(error).removesuffix('.')})"
-            )
-            continue
-        if not isinstance(row, dict):
-            bad.report(line, f"expected a JSON object, got {shown(row)}")
+        if isinstance(row, BadRowError):
+            bad.report(place, row)
             continue
         if bad.id_column is not None:
             bad.begin(number, row.get(bad.id_column, ""))
         missing = [column for column in columns if column is not None and column not in row]
         if missing:
-            bad.report(line, f"expected the key {missing[0]!r}, got {listed(row)}")
+            bad.report(place, f"expected the key {missing[0]!r}, got {listed(row)}")
             continue
-        yield line, Row(number, [None if column is None else row[column] for column in columns])
+        yield place, Row(number, [None if column is None else row[column] for column in columns])

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from bert_tf.finetuning.kinds import KINDS
-from bert_tf.finetuning.settings import MAY_DIFFER, PAPERS_F1, is_table
+from bert_tf.finetuning.settings import MAY_DIFFER, PAPERS_F1
 from bert_tf.modeling.feature_based import VARIANTS
 
 from .small_runs import parse
@@ -140,7 +140,8 @@ def test_wrong_flags(flags, sentence):
 
 
 def test_what_a_table_is():
-    assert is_table("a.TSV") and not is_table("train.json")
+    squad = KINDS["squad"]
+    assert squad.is_table("a.TSV") and not squad.is_table("train.json")
 
 
 def test_no_tensorflow_before_the_flags_are_known():

@@ -2,23 +2,28 @@
 
 import csv
 import gzip
+import importlib.util
+import json
 import random
 import re
+import sys
 
 import pytest
 
 from bert_tf.tasks.examples import BadRows
-from bert_tf.tasks.tables import read_columns, read_fields
+from bert_tf.tasks.records import giving
+from bert_tf.tasks.tables import TableFile, read_columns, read_fields
 
 
 @pytest.fixture
 def read(tmp_path):
-    def read_table(name, content, columns, *, skip=False, **arguments):
+    def read_table(name, content, columns, *, skip=False, skip_short_rows=False, **how):
         path = tmp_path / name
-        content = content.encode()
+        content = content.encode(how.get("encoding", "utf-8"))
         path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
         bad = BadRows(name, skip)
-        rows = list(read_columns(str(path), columns, bad, **arguments))
+        table = TableFile(str(path), **how)
+        rows = list(read_columns(table, columns, bad, skip_short_rows=skip_short_rows))
         found = [(line, row.number, row.values) for line, row in rows]
         return (found, bad.skipped) if skip else found
 
@@ -173,7 +178,7 @@ def test_lines_that_are_no_object(read, line, reason):
     assert len(skipped) == 1
 
 
-GUESS = "got none; the columns are {} (the file seems to use {}: save it as .csv with commas"
+GUESS = "got none; the columns are {} (the file seems to use {}: name them by --delimiter, or save"
 
 
 @pytest.mark.parametrize(
@@ -185,12 +190,13 @@ GUESS = "got none; the columns are {} (the file seems to use {}: save it as .csv
         ("a.tsv", "", [None, "a"], "a.tsv is empty: expected a first line with the columns a"),
         ("a.csv", "sep=,\n", ["a"], "a.csv is empty: expected a first line with the columns a"),
         ("a.csv", "text;label\nso;x\n", ["label"], GUESS.format("text;label", "semicolons")),
-        ("a.csv", "text\tlabel\nso\tx\n", ["label"], "(the file seems to use tabs: save it as"),
+        ("a.csv", "text\tlabel\nso\tx\n", ["label"], "(the file seems to use tabs: name them"),
         ("a.csv", "sep=;\ntext;label\nso;x\n", ["label"], GUESS.format("sep=;", "semicolons")),
-        ("a.json", '{"a": 1}\n', ["a"],
-         "them and .gz); if its lines are JSON objects, call it .jsonl."),
+        ("a.json", '{"a": 1}\n', ["a"], "a.json: expected a JSON list of objects, a row each, got"),
+        ("a.json", '{"a": 1}\n{"a": 2}\n', ["a"], "let its name end in .jsonl"),
+        ("a.json", '[{"a": 1}, 2]', ["a"], "a.json, row 1: expected a JSON object, got 2"),
         ("a.txt", "a\n1\n", ["a"],
-         "a.txt is no table: expected a name that ends in .tsv, .csv, .jsonl (or in one"),
+         "a.txt is no table: expected a name that ends in .tsv, .csv, .jsonl, .json, .parquet"),
     ],
 )  # fmt: skip
 def test_says_which_columns_and_tables_there_are(read, name, content, columns, message):
@@ -210,3 +216,64 @@ def test_tables_without_a_line_of_names(tmp_path):
     rows = [row for _, row in read_fields(str(path), [1, None, 0], {2, 3}, bad)]
     assert rows == [(0, ["b", None, "a"]), (1, ["e", None, "d"])]
     assert bad.skipped == ["a.csv, line 3: expected 2 or 3 columns, got 1."]
+
+
+def test_another_delimiter_and_encoding(read):
+    rows = read(
+        "a.csv", 'id;text\n1;"é; ""so"""\n2;a,b\n', ["text"], delimiter=";", encoding="latin-1"
+    )
+    assert rows == [(2, 0, ['é; "so"']), (3, 1, ["a,b"])]
+    assert read("a.tsv", "id|text\n1|so\n", ["text"], delimiter="|") == [(2, 0, ["so"])]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_bad_quotes_are_skipped_alike_whatever_the_delimiter(read, seed):
+    rng = random.Random(seed)
+    pieces = ["a", '"b"', '"c,d"', '"e" f', 'g "h"', '"i\nj"', '"k""l"']
+    lines = ["x,y", *(f"{rng.choice(pieces)},{rng.choice(pieces)}" for _ in range(12)), "a,b"]
+    content = "\n".join(lines) + "\n"
+
+    def outcome(text, **how):
+        try:
+            rows, skipped = read("a.csv", text, ["x", "y"], skip=True, **how)
+            return [row[:2] for row in rows], len(skipped)
+        except ValueError as error:
+            return str(error)
+
+    swapped = content.translate(str.maketrans(",", "|"))
+    assert outcome(swapped, delimiter="|") == outcome(content)
+
+
+def test_the_forms_of_values_hold_the_same_rows(tmp_path):
+    rows = [{"n": 1, "words": ["a", "b"]}, {"n": 2, "words": []}, {"n": None, "words": ["é"]}]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    paths = ["<rows>", str(tmp_path / "a.json"), str(tmp_path / "a.jsonl")]
+    if importlib.util.find_spec("pyarrow"):
+        from pyarrow import Table, parquet
+
+        parquet.write_table(Table.from_pylist(rows), tmp_path / "a.parquet")
+        paths.append(str(tmp_path / "a.parquet"))
+    with giving({"<rows>": rows}):
+        for path in paths:
+            found = list(read_columns(path, ["words", None, "n"], BadRows(path, skip=False)))
+            assert [row.values for _, row in found] == [[r["words"], None, r["n"]] for r in rows]
+            assert [row.number for _, row in found] == [0, 1, 2]
+    with pytest.raises(ValueError, match="There are no rows called <rows> here"):
+        list(read_columns("<rows>", ["n"], BadRows("<rows>", skip=False)))
+
+
+def test_what_is_no_parquet_file(tmp_path):
+    pytest.importorskip("pyarrow", exc_type=ImportError)
+    path = tmp_path / "a.parquet"
+    with pytest.raises(ValueError, match="There is no file at"):
+        list(read_columns(str(path), ["a"], BadRows("a", skip=False)))
+    path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match="is no whole Parquet file"):
+        list(read_columns(str(path), ["a"], BadRows("a", skip=False)))
+
+
+def test_parquet_without_pyarrow_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match="needs pyarrow to be read: pip install pyarrow, or"):
+        list(read_columns(str(tmp_path / "a.parquet"), ["a"], BadRows("a", skip=False)))

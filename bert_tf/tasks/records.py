@@ -1,0 +1,124 @@
+"""Tables whose fields are values: JSON lines, a JSON list, Parquet, and rows given in Python.
+
+A row is a mapping. What is no such row is a ``BadRowError`` in its place.
+"""
+
+import contextlib
+import contextvars
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from bert_tf.untrusted import parse_json, reason
+
+from .examples import BadRowError, Place, shown
+from .text_files import read_json_document, read_lines
+
+Rows = Sequence[Mapping[str, Any]]
+# A row's place, and the row or what is wrong with it.
+Record = tuple[Place, Mapping[str, Any] | BadRowError]
+_BATCH_ROWS = 1024
+
+
+def read_json_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
+    """Yields the object of each line that is not blank."""
+    for line, text in read_lines(path, encoding):
+        if not text.strip():
+            continue
+        try:
+            yield line, _checked(parse_json(text, "the line"))
+        except ValueError as error:
+            what = str(error).removesuffix(".")
+            yield line, BadRowError(f"expected a JSON object, got {shown(text)} ({what})")
+
+
+def _checked(row: Any) -> Mapping[str, Any] | BadRowError:
+    if isinstance(row, Mapping):
+        return row
+    return BadRowError(f"expected a JSON object, got {shown(row)}")
+
+
+def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
+    """Yields the objects of a document that is a list of them; it is UTF-8 and read whole."""
+    del encoding
+    rows = read_json_document(path)
+    if not isinstance(rows, list):
+        raise ValueError(
+            f"{path}: expected a JSON list of objects, a row each, got {shown(rows)}; pandas "
+            'writes one by to_json(path, orient="records").'
+        )
+    for number, row in enumerate(rows):
+        yield f"row {number}", _checked(row)
+
+
+def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
+    """Yields the rows of a Parquet file, some thousand in memory at a time."""
+    del encoding
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise ImportError(
+            f"{path} needs pyarrow to be read: pip install pyarrow, or write it as .csv or .jsonl."
+        ) from error
+    import tensorflow as tf
+
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        raise ValueError(f"There is no file at {path}: expected a Parquet file.")
+    number = 0
+    with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb") as file:
+        try:
+            for batch in parquet.ParquetFile(file).iter_batches(_BATCH_ROWS):
+                for row in batch.to_pylist():
+                    yield f"row {number}", row
+                    number += 1
+        except (ArrowException, OSError) as error:
+            raise ValueError(f"{path} is no whole Parquet file: {reason(error, 120)}.") from error
+
+
+# === Rows that a caller in Python has in memory ===
+
+_GIVEN_NAME = re.compile(r"<\w+>")
+_NOTHING: Mapping[str, Rows] = MappingProxyType({})
+_given: contextvars.ContextVar[Mapping[str, Rows]] = contextvars.ContextVar(
+    "given", default=_NOTHING
+)
+
+
+def is_given(path: str) -> bool:
+    """Whether a path is the name of rows in memory: "<train>"."""
+    return _GIVEN_NAME.fullmatch(path) is not None
+
+
+@contextlib.contextmanager
+def giving(tables: Mapping[str, Rows]) -> Iterator[None]:
+    """Within it, the names of ``tables``, such as "<train>", are paths of tables with their rows.
+
+    >>> with giving({"<train>": [{"text": "Fine."}]}):
+    ...     list(read_given("<train>"))
+    [('row 0', {'text': 'Fine.'})]
+    """
+    token = _given.set({**_given.get(), **tables})
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def read_given(path: str, encoding: str = "utf-8") -> Iterator[Record]:
+    """Yields the rows of a name of ``giving``."""
+    del encoding
+    if path not in _given.get():
+        raise ValueError(
+            f"There are no rows called {path} here: they were given in Python, in another call; "
+            "give them again."
+        )
+    for number, row in enumerate(_given.get()[path]):
+        yield f"row {number}", _checked(row)
+
+
+READERS: Mapping[str, Callable[[str, str], Iterator[Record]]] = {
+    ".jsonl": read_json_lines,
+    ".json": read_json_list,
+    ".parquet": read_parquet,
+}
