@@ -49,7 +49,7 @@ def check_versions() -> None:
         raise ImportError(
             f"{both} are installed together and overwrite each other's files: run "
             f"pip uninstall -y {' '.join(installed)} and install one of them again, "
-            "as the README's section on installation shows."
+            "as docs/install.md shows."
         )
     ((name, version),) = installed.items()
     minor = ".".join(version.split(".")[:2])

@@ -1,37 +1,31 @@
 """The recipes' command lines are what the commands take, and every recipe states what it must."""
 
-import os
-import pathlib
 import re
-import shlex
-import subprocess
-import sys
 
 import pytest
 from absl import flags
 
-import bert_tf
 from bert_tf.finetuning.kinds import GLUE_NAMES
 from bert_tf.finetuning.settings import define_flags, settings_from_flags
+from tests.documents import ROOT, blocks, commands
 
-FOLDER = pathlib.Path(bert_tf.__file__).parent.parent / "recipes"
+FOLDER = ROOT / "docs" / "recipes"
 RECIPES = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
 TWO_CORES = "two cores of an AMD EPYC (Zen 4)"
 
 pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason="the checkout is missing, whose recipes/ this reads"
+    not FOLDER.is_dir(), reason="the checkout is missing, whose docs/recipes this reads"
 )
 
 
-def _commands(path):
-    """The module and the arguments of each command in a recipe's code blocks."""
-    found = []
-    for block in re.findall(r"^```\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line)
-            if words[:2] == ["python", "-m"]:
-                found.append((words[2], words[3:]))
-    return found
+def _trainings(path):
+    """The arguments of each finetune command in a recipe's code blocks."""
+    return [
+        arguments
+        for block in blocks(path)
+        for name, arguments in commands(block.text)
+        if name == "finetune"
+    ]
 
 
 def _settings(arguments):
@@ -54,7 +48,7 @@ def _rows(path):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_command_line_resolves_to_settings(path):
-    trainings = [words for module, words in _commands(path) if module == "bert_tf.finetune"]
+    trainings = _trainings(path)
     assert len(trainings) >= 2
     for arguments in trainings:
         settings, ignored = _settings(arguments)
@@ -79,12 +73,7 @@ def test_every_recipe_states_hardware_time_result_and_the_papers(path):
 
 
 def test_there_is_a_recipe_for_every_task():
-    tasks = {
-        _settings(words)[0].task
-        for path in RECIPES
-        for module, words in _commands(path)
-        if module == "bert_tf.finetune"
-    }
+    tasks = {_settings(words)[0].task for path in RECIPES for words in _trainings(path)}
     # AX has nothing to train on: MNLI's recipe predicts it.
     others = {"swag", "codah", "ner", "squad", "classification", "multilabel", "regression"}
     assert tasks == {*GLUE_NAMES, *others, "tagging", "multiple_choice"} - {"ax"}
@@ -92,22 +81,6 @@ def test_there_is_a_recipe_for_every_task():
     assert sorted(listed) == [path.name for path in RECIPES]
 
 
-def test_other_commands_have_the_flags_and_an_unknown_flag_is_seen():
-    used = {}
-    for path in RECIPES:
-        for module, words in _commands(path):
-            names = {word[2:].split("=")[0] for word in words if word.startswith("--")}
-            used.setdefault(module, set()).update(names)
-    del used["bert_tf.finetune"]
-    assert set(used) == {"bert_tf.evaluate_squad", "bert_tf.predict"}
-    for module, names in used.items():
-        help_text = subprocess.run(
-            [sys.executable, "-m", module, "--helpfull"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        ).stdout
-        known = set(re.findall(r"^\s+--(?:\[no\])?(\w+):", help_text, re.MULTILINE))
-        assert known and names <= known, module
+def test_an_unknown_flag_is_seen():
     with pytest.raises(flags.UnrecognizedFlagError):
         _settings(["--task=mrpc", "--num_epochs=3"])

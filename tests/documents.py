@@ -1,0 +1,118 @@
+"""The documents as data: their blocks of code, and the commands in them."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import bert_tf
+
+ROOT = pathlib.Path(bert_tf.__file__).parent.parent
+RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?"
+    r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+_SEPARATORS = ";&|()<>\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, and why no test runs it, or ``""``."""
+
+    page: pathlib.Path
+    line: int
+    language: str
+    text: str
+    not_run: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page):
+    """Every fenced block of a page."""
+    text = page.read_text()
+    return [
+        Block(
+            page=page,
+            line=text.count("\n", 0, match.start("text")),
+            language=match["language"],
+            text=match["text"],
+            not_run=match["reason"] or "",
+        )
+        for match in _BLOCK.finditer(text)
+    ]
+
+
+def _simple_commands(text):
+    """A shell text as lists of words, one for each command."""
+    text = re.sub(r"(^|\s)#.*$", "", text.replace("\\\n", " "), flags=re.MULTILINE)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=_SEPARATORS)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
+    words = []
+    for word in lexer:
+        if not set(word) <= set(_SEPARATORS):
+            words.append(word)
+        elif words:
+            yield words
+            words = []
+    if words:
+        yield words
+
+
+def commands(text):
+    """The command of this library and its arguments, of each one in a shell text.
+
+    A command inside a quoted word, as ``bash -c`` takes it, counts. Variables become 0.
+    """
+    for words in _simple_commands(text):
+        if words[:2] == ["python", "-m"] and words[2].startswith("bert_tf."):
+            arguments = [re.sub(r"\$\w+", "0", word) for word in words[3:]]
+            yield words[2].removeprefix("bert_tf."), arguments
+        for word in words:
+            if "python -m bert_tf." in word:
+                yield from commands(word.replace("\n", " "))
+
+
+_PARSE = """
+import json, runpy, sys
+from absl import flags
+from bert_tf import command
+name, lines = json.load(sys.stdin)
+command.run = lambda *_, **__: None  # the command as it is run, but for this last call
+runpy.run_module(f"bert_tf.{name}", run_name="__main__")
+outcomes = []
+for arguments in lines:
+    try:
+        outcomes.append([None, flags.FLAGS([name, *arguments], known_only=True)[1:]])
+    except flags.Error as error:
+        outcomes.append([str(error), []])
+    flags.FLAGS.unparse_flags()
+json.dump([outcomes, sorted(flags.FLAGS)], sys.stdout)
+"""
+
+
+def parse(name, lines):
+    """What a command's real flags make of argument lists.
+
+    Returns an (error or None, arguments left) pair for each list, and the names of all its flags.
+    """
+    # A process for each command: two of them define flags of the same name.
+    process = subprocess.run(
+        [sys.executable, "-c", _PARSE],
+        input=json.dumps([name, lines]),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr
+    outcomes, names = json.loads(process.stdout)
+    return outcomes, set(names)

@@ -1,0 +1,115 @@
+"""The pages say what is true: their commands parse, their links lead somewhere."""
+
+import re
+
+import pytest
+
+from tests.documents import PAGES, RECIPES, ROOT, blocks, commands, parse
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "docs").is_dir(), reason="the checkout is missing, whose docs/ this reads"
+)
+
+ALL = [*PAGES, *RECIPES, ROOT / "CONTRIBUTING.md"]
+# Flags of other programs that the pages name.
+BEAM = {
+    *("direct_num_workers", "direct_running_mode", "project", "region", "runner"),
+    *("sdk_container_image", "temp_location"),
+}
+OTHERS = {
+    *("all", "dir", "enable_batching", "enable_per_model_batching_parameters", "gpus", "help"),
+    *("logdir", "model_base_path", "model_name", "no", "nodes", "ntasks", "old", "port"),
+    *("rest_api_port", "tag_set"),
+}
+
+
+def _by_command():
+    found = {}
+    for page in ALL:
+        for block in blocks(page):
+            for name, arguments in commands(block.text):
+                found.setdefault(name, []).append((block.place, arguments))
+    return found
+
+
+@pytest.fixture(scope="module")
+def parsed():
+    """By command: the place, the error and the arguments left of each line; its flags."""
+    found = {}
+    for name, lines in _by_command().items():
+        outcomes, flags = parse(name, [arguments for _, arguments in lines])
+        rows = [(place, *outcome) for (place, _), outcome in zip(lines, outcomes, strict=True)]
+        found[name] = rows, flags
+    return found
+
+
+def test_every_command_in_the_pages_parses(parsed):
+    assert set(parsed) >= {"pretrain", "finetune", "predict", "export", "convert", "verify"}
+    for name, (rows, _) in parsed.items():
+        for place, error, left in rows:
+            assert error is None, f"{place}: {name}: {error}"
+            names = {word[2:].split("=")[0] for word in left if word.startswith("--")}
+            assert names <= (BEAM if name in ("prepare", "create_pretraining_data") else set()), (
+                f"{place}: {name} has no {names}"
+            )
+
+
+def test_every_flag_that_the_text_names_is_one(parsed):
+    known = BEAM | OTHERS | set().union(*(flags for _, flags in parsed.values()))
+    for page in ALL:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for span in re.findall(r"`([^`\n]+)`", text):
+            for name in re.findall(r"(?:^|\s)--(\w+)", span):
+                assert name in known, f"{page.name}: --{name}"
+
+
+def test_a_wrong_flag_and_a_wrong_value_are_seen():
+    ((error, left), (other, _)), flags = parse(
+        "verify", [["exports/1", "--tolerances=1"], ["exports/1", "--tolerance=much"]]
+    )
+    assert error is None and left == ["exports/1", "--tolerances=1"]
+    assert "tolerance" in other
+    assert {"tolerance", "python"} <= flags
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("python -m bert_tf.vocab --input='a b' \\\n  --output=c  # a note\nls -l\n",
+         [("vocab", ["--input=a b", "--output=c"])]),
+        ("for t in 0 1; do\n  python -m bert_tf.pretrain --task_index=$t &\ndone; wait",
+         [("pretrain", ["--task_index=0"])]),
+        ("srun bash -c 'python -m bert_tf.pretrain --input=\"x\"\n'",
+         [("pretrain", ["--input=x"])]),
+        ("pip install -e . && python -m bert_tf.pretrain", [("pretrain", [])]),
+        ("python -m benchmarks.pipeline", []),
+    ],
+)  # fmt: skip
+def test_commands_are_found(text, expected):
+    assert list(commands(text)) == expected
+
+
+def _anchors(page):
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in headings}
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in _anchors(file), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_site_and_in_the_index():
+    nav = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [str(page.relative_to(ROOT / "docs")) for page in [*PAGES[1:], *RECIPES]]
+    assert sorted(nav) == sorted(pages)
+    index = (ROOT / "docs" / "index.md").read_text()
+    for page in PAGES[1:]:
+        assert page.name == "index.md" or f"({page.name})" in index, page.name
