@@ -23,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig as BertConfig
     from bert_tf.interchange.load import load as load
+    from bert_tf.interchange.saving import save as save
     from bert_tf.modeling import BertClassifier as BertClassifier
     from bert_tf.modeling import BertEncoder as BertEncoder
     from bert_tf.modeling import BertFeatures as BertFeatures
@@ -42,6 +43,7 @@ _PUBLIC = {
     "BertConfig": "bert_tf.config",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
     "load": "bert_tf.interchange.load",
+    "save": "bert_tf.interchange.saving",
     **dict.fromkeys(
         (
             *("BertClassifier", "BertEncoder", "BertFeatureTagger", "BertFeatures"),
@@ -52,7 +54,16 @@ _PUBLIC = {
     ),
 }
 _ROOMS = (
-    *("config", "extraction", "features", "finetuning", "interchange", "modeling", "pipelines"),
+    *(
+        "api",
+        "config",
+        "extraction",
+        "features",
+        "finetuning",
+        "interchange",
+        "modeling",
+        "pipelines",
+    ),
     *("pretraining", "saved_models", "tasks", "training"),
 )
 

@@ -137,7 +137,7 @@ def main(argv: Sequence[str]) -> None:
 def _options(checkpoint: "Checkpoint", values: Any) -> "ExportOptions":
     """The flags, else what the directory says, else the defaults."""
     from bert_tf.finetuning.run import export_options
-    from bert_tf.finetuning.task_file import read_task_file
+    from bert_tf.finetuning.task_file import task_of
     from bert_tf.saved_models.signatures import classes_with_option
 
     if checkpoint.tokenization is None:
@@ -160,7 +160,7 @@ def _options(checkpoint: "Checkpoint", values: Any) -> "ExportOptions":
             raise ValueError(
                 f"--layers={','.join(given['layers'])}: expected whole numbers such as -1,-2."
             ) from None
-    options = export_options(read_task_file(checkpoint.path))
+    options = export_options(task_of(checkpoint))
     return dataclasses.replace(options, **given)
 
 

@@ -22,7 +22,7 @@ from .prediction_inputs import Inputs, read_inputs
 from .prediction_outputs import Record, check_words
 from .run_directory import is_unfinished
 from .task import Inference
-from .task_file import TaskFile, read_task_file
+from .task_file import TaskFile, task_of
 
 _SHOWN_ROWS = 5
 _SET = "input"
@@ -115,7 +115,7 @@ def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) ->
             "python -m bert_tf.finetune, or name a directory that this left."
         )
     positions = checkpoint.config.max_position_embeddings
-    task = read_task_file(model_dir) if os.path.isdir(model_dir) or "://" in model_dir else None
+    task = task_of(checkpoint)
     if task is None:
         several = (kind for kind in kinds if kind.task_class.multi_label == checkpoint.multi_label)
         kind = next(several, kinds[0])

@@ -6,6 +6,7 @@ from typing import Any
 
 import bert_tf
 from bert_tf.files import read_json, write_json
+from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
 from bert_tf.training.distribution import open_devices
@@ -16,7 +17,7 @@ from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .stages import check_inputs, prepare, train, write_outputs
 from .sweep import run_sweep
-from .task_file import TaskFile, read_task_file
+from .task_file import TaskFile, task_of
 
 
 def run(settings: FineTuningSettings) -> None:
@@ -91,6 +92,6 @@ def export_best(directory: FineTuningDirectory, name: str) -> None:
     """
     print("Exporting.", flush=True)
     remove_export(directory.export)
-    model = bert_tf.load(directory.path)
-    options = export_options(read_task_file(directory.path))
+    checkpoint = open_checkpoint(directory.path)
+    model, options = bert_tf.load(checkpoint), export_options(task_of(checkpoint))
     export(model, directory.export, options=options, name=name)

@@ -9,14 +9,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
-
-from bert_tf.files import read_json_object
+from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.interchange.model_directory import TASK
 from bert_tf.untrusted import listed, quote
 
 from .kinds import KINDS, OBJECT, TEXT, Check, size
 
-NAME = "task.json"
 _FORMAT_VERSION = 1
 # What the file may say.
 _TASK = {"kind": TEXT, "name": TEXT, "max_seq_length": size(), "columns": OBJECT, "options": OBJECT}
@@ -42,12 +40,11 @@ def to_json(task: TaskFile) -> dict[str, Any]:
     return {"format_version": _FORMAT_VERSION, **dataclasses.asdict(task)}
 
 
-def read_task_file(folder: str) -> TaskFile | None:
-    """Reads the ``task.json`` of a folder; ``None`` where there is none."""
-    path = os.path.join(folder, NAME)
-    if not tf.io.gfile.exists(path):
+def task_of(checkpoint: Checkpoint) -> TaskFile | None:
+    """What a checkpoint's ``task.json`` says; ``None`` where there is none."""
+    if checkpoint.task is None:
         return None
-    values = read_json_object(path)
+    path, values = os.path.join(checkpoint.path, TASK), dict(checkpoint.task)
     if values.pop("format_version", None) != _FORMAT_VERSION:
         raise ValueError(
             f"{path}: format_version is not {_FORMAT_VERSION}: it was written by another version "

@@ -130,6 +130,7 @@ class Checkpoint:
         labels: the classes' names in the order of their ids; () where the source has none.
         multi_label: whether several classes may hold at once.
         thresholds: decided in fine-tuning, by name, such as SQuAD's ``null``; {} elsewhere.
+        task: what fine-tuning's ``task.json`` says, unread; ``None`` where there is none.
         notes: sentences on what the source does not say and the reader assumed.
     """
 
@@ -143,6 +144,7 @@ class Checkpoint:
     labels: tuple[str, ...] = ()
     multi_label: bool = False
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    task: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
 
     def fingerprint(self) -> str:

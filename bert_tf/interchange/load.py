@@ -76,7 +76,8 @@ def load(
 
     Returns:
         The model. Its ``preprocessor`` is made from the source's vocabulary and casing, ``None``
-        where it has none; its ``labels``, ``multi_label`` and ``thresholds`` are the source's.
+        where it has none; its ``labels``, ``multi_label``, ``thresholds`` and ``task`` are the
+        source's.
 
     Raises:
         ValueError: nothing is there, a file is damaged or refused, a weight has another shape, or
@@ -122,6 +123,7 @@ def load_with_report(
         model.labels = checkpoint.labels
         model.multi_label = checkpoint.multi_label
         model.thresholds = dict(checkpoint.thresholds)
+        model.task = checkpoint.task
     return model, report._replace(notes=(*report.notes, *notes))
 
 

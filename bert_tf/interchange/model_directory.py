@@ -17,7 +17,7 @@ from types import MappingProxyType
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.files import check_sealed, read_json_object, read_sealed, write_sealed
+from bert_tf.files import check_sealed, encode_json, read_json_object, read_sealed, write_sealed
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import checkpoints
 from bert_tf.untrusted import listed
@@ -40,8 +40,9 @@ from .weights import group_by_variable, is_in_encoder, read_variable, take_weigh
 DESCRIPTION = "model.json"
 CONFIG = "bert_config.json"
 CHECKPOINTS = "checkpoints"
-# What model.json may hold the SHA-256 of; the last is a fine-tuning's.
-_SEALED = (CONFIG, VOCABULARY, "task.json")
+TASK = "task.json"  # a fine-tuning's
+# What model.json may hold the SHA-256 of.
+_SEALED = (CONFIG, VOCABULARY, TASK)
 _MODEL = "model/"
 _ENCODER = "bert_encoder"
 
@@ -109,6 +110,7 @@ def open_checkpoint(path: str) -> Checkpoint:
 
     tensors = take_weights(config, described.model, find_variable, bundle.prefix)
     tokenization, notes = read_tokenization(path, described.do_lower_case)
+    task = os.path.join(path, TASK)
     return Checkpoint(
         path=path,
         format="bert_tf",
@@ -117,6 +119,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         # What an optimizer keeps is expected in a run, and no news.
         unused=names_left(stored.values(), tensors),
         tokenization=tokenization,
+        task=read_json_object(task) if tf.io.gfile.exists(task) else None,
         notes=(*found.warnings, *notes),
         **described.of_checkpoint(),
     )
@@ -148,6 +151,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         labels=checkpoint.labels,
         multi_label=checkpoint.multi_label,
         thresholds=checkpoint.thresholds,
+        beside={} if checkpoint.task is None else {TASK: encode_json(checkpoint.task)},
     )
     return went
 

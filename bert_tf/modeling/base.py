@@ -123,6 +123,8 @@ class BertModel(keras.Model):
         thresholds: by name (``NULL_THRESHOLD``, ``PROBABILITY_THRESHOLD``), what fine-tuning
             decided on its dev set, where ``bert_tf.load`` found it; {} elsewhere. Not saved with
             the model either.
+        task: what fine-tuning says of its task (``task.json``: the kind, columns, lengths), where
+            ``bert_tf.load`` found it; ``None`` elsewhere. ``bert_tf.save`` keeps these five.
         masked_lm: the masked-LM head, where the model has one; ``None`` elsewhere.
 
     Attributes of the class:
@@ -143,6 +145,7 @@ class BertModel(keras.Model):
     labels: tuple[str, ...] = ()
     multi_label: bool = False
     thresholds: Mapping[str, float] = MappingProxyType({})
+    task: Mapping[str, Any] | None = None
 
     def __init__(self, *, inputs: Any, outputs: Any, name: str, trainable: bool = True) -> None:
         # One by one: Keras' functional model takes any keyword, and ignores it in silence.
@@ -177,7 +180,7 @@ class BertModel(keras.Model):
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras takes every layer that is set as an attribute for a layer of the model, and wraps
         # containers.
-        if name in ("preprocessor", "labels", "multi_label", "thresholds"):
+        if name in ("preprocessor", "labels", "multi_label", "thresholds", "task"):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)

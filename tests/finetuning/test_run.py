@@ -13,7 +13,6 @@ from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.stages import evaluate_all
 from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.finetuning.task import Evaluation
-from bert_tf.finetuning.task_file import read_task_file
 from bert_tf.finetuning.text import ClassTask
 from bert_tf.tasks.examples import Examples, TaggedExample
 
@@ -39,7 +38,7 @@ def test_what_a_run_leaves(finished):
     written = {str(path) for folder in ("dev", "test") for path in (finished / folder).iterdir()}
     assert {path for paths in files.values() for path in paths} == written
     assert (finished / "test" / "test.tsv").read_text().count("\n") == 10
-    assert read_task_file(str(finished)).columns["text_columns"] == ["text"]
+    assert bert_tf.load(str(finished)).task["columns"]["text_columns"] == ["text"]
 
 
 def test_the_directory_is_loaded_with_the_best_weights(finished):

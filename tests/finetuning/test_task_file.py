@@ -1,10 +1,12 @@
 """``task.json``: written, read, and refused where it is damaged."""
 
 import json
+import pathlib
 
 import pytest
 
-from bert_tf.finetuning.task_file import KINDS, TaskFile, read_task_file, to_json
+from bert_tf.finetuning.task_file import KINDS, TaskFile, task_of, to_json
+from bert_tf.interchange.checkpoint import Checkpoint
 
 from .small_runs import write_task_file
 
@@ -19,6 +21,13 @@ QUESTIONS = {
 def options(**changed):
     """The options of questions as a change."""
     return {"kind": "squad", "columns": {}, "options": {**QUESTIONS, **changed}}
+
+
+def read_task_file(folder):
+    """The task of a checkpoint whose directory has the file."""
+    path = pathlib.Path(folder, "task.json")
+    found = json.loads(path.read_text()) if path.exists() else None
+    return task_of(Checkpoint(str(folder), "bert_tf", None, None, {}, task=found))
 
 
 def test_what_is_written_is_read(tmp_path):
