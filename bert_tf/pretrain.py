@@ -15,6 +15,8 @@ given again.
 evaluates the checkpoints of that run as they come, in a process next to the training.
 """
 
+import os
+
 from absl import flags
 
 from bert_tf import command
@@ -42,6 +44,10 @@ def main(argv: list[str]) -> None:
 
         evaluate(settings, given_flags())
     else:
+        if not (settings.input or settings.tfds or os.path.isdir(settings.model_dir)):
+            from bert_tf.pipelines import sample_corpus
+
+            sample_corpus.collect_ahead()
         from bert_tf.pretraining.run import run
         from bert_tf.training.run_directory import RunDirectory
 

@@ -156,6 +156,7 @@ def check_at_least(name: str, value: int, least: int) -> None:
         raise ValueError(f"{name}: expected {least} or more; got {value}.")
 
 
+@tf.autograph.experimental.do_not_convert
 def _padded(batch: dict[str, tf.Tensor], batch_size: int) -> dict[str, tf.Tensor]:
     """Fills a batch up to its size: 0 in every feature, -1 in the cursor."""
     padded = {}

@@ -15,12 +15,11 @@ import contextlib
 import gc
 import os
 import re
+import subprocess
 import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-
-from bert_tf.files import replace_whole
 
 _SHORTEST_SENTENCE = 4  # words
 _LONGEST_SENTENCE = 600  # characters; anything longer is a list in disguise
@@ -175,18 +174,69 @@ _LARGEST_SOURCE = 2_000_000  # bytes; anything longer is a generated table
 # Parsing is most of the work, and sources with less of their text between triple quotes than this
 # would be half of it for an eighth of the prose.
 _TRIPLE_QUOTED = 0.2
+_MAX_BYTES = 6_000_000
 _SENTENCES_PER_DOCUMENT = 4  # a shorter document has no room for a pair of segments
 
 
+# The process that collects the corpus for this one, see `collect_ahead`.
+_ahead: subprocess.Popen[bytes] | None = None
+
+
+def collect_ahead() -> None:
+    """Collects the corpus in another process, for ``write_sample_corpus`` to write.
+
+    It takes about as long as importing TensorFlow, and is to begin before that.
+    """
+    global _ahead
+    _ahead = subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import _send; _send()"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for this process; the other one ends at its full pipe
+    )
+
+
+def _send() -> None:
+    """Writes to standard output what `_collected_ahead` reads, in the other process."""
+    sys.stdout.buffer.write(b"".join(_collect(_MAX_BYTES)))
+
+
+def _collected_ahead() -> bytes:
+    """What the other process collected; nothing where there is none, or it failed."""
+    global _ahead
+    if _ahead is None:
+        return b""
+    process, _ahead = _ahead, None
+    text, _ = process.communicate()
+    return text if process.returncode == 0 else b""
+
+
 def write_sample_corpus(
-    path: str, max_bytes: int = 6_000_000, progress: Callable[[str], None] | None = None
+    path: str, max_bytes: int = _MAX_BYTES, progress: Callable[[str], None] | None = None
 ) -> int:
     """Writes the sample corpus, whole or not at all, and returns the number of its documents.
 
     The corpus ends before the document that would make it larger than ``max_bytes``. ``progress``
     is called with a line of text when a part (the topics, the standard library, a package) is done.
     """
-    path = str(path)
+    ahead = _collected_ahead() if max_bytes == _MAX_BYTES else b""
+    text = ahead or b"".join(_collect(max_bytes, progress))
+    if not text:
+        raise ValueError(
+            f"The sample corpus is empty: no documentation of this Python ({sys.prefix}) fits "
+            f"into {max_bytes:,} bytes; give a text of your own with --input."
+        )
+    # Not at the top: it loads TensorFlow, which `collect_ahead` comes before.
+    from bert_tf.files import replace_whole
+
+    with replace_whole(str(path)) as file:
+        file.write(text)
+    return text.count(b"\n\n")
+
+
+def _collect(max_bytes: int, progress: Callable[[str], None] | None = None) -> list[bytes]:
+    """The documents, each with the blank line behind it."""
     chunks: list[bytes] = []
     size = 0
     for part, documents in _parts():
@@ -205,14 +255,7 @@ def write_sample_corpus(
         if progress is not None:
             progress(f"{part}: {count:,} documents, up to the limit of {max_bytes:,} bytes")
         break
-    if not chunks:
-        raise ValueError(
-            f"The sample corpus is empty: no documentation of this Python ({sys.prefix}) fits "
-            f"into {max_bytes:,} bytes; give a text of your own with --input."
-        )
-    with replace_whole(path) as file:
-        file.write(b"".join(chunks))
-    return len(chunks)
+    return chunks
 
 
 def read_documents(folder: str, seen: set[str] | None = None) -> Iterator[list[str]]:

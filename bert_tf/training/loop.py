@@ -44,7 +44,7 @@ class Evaluator:
     def __init__(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
         self._model = model
         self._strategy = strategy
-        self._step = tf.function(self._evaluate_step)
+        self._step = tf.function(self._evaluate_step, autograph=False)
 
     def evaluate(
         self,
@@ -360,6 +360,7 @@ class PretrainingLoop:
             ended = self._time_after(norm)  # the loss is there before the gradients
         return sums, rate, trend, measures.stack(), cursors.stack(), waited
 
+    @tf.autograph.experimental.do_not_convert
     def _time_after(self, values: Any) -> tf.Tensor:
         """The seconds at which tensors, of any device, have been computed; 0 without a clock."""
         if not self._measures_waits:

@@ -75,6 +75,7 @@ class Update:
         # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
         return [tf.convert_to_tensor(gradient) for gradient in gradients], others
 
+    @tf.autograph.experimental.do_not_convert
     def reduce(
         self, gradients: list[tf.Tensor], sums: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
@@ -86,6 +87,7 @@ class Update:
             gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
         return gradients, sums, norm
 
+    @tf.autograph.experimental.do_not_convert
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Makes the update with what ``reduce`` returned."""
         self._apply(gradients, self._model.trainable_variables)
@@ -153,7 +155,8 @@ class ReplicaStep:
 
     The model may lack the next-sentence head. ``micro_batches`` is K; ``jit_compile`` compiles the
     gradients with XLA. On a TPU dropout draws by ``draw_on_tpu``. The model's encoder, if it has
-    one, leaves padding out unless XLA compiles the step.
+    one, leaves padding out unless XLA compiles the step. AutoGraph converts the loop over
+    micro-batches alone: converting the rest would take a second, and change nothing.
     """
 
     def __init__(
@@ -262,6 +265,7 @@ class ReplicaStep:
         shaped = zip(totals, variables, strict=True)
         return [tf.reshape(total, variable.shape) for total, variable in shaped], sums
 
+    @tf.autograph.experimental.do_not_convert
     def micro_gradients(
         self,
         batch: Batch,

@@ -158,11 +158,27 @@ def test_a_failed_write_leaves_the_old_file(installation, tmp_path, monkeypatch)
     assert sorted(os.listdir(tmp_path)) == ["corpus.txt", "lib"]
 
 
+@pytest.mark.parametrize("program", ["print('Half a.')\nraise SystemExit(1)", "pass"])
+def test_a_process_ahead_that_failed_is_made_good(program, installation, tmp_path, monkeypatch):
+    popen = sample_corpus.subprocess.Popen
+    monkeypatch.setattr(
+        sample_corpus.subprocess,
+        "Popen",
+        lambda command, **options: popen([*command[:2], program], **options),
+    )
+    sample_corpus.collect_ahead()
+    assert sample_corpus.write_sample_corpus(str(tmp_path / "corpus.txt")) == 6
+
+
 @pytest.mark.slow
-def test_this_installation(tmp_path):
+def test_this_installation(tmp_path, monkeypatch):
     count = sample_corpus.write_sample_corpus(str(tmp_path / "a"))
     content = (tmp_path / "a").read_bytes()
     sample_corpus.write_sample_corpus(str(tmp_path / "b"), max_bytes=500_000)
+    sample_corpus.collect_ahead()
+    monkeypatch.setattr(sample_corpus, "_collect", None)  # the other process has done it
+    assert sample_corpus.write_sample_corpus(str(tmp_path / "c")) == count
+    assert (tmp_path / "c").read_bytes() == content
     beginning = (tmp_path / "b").read_bytes()
     assert len(beginning) > 400_000 and content.startswith(beginning)
     assert 3_000_000 < len(content) <= 6_000_000
