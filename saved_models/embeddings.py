@@ -36,7 +36,8 @@ def embed(served: Served, text: tf.Tensor) -> Outputs:
     Means are over the real tokens, [CLS] and [SEP] included, in float32 whatever the model computes
     in. With the option ``normalize`` all vectors but ``pooled_output`` have the Euclidean length 1:
     that one is what next-sentence prediction or a classifier was trained to read, and stays as it
-    is.
+    is. A model of sentence-transformers has ``sentence_embedding`` (B, H) besides, pooled and
+    scaled as it was trained, whatever the options.
 
     Returns float32: ``mean_output`` (B, H), the mean of the last block's states; ``cls_output``
     (B, H), its state of [CLS]; ``pooled_output`` (B, H), where there is a pooler; where the option
@@ -58,6 +59,10 @@ def _vectors(served: Served, inputs: Outputs) -> Outputs:
 
     last = outputs[features.SEQUENCE_OUTPUT]
     answers = {"mean_output": pooled(last, "mean"), "cls_output": pooled(last, "cls")}
+    embedding = served.model.sentence_embedding
+    if embedding is not None:
+        states = tf.cast(last, tf.float32)
+        answers["sentence_embedding"] = embedding(states, inputs[features.INPUT_MASK])
     if features.POOLED_OUTPUT in outputs:
         answers["pooled_output"] = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
     if served.options.layers:

@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder
-from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.base import LOADED, BertModel
 from bert_tf.pipelines.vocabulary import check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -84,15 +84,17 @@ def copy_model(model: BertModel, dtype: str) -> BertModel:
     """
     copied = type(model).from_config({**model.get_config(), "dtype": dtype})
     copied.set_weights(model.get_weights())
-    for name in ("labels", "multi_label", "thresholds"):
+    for name in LOADED:
         setattr(copied, name, getattr(model, name))
     return copied
 
 
 def _max_seq_length(model: BertModel, options: ExportOptions) -> int:
-    """The option's, else all positions."""
+    """The option's, else that of the model's sentence embedding, else all positions."""
     positions = model.config.max_position_embeddings
-    chosen = positions if options.max_seq_length is None else options.max_seq_length
+    embedding = model.sentence_embedding
+    default = positions if embedding is None else embedding.max_seq_length
+    chosen = default if options.max_seq_length is None else options.max_seq_length
     if not SHORTEST_SEQUENCE <= chosen <= positions:
         raise ValueError(
             f"max_seq_length is {chosen}: expected {SHORTEST_SEQUENCE} to {positions}, the "

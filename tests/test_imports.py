@@ -31,7 +31,8 @@ ALLOWED = {
         *("choices", "config", "features", "files", "modeling", "pipelines", "untrusted")
     },
     "interchange": {
-        *("config", "features", "files", "modeling", "pipelines", "training", "untrusted")
+        *("choices", "config", "features", "files", "modeling", "pipelines", "training"),
+        "untrusted",
     },
     "tasks": {"config", "features", "files", "pipelines", "untrusted"},
 }

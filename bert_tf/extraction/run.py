@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.files import whole_file
 from bert_tf.interchange.load import load_with_report
+from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.feature_based import LayerMixture, check_variant
 from bert_tf.modeling.pooling import normalize, pool
@@ -56,6 +57,7 @@ def run(settings: ExtractionSettings) -> Manifest:
     total = sum(file.size for file in files)
     with open_devices(settings.strategy, settings.precision).scope():
         encoder, preprocessor = _load(settings)
+    settings = _decide(settings, encoder)
     settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
     extractor = _Extractor(encoder, preprocessor, settings)
     done = output.open_output(
@@ -97,12 +99,14 @@ def run(settings: ExtractionSettings) -> Manifest:
 
 
 def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
+    checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
+    if settings.pooling is None and checkpoint.not_computed:
+        raise ValueError(
+            f"{checkpoint.not_computed}; for the states of its BERT give --layers, or --pooling "
+            "with a mode of your choice."
+        )
     encoder, report = load_with_report(
-        settings.init_checkpoint,
-        BertEncoder,
-        max_seq_length=settings.max_seq_length,
-        allow_pickle=settings.allow_pickle,
-        pooler=False,
+        checkpoint, BertEncoder, max_seq_length=settings.max_seq_length, pooler=False
     )
     for note in report.notes:
         print(note)
@@ -112,6 +116,16 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
             "into the directory."
         )
     return encoder, encoder.preprocessor
+
+
+def _decide(settings: ExtractionSettings, encoder: BertEncoder) -> ExtractionSettings:
+    """The settings with the model's own embedding, where it has one and nothing else was chosen."""
+    embedding = encoder.sentence_embedding
+    if embedding is None or settings.pooling is not None:
+        return settings.decide()
+    scaled = ", scaled to length 1" if embedding.normalize else ""
+    print(f"{settings.init_checkpoint} pools by {embedding.pooling}{scaled}, and so it is done.")
+    return settings.decide(embedding.pooling, embedding.normalize)
 
 
 def _next_shard(lines: Iterator[Line], preprocessor: BertPreprocessor, most: int) -> _Shard | None:
@@ -245,6 +259,7 @@ class _Extractor:
         )
         self.width = 4 * hidden if settings.variant == "concat_last_four" else hidden
         self._settings = settings
+        pooling = settings.pooling or "none"
         self._preprocessor = preprocessor
 
         spec = {
@@ -259,7 +274,7 @@ class _Extractor:
             else:
                 states = [outputs[features.ENCODER_OUTPUTS][layer] for layer in settings.layers]
             mask = batch[features.INPUT_MASK]
-            vectors = [pool(tf.cast(s, tf.float32), mask, settings.pooling) for s in states]
+            vectors = [pool(tf.cast(s, tf.float32), mask, pooling) for s in states]
             if settings.normalize:
                 vectors = [normalize(vector) for vector in vectors]
             # (B, L, D), or (B, S, L, D)

@@ -26,7 +26,8 @@ _LINES_PER_SHARD = {True: 10_000, False: 1_000}  # pooled or not; many have 30 M
 class ExtractionSettings:
     """Every flag of ``bert_tf.extract_features``, its value resolved.
 
-    ``layers`` is () if a ``variant`` is given.
+    ``layers`` is () if a ``variant`` is given. Where nothing is said of pooling, layers or variant,
+    the model decides (``decide``), and ``pooling`` is ``None`` until then.
     """
 
     init_checkpoint: str = string(
@@ -44,32 +45,34 @@ class ExtractionSettings:
     )
     layers: tuple[int, ...] = words(
         None,
-        "The blocks to read, -1 for the last and 0 for the lowest. By default -1,-2,-3,-4; with "
-        "--pooling -1.",
+        "The blocks to read, -1 for the last and 0 for the lowest. By default -1,-2,-3,-4; where "
+        "lines are pooled -1.",
     )
     variant: str | None = choice(
         None,
         UNLEARNED_VARIANTS,
         "Instead of --layers, a row of the paper's table 7 (feature-based NER).",
     )
-    pooling: str = choice(
-        "none",
+    pooling: str | None = choice(
+        None,
         POOLINGS,
         "One vector a line: that of [CLS], or the mean or the maximum over all tokens, [CLS] and "
-        "[SEP] among them.",
+        "[SEP] among them; none: one for each token. By default none; of a directory of "
+        "sentence-transformers the embedding that it describes, unless --layers or --variant is "
+        "given.",
     )
     normalize: bool = switch(False, "Scale the vectors of --pooling to length 1.")
     max_seq_length: int | None = integer(
         None,
-        "The most tokens of a line, which is cut at its end; by default 128, or the model's "
-        "positions if they are fewer.",
+        "The most tokens of a line, which is cut at its end; by default what a directory of "
+        "sentence-transformers says, elsewhere 128, or the model's positions if they are fewer.",
     )
     batch_size: int = integer(32, "The most lines of a batch, over all devices.", least=1)
     precision: str = choice("float32", PRECISIONS, "The arithmetic of the model.")
     lines_per_shard: int = integer(
         None,
         "Lines of each file, which is what is lost when the command is killed; 10,000 by default "
-        "with --pooling, 1,000 without.",
+        "where lines are pooled, 1,000 where not.",
         least=1,
     )
     strategy: str = choice("auto", STRATEGIES, STRATEGY)
@@ -78,7 +81,19 @@ class ExtractionSettings:
     @property
     def is_pooled(self) -> bool:
         """Whether a line has one vector, not one for each token."""
-        return self.pooling != "none"
+        return self.pooling not in (None, "none")
+
+    def decide(self, pooling: str = "none", normalize: bool = False) -> "ExtractionSettings":
+        """Fills in what depends on the pooling, with this one where none was chosen."""
+        changes: dict[str, Any] = {}
+        if self.pooling is None:
+            changes = {"pooling": pooling, "normalize": normalize}
+        is_pooled = changes.get("pooling", self.pooling) != "none"
+        if self.layers is None:
+            changes["layers"] = _LAST if is_pooled else _GOOGLES_LAYERS
+        if self.lines_per_shard is None:
+            changes["lines_per_shard"] = _LINES_PER_SHARD[is_pooled]
+        return dataclasses.replace(self, **changes)
 
 
 def resolve(**given: Any) -> ExtractionSettings:
@@ -97,7 +112,8 @@ def resolve(**given: Any) -> ExtractionSettings:
                 f"--{flag} is missing: extract_features needs --init_checkpoint, --input and "
                 "--output."
             )
-    layers, variant, is_pooled = wanted["layers"], wanted["variant"], wanted["pooling"] != "none"
+    layers, variant = wanted["layers"], wanted["variant"]
+    is_pooled = wanted["pooling"] not in (None, "none")
     if variant is not None and layers is not None:
         raise ValueError(
             f"--variant={variant} and --layers={','.join(layers)} both say which layers to read: "
@@ -111,11 +127,10 @@ def resolve(**given: Any) -> ExtractionSettings:
         wanted["layers"] = _parse_layers(layers)
     elif variant is not None:
         wanted["layers"] = ()
-    else:
-        wanted["layers"] = _LAST if is_pooled else _GOOGLES_LAYERS
     wanted["input"] = tuple(wanted["input"])
-    wanted["lines_per_shard"] = wanted["lines_per_shard"] or _LINES_PER_SHARD[is_pooled]
-    return ExtractionSettings(**wanted)
+    settings = ExtractionSettings(**wanted)
+    undecided = (wanted["pooling"], layers, variant) == (None, None, None)
+    return settings if undecided else settings.decide()
 
 
 def _parse_layers(layers: Sequence[str]) -> tuple[int, ...]:

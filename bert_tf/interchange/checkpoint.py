@@ -34,9 +34,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.choices import POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.untrusted import is_number, one_line, quote
 
 
@@ -119,8 +121,8 @@ class Checkpoint:
 
     Attributes:
         path: the directory or file that was opened.
-        format: ``bert_tf``, ``huggingface``, ``google_tf1``, ``model_garden``, ``keras_hub`` or
-            ``keras``.
+        format: ``bert_tf``, ``huggingface``, ``sentence_transformers``, ``google_tf1``,
+            ``model_garden``, ``keras_hub`` or ``keras``.
         config: from the source's own config file.
         model: the model that the source's heads name.
         tensors: the weights, by the library's names.
@@ -131,6 +133,9 @@ class Checkpoint:
         multi_label: whether several classes may hold at once.
         thresholds: decided in fine-tuning, by name, such as SQuAD's ``null``; {} elsewhere.
         task: what fine-tuning's ``task.json`` says, unread; ``None`` where there is none.
+        sentence_embedding: how texts become vectors, of a directory of sentence-transformers.
+        not_computed: what such a directory makes of the model's states that this library does not
+            compute, a sentence without its end; "" where there is nothing.
         notes: sentences on what the source does not say and the reader assumed.
     """
 
@@ -145,6 +150,8 @@ class Checkpoint:
     multi_label: bool = False
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     task: Mapping[str, Any] | None = None
+    sentence_embedding: SentenceEmbedding | None = None
+    not_computed: str = ""
     notes: tuple[str, ...] = ()
 
     def fingerprint(self) -> str:
@@ -160,7 +167,7 @@ class Checkpoint:
 _FORMAT_VERSION = 1
 DESCRIPTION_KEYS = {
     *("format_version", "class_name", "arguments", "labels", "multi_label", "do_lower_case"),
-    "thresholds",
+    *("thresholds", "sentence_embedding"),
 }
 
 
@@ -172,6 +179,7 @@ class Description(NamedTuple):
     multi_label: bool = False
     do_lower_case: bool | None = None
     thresholds: Mapping[str, float] = MappingProxyType({})
+    sentence_embedding: SentenceEmbedding | None = None
 
     def of_checkpoint(self) -> dict[str, Any]:
         """The fields of a ``Checkpoint`` that are here."""
@@ -186,9 +194,10 @@ def describe(
     multi_label: bool = False,
     tokenization: Tokenization | None = None,
     thresholds: Mapping[str, float] | None = None,
+    sentence_embedding: SentenceEmbedding | None = None,
 ) -> dict[str, Any]:
     """The JSON object of a model."""
-    values = {
+    values: dict[str, Any] = {
         "format_version": _FORMAT_VERSION,
         "class_name": model.class_name,
         "arguments": dict(model.arguments),
@@ -196,7 +205,11 @@ def describe(
         "multi_label": multi_label,
         "do_lower_case": None if tokenization is None else tokenization.do_lower_case,
     }
-    return {**values, "thresholds": dict(thresholds)} if thresholds else values
+    if thresholds:
+        values["thresholds"] = dict(thresholds)
+    if sentence_embedding is not None:
+        values["sentence_embedding"] = dataclasses.asdict(sentence_embedding)
+    return values
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -207,6 +220,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         checkpoint.multi_label,
         checkpoint.tokenization,
         checkpoint.thresholds,
+        checkpoint.sentence_embedding,
     )
 
 
@@ -241,6 +255,7 @@ def parse_description(values: Any, source: str) -> Description:
         multi_label,
         lower,
         _thresholds(values.get("thresholds", {}), source),
+        check_sentence_embedding(values.get("sentence_embedding"), source),
     )
 
 
@@ -250,6 +265,29 @@ def _thresholds(values: Any, source: str) -> dict[str, float]:
             f"{source}: thresholds is {quote(values)}, expected an object of numbers by name."
         )
     return {str(name): float(value) for name, value in values.items()}
+
+
+def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | None:
+    """A sentence embedding as a stranger's file gives it, checked; ``None`` where it gives none."""
+    if values is None:
+        return None
+    fields = [field.name for field in dataclasses.fields(SentenceEmbedding)]
+    if not isinstance(values, Mapping) or values.keys() != {*fields}:
+        raise ValueError(
+            f"{source}: sentence_embedding is {quote(values)}, expected an object with "
+            f"{', '.join(fields)}."
+        )
+    pooling, length = values["pooling"], values["max_seq_length"]
+    if pooling not in POOLINGS[1:] or not isinstance(values["normalize"], bool):
+        raise ValueError(
+            f"{source}: pooling is {quote(pooling)} and normalize {quote(values['normalize'])}, "
+            f"expected one of {', '.join(POOLINGS[1:])}, and true or false."
+        )
+    if type(length) is not int or length < 1:
+        raise ValueError(
+            f"{source}: max_seq_length is {quote(length)}, expected a positive whole number."
+        )
+    return SentenceEmbedding(**values)
 
 
 def check_labels(labels: Iterable[Any], source: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.untrusted import listed
 
-from . import FORMATS, google, hugging_face, keras_files, model_directory
+from . import FORMATS, google, keras_files, model_directory, sentence_transformers
 from .checkpoint import Checkpoint, StoredTensor
 from .load import check_tensors
 from .recognition import open_checkpoint
@@ -129,7 +129,7 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
     return {key: values[key].astype(np.int32) for key in model.input}
 
 
-_MODULES = (model_directory, hugging_face, google, keras_files)
+_MODULES = (model_directory, sentence_transformers, google, keras_files)
 _WRITERS = {form: module.write for form, module in zip(FORMATS, _MODULES, strict=True)}
 _OF_EVERY_MODEL = ("bert_tf", "keras")
 
@@ -186,6 +186,8 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         files.move_new(partial, target)
     left_out = tuple(name for name in checkpoint.tensors if name not in went)
     notes = checkpoint.notes + (_hugging_face_notes(checkpoint) if form == "huggingface" else ())
+    if checkpoint.not_computed:
+        notes += (f"{checkpoint.not_computed}; what was written is its BERT alone.",)
     return Conversion(checkpoint, went, left_out, differences, notes)
 
 

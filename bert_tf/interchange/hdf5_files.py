@@ -1,4 +1,4 @@
-"""HDF5 files as Keras writes them, ``NAME.weights.h5``, read as data from a stranger.
+"""HDF5 files as Keras writes them, ``NAME.weights.h5`` or ``NAME.h5``, read as a stranger's data.
 
 HDF5 can do more than hold arrays: a link may lead into another file, a dataset may be kept in
 another file, be put together from several or be compressed, an element may be of any length. Keras

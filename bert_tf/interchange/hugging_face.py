@@ -1,4 +1,4 @@
-"""Hugging Face directories: config, safetensors or pickled weights, tokenizer.
+"""Hugging Face directories: config, weights (safetensors, ``tf_model.h5``, a pickle), tokenizer.
 
 Old files say ``gamma`` and ``beta`` for ``weight`` and ``bias`` of a normalisation, some names
 begin with ``bert.`` and some do not; both are read. Matrices are (outputs, inputs) there.
@@ -26,7 +26,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import PAD_TOKEN
 from bert_tf.untrusted import quote
 
-from . import safetensors, torch_files
+from . import safetensors, tf_model_files, torch_files
 from .checkpoint import (
     Checkpoint,
     ModelSpec,
@@ -139,8 +139,9 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+TF_WEIGHTS = "tf_model.h5"
 _PICKLED = "pytorch_model.bin"
-_FILES = (WEIGHTS, f"{WEIGHTS}.index.json", _PICKLED, f"{_PICKLED}.index.json")
+_FILES = (WEIGHTS, f"{WEIGHTS}.index.json", TF_WEIGHTS, _PICKLED, f"{_PICKLED}.index.json")
 
 _PREFIX = "bert."
 _OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
@@ -226,7 +227,9 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
 def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
     file = _weights_file(path)
     if file is None:
-        raise ValueError(f"{path} has neither {WEIGHTS} nor {_PICKLED}, whole or in shards.")
+        raise ValueError(f"{path} has no {WEIGHTS}, {TF_WEIGHTS} or {_PICKLED}.")
+    if os.path.basename(file) == TF_WEIGHTS:
+        return tf_model_files.open_file(file)
     if os.path.basename(file).startswith(_PICKLED):
         return torch_files.open_pytorch_bin(file, allow_pickle)
     is_index = file.endswith(".json")
@@ -236,8 +239,8 @@ def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
 def _normalised(entries: Mapping[str, StoredTensor], path: str) -> dict[str, StoredTensor]:
     """The tensors by their names of today, without ``bert.``."""
     stored: dict[str, StoredTensor] = {}
-    for entry in entries.values():
-        name = entry.name.removeprefix(_PREFIX)
+    for spelled, entry in entries.items():
+        name = spelled.removeprefix(_PREFIX)
         for old, new in _OLD_LEAVES.items():
             name = name.replace(old, new)
         if name in stored:

@@ -62,12 +62,14 @@ def load(
     """Loads a model from a checkpoint of any format; what is not one to one is logged as a warning.
 
     Args:
-        path: a directory of this library, of Hugging Face, of google-research/bert, of TensorFlow
-            Model Garden, or a KerasHub preset; the prefix of a TensorFlow checkpoint; a ``.keras``
-            file; or what ``open_checkpoint`` gave, which is not opened, and hashed, again.
+        path: a directory of this library, of Hugging Face, of sentence-transformers, of
+            google-research/bert, of TensorFlow Model Garden, or a KerasHub preset; the prefix of a
+            TensorFlow checkpoint; a ``.keras`` file; or what ``open_checkpoint`` gave, which is not
+            opened, and hashed, again.
         model_class: the model to make of it; by default the one that the source's heads name.
             Asked for by name, a head that the source lacks starts anew.
-        max_seq_length: of the preprocessor; 128 by default, or the positions where they are fewer.
+        max_seq_length: of the preprocessor; by default what a directory of sentence-transformers
+            says, elsewhere 128, or the positions where they are fewer.
         dtype: a Keras dtype policy; the global one by default.
         new_head: whether the head starts anew though the source has one, as for other classes.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
@@ -76,12 +78,13 @@ def load(
 
     Returns:
         The model. Its ``preprocessor`` is made from the source's vocabulary and casing, ``None``
-        where it has none; its ``labels``, ``multi_label``, ``thresholds`` and ``task`` are the
-        source's.
+        where it has none; its ``labels``, ``multi_label``, ``thresholds``, ``task`` and
+        ``sentence_embedding`` are the source's.
 
     Raises:
         ValueError: nothing is there, a file is damaged or refused, a weight has another shape, or
-            is missing and was not asked for.
+            is missing and was not asked for; or no ``model_class`` is named, and the source makes
+            vectors by modules of sentence-transformers that are not computed here.
     """
     model, report = load_with_report(
         path,
@@ -110,6 +113,11 @@ def load_with_report(
 ) -> tuple[Any, LoadReport]:
     """As ``load``, and gives the report instead of logging it."""
     checkpoint = path if isinstance(path, Checkpoint) else open_checkpoint(path, allow_pickle)
+    if model_class is None and checkpoint.not_computed:
+        raise ValueError(
+            f"{checkpoint.not_computed}; for its BERT alone pass model_class=BertEncoder, or "
+            "convert it first (python -m bert_tf.convert)."
+        )
     spec = _wanted_model(checkpoint, model_class, arguments)
     # Before anything is built: what does not fit may claim any size.
     tensors, report = select(
@@ -124,6 +132,8 @@ def load_with_report(
         model.multi_label = checkpoint.multi_label
         model.thresholds = dict(checkpoint.thresholds)
         model.task = checkpoint.task
+    if spec.model_class in (BertEncoder, checkpoint.model.model_class):
+        model.sentence_embedding = checkpoint.sentence_embedding
     return model, report._replace(notes=(*report.notes, *notes))
 
 
@@ -250,7 +260,9 @@ def make_preprocessor(
     if checkpoint.tokenization is None:
         return None, ()
     vocabulary, lower = checkpoint.tokenization.vocabulary, checkpoint.tokenization.do_lower_case
-    length = min(_MAX_SEQ_LENGTH, positions) if max_seq_length is None else max_seq_length
+    embedding = checkpoint.sentence_embedding
+    default = _MAX_SEQ_LENGTH if embedding is None else embedding.max_seq_length
+    length = min(default, positions) if max_seq_length is None else max_seq_length
     try:
         check_vocabulary_fits(vocabulary, checkpoint.config.vocab_size, checkpoint.path)
         return BertPreprocessor(vocabulary, lower, length), ()

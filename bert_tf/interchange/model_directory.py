@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.files import check_sealed, encode_json, read_json_object, read_sealed, write_sealed
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.vocabulary import encode_vocabulary
 from bert_tf.training import checkpoints
 from bert_tf.untrusted import listed
@@ -63,6 +64,7 @@ def write_description(
     labels: tuple[str, ...] = (),
     multi_label: bool = False,
     thresholds: Mapping[str, float] | None = None,
+    sentence_embedding: SentenceEmbedding | None = None,
     beside: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
     """Writes everything but the weights; ``beside`` has further files' contents, by name.
@@ -73,7 +75,7 @@ def write_description(
     if tokenization is not None:
         source = os.path.join(path, VOCABULARY)
         contents[VOCABULARY] = encode_vocabulary(tokenization.vocabulary, source)
-    values = describe(model, labels, multi_label, tokenization, thresholds)
+    values = describe(model, labels, multi_label, tokenization, thresholds, sentence_embedding)
     write_sealed(os.path.join(path, DESCRIPTION), values, contents)
 
 
@@ -151,6 +153,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         labels=checkpoint.labels,
         multi_label=checkpoint.multi_label,
         thresholds=checkpoint.thresholds,
+        sentence_embedding=checkpoint.sentence_embedding,
         beside={} if checkpoint.task is None else {TASK: encode_json(checkpoint.task)},
     )
     return went

@@ -11,11 +11,23 @@ import tensorflow as tf
 from bert_tf.files import local_path
 from bert_tf.untrusted import listed, one_line, reason
 
-from . import google, hugging_face, keras_files, keras_hub, model_directory, model_garden
+from . import (
+    google,
+    hugging_face,
+    keras_files,
+    keras_hub,
+    model_directory,
+    model_garden,
+    sentence_transformers,
+)
 from .checkpoint import Checkpoint, StoredTensor
 
-# In this order: a KerasHub directory has a config.json too.
-_FORMATS = (keras_files, model_directory, keras_hub, hugging_face, model_garden, google)
+# In this order: directories of KerasHub and of sentence-transformers have a config.json too.
+_FORMATS = (
+    *(keras_files, model_directory, keras_hub, sentence_transformers, hugging_face),
+    *(model_garden, google),
+)
+_MAY_BE_PICKLED = (hugging_face, sentence_transformers)
 _CHUNK = 1 << 20  # values
 _DEEPEST = 3  # folders: KerasHub's assets/tokenizer, our checkpoints/step-*
 
@@ -24,8 +36,9 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     """Opens a checkpoint of any format that this library reads, no further than names and shapes.
 
     Args:
-        path: a directory of this library, of Hugging Face, of google-research/bert, of Model
-            Garden or of KerasHub; the prefix of a TensorFlow checkpoint; a ``.keras`` file.
+        path: a directory of this library, of Hugging Face, of sentence-transformers, of
+            google-research/bert, of Model Garden or of KerasHub; the prefix of a TensorFlow
+            checkpoint; a ``.keras`` file.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled. A pickle from a stranger can
             run any code.
 
@@ -41,7 +54,7 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     with _named(path):
         form = next((form for form in _FORMATS if form.is_checkpoint(path)), None)
         if form is not None:
-            allowed = {"allow_pickle": allow_pickle} if form is hugging_face else {}
+            allowed = {"allow_pickle": allow_pickle} if form in _MAY_BE_PICKLED else {}
             checkpoint = form.open_checkpoint(path, **allowed)
             tensors = checkpoint.tensors.items()
             checked = {name: _checked(tensor, path) for name, tensor in tensors}
@@ -57,9 +70,9 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
         there = f"a directory with {listed(names, 8) if names else 'nothing'} in it"
     raise ValueError(
         f"{path} is no checkpoint that can be recognised: expected model.json and "
-        "bert_config.json (this library), config.json and model.safetensors (Hugging Face), "
-        "bert_config.json and bert_model.ckpt.* (Google, Model Garden), config.json and "
-        f"model.weights.h5 (KerasHub), or a .keras file; it is {there}."
+        "bert_config.json (this library), config.json and model.safetensors or tf_model.h5 "
+        "(Hugging Face), bert_config.json and bert_model.ckpt.* (Google, Model Garden), "
+        f"config.json and model.weights.h5 (KerasHub), or a .keras file; it is {there}."
     )
 
 

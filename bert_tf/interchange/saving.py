@@ -18,9 +18,10 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
     """Writes a model to a new directory, whole or not at all.
 
     The directory has the weights, the sizes, and what ``bert_tf.load`` gave the model besides: the
-    vocabulary of its ``preprocessor``, its ``labels``, ``multi_label``, ``thresholds`` and
-    ``task``. So ``bert_tf.load`` and every command take it as they take what a run left. Set
-    ``model.labels`` of a classifier that you trained by ``fit``, for names in its answers.
+    vocabulary of its ``preprocessor``, its ``labels``, ``multi_label``, ``thresholds``, ``task``
+    and ``sentence_embedding``. So ``bert_tf.load`` and every command take it as they take what a
+    run left. Set ``model.labels`` of a classifier that you trained by ``fit``, for names in its
+    answers.
 
     Args:
         model: of one of this library's classes. What ``compile`` was given is not kept.
@@ -80,6 +81,7 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
         multi_label=model.multi_label,
         thresholds=dict(model.thresholds),
         task=model.task,
+        sentence_embedding=model.sentence_embedding,
     )
 
 

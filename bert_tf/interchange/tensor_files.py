@@ -73,7 +73,7 @@ def _weight_map(index_path: str) -> dict[str, str]:
             "more than any BERT has."
         )
     for shard in weight_map.values():
-        if not isinstance(shard, str) or not _is_plain(shard):
+        if not isinstance(shard, str) or not is_plain_name(shard):
             raise ValueError(
                 f"{index_path} names the file {quote(shard)}: expected a plain file name, "
                 "without a folder."
@@ -81,6 +81,6 @@ def _weight_map(index_path: str) -> dict[str, str]:
     return weight_map
 
 
-def _is_plain(name: str) -> bool:
+def is_plain_name(name: str) -> bool:
     """Whether a file name says the same everywhere and stays in its folder."""
     return name not in ("", ".", "..") and name.isprintable() and not set(name) & set("/\\:")

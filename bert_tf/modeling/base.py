@@ -10,6 +10,10 @@ from keras import ops
 from bert_tf import features, loader
 from bert_tf.config import BertConfig
 
+from .pooling import SentenceEmbedding
+
+# What ``bert_tf.load`` finds next to a model's weights: attributes that Keras does not know of.
+LOADED = ("labels", "multi_label", "thresholds", "task", "sentence_embedding")
 # The names of what ``BertModel.thresholds`` may hold: "no answer" is the answer to a question where
 # its score exceeds the best text's by more than this, and of several classes that may hold at once
 # each does whose probability is at least this.
@@ -124,7 +128,10 @@ class BertModel(keras.Model):
             decided on its dev set, where ``bert_tf.load`` found it; {} elsewhere. Not saved with
             the model either.
         task: what fine-tuning says of its task (``task.json``: the kind, columns, lengths), where
-            ``bert_tf.load`` found it; ``None`` elsewhere. ``bert_tf.save`` keeps these five.
+            ``bert_tf.load`` found it; ``None`` elsewhere.
+        sentence_embedding: how texts become vectors, a ``pooling.SentenceEmbedding``, where
+            ``bert_tf.load`` found a directory of sentence-transformers; ``None`` elsewhere.
+            ``bert_tf.save`` keeps these six.
         masked_lm: the masked-LM head, where the model has one; ``None`` elsewhere.
 
     Attributes of the class:
@@ -146,6 +153,7 @@ class BertModel(keras.Model):
     multi_label: bool = False
     thresholds: Mapping[str, float] = MappingProxyType({})
     task: Mapping[str, Any] | None = None
+    sentence_embedding: SentenceEmbedding | None = None
 
     def __init__(self, *, inputs: Any, outputs: Any, name: str, trainable: bool = True) -> None:
         # One by one: Keras' functional model takes any keyword, and ignores it in silence.
@@ -180,7 +188,7 @@ class BertModel(keras.Model):
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras takes every layer that is set as an attribute for a layer of the model, and wraps
         # containers.
-        if name in ("preprocessor", "labels", "multi_label", "thresholds", "task"):
+        if name == "preprocessor" or name in LOADED:
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)

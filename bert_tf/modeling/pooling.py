@@ -1,5 +1,6 @@
 """The vectors of a text's tokens to one vector for the text."""
 
+import dataclasses
 from typing import Any
 
 from keras import ops
@@ -43,3 +44,34 @@ def normalize(vectors: Any) -> Any:
            [0. , 0. ]], dtype=float32)
     """
     return ops.normalize(vectors, axis=-1, order=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceEmbedding:
+    """How a model of sentence-transformers makes a text's vector of its tokens' states.
+
+    ``bert_tf.load`` reads it, and gives it as a model's ``sentence_embedding``.
+
+    Attributes:
+        pooling: one of ``POOLINGS`` but ``none``.
+        normalize: whether the vector has the Euclidean length 1.
+        max_seq_length: the most tokens of a text, [CLS] and [SEP] included.
+
+    >>> embedding = SentenceEmbedding("max", normalize=True, max_seq_length=128)
+    >>> states = ops.array([[[3.0, 1.0], [1.0, 4.0], [9.0, 9.0]]])
+    >>> ops.convert_to_numpy(embedding(states, ops.array([[1, 1, 0]]))).tolist()
+    [[0.6000000238418579, 0.800000011920929]]
+    """
+
+    pooling: str
+    normalize: bool
+    max_seq_length: int
+
+    def __call__(self, states: Any, mask: Any) -> Any:
+        """The texts' vectors (B, H).
+
+        ``states`` (B, S, H) are the last block's, the encoder's ``sequence_output``; ``mask``
+        (B, S), int32, is its ``input_mask``, 1 where a token is real.
+        """
+        vectors = pool(states, mask, self.pooling)
+        return normalize(vectors) if self.normalize else vectors

@@ -20,9 +20,16 @@ import numpy as np
 
 import bert_tf
 from bert_tf.finetuning.task_file import TaskFile
-from bert_tf.interchange import google, hugging_face, keras_files, model_directory
+from bert_tf.interchange import (
+    google,
+    hugging_face,
+    keras_files,
+    model_directory,
+    sentence_transformers,
+)
 from bert_tf.interchange.load import make_preprocessor, select
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines import sources
 from bert_tf.tasks import conll, multiple_choice, own_data, squad
 from bert_tf.tasks.squad import read_null_odds, read_predictions, read_references
@@ -138,6 +145,7 @@ def _read_checkpoint(path: str, *, inner: str = "") -> Any:
         digest.hexdigest(),
         tokenization and (tokenization.vocabulary, tokenization.do_lower_case),
         (checkpoint.labels, checkpoint.multi_label, sorted(checkpoint.thresholds.items())),
+        (checkpoint.sentence_embedding, checkpoint.not_computed),
     )
     return Told(value, checkpoint.notes)
 
@@ -241,6 +249,11 @@ def _write_sharded(checkpoint: Any, path: str) -> None:
     total = sum(array.nbytes for array in tensors.values())
     with open(os.path.join(path, "model.safetensors.index.json"), "w") as file:
         json.dump({"metadata": {"total_size": total}, "weight_map": where}, file)
+
+
+def _write_sentence_transformers(checkpoint: Any, path: str) -> None:
+    embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=8)
+    sentence_transformers.write(dataclasses.replace(checkpoint, sentence_embedding=embedding), path)
 
 
 def _write_tokenizer_alone(checkpoint: Any, path: str) -> None:
@@ -514,6 +527,15 @@ FORMATS: dict[str, Format] = {
     "pytorch": _checkpoints(
         _write_torch,
         {"pytorch_model.bin": lambda rng, content: containers.mutate_zip(rng, content, {})},
+    ),
+    "tf_model": Format(
+        lambda folder: _copy_data("tf_model", folder),
+        _read_checkpoint,
+        {"*.h5": containers.mutate_hdf5, "config.json": mutate_json},
+    ),
+    "sentence_transformers": _checkpoints(
+        _write_sentence_transformers,
+        {"*.json": mutate_json, "vocab.txt": mutate_lines},
     ),
     "tokenizer": _checkpoints(_write_tokenizer_alone, _TOKENIZER),
     "keras": _checkpoints(

@@ -164,7 +164,7 @@ def test_no_weights(directory, tmp_path):
     path = directory({})
     (tmp_path / "hf" / "model.safetensors").unlink()
     assert not hugging_face.is_checkpoint(path)
-    with pytest.raises(ValueError, match=r"hf has neither model\.safetensors nor pytorch_model"):
+    with pytest.raises(ValueError, match=r"hf has no model\.safetensors, tf_model\.h5 or pyt"):
         hugging_face.open_checkpoint(path)
 
 

@@ -1,0 +1,86 @@
+"""Makes ``data/tf_model`` again: a ``tf_model.h5`` of each TFBert class, and what it computes.
+
+To be run by hand, in an environment of its own (Python 3.11), because transformers 5 has no
+TensorFlow any more:
+
+    pip install transformers==4.48.3 tensorflow-cpu==2.18.1 tf-keras==2.18.0 'numpy<2.1'
+    python tests/interchange/make_tf_model_data.py
+
+Every weight is random, so that no two may be confused. ``outputs.npz`` has the inputs, and the
+model's outputs by the names of transformers.
+"""
+
+import pathlib
+import shutil
+
+import numpy as np
+
+DATA = pathlib.Path(__file__).parent / "data" / "tf_model"
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "on", "mat"]
+CONFIG = {
+    "vocab_size": 13,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 10,
+    "type_vocab_size": 3,
+    "hidden_act": "gelu",
+}
+CLASSES = {
+    "model": ("TFBertModel", {}),
+    "pre_training": ("TFBertForPreTraining", {}),
+    "masked_lm": ("TFBertForMaskedLM", {"num_hidden_layers": 1}),
+    "next_sentence": ("TFBertForNextSentencePrediction", {"num_hidden_layers": 1}),
+    "sequence_classification": (
+        "TFBertForSequenceClassification",
+        {"num_hidden_layers": 1, "id2label": {0: "bad", 1: "fine", 2: "good"}},
+    ),
+    "token_classification": (
+        "TFBertForTokenClassification",
+        {"num_hidden_layers": 1, "num_labels": 4},
+    ),
+    "question_answering": ("TFBertForQuestionAnswering", {"num_hidden_layers": 1}),
+    "multiple_choice": ("TFBertForMultipleChoice", {"num_hidden_layers": 1}),
+}
+
+
+def make_inputs(seed, choices):
+    rng = np.random.default_rng(seed)
+    shape = (2, 3, 9) if choices else (3, 9)
+    lengths = np.array([9, 6, 3, 2, 8, 5])[: np.prod(shape[:-1])].reshape(shape[:-1])
+    mask = (np.arange(9) < lengths[..., None]).astype("int32")
+    return {
+        "input_ids": rng.integers(0, CONFIG["vocab_size"], shape).astype("int32") * mask,
+        "attention_mask": mask,
+        "token_type_ids": rng.integers(0, 3, shape).astype("int32") * mask,
+    }
+
+
+def randomise(model, seed):
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        values = rng.normal(size=weight.shape) * 0.4
+        weight.assign(values + 1.0 if "gamma" in weight.name else values)
+
+
+def main():
+    import transformers  # 4; the tests import this file where it is 5, or missing
+
+    shutil.rmtree(DATA, ignore_errors=True)
+    for seed, (name, (class_name, changes)) in enumerate(CLASSES.items()):
+        model = getattr(transformers, class_name)(transformers.BertConfig(**{**CONFIG, **changes}))
+        inputs = make_inputs(seed, choices=name == "multiple_choice")
+        model(inputs)
+        randomise(model, seed + 100)
+        outputs = model(inputs, training=False, output_hidden_states=name == "model")
+        folder = DATA / name
+        model.save_pretrained(folder)
+        arrays = {key: np.asarray(value) for key, value in outputs.items()}
+        np.savez_compressed(folder / "outputs.npz", **inputs, **arrays)
+        if name in ("model", "sequence_classification"):
+            (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+
+
+if __name__ == "__main__":
+    main()
