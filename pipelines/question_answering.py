@@ -80,6 +80,7 @@ def _window_spans(
 # Answers are put together for so many windows at once: some 100 MB.
 _WINDOWS_AT_ONCE = 512
 _QUESTIONS_AT_ONCE = 4096
+_PADDED = -1e9  # a logit whose exponential is 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -123,9 +124,21 @@ class QuestionExamples:
         Raises:
             ValueError: an argument is below 1.
         """
+        return self.predict_and_score(
+            model, batch_size=batch_size, n_best=n_best, max_answer_length=max_answer_length
+        )[0]
+
+    def predict_and_score(
+        self, model: Any, *, batch_size: int = 32, n_best: int = 20, max_answer_length: int = 30
+    ) -> tuple[Answers, np.ndarray]:
+        """The answers of ``predict_answers``, and the windows' losses in the same pass.
+
+        A window's loss is the mean of the cross-entropies of its answer's start and end, as in
+        training; (W,) float32, 0 for examples without answers.
+        """
         check_at_least("n_best", n_best, 1)
         check_at_least("max_answer_length", max_answer_length, 1)
-        best = self._run(model, batch_size, n_best)
+        *best, losses = self._run(model, batch_size, n_best)
         pieces = []
         for questions, rows in self._chunks():
             windows = _cut_out(self.windows, questions, rows)
@@ -135,15 +148,18 @@ class QuestionExamples:
                     kept, windows, self.contexts[questions], max_answer_length=max_answer_length
                 )
             pieces.append([values.numpy() for values in answers])
-        return Answers(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+        answers = Answers(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+        return answers, losses
 
     def _run(self, model: Any, batch_size: int, n_best: int) -> list[np.ndarray]:
-        """The fields of ``BestColumns`` for all windows."""
+        """The fields of ``BestColumns`` for all windows, and their losses."""
         dataset = self.examples.evaluation_batches(batch_size, longest_first=True)
+        if isinstance(dataset.element_spec, tuple):
+            dataset = dataset.map(lambda rows, labels: {**rows, **labels})
         step = traced_step(model, _best_of_rows, dataset.element_spec, n_best)
         collected: list[np.ndarray] = []
         for batch in dataset:
-            indices, best = step(batch)
+            indices, *best = tf.nest.flatten(step(batch))
             if not collected:
                 collected = [
                     np.empty([len(self.examples), *column.shape[1:]], column.dtype.as_numpy_dtype)
@@ -165,7 +181,7 @@ class QuestionExamples:
             begin = end
 
 
-def _best_of_rows(model: Any, rows: Any, n_best: int) -> tuple[tf.Tensor, BestColumns]:
+def _best_of_rows(model: Any, rows: Any, n_best: int) -> tuple[tf.Tensor, BestColumns, tf.Tensor]:
     logits = model(rows, training=False)
     best = best_columns(
         logits[features.START_LOGITS],
@@ -173,7 +189,15 @@ def _best_of_rows(model: Any, rows: Any, n_best: int) -> tuple[tf.Tensor, BestCo
         tf.reduce_sum(rows[features.INPUT_MASK], 1),
         n_best,
     )
-    return rows[features.EXAMPLE_INDEX], best
+    losses = [
+        tf.nn.sparse_softmax_cross_entropy_with_logits(
+            rows[key], tf.where(rows[features.INPUT_MASK] > 0, logits[key], _PADDED)
+        )
+        for key in (features.START_LOGITS, features.END_LOGITS)
+        if key in rows
+    ]
+    none = tf.zeros(tf.shape(rows[features.EXAMPLE_INDEX]))
+    return rows[features.EXAMPLE_INDEX], best, sum(losses, none) / max(len(losses), 1)
 
 
 def question_examples(

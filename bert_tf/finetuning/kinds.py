@@ -56,6 +56,8 @@ class Kind:
             with its check; one whose name ends in ``_columns`` takes all columns that are left.
         text_form: how ``--text_columns`` is written.
         num_texts: the least and the most names in ``--text_columns``.
+        metrics: the scores that ``--metric`` may name; some data lack some of them.
+        class_metrics: whether it may name the scores of a class or of a type of entity, too.
         label: the argument that ``--label_column`` names.
         others: further arguments of the reader: the flag that gives each, and its check.
         options: arguments of its ``Task`` that ``task.json`` keeps.
@@ -73,6 +75,8 @@ class Kind:
     texts: Mapping[str, Check]
     text_form: str = "A or A,B"
     num_texts: tuple[int, int] = (1, 2)
+    metrics: tuple[str, ...] = ()
+    class_metrics: bool = False
     label: str = "label_column"
     others: Mapping[str, tuple[str, Check]] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Check] = dataclasses.field(default_factory=dict)
@@ -116,20 +120,39 @@ _TEXTS = {"text_columns": _names(1, 2)}
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("classification", "text:ClassTask", _TEXTS, flags=("class_weights",)),
+        Kind(
+            "classification",
+            "text:ClassTask",
+            _TEXTS,
+            metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
+            class_metrics=True,
+            flags=("class_weights",),
+        ),
         Kind(
             "multilabel",
             "text:ClassesTask",
             _TEXTS,
+            metrics=("micro_f1", "macro_f1", "micro_f1_at_0.5", "macro_f1_at_0.5", "loss"),
+            class_metrics=True,
             others={"separator": ("label_separator", _FILLED)},
         ),
-        Kind("regression", "text:NumberTask", _TEXTS),
+        Kind(
+            "regression",
+            "text:NumberTask",
+            _TEXTS,
+            metrics=(
+                *("spearman", "pearson", "r2", "mean_squared_error", "root_mean_squared_error"),
+                *("mean_absolute_error", "loss"),
+            ),
+        ),
         Kind(
             "tagging",
             "tagging:TaggingTask",
             {"words_column": TEXT},
             text_form="WORDS",
             num_texts=(1, 1),
+            metrics=("f1", "precision", "recall", "accuracy", "macro_f1", "loss"),
+            class_metrics=True,
             label="tags_column",
             options={"document_context": _FLAG},
             flags=("feature_based", "lstm_units"),
@@ -142,6 +165,7 @@ KINDS = {
             {"context_column": TEXT, "choice_columns": _names(1, 1000)},
             text_form="CONTEXT,CHOICE,...",
             num_texts=(2, 100),
+            metrics=("accuracy", "loss"),
         ),
         Kind(
             "squad",
@@ -149,6 +173,7 @@ KINDS = {
             {"question_column": TEXT, "context_column": TEXT},
             text_form="QUESTION,CONTEXT",
             num_texts=(2, 2),
+            metrics=("exact_match", "exact", "f1", "best_exact", "best_f1", "loss"),
             label="answers_column",
             others={
                 "answer_start_column": ("answer_start_column", _TEXT_OR_NULL),

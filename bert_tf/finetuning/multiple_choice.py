@@ -9,7 +9,7 @@ from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.metrics import accuracy
+from bert_tf.tasks.judging import judge_choices
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 
 from .prediction_outputs import Record
@@ -66,8 +66,10 @@ class ChoiceTask(Task):
             return items[at].context, choices[labels[at]], choices[chosen[at]]
 
         losses = -log_probabilities[np.arange(len(items)), labels]
+        judged = judge_choices(labels, chosen, losses)
         return Evaluation(
-            scores={"accuracy": accuracy(labels, chosen)},
+            scores=self._scores(judged),
+            judged=judged,
             constant=is_constant(labels, chosen),
             mistakes=worst_mistakes(items, losses, chosen != labels, show),
         )

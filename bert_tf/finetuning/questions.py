@@ -1,5 +1,6 @@
 """Question answering as a task of fine-tuning: the span of a context that answers a question."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.examples import QuestionExample
+from bert_tf.tasks.judging import judge_answers
 from bert_tf.tasks.squad import SquadReferences, read_questions, read_squad
 from bert_tf.tasks.squad_metrics import SquadScores, score_answer, score_predictions
 from bert_tf.tasks.squad_predictions import (
@@ -29,6 +31,7 @@ from .data import Sets
 from .prediction_outputs import AnswersWriter, NewWriter, Record
 from .settings import FineTuningSettings, flag_defaults
 from .task import (
+    LOSS,
     Evaluation,
     ExampleSet,
     FormReader,
@@ -66,6 +69,7 @@ class QuestionTask(Task):
     """
 
     model_class = BertSpanPredictor
+    evaluates_labelled = True
     compile_arguments: ClassVar[Mapping[str, Any]] = {
         "loss": {
             key: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -101,6 +105,9 @@ class QuestionTask(Task):
         self._with_null: bool = options["with_null"]
         self._null_threshold = null_threshold
         self.headline = "best_f1" if self._with_null and null_threshold is None else "f1"
+        # A threshold that is given leaves nothing to tune.
+        tuned = () if self.headline == "best_f1" else ("best_exact", "best_f1")
+        self.no_scores = ("exact_match" if self._with_null else "exact", *tuned)
         super().__init__(*data)
 
     @classmethod
@@ -189,6 +196,7 @@ class QuestionTask(Task):
         none is right, that of its unlikeliest entry, which is less than that of a right one.
         """
         version = "2.0" if self._with_null else "1.1"
+        outputs, window_losses = outputs
         gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
         references = SquadReferences(gold, version)
 
@@ -211,9 +219,10 @@ class QuestionTask(Task):
         if thresholds is not None:
             scores = {name: v for name, v in scores.items() if not name.startswith("best_")}
         answers = outputs.answers(threshold)
-        wrong = np.array(
-            [not score_answer(answers[name], gold[name], version)[0] for name in gold], bool
-        )
+        exact, f1 = np.array([score_answer(answers[name], gold[name], version) for name in gold]).T
+        wrong = exact == 0
+        found = judge_answers(exact, f1, version=version)
+        scores[LOSS] = float(window_losses.mean())
         losses = np.zeros(len(items))
         for index in np.flatnonzero(wrong).tolist():
             name = items[index].id
@@ -230,11 +239,16 @@ class QuestionTask(Task):
             constant=len(items) > 1 and len(set(answers.values())) == 1 and bool(wrong.any()),
             mistakes=worst_mistakes(items, losses, wrong, show),
             thresholds={NULL_THRESHOLD: threshold} if self._with_null else {},
+            # By a threshold that is tuned on the set, the best F1 is the F1.
+            judged=dataclasses.replace(
+                found, metrics={**found.metrics, "best_f1": found.metrics["f1"]}
+            ),
         )
 
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
+        outputs, _ = outputs
         odds = outputs.null_odds
         for name, answer in outputs.answers(self._threshold_of(thresholds)).items():
             yield {"prediction": answer, **({} if odds is None else {"null_odds": odds[name]})}
@@ -246,7 +260,7 @@ class QuestionTask(Task):
 
         ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``.
         """
-        found = self._run(inference, set_name)
+        found, _ = self._run(inference, set_name)
         found.write(folder, self._threshold_of(thresholds))
         names = [PREDICTIONS, N_BEST_PREDICTIONS, *([NULL_ODDS] if self._with_null else [])]
         return [os.path.join(folder, name) for name in names]
@@ -254,17 +268,19 @@ class QuestionTask(Task):
     def _threshold_of(self, thresholds: Thresholds) -> float:
         return thresholds.get(NULL_THRESHOLD, self._null_threshold or 0.0)
 
-    def _outputs(self, inference: Inference, set_name: str) -> SquadPredictions:
+    def _outputs(self, inference: Inference, set_name: str) -> tuple[SquadPredictions, np.ndarray]:
+        """The answers, and the windows' losses, 0 where nothing is known to be right."""
         items = self._sets[set_name].items
         if not items:
-            return SquadPredictions({}, {}, {} if self._with_null else None)
-        answers = self._tokenized_set(inference, set_name).predict_answers(
+            return SquadPredictions({}, {}, {} if self._with_null else None), np.zeros([0])
+        answers, losses = self._tokenized_set(inference, set_name).predict_and_score(
             inference.model,
             batch_size=inference.batch_size,
             n_best=self._options["n_best_size"],
             max_answer_length=self._options["max_answer_length"],
         )
-        return squad_predictions([item.id for item in items], answers, with_null=self._with_null)
+        ids = [item.id for item in items]
+        return squad_predictions(ids, answers, with_null=self._with_null), losses
 
 
 def _loss(entries: Sequence[Mapping[str, Any]], gold: Sequence[str], version: str) -> float:

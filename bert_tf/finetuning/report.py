@@ -2,12 +2,15 @@
 
 import html
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from bert_tf.files import replace_whole
+from bert_tf.tasks.judging import CLASS_METRICS
+from bert_tf.tasks.metrics import ClassScore
 from bert_tf.untrusted import one_line
 
 from .confusion_picture import confusion_svg
@@ -23,6 +26,7 @@ _TABLE_COLUMNS = ("loss", "expected", "predicted", "id", "text")
 # A picture has a cell for every pair of classes.
 _MOST_DRAWN = 150
 _MOST_CONFUSIONS = 1000
+_MOST_CLASSES = 200
 # The picture of so many classes is still legible when it is as wide as the page; a larger one is
 # scrolled.
 _MOST_FITTED = 30
@@ -45,6 +49,13 @@ h2 { font-size: 18px; margin: 36px 0 12px; }
 .panel { display: block; width: max-content; max-width: 100%; overflow: auto; padding: 4px; }
 .panel svg { display: block; }
 .fitted svg { max-width: 100%; height: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 4px 14px; text-align: right; font-weight: normal; }
+thead th { color: #66727f; font-size: 13px; }
+tbody th { text-align: left; overflow-wrap: anywhere; }
+tbody tr { border-top: 1px solid #dfe4e9; }
+.share { background: linear-gradient(#ddeefa, #ddeefa) no-repeat 0 50% /
+  calc(var(--share) * 100%) 60%; }
 .note { color: #66727f; margin: 0 0 12px; }
 .error { margin: 0 0 10px; padding: 12px 16px; }
 .error header { display: flex; flex-wrap: wrap; gap: 6px 14px; align-items: baseline; }
@@ -61,7 +72,11 @@ details[open] summary .more { display: none; }
 
 
 def write_report(
-    folder: str, evaluation: Evaluation, labels: Sequence[str], title: str
+    folder: str,
+    evaluation: Evaluation,
+    labels: Sequence[str],
+    title: str,
+    intervals: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> list[str]:
     """Writes what shows where a model errs.
 
@@ -81,7 +96,7 @@ def write_report(
         picture = confusion_svg(evaluation.confusion, labels, title)
         paths.append(os.path.join(folder, CONFUSION))
         _write(paths[-1], picture)
-    _write(paths[0], _page(evaluation, title, picture))
+    _write(paths[0], _page(evaluation, title, picture, intervals))
     write_records(
         paths[1],
         (
@@ -107,7 +122,9 @@ def _write(path: str, text: str) -> None:
         file.write(text.encode())
 
 
-def _page(evaluation: Evaluation, title: str, picture: str) -> str:
+def _page(
+    evaluation: Evaluation, title: str, picture: str, intervals: Mapping[str, Sequence[float]]
+) -> str:
     shown, scores = html.escape(title), evaluation.scores
     parts = [
         "<!DOCTYPE html>",
@@ -117,6 +134,12 @@ def _page(evaluation: Evaluation, title: str, picture: str) -> str:
         f"<h1>{shown}</h1>",
         _figures({name: score(name, value, scores) for name, value in scores.items()}),
     ]
+    for name, ends in intervals.items():
+        low, high = (score(name, end, scores) for end in ends)
+        parts.append(
+            f"<p class='note'>{html.escape(name.replace('_', ' '))}: 95% of resampled sets are "
+            f"between {low} and {high}.</p>"
+        )
     if evaluation.thresholds:
         parts.append("<h2>Thresholds</h2>")
         parts.append(_figures({n: f"{value:.4g}" for n, value in evaluation.thresholds.items()}))
@@ -128,6 +151,8 @@ def _page(evaluation: Evaluation, title: str, picture: str) -> str:
     if picture:
         fitted = " fitted" if len(evaluation.confusion) <= _MOST_FITTED else ""
         parts.append(f"<h2>Confusion matrix</h2><div class='panel{fitted}'>{picture}</div>")
+    if evaluation.judged and evaluation.judged.classes:
+        parts.append(f"<h2>Classes</h2>{_classes(evaluation.judged.classes)}")
     parts.append("<h2>Worst errors</h2>")
     parts.append(_note(len(evaluation.mistakes)))
     parts += [_error(rank, m) for rank, m in enumerate(evaluation.mistakes, start=1)]
@@ -141,6 +166,26 @@ def _figures(figures: dict[str, str]) -> str:
         for name, value in figures.items()
     )
     return f"<dl class='scores'>{''.join(cells)}</dl>"
+
+
+def _classes(classes: Mapping[str, ClassScore]) -> str:
+    """A table, the worst F1 first."""
+    rows = []
+    for name in sorted(classes, key=lambda name: classes[name].f1)[:_MOST_CLASSES]:
+        found = classes[name].to_dict()
+        bars = "".join(
+            f"<td class='share' style='--share:{found[column]:.3f}'>{found[column]:.3f}</td>"
+            for column in CLASS_METRICS
+        )
+        counts = "".join(f"<td>{found[column]:,}</td>" for column in ("true", "predicted"))
+        rows.append(f"<tr><th scope='row'>{html.escape(one_line(name))}</th>{bars}{counts}</tr>")
+    head = "".join(f"<th scope='col'>{what}</th>" for what in (*CLASS_METRICS, "true", "predicted"))
+    rest = len(classes) - len(rows)
+    more = f"<p class='note'>And {rest:,} more, in results.json.</p>" if rest else ""
+    return (
+        f"<div class='panel'><table><thead><tr><td></td>{head}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>{more}"
+    )
 
 
 def _note(count: int) -> str:

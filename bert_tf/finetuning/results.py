@@ -1,9 +1,11 @@
 """What a fine-tuning prints: the data, a line for each evaluation, the scores, what comes next."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.tasks.metrics import LOWER_IS_BETTER
 from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
 
@@ -12,36 +14,69 @@ from .settings import PAPERS_F1
 from .task import Task
 
 # A score is a fraction of 1, except for SQuAD's official ones, which count to 100 (one of these two
-# is always among them), and for errors, which are in the units of the labels.
+# is always among them), and for losses and errors, which have units of their own.
 _AMONG_PERCENTAGES = frozenset({"exact", "exact_match"})
-_IN_LABELS_UNITS = frozenset(
-    {"mean_squared_error", "root_mean_squared_error", "mean_absolute_error"}
-)
 
 
 def score(name: str, value: float, names: Collection[str]) -> str:
     """A score for people, among the names of all metrics that are reported with it.
 
-    A fraction has three decimals, what counts to 100 has two, errors are in the labels' units.
+    A fraction has three decimals, what counts to 100 has two; errors are in the labels' units.
 
     >>> score("f1", 0.86744, ["f1"]), score("f1", 0.8, ["exact", "f1"])
     ('0.867', '0.80')
     >>> score("mean_absolute_error", 0.00012, ["mean_absolute_error"])
     '0.00012'
     """
-    if name in _IN_LABELS_UNITS:
+    if name in LOWER_IS_BETTER:
         return f"{value:.4g}"
     return f"{value:.3f}" if _AMONG_PERCENTAGES.isdisjoint(names) else f"{value:.2f}"
 
 
-def scores_line(headline: str, scores: Mapping[str, float]) -> str:
-    """Scores in one line, the one that decides first.
+def scores_line(
+    headline: str,
+    scores: Mapping[str, float],
+    intervals: Mapping[str, Sequence[float]] = MappingProxyType({}),
+) -> str:
+    """Scores in one line, the one that decides first, with their intervals where there are any.
 
-    >>> scores_line("f1", {"accuracy": 0.5, "f1": 0.25})
-    'f1 0.250, accuracy 0.500'
+    >>> scores_line("f1", {"accuracy": 0.5, "f1": 0.25}, {"f1": [0.2, 0.3]})
+    'f1 0.250 (95%: 0.200 to 0.300), accuracy 0.500'
     """
-    names = sorted(scores, key=lambda name: name != headline)
-    return ", ".join(f"{one_line(name)} {score(name, scores[name], scores)}" for name in names)
+    shown = []
+    for name in sorted(scores, key=lambda name: name != headline):
+        ends = " to ".join(score(name, end, scores) for end in intervals.get(name, ()))
+        between = f" (95%: {ends})" if ends else ""
+        shown.append(f"{one_line(name)} {score(name, scores[name], scores)}{between}")
+    return ", ".join(shown)
+
+
+_CLASS_COLUMNS = ("precision", "recall", "f1")
+_MOST_CLASSES = 20
+
+
+def class_lines(classes: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A table of the classes' scores for the screen, the worst F1 first, 20 at most.
+
+    >>> score = {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "true": 3, "predicted": 6}
+    >>> for line in class_lines({"spam": score}):
+    ...     print(line)
+              precision  recall     f1   true  predicted
+    spam          0.500   1.000  0.667      3          6
+    """
+    ranked = sorted(classes, key=lambda name: classes[name]["f1"])[:_MOST_CLASSES]
+    names = {name: one_line(name) for name in ranked}
+    width = max([8, *map(len, names.values())])
+    lines = [f"{'':<{width}}  precision  recall     f1   true  predicted"]
+    for name in ranked:
+        precision, recall, f1 = (classes[name][column] for column in _CLASS_COLUMNS)
+        lines.append(
+            f"{names[name]:<{width}}  {precision:>9.3f}  {recall:>6.3f}  {f1:>5.3f}  "
+            f"{classes[name]['true']:>5,}  {classes[name]['predicted']:>9,}"
+        )
+    if len(classes) > len(ranked):
+        lines.append(f"and {len(classes) - len(ranked):,} more classes, in results.json")
+    return lines
 
 
 def data_lines(task: Task, examples: Examples) -> list[str]:
@@ -111,8 +146,13 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         speed = f"{results['examples_per_second']:,.1f} examples/s"
         trained += f", {duration(results['seconds'])}, {speed}"
     print(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
+    # Results of an earlier version have no intervals and no classes.
+    intervals, classes = results.get("intervals", {}), results.get("classes", {})
     for name, scores in results["scores"].items():
-        print(f"  {name:<16}{scores_line(results['headline'], scores)}")
+        line = scores_line(results["headline"], scores, intervals.get(name, {}))
+        print(f"  {name:<16}{line}")
+        for line in class_lines(classes[name]) if name in classes else ():
+            print(f"    {line}")
     for name, value in results["thresholds"].items():
         print(f"  threshold {name}: {value:g}, of the scores and of the predictions")
     if results["collapsed"]:

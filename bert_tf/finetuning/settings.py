@@ -13,6 +13,7 @@ from absl import flags
 
 from bert_tf import flag_fields
 from bert_tf.choices import PRECISIONS, STRATEGIES
+from bert_tf.tasks.judging import CLASS_METRICS
 from bert_tf.tasks.tables import SUFFIXES, holds_values
 
 from .kinds import CONLL_TASKS, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS, Kind, tasks_of
@@ -231,6 +232,12 @@ class FineTuningSettings:
         "--feature_based: the width of each direction of the BiLSTM; by default the paper's "
         f"{_DEFAULTS['lstm_units']}.",
         least=1,
+    )
+    metric: str | None = flag_fields.string(
+        None,
+        "The score on the dev set by which the kept weights, and of several runs the best, are "
+        "chosen; by default the task's own. loss, accuracy, macro_f1, f1_CLASS, recall_CLASS, ...: "
+        "docs/evaluation.md lists those of each task.",
     )
     eval_steps: int = flag_fields.integer(
         0, "Evaluate every so many steps besides the end of each epoch.", least=0
@@ -452,7 +459,7 @@ def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
         wanted["max_seq_length"] = KINDS[TASKS[wanted["task"]]].max_seq_length
     evaluates = wanted["task"] in GLUE_NAMES or wanted["dev_file"] or wanted["dev_fraction"] > 0
     if not evaluates:
-        for name in ("early_stopping_epochs", "eval_steps", "sweep", "feature_based"):
+        for name in ("early_stopping_epochs", "eval_steps", "metric", "sweep", "feature_based"):
             if wanted[name]:
                 raise ValueError(
                     f"--{name} needs something to evaluate on: give --dev_file, or a "
@@ -463,12 +470,27 @@ def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
                 "--restarts keeps the best on a dev set: give --dev_file, or a --dev_fraction "
                 "above 0."
             )
+    _check_metric(wanted)
     if wanted["sweep"]:
         swept = [name for name in _SWEPT if name in given]
         if swept:
             raise ValueError(
                 f"--sweep={wanted['sweep']} chooses --{swept[0]} itself: leave it out."
             )
+
+
+def _check_metric(wanted: Mapping[str, Any]) -> None:
+    """Whether the kind has the score; whether it has the class, only the data say."""
+    name, kind = wanted["metric"], KINDS[TASKS[wanted["task"]]]
+    if name is None or name in kind.metrics:
+        return
+    of_class = [f"{metric}_CLASS" for metric in CLASS_METRICS] if kind.class_metrics else []
+    if not any(name.startswith(metric.removesuffix("CLASS")) for metric in of_class):
+        raise ValueError(
+            f"--metric={name} is no score of --task={wanted['task']}"
+            f"{_hint(name, dict.fromkeys(kind.metrics))}: expected one of "
+            f"{', '.join((*kind.metrics, *of_class))}."
+        )
 
 
 # === Frozen features ===

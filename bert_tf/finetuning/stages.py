@@ -108,6 +108,12 @@ def train(
         "task": task.name,
         "headline": task.headline,
         "scores": {name: _floats(e.scores) for name, e in evaluations.items()},
+        "intervals": intervals(evaluations, task.headline),
+        "classes": {
+            name: {label: score.to_dict() for label, score in e.judged.classes.items()}
+            for name, e in evaluations.items()
+            if e.judged and e.judged.classes
+        },
         "thresholds": thresholds,
         "collapsed": describe_collapse(
             state.curve,
@@ -150,6 +156,14 @@ def evaluate_all(task: Task, inference: Inference) -> dict[str, Evaluation]:
     return {name: found[name] for name in task.dev_sets}
 
 
+def intervals(
+    evaluations: Mapping[str, Evaluation], headline: str
+) -> dict[str, dict[str, list[float]]]:
+    """By set, the 95% interval of the headline, where there is one."""
+    found = {name: evaluation.interval(headline) for name, evaluation in evaluations.items()}
+    return {name: {headline: [*interval]} for name, interval in found.items() if interval}
+
+
 def _floats(scores: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in scores.items()}
 
@@ -190,7 +204,9 @@ def write_outputs(
         )
         if name in trained.evaluations:
             evaluation, title = trained.evaluations[name], f"{task.name}, {name}"
-            files[name] += write_report(folder, evaluation, task.labels, title)
+            # A sweep's run that an earlier version finished has none.
+            found = trained.results.get("intervals", {}).get(name, {})
+            files[name] += write_report(folder, evaluation, task.labels, title, found)
         if trained.inference.kept is not None:
             trained.inference.kept.pop(name, None)
     return files

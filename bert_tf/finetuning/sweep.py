@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.interchange.load import load_with_report
+from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
 
 from .results import layer_table, score, table_rows
@@ -154,7 +155,7 @@ def _headline(run: dict[str, Any], dev_set: str) -> float:
 
 def _best(runs: Sequence[dict[str, Any]], dev_set: str) -> dict[str, Any] | None:
     scored = [run for run in runs if run["scores"]]
-    return max(scored, key=lambda run: _headline(run, dev_set), default=None)
+    return max(scored, key=lambda run: rank(run["headline"], _headline(run, dev_set)), default=None)
 
 
 def _say(run: dict[str, Any], dev_set: str) -> None:
@@ -231,7 +232,7 @@ def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, An
                 "runs": len(members),
                 "mean": statistics.fmean(values) if values else None,
                 "std": statistics.stdev(values) if len(values) > 1 else None,
-                "best": max(values, default=None),
+                "best": _headline(best, dev_set) if best else None,
                 "best_seed": best["seed"] if best else None,
                 "collapsed": sum(bool(run["collapsed"]) for run in members),
                 "means": {
@@ -240,5 +241,6 @@ def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, An
                 },
             }
         )
-    entries.sort(key=lambda entry: (entry["mean"] is None, -(entry["mean"] or 0.0)))
+    name = runs[0]["headline"]
+    entries.sort(key=lambda entry: (entry["mean"] is None, -rank(name, entry["mean"] or 0.0)))
     return entries

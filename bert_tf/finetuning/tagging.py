@@ -3,7 +3,7 @@
 import collections
 import copy
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -26,7 +26,8 @@ from bert_tf.tasks.entities import (
     is_tag,
 )
 from bert_tf.tasks.examples import TaggedExample
-from bert_tf.tasks.metrics import accuracy, confusion_matrix, macro_f1
+from bert_tf.tasks.judging import judge_entities, judge_tags
+from bert_tf.tasks.metrics import confusion_matrix
 from bert_tf.tasks.own_data import read_tagging
 
 from .data import Sets
@@ -111,6 +112,7 @@ class TaggingTask(Task):
             others_fit = self._odd_tags <= set(find_odd_tags(counts))
         self._has_entities = bool(entities) and others_fit
         self.headline = "f1" if self._has_entities else "accuracy"
+        self.no_scores = ("macro_f1",) if self._has_entities else ("f1", "precision", "recall")
         self._document_context = document_context
 
     @classmethod
@@ -129,6 +131,13 @@ class TaggingTask(Task):
             document_context=context,
             only_iob=by_first_rules,
         )
+
+    @property
+    def judged_classes(self) -> Sequence[str]:
+        """The types of entities, or the tags."""
+        if not self._has_entities:
+            return self.labels
+        return sorted({kind for label in self.labels for kind, *_ in self._entities([label])})
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -182,33 +191,23 @@ class TaggingTask(Task):
         true = np.concatenate([self._tag_ids(item) for item in items])
         predicted, losses = outputs
         tags = self._tags_by_sentence(items, predicted)
-        scores = {"accuracy": accuracy(true, predicted)}
-        read: Callable[[Sequence[str]], Any] = list
-        show = _show_differences
-        if self._has_entities:
-            read, show = self._entities, self._show_entities
-            entities = self._entity_scores(items, tags)
-            scores = {
-                "f1": entities.overall.f1,
-                "precision": entities.overall.precision,
-                "recall": entities.overall.recall,
-                **{f"f1_{kind}": score.f1 for kind, score in entities.by_type.items()},
-                **scores,
-            }
-        else:
-            scores["macro_f1"] = macro_f1(true, predicted)
-        wrong = [read(item.tags) != read(found) for item, found in zip(items, tags, strict=True)]
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
+        losses = np.bincount(sentence, losses)
+        gold = [item.tags for item in items]
+        show = self._show_entities if self._has_entities else _show_differences
+        if self._has_entities:
+            judged = judge_entities(gold, tags, losses, odd_tags=self._odd_tags)
+        else:
+            judged = judge_tags(gold, tags, losses)
 
         def describe(at: int) -> tuple[str, str, str]:
             return " ".join(items[at].words), *show(items[at], tags[at])
 
         return Evaluation(
-            scores=scores,
+            scores=self._scores(judged),
             constant=is_constant(true, predicted),
-            mistakes=worst_mistakes(
-                items, np.bincount(sentence, losses), np.array(wrong), describe
-            ),
+            mistakes=worst_mistakes(items, losses, ~np.asarray(judged.right), describe),
+            judged=judged,
             confusion=confusion_matrix(true, predicted, len(self.labels)),
         )
 
@@ -241,15 +240,7 @@ class TaggingTask(Task):
         write_records(
             table,
             [
-                {
-                    "type": kind,
-                    "precision": score.precision,
-                    "recall": score.recall,
-                    "f1": score.f1,
-                    "true": score.num_true,
-                    "predicted": score.num_predicted,
-                    "correct": score.num_correct,
-                }
+                {"type": kind, **score.to_dict()}
                 for kind, score in [("all", found.overall), *found.by_type.items()]
             ],
         )

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import keras
@@ -26,6 +26,9 @@ from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks import examples as tasks_examples
+from bert_tf.tasks.judging import CLASS_METRICS, Judged, class_metric_names
+from bert_tf.tasks.resampling import Interval, bootstrap
+from bert_tf.untrusted import listed, one_line
 
 from .data import FIRST_RULES, NEWEST_RULES, Sets, read_sets
 from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, write_records
@@ -38,6 +41,8 @@ ExampleSet = tasks_examples.Examples[Any]
 Items = Sequence[Any]
 Thresholds = Mapping[str, float]
 _MOST_MISTAKES = 50
+# The mean loss on a set, as training has it, without the weights of classes.
+LOSS = "loss"
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
 
@@ -84,11 +89,11 @@ def worst_mistakes(
 class Evaluation:
     """A model on one data set.
 
-    Scores are fractions of 1, or 0 to 100 where the official script says so. ``constant`` says that
-    the run has collapsed: every prediction is the same and should not be, or what
-    ``constant_means`` says. ``confusion`` is (C, C) counts, row = expected, column = predicted.
-    ``thresholds`` are those of the scores, by name, such as SQuAD's ``null``: decided on this set,
-    or given.
+    Scores are fractions of 1, or 0 to 100 where the official script says so; ``judged`` has those
+    of any of the rows, and of each class. ``constant`` says that the run has collapsed: every
+    prediction is the same and should not be, or what ``constant_means`` says. ``confusion`` is
+    (C, C) counts, row = expected, column = predicted. ``thresholds`` are those of the scores, by
+    name, such as SQuAD's ``null``: decided on this set, or given.
     """
 
     scores: Mapping[str, float]
@@ -97,6 +102,12 @@ class Evaluation:
     confusion: Any = None
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_means: str = "every prediction is the same"
+    judged: Judged | None = None
+
+    def interval(self, name: str) -> Interval | None:
+        """The 95% interval of a score; ``None`` where it cannot be resampled."""
+        metric = self.judged.metric(name) if self.judged else None
+        return bootstrap(metric, self.judged.count) if metric and self.judged else None
 
 
 class TargetScale(NamedTuple):
@@ -216,9 +227,9 @@ class Task(abc.ABC):
         labels: the classes' names in the order of their ids; by default those of ``train`` or,
             without it, of the first set that has any.
 
-    ``headline`` is the score that decides which epoch, and which run, is best: higher is better. A
-    run that an earlier version began (``by_earlier_rules``) scales no numbers, and its early
-    stopping may be between two evaluations.
+    ``headline`` is the score that decides which epoch, and which run, is best; ``use_metric``
+    chooses another than the kind's own. A run that an earlier version began
+    (``by_earlier_rules``) scales no numbers, and its early stopping may be between two evaluations.
     """
 
     model_class: type[BertModel]
@@ -249,6 +260,12 @@ class Task(abc.ABC):
     # What an export calls the options of ``task.json``.
     export_options: ClassVar[Mapping[str, str]] = {}
     headline: str
+    # The kind's scores that these data do not have.
+    no_scores: Collection[str] = ()
+    # The scores that are always reported, () for all of the kind's.
+    shown_scores: tuple[str, ...] = ()
+    # Whether the rows to evaluate on have labels, for a loss that is computed with the outputs.
+    evaluates_labelled: ClassVar[bool] = False
     model_arguments: Mapping[str, Any] = {}
     target_scale: TargetScale = TargetScale()
     by_earlier_rules: bool = False
@@ -281,7 +298,10 @@ class Task(abc.ABC):
                 raise ValueError(f"{name}, {set_name}: {fault}.")
         self._tokenized = functools.cache(
             lambda tokenizer, set_name, max_seq_length: self._rows(
-                tokenizer, self._sets[set_name].items, max_seq_length, labelled=False
+                tokenizer,
+                self._sets[set_name].items,
+                max_seq_length,
+                labelled=self.evaluates_labelled and set_name in self.dev_sets,
             )
         )
 
@@ -307,6 +327,27 @@ class Task(abc.ABC):
         count as the best, and thresholds are the defaults.
         """
         return next((name for name in self.dev_sets if name != TEST), None)
+
+    @property
+    def judged_classes(self) -> Sequence[str]:
+        """What has a precision, a recall and an F1 of its own."""
+        return self.labels
+
+    def use_metric(self, name: str, metrics: Iterable[str]) -> None:
+        """Makes a score the headline; ``metrics`` are those of the kind."""
+        known, classes = [m for m in metrics if m not in self.no_scores], self.judged_classes
+        if name not in (*known, *class_metric_names(classes)):
+            of_classes = (
+                f"; or {', '.join(f'{metric}_CLASS' for metric in CLASS_METRICS)}, and the classes "
+                f"are {listed(classes)}"
+                if classes
+                else ""
+            )
+            raise ValueError(
+                f"--metric={one_line(name)} is no score of {self.name}: expected "
+                f"{', '.join(known)}{of_classes}."
+            )
+        self.headline = name
 
     def _find_fault(self, item: Any) -> str | None:
         """What the reader let pass and cannot be learned; ``None``: nothing."""
@@ -433,6 +474,13 @@ class Task(abc.ABC):
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         """Compares what the model says with the labels."""
 
+    def _scores(self, judged: Judged) -> dict[str, float]:
+        """What is reported of it: always the loss and the headline."""
+        shown = [name for name in self.shown_scores or judged.metrics if name != LOSS]
+        found = judged.scores([*shown, self.headline, LOSS])
+        # A class that is neither true nor predicted on the set.
+        return {self.headline: 0.0, **found} if self.headline not in found else found
+
     @abc.abstractmethod
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
@@ -510,4 +558,6 @@ def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> tuple[
     task.by_earlier_rules = first
     if first:
         task.target_scale = TargetScale()
+    if settings.metric is not None:
+        task.use_metric(settings.metric, settings.kind.metrics)
     return task, sets

@@ -7,6 +7,7 @@ Letters: N examples, C classes.
 
 import abc
 import collections
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,18 +21,10 @@ from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.examples import TextExample
-from bert_tf.tasks.glue import glue_scores, write_glue_submission
+from bert_tf.tasks.glue import write_glue_submission
 from bert_tf.tasks.glue_tasks import GLUE_TASKS
-from bert_tf.tasks.metrics import (
-    accuracy,
-    confusion_matrix,
-    macro_f1,
-    matthews_correlation,
-    multilabel_f1,
-    pearson_correlation,
-    r2_score,
-    spearman_correlation,
-)
+from bert_tf.tasks.judging import judge_classes, judge_numbers, judge_several
+from bert_tf.tasks.metrics import confusion_matrix
 from bert_tf.tasks.own_data import read_classification, read_multilabel, read_regression
 from bert_tf.untrusted import listed, one_line, quote
 
@@ -79,6 +72,7 @@ class _TextTask(Task):
         if glue is not None:
             self.headline = GLUE_TASKS[glue].headline
         if self.classes:
+            self.shown_scores = GLUE_TASKS[glue].metrics if glue else self.shown_scores
             self.model_arguments = {"num_classes": len(self.labels)}
 
     @classmethod
@@ -158,7 +152,12 @@ class ClassTask(_TextTask):
     model_class = BertClassifier
     classes = "classes"
     headline = "accuracy"
+    shown_scores = ("accuracy", "macro_f1", "matthews_correlation")
     read_table = staticmethod(read_classification)
+
+    def __init__(self, *data: Any, **options: Any) -> None:
+        super().__init__(*data, **options)
+        self.no_scores = () if len(self.labels) == 2 else ("f1",)
 
     def _targets(self, items: Items) -> np.ndarray:
         """The classes' ids, (N,) int32."""
@@ -167,20 +166,14 @@ class ClassTask(_TextTask):
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true, log_probabilities = self._targets(items), log_softmax(outputs)
         predicted = log_probabilities.argmax(1)
-        if self._glue:
-            scores = glue_scores(self._glue, true, predicted)
-        else:
-            scores = {
-                "accuracy": accuracy(true, predicted),
-                "macro_f1": macro_f1(true, predicted),
-                "matthews_correlation": matthews_correlation(true, predicted),
-            }
         losses = -log_probabilities[np.arange(len(items)), true]
+        judged = judge_classes(true, predicted, self.labels, losses)
         return Evaluation(
-            scores=scores,
+            scores=self._scores(judged),
             constant=is_constant(true, predicted),
             mistakes=self._mistakes(items, losses, true != predicted, true, predicted),
             confusion=confusion_matrix(true, predicted, len(self.labels)),
+            judged=judged,
         )
 
     def _shown(self, target: Any) -> str:
@@ -289,13 +282,13 @@ class ClassesTask(_TextTask):
         predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, _HALF))
         losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
         wrong = (true != predicted).any(1)
+        judged = judge_several(true, predicted, self.labels, losses / len(self.labels))
+        at_half = judge_several(true, by_half, self.labels, suffix="_at_0.5")
+        judged = dataclasses.replace(judged, metrics={**judged.metrics, **at_half.metrics})
         return Evaluation(
-            scores={
-                f"{average}_f1{end}": multilabel_f1(true, found, average)
-                for end, found in (("", predicted), ("_at_0.5", by_half))
-                for average in ("micro", "macro")
-            },
+            scores=self._scores(judged),
             constant=is_constant(true, predicted),
+            judged=judged,
             mistakes=self._mistakes(items, losses, wrong, true, predicted),
             thresholds={PROBABILITY_THRESHOLD: threshold},
         )
@@ -394,15 +387,10 @@ class NumberTask(_TextTask):
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true, predicted = self._targets(items).astype(np.float64), outputs.astype(np.float64)
         errors = (true - predicted) ** 2
+        judged = judge_numbers(true, predicted, errors)
         return Evaluation(
-            scores={
-                "pearson": pearson_correlation(true, predicted),
-                "spearman": spearman_correlation(true, predicted),
-                "mean_squared_error": float(errors.mean()),
-                "root_mean_squared_error": float(np.sqrt(errors.mean())),
-                "mean_absolute_error": float(np.abs(true - predicted).mean()),
-                "r2": r2_score(true, predicted),
-            },
+            scores=self._scores(judged),
+            judged=judged,
             constant=bool(predicted.std() < _LEAST_SPREAD * true.std()),
             constant_means="the predictions differ by less than 1% of what the labels do",
             mistakes=self._mistakes(items, errors, errors > 0, true, predicted),

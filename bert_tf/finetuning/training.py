@@ -15,6 +15,7 @@ import tensorflow as tf
 from bert_tf.modeling.dropout import count_draws, seed_variables
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import Share
+from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
 from bert_tf.training.distribution import device_type
 from bert_tf.training.optimizers import create_optimizer
@@ -230,7 +231,7 @@ class Training:
         scores = {name: float(score) for name, score in evaluation.scores.items()}
         headline = self.task.headline
         best = [e["scores"][headline] for e in state.evaluations if e["step"] == state.best_step]
-        is_best = not best or scores[headline] > best[0]
+        is_best = not best or rank(headline, scores[headline]) > rank(headline, best[0])
         state.evaluations.append(
             {"step": state.step, "scores": scores, "constant": bool(evaluation.constant)}
         )

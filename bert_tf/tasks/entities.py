@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 
 from bert_tf.untrusted import one_line, quote
 
+from .metrics import ClassScore
+
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
 # What ends an entity, and what is one alone, where a scheme marks that.
@@ -154,39 +156,14 @@ def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class EntityScore:
-    """Precision, recall and F1 of entities, each 0.0 to 1.0, and 0.0 where it divides by zero.
+class EntityScores:
+    """Scores of all entities alike (the micro average, CoNLL's F1), and by type, sorted.
 
     A predicted entity is correct if its type, start and end are those of a true one.
     """
 
-    num_true: int
-    num_predicted: int
-    num_correct: int
-
-    @property
-    def precision(self) -> float:
-        """The share of the predicted entities that are correct."""
-        return self.num_correct / self.num_predicted if self.num_predicted else 0.0
-
-    @property
-    def recall(self) -> float:
-        """The share of the true entities that are found."""
-        return self.num_correct / self.num_true if self.num_true else 0.0
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of precision and recall."""
-        entities = self.num_true + self.num_predicted
-        return 2 * self.num_correct / entities if entities else 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class EntityScores:
-    """Scores of all entities alike (the micro average, CoNLL's F1), and by type, sorted."""
-
-    overall: EntityScore
-    by_type: dict[str, EntityScore]
+    overall: ClassScore
+    by_type: dict[str, ClassScore]
 
 
 def entity_scores(
@@ -216,9 +193,9 @@ def entity_scores(
         guesses.update((number, entity) for entity in find_entities(guess))
     kinds = sorted({entity.type for _, entity in truth | guesses})
     return EntityScores(
-        EntityScore(len(truth), len(guesses), len(truth & guesses)),
+        ClassScore(len(truth), len(guesses), len(truth & guesses)),
         {
-            kind: EntityScore(*(_count(part, kind) for part in (truth, guesses, truth & guesses)))
+            kind: ClassScore(*(_count(part, kind) for part in (truth, guesses, truth & guesses)))
             for kind in kinds
         },
     )

@@ -8,10 +8,69 @@ least 1, or a ``ValueError`` says what they are. Where a definition divides by z
 learned nothing, and its result can be written as JSON, which has no NaN.
 """
 
-from typing import Any, Literal
+import dataclasses
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+# Of these less is better, of all others more.
+LOWER_IS_BETTER = frozenset(
+    {"loss", "mean_squared_error", "root_mean_squared_error", "mean_absolute_error"}
+)
+
+
+def rank(name: str, value: float) -> float:
+    """A score of a name as a number that is greater where the score is better.
+
+    >>> rank("accuracy", 0.5), rank("loss", 0.5)
+    (0.5, -0.5)
+    """
+    return -value if name in LOWER_IS_BETTER else value
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassScore:
+    """Precision, recall and F1 of a class, each 0.0 to 1.0, and 0.0 where it divides by zero.
+
+    ``num_true`` and ``num_predicted`` say how often the class, or an entity of a type, is true and
+    is predicted, ``num_correct`` how often both.
+    """
+
+    num_true: int
+    num_predicted: int
+    num_correct: int
+
+    @property
+    def precision(self) -> float:
+        """The share of what is predicted that is correct."""
+        return self.num_correct / self.num_predicted if self.num_predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The share of what is true that is found."""
+        return self.num_correct / self.num_true if self.num_true else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        both = self.num_true + self.num_predicted
+        return 2 * self.num_correct / both if both else 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """The three scores and the three counts, ready for a row of a table.
+
+        >>> ClassScore(num_true=4, num_predicted=2, num_correct=1).to_dict()["precision"]
+        0.5
+        """
+        return {
+            "precision": self.precision,
+            "recall": self.recall,
+            "f1": self.f1,
+            "true": self.num_true,
+            "predicted": self.num_predicted,
+            "correct": self.num_correct,
+        }
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -20,7 +79,7 @@ def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
     >>> accuracy([1, 0, 1, 1], [1, 0, 0, 1])
     0.75
     """
-    true, predicted = _check_ids(labels, predictions, rank=1)
+    true, predicted = _check_ids(labels, predictions)
     return float(np.mean(true == predicted))
 
 
@@ -32,28 +91,13 @@ def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     >>> f1([1, 0, 1, 1], [1, 0, 0, 1])
     0.8
     """
-    true, predicted = _check_ids(labels, predictions, rank=1)
-    return float(_f1_by_column(true[:, None], predicted[:, None])[0])
-
-
-def multilabel_f1(
-    labels: ArrayLike, predictions: ArrayLike, average: Literal["micro", "macro"]
-) -> float:
-    """F1 over classes of which any number may hold at once: (N, C), 1 where one holds, else 0.
-
-    "micro" counts each pair of an example and a class alike; "macro" is the mean of the classes'
-    own F1, 0.0 for a class that neither holds nor is predicted anywhere.
-
-    >>> labels, predictions = [[1, 0], [1, 1], [0, 0]], [[1, 0], [1, 0], [0, 0]]
-    >>> multilabel_f1(labels, predictions, "micro"), multilabel_f1(labels, predictions, "macro")
-    (0.8, 0.5)
-    """
-    true, predicted = _check_ids(labels, predictions, rank=2)
-    if average == "micro":
-        true, predicted = true.reshape(-1, 1), predicted.reshape(-1, 1)
-    elif average != "macro":
-        raise ValueError(f"average is 'micro' or 'macro', got {average!r}.")
-    return float(np.mean(_f1_by_column(true, predicted)))
+    true, predicted = _check_ids(labels, predictions)
+    for name, values in (("labels", true), ("predictions", predicted)):
+        others = values[(values != 0) & (values != 1)]
+        if others.size:
+            raise ValueError(f"F1 expects 0 and 1 in {name}, got {others[0]}.")
+    positives = int(true.sum() + predicted.sum())  # 2 TP + FP + FN
+    return float(2 * (true & predicted).sum() / max(positives, 1))
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -62,23 +106,12 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     >>> round(macro_f1([0, 0, 5], [0, 5, 5]), 4)
     0.6667
     """
-    true, predicted = _check_ids(labels, predictions, rank=1)
+    true, predicted = _check_ids(labels, predictions)
     classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
     # 2 TP + FP + FN of each class, which is never 0: there may be too many for a column each.
     positives = np.bincount(ids)
     true_positives = np.bincount(ids[: true.size][true == predicted], minlength=classes.size)
     return float(np.mean(2 * true_positives / positives))
-
-
-def _f1_by_column(true: NDArray[Any], predicted: NDArray[Any]) -> NDArray[np.float64]:
-    for name, values in (("labels", true), ("predictions", predicted)):
-        others = values[(values != 0) & (values != 1)]
-        if others.size:
-            raise ValueError(f"F1 expects 0 and 1 in {name}, got {others[0]}.")
-    true_positives = np.sum(true * predicted, axis=0, dtype=np.float64)
-    # 2 TP + FP + FN
-    positives = np.sum(true, axis=0, dtype=np.float64) + np.sum(predicted, axis=0)
-    return 2 * true_positives / np.maximum(positives, 1)
 
 
 def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -91,7 +124,7 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     >>> round(matthews_correlation([1, 0, 1, 1], [1, 0, 0, 1]), 4)
     0.5774
     """
-    true, predicted = _check_ids(labels, predictions, rank=1)
+    true, predicted = _check_ids(labels, predictions)
     classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
     counts = confusion_matrix(ids[: true.size], ids[true.size :], classes.size).astype(np.float64)
     rows, columns, total = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
@@ -108,7 +141,7 @@ def confusion_matrix(
     >>> confusion_matrix([1, 0, 2, 1], [1, 0, 0, 1], num_classes=3).tolist()
     [[1, 0, 0], [0, 2, 0], [1, 0, 0]]
     """
-    true, predicted = _check_ids(labels, predictions, rank=1)
+    true, predicted = _check_ids(labels, predictions)
     for name, ids in (("labels", true), ("predictions", predicted)):
         if ids.min() < 0 or ids.max() >= num_classes:
             raise ValueError(
@@ -119,21 +152,21 @@ def confusion_matrix(
 
 
 def _check_ids(
-    labels: ArrayLike, predictions: ArrayLike, rank: int
+    labels: ArrayLike, predictions: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     true, predicted = np.asarray(labels), np.asarray(predictions)
-    _check_shapes(true, predicted, rank)
+    _check_shapes(true, predicted)
     for name, values in (("labels", true), ("predictions", predicted)):
         if values.dtype.kind not in "iub":
             raise ValueError(f"{name} are integers, got {values.dtype}.")
     return true.astype(np.int64), predicted.astype(np.int64)
 
 
-def _check_shapes(true: NDArray[Any], predicted: NDArray[Any], rank: int) -> None:
-    if true.shape != predicted.shape or true.ndim != rank or not true.size:
+def _check_shapes(true: NDArray[Any], predicted: NDArray[Any]) -> None:
+    if true.shape != predicted.shape or true.ndim != 1 or not true.size:
         raise ValueError(
-            f"labels and predictions are of one shape {('(N,)', '(N, C)')[rank - 1]} with at least "
-            f"one entry, got {true.shape} and {predicted.shape}."
+            f"labels and predictions are of one shape (N,) with at least one entry, got "
+            f"{true.shape} and {predicted.shape}."
         )
 
 
@@ -196,7 +229,7 @@ def _check_numbers(
     labels: ArrayLike, predictions: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     true, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
-    _check_shapes(true, predicted, rank=1)
+    _check_shapes(true, predicted)
     for name, values in (("labels", true), ("predictions", predicted)):
         wrong: NDArray[Any] = np.flatnonzero(~np.isfinite(values))
         if wrong.size:

@@ -63,7 +63,9 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
     model = stand_in({"b0": 3.0, "d0": 1.0}, {"c0": 3.0, "d0": 1.0})
     found = task.evaluate(inference(model), "dev")
     # "b0 c0" of "b0 c0 d0": two words of two and of three, F1 0.8.
-    assert found.scores == pytest.approx({"exact_match": 50.0, "f1": 70.0})
+    loss = found.scores["loss"]
+    assert found.scores == pytest.approx({"exact_match": 50.0, "f1": 70.0, "loss": loss})
+    assert found.interval("f1").low <= 70.0 <= found.interval("f1").high
     assert found.constant is False
     assert found.thresholds == {}
     by_id = {mistake.id: mistake for mistake in found.mistakes}
@@ -137,7 +139,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
     for threshold in (0.0, 1.5):
         scores = score_predictions(references, texts, files["null_odds.json"], threshold).to_dict()
         end = "_at_0" if threshold == 0 else ""
-        for name in found.scores if threshold else ("exact", "f1"):
+        for name in found.scores.keys() - {"loss"} if threshold else ("exact", "f1"):
             assert name.endswith("_at_0") or found.scores[name + end] == scores[name]
     paths = task.write_predictions(inference(model), "dev", str(tmp_path), found.thresholds)
     alone = score_predictions(references, written(paths)["predictions.json"]).to_dict()
@@ -286,3 +288,7 @@ def test_the_loss_is_the_mean_of_both():
             logs = tf.nn.log_softmax(logits[key][index, :length]).numpy()
             expected.append(-logs[labels[key].numpy()[index]])
     assert loss_of(task, model, batch, labels) == pytest.approx(np.mean(expected), rel=1e-5)
+    # On a set to evaluate on it comes of the pass that answers.
+    dev = task_on((), random_questions(8).items)
+    found = dev.evaluate(small_tasks.inference(model, max_seq_length=24, batch_size=3), "dev")
+    assert found.scores["loss"] == pytest.approx(np.mean(expected), rel=1e-5)

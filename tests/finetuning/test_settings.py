@@ -98,6 +98,13 @@ def test_googles_names():
         ("--task=mrpc --tfds=glue/rte C", "rte contradicts --task=mrpc: expected --tfds=glue/mrpc"),
         ("MRPC --train_file=a", r"nothing to --task=mrpc: leave it out \(it is for swag, codah"),
         ("TEXTS --doc_stride=3", r"to --task=classification: leave it out \(it is for squad\)"),
+        (
+            "TEXTS --metric=acuracy",
+            r"of --task=classification \(did you mean accuracy\?\)",
+        ),
+        ("TEXTS --metric=micro_f1", "no score of .*: expected one of accuracy, .*, recall_CLASS"),
+        ("--task=regression OWN --label_column=b --text_columns=a --metric=f1_x", "of --task=regr"),
+        ("UNJUDGED --metric=loss", "--metric needs something to evaluate on: give --dev_file"),
         ("--task=regression OWN --class_weights=balanced", "--class_weights means nothing to --ta"),
         ("MRPC --feature_based=last", "--feature_based means nothing to --task=mrpc: leave it"),
         ("--task=ner C", "--task=ner needs a --train_file to train on"),

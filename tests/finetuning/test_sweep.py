@@ -27,6 +27,15 @@ def test_the_papers_grid(inputs, tmp_path):
     assert (first.sweep, first.restarts) == (None, 1)
 
 
+def test_the_least_loss_is_the_best():
+    runs = [
+        {**made(rate, 1, score), "headline": "loss", "scores": {"dev": {"loss": score}}}
+        for rate, score in ((1e-5, 0.5), (2e-5, 0.3), (3e-5, 0.4))
+    ]
+    entries = sweep.summarise(runs, "dev")
+    assert [entry["best"] for entry in entries] == [0.3, 0.4, 0.5]
+
+
 def made(rate, seed, score, collapsed=None):
     return {
         "train_batch_size": 16,

@@ -88,8 +88,16 @@ def test_equals_a_plain_loop(model, tmp_path):
         "recall": scores.overall.recall,
         **{f"f1_{kind}": score.f1 for kind, score in scores.by_type.items()},
         "accuracy": np.mean([one == other for one, other in pairs]),
+        "loss": -np.mean(
+            [
+                row[index, TAGS.index(tag)]
+                for row, item in zip(rows, examples.items, strict=True)
+                for index, tag in enumerate(item.tags)
+            ]
+        ),
     }
-    assert found.scores == pytest.approx(expected)
+    assert found.scores == pytest.approx(expected, rel=1e-4)
+    assert found.judged.classes == scores.by_type
     assert list(found.scores)[:3] == ["f1", "precision", "recall"]
     assert found.constant is False
     confusion = np.zeros((5, 5), int)
@@ -186,7 +194,9 @@ def test_other_tags_have_no_entities():
     assert task.headline == "accuracy"
     found = task.evaluate(inference(model), "dev")
     # NOUN: two of three found; VERB: both; ADJ: predicted once; X: nowhere.
-    assert found.scores == pytest.approx({"accuracy": 0.8, "macro_f1": (0.8 + 1.0 + 0.0) / 3})
+    loss = np.log(np.e + 3) - 4 / 5
+    expected = {"accuracy": 0.8, "macro_f1": (0.8 + 1.0 + 0.0) / 3, "loss": loss}
+    assert found.scores == pytest.approx(expected)
     (mistake,) = found.mistakes
     assert (mistake.text, mistake.expected, mistake.predicted) == ("a0 a1 b0", "a0/NOUN", "a0/ADJ")
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.finetuning.kinds import KINDS
 from bert_tf.finetuning.text import best_threshold, parse_class_weights, squared_error
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.tasks.metrics import multilabel_f1
 
 from .small_tasks import (
     CONFIG,
@@ -98,7 +98,10 @@ def test_glue_has_its_own_metrics_and_submissions(tmp_path):
     assert task.headline == "f1"
     model = by_first_word({"a0": [0, 1], "a1": [1, 0], "a2": [1, 0], "a3": [0, 1]})
     found = task.evaluate(inference(model), "dev")
-    assert found.scores == {"accuracy": 0.5, "f1": 0.5}
+    loss = np.mean([np.log1p(np.exp(wrong)) for wrong in (-1, 1, -1, 1)])
+    assert found.scores == {"accuracy": 0.5, "f1": 0.5, "loss": pytest.approx(loss)}
+    task.use_metric("recall_0", KINDS["classification"].metrics)
+    assert task.evaluate(inference(model), "dev").scores["recall_0"] == 0.5
     (path,) = task.write_predictions(inference(model), "test", str(tmp_path), {})
     assert path == str(tmp_path / "MRPC.tsv")
     with open(path) as file:
@@ -162,7 +165,8 @@ def test_refusals():
 
 
 def micro_f1(true, probabilities, threshold):
-    return multilabel_f1(true, (probabilities >= threshold).astype(int), "micro")
+    holds = probabilities >= threshold
+    return 2 * np.sum(true * holds) / max(np.sum(true) + np.sum(holds), 1)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -215,7 +219,11 @@ def test_classes_are_scored_by_hand(tmp_path):
     assert found.scores["macro_f1"] == pytest.approx((1 / 2 + 4 / 5 + 0) / 3)
     # (3 * 5 - (2*2 + 2*3 + 1*0)) / sqrt((25 - 9) * (25 - 13))
     assert found.scores["matthews_correlation"] == pytest.approx(5 / math.sqrt(16 * 12))
-    assert list(found.scores) == ["accuracy", "macro_f1", "matthews_correlation"]
+    assert list(found.scores) == ["accuracy", "macro_f1", "matthews_correlation", "loss"]
+    assert found.scores["loss"] == pytest.approx(
+        -np.mean(np.log([0.8, 0.25, 0.8, 0.1, 0.8])), rel=1e-5
+    )
+    assert found.judged.classes["x"].to_dict()["recall"] == 0.5
     assert found.confusion.tolist() == [[1, 1, 0], [0, 2, 0], [1, 0, 0]]
     assert not found.constant
     # The loss of z is log(10), that of x log(4).
@@ -257,6 +265,8 @@ def test_several_classes_are_scored_by_hand(tmp_path):
         "macro_f1": pytest.approx(2 / 3),  # y neither holds nor is predicted
         "micro_f1_at_0.5": pytest.approx(2 / (2 + 2)),
         "macro_f1_at_0.5": pytest.approx((2 / 3) / 3),
+        # The mean over the nine pairs of a text and a class.
+        "loss": pytest.approx(-np.mean(np.log([1 / 2, 1 / 3, 1 / 3] + [8 / 9] * 6))),
     }
     assert found.confusion is None and found.mistakes == [] and not found.constant
     # Decided elsewhere, or by default, a threshold is kept to.
@@ -367,6 +377,7 @@ def test_numbers_are_scored_by_hand(tmp_path):
         "root_mean_squared_error": 4.25**0.5 / 3**0.5,
         "mean_absolute_error": 2.5 / 3,
         "r2": 1 - 4.25 / np.var([1, 2, 3.5]) / 3,
+        "loss": 4.25 / 3,
     }
     assert found.scores == pytest.approx(expected) and list(found.scores) == list(expected)
     assert [(m.id, m.expected, m.predicted, m.loss) for m in found.mistakes] == [

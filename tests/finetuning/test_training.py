@@ -121,6 +121,21 @@ def test_evaluations_follow_each_epoch_and_so_many_steps(finished):
     assert results["scores"]["dev"][headline] == best
 
 
+def test_the_metric_decides_which_weights_are_kept(inputs, tmp_path):
+    run(settings(inputs, tmp_path / "run", metric="loss", learning_rate=3e-2))
+    results = results_of(tmp_path / "run")
+    losses = {entry["step"]: entry["scores"]["loss"] for entry in results["evaluations"]}
+    assert results["headline"] == "loss" and len(losses) == 3
+    assert results["best"]["step"] == min(losses, key=losses.get)
+    assert results["scores"]["dev"]["loss"] == pytest.approx(min(losses.values()))
+    low, high = results["intervals"]["dev"]["loss"]
+    assert low < results["scores"]["dev"]["loss"] < high
+    counts = results["classes"]["dev"]
+    assert sum(row["true"] for row in counts.values()) == 20 and counts.keys() == {"neg", "pos"}
+    with pytest.raises(ValueError, match="--metric=f1_odd is no score of .*classes are neg, pos"):
+        run(settings(inputs, tmp_path / "odd", metric="f1_odd"))
+
+
 def test_the_best_weights_are_kept(finished):
     found = checkpoints.find_latest(str(finished / "checkpoints"))
     assert found.step == results_of(finished)["best"]["step"]

@@ -6,13 +6,13 @@ import pytest
 from bert_tf.tasks.entities import (
     SCHEMES,
     Entity,
-    EntityScore,
     convert_tags,
     entity_scores,
     find_entities,
     find_fault,
     find_odd_tags,
 )
+from bert_tf.tasks.metrics import ClassScore
 
 TYPES = ("PER", "LOC", "MISC")
 
@@ -69,17 +69,17 @@ def test_literal_scores():
     predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-PER", "I-PER", "B-LOC", "I-LOC"]]
     scores = entity_scores(true, predicted)
     # Right: the first PER alone. The second is too long, both LOC after it are one.
-    assert scores.overall == EntityScore(num_true=5, num_predicted=4, num_correct=1)
-    assert scores.by_type == {"LOC": EntityScore(3, 1, 0), "PER": EntityScore(2, 3, 1)}
+    assert scores.overall == ClassScore(num_true=5, num_predicted=4, num_correct=1)
+    assert scores.by_type == {"LOC": ClassScore(3, 1, 0), "PER": ClassScore(2, 3, 1)}
     assert (scores.overall.precision, scores.overall.recall) == (1 / 4, 1 / 5)
     assert scores.overall.f1 == pytest.approx(2 * (1 / 4) * (1 / 5) / (1 / 4 + 1 / 5))
 
 
 def test_nothing_to_divide_by():
     scores = entity_scores([["O", "O"]], [["O", "O"]])
-    assert scores.by_type == {} and scores.overall == EntityScore(0, 0, 0)
+    assert scores.by_type == {} and scores.overall == ClassScore(0, 0, 0)
     assert (scores.overall.precision, scores.overall.recall, scores.overall.f1) == (0.0, 0.0, 0.0)
-    assert entity_scores([], []).overall == EntityScore(0, 0, 0)
+    assert entity_scores([], []).overall == ClassScore(0, 0, 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
