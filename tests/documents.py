@@ -77,6 +77,8 @@ def commands(text):
         if words[:2] == ["python", "-m"] and words[2].startswith("bert_tf."):
             arguments = [re.sub(r"\$\w+", "0", word) for word in words[3:]]
             yield words[2].removeprefix("bert_tf."), arguments
+        elif words[0] == "bert-tf" and not words[1].startswith("-"):
+            yield words[1], words[2:]
         for word in words:
             if "python -m bert_tf." in word:
                 yield from commands(word.replace("\n", " "))

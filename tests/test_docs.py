@@ -1,6 +1,7 @@
 """The pages say what is true: their commands parse, their links lead somewhere."""
 
 import re
+import runpy
 
 import pytest
 
@@ -113,3 +114,20 @@ def test_every_page_is_in_the_site_and_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     for page in PAGES[1:]:
         assert page.name == "index.md" or f"({page.name})" in index, page.name
+
+
+def test_the_description_on_pypi_has_no_link_that_leads_nowhere(monkeypatch):
+    setuptools = pytest.importorskip("setuptools")
+    given = {}
+    monkeypatch.setattr(setuptools, "setup", given.update)
+    runpy.run_path(str(ROOT / "setup.py"))
+    readme = (ROOT / "README.md").read_text()
+    text = given["long_description"]
+    assert "](docs/" in readme and not re.search(r"\]\((?!https?://)", text)
+    assert "Serving (`docs/serving.md`)" in text
+    # Nothing but links, comments and pictures differs.
+    assert [line for line in text.splitlines() if line not in readme.splitlines()] == [
+        re.sub(r"\[([^]]*)\]\(([^)]*)\)", r"\1 (`\2`)", line)
+        for line in readme.splitlines()
+        if "](" in line and not line.startswith("!")
+    ]

@@ -1,0 +1,156 @@
+"""What the pages show runs as it stands there, in a small world: little text, a tiny model."""
+
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.anew import run_anew
+from tests.documents import PAGES, ROOT, blocks, commands
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (ROOT / "docs").is_dir(), reason="the checkout is missing, whose docs/ this reads"
+    ),
+]
+
+# The last value of a flag counts: what makes a command of the pages small.
+SMALL = {
+    "pretrain": ("--num_train_steps=3", "--max_eval_steps=1", "--bert_config=bert-L2-H128"),
+    "finetune": ("--num_train_epochs=1", "--train_batch_size=4"),
+}
+
+
+def _shown(page, *, python):
+    """A page's blocks that run: of Python, or with commands of this library."""
+    return [
+        block
+        for block in blocks(page)
+        if not block.not_run
+        and python == (block.language == "python")
+        and (python or any(commands(block.text)))
+    ]
+
+
+def _write_texts(folder):
+    (folder / "corpus").mkdir()
+    sentences = [f"This is sentence {number} of a small text." for number in range(12)]
+    for name in "ab":
+        with gzip.open(folder / "corpus" / f"{name}.txt.gz", "wt") as file:
+            for start in range(60):
+                file.write("\n".join(sentences[start % 7 :]) + f"\nNumber {name}{start}.\n\n")
+    (folder / "sentences.txt").write_text("A sentence.\nA pair ||| of texts.\n")
+
+
+def _write_tables(folder):
+    rows = [f"Film {number} is {'fine' if number % 2 else 'dull'}" for number in range(40)]
+    (folder / "reviews.csv").write_text(
+        "review,stars\n" + "".join(f"{row},{number % 2}\n" for number, row in enumerate(rows))
+    )
+    (folder / "new.csv").write_text("review\n" + "\n".join(rows[:5]) + "\n")
+    mrpc = folder / "glue" / "MRPC"
+    mrpc.mkdir(parents=True)
+    for name in ("train", "dev", "test"):
+        header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+        if name == "test":
+            header = header.replace("Quality", "index")
+        lines = [f"{n % 2}\t{n}\t{n + 50}\tText {n}.\tOther text {n}.\n" for n in range(12)]
+        (mrpc / f"{name}.tsv").write_text(header + "".join(lines))
+    for name in ("train", "testa"):
+        block = (
+            "-DOCSTART- -X- -X- O\n\nAnna NNP B-NP B-PER\nsees VBZ B-VP O\nRome NNP B-NP B-LOC\n\n"
+        )
+        (folder / f"eng.{name}").write_text(block * 6)
+
+
+def _write_questions(folder):
+    for name in ("train", "dev"):
+        questions = [
+            {
+                "id": f"{name}{number}",
+                "question": "Where does Anna live?",
+                "is_impossible": not number % 2,
+                "answers": [{"text": "Rome", "answer_start": 14}][: number % 2],
+            }
+            for number in range(8)
+        ]
+        paragraph = {"context": "Anna lives in Rome.", "qas": questions}
+        data = {"version": "v2.0", "data": [{"title": "Anna", "paragraphs": [paragraph]}]}
+        (folder / f"{name}-v2.0.json").write_text(json.dumps(data))
+
+
+def _run(folder, name, arguments):
+    if name in ("finetune", "export", "convert", "extract_features", "vocab"):
+        for argument in arguments:
+            flag, _, value = argument.partition("=")
+            if flag in ("--model_dir", "--output") and (folder / value).is_dir():
+                shutil.rmtree(folder / value)
+            elif flag == "--output":
+                (folder / value).unlink(missing_ok=True)
+    fixed = "--mode=eval" in arguments or "--dry_run" in arguments
+    small = () if fixed else SMALL.get(name, ())
+    process = run_anew(name, *arguments, *small, cwd=folder)
+    assert process.returncode == 0, f"{name} {arguments}: {process.stdout}{process.stderr}"
+    return process.stdout
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """A folder with what the first command of README leaves."""
+    folder = tmp_path_factory.mktemp("world")
+    _run(folder, "pretrain", [])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def world(pretrained):
+    """What the pages' commands read, in addition: text, tables, checkpoints, a tuned model."""
+    folder = pretrained
+    _write_texts(folder)
+    _write_tables(folder)
+    _write_questions(folder)
+    _run(folder, "pretrain", ["--input=corpus/*.txt.gz", "--model_dir=runs/mine"])
+    shutil.copy(folder / "runs" / "mine" / "vocab.txt", folder)
+    for name, form in (("bert-base", "huggingface"), ("uncased_L-12_H-768_A-12", "google_tf1")):
+        _run(folder, "convert", ["--input=runs/mine", f"--output={name}", f"--format={form}"])
+    table = ["--task=classification", "--train_file=reviews.csv", "--text_columns=review"]
+    model = ["--label_column=stars", "--init_checkpoint=bert-base", "--model_dir=runs/reviews"]
+    _run(folder, "finetune", [*table, *model])
+    data = pathlib.Path(__file__).parent / "interchange" / "data"
+    shutil.copytree(data / "model_garden" / "pretrainer", folder / "model_garden_dir")
+    shutil.copytree(data / "keras_hub" / "masked_lm", folder / "keras_hub_preset")
+    return folder
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(_shown(page, python=False))],
+    ids=lambda page: page.name,
+)
+def test_the_commands_of_a_page_run(page, world, tmp_path):
+    folder = shutil.copytree(world, tmp_path / "world")  # what one page writes is not another's
+    for block in _shown(page, python=False):
+        for name, arguments in commands(block.text):
+            _run(folder, name, arguments)
+
+
+def test_the_python_of_the_pages_runs(pretrained):
+    shown = [block for page in PAGES for block in _shown(page, python=True)]
+    assert len(shown) >= 5
+    # One process: each of its own would import TensorFlow.
+    lines = [f"exec(compile({block.text!r}, {block.place!r}, 'exec'), {{}})" for block in shown]
+    process = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        cwd=pretrained,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+    assert process.returncode == 0, process.stderr

@@ -1,0 +1,103 @@
+"""``bert-tf`` lists the commands, and runs each as ``python -m`` does."""
+
+import ast
+import configparser
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import bert_tf
+from bert_tf import __main__ as listing
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def _bert_tf(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=300
+    )
+
+
+def test_every_command_is_listed_with_its_sentence():
+    process = _bert_tf("bert_tf")
+    assert process.returncode == 0 and process.stderr == ""
+    lines = dict(
+        line.split(maxsplit=1) for line in process.stdout.splitlines() if line.startswith("  ")
+    )
+    assert lines["pretrain"] == (
+        "Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel."
+    )
+    # The modules that end by calling the runner, found by their syntax.
+    folder = pathlib.Path(bert_tf.__file__).parent
+    runs = {
+        path.stem
+        for path in folder.glob("*.py")
+        if any(
+            isinstance(node, ast.Call) and ast.unparse(node.func) == "command.run"
+            for node in ast.walk(ast.parse(path.read_text()))
+        )
+    }
+    assert set(lines) == runs and len(runs) >= 12
+    assert all(sentence.endswith(".") for sentence in lines.values())
+    assert _bert_tf("bert_tf", "--help").stdout == process.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, status", [(["--help"], 1), (["--nulls"], 1), (["no.json", "no.json"], 1)]
+)
+def test_a_command_is_the_same_either_way(arguments, status):
+    with_main = _bert_tf("bert_tf", "evaluate_squad", *arguments)
+    alone = _bert_tf("bert_tf.evaluate_squad", *arguments)
+    assert (with_main.returncode, with_main.stdout, with_main.stderr) == (
+        alone.returncode,
+        alone.stdout,
+        alone.stderr,
+    )
+    assert with_main.returncode == status
+    assert with_main.stdout or with_main.stderr.startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("pretrian", "'pretrian' is no command; did you mean pretrain? bert-tf --help lists them."),
+        (
+            "create-pretraining-data",
+            "'create-pretraining-data' is no command; did you mean create_pretraining_data? "
+            "bert-tf --help lists them.",
+        ),
+        ("qqq", "'qqq' is no command; bert-tf --help lists them."),
+    ],
+)
+def test_an_unknown_command_is_refused_in_a_sentence(name, message, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["bert-tf", name])
+    with pytest.raises(SystemExit) as error:
+        listing.main()
+    assert error.value.code == f"Error: {message}"
+
+
+def test_the_version_is_told(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bert-tf", "--version"])
+    listing.main()
+    assert capsys.readouterr().out == f"bert_tf {bert_tf.__version__}\n"
+
+
+def test_nothing_heavy_is_imported():
+    code = (
+        "import sys, bert_tf.__main__ as m; sys.argv = ['bert-tf']; m.main()\n"
+        "assert not {'tensorflow', 'keras', 'numpy', 'absl'} & set(sys.modules)"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+
+
+def test_the_script_is_installed():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert setup["options.entry_points"]["console_scripts"].split() == [
+        "bert-tf",
+        "=",
+        "bert_tf.__main__:main",
+    ]
