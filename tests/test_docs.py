@@ -5,13 +5,15 @@ import runpy
 
 import pytest
 
+import bert_tf
 from tests.documents import PAGES, RECIPES, ROOT, blocks, commands, parse
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "docs").is_dir(), reason="the checkout is missing, whose docs/ this reads"
 )
 
-ALL = [*PAGES, *RECIPES, ROOT / "CONTRIBUTING.md"]
+API = sorted((ROOT / "docs" / "api").glob("*.md"))
+ALL = [*PAGES, *RECIPES, *API, ROOT / "CONTRIBUTING.md"]
 # Flags of other programs that the pages name.
 BEAM = {
     *("direct_num_workers", "direct_running_mode", "project", "region", "runner"),
@@ -109,11 +111,20 @@ def test_every_link_leads_somewhere(page):
 
 def test_every_page_is_in_the_site_and_in_the_index():
     nav = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    pages = [str(page.relative_to(ROOT / "docs")) for page in [*PAGES[1:], *RECIPES]]
+    pages = [str(page.relative_to(ROOT / "docs")) for page in [*PAGES[1:], *RECIPES, *API]]
     assert sorted(nav) == sorted(pages)
     index = (ROOT / "docs" / "index.md").read_text()
     for page in PAGES[1:]:
         assert page.name == "index.md" or f"({page.name})" in index, page.name
+
+
+def test_the_reference_has_every_public_name():
+    shown = re.findall(r"^::: (\S+)$", "\n".join(page.read_text() for page in API), re.MULTILINE)
+    assert set(shown) == {
+        *(f"bert_tf.{name}" for name in bert_tf.__all__ if name != "__version__"),
+        *(f"bert_tf.saved_models.{name}" for name in bert_tf.saved_models.__all__),
+        *("bert_tf.pipelines", "bert_tf.training"),  # whole rooms
+    }
 
 
 def test_the_description_on_pypi_has_no_link_that_leads_nowhere(monkeypatch):
