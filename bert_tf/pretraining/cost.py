@@ -11,7 +11,7 @@ from bert_tf.training.progress import duration
 from .data import predictions_per_row
 from .model import fit_vocabulary, open_start, read_config
 from .settings import PretrainingSettings, phases_of
-from .timing import choose_precision, step_seconds
+from .timing import choose_precision, choose_steps, step_seconds
 
 # float32 bytes a parameter takes while it trains: the weight, its gradient, Adam's two moments.
 _TRAINING_BYTES_PER_PARAMETER = 16
@@ -113,6 +113,7 @@ def report_cost(settings: PretrainingSettings) -> None:
         vocab = vocabulary.load_vocabulary(settings.vocab_file)
         config = fit_vocabulary(settings, config, vocab)
     settings = choose_precision(settings, config, devices)
+    settings = choose_steps(settings, config, devices)
     phases = phases_of(settings)
     replicas = devices.strategy.num_replicas_in_sync
     print(f"Devices: {devices.description}.")

@@ -20,6 +20,14 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     },
+    # docs/budget.md has what they bring at three budgets.
+    "budget": {
+        "nsp": False,
+        "masked_lm_prob": 0.3,
+        "config_overrides": ["hidden_dropout_prob=0", "attention_probs_dropout_prob=0"],
+        "adam_beta_2": 0.98,
+        "precision": "auto",
+    },
 }
 
 # What a recipe changes of one model's config is not for another model, which these name.
@@ -43,11 +51,13 @@ def as_flags(name: str, values: Mapping[str, Any]) -> str:
 
     >>> as_flags("five_minutes", {**RECIPES["five_minutes"], "phases": "64:1",
     ...                           "config_overrides": [], "num_train_steps": 10})
-    '--equal_tokens --learning_rate=0.002 --adam_beta_2=0.98'
+    '--equal_tokens=true --learning_rate=0.002 --adam_beta_2=0.98'
     """
     flags = []
     for flag, value in RECIPES[name].items():
         if values[flag] == value:
             text = ",".join(value) if isinstance(value, list) else value
-            flags.append(f"--{flag}" if value is True else f"--{flag}={text}")
+            if isinstance(value, bool):
+                text = str(value).lower()
+            flags.append(f"--{flag}={text}")
     return " ".join(flags)

@@ -50,7 +50,7 @@ from .recipes import as_flags
 from .results import export_model, fill_masks, show
 from .saving import Position, Saving
 from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, phases_of
-from .timing import choose_precision
+from .timing import choose_precision, choose_steps
 
 _REPORT_SECONDS = 2.0
 _MAX_STEPS_PER_LOOP = 500
@@ -124,8 +124,8 @@ def _begin(
         directory.create()
         stack.enter_context(directory.locked())
     settings, start = open_start(settings, directory)
-    if settings.precision == "auto":
-        settings, devices = _settle_precision(settings, directory, devices, start)
+    if settings.precision == "auto" or settings.max_hours:
+        settings, devices = _settle(settings, directory, devices, start)
     # Of TFRecords no contents are compared.
     paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
     moved = directory.check_settings(
@@ -141,21 +141,24 @@ def _begin(
     return _PretrainingRun(settings, directory, devices, start, moved)
 
 
-def _settle_precision(
+def _settle(
     settings: PretrainingSettings,
     directory: RunDirectory,
     devices: distribution.Distribution | None,
     start: Checkpoint | None,
 ) -> tuple[PretrainingSettings, distribution.Distribution | None]:
-    """Takes the precision that the run was started in, or else the faster one."""
-    kept = directory.kept_setting("precision")
-    if kept in PRECISIONS:
-        return dataclasses.replace(settings, precision=kept), devices
+    """Takes precision and steps, where they are to be measured, as the run began, or measures."""
+    wanted = ["precision"] if settings.precision == "auto" else []
+    wanted += ["num_train_steps", "num_warmup_steps"] if settings.max_hours else []
+    kept = {name: directory.kept_setting(name) for name in wanted}
+    if all(value in PRECISIONS or isinstance(value, int) for value in kept.values()):
+        return dataclasses.replace(settings, **kept), devices
     devices = devices or _choose_devices(settings)
     config = read_config(settings, start)
     if settings.vocab_file:
         config = fit_vocabulary(settings, config, load_vocabulary(settings.vocab_file))
-    return choose_precision(settings, config, devices), devices
+    settings = choose_precision(settings, config, devices)
+    return choose_steps(settings, config, devices), devices
 
 
 def _open_inputs(

@@ -201,7 +201,8 @@ class PretrainingSettings:
         list(RECIPES),
         "The values of all flags that are not given. paper: the defaults listed here. "
         "five_minutes, taken where no flag names a corpus or weights to start from: a small model "
-        "that learns much in that time on two cores; it is printed.",
+        "that learns much in that time on two cores. budget: what helps where --max_hours ends a "
+        "run early. What a recipe sets is printed.",
     )
     bert_config: str = string(
         "bert-tiny",
@@ -231,6 +232,13 @@ class PretrainingSettings:
 
     # Schedule
     num_train_steps: int = integer(3600, "Steps of the whole run.", least=1)
+    max_hours: float = number(
+        0.0,
+        "Instead of --num_train_steps: as many steps as these hours have time for, by the speed "
+        "that some steps have at the start; a tenth of them are the warm-up. A run that is started "
+        "again keeps their number. 0: --num_train_steps.",
+        within=(lambda hours: 0 <= hours < math.inf, "0 or more"),
+    )
     num_warmup_steps: int = integer(
         None, "Steps until the full rate; a tenth of all by default.", least=0
     )
@@ -401,6 +409,14 @@ def settings_from_flags(
                 f"--do_whole_word_mask contradicts --masking={values['masking']}: give one of them."
             )
         values["masking"] = "whole_word"
+    if values["max_hours"]:
+        for name in ("num_train_steps", "num_warmup_steps"):
+            if _F[name].present:
+                raise ValueError(
+                    f"--max_hours and --{name} both set the schedule: give one of them."
+                )
+    elif values["recipe"] == "budget":
+        raise ValueError("--recipe=budget needs --max_hours, the time that the run may take.")
     if values["num_warmup_steps"] is None:
         values["num_warmup_steps"] = values["num_train_steps"] // 10
     if values["num_warmup_steps"] > values["num_train_steps"]:

@@ -1,6 +1,7 @@
-"""How long a step takes on this machine, and in which precision it is faster."""
+"""How long a step takes on this machine: the faster precision, the steps that time is left for."""
 
 import dataclasses
+import math
 import statistics
 import time
 
@@ -18,6 +19,8 @@ from .settings import Phase, PretrainingSettings, phases_of
 
 _TIMED_ROWS = 8
 _TIMED_STEPS = 3
+_TIMED_SECONDS = 2.0  # of steps at least, where they are short
+_QUICK = 5.0  # seconds
 
 
 def step_seconds(
@@ -26,9 +29,26 @@ def step_seconds(
     devices: distribution.Distribution,
     phase: Phase,
 ) -> float:
-    """Times some steps of the real model on a few rows of random ids, scaled to the batch."""
+    """Times some steps of the real model on random ids: the whole batch where that is quick.
+
+    Otherwise a few of its rows, scaled to the batch.
+    """
     replicas = devices.strategy.num_replicas_in_sync
-    rows = replicas * min(phase.rows(settings) // replicas, _TIMED_ROWS)
+    rows = phase.rows(settings)
+    few = replicas * min(rows // replicas, _TIMED_ROWS)
+    seconds = _rows_seconds(settings, config, devices, phase, few) * rows / few
+    if few < rows and seconds < _QUICK:
+        return _rows_seconds(settings, config, devices, phase, rows)
+    return seconds
+
+
+def _rows_seconds(
+    settings: PretrainingSettings,
+    config: BertConfig,
+    devices: distribution.Distribution,
+    phase: Phase,
+    rows: int,
+) -> float:
     timed = dataclasses.replace(settings, gradient_accumulation_steps=1, train_batch_size=rows)
     loop = build_loop(timed, config, devices)
     batch = _random_batch(
@@ -36,12 +56,12 @@ def step_seconds(
     )
     iterator = loop.distribute(tf.data.Dataset.from_tensors(batch).repeat())
     loop.train(iterator, 1)
-    seconds = []
-    for _ in range(_TIMED_STEPS):
+    seconds: list[float] = []
+    while len(seconds) < _TIMED_STEPS or sum(seconds) < _TIMED_SECONDS:
         began = time.perf_counter()
         loop.train(iterator, 1)
         seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds) * phase.rows(settings) / rows
+    return statistics.median(seconds)
 
 
 def choose_precision(
@@ -66,6 +86,42 @@ def choose_precision(
     measured = ", ".join(f"{value:.3g} s a step in {name}" for name, value in seconds.items())
     print(f"Precision: {fastest} ({measured}).", flush=True)
     return dataclasses.replace(settings, precision=fastest)
+
+
+# What a run does besides its steps: traces them, reads the corpus, evaluates, saves, exports.
+_SHARE_OF_STEPS = 0.95
+
+
+def choose_steps(
+    settings: PretrainingSettings, config: BertConfig, devices: distribution.Distribution
+) -> PretrainingSettings:
+    """Settings with as many steps as ``max_hours`` has time for, which is printed.
+
+    The tenth of them are the warm-up. Nothing changes where ``max_hours`` is 0.
+    """
+    if not settings.max_hours:
+        return settings
+    if devices.hosts > 1:
+        raise ValueError(
+            f"--max_hours={settings.max_hours:g}: the steps of {devices.hosts} workers cannot be "
+            "timed by one of them: time some steps of a run, and give their number with "
+            "--num_train_steps."
+        )
+    # Shares of the steps, whatever their number is.
+    phases = phases_of(settings)
+    seconds = math.fsum(
+        step_seconds(settings, config, devices, phase)
+        * (phase.last_step - phase.first_step)
+        / settings.num_train_steps
+        for phase in phases
+    )
+    steps = max(1, int(3600 * settings.max_hours * _SHARE_OF_STEPS / seconds))
+    print(
+        f"Schedule: {steps:,} steps, as one takes {seconds:.3g} s and --max_hours="
+        f"{settings.max_hours:g} leaves {_SHARE_OF_STEPS:.0%} of the time for them.",
+        flush=True,
+    )
+    return dataclasses.replace(settings, num_train_steps=steps, num_warmup_steps=steps // 10)
 
 
 def _random_batch(

@@ -106,7 +106,7 @@ def test_every_setting_that_matters_is_compared():
     resolved, _ = parse()
     assert set(resolved.to_dict()) > MAY_DIFFER
     assert set(resolved.to_dict()) - MAY_DIFFER == {
-        *("input", "input_format", "tfds", "eval_input", "held_out_fraction"),
+        *("input", "input_format", "tfds", "eval_input", "held_out_fraction", "max_hours"),
         *("vocab_file", "vocab_size", "do_lower_case", "bert_config", "precision", "nsp"),
         *("max_predictions_per_seq", "masked_lm_prob", "short_seq_prob", "masking", "phases"),
         *("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"),

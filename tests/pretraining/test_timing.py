@@ -24,13 +24,21 @@ def auto(inputs, tmp_path, **changes):
     return commands.parse(*commands.arguments(inputs, tmp_path, precision="auto", **changes))[0]
 
 
-def test_a_step_on_a_few_rows_is_scaled_to_the_batch(inputs, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "times, seconds",
+    [
+        ([0.0, 1.0, 5.0, 7.0, 10.0, 13.0], 2.0 * 32 / 8),  # 1, 2 and 3 seconds of eight rows
+        ([0.0, 0.5] * 4 + [0.0, 4.0, 0.0, 2.0, 0.0, 3.0], 3.0),  # then those of the whole batch
+    ],
+)
+def test_a_long_step_is_timed_on_a_few_rows(times, seconds, inputs, tmp_path, monkeypatch):
     settings = commands.parse(*commands.arguments(inputs, tmp_path, train_batch_size=32))[0]
-    clock = iter([0.0, 1.0, 5.0, 7.0, 10.0, 13.0])  # seconds of 1, 2 and 3
+    clock = iter(times)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
     devices = distribution.choose_strategy("one_device")
     phase = timing.phases_of(settings)[0]
-    assert timing.step_seconds(settings, CONFIG, devices, phase) == 2.0 * 32 / 8
+    assert timing.step_seconds(settings, CONFIG, devices, phase) == seconds
+    assert list(clock) == []
 
 
 @pytest.mark.parametrize("fastest", ["float32", "bfloat16"])
@@ -57,6 +65,61 @@ def test_nothing_is_measured_for_a_tpu_nor_without_auto(inputs, tmp_path, monkey
     assert timing.choose_precision(settings, CONFIG, tpu).precision == "bfloat16"
     given = commands.parse(*commands.arguments(inputs, tmp_path, precision="float32"))[0]
     assert timing.choose_precision(given, CONFIG, tpu) is given
+
+
+def test_as_many_steps_as_there_is_time_for(inputs, tmp_path, monkeypatch, capsys):
+    options = {"max_hours": 0.1, "recipe": "budget", "num_train_steps": None}
+    options |= {"max_seq_length": None, "phases": "12:0.25,24:0.75"}
+    given = commands.arguments(inputs, tmp_path, **options)
+    settings = commands.parse(*given)[0]
+    assert (settings.nsp, settings.masked_lm_prob, settings.precision) == (False, 0.3, "auto")
+    lengths = {12: 0.1, 24: 0.3}
+    monkeypatch.setattr(timing, "step_seconds", lambda *given: lengths[given[3].max_seq_length])
+    devices = distribution.choose_strategy("one_device")
+    chosen = timing.choose_steps(settings, CONFIG, devices)
+    # 342 of 360 s, a quarter of the steps of 0.1 s and three of 0.3 s
+    assert (chosen.num_train_steps, chosen.num_warmup_steps) == (1368, 136)
+    assert capsys.readouterr().out == (
+        "Schedule: 1,368 steps, as one takes 0.25 s and --max_hours=0.1 leaves 95% of the time "
+        "for them.\n"
+    )
+    with pytest.raises(ValueError, match="--max_hours=0.1: the steps of 2 workers cannot be timed"):
+        timing.choose_steps(settings, CONFIG, devices._replace(hosts=2))
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        (["--max_hours=1", "--num_train_steps=5"], "--max_hours and --num_train_steps both set"),
+        (["--max_hours=1", "--num_warmup_steps=5"], "--max_hours and --num_warmup_steps both set"),
+        (["--recipe=budget", "--input=a"], "--recipe=budget needs --max_hours, the time that"),
+    ],
+)
+def test_hours_and_steps_contradict(flags, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        commands.parse(*flags)
+
+
+def test_a_run_keeps_the_number_of_its_steps(inputs, tmp_path, monkeypatch, capsys):
+    model_dir = tmp_path / "run"
+    options = {"num_train_steps": None, "save_checkpoints_steps": 1, "export": "false"}
+    seconds = 10.0
+    monkeypatch.setattr(timing, "step_seconds", lambda *_: seconds)
+
+    def pretrain(max_hours):
+        given = commands.arguments(inputs, model_dir, max_hours=max_hours, **options)
+        run(commands.parse(*given)[0])
+
+    pretrain(0.006)  # 21.6 s
+    assert read_json(str(model_dir / "results.json"))["step"] == 2
+    assert "Schedule: 2 steps" in capsys.readouterr().out
+    (model_dir / "results.json").unlink()
+    seconds = 1.0
+    pretrain(0.006)
+    assert read_json(str(model_dir / "results.json"))["step"] == 2
+    assert "Schedule:" not in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"--max_hours=0.5 \(was 0.006\)"):
+        pretrain(0.5)
 
 
 def test_a_run_keeps_the_precision_that_it_chose(inputs, tmp_path, monkeypatch, capsys):
