@@ -3,11 +3,12 @@ r"""Converts a BERT checkpoint from one format to another, and checks that both 
     python -m bert_tf.convert --input=uncased_L-12_H-768_A-12 --output=bert-base \
         --format=huggingface
 
---input is a directory of this library, of Hugging Face (config.json, model.safetensors), of
-google-research/bert (bert_config.json, bert_model.ckpt.*), of TensorFlow Model Garden, a KerasHub
-preset, or a .keras file; its format is recognised. --output must not be there yet; it appears
-whole, and only after its weights were found to be the input's, bit for bit, and a model made from
-it gave the outputs of the input's on random tokens.
+--input is a directory of this library, of Hugging Face (config.json with model.safetensors or
+tf_model.h5), of sentence-transformers, of google-research/bert (bert_config.json,
+bert_model.ckpt.*), of TensorFlow Model Garden, a KerasHub preset, a .keras file, or
+hf://OWNER/NAME, a model of the Hugging Face hub; its format is recognised. --output must not be
+there yet; it appears whole, and only after its weights were found to be the input's, bit for bit,
+and a model made from it gave the outputs of the input's on random tokens.
 """
 
 import collections
@@ -29,7 +30,9 @@ _LAYER = re.compile(r"layer_(\d+)/")
 
 def define_flags() -> None:
     """Defines the command's flags; done when it runs, so that it can be imported beside others."""
-    flags.DEFINE_string("input", None, "What to read: a directory, prefix or .keras file.")
+    flags.DEFINE_string(
+        "input", None, "What to read: a directory, prefix or .keras file, or hf://OWNER/NAME."
+    )
     flags.DEFINE_string("output", None, "The directory to write, or the .keras file.")
     flags.DEFINE_enum(
         "format",

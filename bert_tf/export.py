@@ -49,7 +49,9 @@ _OPTIONS = (
 def define_flags() -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
     flags.DEFINE_string(
-        "checkpoint", None, "The model: any directory, prefix or file that bert_tf.load takes."
+        "checkpoint",
+        None,
+        "The model: any directory, prefix or file that bert_tf.load takes, or hf://OWNER/NAME.",
     )
     flags.DEFINE_string("output", None, "The version's directory, such as exports/mine/1.")
     flags.DEFINE_string(

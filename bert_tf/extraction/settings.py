@@ -31,7 +31,8 @@ class ExtractionSettings:
     """
 
     init_checkpoint: str = string(
-        None, "The model: any directory, prefix or file that bert_tf.load takes."
+        None,
+        "The model: any directory, prefix or file that bert_tf.load takes, or hf://OWNER/NAME.",
     )
     input: tuple[str, ...] = words(
         (), "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed."

@@ -184,7 +184,8 @@ class FineTuningSettings:
     init_checkpoint: str = flag_fields.string(
         None,
         "The weights to start from, their config and vocabulary beside them: a directory of this "
-        "library, of Hugging Face, Google, Model Garden or KerasHub, or a .keras file.",
+        "library, of Hugging Face, Google, Model Garden or KerasHub, a .keras file, or "
+        "hf://OWNER/NAME of the Hugging Face hub.",
     )
     allow_pickle: bool = flag_fields.switch(
         False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
@@ -340,7 +341,8 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     if not wanted["init_checkpoint"]:
         raise ValueError(
             "--init_checkpoint is missing: name the weights to start from, a directory of Hugging "
-            "Face, Google, Model Garden, KerasHub or this library."
+            "Face, Google, Model Garden, KerasHub or this library, or hf://OWNER/NAME of the "
+            "Hugging Face hub."
         )
     for name, tasks in _MEANT_FOR.items():
         if name in given and task not in tasks:

@@ -140,8 +140,9 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TF_WEIGHTS = "tf_model.h5"
-_PICKLED = "pytorch_model.bin"
-_FILES = (WEIGHTS, f"{WEIGHTS}.index.json", TF_WEIGHTS, _PICKLED, f"{_PICKLED}.index.json")
+PICKLED = "pytorch_model.bin"
+# The weights, the form that is safest to read first.
+FILES = (WEIGHTS, f"{WEIGHTS}.index.json", TF_WEIGHTS, PICKLED, f"{PICKLED}.index.json")
 
 _PREFIX = "bert."
 _OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
@@ -184,12 +185,12 @@ _WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQues
 
 def is_checkpoint(path: str) -> bool:
     """Whether a directory looks like Hugging Face's."""
-    return tf.io.gfile.exists(os.path.join(path, CONFIG)) and _weights_file(path) is not None
+    return tf.io.gfile.exists(os.path.join(path, CONFIG)) and weights_file(path) is not None
 
 
-def _weights_file(path: str) -> str | None:
+def weights_file(path: str) -> str | None:
     """The file of the weights, or their index; of several the one that is safest to read."""
-    return next(filter(tf.io.gfile.exists, (os.path.join(path, name) for name in _FILES)), None)
+    return next(filter(tf.io.gfile.exists, (os.path.join(path, name) for name in FILES)), None)
 
 
 # === Reading ===
@@ -225,12 +226,12 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
 
 
 def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
-    file = _weights_file(path)
+    file = weights_file(path)
     if file is None:
-        raise ValueError(f"{path} has no {WEIGHTS}, {TF_WEIGHTS} or {_PICKLED}.")
+        raise ValueError(f"{path} has no {WEIGHTS}, {TF_WEIGHTS} or {PICKLED}.")
     if os.path.basename(file) == TF_WEIGHTS:
         return tf_model_files.open_file(file)
-    if os.path.basename(file).startswith(_PICKLED):
+    if os.path.basename(file).startswith(PICKLED):
         return torch_files.open_pytorch_bin(file, allow_pickle)
     is_index = file.endswith(".json")
     return open_shards(file, safetensors.open_file) if is_index else safetensors.open_file(file)

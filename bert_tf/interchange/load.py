@@ -64,8 +64,9 @@ def load(
     Args:
         path: a directory of this library, of Hugging Face, of sentence-transformers, of
             google-research/bert, of TensorFlow Model Garden, or a KerasHub preset; the prefix of a
-            TensorFlow checkpoint; a ``.keras`` file; or what ``open_checkpoint`` gave, which is not
-            opened, and hashed, again.
+            TensorFlow checkpoint; a ``.keras`` file; ``hf://OWNER/NAME[@REVISION]``, a model of the
+            Hugging Face hub; or what ``open_checkpoint`` gave, which is not opened, and hashed,
+            again.
         model_class: the model to make of it; by default the one that the source's heads name.
             Asked for by name, a head that the source lacks starts anew.
         max_seq_length: of the preprocessor; by default what a directory of sentence-transformers

@@ -13,6 +13,7 @@ from bert_tf.untrusted import listed, one_line, reason
 
 from . import (
     google,
+    hub,
     hugging_face,
     keras_files,
     keras_hub,
@@ -38,9 +39,10 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     Args:
         path: a directory of this library, of Hugging Face, of sentence-transformers, of
             google-research/bert, of Model Garden or of KerasHub; the prefix of a TensorFlow
-            checkpoint; a ``.keras`` file.
-        allow_pickle: whether ``pytorch_model.bin`` may be unpickled. A pickle from a stranger can
-            run any code.
+            checkpoint; a ``.keras`` file; ``hf://OWNER/NAME[@REVISION]``, a model of the Hugging
+            Face hub, which is fetched where this machine's cache of the hub lacks it.
+        allow_pickle: whether ``pytorch_model.bin`` may be fetched and unpickled. A pickle from a
+            stranger can run any code.
 
     Returns:
         The checkpoint. Reading a tensor of it raises ``ValueError`` where the file is damaged, or a
@@ -49,7 +51,10 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     Raises:
         ValueError: nothing is there, it is none of these, or it is damaged.
     """
-    path = os.fspath(path).rstrip("/") or "/"
+    path = os.fspath(path)
+    if hub.is_name(path):
+        path = hub.directory_of(path, allow_pickle)
+    path = path.rstrip("/") or "/"
     _check_files(path)
     with _named(path):
         form = next((form for form in _FORMATS if form.is_checkpoint(path)), None)

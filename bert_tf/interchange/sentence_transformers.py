@@ -20,11 +20,12 @@ from bert_tf.untrusted import is_number, listed, quote
 from . import hugging_face
 from .checkpoint import Checkpoint, check_sentence_embedding
 from .tensor_files import is_plain_name
+from .tokenizer_files import TOKENIZER_CONFIG
 
 MODULES = "modules.json"
 _LENGTH = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
-_TOKENIZER_CONFIG = "tokenizer_config.json"
+FILES = (MODULES, _LENGTH, _PROMPTS)
 _MODULE_OF = "sentence_transformers.models"
 _KINDS = ("Transformer", "Pooling", "Normalize")
 # What the older form of 1_Pooling/config.json says of each mode, true or false.
@@ -141,7 +142,7 @@ def _read_length(inner: str, checkpoint: Checkpoint) -> Any:
     if values.get("do_lower_case") and tokenization and not tokenization.do_lower_case:
         raise _NotComputedError("lowers the case of text before a tokenizer that is cased")
     length = values.get("max_seq_length")
-    source = os.path.join(inner, _TOKENIZER_CONFIG)
+    source = os.path.join(inner, TOKENIZER_CONFIG)
     if length is None and tf.io.gfile.exists(source):
         length = read_json_object(source).get("model_max_length")
     positions = checkpoint.config.max_position_embeddings

@@ -16,7 +16,9 @@ from .checkpoint import Tokenization
 
 VOCABULARY = "vocab.txt"
 _TOKENIZER = "tokenizer.json"
-_TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+VOCABULARIES = (VOCABULARY, _TOKENIZER)  # either has the pieces
+FILES = (*VOCABULARIES, TOKENIZER_CONFIG)
 # By the names of tokenizer_config.json, those of tokenizer.json's normalizer.
 _SETTINGS = {
     "do_lower_case": "lowercase",
@@ -114,7 +116,7 @@ def write_tokenization(path: str, tokenization: Tokenization, max_seq_length: in
     vocabulary.save_vocabulary(os.path.join(path, VOCABULARY), tokenization.vocabulary)
     lower = tokenization.do_lower_case
     write_json(
-        os.path.join(path, _TOKENIZER_CONFIG),
+        os.path.join(path, TOKENIZER_CONFIG),
         {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": lower,
@@ -259,7 +261,7 @@ def _read_settings(
     settings: dict[str, Any] = {}
     if tokenizer is not None:
         settings = {name: tokenizer["normalizer"].get(key) for name, key in _SETTINGS.items()}
-    source = os.path.join(path, _TOKENIZER_CONFIG)
+    source = os.path.join(path, TOKENIZER_CONFIG)
     if tf.io.gfile.exists(source):
         values = read_json_object(source)
         _check_computed(values, _COMPUTED_CONFIG, f"{source}: ")

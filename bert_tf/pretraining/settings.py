@@ -218,7 +218,7 @@ class PretrainingSettings:
         None,
         "Start from these weights instead of random ones, with their config, vocabulary and "
         "casing: a directory of this library, of Hugging Face, Google, Model Garden or KerasHub, "
-        "or a .keras file.",
+        "a .keras file, or hf://OWNER/NAME of the Hugging Face hub.",
     )
     allow_pickle: bool = switch(
         False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."

@@ -1,0 +1,357 @@
+"""``hf://``: a cache laid out by hand, and a server in the place of the hub."""
+
+import http.server
+import json
+import os
+import shutil
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.extraction.settings import resolve
+from bert_tf.interchange import conversion, hub, hugging_face
+from bert_tf.interchange.recognition import open_checkpoint
+from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
+
+COMMIT, OLDER = "0123456789abcdef" * 2 + "01234567", "f" * 40
+NAME = "someone/a-bert_1.5"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """An empty cache, and no hub."""
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    return tmp_path / "hub"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model's files, as ``save_pretrained`` leaves them."""
+    path = tmp_path_factory.mktemp("model")
+    hugging_face.write(make_checkpoint(MODELS["encoder"], tokenization=UNCASED), str(path))
+    return path
+
+
+def lay_out(cache, source, commit=COMMIT, revision="main", name=NAME):
+    """A snapshot as huggingface_hub has it: links to files that go by their hashes."""
+    folder = cache / f"models--{name.replace('/', '--')}"
+    snapshot = folder / "snapshots" / commit
+    for path in source.rglob("*"):
+        if path.is_file():
+            blob = folder / "blobs" / f"{commit[:8]}{path.relative_to(source)}".replace("/", "_")
+            blob.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, blob)
+            link = snapshot / path.relative_to(source)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(os.path.relpath(blob, link.parent))
+    ref = folder / "refs" / revision
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    ref.write_text(commit)
+    return snapshot
+
+
+def without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+
+
+# === The cache ===
+
+
+@pytest.mark.parametrize(
+    ("variable", "folder"),
+    [
+        ("HF_HUB_CACHE", "."),
+        ("HUGGINGFACE_HUB_CACHE", "."),
+        ("HF_HOME", "hub"),
+        ("XDG_CACHE_HOME", "huggingface/hub"),
+        ("HOME", ".cache/huggingface/hub"),
+    ],
+)
+def test_where_the_cache_is(tmp_path, model, monkeypatch, variable, folder):
+    without_the_package(monkeypatch)
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.setenv(variable, str(tmp_path / "place"))
+    snapshot = lay_out(tmp_path / "place" / folder, model)
+    checkpoint = open_checkpoint(f"hf://{NAME}")
+    assert checkpoint.path == str(snapshot)
+    assert checkpoint.tokenization == UNCASED
+
+
+def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model, monkeypatch):
+    without_the_package(monkeypatch)
+    lay_out(cache, model)
+    older = lay_out(cache, model, OLDER, "refs/pr/1")
+    for revision in ("refs/pr/1", OLDER):
+        assert open_checkpoint(f"hf://{NAME}@{revision}").path == str(older)
+    assert open_checkpoint(f"hf://{NAME}@{COMMIT}/").path.endswith(COMMIT)
+    with pytest.raises(ValueError, match=r"^hf://.*@v2 is not in .*: pip install 'bert_tf\[hub\]'"):
+        open_checkpoint(f"hf://{NAME}@v2")
+
+
+def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path, monkeypatch):
+    without_the_package(monkeypatch)
+    lay_out(cache, model)
+    encoder = bert_tf.load(f"hf://{NAME}")
+    expected = bert_tf.load(model)
+    for found, weight in zip(encoder.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(found, weight)
+    assert bert_tf.BertClassifier.from_checkpoint(f"hf://{NAME}", num_classes=2).preprocessor
+    conversion.convert(f"hf://{NAME}", str(tmp_path / "out"), "bert_tf")
+    assert bert_tf.load(tmp_path / "out").preprocessor
+    assert resolve(input=["a"], init_checkpoint=f"hf://{NAME}", output="b").init_checkpoint
+
+
+def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
+    cache, model, tmp_path, monkeypatch
+):
+    without_the_package(monkeypatch)
+    partial = shutil.copytree(model, tmp_path / "partial")
+    (partial / "vocab.txt").unlink()
+    (partial / "tokenizer.json").unlink()
+    lay_out(cache, partial)
+    checkpoint = open_checkpoint(f"hf://{NAME}")
+    assert checkpoint.tokenization is None
+    (cache / f"models--{NAME.replace('/', '--')}/snapshots/{COMMIT}/model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"is fetched by huggingface_hub, which is not installed"):
+        open_checkpoint(f"hf://{NAME}")
+
+
+@pytest.mark.parametrize("content", ["", "../../../etc", "x" * 10_000, "\x00", "é"])
+def test_a_reference_that_is_no_commit_is_none(cache, model, monkeypatch, content):
+    without_the_package(monkeypatch)
+    snapshot = lay_out(cache, model)
+    (snapshot.parent.parent / "refs" / "main").write_text(content)
+    with pytest.raises(ValueError, match=r"^hf://someone/a-bert_1.5 is not in "):
+        open_checkpoint(f"hf://{NAME}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("hf://", "hf://bert-base-uncased", "hf://a/b/c", "hf://../b", "hf://a/..", "hf://a/b@.."),
+        *("hf://a/b@", "hf://a/b@x/../y", "hf://a/b@/x", "hf://a--b/c", "hf://a/b\n", "hf://a/ b"),
+        *("hf://a/b@x//y", "hf://ä/b", "hf://a/b?x", "hf://a/%2e%2e", "hf://-a/b", "hf:///a/b"),
+        *("hf://a/b.", f"hf://a/{'b' * 97}", "hf://a/b\\c", "hf://a/b@\x1b[2J", "hf://a@x/b"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(name, monkeypatch):
+    monkeypatch.setattr(hub, "_fetch", lambda *_: pytest.fail("asked the hub"))
+    sentence = r"names no model of the Hugging Face hub: expected hf://OWNER/NAME or hf://OWNER/NAM"
+    with pytest.raises(ValueError, match=sentence) as error:
+        open_checkpoint(name)
+    assert "\x1b" not in str(error.value) and "\n" not in str(error.value)
+
+
+# === The hub ===
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """The answers of the hub that huggingface_hub needs to download a model."""
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        self.server.asked.append(self.path.split("?")[0])
+        api = f"/api/models/{NAME}/revision/"
+        path = self.path.split("?")[0].replace("%2F", "/")
+        if path.startswith(api):
+            if path.removeprefix(api) not in ("main", "v1", COMMIT):
+                return self.answer(404, {"X-Error-Code": "RevisionNotFound"})
+            files = [
+                {"rfilename": name, "size": size, "blobId": "0"}
+                for name, size in self.server.listed().items()
+            ]
+            content = json.dumps(
+                {"id": NAME, "modelId": NAME, "sha": COMMIT, "siblings": files, "tags": [],
+                 "private": False, "downloads": 0, "likes": 0}
+            ).encode()  # fmt: skip
+            return self.answer(200, {"Content-Type": "application/json"}, content)
+        parts = path.split("/")
+        if "/".join(parts[1:3]) == NAME and parts[3] == "resolve":
+            file = self.server.root / "/".join(parts[5:])
+            if file.is_file():
+                headers = {"ETag": f'"{abs(hash(str(file))):040d}"', "X-Repo-Commit": COMMIT}
+                return self.answer(200, headers, file.read_bytes())
+            return self.answer(404, {"X-Error-Code": "EntryNotFound"})
+        return self.answer(404, {"X-Error-Code": "RepoNotFound"})
+
+    def answer(self, status, headers, content=b""):
+        self.send_response(status)
+        for key, value in {**headers, "Content-Length": len(content)}.items():
+            self.send_header(key, str(value))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, model, monkeypatch):
+    pytest.importorskip("huggingface_hub")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as served:
+        served.root = shutil.copytree(model, tmp_path / "served")
+        served.asked = []
+        served.sizes = {}
+
+        def listed():
+            files = {
+                str(path.relative_to(served.root)): path.stat().st_size
+                for path in served.root.rglob("*")
+                if path.is_file()
+            }
+            return {**files, **served.sizes}
+
+        served.listed = listed
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{served.server_address[1]}")
+        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        yield served
+        served.shutdown()
+
+
+def fetched(server):
+    """What was downloaded."""
+    return {path.split("/", 5)[5] for path in server.asked if "/resolve/" in path}
+
+
+def test_what_the_cache_lacks_is_fetched_once(server, cache):
+    for name in ("README.md", "pytorch_model.bin", "tf_model.h5", "run.py", "onnx/config.json"):
+        (server.root / name).parent.mkdir(exist_ok=True)
+        (server.root / name).write_bytes(b"{}")
+    checkpoint = open_checkpoint(f"hf://{NAME}", allow_pickle=True)
+    assert checkpoint.path == f"{cache}/models--{NAME.replace('/', '--')}/snapshots/{COMMIT}"
+    assert checkpoint.tokenization == UNCASED
+    texts = {"config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"}
+    assert fetched(server) == {*texts, "model.safetensors"}
+    expected = make_checkpoint(MODELS["encoder"]).tensors
+    for key, tensor in checkpoint.tensors.items():
+        np.testing.assert_array_equal(tensor.read(), expected[key].read())
+    server.asked.clear()
+    assert open_checkpoint(f"hf://{NAME}").path == checkpoint.path
+    assert server.asked == []
+
+
+def test_another_revision_is_fetched(server):
+    assert open_checkpoint(f"hf://{NAME}@v1").path.endswith(COMMIT)
+    assert all("/v1" in path for path in server.asked if "/revision/" in path)
+
+
+def test_tf_model_h5_where_there_are_no_safetensors(server):
+    (server.root / "model.safetensors").unlink()
+    recorded = os.path.join(os.path.dirname(__file__), "data", "tf_model", "model")
+    for name in ("tf_model.h5", "config.json", "vocab.txt"):
+        shutil.copy(os.path.join(recorded, name), server.root)
+    (server.root / "tokenizer.json").unlink()
+    (server.root / "pytorch_model.bin").write_bytes(b"")
+    assert open_checkpoint(f"hf://{NAME}").config.vocab_size == 13
+    assert "tf_model.h5" in fetched(server) and "pytorch_model.bin" not in fetched(server)
+
+
+def test_a_pickle_is_fetched_only_when_it_is_asked_for(server):
+    os.rename(server.root / "model.safetensors", server.root / "pytorch_model.bin")
+    with pytest.raises(
+        ValueError, match=r"pytorch_model\.bin is fetched with --allow_pickle alone"
+    ):
+        open_checkpoint(f"hf://{NAME}")
+    assert fetched(server) == set()
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin"):  # it is no pickle either
+        open_checkpoint(f"hf://{NAME}", allow_pickle=True)
+    assert "pytorch_model.bin" in fetched(server)
+
+
+def test_a_cached_pickle_gives_way_to_safetensors(server, cache, tmp_path, monkeypatch):
+    pickled = shutil.copytree(server.root, tmp_path / "pickled")
+    os.rename(pickled / "model.safetensors", pickled / "pytorch_model.bin")
+    lay_out(cache, pickled)
+    assert open_checkpoint(f"hf://{NAME}").tensors
+    shutil.rmtree(cache)
+    lay_out(cache, pickled)
+    without_the_package(monkeypatch)
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, which can run code"):
+        open_checkpoint(f"hf://{NAME}")
+
+
+def test_shards_come_with_their_index(server):
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    os.rename(server.root / "model.safetensors", server.root / names[0])
+    (server.root / names[1]).write_bytes(b"")
+    (server.root / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"index\.json: expected weight_map"):
+        open_checkpoint(f"hf://{NAME}")
+    assert fetched(server) >= {*names, "model.safetensors.index.json"}
+
+
+def test_modules_of_sentence_transformers_are_fetched(server):
+    for name, value in {
+        "modules.json": [
+            {"type": "sentence_transformers.models.Transformer", "path": ""},
+            {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+        ],
+        "sentence_bert_config.json": {"max_seq_length": 9},
+        "1_Pooling/config.json": {"pooling_mode_cls_token": True},
+    }.items():
+        (server.root / name).parent.mkdir(exist_ok=True)
+        (server.root / name).write_text(json.dumps(value))
+    embedding = open_checkpoint(f"hf://{NAME}").sentence_embedding
+    assert (embedding.pooling, embedding.max_seq_length) == ("cls", 9)
+
+
+def test_a_text_of_any_size_is_not_fetched(server):
+    server.sizes["tokenizer.json"] = 1 << 40
+    checkpoint = open_checkpoint(f"hf://{NAME}")
+    assert "tokenizer.json" not in fetched(server)
+    assert checkpoint.tokenization == UNCASED
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (
+            "nobody/nothing",
+            r"there is no such model, or it is not for everyone: huggingface-cli lo",
+        ),
+        (f"{NAME}@v9", "it has no such revision"),
+    ],
+)
+def test_what_the_hub_lacks(server, cache, name, why):
+    with pytest.raises(ValueError) as error:
+        open_checkpoint(f"hf://{name}")
+    repository = name.split("@")[0]
+    assert str(error.value).startswith(
+        f"hf://{name} is not in {cache}, and cannot be fetched ({why}"
+    )
+    assert str(error.value).endswith(
+        f"): try again, or bring the files of http://127.0.0.1:{server.server_address[1]}/"
+        f"{repository} (config.json, model.safetensors, vocab.txt, tokenizer*.json) into a "
+        "directory, and name the directory."
+    )
+
+
+def test_a_model_without_weights(server):
+    (server.root / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"has config\.json, .*: expected config\.json with model"):
+        open_checkpoint(f"hf://{NAME}")
+
+
+def test_no_network():
+    pytest.importorskip("huggingface_hub")
+    with pytest.raises(
+        ValueError, match=r"cannot be fetched \(\w*Error: .*\): try again, or bring"
+    ):
+        open_checkpoint(f"hf://{NAME}")
+
+
+def test_no_network_wanted(monkeypatch):
+    constants = pytest.importorskip("huggingface_hub").constants
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match=r"cannot be fetched \(HF_HUB_OFFLINE is set\): try again"):
+        open_checkpoint(f"hf://{NAME}")
