@@ -57,6 +57,7 @@ class Kind:
         text_form: how ``--text_columns`` is written.
         num_texts: the least and the most names in ``--text_columns``.
         metrics: the scores that ``--metric`` may name; some data lack some of them.
+        cells: the function of ``tasks.cells`` that compares files of its predictions.
         class_metrics: whether it may name the scores of a class or of a type of entity, too.
         label: the argument that ``--label_column`` names.
         others: further arguments of the reader: the flag that gives each, and its check.
@@ -73,6 +74,7 @@ class Kind:
     name: str
     task: str
     texts: Mapping[str, Check]
+    cells: str
     text_form: str = "A or A,B"
     num_texts: tuple[int, int] = (1, 2)
     metrics: tuple[str, ...] = ()
@@ -124,6 +126,7 @@ KINDS = {
             "classification",
             "text:ClassTask",
             _TEXTS,
+            "classes",
             metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
             class_metrics=True,
             flags=("class_weights",),
@@ -132,6 +135,7 @@ KINDS = {
             "multilabel",
             "text:ClassesTask",
             _TEXTS,
+            "several",
             metrics=("micro_f1", "macro_f1", "micro_f1_at_0.5", "macro_f1_at_0.5", "loss"),
             class_metrics=True,
             others={"separator": ("label_separator", _FILLED)},
@@ -140,6 +144,7 @@ KINDS = {
             "regression",
             "text:NumberTask",
             _TEXTS,
+            "numbers",
             metrics=(
                 *("spearman", "pearson", "r2", "mean_squared_error", "root_mean_squared_error"),
                 *("mean_absolute_error", "loss"),
@@ -149,6 +154,7 @@ KINDS = {
             "tagging",
             "tagging:TaggingTask",
             {"words_column": TEXT},
+            "tags",
             text_form="WORDS",
             num_texts=(1, 1),
             metrics=("f1", "precision", "recall", "accuracy", "macro_f1", "loss"),
@@ -163,6 +169,7 @@ KINDS = {
             "multiple_choice",
             "multiple_choice:ChoiceTask",
             {"context_column": TEXT, "choice_columns": _names(1, 1000)},
+            "choices",
             text_form="CONTEXT,CHOICE,...",
             num_texts=(2, 100),
             metrics=("accuracy", "loss"),
@@ -171,6 +178,7 @@ KINDS = {
             "squad",
             "questions:QuestionTask",
             {"question_column": TEXT, "context_column": TEXT},
+            "answers",
             text_form="QUESTION,CONTEXT",
             num_texts=(2, 2),
             metrics=("exact_match", "exact", "f1", "best_exact", "best_f1", "loss"),

@@ -9,6 +9,7 @@ from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.examples import ChoiceExample
 from bert_tf.tasks.judging import judge_choices
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 
@@ -63,7 +64,7 @@ class ChoiceTask(Task):
 
         def show(at: int) -> tuple[str, str, str]:
             choices = items[at].choices
-            return items[at].context, choices[labels[at]], choices[chosen[at]]
+            return self._shown_text(items[at]), choices[labels[at]], choices[chosen[at]]
 
         losses = -log_probabilities[np.arange(len(items)), labels]
         judged = judge_choices(labels, chosen, losses)
@@ -73,6 +74,9 @@ class ChoiceTask(Task):
             constant=is_constant(labels, chosen),
             mistakes=worst_mistakes(items, losses, chosen != labels, show),
         )
+
+    def _shown_text(self, item: ChoiceExample) -> str:
+        return item.context
 
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds

@@ -28,7 +28,7 @@ from bert_tf.tasks.squad_predictions import (
 )
 
 from .data import Sets
-from .prediction_outputs import AnswersWriter, NewWriter, Record
+from .prediction_outputs import AnswersWriter, NewWriter, Record, write_records
 from .settings import FineTuningSettings, flag_defaults
 from .task import (
     LOSS,
@@ -258,12 +258,29 @@ class QuestionTask(Task):
     ) -> list[str]:
         """Writes ``predictions.json``, ``nbest_predictions.json``, with null ``null_odds.json``.
 
-        ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``.
+        ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``. Of
+        a labelled set there is also ``SET.jsonl``, with the answers that were expected.
         """
         found, _ = self._run(inference, set_name)
         found.write(folder, self._threshold_of(thresholds))
         names = [PREDICTIONS, N_BEST_PREDICTIONS, *([NULL_ODDS] if self._with_null else [])]
-        return [os.path.join(folder, name) for name in names]
+        paths = [os.path.join(folder, name) for name in names]
+        if set_name in self.dev_sets:
+            paths.append(os.path.join(folder, f"{set_name}.jsonl"))
+            answers = found.answers(self._threshold_of(thresholds))
+            write_records(
+                paths[-1],
+                (
+                    {
+                        "id": item.id,
+                        "prediction": answers[item.id],
+                        "expected": [answer.text for answer in item.answers],
+                        "text": item.question,
+                    }
+                    for item in self._sets[set_name].items
+                ),
+            )
+        return paths
 
     def _threshold_of(self, thresholds: Thresholds) -> float:
         return thresholds.get(NULL_THRESHOLD, self._null_threshold or 0.0)

@@ -22,8 +22,7 @@ from bert_tf.tasks.entities import (
     EntityScores,
     entity_scores,
     find_entities,
-    find_odd_tags,
-    is_tag,
+    odd_tags_of_entities,
 )
 from bert_tf.tasks.examples import TaggedExample
 from bert_tf.tasks.judging import judge_entities, judge_tags
@@ -104,13 +103,10 @@ class TaggingTask(Task):
         counts = collections.Counter(
             tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
         )
-        entities = [label for label in self.labels if is_tag(label) and label != "O"]
-        self._odd_tags = {label for label in self.labels if not is_tag(label)}
-        if only_iob:
-            others_fit = not self._odd_tags and all(label[0] in "BI" for label in entities)
-        else:
-            others_fit = self._odd_tags <= set(find_odd_tags(counts))
-        self._has_entities = bool(entities) and others_fit
+        odd = odd_tags_of_entities(self.labels, counts)
+        if only_iob and (odd or any(label[0] not in "OBI" for label in self.labels)):
+            odd = None
+        self._has_entities, self._odd_tags = odd is not None, odd or set()
         self.headline = "f1" if self._has_entities else "accuracy"
         self.no_scores = ("macro_f1",) if self._has_entities else ("f1", "precision", "recall")
         self._document_context = document_context

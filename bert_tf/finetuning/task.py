@@ -441,12 +441,15 @@ class Task(abc.ABC):
         """Predicts on one of the sets and writes the files of the task's form; gives their paths.
 
         By default that is ``SET.tsv``, with the columns id, prediction, of a labelled set expected,
-        and of each class its probability.
+        of each class its probability, and of a labelled set text.
         """
         records: Iterable[Record] = self.predict(inference, set_name, thresholds)
         if set_name in self.dev_sets:
-            labels = map(self._shown_label, self._sets[set_name].items)
-            records = map(with_expected, records, labels)
+            items = self._sets[set_name].items
+            records = (
+                {**with_expected(record, self._shown_label(item)), "text": self._shown_text(item)}
+                for record, item in zip(records, items, strict=True)
+            )
         path = os.path.join(folder, f"{set_name}.tsv")
         write_records(path, records)
         return [path]
@@ -454,6 +457,10 @@ class Task(abc.ABC):
     def _shown_label(self, item: Any) -> Any:
         """An example's label as predictions spell it."""
         return item.label
+
+    def _shown_text(self, item: Any) -> str:
+        """An example's text, for people."""
+        raise NotImplementedError
 
     def _run(self, inference: Inference, set_name: str) -> Any:
         """What the model says of a set, in the set's order."""

@@ -125,14 +125,14 @@ class _TextTask(Task):
         true: np.ndarray,
         predicted: np.ndarray,
     ) -> list[Mistake]:
-        """The second text of a pair is shown on a line below the first."""
-
         def show(at: int) -> tuple[str, str, str]:
-            texts = (items[at].text_a, items[at].text_b)
-            text = "\n".join(part for part in texts if part is not None)
+            text = self._shown_text(items[at])
             return text, self._shown(true[at]), self._shown(predicted[at])
 
         return worst_mistakes(items, losses, wrong, show)
+
+    def _shown_text(self, item: TextExample) -> str:
+        return "\n".join(text for text in (item.text_a, item.text_b) if text is not None)
 
     @abc.abstractmethod
     def _shown(self, target: Any) -> str:

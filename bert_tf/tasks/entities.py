@@ -98,6 +98,19 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
     return found
 
 
+def odd_tags_of_entities(labels: Iterable[str], counts: Mapping[str, int]) -> set[str] | None:
+    """The labels that are no tags of entities, where the others are; ``None``: none are.
+
+    >>> odd_tags_of_entities(["O", "B-PER", "B_PER"], {"O": 7, "B-PER": 2, "B_PER": 1})
+    {'B_PER'}
+    >>> odd_tags_of_entities(["NOUN", "VERB"], {"NOUN": 2, "VERB": 1})
+    """
+    names = set(labels)
+    odd = {name for name in names if not is_tag(name)}
+    are_entities = any(is_tag(name) and name != "O" for name in names)
+    return odd if are_entities and odd <= set(find_odd_tags(counts)) else None
+
+
 def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
     """The index of the first tag that is none, or has no place there in a scheme, and why.
 

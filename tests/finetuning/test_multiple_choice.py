@@ -71,15 +71,18 @@ def test_equals_a_plain_loop(model, tmp_path):
         assert mistake.loss == pytest.approx(losses[mistake.id], rel=1e-4)
 
     probabilities = [f"probability_{number}" for number in range(4)]
-    for name, more in (("test", []), ("dev", ["expected"])):
+    for name, more, end in (("test", [], []), ("dev", ["expected"], ["text"])):
         (path,) = task.write_predictions(inference(model), name, str(tmp_path), {})
         assert path == str(tmp_path / f"{name}.tsv")
         header, *rows = read_table(path)
-        assert header == ["id", "prediction", *more, *probabilities]
+        assert header == ["id", "prediction", *more, *probabilities, *end]
         assert [row[0] for row in rows] == [item.id for item in examples.items]
         assert [int(row[1]) for row in rows] == chosen.tolist()
         np.testing.assert_allclose(
-            np.array([row[-4:] for row in rows], float), expected, rtol=1e-4, atol=1e-6
+            np.array([row[2 + len(more) :][:4] for row in rows], float),
+            expected,
+            rtol=1e-4,
+            atol=1e-6,
         )
     assert [int(row[2]) for row in rows] == labels.tolist()
 

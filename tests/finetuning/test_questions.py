@@ -42,7 +42,10 @@ def task_on(train=(), dev=(), *, with_null=False, **options):
 
 
 def written(paths):
-    return {pathlib.Path(path).name: json.loads(pathlib.Path(path).read_text()) for path in paths}
+    """The JSON files; the last is JSON lines."""
+    *paths, lines = map(pathlib.Path, paths)
+    assert lines.name == "dev.jsonl"
+    return {path.name: json.loads(path.read_text()) for path in paths}
 
 
 def stand_in(starts, ends):
@@ -85,6 +88,10 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
         "wrong": "b0 c0",
         "other": "d0",
     }
+    lines = (tmp_path / "dev.jsonl").read_text().splitlines()
+    assert json.loads(lines[1]) == {
+        "id": "long", "prediction": "b0 c0", "expected": ["b0 c0 d0"], "text": "g1"
+    }  # fmt: skip
     # The loss is that of the right entries of the list that was written.
     for name, answer in [("long", "b0 c0 d0"), ("wrong", "h0")]:
         entries = {

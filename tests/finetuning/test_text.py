@@ -236,12 +236,12 @@ def test_classes_are_scored_by_hand(tmp_path):
     paths = task.write_predictions(inference(model), "dev", str(tmp_path / "new"), {})
     assert paths == [str(tmp_path / "new" / "dev.tsv")]
     assert (tmp_path / "new" / "dev.tsv").read_text().splitlines() == [
-        "id\tprediction\texpected\tprobability_x\tprobability_y\tprobability_z",
-        "id0\tx\tx\t0.8\t0.1\t0.1",
-        "id1\ty\tx\t0.25\t0.5\t0.25",
-        "id2\ty\ty\t0.1\t0.8\t0.1",
-        "id3\tx\tz\t0.8\t0.1\t0.1",
-        "id4\ty\ty\t0.1\t0.8\t0.1",
+        "id\tprediction\texpected\tprobability_x\tprobability_y\tprobability_z\ttext",
+        f"id0\tx\tx\t0.8\t0.1\t0.1\t{items[0].text_a}",
+        f"id1\ty\tx\t0.25\t0.5\t0.25\t{items[1].text_a}",
+        f"id2\ty\ty\t0.1\t0.8\t0.1\t{items[2].text_a}",
+        f"id3\tx\tz\t0.8\t0.1\t0.1\t{items[3].text_a}",
+        f"id4\ty\ty\t0.1\t0.8\t0.1\t{items[4].text_a}",
     ]
 
 
