@@ -46,6 +46,32 @@ def regress(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None)
     return {"value": tf.cast(on_rows(rows, served.call), tf.float32), "truncated": truncated}
 
 
+def classify_examples(served: Served, inputs: tf.Tensor) -> Outputs:
+    """Answers TensorFlow Serving's Classify: ``inputs`` (B,) string, each a ``tf.Example``.
+
+    Its features are ``text`` and, of a model of pairs, ``text_pair``, a string each. Returns
+    ``classes`` (B, C) string and ``scores`` (B, C) float32, in the order of the classes' ids.
+    """
+    outputs = classify(served, *_of_examples(served, inputs))
+    return {"classes": outputs["labels"], "scores": outputs["probabilities"]}
+
+
+def regress_examples(served: Served, inputs: tf.Tensor) -> Outputs:
+    """Answers TensorFlow Serving's Regress, as `classify_examples`: ``outputs`` (B,) float32."""
+    return {"outputs": regress(served, *_of_examples(served, inputs))["value"]}
+
+
+def text_features(served: Served) -> list[str]:
+    """The features of a ``tf.Example`` that a model reads."""
+    return ["text", "text_pair"] if served.options.pair else ["text"]
+
+
+def _of_examples(served: Served, inputs: tf.Tensor) -> list[tf.Tensor]:
+    names = text_features(served)
+    parsed = tf.io.parse_example(inputs, {n: tf.io.FixedLenFeature([], tf.string) for n in names})
+    return [parsed[name] for name in names]
+
+
 def next_sentence(served: Served, first: tf.Tensor, second: tf.Tensor) -> Outputs:
     """Judges whether the second text, (B,) string, follows the first in some document.
 

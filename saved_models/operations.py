@@ -38,7 +38,7 @@ _NAMES = {
         EmptyTensorList EnsureShape Equal Erf Exp ExpandDims Fill FloorDiv FloorMod GatherNd
         GatherV2 Greater GreaterEqual Identity IdentityN If Less LessEqual LogicalAnd LogicalNot
         LogicalOr MatMul Max Maximum Mean MergeV2Checkpoints Minimum Mul Neg NoOp NotEqual OnesLike
-        Pack Pad PadV2 PartitionedCall Placeholder Prod RaggedGather RaggedRange
+        Pack Pad PadV2 ParseExampleV2 PartitionedCall Placeholder Prod RaggedGather RaggedRange
         RaggedTensorToTensor Range ReadVariableOp RealDiv Relu Reshape RestoreV2 Rsqrt SaveV2 Select
         SelectV2 Shape ShardedFilename Sigmoid Size Softmax Split Square Squeeze
         StatefulPartitionedCall StatelessIf StatelessRandomGetKeyCounter StatelessRandomUniformIntV2

@@ -12,7 +12,7 @@ three files, SIGNATURE.N counted from 0:
 
 import base64
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -173,6 +173,26 @@ def requests_of_texts(served: Served, first: str = "text", second: str | None = 
         columns[0][second] = _SECOND_TEXTS
         columns[1][second] = _odd(served)[::-1]
     return tuple(columns)
+
+
+def requests_of_examples(served: Served, names: Sequence[str]) -> Requests:
+    """Requests of texts or pairs, each a serialized ``tf.Example`` with features of these names."""
+
+    def serialized(columns: Mapping[str, list[Any]]) -> list[bytes]:
+        rows = zip(*(columns[name] for name in names), strict=True)
+        return [_example(dict(zip(names, row, strict=True))) for row in rows]
+
+    texts = requests_of_texts(served, *names)
+    return tuple({"inputs": serialized(columns)} for columns in texts)
+
+
+def _example(texts: Mapping[str, Any]) -> bytes:
+    example = tf.train.Example()
+    for name, text in texts.items():
+        value = text if isinstance(text, bytes) else text.encode()
+        example.features.feature[name].bytes_list.value.append(value)
+    content: bytes = example.SerializeToString(deterministic=True)
+    return content
 
 
 def requests_of_masks(served: Served) -> Requests:

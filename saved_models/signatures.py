@@ -20,7 +20,16 @@ from bert_tf.modeling import (
 from bert_tf.modeling.base import BertModel
 
 from . import samples
-from .classification import choose, classify, label_names, next_sentence, regress
+from .classification import (
+    choose,
+    classify,
+    classify_examples,
+    label_names,
+    next_sentence,
+    regress,
+    regress_examples,
+    text_features,
+)
 from .embeddings import call_on_tokens, check_layers, embed, encode_tokens
 from .fill_mask import fill_masks
 from .question_answering import answer
@@ -42,8 +51,8 @@ def model_signatures(served: Served) -> Signatures:
     |----------------------|-----------------|--------------------------------------------------|
     | `BertPretrainer`     | fill-mask       | `embed`, `tokens`, `next_sentence` with its head |
     | `BertEncoder`        | embeddings      | `tokens`                                         |
-    | `BertClassifier`,    | `text`, or with | `text`, `pair`, `tokens`                         |
-    | `BertRegressor`      | `pair` `pair`   |                                                  |
+    | `BertClassifier`,    | `text`, or with | `text`, `pair`, `tokens`, `classify`             |
+    | `BertRegressor`      | `pair` `pair`   | the same, with `regress` for `classify`          |
     | `BertTokenClassifier`| entities        | `words`, `tokens`                                |
     | `BertSpanPredictor`  | answers         | `tokens`                                         |
     | `BertMultipleChoice` | choices         | `tokens`                                         |
@@ -87,11 +96,14 @@ class _Head:
     inputs: Mapping[str, tf.TensorSpec]
     requests: Callable[[Served], samples.Requests]
     summary: str
+    # What TensorFlow Serving takes for Classify and Regress has no other outputs than theirs.
+    reports_invalid_bytes: bool = True
 
     def signature(self, served: Served) -> Signature:
         """The model's; where it takes strings it has the output ``invalid_utf8`` (B,) bool."""
         function = functools.partial(self.function, served)
-        if any(spec.dtype == tf.string for spec in self.inputs.values()):
+        takes_strings = any(spec.dtype == tf.string for spec in self.inputs.values())
+        if takes_strings and self.reports_invalid_bytes:
             function = functools.partial(_report_invalid_bytes, function)
         return Signature(function, self.inputs, self.requests(served), self.summary)
 
@@ -190,7 +202,22 @@ def _of_texts_or_pairs(
     )
     default = pair if served.options.pair else text
     tokens = _task_on_ids(raw_output)
-    return {SERVING_DEFAULT: default, "text": text, "pair": pair, "tokens": tokens}
+    api, on_examples = _APIS[function]
+    names = text_features(served)
+    examples = _Head(
+        on_examples,
+        {"inputs": _STRINGS},
+        functools.partial(samples.requests_of_examples, names=names),
+        f"For TensorFlow Serving's {api.capitalize()}: finds {found} of serialized tf.Examples "
+        f"with the feature{'s' if len(names) > 1 else ''} {' and '.join(names)}.",
+        reports_invalid_bytes=False,
+    )
+    by_name = {SERVING_DEFAULT: default, "text": text, "pair": pair, "tokens": tokens}
+    return {**by_name, api: examples}
+
+
+# The interfaces of TensorFlow Serving besides Predict, by what they ask of a model.
+_APIS = {classify: ("classify", classify_examples), regress: ("regress", regress_examples)}
 
 
 _Heads = dict[str, _Head] | Callable[[Served], dict[str, _Head]]

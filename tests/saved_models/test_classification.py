@@ -9,9 +9,11 @@ from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.saved_models.classification import (
     choose,
     classify,
+    classify_examples,
     label_names,
     next_sentence,
     regress,
+    regress_examples,
 )
 
 from .conftest import ask, assert_same, features_of, make, serve, softmax, texts_of
@@ -169,3 +171,36 @@ def test_no_choices(chooser):
     outputs = ask(choose, serve(chooser), context=["a", "cat"], choices=choices)
     assert outputs["choice"].tolist() == [-1, -1]
     assert outputs["probabilities"].shape == (2, 0) and not outputs["truncated"].any()
+
+
+def example(**texts):
+    features = {
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
+        for name, text in texts.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_examples_are_answered_as_their_texts_are(classifier, pair):
+    columns = {"text": TEXTS, **({"text_pair": SECOND_TEXTS} if pair else {})}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    examples = [example(**row, unread="x") for row in rows]
+    served = serve(classifier, 8, pair=pair)
+    answered, expected = (
+        ask(classify_examples, served, inputs=examples),
+        ask(classify, served, **columns),
+    )
+    np.testing.assert_array_equal(answered["scores"], expected["probabilities"])
+    assert texts_of(answered["classes"]) == [["no", "perhaps", "sí"]] * 3
+    regressor = serve(make(BertRegressor), 8, pair=pair)
+    np.testing.assert_array_equal(
+        ask(regress_examples, regressor, inputs=examples)["outputs"],
+        ask(regress, regressor, **columns)["value"],
+    )
+
+
+def test_an_example_without_its_text_is_refused_by_the_features_name(classifier):
+    served = serve(classifier, pair=True)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text_pair.* is required"):
+        ask(classify_examples, served, inputs=[example(text="The cat")])
