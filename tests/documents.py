@@ -73,6 +73,8 @@ def commands(text):
 
     A command inside a quoted word, as ``bash -c`` takes it, counts. Variables become 0.
     """
+    if not re.search("bert[-_]tf", text):
+        return  # what a command prints is no shell text
     for words in _simple_commands(text):
         if words[:2] == ["python", "-m"] and words[2].startswith("bert_tf."):
             arguments = [re.sub(r"\$\w+", "0", word) for word in words[3:]]

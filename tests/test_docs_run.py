@@ -20,6 +20,7 @@ pytestmark = [
     ),
 ]
 
+DATA = pathlib.Path(__file__).parent / "interchange" / "data"
 # The last value of a flag counts: what makes a command of the pages small.
 SMALL = {
     "pretrain": ("--num_train_steps=3", "--max_eval_steps=1", "--bert_config=bert-L2-H128"),
@@ -100,10 +101,27 @@ def _run(folder, name, arguments):
     return process.stdout
 
 
+def _copy_models(folder):
+    """What transformers' TFBert classes left, by the names in docs/from_transformers.md."""
+    names = {
+        "model": "tf_bert",
+        "masked_lm": "tf_masked_lm",
+        "next_sentence": "tf_next_sentence",
+        "sequence_classification": "tf_classifier",
+        "token_classification": "tf_tagger",
+        "question_answering": "tf_answers",
+        "multiple_choice": "tf_choice",
+    }
+    for name, target in names.items():
+        shutil.copytree(DATA / "tf_model" / name, folder / target)
+        shutil.copy(DATA / "tf_model" / "model" / "vocab.txt", folder / target)
+
+
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """A folder with what the first command of README leaves."""
+    """A folder with what the first command of README leaves, and models of transformers 4."""
     folder = tmp_path_factory.mktemp("world")
+    _copy_models(folder)
     _run(folder, "pretrain", [])
     return folder
 
@@ -122,9 +140,8 @@ def world(pretrained):
     table = ["--task=classification", "--train_file=reviews.csv", "--text_columns=review"]
     model = ["--label_column=stars", "--init_checkpoint=bert-base", "--model_dir=runs/reviews"]
     _run(folder, "finetune", [*table, *model])
-    data = pathlib.Path(__file__).parent / "interchange" / "data"
-    shutil.copytree(data / "model_garden" / "pretrainer", folder / "model_garden_dir")
-    shutil.copytree(data / "keras_hub" / "masked_lm", folder / "keras_hub_preset")
+    shutil.copytree(DATA / "model_garden" / "pretrainer", folder / "model_garden_dir")
+    shutil.copytree(DATA / "keras_hub" / "masked_lm", folder / "keras_hub_preset")
     return folder
 
 
