@@ -30,6 +30,8 @@ def _by_command():
     found = {}
     for page in ALL:
         for block in blocks(page):
+            if block.language == "text":  # what a command prints
+                continue
             for name, arguments in commands(block.text):
                 found.setdefault(name, []).append((block.place, arguments))
     return found
