@@ -19,7 +19,10 @@ _FEW, _WIDEST_CELL = 4, 130
 _MARGIN = 20
 _TITLE_HEIGHT = 62
 _AXIS = 30
+# Right of the rows and below the columns: how many, and the share of them that is right.
 _TOTALS = 64
+_SHARES = 56
+_LINE = 20
 # A letter's width as a share of its font's size.
 _LETTER = 0.62
 _SLANT = 0.7  # of a name at 45 degrees: its width, and its height
@@ -30,7 +33,8 @@ def confusion_svg(confusion: np.ndarray, labels: Sequence[str], title: str) -> s
 
     A row is what was expected, a column what was predicted. A cell shows its count and its share of
     the row, and is darker the greater the share is, blue where the prediction is right and orange
-    where it is wrong. A name or a share that does not fit is in the cell's tooltip.
+    where it is wrong. A name or a share that does not fit is in the cell's tooltip. Each row ends
+    with its count and the class's recall, each column with its count and the class's precision.
     """
     counts = np.asarray(confusion)
     # XML knows no control characters, and a tooltip for each cell has no room for long names.
@@ -78,8 +82,9 @@ class _Layout:
         self.top = round(_TITLE_HEIGHT + _AXIS + names_height)
         overhang = longest * _SLANT - self.cell / 2 if self.slanted else 0
         self.right = self.left + self.extent
-        self.width = round(max(self.right + max(_TOTALS, overhang) + _MARGIN, 380))
-        self.height = self.top + self.extent + _MARGIN
+        self.bottom = self.top + self.extent
+        self.width = round(max(self.right + max(_TOTALS + _SHARES, overhang) + _MARGIN, 380))
+        self.height = self.bottom + 2 * _LINE + _MARGIN
 
     def center(self, number: int) -> float:
         """Of a row or column, from the matrix's corner."""
@@ -122,7 +127,6 @@ def _headings(layout: _Layout, counts: np.ndarray, title: str) -> list[str]:
         ),
         _text(layout.left + layout.extent / 2, _TITLE_HEIGHT + 18, "predicted", 13, axis),
         _text(x, y, "expected", 13, f"{axis} transform='rotate(-90 {x} {y:.1f})'"),
-        _text(layout.right + 12, layout.top - 10, "all", 11, f"fill='{_FAINT}'"),
     ]
 
 
@@ -166,7 +170,7 @@ def _cell(layout: _Layout, counts: np.ndarray, labels: Sequence[str], row: int, 
             line = y + layout.cell * 0.48 + size * 1.45
             parts.append(_text(center, line, percent, size, f"{middle} fill='#3d4a57'"))
     elif layout.cell >= 60:
-        below, faint = layout.cell / 2, f"text-anchor='middle' fill='{_LINES}'"
+        below, faint = layout.cell / 2, f"text-anchor='middle' fill='{_FAINT}'"
         parts.append(_text(x + below, y + below + 5, "0", 13, faint))
     return "".join(parts) + "</g>"
 
@@ -196,8 +200,38 @@ def _color(share: float, is_right: bool) -> str:
 
 
 def _totals(layout: _Layout, counts: np.ndarray) -> list[str]:
-    x, y, size = layout.right + 12, layout.top + 4, 12 if layout.cell >= 46 else 9
-    return [
-        _text(x, y + layout.center(row), f"{int(total):,}", size, f"fill='{_FAINT}'")
-        for row, total in enumerate(counts.sum(1))
+    """Counts and recalls right of the rows, counts and precisions below the columns."""
+    size, faint = 12 if layout.cell >= 46 else 9, f"fill='{_FAINT}'"
+    middle, end = f"text-anchor='middle' {faint}", f"text-anchor='end' {faint}"
+    row_ends = [layout.right + _TOTALS - 6, layout.right + _TOTALS + _SHARES - 4]
+    lines = [layout.bottom + _LINE - 2, layout.bottom + 2 * _LINE - 2]
+    parts = [
+        _text(x, layout.top - 10, name, 11, end)
+        for x, name in zip(row_ends, ("all", "recall"), strict=True)
     ]
+    parts += [
+        _text(layout.left - 8, y, name, 11, end)
+        for y, name in zip(lines, ("all", "precision"), strict=True)
+    ]
+    right, expected, predicted = np.diag(counts), counts.sum(1), counts.sum(0)
+    for number in range(len(counts)):
+        center = layout.center(number)
+        for x, shown in zip(
+            row_ends,
+            (f"{expected[number]:,}", _share(right[number], expected[number])),
+            strict=True,
+        ):
+            parts.append(_text(x, layout.top + center + 4, shown, size, end))
+        total = _fitting(int(predicted[number]), size, layout.cell + 6)
+        for y, shown in zip(lines, (total, _share(right[number], predicted[number])), strict=True):
+            parts.append(_text(layout.left + center, y, shown, size, middle))
+    return parts
+
+
+def _share(part: int, whole: int) -> str:
+    """A percentage; a dash where there is nothing to take a share of.
+
+    >>> _share(1, 3), _share(0, 0)
+    ('33%', '–')
+    """
+    return f"{part / whole:.0%}" if whole else "–"

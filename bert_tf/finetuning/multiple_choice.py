@@ -62,9 +62,9 @@ class ChoiceTask(Task):
         chosen = log_probabilities.argmax(1)
         labels = np.array([item.label for item in items])
 
-        def show(at: int) -> tuple[str, str, str]:
+        def show(at: int) -> tuple[Mapping[str, str], str, str]:
             choices = items[at].choices
-            return self._shown_text(items[at]), choices[labels[at]], choices[chosen[at]]
+            return self._shown_texts(items[at]), choices[labels[at]], choices[chosen[at]]
 
         losses = -log_probabilities[np.arange(len(items)), labels]
         judged = judge_choices(labels, chosen, losses)
@@ -72,11 +72,11 @@ class ChoiceTask(Task):
             scores=self._scores(judged),
             judged=judged,
             constant=is_constant(labels, chosen),
-            mistakes=worst_mistakes(items, losses, chosen != labels, show),
+            mistakes=worst_mistakes(items, losses, chosen != labels, show, log_probabilities),
         )
 
-    def _shown_text(self, item: ChoiceExample) -> str:
-        return item.context
+    def _shown_texts(self, item: ChoiceExample) -> dict[str, str]:
+        return {"": item.context}
 
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds

@@ -228,11 +228,11 @@ class QuestionTask(Task):
             name = items[index].id
             losses[index] = _loss(outputs.n_best[name], gold[name], version)
 
-        def show(at: int) -> tuple[str, str, str]:
+        def show(at: int) -> tuple[dict[str, str], str, str]:
             item = items[at]
             expected = " | ".join(dict.fromkeys(gold[item.id]))
-            text = f"{item.question}\n{item.context}"
-            return text, expected or _NO_ANSWER, answers[item.id] or _NO_ANSWER
+            texts = {"question": item.question, "context": item.context}
+            return texts, expected or _NO_ANSWER, answers[item.id] or _NO_ANSWER
 
         return Evaluation(
             scores=scores,

@@ -33,38 +33,47 @@ _MOST_FITTED = 30
 # Of a longer text only the beginning is open.
 _LONG_TEXT = 700
 _STYLE = """
-:root { color-scheme: light; }
+:root { color-scheme: light dark; --paper: #f4f6f8; --panel: #fff; --ink: #1c2733; --faint: #66727f;
+  --line: #dfe4e9; --right: #ddeefa; --wrong: #fde3d7; --alarm: #fdecea; --alarm-line: #f0b6ae; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14191f; --panel: #1e252d; --ink: #e4e9ee;
+  --faint: #98a4b0; --line: #36404a; --right: #1f4a6b; --wrong: #6b3620; --alarm: #4a211d;
+  --alarm-line: #8a443b; } }
 * { box-sizing: border-box; }
-body { margin: 0; background: #f4f6f8; color: #1c2733; line-height: 1.5;
+body { margin: 0; background: var(--paper); color: var(--ink); line-height: 1.5;
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px; }
 h1 { font-size: 26px; margin: 0 0 16px; overflow-wrap: anywhere; }
 h2 { font-size: 18px; margin: 36px 0 12px; }
 .scores { display: flex; flex-wrap: wrap; gap: 10px; margin: 0; }
-.scores div, .panel, .error { background: #fff; border: 1px solid #dfe4e9; border-radius: 8px; }
+.scores div, .panel, .error { background: var(--panel); border: 1px solid var(--line);
+  border-radius: 8px; }
 .scores div { padding: 8px 16px 10px; min-width: 110px; }
-.scores dt { color: #66727f; font-size: 13px; }
+.scores dt { color: var(--faint); font-size: 13px; }
 .scores dd { margin: 0; font-size: 22px; font-variant-numeric: tabular-nums; }
-.warning { background: #fdecea; border: 1px solid #f0b6ae; border-radius: 8px; padding: 10px 16px; }
+.warning { background: var(--alarm); border: 1px solid var(--alarm-line); border-radius: 8px;
+  padding: 10px 16px; }
 .panel { display: block; width: max-content; max-width: 100%; overflow: auto; padding: 4px; }
 .panel svg { display: block; }
+.picture { background: #fff; }
 .fitted svg { max-width: 100%; height: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 14px; text-align: right; font-weight: normal; }
-thead th { color: #66727f; font-size: 13px; }
-tbody th { text-align: left; overflow-wrap: anywhere; }
-tbody tr { border-top: 1px solid #dfe4e9; }
-.share { background: linear-gradient(#ddeefa, #ddeefa) no-repeat 0 50% /
+thead th { color: var(--faint); font-size: 13px; }
+tbody th { text-align: left; overflow-wrap: anywhere; min-width: 10em; }
+tbody tr { border-top: 1px solid var(--line); }
+.share { background: linear-gradient(var(--right), var(--right)) no-repeat 0 50% /
   calc(var(--share) * 100%) 60%; }
-.note { color: #66727f; margin: 0 0 12px; }
+.note { color: var(--faint); margin: 12px 0; }
 .error { margin: 0 0 10px; padding: 12px 16px; }
 .error header { display: flex; flex-wrap: wrap; gap: 6px 14px; align-items: baseline; }
-.rank { color: #66727f; min-width: 22px; font-variant-numeric: tabular-nums; }
+.rank { color: var(--faint); min-width: 22px; font-variant-numeric: tabular-nums; }
 .label { border-radius: 5px; padding: 1px 9px; overflow-wrap: anywhere; }
-.expected { background: #ddeefa; }
-.predicted { background: #fde3d7; }
-.what { color: #66727f; font-size: 13px; margin-right: 6px; }
-.loss { margin-left: auto; color: #66727f; font-size: 13px; font-variant-numeric: tabular-nums; }
+.expected { background: var(--right); }
+.predicted { background: var(--wrong); }
+.what { color: var(--faint); font-size: 13px; margin-right: 6px; }
+.share-of, .loss { color: var(--faint); font-size: 13px; font-variant-numeric: tabular-nums; }
+.share-of { margin-left: 6px; }
+.loss { margin-left: auto; }
 .text { margin: 8px 0 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 summary { cursor: pointer; }
 details[open] summary .more { display: none; }
@@ -77,8 +86,9 @@ def write_report(
     labels: Sequence[str],
     title: str,
     intervals: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    collapsed: str | None = None,
 ) -> list[str]:
-    """Writes what shows where a model errs.
+    """Writes what shows where a model errs; ``collapsed`` says why its run counts as collapsed.
 
     | file                 | what                                                               |
     |----------------------|--------------------------------------------------------------------|
@@ -96,7 +106,7 @@ def write_report(
         picture = confusion_svg(evaluation.confusion, labels, title)
         paths.append(os.path.join(folder, CONFUSION))
         _write(paths[-1], picture)
-    _write(paths[0], _page(evaluation, title, picture, intervals))
+    _write(paths[0], _page(evaluation, labels, title, picture, intervals, collapsed))
     write_records(
         paths[1],
         (
@@ -123,7 +133,12 @@ def _write(path: str, text: str) -> None:
 
 
 def _page(
-    evaluation: Evaluation, title: str, picture: str, intervals: Mapping[str, Sequence[float]]
+    evaluation: Evaluation,
+    labels: Sequence[str],
+    title: str,
+    picture: str,
+    intervals: Mapping[str, Sequence[float]],
+    collapsed: str | None,
 ) -> str:
     shown, scores = html.escape(title), evaluation.scores
     parts = [
@@ -132,8 +147,10 @@ def _page(
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<style>{_STYLE}</style></head><body><main>",
         f"<h1>{shown}</h1>",
+        _warning(evaluation, collapsed),
         _figures({name: score(name, value, scores) for name, value in scores.items()}),
     ]
+    parts += _notes(evaluation, labels)
     for name, ends in intervals.items():
         low, high = (score(name, end, scores) for end in ends)
         parts.append(
@@ -143,14 +160,9 @@ def _page(
     if evaluation.thresholds:
         parts.append("<h2>Thresholds</h2>")
         parts.append(_figures({n: f"{value:.4g}" for n, value in evaluation.thresholds.items()}))
-    if evaluation.constant:
-        parts.append(
-            f"<p class='warning'><b>Collapsed:</b> {evaluation.constant_means}. Try another seed, "
-            "a lower learning rate, or more steps.</p>"
-        )
     if picture:
         fitted = " fitted" if len(evaluation.confusion) <= _MOST_FITTED else ""
-        parts.append(f"<h2>Confusion matrix</h2><div class='panel{fitted}'>{picture}</div>")
+        parts.append(f"<h2>Confusion matrix</h2><div class='panel picture{fitted}'>{picture}</div>")
     if evaluation.judged and evaluation.judged.classes:
         parts.append(f"<h2>Classes</h2>{_classes(evaluation.judged.classes)}")
     parts.append("<h2>Worst errors</h2>")
@@ -158,6 +170,34 @@ def _page(
     parts += [_error(rank, m) for rank, m in enumerate(evaluation.mistakes, start=1)]
     parts.append("</main></body></html>\n")
     return "\n".join(parts)
+
+
+def _warning(evaluation: Evaluation, collapsed: str | None) -> str:
+    reason = collapsed or (evaluation.constant_means if evaluation.constant else None)
+    if not reason:
+        return ""
+    return (
+        f"<p class='warning'><b>Collapsed:</b> {html.escape(reason)}. Try another seed, "
+        "a lower learning rate, or more steps.</p>"
+    )
+
+
+def _notes(evaluation: Evaluation, labels: Sequence[str]) -> Iterator[str]:
+    """How much was judged, and what is right without a model."""
+    sentences = []
+    if evaluation.judged:
+        sentences.append(f"{evaluation.judged.count:,} rows were judged.")
+    if evaluation.confusion is not None and evaluation.confusion.sum():
+        counts = evaluation.confusion.sum(1)
+        most, total = counts.argmax(), counts.sum()
+        # Tags have a row for a sentence, and are counted by words.
+        of = "" if evaluation.judged and evaluation.judged.count == total else " tags"
+        sentences.append(
+            f"To beat: always saying “{one_line(labels[most])}”, the most frequent, is right in "
+            f"{counts[most] / total:.1%} ({counts[most]:,} of {total:,}{of})."
+        )
+    if sentences:
+        yield f"<p class='note'>{html.escape(' '.join(sentences))}</p>"
 
 
 def _figures(figures: dict[str, str]) -> str:
@@ -196,24 +236,45 @@ def _note(count: int) -> str:
 
 
 def _error(rank: int, mistake: Mistake) -> str:
+    shares = mistake.probabilities or (None, None)
     expected, predicted = (
         f"<span><span class='what'>{what}</span>"
-        f"<span class='label {what}'>{html.escape(one_line(value))}</span></span>"
-        for what, value in (("expected", mistake.expected), ("predicted", mistake.predicted))
+        f"<span class='label {what}'>{html.escape(one_line(value))}</span>"
+        + (
+            ""
+            if share is None
+            else f"<span class='share-of'>{html.escape(_probability(share))}</span>"
+        )
+        + "</span>"
+        for what, value, share in zip(
+            ("expected", "predicted"), (mistake.expected, mistake.predicted), shares, strict=True
+        )
     )
     shown = f"loss {mistake.loss:.3g} · id {html.escape(one_line(mistake.id))}"
+    texts = "".join(_text(name, text) for name, text in mistake.texts.items())
     return (
         f"<article class='error'><header><span class='rank'>{rank}</span>{expected}{predicted}"
-        f"<span class='loss'>{shown}</span></header>"
-        f"{_text(mistake.text)}</article>"
+        f"<span class='loss'>{shown}</span></header>{texts}</article>"
     )
 
 
-def _text(text: str) -> str:
+def _probability(share: float) -> str:
+    """A percentage; what is rounded to none or to all says so.
+
+    >>> _probability(0.123), _probability(0.0001), _probability(0.9999)
+    ('12.3%', '<0.1%', '>99.9%')
+    """
+    if share < 0.001:
+        return "<0.1%"
+    return ">99.9%" if share > 0.999 else f"{share:.1%}"
+
+
+def _text(name: str, text: str) -> str:
+    named = f"<span class='what'>{html.escape(name)}</span>" if name else ""
     if len(text) <= _LONG_TEXT:
-        return f"<p class='text'>{html.escape(text)}</p>"
+        return f"<p class='text'>{named}{html.escape(text)}</p>"
     begin, rest = html.escape(text[:_LONG_TEXT]), html.escape(text[_LONG_TEXT:])
     return (
-        f"<details class='text'><summary>{begin}<span class='more'> … more</span></summary>{rest}"
-        "</details>"
+        f"<details class='text'><summary>{named}{begin}<span class='more'> … more</span></summary>"
+        f"{rest}</details>"
     )

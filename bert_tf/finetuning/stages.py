@@ -206,7 +206,10 @@ def write_outputs(
             evaluation, title = trained.evaluations[name], f"{task.name}, {name}"
             # A sweep's run that an earlier version finished has none.
             found = trained.results.get("intervals", {}).get(name, {})
-            files[name] += write_report(folder, evaluation, task.labels, title, found)
+            collapsed = trained.results["collapsed"]
+            files[name] += write_report(
+                folder, evaluation, task.labels, title, found, collapsed=collapsed
+            )
         if trained.inference.kept is not None:
             trained.inference.kept.pop(name, None)
     return files

@@ -196,8 +196,8 @@ class TaggingTask(Task):
         else:
             judged = judge_tags(gold, tags, losses)
 
-        def describe(at: int) -> tuple[str, str, str]:
-            return " ".join(items[at].words), *show(items[at], tags[at])
+        def describe(at: int) -> tuple[dict[str, str], str, str]:
+            return {"": " ".join(items[at].words)}, *show(items[at], tags[at])
 
         return Evaluation(
             scores=self._scores(judged),

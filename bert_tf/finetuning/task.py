@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -51,14 +52,27 @@ TEST = "test"
 class Mistake:
     """An example that the model got wrong, for a person to read.
 
-    ``loss`` is the negative log-likelihood of what was expected, or the squared error.
+    ``texts`` has the example's texts by their names, ``""`` for an only one. ``loss`` is the
+    negative log-likelihood of what was expected, or the squared error. ``probabilities`` are those
+    of what was expected and of what was predicted, where one of several was to be chosen.
     """
 
     id: str
-    text: str
+    texts: Mapping[str, str]
     expected: str
     predicted: str
     loss: float
+    probabilities: tuple[float, float] | None = None
+
+    @property
+    def text(self) -> str:
+        """All texts, each on a line."""
+        return _joined(self.texts)
+
+
+def _joined(texts: Mapping[str, str]) -> str:
+    """Named texts as one, each on a line."""
+    return "\n".join(texts.values())
 
 
 def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
@@ -74,15 +88,27 @@ def worst_mistakes(
     items: Sequence[Any],
     losses: np.ndarray,
     wrong: np.ndarray,
-    show: Callable[[int], tuple[str, str, str]],
+    show: Callable[[int], tuple[Mapping[str, str], str, str]],
+    log_probabilities: np.ndarray | None = None,
 ) -> list[Mistake]:
     """The wrong examples, (N,) bool, of the greatest losses, at most 50, the greatest first.
 
-    ``show`` gives, for an example's number, its text, what was expected and what was predicted.
+    ``show`` gives, for an example's number, its texts, what was expected and what was predicted.
+    ``log_probabilities`` (N, C) are those of the choices, of which the likeliest was predicted and
+    ``losses`` has what was expected.
     """
+
+    def probabilities(at: int) -> tuple[float, float] | None:
+        if log_probabilities is None:
+            return None
+        return math.exp(-losses[at]), math.exp(log_probabilities[at].max())
+
     numbers = np.flatnonzero(wrong)
     order = np.argsort(-losses[numbers], kind="stable")[:_MOST_MISTAKES]
-    return [Mistake(items[at].id, *show(at), float(losses[at])) for at in numbers[order]]
+    return [
+        Mistake(items[at].id, *show(at), float(losses[at]), probabilities(at))
+        for at in numbers[order]
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -447,7 +473,10 @@ class Task(abc.ABC):
         if set_name in self.dev_sets:
             items = self._sets[set_name].items
             records = (
-                {**with_expected(record, self._shown_label(item)), "text": self._shown_text(item)}
+                {
+                    **with_expected(record, self._shown_label(item)),
+                    "text": _joined(self._shown_texts(item)),
+                }
                 for record, item in zip(records, items, strict=True)
             )
         path = os.path.join(folder, f"{set_name}.tsv")
@@ -458,8 +487,8 @@ class Task(abc.ABC):
         """An example's label as predictions spell it."""
         return item.label
 
-    def _shown_text(self, item: Any) -> str:
-        """An example's text, for people."""
+    def _shown_texts(self, item: Any) -> Mapping[str, str]:
+        """An example's texts by their names, for people; ``""`` names an only one."""
         raise NotImplementedError
 
     def _run(self, inference: Inference, set_name: str) -> Any:

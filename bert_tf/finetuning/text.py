@@ -124,15 +124,17 @@ class _TextTask(Task):
         wrong: np.ndarray,
         true: np.ndarray,
         predicted: np.ndarray,
+        log_probabilities: np.ndarray | None = None,
     ) -> list[Mistake]:
-        def show(at: int) -> tuple[str, str, str]:
-            text = self._shown_text(items[at])
-            return text, self._shown(true[at]), self._shown(predicted[at])
+        def show(at: int) -> tuple[Mapping[str, str], str, str]:
+            texts = self._shown_texts(items[at])
+            return texts, self._shown(true[at]), self._shown(predicted[at])
 
-        return worst_mistakes(items, losses, wrong, show)
+        return worst_mistakes(items, losses, wrong, show, log_probabilities)
 
-    def _shown_text(self, item: TextExample) -> str:
-        return "\n".join(text for text in (item.text_a, item.text_b) if text is not None)
+    def _shown_texts(self, item: TextExample) -> dict[str, str]:
+        """The texts of a pair are A and B."""
+        return {"": item.text_a} if item.text_b is None else {"A": item.text_a, "B": item.text_b}
 
     @abc.abstractmethod
     def _shown(self, target: Any) -> str:
@@ -171,7 +173,9 @@ class ClassTask(_TextTask):
         return Evaluation(
             scores=self._scores(judged),
             constant=is_constant(true, predicted),
-            mistakes=self._mistakes(items, losses, true != predicted, true, predicted),
+            mistakes=self._mistakes(
+                items, losses, true != predicted, true, predicted, log_probabilities
+            ),
             confusion=confusion_matrix(true, predicted, len(self.labels)),
             judged=judged,
         )

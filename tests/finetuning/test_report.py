@@ -9,6 +9,7 @@ import pytest
 from bert_tf.finetuning.confusion_picture import confusion_svg
 from bert_tf.finetuning.report import write_report
 from bert_tf.finetuning.task import Evaluation, Mistake
+from bert_tf.tasks.judging import judge_classes
 
 SVG = "{http://www.w3.org/2000/svg}"
 BAD = "<script>alert('\"&')</script>"
@@ -48,8 +49,8 @@ def texts_of(svg):
 
 def evaluation(**changes):
     mistakes = [
-        Mistake("7", f"A text {BAD}\nand its pair", BAD, "neg", 3.25),
-        Mistake("<9>", "word " * 400, "neg", "pos", 0.5),
+        Mistake("7", {"A": f"A text {BAD}", "B": "and its pair"}, BAD, "neg", 3.25, (0.039, 0.96)),
+        Mistake("<9>", {"": "word " * 400}, "neg", "pos", 0.5),
     ]
     values = {
         "scores": {"macro_f1": 0.5, "exact": 92.25},
@@ -72,12 +73,15 @@ def test_the_page_shows_everything_and_runs_nothing(tmp_path):
     assert "script" not in page.tags and page.links == []
     for shown in (
         f"dev of {BAD}", "macro f1", "0.50", "92.25", "null", "-1.25", "7 of 8 right (87.5%)",
-        f"A text {BAD}\nand its pair", "loss 3.25 · id 7", "id <9>", "2 errors, the greatest",
-        "word " * 400,
+        f"AA text {BAD}Band its pair", "neg96.0%", f"{BAD}3.9%", "loss 3.25 · id 7", "id <9>",
+        "2 errors, the greatest", "word " * 400,
     ):  # fmt: skip
         assert shown in page.text.replace(" … more", ""), shown
     assert page.text.index("loss 3.25") < page.text.index("loss 0.5 ")
     assert "Collapsed" not in page.text
+    assert "To beat: always saying “" + BAD + "”, the most frequent, is right in 50.0% (4 of 8" in (
+        page.text
+    )
     assert page.tags.count("details") == 1 and page.tags.count("svg") == 1
     # The picture inside is the file's.
     assert (folder / names[2]).read_text() in content
@@ -100,9 +104,31 @@ def test_without_classes_and_errors(tmp_path):
     assert "svg" not in page.tags and "Thresholds" not in page.text
     assert (tmp_path / "worst_errors.tsv").read_text() == ""
     write_report(
-        str(tmp_path), evaluation(mistakes=[Mistake("1", "a", "a", "b", 1.0)]), "ab", "dev"
+        str(tmp_path), evaluation(mistakes=[Mistake("1", {"": "a"}, "a", "b", 1.0)]), "ab", "dev"
     )
     assert "The one error, the greatest" in (tmp_path / "worst_errors.html").read_text()
+
+
+def test_a_run_that_collapsed_says_why(tmp_path):
+    why = "the training loss did not fall (0.7 to 0.7)"
+    write_report(str(tmp_path), evaluation(), ["a", "b"], "dev", collapsed=why)
+    assert (
+        f"Collapsed: {why}. Try another seed"
+        in _Page((tmp_path / "worst_errors.html").read_text()).text
+    )
+
+
+def test_rows_are_counted_and_tags_are_told_apart(tmp_path):
+    judged = judge_classes(np.array([0, 0, 1]), np.array([0, 1, 1]), ["a", "b"])
+    for confusion, shown in (
+        (np.array([[1, 1], [0, 1]]), "3 rows were judged. To beat: always saying “a”, the most "
+         "frequent, is right in 66.7% (2 of 3)."),
+        (np.array([[2, 1], [0, 6]]), "3 rows were judged. To beat: always saying “b”, the most "
+         "frequent, is right in 66.7% (6 of 9 tags)."),
+    ):  # fmt: skip
+        found = evaluation(judged=judged, confusion=confusion)
+        write_report(str(tmp_path), found, ["a", "b"], "dev")
+        assert shown in _Page((tmp_path / "worst_errors.html").read_text()).text
 
 
 def test_more_classes_than_can_be_drawn(tmp_path):
@@ -136,7 +162,11 @@ def test_counts_and_shares_of_rows():
     assert texts[:2] == ["title", "1,209 of 1,213 right (99.7%)"]
     for shown in ("predicted", "expected", "a", "1,200", "100%", "<1%", "3", "25%", "9", "75%"):
         assert shown in texts
-    assert texts[-2:] == ["1,201", "12"]
+    # Recall of the rows, precision of the columns.
+    assert texts[-12:] == [
+        *("all", "recall", "all", "precision"),
+        *("1,201", "100%", "1,203", "100%", "12", "75%", "10", "90%"),
+    ]
     assert f"{BAD} → a: 3 of 12 (25.0%)" in tooltips
 
 

@@ -233,6 +233,8 @@ def test_classes_are_scored_by_hand(tmp_path):
     ]
     assert [m.loss for m in found.mistakes] == pytest.approx([math.log(10), math.log(4)], rel=1e-5)
     assert found.mistakes[0].text == items[3].text_a
+    shares = [share for mistake in found.mistakes for share in mistake.probabilities]
+    assert shares == pytest.approx([0.1, 0.8, 0.25, 0.5], rel=1e-5)
     paths = task.write_predictions(inference(model), "dev", str(tmp_path / "new"), {})
     assert paths == [str(tmp_path / "new" / "dev.tsv")]
     assert (tmp_path / "new" / "dev.tsv").read_text().splitlines() == [
