@@ -26,8 +26,6 @@ _CORES = flags.DEFINE_integer(
     lower_bound=1,
 )
 _HLO_FILE = flags.DEFINE_string("hlo_file", None, "Where to write the compiled program, as text.")
-flags.adopt_module_key_flags(pretraining_settings)
-flags.adopt_module_key_flags(command)
 
 
 def main(argv: list[str]) -> None:
@@ -41,4 +39,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    pretraining_settings.define_flags()
+    flags.adopt_module_key_flags(pretraining_settings)
+    flags.adopt_module_key_flags(command)
     command.run(main)

@@ -37,106 +37,130 @@ from bert_tf.choices import PRECISIONS, QUANTIZATIONS, WEIGHTS
 
 if TYPE_CHECKING:
     from bert_tf.interchange.checkpoint import Checkpoint
+    from bert_tf.modeling.base import BertModel
     from bert_tf.saved_models.exporting import Exported
     from bert_tf.saved_models.served import ExportOptions
 
+# What is said of the signatures, by the names that these have for it.
 _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
     *("doc_stride", "max_query_length", "n_best", "max_answer_length"),
 )
 
 
-def define_flags() -> None:
-    """Defines the command's flags; not on import, as other commands define some of the same."""
-    flags.DEFINE_string(
-        "checkpoint",
+def _of_spans(what: str) -> Any:
+    return flag_fields.integer(None, f"Spans: {what}; by default the training's.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportSettings:
+    """Every flag; of the signatures ``None`` is what the directory says, else the default."""
+
+    checkpoint: str = flag_fields.string(
         None,
         "The model: any directory, prefix or file that bert_tf.load takes, or hf://OWNER/NAME.",
     )
-    flags.DEFINE_string("output", None, "The version's directory, such as exports/mine/1.")
-    flags.DEFINE_string(
-        "name", "bert", "What servers call the model, a part of the address that clients ask."
+    output: str = flag_fields.string(None, "The version's directory, such as exports/mine/1.")
+    name: str = flag_fields.string(
+        "bert", "What servers call the model, a part of the address that clients ask."
     )
-    flags.DEFINE_integer(
-        "max_seq_length",
+    max_seq_length: int | None = flag_fields.integer(
         None,
         "The most tokens of a row, [CLS] and [SEP] included; by default the training's of a "
         "fine-tuned model, else all of the model's positions.",
     )
-    flags.DEFINE_bool(
-        "pair",
+    pair: bool | None = flag_fields.switch(
         None,
         "Classes and numbers: whether serving_default takes text and text_pair; by default as the "
         "model was fine-tuned.",
     )
-    flags.DEFINE_integer("top_k", None, "Masked LM: the guesses for each [MASK]; 5 by default.")
-    flags.DEFINE_list(
-        "layers",
+    top_k: int | None = flag_fields.integer(
+        None, "Masked LM: the guesses for each [MASK]; 5 by default."
+    )
+    layers: Sequence[str] | None = flag_fields.words(
         None,
         "Embeddings: blocks whose states are answered too, -1 for the last and 0 for the lowest.",
     )
-    flags.DEFINE_bool("normalize", None, "Embeddings: scale them to length 1.")
-    for name, text in (
-        ("doc_stride", "tokens between the starts of two windows of a context"),
-        ("max_query_length", "the most tokens of a question"),
-        ("n_best", "how many answers are given to a question"),
-        ("max_answer_length", "the most tokens of an answer"),
-    ):
-        flags.DEFINE_integer(name, None, f"Spans: {text}; by default the training's.")
-    flags.DEFINE_enum("precision", None, PRECISIONS, "The arithmetic; float32 by default.")
-    flags.DEFINE_enum(
-        "weights",
+    normalize: bool | None = flag_fields.switch(None, "Embeddings: scale them to length 1.")
+    doc_stride: int | None = _of_spans("tokens between the starts of two windows of a context")
+    max_query_length: int | None = _of_spans("the most tokens of a question")
+    n_best: int | None = _of_spans("how many answers are given to a question")
+    max_answer_length: int | None = _of_spans("the most tokens of an answer")
+    precision: str | None = flag_fields.choice(
+        None, PRECISIONS, "The arithmetic; float32 by default."
+    )
+    weights: str | None = flag_fields.choice(
         None,
         WEIGHTS,
         "How the weights are stored; float32 by default. bfloat16 and float16 take half of the "
         "space, int8 a quarter.",
     )
-    flags.DEFINE_enum(
-        "tflite",
+    tflite: str | None = flag_fields.choice(
         None,
         QUANTIZATIONS,
         "Write assets.extra/tokens.tflite too, the encoder for TF Lite, on ids. none: its weights "
         "are float32; int8: the products of matrices are of int8, too.",
     )
-    flags.DEFINE_bool("allow_pickle", False, flag_fields.ALLOW_PICKLE)
+    allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
+
+
+def define_flags(values: flags.FlagValues | None = None) -> None:
+    """Defines the command's flags; not on import, as other commands define some of the same."""
+    flag_fields.define_flags(ExportSettings, flags.FLAGS if values is None else values)
+
+
+def settings_from_flags(values: flags.FlagValues) -> ExportSettings:
+    """The settings that the parsed flags ask for."""
+    found = {name: values[name].value for name in flag_fields.defaults(ExportSettings)}
+    for name in ("checkpoint", "output"):
+        if not found[name]:
+            raise ValueError(f"--{name} is missing: export needs --checkpoint and --output.")
+    return ExportSettings(**found)
 
 
 def main(argv: Sequence[str]) -> None:
     """Exports, and prints what is where."""
     del argv
-    values = flags.FLAGS
-    for name in ("checkpoint", "output"):
-        if not values[name].value:
-            raise ValueError(f"--{name} is missing: export needs --checkpoint and --output.")
-    output = values.output.rstrip("/")
+    run(settings_from_flags(flags.FLAGS))
+
+
+def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported":
+    """Exports a checkpoint, or a ``model`` in memory; prints what is where."""
+    output = settings.output.rstrip("/")
     version = os.path.basename(output)
     if not (version.isascii() and version.isdecimal()):
         raise ValueError(
-            f"--output={values.output} does not end in a number, which TensorFlow Serving finds a "
-            f"version by: name {output}/1."
+            f"--output={settings.output} does not end in a number, which TensorFlow Serving finds "
+            f"a version by: name {output}/1."
         )
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.files import check_new
     from bert_tf.interchange.load import load_with_report
     from bert_tf.interchange.recognition import open_checkpoint
+    from bert_tf.interchange.saving import checkpoint_of
     from bert_tf.saved_models import export, serving_files
 
-    serving_files.check_name(values.name)
+    serving_files.check_name(settings.name)
     check_new(output)
-    print(f"Reading {values.checkpoint}.", flush=True)
-    checkpoint = open_checkpoint(values.checkpoint, values.allow_pickle)
-    options = _options(checkpoint, values)
-    model, report = load_with_report(checkpoint)
-    if model.preprocessor is None:
-        raise ValueError(report.notes[-1])  # which says why
-    for sentence in report.sentences(values.checkpoint):
-        print(sentence)
+    if model is None:
+        print(f"Reading {settings.checkpoint}.", flush=True)
+        checkpoint = open_checkpoint(settings.checkpoint, settings.allow_pickle)
+        options = _options(checkpoint, settings)
+        model, report = load_with_report(checkpoint)
+        if model.preprocessor is None:
+            raise ValueError(report.notes[-1])  # which says why
+        for sentence in report.sentences(settings.checkpoint):
+            print(sentence)
+    else:
+        checkpoint = checkpoint_of(model)
+        options = _options(checkpoint, settings)
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
-    exported = export(model, output, options=options, name=values.name, tflite=values.tflite)
+    exported = export(model, output, options=options, name=settings.name, tflite=settings.tflite)
     _report(exported)
+    return exported
 
 
-def _options(checkpoint: "Checkpoint", values: Any) -> "ExportOptions":
+def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptions":
     """The flags, else what the directory says, else the defaults."""
     from bert_tf.finetuning.run import export_options
     from bert_tf.finetuning.task_file import task_of
@@ -146,7 +170,8 @@ def _options(checkpoint: "Checkpoint", values: Any) -> "ExportOptions":
         raise ValueError(
             f"{checkpoint.path} has no vocabulary: put its vocab.txt into the directory."
         )
-    given = {name: values[name].value for name in _OPTIONS if values[name].value is not None}
+    values = {name: getattr(settings, name) for name in _OPTIONS}
+    given = {name: value for name, value in values.items() if value is not None}
     for name in given:
         meant_for = classes_with_option(name)
         if meant_for and checkpoint.model.model_class not in meant_for:
@@ -160,7 +185,8 @@ def _options(checkpoint: "Checkpoint", values: Any) -> "ExportOptions":
             given["layers"] = tuple(int(layer) for layer in given["layers"])
         except ValueError:
             raise ValueError(
-                f"--layers={','.join(given['layers'])}: expected whole numbers such as -1,-2."
+                f"--layers={','.join(map(str, given['layers']))}: expected whole numbers such as "
+                "-1,-2."
             ) from None
     options = export_options(task_of(checkpoint))
     return dataclasses.replace(options, **given)

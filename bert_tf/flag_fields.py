@@ -4,12 +4,16 @@ Both the command line and a call from Python start from the fields.
 """
 
 import dataclasses
+import difflib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from absl import flags
+
+from bert_tf.untrusted import quote
 
 # A flag is listed in --help under the module that calls ``define_flags``.
 flags.disclaim_key_flags()
@@ -90,6 +94,42 @@ def define_flags(
         is_switch = name.startswith(("use_", "do_"))
         define = flags.DEFINE_bool if is_switch else flags.DEFINE_string
         define(name, None, f"Accepted and ignored: {reason}.", flag_values=values)
+
+
+def flags_of_call(
+    define: Callable[[flags.FlagValues], None], given: Mapping[str, Any]
+) -> flags.FlagValues:
+    """The flags of a command that a call from Python gives, parsed and checked as in the shell.
+
+    ``None`` is a flag that is not given. A name that is none is a ``TypeError``, a value that a
+    flag cannot have a ``ValueError``.
+    """
+    values = flags.FlagValues()
+    define(values)
+    for name, value in given.items():
+        if name not in values:
+            raise TypeError(f"{name} is no setting{nearest(name, values)}.")
+        if value is None:
+            continue
+        if isinstance(value, tuple | set | frozenset):
+            value = list(value)
+        try:
+            values[name].parse(os.fspath(value) if isinstance(value, os.PathLike) else value)
+        except (flags.Error, TypeError, ValueError) as error:
+            what = str(error).removeprefix(f"flag --{name}={value}: ").rstrip(".")
+            raise ValueError(f"{name}={quote(value)} cannot be: {what}.") from error
+    values.mark_as_parsed()
+    return values
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Behind an unknown name, the one that may be meant.
+
+    >>> nearest("learnin_rate", ["learning_rate", "seed"])
+    ' (did you mean learning_rate?)'
+    """
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def defaults(settings: type) -> dict[str, Any]:

@@ -23,10 +23,6 @@ from bert_tf import command
 from bert_tf.pretraining import settings as pretraining_settings
 from bert_tf.pretraining.settings import given_flags, settings_from_flags
 
-# --help lists the flags of the module that is run, and these besides.
-flags.adopt_module_key_flags(pretraining_settings)
-flags.adopt_module_key_flags(command)
-
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
@@ -57,4 +53,8 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    pretraining_settings.define_flags()
+    # --help lists the flags of the module that is run, and these besides.
+    flags.adopt_module_key_flags(pretraining_settings)
+    flags.adopt_module_key_flags(command)
     command.run(main)

@@ -67,6 +67,9 @@ class Kind:
             form.
         flags: what means something only to tasks of this kind, besides the flags in ``others``.
         default_texts: the columns without ``--text_columns``.
+        texts_in_python: what the columns of rows without names are called that are given in Python,
+            by their number, and so those of rows that have these names.
+        reads_words: whether a row's text is a list of words.
         default_label: the column without ``--label_column``.
         max_seq_length: tokens of a row without ``--max_seq_length``.
     """
@@ -86,6 +89,8 @@ class Kind:
     reads_own_form: bool = False
     flags: Sequence[str] = ()
     default_texts: tuple[str, ...] = ()
+    texts_in_python: tuple[tuple[str, ...], ...] = (("text",), ("text_a", "text_b"))
+    reads_words: bool = False
     default_label: str | None = None
     max_seq_length: int = 128
 
@@ -163,6 +168,8 @@ KINDS = {
             options={"document_context": _FLAG},
             flags=("feature_based", "lstm_units"),
             default_texts=("words",),
+            texts_in_python=(("words",),),
+            reads_words=True,
             default_label="tags",
         ),
         Kind(
@@ -171,6 +178,7 @@ KINDS = {
             {"context_column": TEXT, "choice_columns": _names(1, 1000)},
             "choices",
             text_form="CONTEXT,CHOICE,...",
+            texts_in_python=(("context", "choices"),),
             num_texts=(2, 100),
             metrics=("accuracy", "loss"),
         ),
@@ -208,6 +216,7 @@ KINDS = {
                 "null_score_diff_threshold",
             ),
             default_texts=("question", "context"),
+            texts_in_python=(("question", "context"),),
             default_label="answers",
             max_seq_length=384,
         ),

@@ -4,7 +4,9 @@ import contextlib
 import dataclasses
 import math
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TextIO, cast
 
@@ -12,16 +14,21 @@ from bert_tf.files import replace_whole
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling.base import BertModel
 from bert_tf.tasks.examples import BadRow, Examples
+from bert_tf.tasks.tables import FORMS, SUFFIXES, TableFile, read_rows
+from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
-from .kinds import KINDS
-from .prediction_inputs import Inputs, read_inputs
-from .prediction_outputs import Record, check_words
+from .kinds import KINDS, Kind
+from .prediction_inputs import Inputs, own_form, read_inputs
+from .prediction_outputs import Record, RecordWriter, check_words, with_columns
+from .prediction_settings import STANDARD_INPUT, PredictionSettings
 from .run_directory import is_unfinished
-from .task import Inference
+from .settings import check_delimiter
+from .task import Inference, Task
 from .task_file import TaskFile, task_of
 
 _SHOWN_ROWS = 5
@@ -35,14 +42,25 @@ class Predicted(NamedTuple):
     skipped: list[str]
 
 
+def run(settings: PredictionSettings) -> Predicted:
+    """Does what ``bert_tf.predict`` does with its flags, on the devices that they name."""
+    options = dataclasses.asdict(settings)
+    strategy, precision = options.pop("strategy"), options.pop("precision")
+    with open_devices(strategy, precision).scope():
+        return predict_file(**options)
+
+
 def predict_file(
-    model_dir: str,
+    model_dir: "str | Predictor",
     input: str,
     output: str | None = None,
     *,
+    input_format: str | None = None,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    keep_columns: bool = False,
     text_columns: Sequence[str] | None = None,
     id_column: str | None = None,
-    encoding: str = "utf-8",
     skip_bad_rows: bool = False,
     threshold: float | None = None,
     max_seq_length: int | None = None,
@@ -63,45 +81,188 @@ def predict_file(
             does not fit.
         OSError: a file cannot be read or written.
     """
-    checkpoint = open_checkpoint(model_dir, allow_pickle)
-    task = _task(model_dir, checkpoint, max_seq_length)
-    task_class = KINDS[task.kind].task_class
-    thresholds = _thresholds(model_dir, checkpoint, task, threshold)
-    task = dataclasses.replace(task, options=task_class.with_thresholds(task.options, thresholds))
-    suffix = _suffix(task, input, output)
+    if isinstance(model_dir, str):
+        model_dir = Predictor(model_dir, threshold, max_seq_length, batch_size, allow_pickle)
+    predictor = model_dir
+    suffix = _suffix(predictor.task, input, output)
     standard_output = sys.stdout
     # What is printed must not come between the predictions.
-    with contextlib.redirect_stdout(sys.stdout if output else sys.stderr):
-        if is_unfinished(model_dir):
+    with (
+        contextlib.redirect_stdout(sys.stdout if output else sys.stderr),
+        _input_table(input, input_format, encoding, check_delimiter(delimiter)) as table,
+    ):
+        if predictor.is_unfinished():
             print(
-                f"{model_dir}: the run has not finished: these are its best weights so far. The "
-                "command that began it goes on with it."
+                f"{predictor.path}: the run has not finished: these are its best weights so far. "
+                "The command that began it goes on with it."
             )
-        inputs = read_inputs(task, input, text_columns, id_column, encoding, skip_bad_rows)
-        # Classes have numbers where the source does not name them.
-        count = checkpoint.model.arguments.get("num_classes", 0)
-        labels = checkpoint.labels or tuple(str(number) for number in range(count))
+        inputs = read_inputs(predictor.task, table, text_columns, id_column, skip_bad_rows)
+        if keep_columns:
+            _check_has_columns(predictor.task, table, text_columns, suffix)
         where = f"--output={output}" if output else "The tab-separated output"
-        for what, words in task_class.words_to_write(labels, inputs.good()):
-            check_words(suffix, words, f"{where}, {what}")
-        model = _load(checkpoint)
-        inference = Inference(model, model.preprocessor.tokenizer, task.max_seq_length, batch_size)
-        columns = task_class.record_columns(labels, next(inputs.good(), None), task)
-        if inputs.skipped:
-            columns = {**columns, "error": None}
+        predictor.check_words(suffix, inputs, where)
         with _opened(output, standard_output) as file:
-            writer = task_class.writers[suffix](file, columns)
-            progress = Progress("Predicting", inputs.count, "examples")
-            done = 0
-            for items in inputs.chunks():
-                for record in _records(task, items, labels, inference, thresholds):
+            if keep_columns:
+                _write_behind_rows(predictor, inputs, table, RecordWriter(file, suffix))
+            else:
+                writer = predictor.task_class.writers[suffix](file, predictor.columns(inputs))
+                for record in predictor.records(inputs):
                     writer.write(record)
-                done += sum(not isinstance(item, BadRow) for item in items)
-                progress.update(done)
-            writer.finish()
-            progress.close()
+                writer.finish()
         _tell(inputs, output)
     return Predicted(inputs.count, inputs.skipped)
+
+
+class Predictor:
+    """A model, opened, and what its predictions depend on; it is loaded when it is needed.
+
+    ``source`` is a path or a model in memory, the other arguments are flags of ``bert_tf.predict``,
+    whose errors these are.
+    """
+
+    def __init__(
+        self,
+        source: str | BertModel,
+        threshold: float | None = None,
+        max_seq_length: int | None = None,
+        batch_size: int = 64,
+        allow_pickle: bool = False,
+    ) -> None:
+        self._model: BertModel | None = None
+        if isinstance(source, BertModel):
+            self._model = source
+            self._checkpoint = checkpoint_of(source)
+        else:
+            self._checkpoint = open_checkpoint(source, allow_pickle)
+        checkpoint, name = self._checkpoint, self._checkpoint.path
+        task = _task(name, checkpoint, max_seq_length)
+        self.task_class = KINDS[task.kind].task_class
+        self._thresholds = _thresholds(name, checkpoint, task, threshold)
+        options = self.task_class.with_thresholds(task.options, self._thresholds)
+        self.task = dataclasses.replace(task, options=options)
+        # Classes have numbers where the source does not name them.
+        count = checkpoint.model.arguments.get("num_classes", 0)
+        self.labels = checkpoint.labels or tuple(str(number) for number in range(count))
+        self._batch_size = batch_size
+
+    @property
+    def path(self) -> str:
+        """Where the model is from, or its name."""
+        return self._checkpoint.path
+
+    @property
+    def kind(self) -> Kind:
+        """What its task is."""
+        return KINDS[self.task.kind]
+
+    @property
+    def text_columns(self) -> list[str] | None:
+        """The columns that it reads, where its directory says them."""
+        found: list[str] = []
+        for name in self.kind.texts:
+            column = self.task.columns.get(name, [])
+            found += [column] if isinstance(column, str) else column
+        return found or None
+
+    def is_unfinished(self) -> bool:
+        """Whether it is what a run has kept that has not ended."""
+        return self._model is None and is_unfinished(self.path)
+
+    def check_words(self, suffix: str, inputs: Inputs, where: str) -> None:
+        """Checks that an output's form holds the words that it must hold."""
+        for what, words in self.task_class.words_to_write(self.labels, inputs.good()):
+            check_words(suffix, words, f"{where}, {what}")
+
+    def columns(self, inputs: Inputs) -> Record:
+        """A record that has every key of all."""
+        first = next(inputs.good(), None)
+        columns: Record = self.task_class.record_columns(self.labels, first, self.task)
+        return {**columns, "error": None} if inputs.skipped else columns
+
+    def records(self, inputs: Inputs) -> Iterator[Record]:
+        """A record of each row, in order; shows how far it is."""
+        model = self._model or _load(self._checkpoint)
+        if model.preprocessor is None:
+            raise ValueError(f"{model.name} has no preprocessor: set one, with its vocabulary.")
+        tokenizer = model.preprocessor.tokenizer
+        inference = Inference(model, tokenizer, self.task.max_seq_length, self._batch_size)
+        progress = Progress("Predicting", inputs.count, "examples")
+        done = 0
+        for items in inputs.chunks():
+            yield from _records(self.task, items, self.labels, inference, self._thresholds)
+            done += sum(not isinstance(item, BadRow) for item in items)
+            progress.update(done)
+        progress.close()
+
+
+def predict_rows(
+    predictor: Predictor,
+    input: str,
+    *,
+    input_format: str | None = None,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    keep_columns: bool = False,
+    text_columns: Sequence[str] | None = None,
+    id_column: str | None = None,
+    skip_bad_rows: bool = False,
+) -> list[dict[str, Any]]:
+    """The records that ``predict_file`` would write, as ``Task.predict`` gives them."""
+    with _input_table(input, input_format, encoding, check_delimiter(delimiter)) as table:
+        inputs = read_inputs(predictor.task, table, text_columns, id_column, skip_bad_rows)
+        records = predictor.records(inputs)
+        if not keep_columns:
+            return [dict(record) for record in records]
+        _check_has_columns(predictor.task, table, text_columns)
+        return [dict(with_columns(*both)) for both in zip(read_rows(table), records, strict=True)]
+
+
+# === The input ===
+
+
+@contextlib.contextmanager
+def _input_table(
+    path: str, form: str | None, encoding: str, delimiter: str | None
+) -> Iterator[TableFile]:
+    """What ``--input`` names; standard input is read to its end first, as it is read twice."""
+    suffix = form and f".{form}"
+    if path != STANDARD_INPUT:
+        yield TableFile(path, encoding, delimiter, suffix)
+        return
+    if suffix is None:
+        raise ValueError(
+            f"--input=- needs --input_format, which says what comes: {', '.join(FORMS)}."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, f"standard_input{suffix}")
+        with open(path, "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield TableFile(path, encoding, delimiter, suffix)
+
+
+def _check_has_columns(
+    task: TaskFile, table: TableFile, text_columns: Sequence[str] | None, suffix: str = ""
+) -> None:
+    """Checks that ``--keep_columns`` finds columns, and may write them."""
+    form = own_form(task, table, text_columns)
+    if form is not None and not form.is_table:
+        raise ValueError(
+            f"--keep_columns is for tables, and {table.path} is none: leave it out, or name a "
+            f"file that ends in {', '.join(SUFFIXES)}."
+        )
+    if suffix not in ("", *Task.writers):
+        raise ValueError(
+            f"--keep_columns writes tables, and {suffix} holds none: name an --output that ends "
+            f"in {' or '.join(Task.writers)}."
+        )
+
+
+def _write_behind_rows(
+    predictor: "Predictor", inputs: Inputs, table: TableFile, writer: RecordWriter
+) -> None:
+    writer.write_header(predictor.columns(inputs), next(iter(read_rows(table)), {}))
+    for row, record in zip(read_rows(table), predictor.records(inputs), strict=True):
+        writer.write(record, row)
 
 
 def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
@@ -159,7 +320,7 @@ def _thresholds(
 def _suffix(task: TaskFile, input: str, output: str | None) -> str:
     if output is None:
         return ".tsv"
-    if os.path.realpath(output) == os.path.realpath(input):
+    if input != STANDARD_INPUT and os.path.realpath(output) == os.path.realpath(input):
         raise ValueError(f"--output={output} is the file to read: name another.")
     suffix = os.path.splitext(output)[1].lower()
     expected = KINDS[task.kind].task_class.writers

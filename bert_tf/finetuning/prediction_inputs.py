@@ -7,7 +7,7 @@
 | multiple_choice                         | tables; of a task of SWAG's or CODAH's, their form   |
 | squad                                   | tables; else SQuAD's JSON                            |
 
-Tables end in .tsv, .csv or .jsonl, or in one of these and .gz.
+Tables are those of ``tasks.tables``.
 """
 
 import collections
@@ -18,7 +18,8 @@ from typing import Any
 
 from bert_tf.tasks.examples import BadRow, BadRowError, BadRows, Examples, TextExample
 from bert_tf.tasks.own_data import text_example
-from bert_tf.tasks.tables import holds_values, read_columns
+from bert_tf.tasks.records import LINES, LINES_COLUMN, is_given
+from bert_tf.tasks.tables import TableFile, read_columns
 from bert_tf.untrusted import listed
 
 from .kinds import KINDS
@@ -40,6 +41,11 @@ class Inputs:
     skipped: list[str]
     chunks: Callable[[], Iterator[list[Any]]]
 
+    @classmethod
+    def of(cls, items: Sequence[Any]) -> "Inputs":
+        """Examples that were read before, all of them good."""
+        return cls(len(items), [], lambda: iter([list(items)]))
+
     def good(self) -> Iterator[Any]:
         """Every example that is no bad row."""
         for items in self.chunks():
@@ -48,37 +54,50 @@ class Inputs:
 
 def read_inputs(
     task: TaskFile,
-    path: str,
+    source: str | TableFile,
     text_columns: Sequence[str] | None = None,
     id_column: str | None = None,
-    encoding: str = "utf-8",
     skip_bad_rows: bool = False,
 ) -> Inputs:
     """Reads and checks a file to predict; its labels are ignored.
 
     ``text_columns`` replaces the columns that the model was trained with, ``id_column`` the
-    training table's where the file has it (else rows are counted from 0). ``encoding`` is for
-    CoNLL's files. ``skip_bad_rows`` lists bad rows instead of an error at the first; rows without
-    text are always listed.
+    training table's where the file has it (else rows are counted from 0). ``skip_bad_rows`` lists
+    bad rows instead of an error at the first; rows without text are always listed.
     """
-    kind = KINDS[task.kind]
+    kind, table = KINDS[task.kind], TableFile.of(source)
+    path = table.path
     task_class = kind.task_class
-    form = task_class.own_form(task.name, task.columns)
-    if form is not None and (not kind.is_table(path) or (form.is_table and text_columns is None)):
+    form = own_form(task, table, text_columns)
+    if form is not None:
         bad = BadRows(path, skip_bad_rows, answers_all=True)
-        read = form.read(path, labels=None, labelled=False, encoding=encoding, skip_bad_rows=bad)
-        return _kept(read, bad, task)
+        options = {"encoding": table.encoding, "skip_bad_rows": bad}
+        return _kept(form.read(path, labels=None, labelled=False, **options), bad, task)
+    if table.suffix == LINES:
+        text_columns = text_columns or [LINES_COLUMN]
     columns = _columns(task, path, text_columns)
-    columns["id_column"] = id_column = id_column or _id_column(task, path)
+    columns["id_column"] = id_column = id_column or _id_column(task, table)
 
     def new_bad_rows() -> BadRows:
         return BadRows(path, skip_bad_rows, answers_all=True, id_column=id_column)
 
     if "text_columns" in columns:
-        return _texts(path, new_bad_rows, **columns)
+        return _texts(table, new_bad_rows, **columns)
     bad = new_bad_rows()
-    found = task_class.read_table(path, skip_bad_rows=bad, **columns, **{kind.label: None})
+    found = task_class.read_table(table, skip_bad_rows=bad, **columns, **{kind.label: None})
     return _kept(found, bad, task)
+
+
+def own_form(
+    task: TaskFile, table: TableFile, text_columns: Sequence[str] | None = None
+) -> Any | None:
+    """The reader of a file that is not read as a table; ``None`` of one that is."""
+    kind = KINDS[task.kind]
+    form = kind.task_class.own_form(task.name, task.columns)
+    if form is None or table.suffix is not None or is_given(table.path):
+        return None
+    is_own = not kind.is_table(table.path) or (form.is_table and text_columns is None)
+    return form if is_own else None
 
 
 def _kept(examples: Examples[Any], bad: BadRows, task: TaskFile) -> Inputs:
@@ -127,22 +146,22 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
     return kind.named_texts(names)
 
 
-def _id_column(task: TaskFile, path: str) -> str | None:
+def _id_column(task: TaskFile, table: TableFile) -> str | None:
     """The training table's column of ids, where the file has one, too."""
     name: str | None = task.columns.get("id_column")
     if name is None:
         return None
     try:
         # A bad row does not say that there are no ids.
-        found = next(read_columns(path, [name], BadRows(path, skip=True)), None)
+        found = next(read_columns(table, [name], BadRows(table.path, skip=True)), None)
     except ValueError:
         return None
     # A table without a good row has the column all the same; rows of values have none to say it.
-    return name if found or not holds_values(path) else None
+    return name if found or not table.holds_values else None
 
 
 def _texts(
-    path: str,
+    table: TableFile,
     new_bad_rows: Callable[[], BadRows],
     *,
     text_columns: Sequence[str],
@@ -151,10 +170,10 @@ def _texts(
     if len(text_columns) not in (1, 2):
         raise ValueError(f"--text_columns={','.join(text_columns)}: expected one or two columns.")
     bad = new_bad_rows()
-    count = sum(1 for _ in _read_texts(path, text_columns, id_column, bad)) - len(bad.rows)
+    count = sum(1 for _ in _read_texts(table, text_columns, id_column, bad)) - len(bad.rows)
 
     def chunks() -> Iterator[list[TextExample | BadRow]]:
-        rows = _read_texts(path, text_columns, id_column, new_bad_rows())
+        rows = _read_texts(table, text_columns, id_column, new_bad_rows())
         while chunk := list(itertools.islice(rows, _CHUNK)):
             yield chunk
 
@@ -162,10 +181,10 @@ def _texts(
 
 
 def _read_texts(
-    path: str, text_columns: Sequence[str], id_column: str | None, bad: BadRows
+    table: TableFile, text_columns: Sequence[str], id_column: str | None, bad: BadRows
 ) -> Iterator[TextExample | BadRow]:
     reported = 0
-    for place, row in read_columns(path, [id_column, *text_columns], bad):
+    for place, row in read_columns(table, [id_column, *text_columns], bad):
         yield from bad.rows[reported:]
         reported = len(bad.rows)
         try:

@@ -1,9 +1,11 @@
 """Files of predictions, one example after the other: tables, CoNLL's columns, SQuAD's JSON."""
 
 import abc
+import csv
+import io
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from bert_tf.files import replace_whole
@@ -12,6 +14,8 @@ from bert_tf.untrusted import quote
 
 # An example's id, prediction and what else is reported of it.
 Record = Mapping[str, Any]
+# A row of the input, by its columns.
+Row = Mapping[str, Any]
 
 
 class Writer(abc.ABC):
@@ -33,6 +37,7 @@ _NO_TAG = "_"
 # list has any but white space alone, of which CoNLL's files may have words.
 _HOLDS: Mapping[str, Callable[[str], bool]] = {
     ".tsv": own_data.is_word,
+    ".csv": own_data.is_word,
     ".conll": conll.is_word,
     ".jsonl": lambda text: bool(text.replace("\0", "").strip()),
 }
@@ -68,13 +73,13 @@ def columns_suffix(texts: Iterable[str]) -> str:
 
 
 class RecordWriter(Writer):
-    r"""Writes records one by one, as a table (".tsv") or as JSON lines (".jsonl").
+    r"""Writes records one by one, as a table (".tsv", ".csv") or as JSON lines (".jsonl").
 
     In a table a record's keys name the columns: those of ``columns``, or else of the first record.
     The names of a list are separated by commas, the words of a tuple, which may hold none, by
-    blanks; a mapping (of probabilities) has a column ``probability_NAME`` for each of its names;
-    white space within a text is a blank, so that a record is always a line. Numbers have six digits
-    in both.
+    blanks; a mapping (of probabilities) has a column ``probability_NAME`` for each of its names.
+    In ".tsv" white space within a text is a blank, so that a record is always a line; in ".csv" a
+    text with a comma, quote or line's end is quoted. Numbers have six digits in all.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -90,23 +95,33 @@ class RecordWriter(Writer):
         self._suffix = suffix
         self._columns: list[str] = []
         if columns is not None:
-            self._write_header(columns)
+            self.write_header(columns)
 
-    def write(self, record: Record) -> None:
-        """Writes one record."""
+    def write(self, record: Record, row: Row | None = None) -> None:
+        """Writes one record, behind what ``with_columns`` keeps of a row."""
         _check_tagged(record, self._suffix)
         if self._suffix == ".jsonl":
-            self._write_line(json.dumps(_rounded(record), ensure_ascii=False))
+            found = with_columns(row, _rounded(record))
+            self._write_line(json.dumps(found, ensure_ascii=False, default=str))
             return
         if not self._columns:
-            self._write_header(record)
-        cells = dict(_cells(record))
-        self._write_line("\t".join(_cell(cells.get(name)) for name in self._columns))
+            self.write_header(record, row)
+        cells = with_columns(row and _row_cells(row), dict(_cells(record)))
+        self._write_cells([cells.get(name, "") for name in self._columns])
 
-    def _write_header(self, record: Record) -> None:
+    def write_header(self, record: Record, row: Row | None = None) -> None:
+        """Writes a table's names of columns: those of a record, and of a row before it."""
         if self._suffix != ".jsonl":
-            self._columns = [name for name, _ in _cells(record)]
-            self._write_line("\t".join(map(_cell, self._columns)))
+            self._columns = [*with_columns(row and _row_cells(row), dict(_cells(record)))]
+            self._write_cells(self._columns)
+
+    def _write_cells(self, texts: Sequence[str]) -> None:
+        if self._suffix == ".csv":
+            line = io.StringIO()
+            csv.writer(line, lineterminator="").writerow(texts)
+            self._write_line(line.getvalue())
+        else:
+            self._write_line("\t".join(map(_one_line, texts)))
 
     def _write_line(self, line: str) -> None:
         self._file.write(f"{line}\n".encode())
@@ -128,6 +143,22 @@ def with_expected(record: Record, expected: Any) -> Record:
     """
     begin = {name: record[name] for name in ("id", "prediction")}
     return {**begin, "expected": expected, **record}
+
+
+def with_columns(row: Row | None, record: Record) -> Record:
+    """A record behind the columns of its row, which identify it in place of ``id``.
+
+    A column that is called as a value of the record gives way to it.
+
+    >>> with_columns({"id": "7", "text": "so", "prediction": "b"}, {"id": "0", "prediction": "a"})
+    {'id': '7', 'text': 'so', 'prediction': 'a'}
+    >>> with_columns(None, {"id": "0", "prediction": "a"})
+    {'id': '0', 'prediction': 'a'}
+    """
+    if row is None:
+        return record
+    found = {name: value for name, value in record.items() if name != "id"}
+    return {**{name: value for name, value in row.items() if name not in found}, **found}
 
 
 class ConllWriter(Writer):
@@ -176,23 +207,35 @@ class AnswersWriter(Writer):
         self._file.write(b"{}\n" if self._before == "{" else b"\n}\n")
 
 
-def _cells(record: Record) -> Iterable[tuple[str, Any]]:
+def _cells(record: Record) -> Iterator[tuple[str, str]]:
     for key, value in record.items():
         if isinstance(value, Mapping):
             for name, number in value.items():
-                yield f"probability_{name}", number
+                yield f"probability_{name}", _cell_text(number)
         else:
-            yield key, value
+            yield key, _cell_text(value)
 
 
-def _cell(value: Any) -> str:
+def _row_cells(row: Row) -> dict[str, str]:
+    """The fields of a row as text; values that are none are in JSON."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, default=str)
+        for name, value in ((name, "" if value is None else value) for name, value in row.items())
+    }
+
+
+def _cell_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
         value = ("," if isinstance(value, list) else " ").join(map(str, value))
-    return " ".join(str(value).split()) if not str(value).isprintable() else str(value)
+    return str(value)
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else " ".join(text.split())
 
 
 def _rounded(value: Any) -> Any:

@@ -160,6 +160,8 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
             f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
             "lower --learning_rate, or more --num_train_epochs."
         )
+    if directory.is_temporary:
+        return
     for name, paths in results["files"].items():
         print(f"\n{name}:")
         for path in paths:

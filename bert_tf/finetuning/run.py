@@ -1,7 +1,8 @@
 """A fine-tuning, from its model directory to its results, and how it resumes."""
 
 import contextlib
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bert_tf
@@ -9,6 +10,7 @@ from bert_tf.files import read_json, write_json
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
+from bert_tf.tasks.records import is_given
 from bert_tf.training.distribution import open_devices
 
 from .kinds import KINDS
@@ -20,10 +22,16 @@ from .sweep import run_sweep
 from .task_file import TaskFile, task_of
 
 
-def run(settings: FineTuningSettings) -> None:
-    """Does what is left to do of the fine-tuning that the settings describe; prints its results."""
+def run(
+    settings: FineTuningSettings, callbacks: Sequence[Any] = (), *, is_temporary: bool = False
+) -> dict[str, Any]:
+    """Does what is left to do of the fine-tuning that the settings describe; prints its results.
+
+    ``callbacks`` are Keras'; ``is_temporary``: the model directory is gone after it. Returned are
+    the results, as ``results.json`` has them.
+    """
     strategy = open_devices(settings.strategy, settings.precision)
-    directory = FineTuningDirectory(settings.model_dir)
+    directory = FineTuningDirectory(settings.model_dir, is_temporary=is_temporary)
     directory.check_place({f"--{name}": getattr(settings, name) for name in sorted(PATHS)})
     with contextlib.ExitStack() as stack:
         # A finished run may be on a disk that cannot be written to.
@@ -32,7 +40,8 @@ def run(settings: FineTuningSettings) -> None:
             stack.enter_context(directory.locked())
         moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
         if directory.is_finished():
-            if moved:
+            # What was given in Python has no path that would say whether it is the same.
+            if moved or any(is_given(str(getattr(settings, name))) for name in PATHS):
                 check_inputs(settings, directory, moved)
             print(f"{directory.path} holds this run, finished.\n")
             results = read_json(directory.results)
@@ -41,8 +50,9 @@ def run(settings: FineTuningSettings) -> None:
                 results["export"] = directory.export
                 write_json(directory.results, results)
             show(results, directory)
-            return
+            return results
         material = prepare(settings, directory, moved, strategy)
+        material = dataclasses.replace(material, callbacks=tuple(callbacks))
         if settings.sweep or settings.restarts > 1 or settings.variants:
             results = run_sweep(settings, directory, material)
         else:
@@ -58,6 +68,7 @@ def run(settings: FineTuningSettings) -> None:
         directory.delete_state()
         print()
         show(results, directory)
+        return results
 
 
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:

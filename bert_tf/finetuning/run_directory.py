@@ -34,8 +34,10 @@ class FineTuningDirectory(RunDirectory):
     | feature_based.md  | of --feature_based: the paper's table 7, this run's scores in it  |
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_temporary: bool = False) -> None:
+        """``is_temporary``: it is gone after the run, so that nothing is kept to resume from."""
         super().__init__(path)
+        self.is_temporary = is_temporary
         self.last = os.path.join(path, "last")
         self.task = os.path.join(path, "task.json")
         self.described.append(self.task)

@@ -5,7 +5,6 @@ settings of the flags that are given, on the command line or from Python.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -367,7 +366,9 @@ def _task(task: str | None, tfds: str | None) -> str:
         plain = plain.replace("-", "")
     if plain not in TASKS:
         known = ", ".join(TASKS)
-        raise ValueError(f"--task={task} is unknown{_hint(plain, TASKS)}: expected one of {known}.")
+        raise ValueError(
+            f"--task={task} is unknown{flag_fields.nearest(plain, TASKS)}: expected one of {known}."
+        )
     if plain == "ax":
         raise ValueError(
             "--task=ax has no examples to train on: train --task=mnli, which predicts it too where "
@@ -376,11 +377,6 @@ def _task(task: str | None, tfds: str | None) -> str:
     if tfds is not None and tfds != f"glue/{plain}":
         raise ValueError(f"--tfds={tfds} contradicts --task={task}: expected --tfds=glue/{plain}.")
     return plain
-
-
-def _hint(name: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 # === Data ===
@@ -490,7 +486,7 @@ def _check_metric(wanted: Mapping[str, Any]) -> None:
     if not any(name.startswith(metric.removesuffix("CLASS")) for metric in of_class):
         raise ValueError(
             f"--metric={name} is no score of --task={wanted['task']}"
-            f"{_hint(name, dict.fromkeys(kind.metrics))}: expected one of "
+            f"{flag_fields.nearest(name, dict.fromkeys(kind.metrics))}: expected one of "
             f"{', '.join((*kind.metrics, *of_class))}."
         )
 
@@ -511,8 +507,8 @@ def _resolve_feature_based(wanted: dict[str, Any], given: Mapping[str, Any]) -> 
     for name in names:
         if name not in (*PAPERS_F1, _ALL):
             raise ValueError(
-                f"--feature_based={name} is unknown{_hint(name, PAPERS_F1)}: expected "
-                f"{', '.join(PAPERS_F1)}, several of them, or {_ALL}."
+                f"--feature_based={name} is unknown{flag_fields.nearest(name, PAPERS_F1)}: "
+                f"expected {', '.join(PAPERS_F1)}, several of them, or {_ALL}."
             )
     if not names:
         raise ValueError(f"--feature_based is empty: expected {', '.join(PAPERS_F1)} or {_ALL}.")

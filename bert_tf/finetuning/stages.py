@@ -26,12 +26,16 @@ from .training import Training, describe_collapse
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """What every run of a fine-tuning shares: read, checked and tokenised once; the devices."""
+    """What every run of a fine-tuning shares.
+
+    Data are read, checked and tokenised once; ``callbacks`` are Keras' and called by each run.
+    """
 
     task: Task
     start: Start
     examples: Examples
     strategy: tf.distribute.Strategy
+    callbacks: Sequence[Any] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +101,8 @@ def train(
     for sentence in sentences:
         print(sentence, flush=True)
     inference = inference_of(settings, material, model)
-    training = Training(settings, task, inference, material.examples, directory)
+    callbacks = material.callbacks
+    training = Training(settings, task, inference, material.examples, directory, callbacks)
     training.finish()
     state = training.state
     evaluations = evaluate_all(task, inference)

@@ -83,7 +83,9 @@ def run_sweep(
     outputs_of_best: dict[str, Any] = {}
     for number, (name, run_settings) in enumerate(planned, start=1):
         print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
-        run_directory = FineTuningDirectory(run_settings.model_dir)
+        run_directory = FineTuningDirectory(
+            run_settings.model_dir, is_temporary=directory.is_temporary
+        )
         run_directory.check_place({})
         run_directory.create()
         run_directory.check_settings(run_settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())

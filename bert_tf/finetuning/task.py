@@ -279,6 +279,7 @@ class Task(abc.ABC):
     # Who writes predictions, by the output's suffix.
     writers: ClassVar[Mapping[str, NewWriter]] = {
         ".tsv": lambda file, columns: RecordWriter(file, ".tsv", columns),
+        ".csv": lambda file, columns: RecordWriter(file, ".csv", columns),
         ".jsonl": lambda file, columns: RecordWriter(file, ".jsonl", columns),
     }
     # Reads a table; the arguments are those that ``kinds`` names.

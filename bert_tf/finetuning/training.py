@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +17,7 @@ from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import Share
 from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
+from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.distribution import device_type
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Interruption, Progress, Summaries
@@ -55,6 +56,7 @@ class Training:
         inference: Inference,
         examples: Examples,
         directory: FineTuningDirectory,
+        callbacks: Sequence[Any] = (),
     ) -> None:
         self.settings = settings
         self.task = task
@@ -79,12 +81,22 @@ class Training:
             **{f"optimizer/{variable.path}": variable for variable in optimizer.variables},
         }
         self.state = TrainingState(0, LossCurve(self.total_steps))
+        # A squared error, where numbers are learned: in their own units, as the scores are.
+        self._unit = task.target_scale.std**2
         self._recent: collections.deque[float] = collections.deque(maxlen=_SHOWN_STEPS)
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
         self._saved_step = -1
         self._saved_at = time.monotonic()
         model.encoder.trains_without_padding = True
-        model.compile(jit_compile=False, **task.compile_arguments)
+        with model.distribute_strategy.scope():
+            # The optimizer is for callbacks to look at.
+            model.compile(optimizer, jit_compile=False, **task.compile_arguments)
+        self._callbacks = Callbacks(
+            callbacks,
+            model,
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=settings.num_train_epochs,
+        )
         self._update = Update(model, optimizer, _CLIP_NORM)
 
     # --- Training --------------------------------------------------------------------------
@@ -126,8 +138,11 @@ class Training:
         losses: list[tf.Tensor] = []
         reported = time.monotonic()
         began: float | None = None
+        self._callbacks.begin()
         for batch in batches:
+            self._callbacks.begin_step(state.step)
             losses.append(make_step(*batch))
+            self._callbacks.end_step(state.step, losses[-1], self._unit)
             state.step += 1
             evaluates, saves = self.is_evaluation_due(), self.is_save_due()
             if evaluates or saves or time.monotonic() - reported >= _REPORT_SECONDS:
@@ -138,16 +153,19 @@ class Training:
                 state.examples += self._examples_of(state.step)
             if evaluates and (line := self.evaluate()) is not None:
                 progress.say(line)
+            state.stopped = self._callbacks.stops
             # A signal may have come in the meantime.
             if saves or self.interruption.requested:
                 self.save()
             if self.interruption.requested:
                 progress.close()
-                print(f"Stopped at step {state.step:,}. The same command goes on from there.")
+                if not self.directory.is_temporary:
+                    print(f"Stopped at step {state.step:,}. The same command goes on from there.")
                 raise KeyboardInterrupt
             if self.has_ended():
                 break
             began = time.monotonic()
+        self._callbacks.end()
 
     def _make_step(self, spec: Any) -> Callable[..., tf.Tensor]:
         """An update by a batch, features, targets and perhaps weights; it returns the loss."""
@@ -182,14 +200,14 @@ class Training:
         return make_step
 
     def has_ended(self) -> bool:
-        """Whether all steps are made, or the best evaluation is too old to go on."""
+        """Whether all steps are made, the best evaluation is too old, or a callback says so."""
         state = self.state
         patience = self.settings.early_stopping_epochs * self.steps_per_epoch
         stopped = False
         if patience and state.evaluations:
             newest = state.step if self.task.by_earlier_rules else state.evaluations[-1]["step"]
             stopped = newest - state.best_step >= patience
-        return state.step >= self.total_steps or stopped
+        return state.step >= self.total_steps or stopped or state.stopped
 
     # --- What follows a step -----------------------------------------------------------------
 
@@ -200,7 +218,8 @@ class Training:
     def is_evaluation_due(self) -> bool:
         """Whether the newest step is to be followed by an evaluation."""
         every = self.settings.eval_steps
-        return self.is_epochs_end() or bool(every and self.state.step % every == 0)
+        is_due = bool(every and self.state.step % every == 0)
+        return is_due or self.is_epochs_end() or self._callbacks.stops
 
     def is_save_due(self) -> bool:
         """Whether the newest step is to be followed by a save."""
@@ -208,6 +227,7 @@ class Training:
         return (
             self.is_epochs_end()
             or self.interruption.requested
+            or self._callbacks.stops
             or minutes >= self.settings.save_checkpoints_minutes
         )
 
@@ -217,11 +237,17 @@ class Training:
         Returns a line to print; ``None`` where nothing is evaluated on.
         """
         with self.task.target_scale.folded(self.model):
-            deciding = self.task.deciding_set
+            deciding, line = self.task.deciding_set, None
             if deciding is not None:
-                return self._evaluate(deciding)
-            self._keep_weights()
-            return None
+                self._callbacks.begin_evaluation()
+                line = self._evaluate(deciding)
+                self._callbacks.end_evaluation(self.state.evaluations[-1]["scores"])
+            else:
+                self._keep_weights()
+            if self.is_epochs_end() or self._callbacks.stops:
+                evaluated = self.state.evaluations[-1:] if deciding is not None else []
+                self._callbacks.end_epoch(evaluated[0]["scores"] if evaluated else {})
+            return line
 
     def _evaluate(self, deciding: str) -> str:
         state = self.state
@@ -247,8 +273,8 @@ class Training:
         checkpoints.save(self.directory.checkpoints, self.state.step, self._weights, {}, keep=1)
 
     def save(self) -> None:
-        """Saves all that going on needs."""
-        if self.state.step != self._saved_step:
+        """Saves all that going on needs; of a temporary directory nothing goes on."""
+        if self.state.step != self._saved_step and not self.directory.is_temporary:
             state = dataclasses.asdict(self.state)
             checkpoints.save(self.directory.last, self.state.step, self._variables, state, keep=1)
         self._summaries.flush()
@@ -270,9 +296,7 @@ class Training:
     def _report(self, progress: Progress, values: list[tf.Tensor]) -> None:
         """Shows the losses of the newest steps, and writes them for TensorBoard."""
         state = self.state
-        # A squared error, where numbers are learned: in their own units, as the scores are.
-        unit = self.task.target_scale.std**2
-        losses = [float(loss) * unit for loss in values]
+        losses = [float(loss) * self._unit for loss in values]
         for step, loss in enumerate(losses, start=state.step - len(losses)):
             state.curve.add(step, loss)
         self._recent.extend(losses)
@@ -304,7 +328,7 @@ class TrainingState:
 
     ``evaluations`` are those of the set that decides; ``best_step`` is the step of the best one, or
     the newest epoch's end. ``seconds`` were spent on ``examples``: those of all steps but each
-    process' first.
+    process' first. ``stopped``: a callback ended the training.
     """
 
     step: int
@@ -313,6 +337,7 @@ class TrainingState:
     best_step: int = 0
     seconds: float = 0.0
     examples: int = 0
+    stopped: bool = False
 
 
 class DivergedError(ValueError):

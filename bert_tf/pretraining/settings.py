@@ -367,20 +367,29 @@ class PretrainingSettings:
         return dataclasses.asdict(self)
 
 
-_F = flags.FLAGS
-flag_fields.define_flags(PretrainingSettings, _F, _ALIASES, _WITHOUT_MEANING)
-# These become ``phases`` and ``masking``.
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Tokens in a row, [CLS] and [SEP] included. See also --phases."
-)
-flags.DEFINE_bool("do_whole_word_mask", False, "Google's name for --masking=whole_word.")
+def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines the flags; not on import, as a program in Python may have some of the same."""
+    flag_fields.define_flags(PretrainingSettings, values, _ALIASES, _WITHOUT_MEANING)
+    # These become ``phases`` and ``masking``.
+    flags.DEFINE_integer(
+        "max_seq_length",
+        128,
+        "Tokens in a row, [CLS] and [SEP] included. See also --phases.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "do_whole_word_mask",
+        False,
+        "Google's name for --masking=whole_word.",
+        flag_values=values,
+    )
 
 
 _CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
 
 
 def settings_from_flags(
-    without_corpus: str = "five_minutes",
+    without_corpus: str = "five_minutes", parsed: flags.FlagValues = flags.FLAGS
 ) -> tuple[PretrainingSettings, list[str]]:
     """The settings that the parsed flags ask for, and a sentence for each flag that is ignored.
 
@@ -389,10 +398,10 @@ def settings_from_flags(
     Raises:
         ValueError: flags contradict each other, or a value is out of its range.
     """
-    values = {name: _F[name].value for name in flag_fields.defaults(PretrainingSettings)}
-    if not (_F["recipe"].present or any(values[name] for name in _CORPUS_OR_START)):
+    values = {name: parsed[name].value for name in flag_fields.defaults(PretrainingSettings)}
+    if not (parsed["recipe"].present or any(values[name] for name in _CORPUS_OR_START)):
         values["recipe"] = without_corpus
-    values |= from_recipe(values["recipe"], given_flags())
+    values |= from_recipe(values["recipe"], given_flags(parsed))
     flag_fields.check_ranges(PretrainingSettings, values)
     if values["input"] and values["tfds"]:
         raise ValueError("--input and --tfds both name a corpus: give one of them.")
@@ -400,10 +409,10 @@ def settings_from_flags(
     if values["input_format"] is None and names and all(".tfrecord" in name for name in names):
         values["input_format"] = "tfrecord"
     if values["phases"] is None:
-        values["phases"] = f"{_F['max_seq_length'].value}:1"
-    elif _F["max_seq_length"].present:
+        values["phases"] = f"{parsed['max_seq_length'].value}:1"
+    elif parsed["max_seq_length"].present:
         raise ValueError("--phases and --max_seq_length both set the length: give one of them.")
-    if _F["do_whole_word_mask"].value:
+    if parsed["do_whole_word_mask"].value:
         if values["masking"] not in ("token", "whole_word"):
             raise ValueError(
                 f"--do_whole_word_mask contradicts --masking={values['masking']}: give one of them."
@@ -411,7 +420,7 @@ def settings_from_flags(
         values["masking"] = "whole_word"
     if values["max_hours"]:
         for name in ("num_train_steps", "num_warmup_steps"):
-            if _F[name].present:
+            if parsed[name].present:
                 raise ValueError(
                     f"--max_hours and --{name} both set the schedule: give one of them."
                 )
@@ -433,7 +442,7 @@ def settings_from_flags(
         )
     if values["init_checkpoint"]:
         for name in ("bert_config", "vocab_size", "config_overrides"):
-            if _F[name].present:
+            if parsed[name].present:
                 raise ValueError(f"--init_checkpoint says its own --{name}: leave the flag out.")
         values["bert_config"] = ""
     elif values["do_lower_case"] is None:
@@ -444,14 +453,14 @@ def settings_from_flags(
             f"--bert_config={bert_config} is neither a preset (bert-tiny, bert-base, bert-L4-H256 "
             "...) nor a .json file."
         )
-    return PretrainingSettings(**values), flag_fields.ignored(_F, _WITHOUT_MEANING)
+    return PretrainingSettings(**values), flag_fields.ignored(parsed, _WITHOUT_MEANING)
 
 
-def given_flags() -> set[str]:
+def given_flags(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:
     """The settings that the command line names."""
     stand_for = {"max_seq_length": "phases", "do_whole_word_mask": "masking"}
     names = [*flag_fields.defaults(PretrainingSettings), *stand_for]
-    return {stand_for.get(name, name) for name in names if _F[name].present}
+    return {stand_for.get(name, name) for name in names if parsed[name].present}
 
 
 # Where a training runs is not where its checkpoints are evaluated.
@@ -466,13 +475,15 @@ def settings_of_run(
     Those that are ``given``, and those that are the evaluation's own, are as in ``settings``.
     """
     values = settings.to_dict()
+    known = flags.FlagValues()
+    define_flags(known)
     given = {name for name in given if (name, values[name]) != ("precision", "auto")}
     for name in sorted((kept.keys() & values.keys()) - {*given, *_OWN}):
         if kept[name] is None and values[name] is None:
             continue
         try:
             # absl's parsers take text, and values of their type within their bounds.
-            values[name] = _F[name].parser.parse(kept[name])
+            values[name] = known[name].parser.parse(kept[name])
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{path}: {name} is {quote(kept[name])}, which --{name} cannot be "

@@ -117,8 +117,18 @@ def read_given(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         yield f"row {number}", _checked(row)
 
 
+def read_text_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
+    """Yields a row for each line, its text in the column "text"."""
+    for line, text in read_lines(path, encoding):
+        yield line, {LINES_COLUMN: text}
+
+
+# The form of files without columns; no end of a name says it.
+LINES = ".lines"
+LINES_COLUMN = "text"
 READERS: Mapping[str, Callable[[str, str], Iterator[Record]]] = {
     ".jsonl": read_json_lines,
     ".json": read_json_list,
     ".parquet": read_parquet,
+    LINES: read_text_lines,
 }

@@ -17,18 +17,20 @@ import collections
 import csv
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.untrusted import listed
 
 from .examples import BadRowError, BadRows, Place
-from .records import READERS, is_given, read_given
+from .records import LINES, READERS, Record, is_given, read_given
 from .text_files import read_lines
 
 # What separates the fields of a form whose fields are texts.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
-SUFFIXES = (*_DELIMITERS, *READERS)
+SUFFIXES = (*_DELIMITERS, *(suffix for suffix in READERS if suffix != LINES))
+# The forms by the names that flags have for them.
+FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS))
 # The csv module's own limit is 131,072 characters. A longer field than these is no text, but what
 # follows a quote that nothing ends.
 _LONGEST_FIELD = 1 << 30
@@ -52,6 +54,11 @@ class TableFile:
 
     def __str__(self) -> str:
         return self.path
+
+    @property
+    def holds_values(self) -> bool:
+        """Whether the fields are values, as lists and numbers, and not all of them texts."""
+        return self.suffix in READERS if self.suffix else holds_values(self.path)
 
     @classmethod
     def of(cls, path: Any) -> "TableFile":
@@ -119,9 +126,7 @@ def read_columns(
     if suffix not in _DELIMITERS:
         yield from _read_objects(table, suffix, columns, bad)
         return
-    delimiter = table.delimiter or _DELIMITERS[suffix]
-    make_rows = _csv_rows if suffix == ".csv" else _tsv_rows
-    rows = make_rows(path, table.encoding, delimiter)
+    rows = _texts(table, suffix)
     line, header = next(
         ((line, fields) for line, fields in rows if not _is_separator(fields)), (1, None)
     )
@@ -136,6 +141,43 @@ def read_columns(
         None if column is None else _position(path, line, header, column) for column in columns
     ]
     yield from _select(rows, {len(header)}, positions, bad, skip_short_rows, header)
+
+
+def read_rows(source: str | TableFile) -> Iterator[Mapping[str, Any]]:
+    """Yields every row with all of its columns, in the order of ``read_columns``; {} of a bad one.
+
+    >>> from .records import giving
+    >>> with giving({"<rows>": [{"a": 1}, "no row"]}):
+    ...     list(read_rows("<rows>"))
+    [{'a': 1}, {}]
+    """
+    table = TableFile.of(source)
+    suffix = table.suffix or _suffix(table.path)
+    if suffix not in _DELIMITERS:
+        for _, row in _records(table, suffix):
+            yield {} if isinstance(row, BadRowError) else row
+        return
+    rows = (fields for _, fields in _texts(table, suffix) if not _is_separator(fields))
+    header = next(rows, [])
+    names = [] if isinstance(header, BadRowError) else [name.strip() for name in header]
+    for fields in rows:
+        if fields == [""] and len(names) > 1:
+            continue
+        if isinstance(fields, BadRowError) or len(fields) != len(names):
+            yield {}
+        else:
+            yield dict(zip(names, fields, strict=True))
+
+
+def _texts(table: TableFile, suffix: str) -> Iterator[_Fields]:
+    delimiter = table.delimiter or _DELIMITERS[suffix]
+    make_rows = _csv_rows if suffix == ".csv" else _tsv_rows
+    return make_rows(table.path, table.encoding, delimiter)
+
+
+def _records(table: TableFile, suffix: str) -> Iterator[Record]:
+    read = READERS[suffix] if suffix else read_given
+    return read(table.path, table.encoding)
 
 
 def read_fields(
@@ -393,8 +435,7 @@ class _Quoting:
 def _read_objects(
     table: TableFile, suffix: str, columns: Sequence[str | None], bad: BadRows
 ) -> Iterator[tuple[Place, Row]]:
-    read = READERS[suffix] if suffix else read_given
-    for number, (place, row) in enumerate(read(table.path, table.encoding)):
+    for number, (place, row) in enumerate(_records(table, suffix)):
         bad.begin(number, None if bad.id_column is None else "")
         if isinstance(row, BadRowError):
             bad.report(place, row)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from types import FrameType
@@ -20,6 +21,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interruption:
     """A context in which a first signal is noted, and a second one interrupts at once.
 
+    Outside of a process' main thread Python notes no signals.
+
     >>> with Interruption() as interruption:
     ...     interruption.requested
     False
@@ -29,8 +32,9 @@ class Interruption:
         self.requested = False
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
-        for number in _SIGNALS:
+        is_main = threading.current_thread() is threading.main_thread()
+        self._before = {n: signal.getsignal(n) for n in (_SIGNALS if is_main else ())}
+        for number in self._before:
             signal.signal(number, self._note)
         return self
 

@@ -247,8 +247,11 @@ def test_refusals(classifier, table, tmp_path):
         ({"text_columns": ["other"]}, f"{table}, line 1: expected one column 'other', got none"),
         ({"id_column": "other"}, f"{table}, line 1: expected one column 'other', got none"),
         ({"output": str(table)}, f"--output={table} is the file to read: name another."),
-        ({"output": "a.csv"}, "--output=a.csv: expected a name that ends in .tsv or .jsonl for cl"),
-        ({"output": "a.conll"}, "--output=a.conll: expected a name that ends in .tsv or .jsonl fo"),
+        (
+            {"output": "a.txt"},
+            "--output=a.txt: expected a name that ends in .tsv or .csv or .jsonl",
+        ),
+        ({"output": "a.conll"}, "--output=a.conll: expected a name that ends in .tsv or .csv or"),
     ):
         with pytest.raises(ValueError) as caught:
             predict(folder, table, **{"output": str(output), **options})

@@ -10,8 +10,10 @@ import tensorflow as tf
 from absl import flags
 
 from bert_tf.pretraining.run import run
-from bert_tf.pretraining.settings import settings_from_flags
+from bert_tf.pretraining.settings import define_flags, settings_from_flags
 from tests.killing import run_command
+
+define_flags()
 
 TINY = {
     "vocab_size": 200, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,

@@ -1,0 +1,482 @@
+"""The commands as functions of Python: fine-tune, pre-train, predict, export.
+
+A command's flags are keywords here, with the same defaults, bounds and meaning. Data are paths, as
+in the shell, or what a program has in memory: lists, frames of pandas and polars, ``tf.data``.
+
+>>> from bert_tf import api
+>>> api.fine_tune([("Fine.", "good")], task="classification", learnin_rate=1e-4)
+Traceback (most recent call last):
+TypeError: fine_tune: learnin_rate is no setting (did you mean learning_rate?).
+"""
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import json
+import os
+import random
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from absl import flags
+
+from bert_tf import export as export_command
+from bert_tf import flag_fields
+from bert_tf.finetuning import prediction_settings
+from bert_tf.finetuning import settings as fine_tuning_settings
+from bert_tf.pretraining import settings as pretraining_settings
+
+if TYPE_CHECKING:
+    from bert_tf.modeling.base import BertModel
+    from bert_tf.saved_models.exporting import Exported
+
+F = TypeVar("F", bound=Callable[..., Any])
+Path = str | os.PathLike[str]
+# The arguments that are data, with the flags that name files of them.
+_DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
+_FLAG = re.compile(r"--(?=[a-z])")
+
+
+# === What the functions share ===
+
+
+def _takes_flags(
+    settings: type, define: Callable[[flags.FlagValues], None], without: Sequence[str] = ()
+) -> Callable[[F], F]:
+    """Makes a function's ``**given`` a command's flags: in its signature, help and errors.
+
+    Those in ``without`` are the function's own arguments, by these names or by others.
+    """
+    fields = [field for field in dataclasses.fields(settings) if field.name not in without]
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        known = flags.FlagValues()
+        define(known)
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            for name in keywords:
+                if name not in known and name not in signature.parameters:
+                    near = flag_fields.nearest(name, [*signature.parameters, *known])
+                    raise TypeError(f"{function.__name__}: {name} is no setting{near}.")
+            try:
+                return function(*arguments, **keywords)
+            except ValueError as error:
+                # What a flag is called in the shell.
+                if error.args and isinstance(error.args[0], str):
+                    error.args = (_FLAG.sub("", error.args[0]), *error.args[1:])
+                raise
+
+        documented = "\n".join(
+            f"        {field.name}: {_FLAG.sub('', field.metadata['help'])}" for field in fields
+        )
+        call.__doc__ = (function.__doc__ or "").replace("        **given: the flags.", documented)
+        keywords = [
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
+            for field in fields
+        ]
+        call.__dict__["__signature__"] = signature.replace(parameters=[*own, *keywords])
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+@contextlib.contextmanager
+def _as_it_was(verbose: bool) -> Iterator[None]:
+    """Leaves Keras' dtype policy and the generators of Python and NumPy as they were."""
+    import keras
+    import numpy as np
+
+    policy = keras.config.dtype_policy()
+    states = random.getstate(), np.random.get_state()
+    with contextlib.ExitStack() as stack:
+        if not verbose:
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+        try:
+            yield
+        finally:
+            keras.config.set_dtype_policy(policy)
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+
+
+def _place(given: dict[str, Any], model_dir: Path | None, stack: contextlib.ExitStack) -> None:
+    """Names the run's directory: without one that is temporary, and nothing is exported."""
+    if model_dir is not None:
+        given["model_dir"] = model_dir
+        return
+    if given.get("export"):
+        raise ValueError("export=True needs a model_dir, in which the SavedModel is written.")
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf-"))
+    given |= {"model_dir": os.path.join(folder, "run"), "export": False}
+
+
+def _start(init: Any, stack: contextlib.ExitStack) -> Any:
+    """A checkpoint's path, of a model in memory too."""
+    from bert_tf.interchange.saving import save
+    from bert_tf.modeling.base import BertModel
+
+    if not isinstance(init, BertModel):
+        return init
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf-"))
+    save(init, os.path.join(folder, "init"))
+    return os.path.join(folder, "init")
+
+
+def _source(model: Any) -> "str | BertModel":
+    """What predicts or is exported: a path, or a model in memory."""
+    model = getattr(model, "model", model)  # of a FineTuned
+    return os.fspath(model) if isinstance(model, str | os.PathLike) else model
+
+
+# === Fine-tuning ===
+
+
+class FineTuned:
+    """What ``fine_tune`` gives.
+
+    Attributes:
+        model: the weights of the best evaluation, with ``preprocessor``, ``labels``,
+            ``thresholds`` and ``task``, as ``bert_tf.load`` gives them.
+        results: what ``results.json`` holds.
+        directory: the run's ``model_dir``, ``None`` where there was none.
+    """
+
+    def __init__(
+        self,
+        model: "BertModel",
+        results: Mapping[str, Any],
+        directory: str | None,
+        settings: fine_tuning_settings.FineTuningSettings,
+        tables: Mapping[str, Sequence[Mapping[str, Any]]],
+    ) -> None:
+        self.model = model
+        self.results = results
+        self.directory = directory
+        self._settings = settings
+        self._tables = tables
+
+    @property
+    def scores(self) -> dict[str, dict[str, float]]:
+        """The scores of each set that has labels: ``scores["dev"]["accuracy"]``."""
+        return {name: dict(scores) for name, scores in self.results["scores"].items()}
+
+    @functools.cached_property
+    def predictions(self) -> dict[str, list[dict[str, Any]]]:
+        """By set (``"dev"``, ``"test"``), a record for each example, as ``predict`` gives them.
+
+        The model is run when they are first asked for.
+        """
+        from bert_tf.finetuning.data import read_sets
+        from bert_tf.finetuning.prediction import Predictor
+        from bert_tf.finetuning.prediction_inputs import Inputs
+        from bert_tf.tasks.records import giving
+
+        with giving(self._tables):
+            sets = read_sets(self._settings)
+        predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
+        return {
+            name: list(map(dict, predictor.records(Inputs.of(examples.items))))
+            for name, examples in {**sets.dev, **sets.test}.items()
+        }
+
+    def predict(self, data: Any, output: Path | None = None, **given: Any) -> Any:
+        """As ``api.predict`` with the model."""
+        return predict(self.model, data, output, **given)
+
+    def save(self, directory: Path) -> None:
+        """As ``bert_tf.save`` with the model."""
+        from bert_tf.interchange.saving import save
+
+        save(self.model, directory)
+
+    def export(self, output: Path, **given: Any) -> "Exported":
+        """As ``api.export`` with the model."""
+        return export(self.model, output, **given)
+
+    def __repr__(self) -> str:
+        headline = self.results["headline"]
+        shown = [
+            f"{name} {headline} {scores[headline]:.4g}"
+            for name, scores in self.scores.items()
+            if headline in scores
+        ]
+        return f"FineTuned({', '.join([self.results['task'], *shown])})"
+
+
+@_takes_flags(
+    fine_tuning_settings.FineTuningSettings,
+    fine_tuning_settings.define_flags,
+    without=("init_checkpoint", "model_dir", *_DATA.values()),
+)
+def fine_tune(
+    train: Any = None,
+    dev: Any = None,
+    test: Any = None,
+    *,
+    init: Any = None,
+    model_dir: Path | None = None,
+    callbacks: Sequence[Any] = (),
+    verbose: bool = True,
+    **given: Any,
+) -> FineTuned:
+    """Fine-tunes as ``python -m bert_tf.finetune`` does, and gives the model with its scores.
+
+    Data are a path, or in memory: an iterable of (text, label) tuples, of (text, text, label), or
+    of mappings; a mapping of columns; a frame of pandas or polars; a ``tf.data.Dataset`` of any of
+    these, batched or not. Columns without names are called text (or text_a, text_b) and label;
+    words and tags; context, choices and label; question, context and answers. Other names are told
+    by ``text_columns`` and ``label_column``. Examples to predict have no label.
+
+    Keras' dtype policy and the random generators of Python and NumPy are as before when it ends.
+
+    Args:
+        train: what to train on.
+        dev: what to evaluate on; without it a part of ``train`` is held out (``dev_fraction``).
+        test: what to predict, or, where it has labels, to score too.
+        init: the weights to start from: any path that ``bert_tf.load`` takes, or a model.
+        model_dir: where everything is kept, and the run resumes from. Without it the run is in a
+            temporary directory, and what is left of it is what this returns.
+        callbacks: Keras callbacks, called as ``fit`` calls them: after each step with ``loss``,
+            after each evaluation with its scores, after each epoch with ``loss`` and ``val_SCORE``.
+            ``model.stop_training`` ends the training. Each run of several calls them anew.
+        verbose: whether to print what the command prints.
+        **given: the flags.
+
+    Returns:
+        The model with the weights of the best evaluation, its scores and predictions.
+
+    Raises:
+        TypeError: a keyword is no setting.
+        ValueError: what the command says in one sentence.
+        KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
+    """
+    with contextlib.ExitStack() as stack:
+        tables = _give_data(given, {"train": train, "dev": dev, "test": test})
+        _place(given, model_dir, stack)
+        if init is not None:
+            given["init_checkpoint"] = _start(init, stack)
+        parsed = flag_fields.flags_of_call(fine_tuning_settings.define_flags, given)
+        settings, ignored = fine_tuning_settings.settings_from_flags(parsed)
+        stack.enter_context(_as_it_was(verbose))
+        # Only now: wrong settings answer without loading TensorFlow.
+        from bert_tf.finetuning.run import run
+        from bert_tf.interchange.load import load
+        from bert_tf.tasks.records import giving
+
+        for sentence in ignored:
+            print(sentence)
+        with giving(tables):
+            results = run(settings, callbacks, is_temporary=model_dir is None)
+        directory = None if model_dir is None else settings.model_dir
+        return FineTuned(load(settings.model_dir), results, directory, settings, tables)
+
+
+def _give_data(
+    given: dict[str, Any], data: Mapping[str, Any]
+) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Sets the flags that name data; gives the rows that are in memory, by their names."""
+    from bert_tf.finetuning.kinds import KINDS
+    from bert_tf.finetuning.python_data import is_data, label_of, rows_of
+
+    tables: dict[str, Sequence[Mapping[str, Any]]] = {}
+    for argument, value in data.items():
+        if value is None:
+            continue
+        if given.get(_DATA[argument]) is not None:
+            raise ValueError(f"{argument} and {_DATA[argument]} are the same: give one of them.")
+        if not is_data(value):
+            given[_DATA[argument]] = value
+            continue
+        kind = KINDS.get(str(given.get("task")).lower())
+        if kind is None:
+            raise ValueError(
+                f"task={given.get('task')}: data in memory are of one of {', '.join(KINDS)}."
+            )
+        label = given.get("label_column")
+        rows, texts = rows_of(value, kind, given.get("text_columns"), label, argument)
+        given |= {_DATA[argument]: f"<{argument}>", "text_columns": texts}
+        given["label_column"] = label = label_of(kind, label)
+        if argument == "test" and rows[0].get(label) is not None:
+            given.setdefault("test_has_labels", True)
+        tables[f"<{argument}>"] = rows
+    return tables
+
+
+# === Predictions ===
+
+
+@_takes_flags(
+    prediction_settings.PredictionSettings,
+    prediction_settings.define_flags,
+    without=("model_dir", "input", "output"),
+)
+def predict(
+    model: Any, data: Any, output: Path | None = None, *, verbose: bool = False, **given: Any
+) -> Any:
+    """Predicts as ``python -m bert_tf.predict`` does: a record for each row, in order.
+
+    A record has ``id``, ``prediction`` and ``probabilities``, by class; of tagging ``words`` and
+    ``tags``. Of a row without text, or of a bad one with ``skip_bad_rows``, the prediction is
+    ``None``, and ``error`` says why.
+
+    Args:
+        model: a fine-tuned model: its directory, any path that ``bert_tf.load`` takes, the model
+            itself, or what ``fine_tune`` gave.
+        data: what to predict: a path, or in memory as for ``fine_tune``, without labels: a list of
+            texts for example.
+        output: the file to write instead: .tsv, .csv, .jsonl, ...
+        verbose: whether to print what the command prints.
+        **given: the flags.
+
+    Returns:
+        The records, a list of dicts; with an ``output`` its path.
+    """
+    source = _source(model)
+    parsed = flag_fields.flags_of_call(prediction_settings.define_flags, given)
+    names = flag_fields.defaults(prediction_settings.PredictionSettings)
+    options = {name: parsed[name].value for name in names}
+    for name in ("model_dir", "input", "output"):
+        del options[name]
+    with _as_it_was(verbose):
+        from bert_tf.finetuning.prediction import Predictor, predict_file, predict_rows
+        from bert_tf.finetuning.python_data import is_data, rows_of
+        from bert_tf.tasks.records import giving
+        from bert_tf.training.distribution import open_devices
+
+        strategy, precision = options.pop("strategy"), options.pop("precision")
+        with open_devices(strategy, precision).scope(), contextlib.ExitStack() as stack:
+            of_model = ("threshold", "max_seq_length", "batch_size", "allow_pickle")
+            predictor = Predictor(source, **{name: options.pop(name) for name in of_model})
+            if is_data(data):
+                columns = options["text_columns"] or predictor.text_columns
+                rows, texts = rows_of(data, predictor.kind, columns, None, "data")
+                options["text_columns"] = texts
+                stack.enter_context(giving({"<data>": rows}))
+                data = "<data>"
+            if output is None:
+                return predict_rows(predictor, os.fspath(data), **options)
+            predict_file(predictor, os.fspath(data), os.fspath(output), **options)
+            return os.fspath(output)
+
+
+# === Export ===
+
+
+@_takes_flags(
+    export_command.ExportSettings, export_command.define_flags, without=("checkpoint", "output")
+)
+def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "Exported":
+    """Exports a SavedModel for TensorFlow Serving, as ``python -m bert_tf.export`` does.
+
+    Args:
+        model: any path that ``bert_tf.load`` takes, a model with a ``preprocessor``, or what
+            ``fine_tune`` gave.
+        output: the version's directory, such as exports/mine/1, which must not be there yet.
+        verbose: whether to print what the command prints.
+        **given: the flags.
+
+    Returns:
+        What was exported: its ``path``, ``signatures``, ``outputs``, ``differences``.
+    """
+    source = _source(model)
+    is_path = isinstance(source, str)
+    given |= {"checkpoint": source if is_path else "memory", "output": output}
+    parsed = flag_fields.flags_of_call(export_command.define_flags, given)
+    with _as_it_was(verbose):
+        settings = export_command.settings_from_flags(parsed)
+        return export_command.run(settings, None if isinstance(source, str) else source)
+
+
+# === Pre-training ===
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """What ``pretrain`` gives.
+
+    Attributes:
+        model: the pre-trained model, with its ``preprocessor``.
+        results: what ``results.json`` holds: ``evaluation``, ``parameters``, ``step``, ...
+        directory: the run's ``model_dir``, ``None`` where there was none.
+    """
+
+    model: "BertModel"
+    results: Mapping[str, Any]
+    directory: str | None
+
+
+@_takes_flags(
+    pretraining_settings.PretrainingSettings,
+    pretraining_settings.define_flags,
+    without=("input", "model_dir", "mode", "dry_run"),
+)
+def pretrain(
+    input: Path | Sequence[Path] | None = None,
+    *,
+    texts: Iterable[Any] | None = None,
+    model_dir: Path | None = None,
+    verbose: bool = True,
+    **given: Any,
+) -> Pretrained:
+    """Pre-trains as ``python -m bert_tf.pretrain`` does: raw text to a model.
+
+    Args:
+        input: the corpus: a path, a glob, or a list of them.
+        texts: the corpus in memory instead: an iterable of documents, each a text.
+        model_dir: where everything is kept, and the run resumes from. Without it the run is in a
+            temporary directory, and what is left of it is what this returns.
+        verbose: whether to print what the command prints.
+        **given: the flags.
+
+    Returns:
+        The model and its held-out losses and accuracies.
+
+    Raises:
+        TypeError: a keyword is no setting.
+        ValueError: what the command says in one sentence.
+        KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
+    """
+    with contextlib.ExitStack() as stack:
+        if texts is not None:
+            if input is not None:
+                raise ValueError("input and texts are both a corpus: give one of them.")
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf-"))
+            input = _write_texts(os.path.join(folder, "texts.jsonl"), texts)
+        if input is not None:
+            paths = [input] if isinstance(input, str | os.PathLike) else input
+            given["input"] = [os.fspath(path) for path in paths]
+        _place(given, model_dir, stack)
+        parsed = flag_fields.flags_of_call(pretraining_settings.define_flags, given)
+        settings, ignored = pretraining_settings.settings_from_flags(parsed=parsed)
+        stack.enter_context(_as_it_was(verbose))
+        from bert_tf.files import read_json
+        from bert_tf.interchange.load import load
+        from bert_tf.pretraining.run import run
+        from bert_tf.training.run_directory import RunDirectory
+
+        for sentence in ignored:
+            print(sentence)
+        run(settings)
+        results = read_json(RunDirectory(settings.model_dir).results)
+        directory = None if model_dir is None else settings.model_dir
+        return Pretrained(load(settings.model_dir), results, directory)
+
+
+def _write_texts(path: str, texts: Iterable[Any]) -> str:
+    if isinstance(texts, str):
+        raise ValueError("texts is one text: expected an iterable of documents, each a text.")
+    with open(path, "w", encoding="utf-8") as file:
+        for place, text in enumerate(texts):
+            text = text.numpy() if hasattr(text, "numpy") else text
+            text = text.decode() if isinstance(text, bytes) else text
+            if not isinstance(text, str):
+                raise ValueError(f"texts[{place}] is {text!r:.60}: expected a text.")
+            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+    return path

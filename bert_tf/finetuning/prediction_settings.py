@@ -1,0 +1,90 @@
+"""The flags of ``python -m bert_tf.predict``: each one's default and help."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from absl import flags
+
+from bert_tf import flag_fields
+from bert_tf.choices import PRECISIONS, STRATEGIES
+from bert_tf.tasks.tables import FORMS
+
+STANDARD_INPUT = "-"
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionSettings:
+    """Every flag."""
+
+    model_dir: str = flag_fields.string(None, "The fine-tuned model.")
+    input: str = flag_fields.string(
+        None, "The file to predict; - is standard input, whose form --input_format says."
+    )
+    output: str | None = flag_fields.string(
+        None,
+        "The file to write, replaced where it exists: .tsv, .csv or .jsonl; tagging: .conll too, "
+        "squad: .json too. Standard output, tab-separated, without it.",
+    )
+    text_columns: Sequence[str] | None = flag_fields.words(
+        None,
+        "The columns to read, by default the training's: one text or two; tagging: the words; "
+        "multiple_choice: the context and the choices (in .jsonl: one list of them); squad: "
+        "question,context.",
+    )
+    id_column: str | None = flag_fields.string(
+        None,
+        "The column of ids; by default the training's where the file has it, else rows are counted "
+        "from 0.",
+    )
+    input_format: str | None = flag_fields.choice(
+        None,
+        FORMS,
+        "What --input is, in place of what the end of its name says; lines: a text on each line, "
+        "and no line of names.",
+    )
+    delimiter: str | None = flag_fields.string(
+        None, "What separates the columns of a .csv or .tsv: one character, such as ';', or tab."
+    )
+    encoding: str = flag_fields.string(
+        "utf-8", "The encoding of a .csv, .tsv or .jsonl, and of a file in CoNLL's columns."
+    )
+    keep_columns: bool = flag_fields.switch(
+        False,
+        "Write the input's columns, too, before what is predicted and instead of the ids. One that "
+        "an earlier prediction wrote, by its name, is written anew.",
+    )
+    skip_bad_rows: bool = flag_fields.switch(
+        False,
+        "List bad rows instead of an error at the first: the output has them without a prediction, "
+        "and says why. Rows without text are always listed.",
+    )
+    threshold: float | None = flag_fields.number(
+        None,
+        "Instead of the model's own. multilabel: the least probability of a class that holds; "
+        'squad: answer "" where its score is this much over the best answer\'s.',
+    )
+    max_seq_length: int | None = flag_fields.integer(
+        None, "The most tokens of a row; by default the training's."
+    )
+    batch_size: int = flag_fields.integer(64, "Examples at once, over all devices.", least=1)
+    precision: str = flag_fields.choice(
+        "float32",
+        PRECISIONS,
+        "bfloat16: matrix products in bfloat16, weights and sums in float32.",
+    )
+    strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
+    allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
+
+
+def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines the flags; not on import, as other commands define some of the same."""
+    flag_fields.define_flags(PredictionSettings, values)
+
+
+def settings_from_flags(values: flags.FlagValues = flags.FLAGS) -> PredictionSettings:
+    """The settings that the parsed flags ask for."""
+    found = {name: values[name].value for name in flag_fields.defaults(PredictionSettings)}
+    for name in ("model_dir", "input"):
+        if not found[name]:
+            raise ValueError(f"--{name} is missing: predict needs --model_dir and --input.")
+    return PredictionSettings(**found)

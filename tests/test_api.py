@@ -1,0 +1,354 @@
+"""The commands as functions of Python: what they take, and that they do what the commands do."""
+
+import dataclasses
+import glob
+import inspect
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import api
+from bert_tf.export import ExportSettings
+from bert_tf.finetuning.kinds import KINDS
+from bert_tf.finetuning.prediction_settings import PredictionSettings
+from bert_tf.finetuning.python_data import rows_of
+from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
+from bert_tf.finetuning.settings import FineTuningSettings
+from bert_tf.pretraining.settings import PretrainingSettings
+from tests.finetuning.small_runs import (
+    results_of,
+    sentences,
+    settings,
+    write_inputs,
+)
+from tests.pretraining.commands import TINY, write_corpus
+
+OF = [
+    (api.fine_tune, FineTuningSettings,
+     {"init_checkpoint": "init", "train_file": "train", "dev_file": "dev", "test_file": "test"}),
+    (api.predict, PredictionSettings, {"model_dir": "model", "input": "data"}),
+    (api.export, ExportSettings, {"checkpoint": "model"}),
+    (api.pretrain, PretrainingSettings, {"mode": None, "dry_run": None}),
+]  # fmt: skip
+SMALL = {
+    "task": "classification",
+    "max_seq_length": 16,
+    "train_batch_size": 8,
+    "learning_rate": 1e-3,
+    "verbose": False,
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return write_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+class Recorder(keras.callbacks.Callback):
+    """Keeps every call, and does what loggers do with the model."""
+
+    def __init__(self, stop_at=None):
+        super().__init__()
+        self.calls = []
+        self.stop_at = stop_at
+
+    def on_train_begin(self, logs=None):
+        assert self.model.optimizer.get_config()["name"] == "adamw"
+        self.model.summary(print_fn=lambda line: None)
+        self.calls.append("begin")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.calls.append(f"epoch {epoch}")
+
+    def on_train_batch_end(self, batch, logs=None):
+        rate = self.model.optimizer.learning_rate
+        self.calls.append((batch, logs["loss"], float(rate)))
+        if self.stop_at == int(self.model.optimizer.iterations):
+            self.model.stop_training = True
+
+    def on_test_end(self, logs=None):
+        self.calls.append(("test", logs))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.calls.append(("end", epoch, logs))
+
+    def on_train_end(self, logs=None):
+        self.calls.append("end")
+
+
+# === What the functions take ===
+
+
+@pytest.mark.parametrize(
+    ("function", "table", "others"), OF, ids=lambda found: getattr(found, "__name__", "")
+)
+def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, others):
+    parameters = inspect.signature(function).parameters
+    for field in dataclasses.fields(table):
+        name = others.get(field.name, field.name)
+        if name is None:
+            continue
+        assert name in parameters, name
+        if name == field.name and name not in ("model_dir", "output", "input"):
+            assert parameters[name].default == field.default, name
+            shown = re.sub("--(?=[a-z])", "", field.metadata["help"])
+            assert f"        {name}: {shown}\n" in function.__doc__ + "\n"
+    assert "**given" not in function.__doc__ and "given" not in parameters
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        ({"learnin_rate": 1e-4}, TypeError, "learnin_rate is no setting .did you mean learn"),
+        ({"call_backs": []}, TypeError, "call_backs is no setting .did you mean callbacks"),
+        ({"train_batch_size": 0}, ValueError, "train_batch_size=0 cannot be: 0 is not a positive"),
+        ({"optimizer": "sgd"}, ValueError, "optimizer='sgd' cannot be: value should be one of <ad"),
+        ({"seed": "x"}, ValueError, "seed='x' cannot be: invalid literal for int"),
+        ({"learning_rate": 0.0}, ValueError, "^learning_rate=0: expected more than 0."),
+        ({"task": "sst2"}, ValueError, "task=sst2: data in memory are of one of classification,"),
+        ({"task": None}, ValueError, "task=None: data in memory are of one of"),
+        ({"export": True}, ValueError, "export=True needs a model_dir"),
+        ({"train_file": "a.csv"}, ValueError, "train and train_file are the same: give one"),
+        ({"train": []}, ValueError, "train is empty: expected at least one example"),
+        ({"train": 7}, ValueError, "train is a int: expected a path, a list of examples,"),
+        ({"train": ["a", 3]}, ValueError, r"train\[1\] is 3: expected a text, a tuple"),
+        ({"train": [("a", "b", "c", "d")]}, ValueError, "4 items: expected .text, label. or"),
+        ({"train": [{"review": "a"}]}, ValueError, "the columns review, and none is said to be"),
+        ({"train": {"text": ["a"], "label": []}}, ValueError, "differ in length: text 1, label 0"),
+        ({"train": [("", "x")]}, ValueError, "<train>, row 0: expected text in column 'text', got"),
+        ({"callbacks": [print]}, ValueError, "callbacks holds .* expected objects of keras.callb"),
+    ],
+)  # fmt: skip
+def test_wrong_uses_get_one_sentence(inputs, given, error, sentence):
+    with pytest.raises(error, match=sentence):
+        api.fine_tune(**{"train": sentences(8), "init": inputs / "tiny", **SMALL, **given})
+
+
+def test_data_of_every_form_are_the_same_rows():
+    kind = KINDS["classification"]
+    pairs = [("good film", 1), ("bad film", 0)]
+    rows = [{"text": text, "label": label} for text, label in pairs]
+    texts, labels = [list(column) for column in zip(*pairs, strict=True)]
+    dataset = tf.data.Dataset.from_tensor_slices((texts, labels))
+    named = tf.data.Dataset.from_tensor_slices(({"text": texts}, labels))
+    forms = [
+        *(pairs, [list(pair) for pair in pairs], rows, iter(rows)),
+        *(dataset, dataset.batch(2), named, {"text": np.array(texts), "label": np.array(labels)}),
+    ]
+    forms += [getattr(module, make)(rows) for module, make in _frames()]
+    for form in forms:
+        assert rows_of(form, kind, None, None, "train") == (rows, ["text"])
+    assert rows_of([("a", "b", "x")], kind, None, None, "train") == (
+        [{"text_a": "a", "text_b": "b", "label": "x"}], ["text_a", "text_b"],
+    )  # fmt: skip
+    assert rows_of([("a", 3.5)], kind, ["review"], "stars", "train") == (
+        [{"review": "a", "stars": 3.5}], ["review"],
+    )  # fmt: skip
+
+
+def _frames():
+    pandas = sys.modules.get("pandas") or pytest.importorskip("pandas")
+    found = [(pandas, "DataFrame")]
+    if arrow := sys.modules.get("pyarrow"):
+        found.append((types.SimpleNamespace(of=arrow.Table.from_pylist), "of"))
+    return found
+
+
+def test_data_of_words_and_choices_and_what_is_missing():
+    words = tf.data.Dataset.from_generator(
+        lambda: iter([(["in", "Paris"], ["O", "B-LOC"])]),
+        output_signature=(tf.TensorSpec([None], tf.string),) * 2,
+    )
+    rows = [{"words": ["in", "Paris"], "tags": ["O", "B-LOC"]}]
+    assert rows_of(words, KINDS["tagging"], None, None, "train") == (rows, ["words"])
+    choices = [("It is", ["cold", "hot"], 1)]
+    assert rows_of(choices, KINDS["multiple_choice"], None, None, "train")[0] == [
+        {"context": "It is", "choices": ["cold", "hot"], "label": 1}
+    ]
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", None], "label": [1.0, float("nan")], "n": [1, 2]})
+    assert rows_of(frame, KINDS["regression"], None, None, "train")[0] == [
+        {"text": "a", "label": 1.0, "n": 1}, {"text": None, "label": None, "n": 2},
+    ]  # fmt: skip
+
+
+# === That they do what the commands do ===
+
+
+@pytest.fixture(scope="module")
+def tuned(inputs):
+    """A run on lists in no directory, with a callback; and what was as before."""
+    before = set(glob.glob(f"{tempfile.gettempdir()}/bert_tf-*"))
+    keras.config.set_dtype_policy("float32")
+    random.seed(3), np.random.seed(3)
+    recorder = Recorder()
+    found = api.fine_tune(
+        sentences(46), sentences(20, seed=1), [text for text, _ in sentences(9, seed=2)],
+        init=inputs / "tiny", callbacks=[recorder], precision="bfloat16", **SMALL,
+    )  # fmt: skip
+    assert set(glob.glob(f"{tempfile.gettempdir()}/bert_tf-*")) <= before
+    assert keras.config.dtype_policy().name == "float32"
+    drawn = random.random(), np.random.random()
+    random.seed(3), np.random.seed(3)
+    assert drawn == (random.random(), np.random.random())
+    return found, recorder.calls
+
+
+def test_rows_train_as_files_do(inputs, tmp_path, tuned):
+    found, _ = tuned
+    flags = {"test_file": inputs / "test.tsv", "precision": "bfloat16"}
+    run(settings(inputs, tmp_path / "run", **flags))
+    of_files = results_of(tmp_path / "run")
+    assert found.scores == of_files["scores"] and found.directory is None
+    assert {name: found.results[name] for name in of_files if name != "export"} == {
+        name: value for name, value in of_files.items() if name != "export"
+    }
+    for ours, theirs in zip(
+        found.model.weights, bert_tf.load(tmp_path / "run").weights, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    table = (tmp_path / "run" / "test" / "test.tsv").read_text().splitlines()[1:]
+    assert [record["prediction"] for record in found.predictions["test"]] == [
+        line.split("\t")[1] for line in table
+    ]
+    assert len(found.predictions["dev"]) == 20
+    assert (
+        repr(found)
+        == f"FineTuned(classification, dev accuracy {found.scores['dev']['accuracy']:.4g})"
+    )
+
+
+def test_callbacks_are_called_as_fit_calls_them(tuned):
+    found, calls = tuned
+    assert calls[0] == "begin" and calls[-1] == "end"
+    epochs = [call for call in calls if call[0] == "end"]
+    assert [epoch for _, epoch, _ in epochs] == [0, 1, 2]
+    steps = [call for call in calls if isinstance(call, tuple) and isinstance(call[0], int)]
+    assert [batch for batch, *_ in steps] == 3 * list(range(6))
+    for number, (_, _, logs) in enumerate(epochs):
+        mean = np.mean([loss for _, loss, _ in steps[6 * number : 6 * number + 6]])
+        scores = found.results["evaluations"][number]["scores"]
+        assert logs == {"loss": pytest.approx(mean), **{f"val_{k}": v for k, v in scores.items()}}
+    tests = [scores for name, scores in (c for c in calls if c[0] == "test")]
+    assert tests == [evaluation["scores"] for evaluation in found.results["evaluations"]]
+    # Of the next step: warmed up after the first of 18, and 0 after the last.
+    rates = [1e-3 * (18 - made) / 18 for made in range(1, 19)]
+    assert [rate for *_, rate in steps] == pytest.approx(rates, abs=1e-9)
+
+
+@pytest.mark.parametrize("by", ["the model", "a directory", "a file"])
+def test_predictions(tuned, tmp_path, by):
+    found, _ = tuned
+    texts = [text for text, _ in sentences(9, seed=2)]
+    model, output = found, None
+    if by != "the model":
+        found.save(tmp_path / "saved")
+        model = tmp_path / "saved"
+    if by == "a file":
+        output = tmp_path / "out.csv"
+    records = api.predict(model, [*texts, ""], output, precision="bfloat16")
+    expected = [record["prediction"] for record in found.predictions["test"]]
+    if by == "a file":
+        assert records == str(output)
+        lines = output.read_text().splitlines()
+        assert lines[0] == "id,prediction,probability_neg,probability_pos,error"
+        assert [line.split(",")[1] for line in lines[1:]] == [*expected, ""]
+        return
+    assert [record["prediction"] for record in records] == [*expected, None]
+    assert records[-1]["error"] == "<data>, row 9: expected text in column 'text', got ''."
+
+
+def test_a_callback_ends_the_training_and_the_run_stays_ended(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(FineTuningDirectory, "delete_state", lambda self: None)
+    recorder = Recorder(stop_at=4)
+    given = {"init": inputs / "tiny", "model_dir": tmp_path / "run", "export": False, **SMALL}
+    rows = sentences(46)
+    found = api.fine_tune(rows, sentences(20, seed=1), callbacks=[recorder], **given)
+    assert (found.results["steps"], found.results["best"]["step"]) == (4, 4)
+    assert found.directory == str(tmp_path / "run")
+    os.remove(tmp_path / "run" / "results.json")
+    again = api.fine_tune(rows, sentences(20, seed=1), **given)
+    assert again.results["steps"] == 4
+    assert api.fine_tune(rows, sentences(20, seed=1), **given).scores == found.scores
+    with pytest.raises(
+        ValueError, match="What dev read is not what the run in .* was started with"
+    ):
+        api.fine_tune(rows, sentences(20, seed=5), **given)
+
+
+@pytest.mark.slow
+def test_a_model_in_memory_is_started_from_and_exported(tuned, tmp_path):
+    found, _ = tuned
+    more = api.fine_tune(sentences(16), init=found.model, num_train_epochs=1, **SMALL)
+    assert more.model.labels == found.model.labels
+    exported = found.export(tmp_path / "exports" / "1", verbose=False)
+    answer = tf.saved_model.load(exported.path).signatures["serving_default"](
+        text=tf.constant(["good film"])
+    )
+    (record,) = found.predict(["good film"])
+    assert answer["label"].numpy().tolist() == [record["prediction"].encode()]
+
+
+@pytest.mark.slow
+def test_pretraining_in_no_directory(tmp_path):
+    corpus = write_corpus(tmp_path / "corpus.txt").read_text().split("\n\n")
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    given = {
+        "bert_config": tmp_path / "config.json", "vocab_size": 150, "max_seq_length": 32,
+        "train_batch_size": 8, "num_train_steps": 4, "verbose": False,
+    }  # fmt: skip
+    found = api.pretrain(texts=[document.replace("\n", " ") for document in corpus], **given)
+    assert found.results["step"] == 4 and found.directory is None
+    assert type(found.model).__name__ == "BertPretrainer" and found.model.preprocessor
+    with pytest.raises(ValueError, match="input and texts are both a corpus"):
+        api.pretrain(tmp_path / "corpus.txt", texts=["a"])
+    with pytest.raises(TypeError, match="pretrain: num_steps is no setting"):
+        api.pretrain(num_steps=4)
+
+
+# === Loggers ===
+
+
+@pytest.mark.slow
+def test_mlflow_logs_the_epochs(inputs, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri(tmp_path.as_uri())
+    with mlflow.start_run() as started:
+        found = api.fine_tune(
+            sentences(46), sentences(20, seed=1), init=inputs / "tiny",
+            callbacks=[mlflow.keras.MlflowCallback()], **SMALL,
+        )  # fmt: skip
+    mlflow.flush_async_logging()
+    logged = mlflow.get_run(started.info.run_id).data
+    assert logged.metrics["val_accuracy"] == found.results["evaluations"][-1]["scores"]["accuracy"]
+    assert logged.params["optimizer_name"] == "adamw"
+
+
+@pytest.mark.slow
+def test_wandb_logs_the_epochs_offline(inputs, tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    keras_callbacks = pytest.importorskip("wandb.integration.keras")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    logged = []
+    with wandb.init(dir=tmp_path, project="tests") as started:
+        monkeypatch.setattr(wandb, "log", logged.append)
+        found = api.fine_tune(
+            sentences(46), sentences(20, seed=1), init=inputs / "tiny",
+            callbacks=[keras_callbacks.WandbMetricsLogger()], **SMALL,
+        )  # fmt: skip
+        assert started is not None
+    accuracies = [entry["epoch/val_accuracy"] for entry in logged]
+    assert accuracies == [e["scores"]["accuracy"] for e in found.results["evaluations"]]
+    assert logged[-1]["epoch/learning_rate"] >= 0
