@@ -26,7 +26,7 @@ A {class_name}. {summary}
 - A vocabulary of {vocab_size:,} pieces; text is {case}.
 - Computes in {options.precision}; its weights are stored as {options.weights}.
 {differences}- Rows have at most {max_seq_length} tokens, [CLS] and [SEP] among them.
-{labels}- Runs in TensorFlow Serving {oldest_serving} and later.
+{labels}{embedding}- Runs in TensorFlow Serving {oldest_serving} and later.
 
 Text that does not fit into a row loses its end (of a pair, the longer one), and the answer is \
 about what was left; the output `truncated` is then true. Bytes that are not UTF-8 are left out; \
@@ -121,6 +121,7 @@ def model_card(
         layer=layer,
         max_seq_length=served.max_seq_length,
         labels=_labels(served),
+        embedding=_embedding(served),
         oldest_serving=oldest_serving,
         arguments=_arguments(example),
         body=shlex.quote(json.dumps(request, ensure_ascii=False)),
@@ -149,6 +150,17 @@ def _labels(served: Served) -> str:
     names = ", ".join(_code(label) for label in served.model.labels)
     several = ", any number of which may hold at once" if served.model.multi_label else ""
     return f"- Classes: {names}{several}.\n"
+
+
+def _embedding(served: Served) -> str:
+    embedding = served.model.sentence_embedding
+    if embedding is None:
+        return ""
+    scaled = ", scaled to length 1" if embedding.normalize else ""
+    return (
+        "- `sentence_embedding` is the vector that the model was trained to give: pooling by "
+        f"{embedding.pooling}{scaled}.\n"
+    )
 
 
 def _code(text: str) -> str:

@@ -124,7 +124,7 @@ def _decide(settings: ExtractionSettings, encoder: BertEncoder) -> ExtractionSet
     if embedding is None or settings.pooling is not None:
         return settings.decide()
     scaled = ", scaled to length 1" if embedding.normalize else ""
-    print(f"{settings.init_checkpoint} pools by {embedding.pooling}{scaled}, and so it is done.")
+    print(f"Embeds as {settings.init_checkpoint} says: pooling by {embedding.pooling}{scaled}.")
     return settings.decide(embedding.pooling, embedding.normalize)
 
 

@@ -16,7 +16,9 @@ STANDARD_INPUT = "-"
 class PredictionSettings:
     """Every flag."""
 
-    model_dir: str = flag_fields.string(None, "The fine-tuned model.")
+    model_dir: str = flag_fields.string(
+        None, "The fine-tuned model: a directory, or hf://OWNER/NAME."
+    )
     input: str = flag_fields.string(
         None, "The file to predict; - is standard input, whose form --input_format says."
     )

@@ -67,9 +67,8 @@ def write_directory(
     return str(path)
 
 
-def twin(path, pooling, normalize):
+def twin(encoder, pooling, normalize):
     """The vectors by plain loops."""
-    encoder = bert_tf.load(path)
     weights, vocabulary = weights_by_path(encoder), list(encoder.preprocessor.tokenizer.vocab)
     vectors = []
     for row in ROWS:
@@ -96,12 +95,13 @@ def test_pooling_and_length(tmp_path, flag, pooling, normalize):
     model = bert_tf.load(path)
     assert model.sentence_embedding == SentenceEmbedding(pooling, normalize, 10)
     assert model.preprocessor.max_seq_length == 10
-    np.testing.assert_allclose(embed(model, TEXTS), twin(path, pooling, normalize), atol=1e-5)
+    np.testing.assert_allclose(embed(model, TEXTS), twin(model, pooling, normalize), atol=1e-5)
 
 
 def test_the_transformer_in_a_folder_of_its_own(tmp_path):
     path = write_directory(tmp_path / "m", folder="0_Transformer")
-    assert embed(bert_tf.load(path), TEXTS) == pytest.approx(twin(path, "mean", True), abs=1e-5)
+    model = bert_tf.load(path)
+    np.testing.assert_allclose(embed(model, TEXTS), twin(model, "mean", True), atol=1e-5)
     checkpoint = open_checkpoint(path)
     assert (checkpoint.path, checkpoint.format) == (path, "sentence_transformers")
 
@@ -142,19 +142,22 @@ def test_only_the_encoder_and_the_same_model_have_it(tmp_path):
 
 def test_an_export_answers_with_it(tmp_path):
     path = write_directory(tmp_path / "m")
-    exported = export(bert_tf.load(path), str(tmp_path / "exported" / "1"))
-    model = tf.saved_model.load(exported.path)
-    answers = model.signatures["serving_default"](text=tf.constant(TEXTS))
+    model = bert_tf.load(path)
+    exported = export(model, str(tmp_path / "exported" / "1"))
+    answers = tf.saved_model.load(exported.path).signatures["serving_default"](
+        text=tf.constant(TEXTS)
+    )
     assert answers.keys() == {
         *("sentence_embedding", "mean_output", "cls_output", "pooled_output"),
         *("truncated", "invalid_utf8"),
     }
-    np.testing.assert_allclose(answers["sentence_embedding"], twin(path, "mean", True), atol=1e-5)
+    np.testing.assert_allclose(answers["sentence_embedding"], twin(model, "mean", True), atol=1e-5)
     means = np.array(answers["mean_output"])
     assert np.linalg.norm(means, axis=1) != pytest.approx(1)
     assert np.array(answers["truncated"]).tolist() == [False, False, True]
     card = pathlib.Path(exported.path, "assets.extra", "README.md").read_text()
     assert "Rows have at most 10 tokens" in card
+    assert "trained to give: pooling by mean, scaled to length 1.\n- Runs in" in card
     assert "`sentence_embedding` (B, 8) float32" in card
 
 
@@ -169,14 +172,14 @@ def test_features_are_it_by_default(tmp_path, capsys):
         with np.load(tmp_path / output / "part-000000.npz") as file:
             return done, file["values"]
 
+    encoder = bert_tf.load(path)
     done, values = extract("default")
-    assert (
-        f"{path} pools by mean, scaled to length 1, and so it is done." in capsys.readouterr().out
-    )
-    np.testing.assert_allclose(values, twin(path, "mean", True), atol=1e-5)
+    said = f"Embeds as {path} says: pooling by mean, scaled to length 1.\n"
+    assert said in capsys.readouterr().out
+    np.testing.assert_allclose(values, twin(encoder, "mean", True), atol=1e-5)
     assert done.flags["max_seq_length"] == 10 and done.flags["lines_per_shard"] == 10_000
     _, chosen = extract("chosen", pooling="cls")
-    np.testing.assert_allclose(chosen, twin(path, "cls", False), atol=1e-5)
+    np.testing.assert_allclose(chosen, twin(encoder, "cls", False), atol=1e-5)
     for changes in ({"pooling": "none", "layers": ["-1"]}, {"layers": ["-1"]}, {"variant": "last"}):
         done, states = extract("states" + "".join(changes), **changes)
         assert len(states) == done.tokens == sum(len(row.split()) for row in ROWS)
@@ -190,14 +193,20 @@ def test_a_model_is_saved_with_it(tmp_path):
     assert saved.preprocessor.max_seq_length == 10
 
 
-@pytest.mark.parametrize("form", conversion.FORMATS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, marks=() if form == "huggingface" else pytest.mark.slow)
+        for form in conversion.FORMATS
+    ],
+)
 def test_a_conversion_keeps_it(tmp_path, form):
     path = write_directory(tmp_path / "m", pooling_of("cls_token"), folder="0_Transformer")
     target = str(tmp_path / ("converted.keras" if form == "keras" else "converted"))
     conversion.convert(path, target, form)
     model = bert_tf.load(target)
     assert model.sentence_embedding == SentenceEmbedding("cls", True, 10)
-    np.testing.assert_allclose(embed(model, TEXTS), twin(path, "cls", True), atol=1e-5)
+    np.testing.assert_allclose(embed(model, TEXTS), twin(model, "cls", True), atol=1e-5)
 
 
 # === What is refused ===
@@ -224,7 +233,7 @@ def test_a_conversion_keeps_it(tmp_path, form):
          "puts 'Find: ' before each text, which is not done"),
     ],
 )  # fmt: skip
-def test_what_is_not_computed_is_refused_and_its_bert_is_not(tmp_path, changes, sentence):
+def test_what_is_not_computed_is_refused(tmp_path, changes, sentence):
     path = write_directory(tmp_path / "m", **changes)
     with pytest.raises(ValueError) as error:
         bert_tf.load(path)
@@ -233,6 +242,10 @@ def test_what_is_not_computed_is_refused_and_its_bert_is_not(tmp_path, changes, 
         "; for its BERT alone pass model_class=BertEncoder, or convert it first "
         "(python -m bert_tf.convert)."
     )
+
+
+def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
+    path = write_directory(tmp_path / "m", kinds=("Transformer", "Pooling", "Dense"))
     assert bert_tf.load(path, BertEncoder).sentence_embedding is None
     settings = resolve(input=["a"], init_checkpoint=path, output="b")
     with pytest.raises(ValueError, match=r"for the states of its BERT give --layers, or --pooling"):
