@@ -165,6 +165,7 @@ class Checkpoint:
 
 
 _FORMAT_VERSION = 1
+_MAX_LENGTH = 10**6  # tokens of a text; no BERT has as many positions
 DESCRIPTION_KEYS = {
     *("format_version", "class_name", "arguments", "labels", "multi_label", "do_lower_case"),
     *("thresholds", "sentence_embedding"),
@@ -283,9 +284,10 @@ def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | No
             f"{source}: pooling is {quote(pooling)} and normalize {quote(values['normalize'])}, "
             f"expected one of {', '.join(POOLINGS[1:])}, and true or false."
         )
-    if type(length) is not int or length < 1:
+    if type(length) is not int or not 0 < length <= _MAX_LENGTH:
         raise ValueError(
-            f"{source}: max_seq_length is {quote(length)}, expected a positive whole number."
+            f"{source}: max_seq_length is {quote(length)}, expected a positive whole number, of a "
+            "million at most."
         )
     return SentenceEmbedding(**values)
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.choices import POOLINGS
 from bert_tf.files import read_json, read_json_object, write_json
-from bert_tf.untrusted import is_number, listed, quote
+from bert_tf.untrusted import listed, quote
 
 from . import hugging_face
 from .checkpoint import Checkpoint, check_sentence_embedding
@@ -149,7 +149,7 @@ def _read_length(inner: str, checkpoint: Checkpoint) -> Any:
     if length is None:
         return positions
     # Where nobody set a length, transformers writes 10^30.
-    return min(length, positions) if is_number(length) else length
+    return min(length, positions) if type(length) in (int, float) else length
 
 
 def _read_prompts(path: str) -> tuple[str, ...]:

@@ -119,7 +119,7 @@ def test_as_version_6_writes_it(tmp_path):
     write_json(path / "modules.json", modules)
     write_json(path / "sentence_bert_config.json", {"transformer_task": "feature-extraction"})
     values = json.loads((path / "tokenizer_config.json").read_text())
-    for length, expected in ((7, 7), (int(1e30), 12), (None, 12)):
+    for length, expected in ((7, 7), (int(1e30), 12), (1e30, 12), (10**400, 12), (None, 12)):
         write_json(path / "tokenizer_config.json", {**values, "model_max_length": length})
         found = open_checkpoint(str(path)).sentence_embedding
         assert found == SentenceEmbedding("max", True, expected)
@@ -287,10 +287,11 @@ def test_a_list_of_modules_that_is_none(tmp_path, modules, sentence):
 @pytest.mark.parametrize(
     ("length", "sentence"),
     [
-        ("10", r"max_seq_length is '10', expected a positive whole number\."),
-        (0, r"max_seq_length is 0, expected a positive whole number\."),
+        ("10", r"max_seq_length is '10', expected a positive whole number, of"),
+        (0, r"max_seq_length is 0, expected a positive whole number, of"),
         (9.5, r"max_seq_length is 9\.5, expected"),
         (True, r"max_seq_length is True, expected"),
+        (float("nan"), r"max_seq_length is nan, expected"),
     ],
 )
 def test_a_length_that_is_none(tmp_path, length, sentence):
@@ -307,6 +308,8 @@ def test_a_length_that_is_none(tmp_path, length, sentence):
         ({"pooling": "none", "normalize": True, "max_seq_length": 9},
          r"pooling is 'none' and normalize True, expected one of cls, mean, max, and true or fal"),
         ({"pooling": "cls", "normalize": 1, "max_seq_length": 9}, r"normalize 1, expected one of"),
+        ({"pooling": "cls", "normalize": True, "max_seq_length": 10**400},
+         r"max_seq_length is 1000\d*\.\.\.0*, expected a positive whole number, of a million at"),
     ],
 )  # fmt: skip
 def test_a_description_that_is_none(tmp_path, value, sentence):
