@@ -352,7 +352,10 @@ def predict(
 
         strategy, precision = options.pop("strategy"), options.pop("precision")
         with open_devices(strategy, precision).scope(), contextlib.ExitStack() as stack:
-            of_model = ("threshold", "max_seq_length", "batch_size", "allow_pickle")
+            of_model = (
+                *("threshold", "raw_probabilities", "max_seq_length", "batch_size"),
+                "allow_pickle",
+            )
             predictor = Predictor(source, **{name: options.pop(name) for name in of_model})
             if is_data(data):
                 columns = options["text_columns"] or predictor.text_columns

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # What is said of the signatures, by the names that these have for it.
 _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
-    *("doc_stride", "max_query_length", "n_best", "max_answer_length"),
+    *("doc_stride", "max_query_length", "n_best", "max_answer_length", "raw_probabilities"),
 )
 
 
@@ -73,6 +73,11 @@ class ExportSettings:
         None,
         "Classes and numbers: whether serving_default takes text and text_pair; by default as the "
         "model was fine-tuned.",
+    )
+    raw_probabilities: bool | None = flag_fields.switch(
+        None,
+        "Serve the model's own probabilities, not calibrated by the temperature that was fitted on "
+        "dev.",
     )
     top_k: int | None = flag_fields.integer(
         None, "Masked LM: the guesses for each [MASK]; 5 by default."

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.base import PROBABILITY_THRESHOLD
+from bert_tf.modeling.base import PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.pipelines.packing import join_segments
 
 from .rows import beginnings, check_equally_many, fitted_rows, on_rows, text_rows
@@ -27,7 +27,7 @@ def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None
     # (B, C)
     logits = on_rows(rows, served.call)
     names = tf.constant(label_names(served))
-    outputs = _classes(served, logits, names) if served.model.multi_label else _class(logits, names)
+    outputs = (_classes if served.model.multi_label else _class)(served, logits, names)
     return {
         **outputs,
         "labels": tf.tile(names[None, :], [tf.shape(text)[0], 1]),
@@ -115,7 +115,7 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
         return served.call({key: value[:, None] for key, value in inputs.items()})[:, 0]
 
     # (B * K,) -> (B, K)
-    logits = tf.reshape(tf.cast(on_rows(rows, head), tf.float32), shape)
+    logits = calibrated(served, tf.reshape(tf.cast(on_rows(rows, head), tf.float32), shape))
     # A column more, which is the greatest only where there is no other.
     with_none = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
     best = tf.argmax(with_none, 1, output_type=tf.int32)
@@ -124,6 +124,12 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
         "probabilities": tf.nn.softmax(logits),
         "truncated": tf.reduce_any(tf.reshape(truncated, shape), 1),
     }
+
+
+def calibrated(served: Served, logits: tf.Tensor) -> tf.Tensor:
+    """Logits divided by the temperature that fine-tuning found on its dev set, if it did."""
+    temperature = served.thresholds.get(TEMPERATURE, 1.0)
+    return logits if temperature == 1.0 else logits / tf.cast(temperature, logits.dtype)
 
 
 def label_names(served: Served) -> list[str]:
@@ -149,9 +155,9 @@ def _given(text: tf.Tensor, text_pair: tf.Tensor | None) -> list[tf.Tensor]:
     return [text] if text_pair is None else [text, text_pair]
 
 
-def _class(logits: tf.Tensor, names: tf.Tensor) -> Outputs:
+def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
     """One class for each row."""
-    probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
+    probabilities = tf.nn.softmax(calibrated(served, tf.cast(logits, tf.float32)))
     return {
         "label": tf.gather(names, tf.argmax(probabilities, 1)),
         "score": tf.reduce_max(probabilities, 1),
@@ -162,8 +168,8 @@ def _class(logits: tf.Tensor, names: tf.Tensor) -> Outputs:
 def _classes(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
     """Any number of classes for each row."""
     # In float64, as fine-tuning compares: a float32 is 1 for every logit from 17 on.
-    probabilities = tf.sigmoid(tf.cast(logits, tf.float64))
-    threshold = served.model.thresholds.get(PROBABILITY_THRESHOLD, _HALF)
+    probabilities = tf.sigmoid(calibrated(served, tf.cast(logits, tf.float64)))
+    threshold = served.thresholds.get(PROBABILITY_THRESHOLD, _HALF)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     count = names.shape[0]
     best_first = tf.gather(names, tf.math.top_k(probabilities, count).indices)

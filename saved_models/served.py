@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.choices import PRECISIONS, WEIGHTS
-from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.base import BertModel, without_temperature
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 Outputs = dict[str, tf.Tensor]
@@ -29,6 +29,7 @@ class ExportOptions:
         max_query_length: the most tokens of a question.
         n_best: the answers to a question.
         max_answer_length: the most tokens of an answer.
+        raw_probabilities: whether the temperature that fine-tuning found is left out.
         precision: of the arithmetic, one of ``PRECISIONS``.
         weights: of the weights as they are stored, one of ``WEIGHTS``.
 
@@ -50,6 +51,7 @@ class ExportOptions:
     max_query_length: int = 64
     n_best: int = 20
     max_answer_length: int = 30
+    raw_probabilities: bool = False
     precision: str = "float32"
     weights: str = "float32"
 
@@ -93,6 +95,12 @@ class Served:
     resources: tuple[Any, ...] = ()
     guess: Any = None
     quick: "Served | None" = None
+
+    @property
+    def thresholds(self) -> Mapping[str, float]:
+        """The model's, or those that decide alike where its probabilities are to be raw."""
+        found = self.model.thresholds
+        return without_temperature(found) if self.options.raw_probabilities else found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -227,13 +227,19 @@ _SPAN_OPTIONS = ("doc_stride", "max_query_length", "n_best", "max_answer_length"
 # something to it and not to every model.
 _BY_CLASS: dict[type[BertModel], tuple[_Heads, tuple[str, ...]]] = {
     BertPretrainer: (_of_pretrainer, ("top_k", *_EMBEDDING_OPTIONS)),
-    BertClassifier: (functools.partial(_of_texts_or_pairs, classify, "logits"), ("pair",)),
+    BertClassifier: (
+        functools.partial(_of_texts_or_pairs, classify, "logits"),
+        ("pair", "raw_probabilities"),
+    ),
     BertRegressor: (functools.partial(_of_texts_or_pairs, regress, "value"), ("pair",)),
-    BertTokenClassifier: ({SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS}, ()),
+    BertTokenClassifier: (
+        {SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS},
+        ("raw_probabilities",),
+    ),
     BertSpanPredictor: ({SERVING_DEFAULT: _ANSWERS, "tokens": _LOGITS}, _SPAN_OPTIONS),
     BertMultipleChoice: (
         {SERVING_DEFAULT: _CHOICES, "tokens": _task_on_ids(contract=features.CHOICE_FEATURES)},
-        (),
+        ("raw_probabilities",),
     ),
     BertEncoder: ({SERVING_DEFAULT: _EMBEDDING, "tokens": _STATES}, _EMBEDDING_OPTIONS),
 }

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.pipelines.answers import span_texts
 from bert_tf.pipelines.bounded_memory import value_rows
 
-from .classification import label_names
+from .classification import calibrated, label_names
 from .rows import Rows, beginnings, dense, on_rows, segment_rows
 from .served import Outputs, Served
 
@@ -125,7 +125,7 @@ def _likeliest(served: Served, rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
 
     def head(inputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
         # (N, S, C)
-        probabilities = tf.nn.softmax(tf.cast(served.call(inputs), tf.float32))
+        probabilities = tf.nn.softmax(calibrated(served, tf.cast(served.call(inputs), tf.float32)))
         missing = width - tf.shape(probabilities)[1]
         best = tf.argmax(probabilities, -1), tf.reduce_max(probabilities, -1)
         return tuple(tf.pad(values, [[0, 0], [0, missing]]) for values in best)

@@ -1,14 +1,17 @@
 """Multiple choice as a task of fine-tuning: which of K continuations follows a context."""
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf.modeling import BertMultipleChoice
+from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.calibration import of_classes
 from bert_tf.tasks.examples import ChoiceExample
 from bert_tf.tasks.judging import judge_choices
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
@@ -21,8 +24,10 @@ from .task import (
     Items,
     Task,
     Thresholds,
+    calibrated,
     is_constant,
     log_softmax,
+    temperature_of,
     worst_mistakes,
 )
 from .task_file import TaskFile
@@ -68,7 +73,10 @@ class ChoiceTask(Task):
 
         losses = -log_probabilities[np.arange(len(items)), labels]
         judged = judge_choices(labels, chosen, losses)
+        temperature = temperature_of(thresholds, outputs, labels)
         return Evaluation(
+            thresholds={TEMPERATURE: temperature},
+            calibrate=functools.partial(of_classes, outputs, labels, temperature),
             scores=self._scores(judged),
             judged=judged,
             constant=is_constant(labels, chosen),
@@ -81,7 +89,7 @@ class ChoiceTask(Task):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        for row in np.exp(log_softmax(outputs)):
+        for row in np.exp(log_softmax(calibrated(outputs, thresholds))):
             probabilities = {str(choice): p for choice, p in enumerate(row.tolist())}
             yield {"prediction": int(row.argmax()), "probabilities": probabilities}
 

@@ -15,7 +15,7 @@ from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.saving import checkpoint_of
-from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
 from bert_tf.tasks.examples import BadRow, Examples
 from bert_tf.tasks.tables import FORMS, SUFFIXES, TableFile, read_rows
 from bert_tf.training.distribution import open_devices
@@ -63,6 +63,7 @@ def predict_file(
     id_column: str | None = None,
     skip_bad_rows: bool = False,
     threshold: float | None = None,
+    raw_probabilities: bool = False,
     max_seq_length: int | None = None,
     batch_size: int = 64,
     allow_pickle: bool = False,
@@ -82,7 +83,9 @@ def predict_file(
         OSError: a file cannot be read or written.
     """
     if isinstance(model_dir, str):
-        model_dir = Predictor(model_dir, threshold, max_seq_length, batch_size, allow_pickle)
+        model_dir = Predictor(
+            model_dir, threshold, max_seq_length, batch_size, allow_pickle, raw_probabilities
+        )
     predictor = model_dir
     suffix = _suffix(predictor.task, input, output)
     standard_output = sys.stdout
@@ -127,6 +130,7 @@ class Predictor:
         max_seq_length: int | None = None,
         batch_size: int = 64,
         allow_pickle: bool = False,
+        raw_probabilities: bool = False,
     ) -> None:
         self._model: BertModel | None = None
         if isinstance(source, BertModel):
@@ -137,7 +141,7 @@ class Predictor:
         checkpoint, name = self._checkpoint, self._checkpoint.path
         task = _task(name, checkpoint, max_seq_length)
         self.task_class = KINDS[task.kind].task_class
-        self._thresholds = _thresholds(name, checkpoint, task, threshold)
+        self._thresholds = _thresholds(name, checkpoint, task, threshold, raw_probabilities)
         options = self.task_class.with_thresholds(task.options, self._thresholds)
         self.task = dataclasses.replace(task, options=options)
         # Classes have numbers where the source does not name them.
@@ -297,11 +301,11 @@ def _task(model_dir: str, checkpoint: Checkpoint, max_seq_length: int | None) ->
 
 
 def _thresholds(
-    model_dir: str, checkpoint: Checkpoint, task: TaskFile, threshold: float | None
+    model_dir: str, checkpoint: Checkpoint, task: TaskFile, threshold: float | None, raw: bool
 ) -> Mapping[str, float]:
     """The model's; or the flag."""
     if threshold is None:
-        return checkpoint.thresholds
+        return without_temperature(checkpoint.thresholds) if raw else checkpoint.thresholds
     if not math.isfinite(threshold):
         raise ValueError(f"--threshold={threshold}: expected a finite number.")
     task_class = KINDS[task.kind].task_class
@@ -314,7 +318,8 @@ def _thresholds(
     fault = task_class.threshold_fault(threshold, task.options, model_dir)
     if fault:
         raise ValueError(f"--threshold={threshold:g}: {fault}")
-    return {task_class.threshold: threshold}
+    kept = {} if raw else {TEMPERATURE: checkpoint.thresholds.get(TEMPERATURE, 1.0)}
+    return {**kept, task_class.threshold: threshold}
 
 
 def _suffix(task: TaskFile, input: str, output: str | None) -> str:

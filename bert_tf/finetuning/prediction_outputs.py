@@ -230,7 +230,7 @@ def _cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        value = ("," if isinstance(value, list) else " ").join(map(str, value))
+        value = ("," if isinstance(value, list) else " ").join(map(_cell_text, value))
     return str(value)
 
 
@@ -243,4 +243,6 @@ def _rounded(value: Any) -> Any:
         return float(f"{value:.6g}")
     if isinstance(value, Mapping):
         return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
     return value

@@ -65,6 +65,10 @@ class PredictionSettings:
         "Instead of the model's own. multilabel: the least probability of a class that holds; "
         'squad: answer "" where its score is this much over the best answer\'s.',
     )
+    raw_probabilities: bool = flag_fields.switch(
+        False,
+        "The model's own probabilities, not calibrated by the temperature that was fitted on dev.",
+    )
     max_seq_length: int | None = flag_fields.integer(
         None, "The most tokens of a row; by default the training's."
     )

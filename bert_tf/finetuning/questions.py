@@ -138,7 +138,7 @@ class QuestionTask(Task):
         cls, options: Mapping[str, Any], thresholds: Thresholds
     ) -> Mapping[str, Any]:
         """A model with a threshold was trained with null, where nothing else says so."""
-        return {"with_null": bool(thresholds), **options}
+        return {"with_null": NULL_THRESHOLD in thresholds, **options}
 
     @classmethod
     def threshold_fault(

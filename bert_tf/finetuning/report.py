@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from bert_tf.files import replace_whole
+from bert_tf.modeling.base import TEMPERATURE
+from bert_tf.tasks.calibration import Calibration
 from bert_tf.tasks.judging import CLASS_METRICS
 from bert_tf.tasks.metrics import ClassScore
 from bert_tf.untrusted import one_line
 
 from .confusion_picture import confusion_svg
 from .prediction_outputs import Record, write_records
+from .reliability_picture import reliability_svg
 from .results import score
 from .task import Evaluation, Mistake
 
@@ -157,12 +160,14 @@ def _page(
             f"<p class='note'>{html.escape(name.replace('_', ' '))}: 95% of resampled sets are "
             f"between {low} and {high}.</p>"
         )
-    if evaluation.thresholds:
-        parts.append("<h2>Thresholds</h2>")
-        parts.append(_figures({n: f"{value:.4g}" for n, value in evaluation.thresholds.items()}))
+    thresholds = {n: f"{v:.4g}" for n, v in evaluation.thresholds.items() if n != TEMPERATURE}
+    if thresholds:
+        parts.append(f"<h2>Thresholds</h2>{_figures(thresholds)}")
     if picture:
         fitted = " fitted" if len(evaluation.confusion) <= _MOST_FITTED else ""
         parts.append(f"<h2>Confusion matrix</h2><div class='panel picture{fitted}'>{picture}</div>")
+    if evaluation.calibrate:
+        parts.append(_calibration(evaluation.calibrate()))
     if evaluation.judged and evaluation.judged.classes:
         parts.append(f"<h2>Classes</h2>{_classes(evaluation.judged.classes)}")
     parts.append("<h2>Worst errors</h2>")
@@ -206,6 +211,18 @@ def _figures(figures: dict[str, str]) -> str:
         for name, value in figures.items()
     )
     return f"<dl class='scores'>{''.join(cells)}</dl>"
+
+
+def _calibration(found: Calibration) -> str:
+    figures = {"temperature": f"{found.temperature:.3g}"}
+    for name, side in (("raw", found.raw), ("calibrated", found.calibrated)):
+        figures[f"calibration error, {name}"] = f"{side.error:.3f}"
+        figures[f"loss, {name}"] = f"{side.loss:.4g}"
+    return (
+        f"<h2>Probabilities</h2>{_figures(figures)}<p class='note'>{found.count:,} decisions; a "
+        "dot is those of like probability, and on the dashed line it is as frequent as it says.</p>"
+        f"<div class='panel picture fitted'>{reliability_svg(found)}</div>"
+    )
 
 
 def _classes(classes: Mapping[str, ClassScore]) -> str:

@@ -4,7 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.tasks.calibration import FEW
 from bert_tf.tasks.metrics import LOWER_IS_BETTER
 from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
@@ -49,6 +51,25 @@ def scores_line(
         between = f" (95%: {ends})" if ends else ""
         shown.append(f"{one_line(name)} {score(name, scores[name], scores)}{between}")
     return ", ".join(shown)
+
+
+def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What the temperature does on each set, and what is to be known of it.
+
+    >>> sides = {"expected_calibration_error": 0.08}, {"expected_calibration_error": 0.02}
+    >>> found = dict(zip(("raw", "calibrated"), sides)) | {"temperature": 1.7, "decisions": 900}
+    >>> calibration_lines({"dev": found})
+    ['temperature 1.7: on dev the probabilities are off by 0.020 on average, without it by 0.080']
+    """
+    lines = []
+    for name, found in calibration.items():
+        off, raw = (found[side]["expected_calibration_error"] for side in ("calibrated", "raw"))
+        few = f"; {found['decisions']:,} decisions are few to tell" * (found["decisions"] < FEW)
+        lines.append(
+            f"temperature {found['temperature']:.3g}: on {one_line(name)} the probabilities are "
+            f"off by {off:.3f} on average, without it by {raw:.3f}{few}"
+        )
+    return lines
 
 
 _CLASS_COLUMNS = ("precision", "recall", "f1")
@@ -154,7 +175,10 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         for line in class_lines(classes[name]) if name in classes else ():
             print(f"    {line}")
     for name, value in results["thresholds"].items():
-        print(f"  threshold {name}: {value:g}, of the scores and of the predictions")
+        if name != TEMPERATURE:
+            print(f"  threshold {name}: {value:g}, of the scores and of the predictions")
+    for line in calibration_lines(results.get("calibration", {})):
+        print(f"  {line}")
     if results["collapsed"]:
         print(
             f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "

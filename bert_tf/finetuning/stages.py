@@ -114,6 +114,9 @@ def train(
         "headline": task.headline,
         "scores": {name: _floats(e.scores) for name, e in evaluations.items()},
         "intervals": intervals(evaluations, task.headline),
+        "calibration": {
+            name: e.calibrate().to_dict() for name, e in evaluations.items() if e.calibrate
+        },
         "classes": {
             name: {label: score.to_dict() for label, score in e.judged.classes.items()}
             for name, e in evaluations.items()

@@ -2,6 +2,8 @@
 
 import collections
 import copy
+import functools
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -12,10 +14,11 @@ import numpy as np
 from bert_tf import features
 from bert_tf.files import replace_whole
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
-from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.calibration import of_classes
 from bert_tf.tasks.conll import read_conll
 from bert_tf.tasks.entities import (
     Entity,
@@ -47,8 +50,10 @@ from .task import (
     Items,
     Task,
     Thresholds,
+    calibrated,
     is_constant,
     log_softmax,
+    temperature_of,
     worst_mistakes,
 )
 from .task_file import TaskFile
@@ -157,11 +162,11 @@ class TaggingTask(Task):
     @classmethod
     def empty_record(cls, words: Sequence[str] = ()) -> Record:
         """No tags."""
-        return {"id": "", "words": tuple(words), "tags": ()}
+        return {"id": "", "words": tuple(words), "tags": (), "scores": ()}
 
     @classmethod
     def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
-        """Words and tags."""
+        """Words, tags and their probabilities."""
         return cls.empty_record()
 
     def _rows(
@@ -185,7 +190,9 @@ class TaggingTask(Task):
         A mistake of entities shows all that are in the sentence, of other tags the wrong words.
         """
         true = np.concatenate([self._tag_ids(item) for item in items])
-        predicted, losses = outputs
+        predicted = outputs.argmax(1)
+        losses = -log_softmax(outputs)[np.arange(len(true)), true]
+        temperature = temperature_of(thresholds, outputs, true)
         tags = self._tags_by_sentence(items, predicted)
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
         losses = np.bincount(sentence, losses)
@@ -204,15 +211,20 @@ class TaggingTask(Task):
             constant=is_constant(true, predicted),
             mistakes=worst_mistakes(items, losses, ~np.asarray(judged.right), describe),
             judged=judged,
+            thresholds={TEMPERATURE: temperature},
+            calibrate=functools.partial(of_classes, outputs, true, temperature),
             confusion=confusion_matrix(true, predicted, len(self.labels)),
         )
 
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        tags = self._tags_by_sentence(items, outputs[0])
+        tags = self._tags_by_sentence(items, outputs.argmax(1))
+        logs = log_softmax(calibrated(outputs, thresholds)).max(1)
+        scores = iter(np.exp(logs).tolist())
         for item, found in zip(items, tags, strict=True):
-            yield {"words": item.words, "tags": tuple(found)}
+            shares = tuple(itertools.islice(scores, len(found)))
+            yield {"words": item.words, "tags": tuple(found), "scores": shares}
 
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
@@ -271,27 +283,18 @@ class TaggingTask(Task):
         tags = iter(predicted.tolist())
         return [[self.labels[next(tags)] for _ in item.words] for item in items]
 
-    def _outputs(self, inference: Inference, set_name: str) -> tuple[np.ndarray, np.ndarray]:
-        """For all words of all sentences, (W,) each: the likeliest tag, and the true one's loss.
-
-        Of a set that is not evaluated on the losses are 0.
-        """
+    def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
+        """The logits of all words of all sentences, (W, C) float32."""
         items = self._sets[set_name].items
-        true = None
-        if set_name in self.dev_sets:
-            true = np.concatenate([self._tag_ids(item) for item in items])
         begins = np.cumsum([0, *(len(item.words) for item in items)])
-        predicted = np.zeros(begins[-1], np.int64)
-        losses = np.zeros(begins[-1])
+        found = np.zeros([begins[-1], len(self.labels)], np.float32)
         examples = self.prepared(inference.model, self._tokenized_set(inference, set_name))
         for batch, logits in inference.outputs(examples):
             tagged = batch[features.WORD_INDEX] >= 0
             sentences = np.broadcast_to(batch[features.EXAMPLE_INDEX][:, None], tagged.shape)
             words = begins[sentences[tagged]] + batch[features.WORD_INDEX][tagged]
-            predicted[words] = logits[tagged].argmax(1)
-            if true is not None:
-                losses[words] = -log_softmax(logits[tagged])[np.arange(len(words)), true[words]]
-        return predicted, losses
+            found[words] = logits[tagged]
+        return found
 
 
 def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:

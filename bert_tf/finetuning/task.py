@@ -22,11 +22,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks import examples as tasks_examples
+from bert_tf.tasks.calibration import Calibration, fit_temperature
 from bert_tf.tasks.judging import CLASS_METRICS, Judged, class_metric_names
 from bert_tf.tasks.resampling import Interval, bootstrap
 from bert_tf.untrusted import listed, one_line
@@ -119,7 +120,8 @@ class Evaluation:
     of any of the rows, and of each class. ``constant`` says that the run has collapsed: every
     prediction is the same and should not be, or what ``constant_means`` says. ``confusion`` is
     (C, C) counts, row = expected, column = predicted. ``thresholds`` are those of the scores, by
-    name, such as SQuAD's ``null``: decided on this set, or given.
+    name, such as SQuAD's ``null``, and the temperature of the probabilities: decided on this set,
+    or given. ``calibrate`` compares the probabilities with what is so.
     """
 
     scores: Mapping[str, float]
@@ -128,6 +130,7 @@ class Evaluation:
     confusion: Any = None
     thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_means: str = "every prediction is the same"
+    calibrate: Callable[[], Calibration] | None = None
     judged: Judged | None = None
 
     def interval(self, name: str) -> Interval | None:
@@ -239,6 +242,18 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     logs: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return logs
+
+
+def calibrated(logits: np.ndarray, thresholds: Thresholds) -> np.ndarray:
+    """Logits divided by the temperature, where there is one."""
+    return logits / np.float64(thresholds.get(TEMPERATURE, 1.0))
+
+
+def temperature_of(thresholds: Thresholds | None, logits: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature that is given, or with ``None`` that of logits (N, C) and ids (N,)."""
+    if thresholds is None:
+        return fit_temperature(logits, labels)
+    return thresholds.get(TEMPERATURE, 1.0)
 
 
 class Task(abc.ABC):
@@ -452,7 +467,7 @@ class Task(abc.ABC):
         | classification  | prediction: the class's name; probabilities, by name                   |
         | multilabel      | prediction: a list of names; probabilities, by name                    |
         | regression      | prediction: a number                                                   |
-        | tagging         | words, tags: tuples of strings                                         |
+        | tagging         | words, tags: tuples of strings; scores: of each tag its probability    |
         | multiple_choice | prediction: the choice's number, from 0; probabilities, by number      |
         | squad           | prediction: the answer, "" for none; null_odds where there may be none |
         """

@@ -8,6 +8,7 @@ Letters: N examples, C classes.
 import abc
 import collections
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -16,10 +17,11 @@ import numpy as np
 from keras import ops
 
 from bert_tf.modeling import BertClassifier, BertRegressor
-from bert_tf.modeling.base import PROBABILITY_THRESHOLD
+from bert_tf.modeling.base import PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.calibration import as_two_classes, of_classes, of_several
 from bert_tf.tasks.examples import TextExample
 from bert_tf.tasks.glue import write_glue_submission
 from bert_tf.tasks.glue_tasks import GLUE_TASKS
@@ -38,8 +40,10 @@ from .task import (
     TargetScale,
     Task,
     Thresholds,
+    calibrated,
     is_constant,
     log_softmax,
+    temperature_of,
     worst_mistakes,
 )
 
@@ -170,7 +174,10 @@ class ClassTask(_TextTask):
         predicted = log_probabilities.argmax(1)
         losses = -log_probabilities[np.arange(len(items)), true]
         judged = judge_classes(true, predicted, self.labels, losses)
+        temperature = temperature_of(thresholds, outputs, true)
         return Evaluation(
+            thresholds={TEMPERATURE: temperature},
+            calibrate=functools.partial(of_classes, outputs, true, temperature),
             scores=self._scores(judged),
             constant=is_constant(true, predicted),
             mistakes=self._mistakes(
@@ -186,7 +193,7 @@ class ClassTask(_TextTask):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        for row in np.exp(log_softmax(outputs)):
+        for row in np.exp(log_softmax(calibrated(outputs, thresholds))):
             probabilities = dict(zip(self.labels, row.tolist(), strict=True))
             yield {"prediction": self.labels[row.argmax()], "probabilities": probabilities}
 
@@ -239,10 +246,10 @@ def parse_class_weights(
 class ClassesTask(_TextTask):
     """Any number of classes each.
 
-    A class holds where its probability is at least a threshold: one that is given, or the one that
-    gives the greatest micro F1 on the set. ``micro_f1`` and ``macro_f1`` are by that threshold,
-    ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` by one that was not chosen. The loss is the mean of
-    the classes' cross-entropies, a mistake's loss their sum.
+    A class holds where its probability, calibrated, is at least a threshold: one that is given, or
+    the one that gives the greatest micro F1 on the set. ``micro_f1`` and ``macro_f1`` are by that
+    threshold, ``micro_f1_at_0.5`` and ``macro_f1_at_0.5`` by one that was not chosen. The loss is
+    the mean of the classes' cross-entropies, a mistake's loss their sum.
     """
 
     model_class = BertClassifier
@@ -278,7 +285,8 @@ class ClassesTask(_TextTask):
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true, logits = self._targets(items), outputs.astype(np.float64)
-        probabilities = _sigmoid(logits)
+        temperature = temperature_of(thresholds, as_two_classes(logits), true.ravel())
+        probabilities = _sigmoid(logits / temperature)
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:
@@ -294,14 +302,15 @@ class ClassesTask(_TextTask):
             constant=is_constant(true, predicted),
             judged=judged,
             mistakes=self._mistakes(items, losses, wrong, true, predicted),
-            thresholds={PROBABILITY_THRESHOLD: threshold},
+            thresholds={PROBABILITY_THRESHOLD: threshold, TEMPERATURE: temperature},
+            calibrate=functools.partial(of_several, logits, true, temperature),
         )
 
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         threshold = thresholds.get(PROBABILITY_THRESHOLD, _HALF)
-        for row in _sigmoid(outputs.astype(np.float64)):
+        for row in _sigmoid(calibrated(outputs, thresholds)):
             probabilities = dict(zip(self.labels, row.tolist(), strict=True))
             yield {"prediction": self._names(row >= threshold), "probabilities": probabilities}
 

@@ -1,5 +1,6 @@
 """What the layers and the models share: a ``BertConfig``, checks of inputs, serialisation."""
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -16,9 +17,27 @@ from .pooling import SentenceEmbedding
 LOADED = ("labels", "multi_label", "thresholds", "task", "sentence_embedding")
 # The names of what ``BertModel.thresholds`` may hold: "no answer" is the answer to a question where
 # its score exceeds the best text's by more than this, and of several classes that may hold at once
-# each does whose probability is at least this.
+# each does whose probability is at least this. Logits are divided by the temperature before they
+# become probabilities.
 NULL_THRESHOLD = "null"
 PROBABILITY_THRESHOLD = "probability"
+TEMPERATURE = "temperature"
+
+
+def without_temperature(thresholds: Mapping[str, float]) -> dict[str, float]:
+    """What decides as ``thresholds`` do where probabilities are not calibrated.
+
+    >>> found = without_temperature({"temperature": 2.0, "probability": 0.75})
+    >>> {name: round(value, 3) for name, value in found.items()}
+    {'probability': 0.9}
+    """
+    found = dict(thresholds)
+    temperature = found.pop(TEMPERATURE, 1.0)
+    threshold = found.get(PROBABILITY_THRESHOLD)
+    if threshold is not None and 0 < threshold < 1 and temperature != 1.0:
+        logit = temperature * math.log(threshold / (1 - threshold))
+        found[PROBABILITY_THRESHOLD] = 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
+    return found
 
 
 def model_inputs(contract: Mapping[str, features.Feature]) -> dict[str, keras.KerasTensor]:

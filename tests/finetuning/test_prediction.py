@@ -154,6 +154,28 @@ def test_several_classes_by_the_models_threshold(table, tmp_path):
         predict(folder, table, output, threshold=2)
 
 
+def test_probabilities_are_calibrated_unless_they_are_to_be_raw(table, tmp_path):
+    folder, output = tmp_path / "model", tmp_path / "out.jsonl"
+    more = {"multi_label": True, "thresholds": {"probability": 0.3, "temperature": 2.0}}
+    task = text_task("multilabel")
+    model = write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS, **more)
+    raw = np.array([0.1, 0.2, 0.6])
+    model.classifier.bias.assign(-np.log(1 / raw - 1))
+    model.classifier.kernel.assign(np.zeros(model.classifier.kernel.shape))
+    save_weights(folder, model, 1)
+    calibrated = 1 / (1 + np.sqrt(1 / raw - 1))  # 0.25, 0.333, 0.551
+    for options, names, expected in (
+        ({}, ["neutral", "pos"], calibrated),
+        ({"threshold": 0.2}, list(LABELS), calibrated),
+        ({"raw_probabilities": True}, ["neutral", "pos"], raw),
+        ({"raw_probabilities": True, "threshold": 0.3}, ["pos"], raw),
+    ):
+        predict(folder, table, output, **options)
+        for row in read_lines(output):
+            assert row["prediction"] == names
+            assert [*row["probabilities"].values()] == pytest.approx(expected.tolist(), abs=2e-6)
+
+
 # === Bad input ===
 
 

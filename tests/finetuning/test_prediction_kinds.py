@@ -31,6 +31,12 @@ def tags_of(model, words):
     return [TAGS[at] for at in logits.argmax(-1)]
 
 
+def scores_of(model, words):
+    rows = preprocessor_of(16)([" ".join(words)])
+    shares = tf.nn.softmax(model(rows, training=False)[0, 1 : 1 + len(words)]).numpy()
+    return pytest.approx(shares.max(-1).tolist(), abs=2e-6)
+
+
 _SLOW = pytest.mark.slow
 
 
@@ -54,7 +60,7 @@ def test_tagging(tagger, tmp_path, name):
     assert len({tag for tags in expected for tag in tags}) > 1
     predict(folder, source, tmp_path / "out.jsonl")
     assert read_lines(tmp_path / "out.jsonl") == [
-        {"id": str(number), "words": words, "tags": tags}
+        {"id": str(number), "words": words, "tags": tags, "scores": scores_of(model, words)}
         for number, (words, tags) in enumerate(zip(sentences, expected, strict=True))
     ]
     predict(folder, source, tmp_path / "out.conll")
@@ -64,8 +70,8 @@ def test_tagging(tagger, tmp_path, name):
     )
     predict(folder, source, tmp_path / "out.tsv")
     lines = (tmp_path / "out.tsv").read_text().splitlines()
-    assert lines[0] == "id\twords\ttags"
-    assert lines[1] == f"0\tgood film\t{' '.join(expected[0])}"
+    assert lines[0] == "id\twords\ttags\tscores"
+    assert lines[1].startswith(f"0\tgood film\t{' '.join(expected[0])}\t0.")
 
 
 def test_sentences_without_words_keep_their_places(tagger, tmp_path):

@@ -1,5 +1,6 @@
 """The page, the table and the picture that a person looks at."""
 
+import functools
 import html.parser
 import xml.etree.ElementTree
 
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning.confusion_picture import confusion_svg
+from bert_tf.finetuning.reliability_picture import reliability_svg
 from bert_tf.finetuning.report import write_report
 from bert_tf.finetuning.task import Evaluation, Mistake
+from bert_tf.tasks.calibration import of_classes
 from bert_tf.tasks.judging import judge_classes
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -85,6 +88,27 @@ def test_the_page_shows_everything_and_runs_nothing(tmp_path):
     assert page.tags.count("details") == 1 and page.tags.count("svg") == 1
     # The picture inside is the file's.
     assert (folder / names[2]).read_text() in content
+
+
+def test_probabilities_and_classes_are_shown(tmp_path):
+    logits, labels = np.array([[4.0, 0], [0, 3], [2, 0], [0, 1]]), np.array([0, 1, 1, 1])
+    judged = judge_classes(labels, logits.argmax(1), [BAD, "neg"])
+    calibrate = functools.partial(of_classes, logits, labels, 2.0)
+    found = evaluation(thresholds={"temperature": 2.0}, judged=judged, calibrate=calibrate)
+    write_report(str(tmp_path), found, [BAD, "neg"], "dev", {"macro_f1": [0.25, 0.75]})
+    page = _Page((tmp_path / "worst_errors.html").read_text())
+    shown = [
+        "macro f1: 95% of resampled sets are between 0.25 and 0.75.",
+        f"{BAD}0.5001.0000.66712",  # precision, recall, F1, true, predicted
+        "temperature2",
+        "4 decisions; a dot",
+        "raw: 2 at 0.967, 1.000 so",
+    ]
+    for text in shown:
+        assert text in page.text, text
+    assert "script" not in page.tags and "Thresholds" not in page.text
+    assert page.tags.count("svg") == 2
+    texts_of(reliability_svg(calibrate()))  # is well-formed
 
 
 def test_the_table(tmp_path):

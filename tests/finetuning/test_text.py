@@ -261,7 +261,10 @@ def test_several_classes_are_scored_by_hand(tmp_path):
     )
     found = task.evaluate(inference(model), "dev")
     # What holds is 1/2, 1/3, 1/3, and all else 1/9.
-    assert found.thresholds == {"probability": pytest.approx((1 / 3 + 1 / 9) / 2)}
+    temperature = found.thresholds["temperature"]
+    cut = sum(1 / (1 + odds ** (1 / temperature)) for odds in (2, 8)) / 2  # between 1/3 and 1/9
+    assert found.thresholds == {"probability": pytest.approx(cut), "temperature": temperature}
+    assert 0.5 < temperature < 1  # everything is right
     assert found.scores == {
         "micro_f1": 1.0,
         "macro_f1": pytest.approx(2 / 3),  # y neither holds nor is predicted
@@ -273,10 +276,13 @@ def test_several_classes_are_scored_by_hand(tmp_path):
     assert found.confusion is None and found.mistakes == [] and not found.constant
     # Decided elsewhere, or by default, a threshold is kept to.
     given = task.evaluate(inference(model), "dev", {"probability": 0.4})
-    assert given.thresholds == {"probability": 0.4}
+    assert given.thresholds == {"probability": 0.4, "temperature": 1.0}
     assert given.scores["micro_f1"] == found.scores["micro_f1_at_0.5"]
     assert [mistake.id for mistake in given.mistakes] == ["id0", "id1"]
-    assert task.evaluate(inference(model), "dev", {}).thresholds == {"probability": 0.5}
+    default = task.evaluate(inference(model), "dev", {})
+    assert default.thresholds == {"probability": 0.5, "temperature": 1.0}
+    calibration = default.calibrate()
+    assert calibration.count == 9 and calibration.raw == calibration.calibrated
     for thresholds, lines in (
         (found.thresholds, ["id0\tx,z", "id1\tx", "id2\t"]),
         ({}, ["id0\tx", "id1\t", "id2\t"]),

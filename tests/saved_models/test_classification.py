@@ -95,6 +95,24 @@ def test_several_classes_golden(classifier, threshold, expected):
     assert set(outputs) == {"chosen_labels", "counts", "labels", "probabilities", "truncated"}
 
 
+def test_probabilities_are_calibrated(classifier):
+    logits = np.float32([[0.0, -1.9, 1.1], [-9.0, -1.9, -0.1]])
+    classifier.thresholds = {"temperature": 2.5}
+    outputs = ask(classify, stand_in(classifier, logits), text=["a", "cat"])
+    expected = [softmax(row / 2.5) for row in logits]
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-6)
+    np.testing.assert_allclose(outputs["score"], np.max(expected, 1), atol=1e-6)
+    classifier.multi_label, classifier.thresholds = True, {"probability": 0.33, "temperature": 2.5}
+    outputs = ask(classify, stand_in(classifier, logits), text=["a", "cat"])
+    np.testing.assert_allclose(outputs["probabilities"], 1 / (1 + np.exp(-logits / 2.5)), atol=1e-6)
+    # 0.319 is below the threshold, of the raw 0.13 nothing is seen.
+    assert outputs["counts"].tolist() == [2, 1]
+    raw = stand_in(classifier, logits, raw_probabilities=True)
+    outputs = ask(classify, raw, text=["a", "cat"])
+    np.testing.assert_allclose(outputs["probabilities"], 1 / (1 + np.exp(-logits)), atol=1e-6)
+    assert outputs["counts"].tolist() == [2, 1]
+
+
 def test_thresholds_beyond_float32s_digits(classifier):
     # As float32 both probabilities are 1.
     classifier.multi_label = True

@@ -126,7 +126,7 @@ def test_entities_equal_the_plain_loop(tagger, tokenizer):
     ],
 )
 def test_schemes_golden(labels, tags, expected):
-    model = types.SimpleNamespace(labels=labels, encoder=None)
+    model = types.SimpleNamespace(thresholds={}, labels=labels, encoder=None)
     outputs = ask(find_entities, by_word(model, tags), text=["The cat dog sat on the cat."])
     assert texts_of(outputs["entities"]) == [[text for _, text in expected] or [""]]
     assert texts_of(outputs["types"]) == [[kind for kind, _ in expected] or [""]]
