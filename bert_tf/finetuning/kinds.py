@@ -115,6 +115,11 @@ class Kind:
         ids = {self.label: _TEXT_OR_NULL, "id_column": _TEXT_OR_NULL}
         return {**self.texts, **ids, **others}
 
+    @property
+    def all_flags(self) -> tuple[str, ...]:
+        """What means something only to this kind, and others that have it."""
+        return (*self.flags, *(flag for flag, _ in self.others.values()))
+
     def named_texts(self, names: Sequence[str]) -> dict[str, Any]:
         """What ``--text_columns`` gives to the reader."""
         return {
@@ -134,7 +139,7 @@ KINDS = {
             "classes",
             metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
             class_metrics=True,
-            flags=("class_weights",),
+            flags=("class_weights", "label_smoothing"),
         ),
         Kind(
             "multilabel",
@@ -144,6 +149,7 @@ KINDS = {
             metrics=("micro_f1", "macro_f1", "micro_f1_at_0.5", "macro_f1_at_0.5", "loss"),
             class_metrics=True,
             others={"separator": ("label_separator", _FILLED)},
+            flags=("class_weights", "label_smoothing"),
         ),
         Kind(
             "regression",
@@ -166,7 +172,7 @@ KINDS = {
             class_metrics=True,
             label="tags_column",
             options={"document_context": _FLAG},
-            flags=("feature_based", "lstm_units"),
+            flags=("feature_based", "lstm_units", "class_weights", "label_smoothing"),
             default_texts=("words",),
             texts_in_python=(("words",),),
             reads_words=True,
@@ -180,6 +186,7 @@ KINDS = {
             text_form="CONTEXT,CHOICE,...",
             texts_in_python=(("context", "choices"),),
             num_texts=(2, 100),
+            flags=("label_smoothing",),
             metrics=("accuracy", "loss"),
         ),
         Kind(
@@ -240,6 +247,11 @@ TASKS = {
 LABELLED_TESTS = ("ner", "codah")
 # The tasks that are read from CoNLL's files.
 CONLL_TASKS = ("ner",)
+
+
+def having_flag(flag: str) -> list[Kind]:
+    """The kinds that a flag of some kinds means something to."""
+    return [kind for kind in KINDS.values() if flag in kind.all_flags]
 
 
 def tasks_of(kind: str) -> tuple[str, ...]:

@@ -3,13 +3,14 @@
 Letters: B batch, S sequence length, C classes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from bert_tf import features
+from bert_tf.untrusted import listed
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -37,7 +38,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The losses, (B,) or (B, S); their mean is that of the labels that there are."""
         is_label = ops.not_equal(y_true, features.NO_LABEL)
-        labels = ops.where(is_label, y_true, 0)
+        labels = ops.cast(ops.where(is_label, y_true, 0), "int32")
         logs = ops.log_softmax(y_pred)
         right = ops.take_along_axis(logs, labels[..., None], axis=-1)[..., 0]
         losses = -(1 - self.smoothing) * right - self.smoothing * ops.mean(logs, axis=-1)
@@ -88,3 +89,45 @@ class SmoothedClasses(keras.losses.Loss):
         """The constructor's arguments."""
         own = {"smoothing": self.smoothing, "class_weights": self.class_weights}
         return {**super().get_config(), **own}
+
+
+def parse_class_weights(
+    text: str, labels: Sequence[str], counts: Mapping[str, int]
+) -> dict[str, float]:
+    """The weight of each class, by its name, as ``--class_weights`` asks for them.
+
+    ``balanced`` weights are inverse to ``counts`` of the training examples, and their mean over the
+    examples is 1. Keras divides the weighted losses of a batch by its number of examples, so
+    weights of another mean change the size of the loss.
+
+    >>> parse_class_weights("balanced", ["0", "1"], {"0": 30, "1": 10})
+    {'0': 0.6666666666666666, '1': 2.0}
+    >>> parse_class_weights("1:2.5", ["0", "1"], {})
+    {'0': 1.0, '1': 2.5}
+    """
+    if text == "balanced":
+        present = [label for label in labels if counts.get(label)]
+        each = sum(counts.values()) / len(present)
+        # A class without an example has no loss to weigh.
+        return {label: each / counts[label] if label in present else 1.0 for label in labels}
+    weights = dict.fromkeys(labels, 1.0)
+    named = set()
+    for part in text.split(","):
+        name, _, number = part.rpartition(":")
+        if name not in labels or name in named:
+            raise ValueError(
+                f"--class_weights={text}: expected each class once as NAME:WEIGHT, or balanced; "
+                f"got {part!r}, and the classes are {listed(labels)}."
+            )
+        named.add(name)
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = 0.0
+        if not 0 < weight < float("inf"):
+            raise ValueError(
+                f"--class_weights={text}: expected a positive number as the weight of {name}, got "
+                f"{number!r}."
+            )
+        weights[name] = weight
+    return weights

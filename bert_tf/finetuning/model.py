@@ -1,5 +1,8 @@
 """What a fine-tuning starts from: a checkpoint's config, vocabulary and weights; what is frozen."""
 
+import dataclasses
+import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import keras
@@ -17,6 +20,12 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 from .task import Task
+
+# What a run may change of the checkpoint's config.
+_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+# A variable's block, by its path.
+_BLOCK = re.compile(r"(?:^|/)layer_(\d+)/")
+_EMBEDDINGS = re.compile(r"(?:^|/)embeddings/")
 
 
 class Start(NamedTuple):
@@ -37,6 +46,9 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
     else:
         checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
+        rates = {name: getattr(settings, name) for name in _RATES}
+        asked = {name: rate for name, rate in rates.items() if rate is not None}
+        config = dataclasses.replace(config, **asked)
     if tokenization is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} has no vocabulary ({' '.join(notes)}): "
@@ -93,6 +105,25 @@ def build_model(
         sentences = report.sentences(found.path)
     _freeze(model, settings.freeze)
     return model, sentences
+
+
+def rate_shares(variables: Iterable[Any], num_blocks: int, decay: float) -> dict[str, float]:
+    """By the path of each variable, what its rate is of the head's; {} where all are alike.
+
+    Each block has ``decay`` of the rate of the block above, the highest one of the head's; the
+    embeddings are below the lowest. Source: Howard and Ruder 2018, "Universal Language Model
+    Fine-tuning", section 3.2, their "discriminative fine-tuning".
+    """
+    if decay == 1:
+        return {}
+    shares = {}
+    for variable in variables:
+        block = _BLOCK.search(variable.path)
+        below = num_blocks - int(block[1]) if block else 0
+        if _EMBEDDINGS.search(variable.path):
+            below = num_blocks + 1
+        shares[variable.path] = decay**below
+    return shares
 
 
 def _freeze(model: Any, blocks: int) -> None:

@@ -16,6 +16,7 @@ from bert_tf.tasks.examples import ChoiceExample
 from bert_tf.tasks.judging import judge_choices
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 
+from .losses import SmoothedCrossEntropy
 from .prediction_outputs import Record
 from .task import (
     Evaluation,
@@ -41,6 +42,7 @@ class ChoiceTask(Task):
     """
 
     model_class = BertMultipleChoice
+    smoothed_loss = SmoothedCrossEntropy
     headline = "accuracy"
     read_table = staticmethod(read_choices)
 

@@ -70,7 +70,7 @@ class QuestionTask(Task):
 
     model_class = BertSpanPredictor
     evaluates_labelled = True
-    compile_arguments: ClassVar[Mapping[str, Any]] = {
+    compile_arguments: Mapping[str, Any] = {
         "loss": {
             key: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             for key in (features.START_LOGITS, features.END_LOGITS)

@@ -15,7 +15,16 @@ from bert_tf.choices import PRECISIONS, STRATEGIES
 from bert_tf.tasks.judging import CLASS_METRICS
 from bert_tf.tasks.tables import SUFFIXES, holds_values
 
-from .kinds import CONLL_TASKS, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS, Kind, tasks_of
+from .kinds import (
+    CONLL_TASKS,
+    GLUE_NAMES,
+    KINDS,
+    LABELLED_TESTS,
+    TASKS,
+    Kind,
+    having_flag,
+    tasks_of,
+)
 
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
@@ -63,7 +72,10 @@ _ALL = "all"
 # The paper does not say how the BiLSTM was trained.
 _DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
 # What fine-tuning does to an encoder.
-_OF_FINE_TUNING = ("freeze", "sweep")
+_OF_FINE_TUNING = (
+    *("freeze", "sweep", "layer_decay"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+)
 
 
 _FILES = tuple(task for task in TASKS if task not in GLUE_NAMES)
@@ -77,12 +89,15 @@ _MEANT_FOR = {
     "encoding": (*KINDS, *CONLL_TASKS),
     "document_context": CONLL_TASKS,
     **{
-        flag: tasks_of(kind.name)
+        flag: tuple(task for kind in having_flag(flag) for task in tasks_of(kind.name))
         for kind in KINDS.values()
-        for flag in (*kind.flags, *(flag for flag, _ in kind.others.values()))
+        for flag in kind.all_flags
     },
 }
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
+
+
+_RATE = (lambda value: value is None or 0 <= value < 1, "from 0 to below 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,8 +213,19 @@ class FineTuningSettings:
     train_batch_size: int = flag_fields.integer(
         32, "Examples of a step, over all devices.", least=1
     )
+    gradient_accumulation_steps: int = flag_fields.integer(
+        1,
+        "In so many parts a step's examples are computed, one after the other, which takes less "
+        "memory; the update is that of the whole.",
+        least=1,
+    )
     learning_rate: float = flag_fields.number(5e-5, "The highest rate. The paper's: 5e-5 to 2e-5.")
     num_train_epochs: int = flag_fields.number(3, "How often each example is seen; whole.")
+    max_steps: int | None = flag_fields.integer(
+        None,
+        "Train so many steps, whatever epochs these are, instead of --num_train_epochs.",
+        least=1,
+    )
     warmup_proportion: float = flag_fields.number(
         0.1,
         "The share of the steps until the full rate; from there it falls to 0.",
@@ -212,13 +238,42 @@ class FineTuningSettings:
         "adam: Google's, which leaves the moments' bias uncorrected, so that early steps are "
         "larger and small data sets sometimes fail; adamw: the same, corrected.",
     )
+    weight_decay: float = flag_fields.number(
+        0.01,
+        "The decay of matrices and embeddings in each step, as a share of the rate.",
+        least=0.0,
+    )
+    layer_decay: float = flag_fields.number(
+        1.0,
+        "Each block's rate, as a share of that of the block above; the head has the full rate, "
+        "the embeddings the lowest. 0.9 often helps where there are few examples; 1: all alike.",
+        within=(lambda value: 0 < value <= 1, "above 0 and at most 1"),
+    )
+    hidden_dropout_prob: float | None = flag_fields.number(
+        None,
+        "The share of hidden values that dropout sets to 0; by default the checkpoint's.",
+        within=_RATE,
+    )
+    attention_probs_dropout_prob: float | None = flag_fields.number(
+        None, "The same of the attention's weights.", within=_RATE
+    )
+    classifier_dropout: float | None = flag_fields.number(
+        None, "The same of what the head reads; by default as --hidden_dropout_prob.", within=_RATE
+    )
+    label_smoothing: float = flag_fields.number(
+        0.0,
+        "Train towards 1 - SHARE + SHARE / CLASSES of the right class, and SHARE / CLASSES of each "
+        "other.",
+        within=(lambda value: 0 <= value < 1, "from 0 to below 1"),
+    )
     freeze: int = flag_fields.integer(
         0, "Leave the embeddings and so many of the lowest blocks as they are.", least=0
     )
     class_weights: str | None = flag_fields.string(
         None,
         "What a class counts in the loss: balanced (each class as much as any other), or "
-        "NAME:WEIGHT,NAME:WEIGHT, 1 for those not named.",
+        "NAME:WEIGHT,NAME:WEIGHT, 1 for those not named. multilabel: what an example counts that "
+        "has the class, to one that has not; tagging: of tags.",
     )
     feature_based: str | None = flag_fields.words(
         None,
@@ -455,6 +510,7 @@ def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
         raise ValueError(f"--learning_rate={wanted['learning_rate']:g}: expected more than 0.")
     if wanted["max_seq_length"] is None:
         wanted["max_seq_length"] = KINDS[TASKS[wanted["task"]]].max_seq_length
+    _resolve_schedule(wanted, given)
     evaluates = wanted["task"] in GLUE_NAMES or wanted["dev_file"] or wanted["dev_fraction"] > 0
     if not evaluates:
         for name in ("early_stopping_epochs", "eval_steps", "metric", "sweep", "feature_based"):
@@ -489,6 +545,20 @@ def _check_metric(wanted: Mapping[str, Any]) -> None:
             f"{flag_fields.nearest(name, dict.fromkeys(kind.metrics))}: expected one of "
             f"{', '.join((*kind.metrics, *of_class))}."
         )
+
+
+def _resolve_schedule(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    flag_fields.check_ranges(FineTuningSettings, wanted)
+    size, parts = wanted["train_batch_size"], wanted["gradient_accumulation_steps"]
+    if size % parts:
+        raise ValueError(
+            f"--train_batch_size={size} is not a multiple of --gradient_accumulation_steps={parts}."
+        )
+    if wanted["max_steps"] is None:
+        return
+    for name in ("num_train_epochs", "sweep"):
+        if name in given:
+            raise ValueError(f"--max_steps and --{name} both set the schedule: give one of them.")
 
 
 # === Frozen features ===

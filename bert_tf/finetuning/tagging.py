@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.files import replace_whole
@@ -33,6 +34,7 @@ from bert_tf.tasks.metrics import confusion_matrix
 from bert_tf.tasks.own_data import read_tagging
 
 from .data import Sets
+from .losses import SmoothedCrossEntropy, parse_class_weights
 from .prediction_outputs import (
     ConllWriter,
     NewWriter,
@@ -80,7 +82,8 @@ class TaggingTask(Task):
     model_class: type[BertModel] = BertTokenClassifier
     other_model_class = BertFeatureTagger
     classes = "tags"
-    compile_arguments: ClassVar[Mapping[str, Any]] = {
+    smoothed_loss = SmoothedCrossEntropy
+    compile_arguments: Mapping[str, Any] = {
         "loss": keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, ignore_class=features.NO_LABEL
         )
@@ -180,6 +183,15 @@ class TaggingTask(Task):
             documents=[item.document for item in items] if self._document_context else None,
             max_seq_length=max_seq_length,
         )
+
+    def loss_class_weights(self, asked: str) -> Sequence[float] | None:
+        """Of tags, by the words that have them."""
+        return list(parse_class_weights(asked, self.labels, self.label_counts(None)).values())
+
+    @staticmethod
+    def loss_weight(targets: Any) -> tf.Tensor:
+        """The words that are tagged."""
+        return tf.reduce_sum(tf.cast(targets != features.NO_LABEL, tf.float32))
 
     def _names_of(self, item: TaggedExample) -> Sequence[str]:
         return item.tags or ()

@@ -277,9 +277,11 @@ class Task(abc.ABC):
     # A second class that may have been trained for the kind.
     other_model_class: ClassVar[type[BertModel] | None] = None
     # The loss, or losses and their weights, for ``model.compile``.
-    compile_arguments: ClassVar[Mapping[str, Any]] = {
+    compile_arguments: Mapping[str, Any] = {
         "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     }
+    # The loss where labels are smoothed or classes weighted.
+    smoothed_loss: ClassVar[Callable[..., Any] | None] = None
     # What is printed of the training set.
     counted: ClassVar[str] = "{rows:,} examples"
     too_long: ClassVar[str] = (
@@ -390,6 +392,30 @@ class Task(abc.ABC):
                 f"{', '.join(known)}{of_classes}."
             )
         self.headline = name
+
+    def loss_class_weights(self, asked: str) -> Sequence[float] | None:
+        """What ``--class_weights`` makes the loss count, by class; ``None``: its examples do."""
+        return None
+
+    def use_loss(self, smoothing: float, class_weights: str | None) -> None:
+        """Trains with smoothed labels or weighted classes, where either is asked for."""
+        weights = self.loss_class_weights(class_weights) if class_weights else None
+        if self.smoothed_loss is not None and (smoothing or weights):
+            self.compile_arguments = {"loss": self.smoothed_loss(smoothing, weights)}
+
+    def use_dropout(self, rate: float) -> None:
+        """Drops a share of what the head reads."""
+        if "dropout" not in self.model_class.argument_checks:
+            raise ValueError(
+                f"--classifier_dropout={rate:g}: the head of {self.name} has no dropout: leave it "
+                "out."
+            )
+        self.model_arguments = {**self.model_arguments, "dropout": rate}
+
+    @staticmethod
+    def loss_weight(targets: Any) -> tf.Tensor:
+        """What the mean loss of some targets counts among others': by default each row as much."""
+        return tf.cast(tf.shape(tf.nest.flatten(targets)[0])[0], tf.float32)
 
     def _find_fault(self, item: Any) -> str | None:
         """What the reader let pass and cannot be learned; ``None``: nothing."""
@@ -610,6 +636,9 @@ def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> tuple[
     task.by_earlier_rules = first
     if first:
         task.target_scale = TargetScale()
+    task.use_loss(settings.label_smoothing, settings.class_weights)
+    if settings.classifier_dropout is not None:
+        task.use_dropout(settings.classifier_dropout)
     if settings.metric is not None:
         task.use_metric(settings.metric, settings.kind.metrics)
     return task, sets

@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -28,9 +28,10 @@ from bert_tf.tasks.glue_tasks import GLUE_TASKS
 from bert_tf.tasks.judging import judge_classes, judge_numbers, judge_several
 from bert_tf.tasks.metrics import confusion_matrix
 from bert_tf.tasks.own_data import read_classification, read_multilabel, read_regression
-from bert_tf.untrusted import listed, one_line, quote
+from bert_tf.untrusted import one_line, quote
 
 from .data import Sets
+from .losses import SmoothedClasses, SmoothedCrossEntropy, parse_class_weights
 from .settings import FineTuningSettings
 from .task import (
     Evaluation,
@@ -85,7 +86,7 @@ class _TextTask(Task):
     ) -> "_TextTask":
         """With GLUE's metrics for its tasks."""
         weights = None
-        if settings.class_weights is not None:
+        if settings.class_weights is not None and not cls.multi_label:
             counts = collections.Counter(item.label for item in sets.train.items)
             weights = parse_class_weights(settings.class_weights, sets.train.labels, counts)
         return cls(*sets.of_task(settings), glue=settings.glue, class_weights=weights)
@@ -156,6 +157,7 @@ class ClassTask(_TextTask):
     """
 
     model_class = BertClassifier
+    smoothed_loss = SmoothedCrossEntropy
     classes = "classes"
     headline = "accuracy"
     shown_scores = ("accuracy", "macro_f1", "matthews_correlation")
@@ -198,48 +200,6 @@ class ClassTask(_TextTask):
             yield {"prediction": self.labels[row.argmax()], "probabilities": probabilities}
 
 
-def parse_class_weights(
-    text: str, labels: Sequence[str], counts: Mapping[str, int]
-) -> dict[str, float]:
-    """The weight of each class, by its name, as ``--class_weights`` asks for them.
-
-    ``balanced`` weights are inverse to ``counts`` of the training examples, and their mean over the
-    examples is 1. Keras divides the weighted losses of a batch by its number of examples, so
-    weights of another mean change the size of the loss.
-
-    >>> parse_class_weights("balanced", ["0", "1"], {"0": 30, "1": 10})
-    {'0': 0.6666666666666666, '1': 2.0}
-    >>> parse_class_weights("1:2.5", ["0", "1"], {})
-    {'0': 1.0, '1': 2.5}
-    """
-    if text == "balanced":
-        present = [label for label in labels if counts.get(label)]
-        each = sum(counts.values()) / len(present)
-        # A class without an example has no loss to weigh.
-        return {label: each / counts[label] if label in present else 1.0 for label in labels}
-    weights = dict.fromkeys(labels, 1.0)
-    named = set()
-    for part in text.split(","):
-        name, _, number = part.rpartition(":")
-        if name not in labels or name in named:
-            raise ValueError(
-                f"--class_weights={text}: expected each class once as NAME:WEIGHT, or balanced; "
-                f"got {part!r}, and the classes are {listed(labels)}."
-            )
-        named.add(name)
-        try:
-            weight = float(number)
-        except ValueError:
-            weight = 0.0
-        if not 0 < weight < float("inf"):
-            raise ValueError(
-                f"--class_weights={text}: expected a positive number as the weight of {name}, got "
-                f"{number!r}."
-            )
-        weights[name] = weight
-    return weights
-
-
 # === Any number of classes each ===
 
 
@@ -257,9 +217,10 @@ class ClassesTask(_TextTask):
     multi_label = True
     threshold = PROBABILITY_THRESHOLD
     headline = "micro_f1"
-    compile_arguments: ClassVar[Mapping[str, Any]] = {
+    compile_arguments: Mapping[str, Any] = {
         "loss": keras.losses.BinaryCrossentropy(from_logits=True)
     }
+    smoothed_loss = SmoothedClasses
     read_table = staticmethod(read_multilabel)
 
     @classmethod
@@ -268,6 +229,17 @@ class ClassesTask(_TextTask):
     ) -> str | None:
         """A probability."""
         return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
+
+    def loss_class_weights(self, asked: str) -> Sequence[float] | None:
+        """By default 1; balanced: as many as have the class not, to each that has."""
+        counts = self.label_counts(None)
+        if asked == "balanced":
+            total = len(self._training_items())
+            return [
+                (total - counts[name]) / counts[name] if counts[name] else 1.0
+                for name in self.labels
+            ]
+        return list(parse_class_weights(asked, self.labels, counts).values())
 
     def _names_of(self, item: TextExample) -> Sequence[Any]:
         return item.label if isinstance(item.label, tuple) else ()
@@ -375,7 +347,7 @@ class NumberTask(_TextTask):
 
     model_class = BertRegressor
     headline = "spearman"
-    compile_arguments: ClassVar[Mapping[str, Any]] = {"loss": squared_error}
+    compile_arguments: Mapping[str, Any] = {"loss": squared_error}
     read_table = staticmethod(read_regression)
 
     def __init__(self, *data: Any, **options: Any) -> None:

@@ -22,8 +22,9 @@ from bert_tf.training.distribution import device_type
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
-from bert_tf.training.step import Update
+from bert_tf.training.step import Update, accumulate
 
+from .model import rate_shares
 from .results import scores_line
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
@@ -67,12 +68,18 @@ class Training:
         self.interruption = Interruption()
         self._summaries = Summaries(directory.logs)
         self.steps_per_epoch = examples.num_batches(settings.train_batch_size)
-        self.total_steps = self.steps_per_epoch * settings.num_train_epochs
+        self.total_steps = settings.max_steps or self.steps_per_epoch * settings.num_train_epochs
+        self._num_epochs = -(-self.total_steps // self.steps_per_epoch)
         warmup = int(settings.warmup_proportion * self.total_steps)
         self._schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
         with model.distribute_strategy.scope():
+            variables, blocks = model.trainable_variables, model.config.num_hidden_layers
             optimizer = create_optimizer(
-                settings.optimizer, self._schedule, model.trainable_variables
+                settings.optimizer,
+                self._schedule,
+                variables,
+                weight_decay=settings.weight_decay,
+                rate_shares=rate_shares(variables, blocks, settings.layer_decay),
             )
         self._weights = {f"model/{weight.path}": weight for weight in model.weights}
         self._variables = {
@@ -95,7 +102,7 @@ class Training:
             callbacks,
             model,
             steps_per_epoch=self.steps_per_epoch,
-            epochs=settings.num_train_epochs,
+            epochs=self._num_epochs,
         )
         self._update = Update(model, optimizer, _CLIP_NORM)
 
@@ -127,7 +134,7 @@ class Training:
         batches = self.task.target_scale.scaled(
             self.examples.training_batches(
                 settings.train_batch_size,
-                epochs=settings.num_train_epochs,
+                epochs=self._num_epochs,
                 seed=settings.seed,
                 first_step=state.step,
                 length_multiple=_LENGTH_MULTIPLE[device_type()],
@@ -172,9 +179,12 @@ class Training:
         model = self.model
         (generator,) = seed_variables(model)
         draws = count_draws(model)
+        parts = self.settings.gradient_accumulation_steps
         strategy = model.distribute_strategy
 
-        def replica_step(rows: Any, targets: Any, weights: Any) -> tf.Tensor:
+        def gradients_of(
+            rows: Any, targets: Any, weights: Any, part: tf.Tensor | int = 0
+        ) -> tuple[list[tf.Tensor], tf.Tensor]:
             share = Share(rows)
 
             def compute() -> tuple[tf.Tensor, tf.Tensor]:
@@ -184,10 +194,19 @@ class Training:
                 return loss * share.num_replicas, loss
 
             # What the generator would hold if each step drew from it; each replica has its own.
-            drawn = tf.cast(self._update.step, tf.int64) * draws
+            made = tf.cast(self._update.step, tf.int64) * parts + tf.cast(part, tf.int64)
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            seed = tf.stack([generator.value[0] + tf.cast(replica, tf.int64), drawn])
-            gradients, loss = self._update.gradients([seed], compute)
+            seed = tf.stack([generator.value[0] + tf.cast(replica, tf.int64), made * draws])
+            return self._update.gradients([seed], compute)
+
+        def replica_step(rows: Any, targets: Any, weights: Any) -> tf.Tensor:
+            if parts == 1:
+                gradients, loss = gradients_of(rows, targets, weights)
+            else:
+                shapes = [variable.shape for variable in model.trainable_variables]
+                gradients, loss = accumulate(
+                    gradients_of, shapes, parts, self.task.loss_weight, rows, targets, weights
+                )
             gradients, loss, _ = self._update.reduce(gradients, loss)
             self._update.apply(gradients)
             return loss
@@ -212,8 +231,9 @@ class Training:
     # --- What follows a step -----------------------------------------------------------------
 
     def is_epochs_end(self) -> bool:
-        """Whether the newest step was an epoch's last."""
-        return self.state.step % self.steps_per_epoch == 0
+        """Whether the newest step was an epoch's last, or the training's."""
+        step = self.state.step
+        return step % self.steps_per_epoch == 0 or step >= self.total_steps
 
     def is_evaluation_due(self) -> bool:
         """Whether the newest step is to be followed by an evaluation."""

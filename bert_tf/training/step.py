@@ -93,6 +93,51 @@ class Update:
         self._apply(gradients, self._model.trainable_variables)
 
 
+def accumulate(
+    gradients_of: Callable[..., tuple[list[tf.Tensor], tf.Tensor]],
+    shapes: Sequence[Sequence[int]],
+    parts: int,
+    weight_of: Callable[[Any], tf.Tensor],
+    rows: Any,
+    targets: Any,
+    weights: Any,
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """A batch's gradients, of ``shapes``, and mean loss from those of its parts, one at a time.
+
+    ``gradients_of`` takes a part's rows, targets, weights and number; ``weight_of`` says of
+    targets what their mean loss counts. A small batch has fewer parts.
+    """
+    size = tf.shape(tf.nest.flatten(rows)[0])[0]
+    part_size = -(-size // parts)
+    whole = weight_of(targets)
+
+    def add(number: tf.Tensor, totals: list[tf.Tensor], mean: tf.Tensor) -> Any:
+        def part(values: Any) -> Any:
+            begin = number * part_size
+            return tf.nest.map_structure(lambda value: value[begin : begin + part_size], values)
+
+        own = part(targets)
+        of_weights = None if weights is None else part(weights)
+        gradients, loss = gradients_of(part(rows), own, of_weights, number)
+        share = weight_of(own) / whole
+        # Flat: of a chain of sums of one shape TensorFlow makes a sum in place, which fails the
+        # second time in a loop.
+        totals = [
+            total + share * tf.reshape(gradient, [-1])
+            for total, gradient in zip(totals, gradients, strict=True)
+        ]
+        return number + 1, totals, mean + share * loss
+
+    _, totals, mean = tf.while_loop(
+        lambda number, *_: number * part_size < size,
+        add,
+        [tf.constant(0), [tf.zeros([math.prod(shape)]) for shape in shapes], tf.constant(0.0)],
+        parallel_iterations=1,
+    )
+    shaped = zip(totals, shapes, strict=True)
+    return [tf.reshape(total, shape) for total, shape in shaped], mean
+
+
 def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
     """Independent seeds, one for each of ``count`` seed generators: (count, 2) int64.
 

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.kinds import KINDS
-from bert_tf.finetuning.text import best_threshold, parse_class_weights, squared_error
+from bert_tf.finetuning.losses import parse_class_weights
+from bert_tf.finetuning.text import best_threshold, squared_error
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor

@@ -1,0 +1,92 @@
+"""Smoothed labels and weighted classes against plain NumPy, and what asks for them."""
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf import features
+from bert_tf.finetuning.losses import SmoothedClasses, SmoothedCrossEntropy
+from bert_tf.finetuning.task import read_task
+
+from .small_runs import settings, write_table
+
+WEIGHTS = [0.5, 1.0, 3.0]
+
+
+def _logs(logits):
+    logits = logits.astype(np.float64)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("shape", [(5,), (4, 6)])
+def test_one_class_of_several(smoothing, weights, shape):
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(*shape, 3)).astype(np.float32)
+    labels = rng.integers(0 if len(shape) == 1 else features.NO_LABEL, 3, shape)
+    total, count = 0.0, 0
+    for place in np.ndindex(shape):
+        if labels[place] == features.NO_LABEL:
+            continue
+        targets = np.full(3, smoothing / 3)
+        targets[labels[place]] += 1 - smoothing
+        loss = -(targets * _logs(logits[place])).sum()
+        total += loss * (weights[labels[place]] if weights else 1.0)
+        count += 1
+    found = float(SmoothedCrossEntropy(smoothing, weights)(labels, logits))
+    assert found == pytest.approx(total / count, rel=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_any_number_of_classes(smoothing, weights):
+    rng = np.random.default_rng(4)
+    logits, labels = rng.normal(size=(6, 3)).astype(np.float32), rng.integers(0, 2, (6, 3))
+    targets = labels * (1 - smoothing) + smoothing / 2
+    holds = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    losses = -(targets * np.log(holds) + (1 - targets) * np.log(1 - holds))
+    factor = np.where(labels == 1, weights, 1.0) if weights else 1.0
+    found = float(SmoothedClasses(smoothing, weights)(labels, logits))
+    assert found == pytest.approx((losses * factor).mean(), rel=1e-5)
+
+
+def test_without_either_they_are_keras_own():
+    rng = np.random.default_rng(5)
+    logits, labels = rng.normal(size=(4, 6, 3)).astype(np.float32), rng.integers(-1, 3, (4, 6))
+    keras_own = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    assert float(SmoothedCrossEntropy()(labels, logits)) == pytest.approx(
+        float(keras_own(labels, logits)), rel=1e-6
+    )
+    loss = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(SmoothedCrossEntropy(0.1, WEIGHTS))
+    )
+    assert (loss.smoothing, loss.class_weights) == (0.1, WEIGHTS)
+
+
+def _task(inputs, tmp_path, rows, **flags):
+    table = write_table(tmp_path / "train.tsv", rows)
+    given = {"train_file": table, "dev_file": None, "dev_fraction": 0, **flags}
+    return read_task(settings(inputs, tmp_path / "run", **given))[0]
+
+
+def test_what_asks_for_them(inputs, tmp_path):
+    rows = [("good film", "a"), ("fine film", "a"), ("bad film", "b"), ("so", "a")]
+    plain = _task(inputs, tmp_path, rows)
+    assert isinstance(plain.compile_arguments["loss"], keras.losses.SparseCategoricalCrossentropy)
+    smoothed = _task(inputs, tmp_path, rows, label_smoothing=0.25).compile_arguments["loss"]
+    assert (smoothed.smoothing, smoothed.class_weights) == (0.25, None)
+    several = _task(
+        inputs, tmp_path, [("so", "a,b"), ("so is", "a"), ("a", "a"), ("the", "")],
+        task="multilabel", class_weights="balanced",
+    )  # fmt: skip
+    assert several.compile_arguments["loss"].class_weights == [pytest.approx(1 / 3), 3.0]
+    words = {"task": "tagging", "text_columns": "text", "class_weights": "balanced"}
+    tags = _task(inputs, tmp_path, [("a b c", "O O X"), ("d", "O")], **words)
+    assert tags.compile_arguments["loss"].class_weights == [pytest.approx(4 / 6), 2.0]
+    with pytest.raises(ValueError, match="--label_smoothing=1.0: expected a number from 0"):
+        _task(inputs, tmp_path, rows, label_smoothing=1)
+    with pytest.raises(ValueError, match="--label_smoothing means nothing to --task=regression"):
+        _task(inputs, tmp_path, rows, task="regression", label_smoothing=0.1)
+    with pytest.raises(ValueError, match="--classifier_dropout=1.0: expected a number from 0"):
+        _task(inputs, tmp_path, rows, classifier_dropout=1)
