@@ -34,11 +34,11 @@ def export_model(
 def _hide_word(sentence: str, tokenizer: BertTokenizer) -> tuple[str, str] | None:
     """Hides a word near the middle of a sentence: the text, and the word.
 
-    It has four letters or more, and is a single piece: one [MASK] stands for no other.
+    It has two letters or more, and is a single piece: one [MASK] stands for no other.
     """
     if MASK_TOKEN in sentence:  # a text about BERT
         return None
-    words = list(re.finditer(r"\b[A-Za-z]{4,}\b", sentence))
+    words = list(re.finditer(r"\b[A-Za-z]{2,}\b", sentence))
     if words:
         pieces = tokenizer.tokenize([match.group() for match in words]).row_lengths().numpy()
         words = [match for match, count in zip(words, pieces, strict=True) if count == 1]

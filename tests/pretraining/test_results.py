@@ -59,8 +59,8 @@ def test_the_hidden_word_is_near_the_middle():
     tokenizer = BertTokenizer([*vocab, "##ences", "here"])
     hidden = results._hide_word("Some long sentences have several words to hide.", tokenizer)
     assert hidden == ("Some long sentences [MASK] several words to hide.", "have")
-    # Two pieces, or fewer than four letters.
-    assert results._hide_word("Sentences is.", tokenizer) is None
+    # Two pieces, or a single letter.
+    assert results._hide_word("Sentences I.", tokenizer) is None
     assert results._hide_word("Here [MASK] is what the sentence is about.", tokenizer) is None
 
 
@@ -80,9 +80,9 @@ def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out():
         max_position_embeddings=16,
     )
     filled = results.fill_masks(
-        BertPretrainer(config), BertTokenizer(vocab), ["This is word a.", "a " * 30 + "word", "a"]
+        BertPretrainer(config), BertTokenizer(vocab), ["A word is a.", "a " * 30 + "word", "a"]
     )
-    assert [one["text"] for one in filled] == ["This is [MASK] a."]
+    assert [one["text"] for one in filled] == ["A [MASK] is a."]
     assert filled[0]["word"] == "word" and len(filled[0]["guesses"]) == 5
     assert set(filled[0]["guesses"]) <= {*vocab, "b"}
     assert filled[0]["probabilities"] == sorted(filled[0]["probabilities"], reverse=True)
