@@ -10,7 +10,13 @@ from bert_tf import features
 from bert_tf.choices import Masking
 
 from .corpus import Corpus
-from .masking import check_masking, default_max_predictions, mask_rows
+from .masking import (
+    PAPER_REPLACEMENT,
+    Replacement,
+    check_masking,
+    default_max_predictions,
+    mask_rows,
+)
 from .packing import cut_pairs, pack
 from .pairing import (
     Segments,
@@ -50,6 +56,7 @@ def pretraining_dataset(
     masked_lm_prob: float = 0.15,
     short_seq_prob: float = 0.1,
     masking: Masking = "token",
+    replacement: Replacement = PAPER_REPLACEMENT,
     nsp: bool = True,
     seed: int = 0,
     blocks_per_pool: int | None = None,
@@ -82,6 +89,7 @@ def pretraining_dataset(
         short_seq_prob: the probability that a document's rows are shorter than they could be, to
             a length drawn once for the document.
         masking: ``"token"``, ``"whole_word"`` or ``"span"``.
+        replacement: what becomes of the tokens to predict; the paper's 80% [MASK], 10% random.
         nsp: next-sentence prediction, [CLS] A [SEP] B [SEP]. Without it a row is one run of a
             document's tokens, [CLS] A [SEP], and its label 0.
         seed: any integer of 64 bits.
@@ -131,6 +139,7 @@ def pretraining_dataset(
         masked_lm_prob=masked_lm_prob,
         short_seq_prob=short_seq_prob,
         masking=masking,
+        replacement=replacement,
         nsp=nsp,
         seed=seed,
         rows_version=rows_version,
@@ -243,6 +252,7 @@ class _RowOptions:
     nsp: bool
     seed: int
     rows_version: int
+    replacement: Replacement = PAPER_REPLACEMENT
 
     def __post_init__(self) -> None:
         for name in ("masked_lm_prob", "short_seq_prob"):
@@ -329,6 +339,7 @@ def _rows_of(
         max_predictions_per_seq=options.max_predictions_per_seq,
         masked_lm_prob=options.masked_lm_prob,
         masking=options.masking,
+        replacement=options.replacement,
         seed=seed,
     )
     return {**rows, **masked, features.NEXT_SENTENCE_LABELS: segments.labels}

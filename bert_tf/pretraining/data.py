@@ -262,6 +262,7 @@ def _batches(
         masked_lm_prob=settings.masked_lm_prob,
         short_seq_prob=settings.short_seq_prob,
         masking=settings.masking,
+        replacement=masking.Replacement(*settings.replacement),
         nsp=nsp,
         rows_version=data.rows_version,
         **order,

@@ -20,7 +20,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     },
-    # docs/budget.md has what they bring at three budgets.
+    # docs/pretraining.md has what they bring in two minutes.
     "budget": {
         "nsp": False,
         "masked_lm_prob": 0.3,

@@ -301,8 +301,7 @@ class _PretrainingRun:
         compiled = False
         while self.loop.step < phase.last_step:
             left = phase.last_step - self.loop.step
-            until_save = -self.loop.step % settings.save_checkpoints_steps
-            steps = min(steps_per_loop, left, until_save or settings.save_checkpoints_steps)
+            steps = min(steps_per_loop, left, self.saving.next_due() - self.loop.step)
             began = time.monotonic()
             try:
                 result = self.loop.train(iterator, steps)

@@ -84,12 +84,19 @@ class Saving:
         self._saved_at = time.monotonic()
         self._rewinds = 0
 
+    def next_due(self) -> int:
+        """The next step with a checkpoint, whatever the time."""
+        every = self._settings.save_checkpoints_steps
+        due = (self._loop.step // every + 1) * every
+        return min([due, *(step for step in self._settings.kept_steps if step > self._loop.step)])
+
     def is_due(self, phase: Phase) -> bool:
         """Whether it is time for a checkpoint."""
         minutes = (time.monotonic() - self._saved_at) / 60
         return (
             self._loop.step % self._settings.save_checkpoints_steps == 0
             or self._loop.step == phase.last_step
+            or self._loop.step in self._settings.kept_steps
             or minutes >= self._settings.save_checkpoints_minutes
         )
 
@@ -98,6 +105,8 @@ class Saving:
         if self._loop.step == self._saved_step:
             return False
         if self._workers.is_chief:
+            if self._loop.step in self._settings.kept_steps:
+                self._keep_step()
             self.background.save(
                 self._directory.checkpoints,
                 self._loop.step,
@@ -113,6 +122,15 @@ class Saving:
         self._saved_at = time.monotonic()
         self._rewinds = 0
         return True
+
+    def _keep_step(self) -> None:
+        """Keeps the weights in a model directory, before the checkpoint: a run resumes behind."""
+        step = self._loop.step
+        path = os.path.join(self._directory.steps, str(step))
+        tf.io.gfile.makedirs(path)
+        self._describe(path)
+        weights = os.path.join(path, model_directory.CHECKPOINTS)
+        self.background.save(weights, step, model_state(self._loop.model), {}, keep=1)
 
     def restore(self) -> bool:
         """Restores the newest checkpoint and says so; returns whether there is one."""

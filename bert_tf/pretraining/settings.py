@@ -97,6 +97,7 @@ MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
         *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
+        "keep_steps",
         *("worker_hosts", "task_index", "connect_seconds"),
         *("eval_batch_size", "allow_pickle", "export", "dry_run", "mode", "eval_timeout"),
         *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat", "jit_compile"),
@@ -192,6 +193,10 @@ class PretrainingSettings:
         "token",
         get_args(Masking),
         "What is masked at once: single pieces as in the paper, words, or spans of words.",
+    )
+    mask_split: str = string(
+        "80,10,10",
+        "What becomes of the tokens to predict, in percent: [MASK], a random token, the same.",
     )
     nsp: bool = switch(True, "Train next-sentence prediction on pairs; --nsp=false: one segment.")
 
@@ -322,6 +327,11 @@ class PretrainingSettings:
         within=(lambda minutes: minutes >= 0, "0 or more"),
     )
     keep_checkpoints: int = integer(3, "How many of the newest are kept.", least=1)
+    keep_steps: Sequence[str] = words(
+        (),
+        "Steps whose weights are kept for good, in MODEL_DIR/steps/STEP, which loads as the run "
+        "itself does.",
+    )
     on_bad_step: str = choice(
         "stop",
         ("stop", "skip", "rewind"),
@@ -361,6 +371,30 @@ class PretrainingSettings:
         "those that are there, and ends.",
         within=(lambda minutes: minutes >= 0, "0 or more"),
     )
+
+    @property
+    def replacement(self) -> tuple[float, float]:
+        """The shares of the tokens to predict that become [MASK], and a random token."""
+        try:
+            mask, random, same = map(float, self.mask_split.split(","))
+        except ValueError:
+            mask = random = same = math.nan
+        if not (min(mask, random, same) >= 0 and math.isclose(mask + random + same, 100)):
+            raise ValueError(
+                f"--mask_split={self.mask_split}: expected three percentages that add up to 100, "
+                "of [MASK], of random tokens and of tokens that stay, such as 80,10,10."
+            )
+        return mask / 100, random / 100
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """The steps whose weights are kept for good, ascending."""
+        if wrong := [step for step in self.keep_steps if not (step.isdecimal() and int(step))]:
+            raise ValueError(
+                f"--keep_steps={','.join(self.keep_steps)}: expected steps such as 1000,5000, got "
+                f"{quote(wrong[0])}."
+            )
+        return sorted(int(step) for step in self.keep_steps)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
@@ -453,7 +487,14 @@ def settings_from_flags(
             f"--bert_config={bert_config} is neither a preset (bert-tiny, bert-base, bert-L4-H256 "
             "...) nor a .json file."
         )
-    return PretrainingSettings(**values), flag_fields.ignored(parsed, _WITHOUT_MEANING)
+    settings = PretrainingSettings(**values)
+    _ = settings.replacement  # refuses a wrong split
+    last = settings.num_train_steps
+    if not settings.max_hours and settings.kept_steps and settings.kept_steps[-1] > last:
+        raise ValueError(
+            f"--keep_steps={','.join(settings.keep_steps)}: the run has {last:,} steps."
+        )
+    return settings, flag_fields.ignored(parsed, _WITHOUT_MEANING)
 
 
 def given_flags(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:

@@ -48,6 +48,7 @@ class RunDirectory:
     | corpus/          | the sample corpus, the corpus' index, unpacked copies             |
     | checkpoints/     | the newest checkpoints, each with its manifest                    |
     | best/            | the weights of the best evaluation, a model directory in itself   |
+    | steps/STEP/      | the weights of a step that was to be kept, likewise               |
     | eval/            | what an evaluation beside the run writes; flags, logs, results    |
     |                  | and exports as here                                               |
     | logs/            | TensorBoard's event files                                         |
@@ -71,6 +72,7 @@ class RunDirectory:
         self.corpus = os.path.join(path, "corpus")
         self.checkpoints = os.path.join(path, "checkpoints")
         self.best = os.path.join(path, "best")
+        self.steps = os.path.join(path, "steps")
         self.evaluation = os.path.join(path, "eval")
         self.logs = os.path.join(path, "logs")
         self.results = os.path.join(path, "results.json")

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.pipelines.masking import Replacement
 from bert_tf.pipelines.pretraining import measure_share, pretraining_dataset, read_tokens
 from bert_tf.pipelines.sources import from_documents
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -169,6 +170,18 @@ def test_spans():
     expected = [min(8, max(1, round(0.5 * int(n)))) for n in rows["input_mask"].sum(1)]
     # No word of this vocabulary has two pieces; a row has three tokens that cannot be chosen.
     np.testing.assert_array_equal(counts, np.minimum(expected, rows["input_mask"].sum(1) - 3))
+
+
+def test_what_becomes_of_predicted_tokens(two_epochs):
+    masked, same = (
+        _rows(_dataset(num_epochs=2, replacement=Replacement(share, 0.0))) for share in (1.0, 0.0)
+    )
+    np.testing.assert_array_equal(same["input_word_ids"], _unmasked(two_epochs))
+    row, column = np.nonzero(masked["masked_lm_weights"])
+    seen = masked["input_word_ids"][row, masked["masked_lm_positions"][row, column]]
+    assert len(seen) > 50 and (seen == TOKENIZER.mask_id).all()
+    for key in ("masked_lm_positions", "masked_lm_ids"):  # what is predicted stays as it was
+        np.testing.assert_array_equal(masked[key], two_epochs[key])
 
 
 def test_without_nsp_every_token_comes_once():

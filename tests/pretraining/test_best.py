@@ -1,4 +1,4 @@
-"""The weights of the best evaluation are kept beside the newest checkpoints."""
+"""The weights of the best evaluation, and of steps that are named, are kept for good."""
 
 import json
 import shutil
@@ -77,3 +77,22 @@ def test_the_best_is_kept_across_a_restart(inputs, tmp_path, monkeypatch, capsys
     ):
         run(settings)
     assert (model_dir / "best/checkpoints/step-00000012").is_dir()
+
+
+def test_named_steps_are_kept_and_load(inputs, tmp_path):
+    flags = {"save_checkpoints_steps": 5, "export": "false"}
+    plain, kept = tmp_path / "plain", tmp_path / "kept"
+    run(parse(*arguments(inputs, plain, **{**flags, "save_checkpoints_steps": 1}))[0])
+    flags |= {"keep_checkpoints": 1, "keep_steps": "12,3,5"}
+    run(parse(*arguments(inputs, kept, **flags))[0])
+    assert sorted(path.name for path in (kept / "steps").iterdir()) == ["12", "3", "5"]
+    # The stops for them change nothing, and each is the model that was there then.
+    assert_bit_equal(weights(kept, 12), weights(plain, 12))
+    assert_bit_equal(weights(kept / "steps" / "12", 12), _of_the_model(weights(plain, 12)))
+    loaded = bert_tf.load(str(kept / "steps" / "3"))
+    assert_bit_equal(
+        {f"model/{v.path}": v.numpy() for v in loaded.weights}, weights(kept / "steps" / "3", 3)
+    )
+    three = weights(kept / "steps" / "3", 3)
+    assert any((three[name] != value).any() for name, value in weights(kept, 12).items()
+               if name in three)  # fmt: skip
