@@ -214,7 +214,8 @@ _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed
 
 def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The table of a sweep, its header first: a row for each configuration, the best first."""
-    rows: list[tuple[str, ...]] = [_COLUMNS]
+    others = results.get("grid", [])
+    rows: list[tuple[str, ...]] = [(*_COLUMNS[:3], *others, *_COLUMNS[3:])]
     headline = results["headline"]
     for entry in results["configurations"]:
         shown = {
@@ -223,7 +224,8 @@ def table_rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
         }
         seed = "-" if entry["best_seed"] is None else entry["best_seed"]
         size, rate, epochs = (entry[name] for name in _SWEPT)
-        cells = (size, f"{rate:g}", epochs, entry["runs"], *shown.values(), seed)
+        own = (entry[name] for name in others)
+        cells = (size, f"{rate:g}", epochs, *own, entry["runs"], *shown.values(), seed)
         rows.append((*map(str, cells), str(entry["collapsed"])))
     if not _has_layers(results):
         return rows

@@ -53,7 +53,7 @@ def run(
             return results
         material = prepare(settings, directory, moved, strategy)
         material = dataclasses.replace(material, callbacks=tuple(callbacks))
-        if settings.sweep or settings.restarts > 1 or settings.variants:
+        if settings.sweep or settings.grid or settings.restarts > 1 or settings.variants:
             results = run_sweep(settings, directory, material)
         else:
             trained = train(settings, directory, material)

@@ -15,6 +15,7 @@ from bert_tf.choices import PRECISIONS, STRATEGIES
 from bert_tf.tasks.judging import CLASS_METRICS
 from bert_tf.tasks.tables import SUFFIXES, holds_values
 
+from .grid import NAMES, combinations
 from .kinds import (
     CONLL_TASKS,
     GLUE_NAMES,
@@ -30,7 +31,7 @@ from .kinds import (
 MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
-        *("allow_pickle", "export"),
+        *("allow_pickle", "export", "max_search_hours"),
     }
 )
 # Settings that name files whose contents a run keeps the fingerprints of.
@@ -94,6 +95,7 @@ _MEANT_FOR = {
         for flag in kind.all_flags
     },
 }
+_NEED_EVALUATION = ("early_stopping_epochs", "eval_steps", "metric", "sweep", "grid")
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
 
@@ -314,6 +316,22 @@ class FineTuningSettings:
         ["paper"],
         "paper: every batch size of 16 and 32, rate of 5e-5, 3e-5 and 2e-5, and 2 to 4 epochs.",
     )
+    grid: str | None = flag_fields.string(
+        None,
+        "Train with every combination of some values and keep the best: "
+        "'learning_rate=1e-5,3e-5;train_batch_size=16,32'. It varies " + ", ".join(NAMES) + ".",
+    )
+    trials: int | None = flag_fields.integer(
+        None,
+        "Train with so many combinations of --grid, drawn by --seed; learning_rate=1e-5..1e-4 is "
+        "then drawn from all between.",
+        least=1,
+    )
+    max_search_hours: float | None = flag_fields.number(
+        None,
+        "Of several runs, begin none after so many hours; the best so far is kept.",
+        within=(lambda value: value is None or value > 0, "above 0"),
+    )
     restarts: int = flag_fields.integer(
         1, "Train with so many seeds, from --seed on; the best on the dev set is kept.", least=1
     )
@@ -354,6 +372,13 @@ class FineTuningSettings:
     def variants(self) -> tuple[str, ...]:
         """The choices of layers to train on frozen features of; () to fine-tune the encoder."""
         return tuple(self.feature_based.split(",")) if self.feature_based else ()
+
+    @property
+    def tried(self) -> list[dict[str, Any]]:
+        """The combinations of ``--grid`` to train with; [] without it."""
+        if self.grid is None:
+            return []
+        return combinations(self.grid, self.trials, self.seed, _parse_setting)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
@@ -513,7 +538,7 @@ def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
     _resolve_schedule(wanted, given)
     evaluates = wanted["task"] in GLUE_NAMES or wanted["dev_file"] or wanted["dev_fraction"] > 0
     if not evaluates:
-        for name in ("early_stopping_epochs", "eval_steps", "metric", "sweep", "feature_based"):
+        for name in (*_NEED_EVALUATION, "feature_based"):
             if wanted[name]:
                 raise ValueError(
                     f"--{name} needs something to evaluate on: give --dev_file, or a "
@@ -524,6 +549,7 @@ def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
                 "--restarts keeps the best on a dev set: give --dev_file, or a --dev_fraction "
                 "above 0."
             )
+    _check_grid(wanted, given)
     _check_metric(wanted)
     if wanted["sweep"]:
         swept = [name for name in _SWEPT if name in given]
@@ -559,6 +585,30 @@ def _resolve_schedule(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> No
     for name in ("num_train_epochs", "sweep"):
         if name in given:
             raise ValueError(f"--max_steps and --{name} both set the schedule: give one of them.")
+
+
+def _parse_setting(name: str, text: str) -> Any:
+    values = flags.FlagValues()
+    define_flags(values)
+    return values[name].parser.parse(text)
+
+
+def _check_grid(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Whether every combination is one that a run could have."""
+    if wanted["grid"] is None:
+        if wanted["trials"] is not None:
+            raise ValueError("--trials are drawn from --grid, which is not given.")
+        return
+    if wanted["sweep"]:
+        raise ValueError("--grid and --sweep both choose settings: give one of them.")
+    found = combinations(wanted["grid"], wanted["trials"], wanted["seed"], _parse_setting)
+    for name in found[0]:
+        if name in given:
+            raise ValueError(f"--grid chooses --{name} itself: leave it out.")
+        if name == "num_train_epochs" and wanted["max_steps"]:
+            raise ValueError("--max_steps and --grid both set the schedule: give one of them.")
+    for values in found:
+        _resolve_training({**wanted, **values, "grid": None, "trials": None}, {})
 
 
 # === Frozen features ===

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import os
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,22 +46,28 @@ def plan_runs(settings: FineTuningSettings) -> list[tuple[str, FineTuningSetting
     The seeds of one configuration follow each other. What is held out is drawn by the first seed
     for all of them.
     """
-    grid: dict[str, Sequence[Any]] = {n: (getattr(settings, n),) for n in _CONFIGURATION}
-    grid["feature_based"] = settings.variants or (None,)
-    grid |= _PAPER if settings.sweep else {}
+    own = {name: getattr(settings, name) for name in _CONFIGURATION}
+    tried: Sequence[Mapping[str, Any]] = settings.tried or [{}]
+    if settings.sweep:
+        tried = [dict(zip(_PAPER, v, strict=True)) for v in itertools.product(*_PAPER.values())]
     runs = []
-    for values in itertools.product(*grid.values()):
-        variant, batch_size, rate, epochs = values
+    for variant, values in itertools.product(settings.variants or (None,), tried):
+        chosen = {**own, "feature_based": variant, **values}
+        chosen["num_train_epochs"] = int(chosen["num_train_epochs"])
+        size, rate, epochs = (chosen[name] for name in _PAPER)
+        others = "".join(f"_{name}{chosen[name]}" for name in values if name not in own)
         for restart in range(settings.restarts):
             seed = (settings.seed + restart) % 2**32
-            name = f"batch{batch_size}_rate{rate:g}_epochs{epochs}_seed{seed}"
+            name = f"batch{size}_rate{rate:g}_epochs{epochs}{others}_seed{seed}"
             name = f"{variant}_{name}" if variant else name
-            chosen = dict(zip(_CONFIGURATION, values, strict=True))
             run = dataclasses.replace(
                 settings,
                 **chosen,
                 seed=seed,
                 sweep=None,
+                grid=None,
+                trials=None,
+                max_search_hours=None,
                 restarts=1,
                 model_dir=os.path.join(FineTuningDirectory(settings.model_dir).runs, name),
             )
@@ -81,7 +88,14 @@ def run_sweep(
     ended: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
     outputs_of_best: dict[str, Any] = {}
+    others = [name for name in (settings.tried or [{}])[0] if name not in _CONFIGURATION]
+    began = time.monotonic()
     for number, (name, run_settings) in enumerate(planned, start=1):
+        hours = (time.monotonic() - began) / 3600
+        if ended and settings.max_search_hours and hours >= settings.max_search_hours:
+            left = len(planned) - len(ended)
+            print(f"\n--max_search_hours={settings.max_search_hours:g}: {left} runs are not made.")
+            break
         print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
         run_directory = FineTuningDirectory(
             run_settings.model_dir, is_temporary=directory.is_temporary
@@ -93,7 +107,9 @@ def run_sweep(
         run_directory.check_inputs(read_json(directory.inputs))
         shared = _material_of(run_settings, material)
         results, outputs = _finish_run(run_settings, run_directory, shared)
-        configuration = {key: getattr(run_settings, key) for key in (*_CONFIGURATION, "seed")}
+        configuration = {
+            key: getattr(run_settings, key) for key in (*_CONFIGURATION, *others, "seed")
+        }
         ended.append({**results, "name": name, **configuration})
         _say(ended[-1], dev_set)
         best = _best(ended, dev_set)
@@ -109,7 +125,8 @@ def run_sweep(
         **best,
         "best_run": best["name"],
         "dev_set": dev_set,
-        "configurations": summarise(ended, dev_set),
+        "grid": others,
+        "configurations": summarise(ended, dev_set, others),
         "runs": [{k: v for k, v in run.items() if k != "evaluations"} for run in ended],
     }
     with replace_whole(directory.table) as file:
@@ -207,16 +224,19 @@ def _put_in_place(
     return write_outputs(directory, material, trained)
 
 
-def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, Any]]:
+def summarise(
+    runs: Sequence[dict[str, Any]], dev_set: str, others: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """A sweep's configurations, the one of the best mean first.
 
     Each has the number of ``runs``; ``mean``, ``std`` (of the sample, n - 1; ``None`` for one run)
     and ``best`` of the headline over the runs that have a score, with the ``best_seed``; how many
     runs ``collapsed``; ``means`` of every score.
     """
+    keys = (*_CONFIGURATION, *others)
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for run in runs:
-        groups.setdefault(tuple(run.get(name) for name in _CONFIGURATION), []).append(run)
+        groups.setdefault(tuple(map(run.get, keys)), []).append(run)
     entries = []
     for configuration, members in groups.items():
         scored = [run for run in members if run["scores"]]
@@ -230,7 +250,7 @@ def summarise(runs: Sequence[dict[str, Any]], dev_set: str) -> list[dict[str, An
         ]
         entries.append(
             {
-                **dict(zip(_CONFIGURATION, configuration, strict=True)),
+                **dict(zip(keys, configuration, strict=True)),
                 "runs": len(members),
                 "mean": statistics.fmean(values) if values else None,
                 "std": statistics.stdev(values) if len(values) > 1 else None,

@@ -8,7 +8,7 @@ from bert_tf.finetuning import sweep
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.task import Inference
 
-from .small_runs import results_of, settings
+from .small_runs import parse, results_of, settings
 
 
 def test_the_papers_grid(inputs, tmp_path):
@@ -141,3 +141,71 @@ def test_the_best_run_is_not_evaluated_again(inputs, tmp_path, monkeypatch):
     run(settings(inputs, tmp_path / "run", restarts=2, num_train_epochs=1, export=False))
     assert sizes == [20, 20]  # dev, after each run's epoch
     assert (tmp_path / "run" / "dev" / "dev.tsv").is_file()
+
+
+TABLE = ["--task=classification", "--train_file=a.csv", "--text_columns=a", "--label_column=b"]
+
+
+def test_the_runs_of_a_grid(inputs, tmp_path):
+    grid = "learning_rate=1e-3,2e-3; layer_decay=0.5,1"
+    flags = settings(inputs, tmp_path, learning_rate=None, grid=grid, restarts=2)
+    runs = sweep.plan_runs(flags)
+    found = [(run.learning_rate, run.layer_decay, run.seed - flags.seed) for _, run in runs]
+    assert found == list(itertools.product((1e-3, 2e-3), (0.5, 1.0), (0, 1)))
+    assert runs[0][0] == f"batch8_rate0.001_epochs3_layer_decay0.5_seed{flags.seed}"
+    assert {(run.grid, run.restarts, run.train_batch_size) for _, run in runs} == {(None, 1, 8)}
+
+
+def test_trials_are_drawn_by_the_seed_and_lie_in_their_ranges(inputs, tmp_path):
+    def drawn(**more):
+        given = {"grid": "learning_rate=1e-5..1e-3;freeze=0..9", "learning_rate": None}
+        flags = settings(inputs, tmp_path, **given, trials=8, **more)
+        return [(run.learning_rate, run.freeze) for _, run in sweep.plan_runs(flags)]
+
+    found = drawn()
+    assert found == drawn() != drawn(seed=5)
+    assert len(set(found)) == 8 and all(1e-5 <= rate <= 1e-3 for rate, _ in found)
+    layers = {freeze for _, freeze in found}
+    assert len(layers) > 2 and layers <= set(range(10))
+    small = settings(inputs, tmp_path, grid="freeze=0,1", trials=5)
+    assert len(sweep.plan_runs(small)) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--grid=learning_rate"], "expected NAME=VALUE,VALUE;NAME=VALUE,VALUE, got 'learning_r"),
+        (
+            ["--grid=learnin_rate=1"],
+            r"got 'learnin_rate' \(did you mean learning_rate\?\), expected",
+        ),
+        (["--grid=freeze=1;freeze=2"], "got 'freeze' again, expected each once of"),
+        (["--grid=freeze=x"], "freeze cannot be 'x'"),
+        (["--grid=;"], "is empty: expected NAME"),
+        (["--grid=train_batch_size=0"], "train_batch_size cannot be '0'"),
+        (["--grid=learning_rate=0"], "--learning_rate=0: expected more than 0"),
+        (["--grid=num_train_epochs=1.5"], "--num_train_epochs=1.5: expected a whole number"),
+        (["--grid=learning_rate=1e-5..1e-4"], "the range of learning_rate is to be drawn from"),
+        (["--grid=learning_rate=1..1", "--trials=2"], "is no range: expected LOW..HIGH"),
+        (["--grid=freeze=1", "--freeze=2"], "--grid chooses --freeze itself: leave it out"),
+        (["--grid=freeze=1", "--sweep=paper"], "--grid and --sweep both choose settings"),
+        (["--grid=num_train_epochs=1", "--max_steps=5"], "--max_steps and --grid both set"),
+        (["--grid=freeze=1", "--dev_fraction=0"], "--grid needs something to evaluate on"),
+        (["--trials=2"], "--trials are drawn from --grid, which is not given"),
+        (["--grid=freeze=1", "--max_search_hours=0"], "--max_search_hours=0.0: expected a number"),
+    ],
+)
+def test_grids_that_are_none(given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        parse(*TABLE, "--init_checkpoint=c", *given)
+
+
+def test_a_grid_keeps_the_best_within_its_hours(inputs, tmp_path, capsys):
+    flags = {"grid": "layer_decay=0.5,0.9,1", "num_train_epochs": 1, "max_search_hours": 1e-9}
+    run(settings(inputs, tmp_path / "run", **flags))
+    results = results_of(tmp_path / "run")
+    assert [entry["layer_decay"] for entry in results["configurations"]] == [0.5]
+    table = (tmp_path / "run" / "results.tsv").read_text().splitlines()
+    assert table[0].split("\t")[:5] == ["batch", "rate", "epochs", "layer_decay", "runs"]
+    assert table[1].split("\t")[3] == "0.5"
+    assert "--max_search_hours=1e-09: 2 runs are not made." in capsys.readouterr().out
