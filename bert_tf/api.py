@@ -315,7 +315,7 @@ def _give_data(
 @_takes_flags(
     prediction_settings.PredictionSettings,
     prediction_settings.define_flags,
-    without=("model_dir", "input", "output"),
+    without=("model_dir", "input", "output", "explain"),
 )
 def predict(
     model: Any, data: Any, output: Path | None = None, *, verbose: bool = False, **given: Any
@@ -342,7 +342,7 @@ def predict(
     parsed = flag_fields.flags_of_call(prediction_settings.define_flags, given)
     names = flag_fields.defaults(prediction_settings.PredictionSettings)
     options = {name: parsed[name].value for name in names}
-    for name in ("model_dir", "input", "output"):
+    for name in ("model_dir", "input", "output", "explain"):
         del options[name]
     with _as_it_was(verbose):
         from bert_tf.finetuning.prediction import Predictor, predict_file, predict_rows

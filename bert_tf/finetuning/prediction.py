@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import shutil
@@ -22,6 +23,7 @@ from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
+from .explanation import EXPLANATIONS, MOST, Explanation, explain_texts, write_explanations
 from .kinds import KINDS, Kind
 from .prediction_inputs import Inputs, own_form, read_inputs
 from .prediction_outputs import Record, RecordWriter, check_words, with_columns
@@ -64,6 +66,7 @@ def predict_file(
     skip_bad_rows: bool = False,
     threshold: float | None = None,
     raw_probabilities: bool = False,
+    explain: str | None = None,
     max_seq_length: int | None = None,
     batch_size: int = 64,
     allow_pickle: bool = False,
@@ -88,6 +91,8 @@ def predict_file(
         )
     predictor = model_dir
     suffix = _suffix(predictor.task, input, output)
+    if explain is not None:
+        _check_explains(predictor, input, output, explain)
     standard_output = sys.stdout
     # What is printed must not come between the predictions.
     with (
@@ -112,7 +117,12 @@ def predict_file(
                 for record in predictor.records(inputs):
                     writer.write(record)
                 writer.finish()
+        if explain is not None:
+            found = predictor.explanations(inputs)
+            write_explanations(explain, found, f"Why: {predictor.path}, {input}")
         _tell(inputs, output)
+        if explain is not None:
+            print(f"Explanations of {len(found):,} of {inputs.count:,} rows: {explain}")
     return Predicted(inputs.count, inputs.skipped)
 
 
@@ -183,11 +193,30 @@ class Predictor:
         columns: Record = self.task_class.record_columns(self.labels, first, self.task)
         return {**columns, "error": None} if inputs.skipped else columns
 
-    def records(self, inputs: Inputs) -> Iterator[Record]:
-        """A record of each row, in order; shows how far it is."""
-        model = self._model or _load(self._checkpoint)
+    def model(self) -> BertModel:
+        """The model, loaded once, with its preprocessor."""
+        model = self._model = self._model or _load(self._checkpoint)
         if model.preprocessor is None:
             raise ValueError(f"{model.name} has no preprocessor: set one, with its vocabulary.")
+        return model
+
+    def explanations(self, inputs: Inputs) -> list[Explanation]:
+        """What spoke for the predictions of the first rows; shows how far it is."""
+        model = self.model()
+        items = list(itertools.islice(inputs.good(), MOST))
+        labels = self.labels if self.task_class.classes else ()
+        progress = Progress("Explaining", len(items), "examples")
+        found = []
+        tokenizer = model.preprocessor.tokenizer
+        for one in explain_texts(model, tokenizer, items, labels, self.task.max_seq_length):
+            found.append(one)
+            progress.update(len(found))
+        progress.close()
+        return found
+
+    def records(self, inputs: Inputs) -> Iterator[Record]:
+        """A record of each row, in order; shows how far it is."""
+        model = self.model()
         tokenizer = model.preprocessor.tokenizer
         inference = Inference(model, tokenizer, self.task.max_seq_length, self._batch_size)
         progress = Progress("Predicting", inputs.count, "examples")
@@ -320,6 +349,21 @@ def _thresholds(
         raise ValueError(f"--threshold={threshold:g}: {fault}")
     kept = {} if raw else {TEMPERATURE: checkpoint.thresholds.get(TEMPERATURE, 1.0)}
     return {**kept, task_class.threshold: threshold}
+
+
+def _check_explains(predictor: Predictor, input: str, output: str | None, path: str) -> None:
+    if os.path.splitext(path)[1] not in EXPLANATIONS:
+        expected = " or ".join(EXPLANATIONS)
+        raise ValueError(f"--explain={path}: expected a name that ends in {expected}.")
+    if not predictor.task_class.explains:
+        having = [kind.name for kind in KINDS.values() if kind.task_class.explains]
+        raise ValueError(
+            f"--explain={path} means nothing to {predictor.task.kind}: it is for "
+            f"{', '.join(having)}."
+        )
+    others = {os.path.realpath(other) for other in (input, output or input)}
+    if os.path.realpath(path) in others:
+        raise ValueError(f"--explain={path} is the input or the output: name another.")
 
 
 def _suffix(task: TaskFile, input: str, output: str | None) -> str:

@@ -69,6 +69,11 @@ class PredictionSettings:
         False,
         "The model's own probabilities, not calibrated by the temperature that was fitted on dev.",
     )
+    explain: str | None = flag_fields.string(
+        None,
+        "Classes and numbers of texts: also write here how much each word of the first 50 rows "
+        "spoke for its prediction, as a page (.html) or as .jsonl; replaced where it exists.",
+    )
     max_seq_length: int | None = flag_fields.integer(
         None, "The most tokens of a row; by default the training's."
     )

@@ -288,6 +288,8 @@ class Task(abc.ABC):
         "{count:,} of the training examples have more than {length} tokens (--max_seq_length): "
         "they are cut."
     )
+    # Whether ``explanation`` can say which words its predictions come from.
+    explains: ClassVar[bool] = False
     # What its classes are called; "" without classes.
     classes: ClassVar[str] = ""
     multi_label: ClassVar[bool] = False

@@ -64,6 +64,8 @@ class _TextTask(Task):
     is what an example of a class counts in the loss, by the class's name; 1 for classes not named.
     """
 
+    explains = True
+
     def __init__(
         self,
         *data: Any,

@@ -154,6 +154,26 @@ def test_several_classes_by_the_models_threshold(table, tmp_path):
         predict(folder, table, output, threshold=2)
 
 
+def test_explanations_are_written_next_to_predictions(classifier, tmp_path, capsys):
+    source, output = tmp_path / "texts.tsv", tmp_path / "out.jsonl"
+    source.write_text("n\ttext\n1\tgood film\n2\t\n4\tbad\n")
+    explain = tmp_path / "why.jsonl"
+    predict(classifier[0], source, output, explain=str(explain))
+    assert f"Explanations of 2 of 2 rows: {explain}" in capsys.readouterr().out
+    rows = [row for row in read_lines(output) if row["prediction"] is not None]
+    for row, found in zip(rows, read_lines(explain), strict=True):
+        assert (found["id"], found["explained"]) == (row["id"], row["prediction"])
+    for name, sentence in (
+        (tmp_path / "why.txt", "--explain=.*why.txt: expected a name that ends in .html or .jsonl"),
+        (output, "--explain=.*out.jsonl is the input or the output: name another"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            predict(classifier[0], source, output, explain=str(name))
+    write_model(tmp_path / "tagger", "BertTokenClassifier", CLASSES, labels=LABELS)
+    with pytest.raises(ValueError, match="means nothing to tagging: it is for classification, mul"):
+        predict(tmp_path / "tagger", source, output, explain=str(explain))
+
+
 def test_probabilities_are_calibrated_unless_they_are_to_be_raw(table, tmp_path):
     folder, output = tmp_path / "model", tmp_path / "out.jsonl"
     more = {"multi_label": True, "thresholds": {"probability": 0.3, "temperature": 2.0}}

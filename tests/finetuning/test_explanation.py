@@ -1,0 +1,129 @@
+"""What words add to a prediction is all of it, by plain sums; pages run nothing of their texts."""
+
+import dataclasses
+import html.parser
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning.explanation import Explanation, Word, explain_texts, write_explanations
+from bert_tf.modeling import BertClassifier, BertRegressor
+from bert_tf.tasks.examples import TextExample
+
+from .small_tasks import CONFIG, LABELS, TOKENIZER
+
+STRONG = dataclasses.replace(CONFIG, initializer_range=0.3)
+TEXTS = [("a0 b0 c0 d0", None), ("a1  b1, c0s", None), ("a0 b0", "c0 d0 e0"), ("a0 " * 40, "b0 c0")]
+
+
+def explained(model, labels, texts=TEXTS, length=24):
+    items = [TextExample(str(at), *both, None) for at, both in enumerate(texts)]
+    return list(explain_texts(model, TOKENIZER, items, labels, length))
+
+
+@pytest.mark.parametrize("kind", ["classes", "several", "number"])
+def test_attributions_add_up_to_the_difference(kind):
+    keras.utils.set_random_seed(3)
+    if kind == "number":
+        model, labels = BertRegressor(STRONG), ()
+    else:
+        model, labels = BertClassifier(STRONG, num_classes=3), LABELS
+        model.multi_label = kind == "several"
+    for found in explained(model, labels):
+        total = sum(word.attribution for word in found.words)
+        difference = found.score - found.baseline
+        assert abs(difference) > 0.01
+        assert total == pytest.approx(difference, rel=0.01)
+
+
+def test_scores_and_words_of_a_pair():
+    keras.utils.set_random_seed(4)
+    model = BertClassifier(STRONG, num_classes=3)
+    found = explained(model, LABELS)[2]
+    ids = TOKENIZER.tokenize(["a0 b0", "c0 d0 e0"]).to_list()
+    row = [TOKENIZER.cls_id, *ids[0], TOKENIZER.sep_id, *ids[1], TOKENIZER.sep_id]
+    types = [0] * 4 + [1] * 4
+
+    def log_odds(tokens, at):
+        rows = {
+            "input_word_ids": tf.constant([tokens]),
+            "input_mask": tf.ones([1, 8], tf.int32),
+            "input_type_ids": tf.constant([types]),
+        }
+        shares = tf.nn.softmax(model(rows, training=False))[0].numpy()
+        return np.log(shares[at] / (1 - shares[at])), shares
+
+    _, shares = log_odds(row, 0)
+    at = int(shares.argmax())
+    special = (TOKENIZER.cls_id, TOKENIZER.sep_id)
+    masked = [token if token in special else TOKENIZER.mask_id for token in row]
+    assert found.explained == LABELS[at]
+    assert found.score == pytest.approx(log_odds(row, at)[0], abs=1e-4)
+    assert found.baseline == pytest.approx(log_odds(masked, at)[0], abs=1e-4)
+    assert [(word.text, word.start, word.end) for word in found.words] == [
+        (0, 0, 2), (0, 3, 5), (1, 0, 2), (1, 3, 5), (1, 6, 8)
+    ]  # fmt: skip
+
+
+def test_a_word_that_cannot_matter_is_given_nothing():
+    keras.utils.set_random_seed(5)
+    model = BertClassifier(STRONG, num_classes=2)
+    table = model.encoder.embeddings.word_embeddings
+    values = table.numpy()
+    place = TOKENIZER.tokenize(["b0"]).to_list()[0][0]
+    values[place] = values[TOKENIZER.mask_id]  # as if it were not known
+    table.assign(values)
+    (found,) = explained(model, ("x", "y"), [("a0 b0 c0", None)])
+    shares = [abs(word.attribution) for word in found.words]
+    assert shares[1] < 1e-6 < min(shares[0], shares[2])
+
+
+def test_what_was_cut_has_no_words_and_pieces_are_joined():
+    keras.utils.set_random_seed(6)
+    model = BertClassifier(STRONG, num_classes=2)
+    cut, pair = explained(model, ("x", "y"), [("a0 " * 40, None), TEXTS[3]], length=12)
+    assert [word.start for word in cut.words] == [3 * number for number in range(10)]
+    assert {word.text for word in pair.words} == {0, 1} and len(pair.words) == 9
+    pieces = TOKENIZER.tokenize(["a0s"]).to_list()[0]
+    (joined,) = explained(model, ("x", "y"), [("a0s", None)])
+    assert len(pieces) == 2 and [(w.start, w.end) for w in joined.words] == [(0, 3)]
+
+
+class _Page(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text, self.attributes = [], "", []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attributes]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_page_and_lines(tmp_path):
+    bad = "<script>alert('\"&')</script>"
+    text = f"{bad} \u00e9t\u00e9 good"
+    start = len(bad) + 1
+    words = [Word(0, start, start + 5, -0.25), Word(0, start + 6, start + 10, 1.5)]
+    found = [Explanation(bad, (text, bad), bad, 2.0, 0.75, words)]
+    write_explanations(str(tmp_path / "a.html"), found, bad)
+    content = (tmp_path / "a.html").read_text()
+    page = _Page(content)
+    assert "script" not in page.tags and page.text.count(bad) == 6
+    assert not [name for name in page.attributes if name.startswith("on")]
+    assert (
+        "<span class='against' style='--share:0.11' title='-0.250'>\u00e9t\u00e9</span>" in content
+    )
+    assert "<span class='for' style='--share:0.65' title='+1.500'>good</span>" in content
+    assert "color-scheme: light dark" in content
+    write_explanations(str(tmp_path / "a.jsonl"), found, "")
+    (line,) = (tmp_path / "a.jsonl").read_text().splitlines()
+    values = json.loads(line)
+    assert (values["score"], values["baseline"], values["id"]) == (2.0, 0.75, bad)
+    assert [word["word"] for word in values["words"]] == ["\u00e9t\u00e9", "good"]
