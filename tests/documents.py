@@ -12,6 +12,7 @@ import bert_tf
 
 ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+NOTEBOOK = ROOT / "examples" / "first_classifier.ipynb"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _BLOCK = re.compile(
@@ -120,3 +121,9 @@ def parse(name, lines):
     assert process.returncode == 0, process.stderr
     outcomes, names = json.loads(process.stdout)
     return outcomes, set(names)
+
+
+def printed(notebook):
+    """What a notebook's cells printed, as one text, and all their outputs."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    return "".join(output.get("text", "") for output in outputs), outputs

@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import pathlib
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import sys
 import pytest
 
 from tests.anew import run_anew
-from tests.documents import PAGES, ROOT, blocks, commands
+from tests.documents import NOTEBOOK, PAGES, ROOT, blocks, commands, printed
 
 pytestmark = [
     pytest.mark.slow,
@@ -171,3 +173,30 @@ def test_the_python_of_the_pages_runs(pretrained):
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
     )
     assert process.returncode == 0, process.stderr
+
+
+def test_the_notebook_runs(pretrained):
+    nbclient = pytest.importorskip("nbclient", reason="needs the extra examples")
+    nbformat = pytest.importorskip("nbformat", reason="needs the extra examples")
+    notebook = nbformat.read(NOTEBOOK, 4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("--num_train_epochs=6", "--num_train_epochs=1")
+    client = nbclient.NotebookClient(
+        notebook, timeout=900, resources={"metadata": {"path": str(pretrained)}}
+    )
+    client.execute()  # an error in a cell is raised
+    text, _ = printed(notebook)
+    rows = re.search(r"([\d,]+) rows in train.csv, ([\d,]+) in dev.csv", text)
+    assert int(rows[1].replace(",", "")) > 2000 and int(rows[2].replace(",", "")) > 500
+    assert float(re.search(r"naive Bayes: +([\d.]+)%", text)[1]) > 80
+    assert (pretrained / "runs" / "packages" / "dev" / "confusion_matrix.svg").is_file()
+
+
+def test_a_pretraining_is_drawn(pretrained, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra examples")
+    script = runpy.run_path(str(ROOT / "examples" / "plot_pretraining.py"))
+    script["main"](pretrained / "runs" / "pretrain", tmp_path / "picture.svg")
+    drawn = (tmp_path / "picture.svg").read_text()
+    assert "<svg" in drawn and len(drawn) > 20_000
+    # Wilson's interval of 8 of 10, as tables have it.
+    assert script["wilson"](0.8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
