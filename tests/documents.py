@@ -125,5 +125,6 @@ def parse(name, lines):
 
 def printed(notebook):
     """What a notebook's cells printed, as one text, and all their outputs."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return "".join(output.get("text", "") for output in outputs), outputs
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
+    # In the file a text is a list of lines.
+    return "".join("".join(output.get("text", "")) for output in outputs), outputs

@@ -1,5 +1,7 @@
 """The notebook is committed as it ran, without an error; ``test_docs_run`` runs it."""
 
+import json
+
 import pytest
 
 from tests.documents import NOTEBOOK, printed
@@ -10,10 +12,9 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_what_is_committed_is_a_run_without_an_error():
-    nbformat = pytest.importorskip("nbformat", reason="needs the extra examples")
-    text, outputs = printed(nbformat.read(NOTEBOOK, 4))
+    text, outputs = printed(json.loads(NOTEBOOK.read_text()))
     assert NOTEBOOK.stat().st_size < 200_000
-    assert all(output.output_type != "error" for output in outputs)
+    assert all(output["output_type"] != "error" for output in outputs)
     assert {kind for output in outputs for kind in output.get("data", {})} >= {
         "image/png",
         "image/svg+xml",
