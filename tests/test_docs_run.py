@@ -25,7 +25,7 @@ pytestmark = [
 DATA = pathlib.Path(__file__).parent / "interchange" / "data"
 # The last value of a flag counts: what makes a command of the pages small.
 SMALL = {
-    "pretrain": ("--num_train_steps=3", "--max_eval_steps=1", "--bert_config=bert-L2-H128"),
+    "pretrain": ("--num_train_steps=3", "--max_eval_steps=1", "--bert_config=bert-L4-H128"),
     "finetune": ("--num_train_epochs=1", "--train_batch_size=4"),
 }
 
