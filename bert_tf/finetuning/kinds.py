@@ -65,7 +65,8 @@ class Kind:
         needed_of_texts: flags that tables of texts need, and what their columns hold.
         reads_own_form: whether .json, and files that are no tables, are of the kind's published
             form.
-        flags: what means something only to tasks of this kind, besides the flags in ``others``.
+        flags: what means something only to tasks of kinds that list it, besides the flags in
+            ``others``.
         default_texts: the columns without ``--text_columns``.
         texts_in_python: what the columns of rows without names are called that are given in Python,
             by their number, and so those of rows that have these names.
@@ -129,6 +130,7 @@ class Kind:
 
 
 _TEXTS = {"text_columns": _names(1, 2)}
+_TEACHER, _TEMPERATURE = ("teacher", "distillation_weight"), "distillation_temperature"
 KINDS = {
     kind.name: kind
     for kind in (
@@ -139,7 +141,7 @@ KINDS = {
             "classes",
             metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
             class_metrics=True,
-            flags=("class_weights", "label_smoothing"),
+            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE),
         ),
         Kind(
             "multilabel",
@@ -149,7 +151,7 @@ KINDS = {
             metrics=("micro_f1", "macro_f1", "micro_f1_at_0.5", "macro_f1_at_0.5", "loss"),
             class_metrics=True,
             others={"separator": ("label_separator", _FILLED)},
-            flags=("class_weights", "label_smoothing"),
+            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE),
         ),
         Kind(
             "regression",
@@ -160,6 +162,7 @@ KINDS = {
                 *("spearman", "pearson", "r2", "mean_squared_error", "root_mean_squared_error"),
                 *("mean_absolute_error", "loss"),
             ),
+            flags=_TEACHER,
         ),
         Kind(
             "tagging",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -45,6 +45,8 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         checkpoint = None
     else:
         checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
+        if settings.init_layers:
+            checkpoint = take_layers(checkpoint, settings.init_layers)
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
         rates = {name: getattr(settings, name) for name in _RATES}
         asked = {name: rate for name, rate in rates.items() if rate is not None}
@@ -72,6 +74,25 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             raise ValueError(f"--feature_based={settings.feature_based}: {error}") from error
     tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
     return Start(config, tokenization, tokenizer, checkpoint)
+
+
+def take_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
+    """A checkpoint of some blocks of another, in the order given, which count from 0 again."""
+    blocks = checkpoint.config.num_hidden_layers
+    if layers[-1] >= blocks:
+        raise ValueError(
+            f"--init_layers={','.join(map(str, layers))}: expected numbers from 0 to {blocks - 1}, "
+            f"as {checkpoint.path} has {blocks} blocks."
+        )
+    tensors = {}
+    for name, tensor in checkpoint.tensors.items():
+        layer = _BLOCK.match(name)
+        if layer is None:
+            tensors[name] = tensor
+        elif int(layer[1]) in layers:
+            tensors[f"layer_{layers.index(int(layer[1]))}/{name[layer.end() :]}"] = tensor
+    config = dataclasses.replace(checkpoint.config, num_hidden_layers=len(layers))
+    return dataclasses.replace(checkpoint, config=config, tensors=tensors)
 
 
 def model_spec(task: Task) -> ModelSpec:

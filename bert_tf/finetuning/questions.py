@@ -261,7 +261,7 @@ class QuestionTask(Task):
         ``thresholds["null"]`` decides where there is no answer; without it, ``null_threshold``. Of
         a labelled set there is also ``SET.jsonl``, with the answers that were expected.
         """
-        found, _ = self._run(inference, set_name)
+        found, _ = self.outputs(inference, set_name)
         found.write(folder, self._threshold_of(thresholds))
         names = [PREDICTIONS, N_BEST_PREDICTIONS, *([NULL_ODDS] if self._with_null else [])]
         paths = [os.path.join(folder, name) for name in names]

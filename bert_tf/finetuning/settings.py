@@ -5,6 +5,7 @@ settings of the flags that are given, on the command line or from Python.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ MAY_DIFFER = frozenset(
     }
 )
 # Settings that name files whose contents a run keeps the fingerprints of.
-PATHS = frozenset({"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint"})
+PATHS = frozenset({"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint", "teacher"})
 
 _ALIASES = {
     "task_name": "task",
@@ -268,6 +269,28 @@ class FineTuningSettings:
         "other.",
         within=(lambda value: 0 <= value < 1, "from 0 to below 1"),
     )
+    init_layers: Sequence[int] | None = flag_fields.words(
+        None,
+        "The blocks of --init_checkpoint to take, counted from 0, as 0,5: a student of so many "
+        "blocks. By default all.",
+    )
+    teacher: str | None = flag_fields.string(
+        None,
+        "A fine-tuned model's directory, of the same task and classes, from which the model that "
+        "is trained learns besides the labels (distillation).",
+    )
+    distillation_weight: float = flag_fields.number(
+        0.5,
+        "--teacher: what its answers count in the loss; the labels count the rest of 1.",
+        least=0.0,
+        most=1.0,
+    )
+    distillation_temperature: float = flag_fields.number(
+        2.0,
+        "--teacher: what both models' outputs are divided by before they are compared; over 1 the "
+        "less probable classes count more.",
+        within=(lambda value: 0 < value < float("inf"), "above 0"),
+    )
     freeze: int = flag_fields.integer(
         0, "Leave the embeddings and so many of the lowest blocks as they are.", least=0
     )
@@ -432,6 +455,7 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     _resolve_data(wanted, given)
     _resolve_feature_based(wanted, given)
     _resolve_training(wanted, given)
+    _resolve_student(wanted, given)
     wanted["model_dir"] = wanted["model_dir"] or f"runs/{task}"
     return FineTuningSettings(**wanted)
 
@@ -609,6 +633,28 @@ def _check_grid(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
             raise ValueError("--max_steps and --grid both set the schedule: give one of them.")
     for values in found:
         _resolve_training({**wanted, **values, "grid": None, "trials": None}, {})
+
+
+# === A smaller model ===
+
+
+def _resolve_student(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """The layers become whole numbers, ascending."""
+    names = [str(number) for number in wanted["init_layers"] or ()]
+    if not all(name.isdecimal() and name.isascii() and len(name) < 7 for name in names) or (
+        "init_layers" in given and not names
+    ):
+        raise ValueError(
+            f"--init_layers={','.join(names)}: expected numbers of blocks, counted from 0, as 0,5."
+        )
+    layers = [int(name) for name in names]
+    if any(one >= other for one, other in itertools.pairwise(layers)):
+        raise ValueError(f"--init_layers={','.join(names)}: expected each block once, ascending.")
+    wanted["init_layers"] = layers or None
+    if not wanted["teacher"]:
+        for name in ("distillation_weight", "distillation_temperature"):
+            if name in given:
+                raise ValueError(f"--{name} is for --teacher, which is not given: leave it out.")
 
 
 # === Frozen features ===

@@ -13,6 +13,7 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 
+from . import teacher
 from .data import NEWEST_RULES, Sets, table_columns
 from .model import Start, build_model, model_spec, open_start
 from .report import write_report
@@ -61,6 +62,8 @@ def check_inputs(
     if "init_checkpoint" in moved or not directory.has_progress():
         start = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
         fingerprints["--init_checkpoint"] = start.fingerprint()
+    if settings.teacher and ("teacher" in moved or not directory.has_progress()):
+        fingerprints[teacher.FLAG] = teacher.open_teacher(settings, task).fingerprint()
     directory.check_inputs(fingerprints)
     return task, sets
 
@@ -84,6 +87,8 @@ def prepare(
     examples = task.training_examples(start.tokenizer, settings.max_seq_length)
     for line in [*data_lines(task, examples), *label_lines(task)]:
         print(line, flush=True)
+    if settings.teacher:
+        examples = teacher.distil(settings, directory, task, sets, examples, strategy)
     return Material(task, start, examples, strategy)
 
 

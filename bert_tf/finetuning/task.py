@@ -33,6 +33,7 @@ from bert_tf.tasks.resampling import Interval, bootstrap
 from bert_tf.untrusted import listed, one_line
 
 from .data import FIRST_RULES, NEWEST_RULES, Sets, read_sets
+from .distillation import SoftLoss
 from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, write_records
 from .settings import FineTuningSettings
 from .task_file import TaskFile
@@ -282,6 +283,8 @@ class Task(abc.ABC):
     }
     # The loss where labels are smoothed or classes weighted.
     smoothed_loss: ClassVar[Callable[..., Any] | None] = None
+    # What a kind that may have a teacher learns of it.
+    soft_loss: ClassVar[SoftLoss]
     # What is printed of the training set.
     counted: ClassVar[str] = "{rows:,} examples"
     too_long: ClassVar[str] = (
@@ -483,7 +486,9 @@ class Task(abc.ABC):
         ``thresholds`` are those to score by, the defaults where {}; with ``None`` they are decided
         on this set, and what they give is the best that could be had.
         """
-        return self._judge(self._sets[set_name].items, self._run(inference, set_name), thresholds)
+        return self._judge(
+            self._sets[set_name].items, self.outputs(inference, set_name), thresholds
+        )
 
     def predict(
         self, inference: Inference, set_name: str, thresholds: Thresholds
@@ -501,7 +506,7 @@ class Task(abc.ABC):
         """
         items = self._sets[set_name].items
         if items:
-            records = self._records(items, self._run(inference, set_name), thresholds)
+            records = self._records(items, self.outputs(inference, set_name), thresholds)
             for item, record in zip(items, records, strict=True):
                 yield {"id": item.id, **record}
 
@@ -535,7 +540,7 @@ class Task(abc.ABC):
         """An example's texts by their names, for people; ``""`` names an only one."""
         raise NotImplementedError
 
-    def _run(self, inference: Inference, set_name: str) -> Any:
+    def outputs(self, inference: Inference, set_name: str) -> Any:
         """What the model says of a set, in the set's order."""
         return inference.once(set_name, lambda: self._outputs(inference, set_name))
 

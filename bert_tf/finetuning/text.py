@@ -31,6 +31,7 @@ from bert_tf.tasks.own_data import read_classification, read_multilabel, read_re
 from bert_tf.untrusted import one_line, quote
 
 from .data import Sets
+from .distillation import class_divergence, classes_divergence, number_difference
 from .losses import SmoothedClasses, SmoothedCrossEntropy, parse_class_weights
 from .settings import FineTuningSettings
 from .task import (
@@ -162,6 +163,7 @@ class ClassTask(_TextTask):
     smoothed_loss = SmoothedCrossEntropy
     classes = "classes"
     headline = "accuracy"
+    soft_loss = staticmethod(class_divergence)
     shown_scores = ("accuracy", "macro_f1", "matthews_correlation")
     read_table = staticmethod(read_classification)
 
@@ -223,6 +225,7 @@ class ClassesTask(_TextTask):
         "loss": keras.losses.BinaryCrossentropy(from_logits=True)
     }
     smoothed_loss = SmoothedClasses
+    soft_loss = staticmethod(classes_divergence)
     read_table = staticmethod(read_multilabel)
 
     @classmethod
@@ -350,6 +353,7 @@ class NumberTask(_TextTask):
     model_class = BertRegressor
     headline = "spearman"
     compile_arguments: Mapping[str, Any] = {"loss": squared_error}
+    soft_loss = staticmethod(number_difference)
     read_table = staticmethod(read_regression)
 
     def __init__(self, *data: Any, **options: Any) -> None:

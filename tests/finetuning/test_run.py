@@ -119,6 +119,10 @@ def test_changed_data_are_refused_once_the_run_got_anywhere(finished, inputs, tm
         ({"max_seq_length": 64}, "--max_seq_length=64 is more than the 32 positions that .*tiny"),
         ({"freeze": 3}, "--freeze=3 is more than the 1 blocks of .*tiny"),
         (
+            {"init_layers": "0,1"},
+            "--init_layers=0,1: expected numbers from 0 to 0, as .*tiny has 1",
+        ),
+        (
             {
                 **dict.fromkeys(("text_columns", "label_column", "learning_rate")),
                 **{"task": "tagging", "feature_based": "last,concat_last_four"},

@@ -62,6 +62,9 @@ PAPERS_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 76
         ("LAST --num_train_epochs=3 --lstm_units=8", {"num_train_epochs": 3, "lstm_units": 8}),
         ("NER --feature_based=last,embeddings,last", {"feature_based": "embeddings,last"}),
         ("NER --feature_based=all", {"variants": VARIANTS}),
+        ("TEXTS", {"teacher": None, "init_layers": None}),
+        ("SQUAD=a.json --init_layers=0,11", {"init_layers": [0, 11]}),
+        ("MRPC --teacher=t", {"distillation_weight": 0.5, "distillation_temperature": 2.0}),
     ],
 )
 def test_what_flags_give(flags, expected):
@@ -135,6 +138,18 @@ def test_googles_names():
         ("LAST --sweep=paper", "--sweep is for fine-tuning, and with --featu"),
         ("LAST --export", "--export writes no SavedModel of --feature_based"),
         ("LAST --dev_fraction=0", "--feature_based needs something to evalua"),
+        ("NER --teacher=t", "--teacher means nothing to --task=ner: leave it out"),
+        (
+            "--task=regression OWN --teacher=t --distillation_temperature=3",
+            "--distillation_temperature means nothing to --task=regression: leave it out",
+        ),
+        ("TEXTS --distillation_weight=0.1", "--distillation_weight is for --teacher, which is not"),
+        ("TEXTS --teacher=t --distillation_temperature=0", "temperature=0: expected more than 0"),
+        ("TEXTS --teacher=t --distillation_temperature=nan", "temperature=nan: expected more th"),
+        ("TEXTS --init_layers=", "--init_layers=: expected numbers of blocks, counted from 0"),
+        ("TEXTS --init_layers=0,last", "--init_layers=0,last: expected numbers of blocks"),
+        ("TEXTS --init_layers=5,0", "--init_layers=5,0: expected each block once, ascending"),
+        ("TEXTS --init_layers=1,1", "--init_layers=1,1: expected each block once, ascending"),
         (
             "NER --lstm_units=8",
             "--lstm_units is the width of --feature_based's BiLSTM, which is not",
