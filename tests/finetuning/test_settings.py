@@ -144,8 +144,11 @@ def test_googles_names():
             "--distillation_temperature means nothing to --task=regression: leave it out",
         ),
         ("TEXTS --distillation_weight=0.1", "--distillation_weight is for --teacher, which is not"),
-        ("TEXTS --teacher=t --distillation_temperature=0", "temperature=0: expected more than 0"),
-        ("TEXTS --teacher=t --distillation_temperature=nan", "temperature=nan: expected more th"),
+        ("TEXTS --teacher=t --distillation_temperature=0", "temperature=0.0: expected a number ab"),
+        (
+            "TEXTS --teacher=t --distillation_temperature=nan",
+            "temperature=nan: expected a number ab",
+        ),
         ("TEXTS --init_layers=", "--init_layers=: expected numbers of blocks, counted from 0"),
         ("TEXTS --init_layers=0,last", "--init_layers=0,last: expected numbers of blocks"),
         ("TEXTS --init_layers=5,0", "--init_layers=5,0: expected each block once, ascending"),
