@@ -95,6 +95,16 @@ def take_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
     return dataclasses.replace(checkpoint, config=config, tensors=tensors)
 
 
+def forget_models() -> None:
+    """Frees the graphs of models that are done with, and lets the next have their names.
+
+    Keras would forget the dtype policy as well.
+    """
+    policy = keras.config.dtype_policy()
+    keras.backend.clear_session()
+    keras.config.set_dtype_policy(policy)
+
+
 def model_spec(task: Task) -> ModelSpec:
     """The model that a task trains, as a directory describes it."""
     return ModelSpec(task.model_class, dict(task.model_arguments))

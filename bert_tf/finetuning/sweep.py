@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf.files import read_json, replace_whole, write_json
@@ -16,6 +15,7 @@ from bert_tf.interchange.load import load_with_report
 from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
 
+from .model import forget_models
 from .results import layer_table, score, table_rows
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
@@ -155,8 +155,7 @@ def _finish_run(
     outputs: dict[str, Any] = {}
     if tf.io.gfile.exists(directory.results):
         return read_json(directory.results), outputs
-    # The graphs of the run before, and Keras' names.
-    keras.backend.clear_session()
+    forget_models()
     try:
         trained = train(settings, directory, material)
         results, outputs = trained.results, trained.inference.kept or {}

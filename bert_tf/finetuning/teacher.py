@@ -17,6 +17,7 @@ from bert_tf.untrusted import listed
 
 from .data import Sets, table_columns
 from .distillation import DistillationLoss, taught
+from .model import forget_models
 from .results import scores_line
 from .run_directory import FineTuningDirectory, is_unfinished
 from .settings import FineTuningSettings
@@ -125,7 +126,7 @@ def _ask(
     if task.labels:
         outputs = outputs[:, [teacher.labels.index(label) for label in task.labels]]
     # The student's variables are to be named as without a teacher.
-    keras.backend.clear_session()
+    forget_models()
     answers: np.ndarray = outputs.astype(np.float32)
     return answers
 

@@ -1,10 +1,12 @@
 import itertools
 import json
 
+import keras
 import pytest
 
 import bert_tf
 from bert_tf.finetuning import sweep
+from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.task import Inference
 
@@ -25,6 +27,20 @@ def test_the_papers_grid(inputs, tmp_path):
     assert name == "batch16_rate5e-05_epochs2_seed4294967295"
     assert first.model_dir == f"{tmp_path}/runs/{name}"
     assert (first.sweep, first.restarts) == (None, 1)
+
+
+def test_the_next_run_has_the_names_and_the_precision_of_the_first():
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        names = []
+        for _ in range(2):
+            forget_models()
+            names.append(keras.layers.Dense(1).name)
+        assert names == ["dense", "dense"]
+        assert keras.config.dtype_policy().name == "mixed_bfloat16"
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def test_the_least_loss_is_the_best():
