@@ -135,6 +135,18 @@ def one_line(text: str, longest: int = _LONGEST) -> str:
     return _cut(_OBEYED.sub(_escape, text), longest)
 
 
+def markdown_code(text: str) -> str:
+    """A text as code in Markdown; its fence is longer than any within.
+
+    >>> markdown_code("a"), markdown_code("`b`")
+    ('`a`', '`` `b` ``')
+    """
+    shown = one_line(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    room = " " if "`" in shown[:1] + shown[-1:] or not shown else ""
+    return f"{fence}{room}{shown}{room}{fence}"
+
+
 def listed(names: Iterable[object], most: int = _LISTED) -> str:
     """Lists the first names of a file, each in one short line, and says how many more there are.
 

@@ -1,14 +1,13 @@
 """The model card of an export: its ``README.md``, for whoever finds the directory."""
 
 import json
-import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.untrusted import one_line
+from bert_tf.untrusted import markdown_code
 
 from . import serving_files
 from .comparison import Differences, describe
@@ -147,7 +146,7 @@ def _differences(differences: Differences) -> str:
 def _labels(served: Served) -> str:
     if not served.model.labels:
         return ""
-    names = ", ".join(_code(label) for label in served.model.labels)
+    names = ", ".join(markdown_code(label) for label in served.model.labels)
     several = ", any number of which may hold at once" if served.model.multi_label else ""
     return f"- Classes: {names}{several}.\n"
 
@@ -161,14 +160,6 @@ def _embedding(served: Served) -> str:
         "- `sentence_embedding` is the vector that the model was trained to give: pooling by "
         f"{embedding.pooling}{scaled}.\n"
     )
-
-
-def _code(text: str) -> str:
-    """Text as code in Markdown; a fence longer than any within holds backticks, too."""
-    shown = one_line(text)
-    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
-    room = " " if "`" in shown[:1] + shown[-1:] or not shown else ""
-    return f"{fence}{room}{shown}{room}{fence}"
 
 
 def _arguments(sample: Sample) -> str:

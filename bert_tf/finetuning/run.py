@@ -7,6 +7,7 @@ from typing import Any
 
 import bert_tf
 from bert_tf.files import read_json, write_json
+from bert_tf.interchange.model_card import write as write_card
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
@@ -14,6 +15,7 @@ from bert_tf.tasks.records import is_given
 from bert_tf.training.distribution import open_devices
 
 from .kinds import KINDS
+from .model_card import model_card
 from .results import show
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
@@ -63,6 +65,8 @@ def run(
         if _is_export_left(settings, results):
             export_best(directory, settings.task)
             results["export"] = directory.export
+        card = model_card(settings, open_checkpoint(directory.path), results)
+        write_card(directory.card, card)
         # Last: that it is there says that everything before is.
         write_json(directory.results, results)
         directory.delete_state()

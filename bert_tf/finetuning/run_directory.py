@@ -4,6 +4,7 @@ import os
 
 import tensorflow as tf
 
+from bert_tf.interchange.model_card import README
 from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
@@ -30,6 +31,7 @@ class FineTuningDirectory(RunDirectory):
     | skipped_rows.txt  | the bad rows that were left out                                   |
     | runs/             | of a sweep: a directory like this for each run                    |
     | export/1          | the SavedModel of the kept weights, for TensorFlow Serving        |
+    | README.md         | the model card, for people and model hubs                         |
     | results.json      | the scores; written last, so it says the run is whole             |
     | results.tsv       | of a sweep: its table                                             |
     | feature_based.md  | of --feature_based: the paper's table 7, this run's scores in it  |
@@ -45,6 +47,7 @@ class FineTuningDirectory(RunDirectory):
         self.described.append(self.task)
         self.skipped_rows = os.path.join(path, "skipped_rows.txt")
         self.runs = os.path.join(path, "runs")
+        self.card = os.path.join(path, README)
         self.layer_table = os.path.join(path, "feature_based.md")
         self.table = os.path.join(path, "results.tsv")
 

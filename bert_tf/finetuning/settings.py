@@ -32,7 +32,7 @@ from .kinds import (
 MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
-        *("allow_pickle", "export", "max_search_hours"),
+        *("allow_pickle", "export", "max_search_hours", "language", "license"),
     }
 )
 # Settings that name files whose contents a run keeps the fingerprints of.
@@ -374,6 +374,16 @@ class FineTuningSettings:
     export: bool = flag_fields.switch(
         True,
         "Write a SavedModel of the kept weights to MODEL_DIR/export/1, for TensorFlow Serving.",
+    )
+    language: Sequence[str] | None = flag_fields.words(
+        None,
+        "The texts' language, or several, as ISO codes such as en, for the model card "
+        "(MODEL_DIR/README.md); it names none without.",
+    )
+    license: str | None = flag_fields.string(
+        None,
+        "What the weights may be used under, as hubs spell it (apache-2.0), for the model card; it "
+        "names none without.",
     )
 
     @property

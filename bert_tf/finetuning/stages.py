@@ -127,6 +127,7 @@ def train(
             for name, e in evaluations.items()
             if e.judged and e.judged.classes
         },
+        "rows": task.set_sizes(),
         "thresholds": thresholds,
         "collapsed": describe_collapse(
             state.curve,

@@ -459,6 +459,11 @@ class Task(abc.ABC):
             lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
         return lines
 
+    def set_sizes(self) -> dict[str, int]:
+        """By set, the training set first, how many examples were read."""
+        sizes = {name: len(examples.items) for name, examples in self._sets.items()}
+        return {"train": len(self._training_items()), **sizes}
+
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
         """How often each label occurs in one of ``dev_sets``, or (``None``) in the training set.
 

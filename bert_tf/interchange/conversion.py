@@ -14,7 +14,7 @@ from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import BertModel
 from bert_tf.untrusted import listed
 
-from . import FORMATS, google, keras_files, model_directory, sentence_transformers
+from . import FORMATS, google, keras_files, model_card, model_directory, sentence_transformers
 from .checkpoint import Checkpoint, StoredTensor
 from .load import check_tensors
 from .recognition import open_checkpoint
@@ -182,6 +182,7 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         sample = take_sample(checkpoint)
         went = _WRITERS[form](checkpoint, partial)
         differences = compare(sample, take_sample(_complete(open_checkpoint(partial))))
+        model_card.write_converted(checkpoint, partial, form)
         _check_target(target, form)  # again: that took its time
         files.move_new(partial, target)
     left_out = tuple(name for name in checkpoint.tensors if name not in went)

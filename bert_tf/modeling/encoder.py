@@ -152,6 +152,7 @@ class BertEncoder(BertModel):
 
     argument_checks = MappingProxyType({"pooler": is_flag_or_none})
     hugging_face = "BertModel"
+    hub_task = "feature-extraction"
 
     def __init__(
         self,

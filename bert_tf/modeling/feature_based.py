@@ -338,6 +338,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
     )
     pooler_by_default = False
     known_elsewhere = False
+    hub_task = "token-classification"
 
     def __init__(
         self,

@@ -172,6 +172,7 @@ class BertPretrainer(BertModel):
             "mlm_layer_norm_eps": _is_epsilon_or_none,
         }
     )
+    hub_task = "fill-mask"
 
     def __init__(
         self,

@@ -157,6 +157,7 @@ class BertClassifier(TaskModel):
     head = "classifier"
     argument_checks = MappingProxyType({"num_classes": is_count, "dropout": is_rate_or_none})
     hugging_face = "BertForSequenceClassification"
+    hub_task = "text-classification"
 
     def __init__(
         self,
@@ -205,6 +206,7 @@ class BertRegressor(TaskModel):
     units = 1
     argument_checks = MappingProxyType({"dropout": is_rate_or_none})
     hugging_face = "BertForSequenceClassification"
+    hub_task = "text-classification"
 
     def __init__(
         self,
@@ -260,6 +262,7 @@ class BertTokenClassifier(TaskModel):
     )
     pooler_by_default = False
     hugging_face = "BertForTokenClassification"
+    hub_task = "token-classification"
 
     def __init__(
         self,
@@ -324,6 +327,7 @@ class BertSpanPredictor(TaskModel):
     argument_checks = MappingProxyType({"pooler": is_flag_or_none})
     pooler_by_default = False
     hugging_face = "BertForQuestionAnswering"
+    hub_task = "question-answering"
 
     def __init__(
         self,
@@ -403,6 +407,7 @@ class BertMultipleChoice(TaskModel):
     contract = features.CHOICE_FEATURES
     argument_checks = MappingProxyType({"dropout": is_rate_or_none})
     hugging_face = "BertForMultipleChoice"
+    hub_task = "multiple-choice"
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ from .small_runs import (
 def test_what_a_run_leaves(finished):
     names = {path.name for path in finished.iterdir()} - {".lock"}
     described = "vocab.txt bert_config.json model.json task.json flags.json inputs.json"
-    results = "checkpoints last logs dev test results.json"
+    results = "checkpoints last logs dev test README.md results.json"
     assert names == {*described.split(), *results.split()}
     files = json.loads((finished / "results.json").read_text())["files"]
     assert files.keys() == {"dev", "test"}

@@ -1,0 +1,226 @@
+"""The card of a fine-tuned model: what its run knows of the data, the scores and the limits."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import bert_tf
+from bert_tf.interchange import model_card as cards
+from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.interchange.hub import SCHEME
+from bert_tf.untrusted import markdown_code, one_line
+
+from .results import score
+from .settings import FineTuningSettings
+from .task import TEST
+
+_MOST_CLASSES = 200
+_SETTINGS = (
+    *("max_seq_length", "train_batch_size", "learning_rate", "num_train_epochs"),
+    *("warmup_proportion", "optimizer", "freeze", "class_weights", "feature_based", "precision"),
+    *("metric", "seed"),
+)
+_CLASS_COLUMNS = ("precision", "recall", "f1", "true", "predicted")
+
+
+def model_card(
+    settings: FineTuningSettings, checkpoint: Checkpoint, results: Mapping[str, Any]
+) -> str:
+    """The text, Markdown with a YAML header, of a run's settings, kept model and results."""
+    name = os.path.basename(os.path.abspath(settings.model_dir))
+    sets = ["train", *results["scores"], *([TEST] if settings.test_file else ())]
+    files = _files(settings, list(dict.fromkeys([*results.get("rows", {}), *sets])))
+    start = _start(settings)
+    parts = [
+        cards.header(_header(settings, checkpoint, results, name, files)),
+        f"# {one_line(name)}\n\n{_opening(checkpoint, start, files)}",
+        cards.description(checkpoint),
+        f"## Data\n\n{_data(settings, results, files)}",
+        _scores(results),
+        *_class_tables(results),
+        f"## Settings\n\n{_settings(settings, results)}",
+        f"## Limits\n\n{_limits(settings, checkpoint, results)}",
+        cards.use(checkpoint),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+# === The header ===
+
+
+def _header(
+    settings: FineTuningSettings,
+    checkpoint: Checkpoint,
+    results: Mapping[str, Any],
+    name: str,
+    files: Mapping[str, str],
+) -> dict[str, Any]:
+    known, start = cards.about(checkpoint), _start(settings)
+    evaluated = [
+        {
+            "task": {"type": known["pipeline_tag"]},
+            "dataset": {"name": files[set_name], "type": files[set_name], "split": set_name},
+            "metrics": metrics,
+        }
+        for set_name, scores in results["scores"].items()
+        if (
+            metrics := [
+                {"type": metric, "value": value}
+                for metric, value in scores.items()
+                if math.isfinite(value)
+            ]
+        )
+    ]
+    names = (name for scores in results["scores"].values() for name in scores)
+    return {
+        "language": list(settings.language or ()),
+        "license": settings.license,
+        "base_model": start.removeprefix(SCHEME) if start.startswith(SCHEME) else "",
+        "datasets": list(dict.fromkeys(files[name] for name in ("train", *results["scores"]))),
+        "metrics": list(dict.fromkeys(names)),
+        **known,
+        "model-index": [{"name": name, "results": evaluated}] if evaluated else (),
+    }
+
+
+def _files(settings: FineTuningSettings, sets: Sequence[str]) -> dict[str, str]:
+    """By set, the name of the file or of the published data; folders may say who the user is."""
+    if settings.glue:
+        return dict.fromkeys(sets, f"GLUE {settings.glue}")
+    named = {"train": settings.train_file, TEST: settings.test_file}
+    paths = (str(named.get(name) or settings.dev_file or settings.train_file) for name in sets)
+    return dict(zip(sets, map(os.path.basename, paths), strict=True))
+
+
+def _start(settings: FineTuningSettings) -> str:
+    """What the training started from: an address of the hub without its revision, or a name."""
+    start = settings.init_checkpoint
+    if start.startswith(SCHEME):
+        return start.split("@")[0]
+    return os.path.basename(start.rstrip("/"))
+
+
+# === The text ===
+
+
+def _opening(checkpoint: Checkpoint, start: str, files: Mapping[str, str]) -> str:
+    return (
+        f"A {checkpoint.model.class_name}, fine-tuned by `bert_tf` {bert_tf.__version__} from "
+        f"{markdown_code(start)} on {markdown_code(files['train'])}."
+    )
+
+
+def _deciding(results: Mapping[str, Any]) -> str | None:
+    return next((name for name in results["scores"] if name != TEST), None)
+
+
+def _data(
+    settings: FineTuningSettings, results: Mapping[str, Any], files: Mapping[str, str]
+) -> str:
+    rows = []
+    sizes = results.get("rows", {})  # a run of a sweep that an earlier version finished has none
+    for name, file in files.items():
+        if name == "train":
+            use = "trained on"
+        elif name == _deciding(results):
+            use = "scored; its scores decided which weights were kept"
+        else:
+            use = "scored; nothing was decided on it" if name in results["scores"] else "predicted"
+        rows.append((name, _cell(file), f"{sizes[name]:,}" if name in sizes else "", use))
+    text = _table(("set", "from", "examples", "use"), rows)
+    if not (settings.glue or settings.dev_file) and "dev" in files:
+        text += (
+            f"\n\n`dev` is {settings.dev_fraction:g} of {markdown_code(files['train'])}, held out "
+            f"of the training by the seed {settings.seed}; equal texts are on one side only."
+        )
+    return text
+
+
+def _scores(results: Mapping[str, Any]) -> str:
+    rows = []
+    for name, scores in results["scores"].items():
+        intervals = results.get("intervals", {}).get(name, {})
+        for metric in sorted(scores, key=lambda metric: metric != results["headline"]):
+            ends = " to ".join(score(metric, end, scores) for end in intervals.get(metric, ()))
+            shown = score(metric, scores[metric], scores)
+            rows.append((name, _cell(metric), shown, ends))
+    if not rows:
+        return "## Scores\n\nNothing was evaluated: there was no set to evaluate on."
+    text = _table(("set", "score", "value", "95% interval"), rows)
+    notes = []
+    if any(row[-1] for row in rows):
+        notes.append(
+            "The interval is of resampled rows: how far the choice of these rows could have moved "
+            "the score. What another seed would give is not in it."
+        )
+    deciding = _deciding(results)
+    if deciding is not None:
+        runs = len(results.get("runs", ()))
+        kept = f"the best of {runs:,} runs, after" if runs > 1 else "those of"
+        notes.append(
+            f"The kept weights are {kept} epoch {results['best']['epoch']:.3g}, chosen by "
+            f"{markdown_code(results['headline'])} on `{deciding}`, which makes the scores on "
+            f"`{deciding}` a little too good."
+        )
+    return "\n\n".join(["## Scores", text, *notes])
+
+
+def _class_tables(results: Mapping[str, Any]) -> list[str]:
+    tables = []
+    for name, classes in results.get("classes", {}).items():
+        ranked = sorted(classes, key=lambda label: classes[label]["f1"])[:_MOST_CLASSES]
+        rows = [
+            (
+                _cell(label),
+                *(f"{classes[label][column]:.3f}" for column in _CLASS_COLUMNS[:3]),
+                *(f"{classes[label][column]:,}" for column in _CLASS_COLUMNS[3:]),
+            )
+            for label in ranked
+        ]
+        text = f"### Classes of `{name}`\n\n{_table(('class', *_CLASS_COLUMNS), rows)}"
+        left = len(classes) - len(ranked)
+        tables.append(f"{text}\n\nAnd {left:,} more, which are better." if left else text)
+    return tables
+
+
+def _settings(settings: FineTuningSettings, results: Mapping[str, Any]) -> str:
+    # Of a sweep the results say which of its configurations was the best.
+    values = {name: results.get(name, getattr(settings, name)) for name in _SETTINGS}
+    values["metric"] = results["headline"]
+    rows = [(f"`{name}`", _cell(str(value))) for name, value in values.items() if value is not None]
+    rows += [
+        (f"threshold {_cell(name)}", f"{value:g}") for name, value in results["thresholds"].items()
+    ]
+    return _table(("setting", "value"), rows)
+
+
+def _limits(
+    settings: FineTuningSettings, checkpoint: Checkpoint, results: Mapping[str, Any]
+) -> str:
+    length = f"A row has at most {settings.max_seq_length:,} tokens, [CLS] and [SEP] among them"
+    lines = []
+    if results["collapsed"]:
+        lines.append(f"The training collapsed: {results['collapsed']}.")
+    lines += [
+        "Nothing was measured on other texts than those of the sets above: of another source, "
+        "subject or time.",
+        f"{length}: of what is longer, the model sees that much at once.",
+    ]
+    if not settings.language:
+        lines.append("Which languages its vocabulary and its training serve is not recorded.")
+    if checkpoint.labels and not checkpoint.multi_label:
+        lines.append("It always answers one of its classes, also where none of them fits.")
+    return "\n".join(f"- {line}" for line in lines)
+
+
+# === Tables ===
+
+
+def _cell(text: str) -> str:
+    return markdown_code(text).replace("|", "\\|")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))

@@ -1,0 +1,128 @@
+import dataclasses
+import json
+import math
+import re
+import shutil
+
+import pytest
+
+from bert_tf.finetuning.model_card import model_card
+from bert_tf.finetuning.run import run
+from bert_tf.interchange import conversion
+from bert_tf.interchange.recognition import open_checkpoint
+
+from .small_runs import settings
+
+OURS = "library_name: bert_tf\n"
+
+
+def header_of(text):
+    yaml = pytest.importorskip("yaml")
+    return yaml.safe_load(re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)[1])
+
+
+def results_of(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_a_finished_run_has_a_card_with_its_scores(finished):
+    results = results_of(finished)
+    text = (finished / "README.md").read_text()
+    header = header_of(text)
+    (entry,) = header["model-index"]
+    (found,) = entry["results"]
+    assert entry["name"] == "run" and found["task"] == {"type": "text-classification"}
+    assert found["dataset"] == {"name": "dev.tsv", "type": "dev.tsv", "split": "dev"}
+    assert {row["type"]: row["value"] for row in found["metrics"]} == results["scores"]["dev"]
+    assert header["metrics"] == list(results["scores"]["dev"])
+    assert header["datasets"] == ["train.tsv", "dev.tsv"]
+    assert (header["library_name"], header["pipeline_tag"]) == ("bert_tf", "text-classification")
+    # What nobody said is not there.
+    assert header.keys().isdisjoint({"license", "language", "base_model"})
+    assert results["rows"] == {"train": 46, "dev": 20, "test": 9}
+    low, high = results["intervals"]["dev"]["accuracy"]
+    accuracy = results["scores"]["dev"]["accuracy"]
+    for line in (
+        "from `tiny` on `train.tsv`.",
+        "| train | `train.tsv` | 46 | trained on |",
+        "| test | `test.tsv` | 9 | predicted |",
+        f"| dev | `accuracy` | {accuracy:.3f} | {low:.3f} to {high:.3f} |",
+        *(
+            f"| `{name}` | {row['precision']:.3f} | {row['recall']:.3f} | {row['f1']:.3f} | "
+            f"{row['true']} | {row['predicted']} |"
+            for name, row in results["classes"]["dev"].items()
+        ),
+        "| `learning_rate` | `0.001` |",
+        "at most 16 tokens",
+        "Which languages its vocabulary and its training serve is not recorded.",
+        "import AutoTokenizer, BertForSequenceClassification\n",
+    ):
+        assert line in text, line
+    assert "held out" not in text
+
+
+def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs):
+    given = settings(
+        inputs, finished, init_checkpoint="hf://someone/bert@abc", license="no", language="no,en",
+        dev_file=None,
+    )  # fmt: skip
+    evil = "a|b\n---\nlicense: mit\n# `x` \u2028.csv"
+    given = dataclasses.replace(given, train_file=f"/home/somebody/{evil}")
+    results = results_of(finished)
+    results["scores"]["dev"] |= {"loss": math.nan, "small": 1e-05}
+    results["runs"] = [{}, {}]
+    results |= {"collapsed": "the loss is not finite", "train_batch_size": 48}
+    text = model_card(given, open_checkpoint(str(finished)), results)
+    header = header_of(text)
+    assert (header["license"], header["language"]) == ("no", ["no", "en"])
+    assert header["base_model"] == "someone/bert"
+    (found,) = header["model-index"][0]["results"]
+    assert {row["type"] for row in found["metrics"]} == {*results["scores"]["dev"]} - {"loss"}
+    assert found["metrics"][-1] == {"type": "small", "value": 1e-05}
+    assert header["datasets"] == [found["dataset"]["name"]] and "\n" not in header["datasets"][0]
+    assert "somebody" not in text and "\u2028" not in text and "\nlicense: mit" not in text
+    rows = [line for line in text.splitlines() if line.startswith("| dev |")]
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 5 for row in rows)
+    assert "`dev` is 0.1 of " in text and "by the seed 12345" in text
+    assert "the best of 2 runs, after epoch" in text
+    assert "- The training collapsed: the loss is not finite." in text
+    assert "| `train_batch_size` | `48` |" in text
+    assert "Which languages" not in text
+
+
+def test_a_conversion_takes_the_card_along(finished, tmp_path):
+    ours = (finished / "README.md").read_text()
+    conversion.convert(str(finished), str(tmp_path / "hf"), "huggingface")
+    converted = (tmp_path / "hf" / "README.md").read_text()
+    assert converted == ours.replace(OURS, "library_name: transformers\n") != ours
+    conversion.convert(str(tmp_path / "hf"), str(tmp_path / "back"), "bert_tf")
+    assert (tmp_path / "back" / "README.md").read_text() == ours
+    conversion.convert(str(finished), str(tmp_path / "tf1"), "google_tf1")
+    assert not (tmp_path / "tf1" / "README.md").exists()
+
+
+def test_a_card_of_the_users_own_stays_byte_for_byte(finished, tmp_path, inputs):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    own = b"# Mine \xff\r\n\nlibrary_name: bert_tf\n"
+    (folder / "README.md").write_bytes(own)
+    (folder / "results.json").unlink()  # as if it had been stopped right before
+    run(settings(inputs, folder, eval_steps=4, test_file=inputs / "test.tsv"))
+    assert (folder / "results.json").exists() and (folder / "README.md").read_bytes() == own
+    conversion.convert(str(folder), str(tmp_path / "hf"), "huggingface")
+    assert (tmp_path / "hf" / "README.md").read_bytes() == own
+
+
+def test_without_a_card_a_conversion_says_what_is_known(finished, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    (folder / "README.md").unlink()
+    conversion.convert(str(folder), str(tmp_path / "hf"), "huggingface")
+    text = (tmp_path / "hf" / "README.md").read_text()
+    assert header_of(text) == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "tags": ["bert"],
+    }
+    assert "The source had no model card" in text and "- 2 classes: `neg`, `pos`." in text
+    (folder / "README.md").write_bytes(b" " * (4 << 20) + b"x")
+    with pytest.raises(ValueError, match="expected a model card file of at most 4,194,304 bytes"):
+        conversion.convert(str(folder), str(tmp_path / "no"), "huggingface")
