@@ -26,6 +26,7 @@ class BertClassifier:
     config = CONFIG
     labels = ("neg", "pos")
     multi_label = False
+    sentence_embedding = None
 
     @staticmethod
     def count_params():
