@@ -12,14 +12,14 @@ from bert_tf.interchange.hub import SCHEME
 from bert_tf.untrusted import markdown_code, one_line
 
 from .results import score
-from .settings import FineTuningSettings
+from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .task import TEST
 
 _MOST_CLASSES = 200
+# What every card has; other settings are there where they are not the default.
 _SETTINGS = (
     *("max_seq_length", "train_batch_size", "learning_rate", "num_train_epochs"),
-    *("warmup_proportion", "optimizer", "freeze", "class_weights", "feature_based", "precision"),
-    *("metric", "seed"),
+    *("warmup_proportion", "optimizer", "precision", "metric", "seed"),
 )
 _CLASS_COLUMNS = ("precision", "recall", "f1", "true", "predicted")
 
@@ -186,7 +186,13 @@ def _class_tables(results: Mapping[str, Any]) -> list[str]:
 
 def _settings(settings: FineTuningSettings, results: Mapping[str, Any]) -> str:
     # Of a sweep the results say which of its configurations was the best.
-    values = {name: results.get(name, getattr(settings, name)) for name in _SETTINGS}
+    chosen, defaults = settings.to_dict(), flag_defaults()
+    others = [
+        name
+        for name, value in chosen.items()
+        if value != defaults[name] and name not in (*_SETTINGS, *PATHS, *MAY_DIFFER)
+    ]
+    values = {name: results.get(name, chosen[name]) for name in (*_SETTINGS, *others)}
     values["metric"] = results["headline"]
     rows = [(f"`{name}`", _cell(str(value))) for name, value in values.items() if value is not None]
     rows += [

@@ -53,18 +53,19 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
             for name, row in results["classes"]["dev"].items()
         ),
         "| `learning_rate` | `0.001` |",
+        "| `label_column` | `label` |",
         "at most 16 tokens",
         "Which languages its vocabulary and its training serve is not recorded.",
         "import AutoTokenizer, BertForSequenceClassification\n",
     ):
         assert line in text, line
-    assert "held out" not in text
+    assert "held out" not in text and "`freeze`" not in text
 
 
 def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs):
     given = settings(
         inputs, finished, init_checkpoint="hf://someone/bert@abc", license="no", language="no,en",
-        dev_file=None,
+        dev_file=None, freeze=1,
     )  # fmt: skip
     evil = "a|b\n---\nlicense: mit\n# `x` \u2028.csv"
     given = dataclasses.replace(given, train_file=f"/home/somebody/{evil}")
@@ -87,6 +88,7 @@ def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs)
     assert "the best of 2 runs, after epoch" in text
     assert "- The training collapsed: the loss is not finite." in text
     assert "| `train_batch_size` | `48` |" in text
+    assert "| `freeze` | `1` |" in text
     assert "Which languages" not in text
 
 
