@@ -1,9 +1,12 @@
 """Predictions of texts, from and to every form of file; and what is refused."""
 
+import csv
 import io
 import json
 import re
 import shutil
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -316,3 +319,63 @@ def test_models_that_do_not_predict(table, tmp_path):
             (tmp_path / name / "vocab.txt").unlink()
         with pytest.raises(ValueError, match=f"{name} {sentence}"):
             predict(tmp_path / name, table, tmp_path / "out.tsv")
+
+
+def test_the_inputs_columns_are_kept_as_they_are(classifier, tmp_path):
+    folder = classifier[0]
+    source = tmp_path / "in.csv"
+    source.write_text('text,n,prediction\n"good, ""film""",7,old\n,8,old\nso,9,old\n')
+    predict(folder, source, tmp_path / "out.csv", keep_columns=True)
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == ['good, "film"', "", "so"]
+    assert [row["n"] for row in rows] == ["7", "8", "9"] and "id" not in rows[0]
+    plain = predict_lines(folder, source, tmp_path)
+    assert [row["prediction"] for row in rows] == [record["prediction"] or "" for record in plain]
+    assert rows[1]["error"].endswith("expected text in column 'text', got ''.")
+    values = [{"text": "so", "n": 1, "more": {"a": [0.123456789]}}, {"text": "is", "n": 2}]
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in values))
+    predict(folder, tmp_path / "in.jsonl", tmp_path / "kept.jsonl", keep_columns=True)
+    for row, record in zip(values, read_lines(tmp_path / "kept.jsonl"), strict=True):
+        assert {name: record[name] for name in row} == row and record["prediction"] in LABELS
+
+
+def predict_lines(folder, source, tmp_path):
+    predict(folder, source, tmp_path / "plain.jsonl")
+    return read_lines(tmp_path / "plain.jsonl")
+
+
+def test_standard_input_is_answered_line_by_line(classifier, tmp_path, monkeypatch):
+    folder = classifier[0]
+    content = io.BytesIO(b"good film\n\nthe plot was so bad\n")
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=content))
+    predict(folder, "-", tmp_path / "out.tsv", input_format="lines")
+    rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    assert [row[0] for row in rows] == ["id", "0", "1", "2"]
+    assert rows[2][1] == "" and "standard_input.lines, line 2: expected text" in rows[2][-1]
+    assert {rows[1][1], rows[3][1]} <= set(LABELS)
+    with pytest.raises(
+        ValueError, match="--input=- needs --input_format, which says what comes: t"
+    ):
+        predict(folder, "-", tmp_path / "out.tsv")
+
+
+def test_another_delimiter_and_encoding_are_read(classifier, tmp_path):
+    (tmp_path / "in.csv").write_text("n;text\n5;so\u00e9\n", encoding="latin-1")
+    how = {"delimiter": ";", "encoding": "latin-1"}
+    predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", **how)
+    assert [record["id"] for record in read_lines(tmp_path / "out.jsonl")] == ["5"]
+    with pytest.raises(ValueError, match="--delimiter=;;: expected one character"):
+        predict(classifier[0], tmp_path / "in.csv", tmp_path / "out.jsonl", delimiter=";;")
+
+
+def test_columns_are_kept_of_tables_alone(tmp_path):
+    labels = {"labels": ("O", "B-X"), "task": TaskFile("tagging", "ner", 16)}
+    write_model(tmp_path, "BertTokenClassifier", {"num_classes": 2}, **labels)
+    (tmp_path / "a.conll").write_text("good O\n")
+    with pytest.raises(ValueError, match="--keep_columns is for tables, and .*a.conll is none"):
+        predict(tmp_path, tmp_path / "a.conll", tmp_path / "out.tsv", keep_columns=True)
+    (tmp_path / "a.jsonl").write_text('{"words": ["good"]}\n')
+    with pytest.raises(ValueError, match="--keep_columns writes tables, and .conll holds none"):
+        predict(tmp_path, tmp_path / "a.jsonl", tmp_path / "out.conll", keep_columns=True,
+                text_columns=["words"])  # fmt: skip
