@@ -315,7 +315,7 @@ def _give_data(
 @_takes_flags(
     prediction_settings.PredictionSettings,
     prediction_settings.define_flags,
-    without=("model_dir", "input", "output", "explain"),
+    without=("model_dir", "input", "output"),
 )
 def predict(
     model: Any, data: Any, output: Path | None = None, *, verbose: bool = False, **given: Any
@@ -342,8 +342,13 @@ def predict(
     parsed = flag_fields.flags_of_call(prediction_settings.define_flags, given)
     names = flag_fields.defaults(prediction_settings.PredictionSettings)
     options = {name: parsed[name].value for name in names}
-    for name in ("model_dir", "input", "output", "explain"):
+    for name in ("model_dir", "input", "output"):
         del options[name]
+    explain = options.pop("explain")
+    if explain is not None and output is None:
+        raise ValueError(
+            f"explain={explain!r} is written next to predictions: name an output, too."
+        )
     with _as_it_was(verbose):
         from bert_tf.finetuning.prediction import Predictor, predict_file, predict_rows
         from bert_tf.finetuning.python_data import is_data, rows_of
@@ -365,7 +370,10 @@ def predict(
                 data = "<data>"
             if output is None:
                 return predict_rows(predictor, os.fspath(data), **options)
-            predict_file(predictor, os.fspath(data), os.fspath(output), **options)
+            explained = None if explain is None else os.fspath(explain)
+            predict_file(
+                predictor, os.fspath(data), os.fspath(output), explain=explained, **options
+            )
             return os.fspath(output)
 
 

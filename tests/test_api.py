@@ -257,13 +257,17 @@ def test_predictions(tuned, tmp_path, by):
         model = tmp_path / "saved"
     if by == "a file":
         output = tmp_path / "out.csv"
-    records = api.predict(model, [*texts, ""], output, precision="bfloat16")
+    explain = {"explain": tmp_path / "why.jsonl"} if output else {}
+    records = api.predict(model, [*texts, ""], output, precision="bfloat16", **explain)
+    with pytest.raises(ValueError, match=r"explain='why.html' is written next to predictions: na"):
+        api.predict(model, texts, explain="why.html")
     expected = [record["prediction"] for record in found.predictions["test"]]
     if by == "a file":
         assert records == str(output)
         lines = output.read_text().splitlines()
         assert lines[0] == "id,prediction,probability_neg,probability_pos,error"
         assert [line.split(",")[1] for line in lines[1:]] == [*expected, ""]
+        assert len((tmp_path / "why.jsonl").read_text().splitlines()) == 9
         return
     assert [record["prediction"] for record in records] == [*expected, None]
     assert records[-1]["error"] == "<data>, row 9: expected text in column 'text', got ''."
