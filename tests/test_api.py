@@ -328,7 +328,8 @@ def test_pretraining_in_no_directory(tmp_path):
 def test_mlflow_logs_the_epochs(inputs, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri(tmp_path.as_uri())
+    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
+    mlflow.set_experiment("tests")
     with mlflow.start_run() as started:
         found = api.fine_tune(
             sentences(46), sentences(20, seed=1), init=inputs / "tiny",
