@@ -117,6 +117,11 @@ class TokenRows:
             self._rows = ops.where(kept, count - 1, ops.shape(self._places)[0])
 
     @property
+    def sizes(self) -> tuple[Any, Any]:
+        """B and S."""
+        return self._batch, self._sequence
+
+    @property
     def numbers(self) -> Any:
         """(B, S) int32: which row a token is; R where it is left out."""
         rows = self._rows if self._without_padding else ops.arange(self._batch * self._sequence)
@@ -164,11 +169,16 @@ def attention_bias(mask: Any, dtype: str) -> Any:
 Attend = Callable[[Any, Any, TokenRows, int, Dropout], Any]
 
 
-def split_heads(projected: Any, heads: int, parts: int = 3) -> list[Any]:
-    """(B, S, 3 * H) -> query, key and value, each (B, N, S, D); so with other numbers of parts."""
-    batch, sequence, width = ops.shape(projected)
+def split_heads(
+    projected: Any, heads: int, parts: int = 3, sizes: tuple[Any, Any] | None = None
+) -> list[Any]:
+    """(B, S, 3 * H) -> query, key and value, each (B, N, S, D); so with other numbers of parts.
+
+    ``sizes`` are B and S where they are known from elsewhere; by default ``projected``'s.
+    """
+    batch, sequence = sizes or ops.shape(projected)[:2]
     # (B, S, 3 * H) -> (B, S, 3 * N, D) -> (B, 3 * N, S, D)
-    shape = (batch, sequence, parts * heads, width // (parts * heads))
+    shape = (batch, sequence, parts * heads, projected.shape[-1] // (parts * heads))
     projected = ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
     return list(ops.split(projected, parts, axis=1))
 
@@ -187,7 +197,9 @@ def attend_at_once(
     dropout: Callable[[Any], Any],
 ) -> Any:
     """Makes the contexts of all rows together: B * S queries and keys, whatever the padding."""
-    query, key, value = split_heads(rows.to_batch(projected), heads)
+    # By the mask's sizes: tf2onnx makes wrong shapes of a reshape by its own input's, if that is
+    # the output of another reshape.
+    query, key, value = split_heads(rows.to_batch(projected), heads, sizes=rows.sizes)
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
     scores = ops.matmul(query * (1.0 / math.sqrt(query.shape[-1])), ops.swapaxes(key, 2, 3))
     scores = scores + attention_bias(real_tokens, keras.backend.standardize_dtype(scores.dtype))
