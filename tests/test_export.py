@@ -70,8 +70,8 @@ def test_what_is_printed(classifier, tmp_path, capsys):
     run(f"--checkpoint={classifier}", f"--output={output}/", "--name=rte")
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [f"Reading {classifier}.", "Exporting a BertClassifier.", "Signatures:"]
-    names = ("serving_default", "text", "pair", "tokens")
-    assert [line.split(":")[0] for line in lines[3:7]] == [f"  {name}" for name in names]
+    names = ("serving_default", "text", "pair", "tokens", "classify")
+    assert [line.split(":")[0] for line in lines[3:8]] == [f"  {name}" for name in names]
     assert lines[3].startswith("  serving_default: text, text_pair -> ")
     assert "label" in lines[3].split(" -> ")[1].split(", ")
     size = sum(
@@ -79,9 +79,9 @@ def test_what_is_printed(classifier, tmp_path, capsys):
         for folder, _, names in os.walk(output)
         for name in names
     )
-    assert lines[7] == f"{output}: {size / 1e6:.1f} MB."
-    assert lines[8].startswith("TensorFlow Serving 2.")
-    assert lines[9:] == [
+    assert lines[8] == f"{output}: {size / 1e6:.1f} MB."
+    assert lines[9].startswith("TensorFlow Serving 2.")
+    assert lines[10:] == [
         "",
         "What comes next:",
         f"  python -m bert_tf.verify {output}",
