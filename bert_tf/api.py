@@ -25,7 +25,7 @@ from absl import flags
 
 from bert_tf import export as export_command
 from bert_tf import flag_fields
-from bert_tf.finetuning import prediction_settings
+from bert_tf.finetuning import prediction_settings, resolution
 from bert_tf.finetuning import settings as fine_tuning_settings
 from bert_tf.pretraining import settings as pretraining_settings
 
@@ -263,7 +263,7 @@ def fine_tune(
         if init is not None:
             given["init_checkpoint"] = _start(init, stack)
         parsed = flag_fields.flags_of_call(fine_tuning_settings.define_flags, given)
-        settings, ignored = fine_tuning_settings.settings_from_flags(parsed)
+        settings, ignored = resolution.settings_from_flags(parsed)
         stack.enter_context(_as_it_was(verbose))
         # Only now: wrong settings answer without loading TensorFlow.
         from bert_tf.finetuning.run import run

@@ -27,13 +27,13 @@ kept. A run whose loss does not fall, or which predicts one thing only, is told.
 from absl import flags
 
 from bert_tf import command
-from bert_tf.finetuning import settings
+from bert_tf.finetuning import resolution, settings
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    resolved, ignored = settings.settings_from_flags()
+    resolved, ignored = resolution.settings_from_flags()
     for sentence in ignored:
         print(sentence)
     # Only now: --help and wrong flags answer without loading TensorFlow.

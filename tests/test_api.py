@@ -325,6 +325,7 @@ def test_pretraining_in_no_directory(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mlflow_logs_the_epochs(inputs, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -342,6 +343,7 @@ def test_mlflow_logs_the_epochs(inputs, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_wandb_logs_the_epochs_offline(inputs, tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     keras_callbacks = pytest.importorskip("wandb.integration.keras")

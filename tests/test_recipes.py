@@ -6,7 +6,8 @@ import pytest
 from absl import flags
 
 from bert_tf.finetuning.kinds import GLUE_NAMES
-from bert_tf.finetuning.settings import define_flags, settings_from_flags
+from bert_tf.finetuning.resolution import settings_from_flags
+from bert_tf.finetuning.settings import define_flags
 from tests.documents import ROOT, blocks, commands
 
 FOLDER = ROOT / "docs" / "recipes"

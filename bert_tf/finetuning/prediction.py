@@ -28,8 +28,8 @@ from .kinds import KINDS, Kind
 from .prediction_inputs import Inputs, own_form, read_inputs
 from .prediction_outputs import Record, RecordWriter, check_words, with_columns
 from .prediction_settings import STANDARD_INPUT, PredictionSettings
+from .resolution import check_delimiter
 from .run_directory import is_unfinished
-from .settings import check_delimiter
 from .task import Inference, Task
 from .task_file import TaskFile, task_of
 

@@ -1,31 +1,24 @@
 """The settings of a fine-tuning: the flags of ``python -m bert_tf.finetune`` and what they mean.
 
-``FineTuningSettings`` is the table of flags: each field's default and help. ``resolve`` makes
-settings of the flags that are given, on the command line or from Python.
+``FineTuningSettings`` is the table of flags: each field's default and help; ``resolution`` makes
+settings of the flags that are given.
 """
 
 import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from bert_tf import flag_fields
 from bert_tf.choices import PRECISIONS, STRATEGIES
-from bert_tf.tasks.judging import CLASS_METRICS
-from bert_tf.tasks.tables import SUFFIXES, holds_values
 
 from .grid import NAMES, combinations
 from .kinds import (
-    CONLL_TASKS,
     GLUE_NAMES,
     KINDS,
-    LABELLED_TESTS,
     TASKS,
     Kind,
-    having_flag,
-    tasks_of,
 )
 
 # Settings that do not change data, model or schedule.
@@ -47,7 +40,7 @@ _ALIASES = {
 }
 
 # Flags of Google's scripts that are accepted, and what stands in for them here.
-_WITHOUT_MEANING = {
+WITHOUT_MEANING = {
     "do_train": "a run trains, evaluates and predicts",
     "do_eval": "a run trains, evaluates and predicts",
     "do_predict": "a run trains, evaluates and predicts",
@@ -70,36 +63,9 @@ PAPERS_F1 = {
     "concat_last_four": 96.1,
     "weighted_sum_all": 95.5,
 }
-_ALL = "all"
+ALL_FEATURES = "all"
 # The paper does not say how the BiLSTM was trained.
-_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
-# What fine-tuning does to an encoder.
-_OF_FINE_TUNING = (
-    *("freeze", "sweep", "layer_decay"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
-)
-
-
-_FILES = tuple(task for task in TASKS if task not in GLUE_NAMES)
-# The tasks that a flag means something to; all others mean something to every task.
-_MEANT_FOR = {
-    **dict.fromkeys(("data_dir", "tfds"), tuple(GLUE_NAMES)),
-    **dict.fromkeys(
-        ("train_file", "dev_file", "test_file", "test_has_labels", "dev_fraction"), _FILES
-    ),
-    **dict.fromkeys(("text_columns", "label_column", "id_column", "delimiter"), tuple(KINDS)),
-    "encoding": (*KINDS, *CONLL_TASKS),
-    "document_context": CONLL_TASKS,
-    **{
-        flag: tuple(task for kind in having_flag(flag) for task in tasks_of(kind.name))
-        for kind in KINDS.values()
-        for flag in kind.all_flags
-    },
-}
-_NEED_EVALUATION = ("early_stopping_epochs", "eval_steps", "metric", "sweep", "grid")
-_SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
-
-
+FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
 _RATE = (lambda value: value is None or 0 <= value < 1, "from 0 to below 1")
 
 
@@ -303,14 +269,14 @@ class FineTuningSettings:
     feature_based: str | None = flag_fields.words(
         None,
         "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
-        f"choice of layers, and compare: {', '.join(PAPERS_F1)}, several of them, or {_ALL}. "
-        f"--learning_rate is {_DEFAULTS['learning_rate']:g} then by default, and "
-        f"--num_train_epochs {_DEFAULTS['num_train_epochs']}.",
+        f"choice of layers, and compare: {', '.join(PAPERS_F1)}, several of them, or "
+        f"{ALL_FEATURES}. --learning_rate is {FEATURES_DEFAULTS['learning_rate']:g} then by "
+        f"default, and --num_train_epochs {FEATURES_DEFAULTS['num_train_epochs']}.",
     )
     lstm_units: int | None = flag_fields.integer(
         None,
         "--feature_based: the width of each direction of the BiLSTM; by default the paper's "
-        f"{_DEFAULTS['lstm_units']}.",
+        f"{FEATURES_DEFAULTS['lstm_units']}.",
         least=1,
     )
     metric: str | None = flag_fields.string(
@@ -399,7 +365,7 @@ class FineTuningSettings:
     @property
     def reads_table(self) -> bool:
         """Whether the files are tables whose columns the flags name."""
-        return _reads_table(self.task, self.train_file)
+        return is_in_tables(self.task, self.train_file)
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -411,14 +377,15 @@ class FineTuningSettings:
         """The combinations of ``--grid`` to train with; [] without it."""
         if self.grid is None:
             return []
-        return combinations(self.grid, self.trials, self.seed, _parse_setting)
+        return combinations(self.grid, self.trials, self.seed, parse_setting)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings by flag name, ready for JSON."""
         return dataclasses.asdict(self)
 
 
-def _reads_table(task: str, train_file: str | None) -> bool:
+def is_in_tables(task: str, train_file: str | None) -> bool:
+    """Whether a task's files are tables whose columns the flags name."""
     return task in KINDS and (
         not KINDS[task].reads_own_form or KINDS[task].is_table(train_file or "")
     )
@@ -429,7 +396,7 @@ def _reads_table(task: str, train_file: str | None) -> bool:
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(FineTuningSettings, values, _ALIASES, _WITHOUT_MEANING)
+    flag_fields.define_flags(FineTuningSettings, values, _ALIASES, WITHOUT_MEANING)
 
 
 def flag_defaults() -> dict[str, Any]:
@@ -437,270 +404,8 @@ def flag_defaults() -> dict[str, Any]:
     return flag_fields.defaults(FineTuningSettings)
 
 
-def settings_from_flags(
-    values: flags.FlagValues = flags.FLAGS,
-) -> tuple[FineTuningSettings, list[str]]:
-    """The settings that the parsed flags ask for, and a sentence for each flag that is ignored."""
-    given = {name for name in values if values[name].present}
-    settings = resolve({name: values[name].value for name in flag_defaults() if name in given})
-    return settings, flag_fields.ignored(values, _WITHOUT_MEANING)
-
-
-def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
-    """The settings of a run for which some flags are given; flags that contradict are an error."""
-    wanted = {**flag_defaults(), **given}
-    wanted["task"] = task = _task(wanted["task"], wanted["tfds"])
-    if not wanted["init_checkpoint"]:
-        raise ValueError(
-            "--init_checkpoint is missing: name the weights to start from, a directory of Hugging "
-            "Face, Google, Model Garden, KerasHub or this library, or hf://OWNER/NAME of the "
-            "Hugging Face hub."
-        )
-    for name, tasks in _MEANT_FOR.items():
-        if name in given and task not in tasks:
-            raise ValueError(
-                f"--{name} means nothing to --task={task}: leave it out (it is for "
-                f"{', '.join(tasks)})."
-            )
-    _resolve_data(wanted, given)
-    _resolve_feature_based(wanted, given)
-    _resolve_training(wanted, given)
-    _resolve_student(wanted, given)
-    wanted["model_dir"] = wanted["model_dir"] or f"runs/{task}"
-    return FineTuningSettings(**wanted)
-
-
-def _task(task: str | None, tfds: str | None) -> str:
-    if task is None and tfds:
-        task = tfds.removeprefix("glue/").split("_")[0]
-    if not task:
-        raise ValueError(f"--task is missing: expected one of {', '.join(TASKS)}.")
-    plain = task.lower()
-    if plain.replace("-", "") in GLUE_NAMES:
-        plain = plain.replace("-", "")
-    if plain not in TASKS:
-        known = ", ".join(TASKS)
-        raise ValueError(
-            f"--task={task} is unknown{flag_fields.nearest(plain, TASKS)}: expected one of {known}."
-        )
-    if plain == "ax":
-        raise ValueError(
-            "--task=ax has no examples to train on: train --task=mnli, which predicts it too where "
-            "--data_dir has its file."
-        )
-    if tfds is not None and tfds != f"glue/{plain}":
-        raise ValueError(f"--tfds={tfds} contradicts --task={task}: expected --tfds=glue/{plain}.")
-    return plain
-
-
-# === Data ===
-
-
-def _resolve_data(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
-    task = wanted["task"]
-    if task in GLUE_NAMES:
-        if (wanted["data_dir"] is None) == (wanted["tfds"] is None):
-            raise ValueError(
-                f"--task={task} reads its files from --data_dir=FOLDER or by --tfds=glue/{task}: "
-                "give one of them."
-            )
-    elif not wanted["train_file"]:
-        raise ValueError(f"--task={task} needs a --train_file to train on.")
-    if wanted["test_has_labels"] is None:
-        wanted["test_has_labels"] = task in LABELLED_TESTS
-    if "dev_fraction" in given and wanted["dev_file"]:
-        raise ValueError("--dev_file is what is evaluated on: leave --dev_fraction out.")
-    if task in KINDS:
-        _resolve_columns(wanted, given)
-    wanted["text_columns"] = wanted["text_columns"] or []
-
-
-def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
-    task, kind = wanted["task"], KINDS[wanted["task"]]
-    if not _reads_table(task, wanted["train_file"]):
-        named = {"text_columns", "label_column", "id_column", *(f for f, _ in kind.others.values())}
-        for name in sorted(named & given.keys()):
-            raise ValueError(
-                f"--{name} names a column, and {wanted['train_file']} is no table: expected a "
-                f"name that ends in {', '.join(SUFFIXES)}."
-            )
-        return
-    columns = list(wanted["text_columns"] or kind.default_texts)
-    label = wanted["label_column"] or kind.default_label
-    least, most = kind.num_texts
-    if not least <= len(columns) <= most:
-        raise ValueError(
-            f"--task={task} needs --text_columns={kind.text_form}, the columns of "
-            f"{wanted['train_file']} to read; got {','.join(columns) or 'none'}."
-        )
-    if not label:
-        raise ValueError(
-            f"--task={task} needs --label_column, the column of {wanted['train_file']} to learn."
-        )
-    if not holds_values(wanted["train_file"]):
-        for name, what in kind.needed_of_texts.items():
-            if not wanted[name]:
-                raise ValueError(
-                    f"--task={task} needs --{name}, the column of {wanted['train_file']} {what}."
-                )
-    wanted["text_columns"], wanted["label_column"] = columns, label
-    wanted["delimiter"] = check_delimiter(wanted["delimiter"])
-
-
-def check_delimiter(delimiter: str | None) -> str | None:
-    """What a flag says that separates the columns of a table, as one character."""
-    found = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
-    if found is not None and (len(found) != 1 or found in '"\r\n'):
-        raise ValueError(
-            f"--delimiter={delimiter}: expected one character, such as ';', or tab, and no quote."
-        )
-    return found
-
-
-# === Training ===
-
-
-def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
-    epochs = wanted["num_train_epochs"]
-    if epochs != int(epochs) or epochs < 1:
-        raise ValueError(f"--num_train_epochs={epochs:g}: expected a whole number of 1 or more.")
-    wanted["num_train_epochs"] = int(epochs)
-    if not wanted["learning_rate"] > 0:
-        raise ValueError(f"--learning_rate={wanted['learning_rate']:g}: expected more than 0.")
-    if wanted["max_seq_length"] is None:
-        wanted["max_seq_length"] = KINDS[TASKS[wanted["task"]]].max_seq_length
-    _resolve_schedule(wanted, given)
-    evaluates = wanted["task"] in GLUE_NAMES or wanted["dev_file"] or wanted["dev_fraction"] > 0
-    if not evaluates:
-        for name in (*_NEED_EVALUATION, "feature_based"):
-            if wanted[name]:
-                raise ValueError(
-                    f"--{name} needs something to evaluate on: give --dev_file, or a "
-                    "--dev_fraction above 0."
-                )
-        if wanted["restarts"] > 1:
-            raise ValueError(
-                "--restarts keeps the best on a dev set: give --dev_file, or a --dev_fraction "
-                "above 0."
-            )
-    _check_grid(wanted, given)
-    _check_metric(wanted)
-    if wanted["sweep"]:
-        swept = [name for name in _SWEPT if name in given]
-        if swept:
-            raise ValueError(
-                f"--sweep={wanted['sweep']} chooses --{swept[0]} itself: leave it out."
-            )
-
-
-def _check_metric(wanted: Mapping[str, Any]) -> None:
-    """Whether the kind has the score; whether it has the class, only the data say."""
-    name, kind = wanted["metric"], KINDS[TASKS[wanted["task"]]]
-    if name is None or name in kind.metrics:
-        return
-    of_class = [f"{metric}_CLASS" for metric in CLASS_METRICS] if kind.class_metrics else []
-    if not any(name.startswith(metric.removesuffix("CLASS")) for metric in of_class):
-        raise ValueError(
-            f"--metric={name} is no score of --task={wanted['task']}"
-            f"{flag_fields.nearest(name, dict.fromkeys(kind.metrics))}: expected one of "
-            f"{', '.join((*kind.metrics, *of_class))}."
-        )
-
-
-def _resolve_schedule(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    flag_fields.check_ranges(FineTuningSettings, wanted)
-    size, parts = wanted["train_batch_size"], wanted["gradient_accumulation_steps"]
-    if size % parts:
-        raise ValueError(
-            f"--train_batch_size={size} is not a multiple of --gradient_accumulation_steps={parts}."
-        )
-    if wanted["max_steps"] is None:
-        return
-    for name in ("num_train_epochs", "sweep"):
-        if name in given:
-            raise ValueError(f"--max_steps and --{name} both set the schedule: give one of them.")
-
-
-def _parse_setting(name: str, text: str) -> Any:
+def parse_setting(name: str, text: str) -> Any:
+    """A flag's value, as the command line would read its text."""
     values = flags.FlagValues()
     define_flags(values)
     return values[name].parser.parse(text)
-
-
-def _check_grid(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Whether every combination is one that a run could have."""
-    if wanted["grid"] is None:
-        if wanted["trials"] is not None:
-            raise ValueError("--trials are drawn from --grid, which is not given.")
-        return
-    if wanted["sweep"]:
-        raise ValueError("--grid and --sweep both choose settings: give one of them.")
-    found = combinations(wanted["grid"], wanted["trials"], wanted["seed"], _parse_setting)
-    for name in found[0]:
-        if name in given:
-            raise ValueError(f"--grid chooses --{name} itself: leave it out.")
-        if name == "num_train_epochs" and wanted["max_steps"]:
-            raise ValueError("--max_steps and --grid both set the schedule: give one of them.")
-    for values in found:
-        _resolve_training({**wanted, **values, "grid": None, "trials": None}, {})
-
-
-# === A smaller model ===
-
-
-def _resolve_student(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """The layers become whole numbers, ascending."""
-    names = [str(number) for number in wanted["init_layers"] or ()]
-    if not all(name.isdecimal() and name.isascii() and len(name) < 7 for name in names) or (
-        "init_layers" in given and not names
-    ):
-        raise ValueError(
-            f"--init_layers={','.join(names)}: expected numbers of blocks, counted from 0, as 0,5."
-        )
-    layers = [int(name) for name in names]
-    if any(one >= other for one, other in itertools.pairwise(layers)):
-        raise ValueError(f"--init_layers={','.join(names)}: expected each block once, ascending.")
-    wanted["init_layers"] = layers or None
-    if not wanted["teacher"]:
-        for name in ("distillation_weight", "distillation_temperature"):
-            if name in given:
-                raise ValueError(f"--{name} is for --teacher, which is not given: leave it out.")
-
-
-# === Frozen features ===
-
-
-def _resolve_feature_based(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Some defaults are others with ``--feature_based``; it becomes the variants, or ``None``."""
-    names = wanted["feature_based"]
-    if names is None:
-        if "lstm_units" in given:
-            raise ValueError(
-                "--lstm_units is the width of --feature_based's BiLSTM, which is not asked for: "
-                "leave it out."
-            )
-        return
-    for name in names:
-        if name not in (*PAPERS_F1, _ALL):
-            raise ValueError(
-                f"--feature_based={name} is unknown{flag_fields.nearest(name, PAPERS_F1)}: "
-                f"expected {', '.join(PAPERS_F1)}, several of them, or {_ALL}."
-            )
-    if not names:
-        raise ValueError(f"--feature_based is empty: expected {', '.join(PAPERS_F1)} or {_ALL}.")
-    for name in _OF_FINE_TUNING:
-        if name in given:
-            raise ValueError(
-                f"--{name} is for fine-tuning, and with --feature_based the whole encoder is "
-                "frozen: leave it out."
-            )
-    wanted["feature_based"] = ",".join(name for name in PAPERS_F1 if name in names or _ALL in names)
-    for name, value in _DEFAULTS.items():
-        if name not in given:
-            wanted[name] = value
-    if "export" in given and wanted["export"]:
-        raise ValueError(
-            "--export writes no SavedModel of --feature_based's BiLSTM: leave it out, and use "
-            "python -m bert_tf.predict or bert_tf.load."
-        )
-    wanted["export"] = False

@@ -11,7 +11,8 @@ import tensorflow as tf
 from absl import flags
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning.settings import define_flags, settings_from_flags
+from bert_tf.finetuning.resolution import settings_from_flags
+from bert_tf.finetuning.settings import define_flags
 from bert_tf.finetuning.task_file import to_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization

@@ -367,6 +367,7 @@ def test_minilm_s_vectors_are_sentence_transformers(minilm):
 
 @pytest.mark.parity
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_minilm_equals_sentence_transformers_wherever_it_is_installed(minilm, tmp_path):
     library = pytest.importorskip("sentence_transformers")
     expected = library.SentenceTransformer(minilm, device="cpu").encode(SENTENCES)
