@@ -21,10 +21,15 @@ from bert_tf import command
 from bert_tf.finetuning import prediction_settings
 
 
+def define_flags() -> None:
+    """Defines the command's flags; not on import, as other commands define some of the same."""
+    prediction_settings.define_flags(flags.FLAGS)
+
+
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    settings = prediction_settings.settings_from_flags()
+    settings = prediction_settings.settings_from_flags(flags.FLAGS)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.finetuning.prediction import run
 
@@ -32,7 +37,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    prediction_settings.define_flags()
+    define_flags()
     # --help lists the flags of the module that is run, and these besides.
     flags.adopt_module_key_flags(prediction_settings)
     command.run(main)

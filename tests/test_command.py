@@ -169,7 +169,7 @@ HELP = {
     "export": ["--checkpoint: The model: any directory", "--[no]pair: Classes and numbers"],
     "extract_features": ["--layers: The blocks to read"],
     "finetune": ["python -m bert_tf.finetune --task=mrpc --data_dir", "--[no]debug: "],
-    "predict": ["--model_dir: The fine-tuned model."],
+    "predict": ["--model_dir: The fine-tuned model: a directory"],
     "prepare": ["--near_duplicates: Leave out", "--runner=DataflowRunner", "pip install 'bert_tf"],
     "pretrain": ["--input: ", "--[no]dry_run: ", "--[no]debug: "],
     "verify": ["--tolerance: "],

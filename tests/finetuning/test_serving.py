@@ -1,5 +1,6 @@
 """Fine-tuned models are exported as they were trained: whole, at the end, also after a kill."""
 
+import dataclasses
 import json
 import os
 import types
@@ -75,7 +76,10 @@ def test_an_export_comes_after_the_outputs_and_before_the_results(
         assert not os.path.exists(directory.results)
         done.append((os.path.basename(directory.path), name))
 
-    monkeypatch.setattr(run_module, "prepare", lambda *_: None)
+    material = dataclasses.make_dataclass("Material", ["callbacks"])(())
+    monkeypatch.setattr(run_module, "prepare", lambda *_: material)
+    monkeypatch.setattr(run_module, "open_checkpoint", lambda *_: None)
+    monkeypatch.setattr(run_module, "model_card", lambda *_: "")
     monkeypatch.setattr(run_module, "train", lambda *_: types.SimpleNamespace(results=RESULTS))
     monkeypatch.setattr(run_module, "write_outputs", write_outputs)
     monkeypatch.setattr(run_module, "export_best", export_best)

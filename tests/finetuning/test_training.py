@@ -14,6 +14,7 @@ from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.task import Evaluation, Inference
 from bert_tf.finetuning.text import ClassTask
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
+from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.training import checkpoints
 from bert_tf.training.optimizers import create_optimizer
@@ -219,9 +220,10 @@ def test_the_model_runs_on_a_set_once_for_each_evaluation(
     rows = [line.split("\t") for line in (tmp_path / "run/dev/dev.tsv").read_text().splitlines()]
     model = bert_tf.load(str(tmp_path / "run"), max_seq_length=16)
     texts = [line.split("\t")[0] for line in (inputs / "dev.tsv").read_text().splitlines()[1:]]
-    logits = model(model.preprocessor(texts), training=False)
+    logits = model(model.preprocessor(texts), training=False) / model.thresholds[TEMPERATURE]
+    column = rows[0].index(f"probability_{model.labels[1]}")
     np.testing.assert_allclose(
-        [float(row[-1]) for row in rows[1:]], tf.nn.softmax(logits)[:, 1], atol=1e-4
+        [float(row[column]) for row in rows[1:]], tf.nn.softmax(logits)[:, 1], atol=1e-4
     )
 
 
