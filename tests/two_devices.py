@@ -79,7 +79,7 @@ CLIPPED_WITH_ADAM = "regression"
 _SGD_RATE = 0.1
 
 
-def _sgd(name, schedule, variables):
+def _sgd(name, schedule, variables, **_):
     optimizer = keras.optimizers.SGD(_SGD_RATE)
     optimizer.build(variables)
     return optimizer
