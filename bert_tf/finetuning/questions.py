@@ -44,6 +44,8 @@ from .task import (
 from .task_file import TaskFile
 
 _NO_ANSWER = "(no answer)"
+# What a record says of an answer besides its text.
+_NOWHERE = {"score": None, "start": None, "end": None}
 # Besides ``with_null``, what ``task.json`` keeps.
 _OPTIONS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 # The keys of ``SquadScores.to_dict`` that are no scores.
@@ -154,8 +156,8 @@ class QuestionTask(Task):
 
     @classmethod
     def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
-        """The null odds, where there may be no answer."""
-        columns = super().record_columns((), first, task)
+        """Where the answer is and how probable, and the null odds, where there may be none."""
+        columns = {**super().record_columns((), first, task), **_NOWHERE}
         return {**columns, "null_odds": None} if task.options["with_null"] else columns
 
     def training_examples(
@@ -249,9 +251,14 @@ class QuestionTask(Task):
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         outputs, _ = outputs
-        odds = outputs.null_odds
-        for name, answer in outputs.answers(self._threshold_of(thresholds)).items():
-            yield {"prediction": answer, **({} if odds is None else {"null_odds": odds[name]})}
+        odds, answers = outputs.null_odds, outputs.answers(self._threshold_of(thresholds))
+        for item in items:
+            answer = answers[item.id]
+            record = {"prediction": answer, **_NOWHERE}
+            record["score"] = outputs.probability(item.id, answer)
+            if answer:
+                record |= _characters(item.context, *outputs.places[item.id])
+            yield {**record, **({} if odds is None else {"null_odds": odds[item.id]})}
 
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
@@ -298,6 +305,13 @@ class QuestionTask(Task):
         )
         ids = [item.id for item in items]
         return squad_predictions(ids, answers, with_null=self._with_null), losses
+
+
+def _characters(context: str, *places: int) -> dict[str, int]:
+    """Where an answer starts and ends, as characters of the context and not as bytes."""
+    text = context.encode()
+    start, end = (len(text[:place].decode()) for place in places)
+    return {"start": start, "end": end}
 
 
 def _loss(entries: Sequence[Mapping[str, Any]], gold: Sequence[str], version: str) -> float:

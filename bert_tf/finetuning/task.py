@@ -507,7 +507,8 @@ class Task(abc.ABC):
         | regression      | prediction: a number                                                   |
         | tagging         | words, tags: tuples of strings; scores: of each tag its probability    |
         | multiple_choice | prediction: the choice's number, from 0; probabilities, by number      |
-        | squad           | prediction: the answer, "" for none; null_odds where there may be none |
+        | squad           | prediction: the answer, "" for none; score: its probability; start,   |
+        |                 | end: its characters in the context; null_odds where there may be none  |
         """
         items = self._sets[set_name].items
         if items:

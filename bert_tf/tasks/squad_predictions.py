@@ -33,6 +33,14 @@ class SquadPredictions:
     n_best: Mapping[str, list[dict[str, Any]]]
     # The score of "no answer" less that of the best text; None in version 1.1.
     null_odds: Mapping[str, float] | None
+    # The first byte of the best text in its context, and the one after its last; none for "".
+    places: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+
+    def probability(self, name: str, answer: str) -> float:
+        """Of a question's answer, among the entries of its n-best list."""
+        entries = self.n_best[name]
+        found: float = next(entry["probability"] for entry in entries if entry["text"] == answer)
+        return found
 
     def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
         """By question id the answer: "" where the odds are above the threshold (2.0 alone)."""
@@ -63,15 +71,18 @@ def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) 
     the best K, or last.
 
     >>> logits = np.float32([[2.0, 1.0]])
-    >>> answers = Answers(np.array([[b"Rollo", b"a Norman"]]), None, None, logits, logits,
+    >>> starts, ends = np.array([[4, 12]]), np.array([[9, 20]])
+    >>> answers = Answers(np.array([[b"Rollo", b"a Norman"]]), starts, ends, logits, logits,
     ...                   np.int32([2]), np.float32([3.0]), np.float32([0.5]))
     >>> predictions = squad_predictions(["q1"], answers, with_null=True)
     >>> [entry["text"] for entry in predictions.n_best["q1"]], predictions.null_odds
     (['Rollo', ''], {'q1': -0.5})
     >>> predictions.answers(), predictions.answers(null_threshold=-1.0)
     ({'q1': 'Rollo'}, {'q1': ''})
+    >>> predictions.places, round(predictions.probability("q1", "Rollo"), 3)
+    ({'q1': (4, 9)}, 0.547)
     """
-    columns = Answers(*(None if values is None else np.asarray(values) for values in answers))
+    columns = Answers(*map(np.asarray, answers))
     if len(ids) != len(columns.counts):
         raise ValueError(
             f"Expected answers for {len(ids)} questions, one row for each id; got "
@@ -80,17 +91,20 @@ def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) 
     texts: dict[str, str] = {}
     n_best: dict[str, list[dict[str, Any]]] = {}
     null_odds: dict[str, float] = {}
+    places: dict[str, tuple[int, int]] = {}
     for row, name in enumerate(ids):
         if name in texts:
             raise ValueError(f"Two questions have the id {name}: expected ids that name one each.")
         spans = _spans(columns, row)
         texts[name] = spans[0][0] if spans else ""
+        if spans:
+            places[name] = int(columns.byte_starts[row, 0]), int(columns.byte_ends[row, 0])
         if with_null:
             null = ("", float(columns.null_start_logits[row]), float(columns.null_end_logits[row]))
             null_odds[name] = _score(null) - _score(spans[0]) if spans else CERTAINLY_NULL
             spans = _with_null(spans, null, columns.texts.shape[1])
         n_best[name] = _entries(spans or [("", 0.0, 0.0)])
-    return SquadPredictions(texts, n_best, null_odds if with_null else None)
+    return SquadPredictions(texts, n_best, null_odds if with_null else None, places)
 
 
 _Span = tuple[str, float, float]

@@ -175,7 +175,8 @@ def test_questions(questions, tmp_path, with_null):
     assert [row["prediction"] for row in rows] == list(answers.values())
     for text, answer in zip(TEXTS, answers.values(), strict=True):
         assert answer in text and (answer or with_null)
-    assert set(rows[0]) == {"id", "prediction", *(["null_odds"] if with_null else [])}
+    found = ["id", "prediction", "score", "start", "end", *(["null_odds"] if with_null else [])]
+    assert list(rows[0]) == found
     if with_null:
         odds = {f"q{row['id']}": row["null_odds"] for row in rows}
         least = sorted(odds.values())[3]
@@ -205,9 +206,43 @@ def test_questions_without_text_keep_their_places(questions, tmp_path):
     assert list(answers) == ["q0", "q1", "q3", "q4", "q5"] and answers["q1"] == ""
     predict(tmp_path / "model", questions, tmp_path / "out.tsv", skip_bad_rows=True)
     header, *rows = (line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines())
-    assert header == ["id", "prediction", "null_odds", "error"]
+    assert header == ["id", "prediction", "score", "start", "end", "null_odds", "error"]
     assert [row[0] for row in rows] == ["q0", "q1", "q0", "q3", "q4", "q5"]
-    assert [bool(row[3]) for row in rows] == [False, True, True, False, False, False]
+    assert [bool(row[6]) for row in rows] == [False, True, True, False, False, False]
+
+
+def test_an_answer_has_its_probability_and_its_characters(tmp_path):
+    options = {"doc_stride": 4, "max_query_length": 8, "n_best_size": 50, "with_null": True}
+    task = TaskFile("squad", "squad", 16, {}, {**options, "max_answer_length": 9})
+    model = write_model(tmp_path / "model", "BertSpanPredictor", task=task)
+    source = tmp_path / "in.jsonl"
+    contexts = ["\U0001f600 the pl\u00f6t was g\u00f6\u00f6d", "so \u00e9 fine"]
+    source.write_text(
+        "".join(json.dumps({"question": "film", "context": text}) + "\n" for text in contexts)
+    )
+    columns = ["question", "context"]
+    for threshold, answered in ((1e5, True), (-1e5, False)):
+        predict(tmp_path / "model", source, tmp_path / "out.jsonl", text_columns=columns,
+                threshold=threshold)  # fmt: skip
+        for context, row in zip(contexts, read_lines(tmp_path / "out.jsonl"), strict=True):
+            rows = preprocessor_of(16)((["film"], [context]))
+            logits = model(rows, training=False)
+            starts, ends = (logits[f"{name}_logits"][0].numpy() for name in ("start", "end"))
+            length = int(rows["input_mask"].numpy().sum())
+            odds = {
+                (start, end): np.exp(starts[start] + ends[end])
+                for start in range(3, length - 1)
+                for end in range(start, length - 1)
+            }
+            first, last = best = max(odds, key=odds.get)
+            odds[0, 0] = np.exp(starts[0] + ends[0])
+            words = context.split()  # a token each
+            text = " ".join(words[first - 3 : last - 2])
+            start = context.index(text)
+            expected = (text, start, start + len(text)) if answered else ("", None, None)
+            assert (row["prediction"], row["start"], row["end"]) == expected
+            share = odds[best if answered else (0, 0)] / sum(odds.values())
+            assert row["score"] == pytest.approx(share, rel=1e-4)
 
 
 def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
@@ -216,7 +251,7 @@ def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
         write_model(tmp_path / name, "BertSpanPredictor", task=task, thresholds=thresholds)
         predict(tmp_path / name, questions, tmp_path / f"{name}.tsv")
     headers = [(tmp_path / f"{n}.tsv").read_text().splitlines()[0] for n in ("with", "without")]
-    assert headers == ["id\tprediction\tnull_odds", "id\tprediction"]
+    assert headers == [f"id\tprediction\tscore\tstart\tend{odds}" for odds in ("\tnull_odds", "")]
 
 
 def test_columns_of_another_number(tagger, table, tmp_path):
