@@ -2,8 +2,9 @@
 
 A label is ``O``, no entity; ``B-TYPE``, which begins one; ``I-TYPE``, which continues one, and
 begins one after anything but that type: so both IOB1 and IOB2 are read, and any order of them, as
-CoNLL's evaluation does. Any other label is a type, and neighbours that have it are one entity; in a
-model without the label ``O`` every word is part of one.
+CoNLL's evaluation does. Where all labels are those of BIOES or BILOU, ``E-TYPE`` and ``L-TYPE`` end
+one, and ``S-TYPE`` and ``U-TYPE`` are one alone. Any other label is a type, and neighbours that
+have it are one entity; in a model without the label ``O`` every word is part of one.
 """
 
 import re
@@ -21,6 +22,7 @@ from .served import Outputs, Served
 
 _OUTSIDE = "O"
 _ENTITY_TAG = re.compile("([BI])-(.+)", re.DOTALL)
+_ANY_SCHEMES_TAG = re.compile("([BIESLU])-(.+)", re.DOTALL)
 
 
 def find_entities(served: Served, text: tf.Tensor) -> Outputs:
@@ -134,15 +136,18 @@ def _likeliest(served: Served, rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 class _Labels(NamedTuple):
-    """By label id, (C,): the type, "" for none, its number, -1 for none, whether it begins one."""
+    """By label id, (C,): the type, "" for none, its number, -1 for none; what it begins, ends."""
 
     types: list[str]
     numbers: list[int]
     begins: list[bool]
+    ends: list[bool]
 
 
 def _read_labels(names: Sequence[str]) -> _Labels:
-    matches = [_ENTITY_TAG.fullmatch(name) for name in names]
+    matches = [_ANY_SCHEMES_TAG.fullmatch(name) for name in names]
+    if not all(match or name == _OUTSIDE for match, name in zip(matches, names, strict=True)):
+        matches = [_ENTITY_TAG.fullmatch(name) for name in names]
     types = [
         match[2] if match else "" if name == _OUTSIDE else name
         for name, match in zip(names, matches, strict=True)
@@ -153,7 +158,8 @@ def _read_labels(names: Sequence[str]) -> _Labels:
             -1 if name == _OUTSIDE else types.index(kind)
             for name, kind in zip(names, types, strict=True)
         ],
-        [match is not None and match[1] == "B" for match in matches],
+        [match is not None and match[1] in "BSU" for match in matches],
+        [match is not None and match[1] in "ESLU" for match in matches],
     )
 
 
@@ -174,7 +180,8 @@ def _join_words(label: tf.Tensor, row: tf.Tensor, labels: _Labels) -> _JoinedWor
         tf.concat([values[:1] != values[:1], values[1:] == values[:-1]], 0)
         for values in (kind, row)
     )
-    joins = inside & same_kind & same_row & ~tf.gather(tf.constant(labels.begins), label)
+    ended = tf.concat([[False], tf.gather(tf.constant(labels.ends), label)[:-1]], 0)[: tf.size(row)]
+    joins = inside & same_kind & same_row & ~tf.gather(tf.constant(labels.begins), label) & ~ended
     next_joins = tf.concat([joins, [False]], 0)[1:]
     return _JoinedWords(
         tf.gather(tf.constant(labels.types), label), inside, inside & ~joins, inside & ~next_joins

@@ -21,6 +21,8 @@ PLAIN = ("noun", "verb", "O", "stop")
 ALL_OUTSIDE = ("O", "O", "O")
 WITHOUT_O = ("x", "y")
 MIXED = ("O", "I-PER", "PER", "B-", "B-LOC")
+BIOES = ("O", *(f"{prefix}-{kind}" for kind in ("LOC", "PER") for prefix in "BIES"))
+BILOU = ("O", *(f"{prefix}-{kind}" for kind in ("LOC", "PER") for prefix in "BILU"))
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,24 @@ def test_entities_equal_the_plain_loop(tagger, tokenizer):
         kinds |= {entity[0] for entity in expected}
         longest = max([longest, *(entity[1].count(b" ") for entity in expected)])
     assert kinds == {"PER", "LOC"} and longest >= 2
+
+
+@pytest.mark.parametrize("labels", [BIOES, BILOU])
+def test_tags_of_schemes_that_say_the_end(labels):
+    words = ["the", "cat", "dog", "sat", "on", "mat", "un", "a"]
+    rng = np.random.default_rng(7)
+    seen = set()
+    for _ in range(12):
+        tags = dict(zip(words, rng.choice(labels, len(words)).tolist(), strict=True))
+        text = rng.choice(words, 12).tolist()
+        model = types.SimpleNamespace(thresholds={}, labels=labels, encoder=None)
+        outputs = ask(find_entities, by_word(model, tags), text=[" ".join(text)])
+        expected = iob.find_entities([tags[word] for word in text])
+        found = [" ".join(text[start:end]) for _, start, end in expected]
+        assert texts_of(outputs["entities"]) == [found or [""]]
+        assert texts_of(outputs["types"]) == [[kind for kind, *_ in expected] or [""]]
+        seen |= {end - start for _, start, end in expected}
+    assert len(seen) > 1
 
 
 @pytest.mark.parametrize(
