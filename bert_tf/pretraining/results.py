@@ -19,6 +19,7 @@ from .settings import Phase
 
 _SHOWN_GUESSES = 5
 _SHOWN_SENTENCES = 5
+_WORDS_OF_A_SENTENCE = 12
 
 
 def export_model(
@@ -31,32 +32,37 @@ def export_model(
     export(model, path, tokenizer=tokenizer, options=ExportOptions(max_seq_length=longest))
 
 
-def _hide_word(sentence: str, tokenizer: BertTokenizer) -> tuple[str, str] | None:
-    """Hides a word near the middle of a sentence: the text, and the word.
+def _hide_words(sentence: str, tokenizer: BertTokenizer) -> list[tuple[str, str]]:
+    """The sentence with one of its words hidden, once for each of up to 12 words: texts, words.
 
-    It has two letters or more, and is a single piece: one [MASK] stands for no other.
+    A word has two letters or more, and is a piece of the vocabulary: one [MASK] is no more.
     """
     if MASK_TOKEN in sentence:  # a text about BERT
-        return None
+        return []
     words = list(re.finditer(r"\b[A-Za-z]{2,}\b", sentence))
     if words:
-        pieces = tokenizer.tokenize([match.group() for match in words]).row_lengths().numpy()
-        words = [match for match, count in zip(words, pieces, strict=True) if count == 1]
-    if not words:
-        return None
-    middle = len(sentence) / 2
-    word = min(words, key=lambda match: abs((match.start() + match.end()) / 2 - middle))
-    return sentence[: word.start()] + MASK_TOKEN + sentence[word.end() :], word.group()
+        pieces = tokenizer.tokenize([match.group() for match in words]).to_list()
+        unknown = [tokenizer.unk_id]
+        words = [
+            match
+            for match, ids in zip(words, pieces, strict=True)
+            if len(ids) == 1 and ids != unknown
+        ]
+    apart = -(-len(words) // _WORDS_OF_A_SENTENCE) or 1
+    return [
+        (sentence[: word.start()] + MASK_TOKEN + sentence[word.end() :], word.group())
+        for word in words[::apart]
+    ]
 
 
 def fill_masks(
     model: BertPretrainer, tokenizer: BertTokenizer, sentences: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Lets the model guess a hidden word of each sentence: texts, words, guesses, probabilities."""
-    found = [_hide_word(sentence, tokenizer) for sentence in sentences]
-    hidden = [pair for pair in found if pair is not None]
-    if not hidden:
-        return []
+    """Lets the model guess words of sentences, one hidden at a time: of each sentence the surest.
+
+    It has the text, the word, the guesses and their probabilities, and of how many words of the
+    sentence (``hidden``) the first guess was right (``guessed``).
+    """
     served = Served(
         model=model,
         call=lambda inputs: model(inputs, training=False),
@@ -66,18 +72,36 @@ def fill_masks(
         options=ExportOptions(top_k=_SHOWN_GUESSES),
         guess=lambda states: masked_lm_logits(model.masked_lm, states),
     )
-    filled = fill(served, tf.constant([text for text, _ in hidden]))
-    # (B, M, K): the first mask's guesses; a text too long for the positions may have lost its mask.
-    return [
-        {
-            "text": text,
-            "word": word,
-            "guesses": [guess.decode() for guess in filled["tokens"][row, 0].numpy()],
-            "probabilities": filled["scores"][row, 0].numpy().tolist(),
-        }
-        for row, (text, word) in enumerate(hidden)
-        if filled["counts"][row] == 1
-    ]
+    surest = []
+    for sentence in sentences:
+        hidden = _hide_words(sentence, tokenizer)
+        if not hidden:
+            continue
+        filled = fill(served, tf.constant([text for text, _ in hidden]))
+        # (B, M, K): the first mask's; a text too long for the positions may have lost its mask.
+        guesses, scores = filled["tokens"].numpy(), filled["scores"].numpy()
+        rows = [
+            {
+                "text": text,
+                "word": word,
+                "guesses": [guess.decode() for guess in guesses[row, 0]],
+                "probabilities": scores[row, 0].tolist(),
+            }
+            for row, (text, word) in enumerate(hidden)
+            if filled["counts"][row] == 1
+        ]
+        if rows:
+            counts = {"hidden": len(rows), "guessed": sum(map(_is_guessed, rows))}
+            surest.append({**max(rows, key=_sureness), **counts})
+    return surest
+
+
+def _sureness(filled: dict[str, Any]) -> float:
+    return filled["probabilities"][0]
+
+
+def _is_guessed(filled: dict[str, Any]) -> bool:
+    return filled["guesses"][0].lower() == filled["word"].lower()
 
 
 def _bar(share: float, width: int = 30) -> str:
@@ -107,10 +131,14 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
             f"{results['best']['loss']:.3f}); its weights: {directory.best}"
         )
     if masks := results["filled_masks"]:
-        right = sum(filled["guesses"][0].lower() == filled["word"].lower() for filled in masks)
-        print(f"\nOf {len(masks)} words hidden in held-out sentences {right} guessed; the surest:")
-        surest = sorted(masks, key=lambda filled: -filled["probabilities"][0])
-        for filled in surest[:_SHOWN_SENTENCES]:
+        # An earlier release hid one word of a sentence, and counted none.
+        hidden = sum(filled.get("hidden", 1) for filled in masks)
+        right = sum(filled.get("guessed", _is_guessed(filled)) for filled in masks)
+        print(
+            f"\nOf {hidden} words, each hidden in its held-out sentence, {right} guessed "
+            f"({right / hidden:.0%}); the surest:"
+        )
+        for filled in sorted(masks, key=_sureness, reverse=True)[:_SHOWN_SENTENCES]:
             guesses = ", ".join(
                 f"{guess} {probability:.0%}"
                 for guess, probability in zip(

@@ -1,3 +1,5 @@
+import numpy as np
+
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -30,7 +32,9 @@ def test_accuracies_stand_beside_guessing(capsys):
     assert " 10.0%  ███···························  always guessing the most frequent" in printed
     assert "always guessing the majority label" in printed
     assert "  A [MASK].\n    guesses: thing 50%   (was: word)" in printed
-    assert "Of 1 words hidden in held-out sentences 0 guessed; the surest:" in printed
+    assert (
+        "Of 1 words, each hidden in its held-out sentence, 0 guessed (0%); the surest:" in printed
+    )
     assert "tensorboard --logdir runs/x/logs" in printed
 
 
@@ -41,7 +45,8 @@ def test_the_surest_guesses_are_shown(capsys):
     ]
     results.show({**RESULTS, "filled_masks": masks}, RunDirectory("x"))
     printed = capsys.readouterr().out
-    assert "Of 7 words hidden in held-out sentences 2 guessed; the surest:\n  6 [MASK]." in printed
+    assert "Of 7 words, each hidden" in printed
+    assert "sentence, 2 guessed (29%); the surest:\n  6 [MASK]." in printed
     places = [printed.find(f"  {n} [MASK].") for n in (6, 5, 4, 3, 2)]
     assert places[0] > -1 and places == sorted(places) and "1 [MASK]" not in printed
 
@@ -54,14 +59,28 @@ def test_without_next_sentences_or_evaluation(capsys):
     assert capsys.readouterr().out.startswith("\nResults: x/results.json")
 
 
-def test_the_hidden_word_is_near_the_middle():
+def test_the_words_of_a_sentence_are_counted(capsys):
+    masks = [{**RESULTS["filled_masks"][0], "hidden": 9, "guessed": 4}]
+    results.show({**RESULTS, "filled_masks": [*masks, *masks]}, RunDirectory("x"))
+    assert "Of 18 words, each hidden in its held-out sentence, 8 guessed (44%)" in (
+        capsys.readouterr().out
+    )
+
+
+def test_words_of_one_piece_are_hidden_one_at_a_time():
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "some", "have", "hide", "is", "sent"]
     tokenizer = BertTokenizer([*vocab, "##ences", "here"])
-    hidden = results._hide_word("Some long sentences have several words to hide.", tokenizer)
-    assert hidden == ("Some long sentences [MASK] several words to hide.", "have")
+    assert results._hide_words("Some long sentences have several words to hide.", tokenizer) == [
+        ("[MASK] long sentences have several words to hide.", "Some"),
+        ("Some long sentences [MASK] several words to hide.", "have"),
+        ("Some long sentences have several words to [MASK].", "hide"),
+    ]
     # Two pieces, or a single letter.
-    assert results._hide_word("Sentences I.", tokenizer) is None
-    assert results._hide_word("Here [MASK] is what the sentence is about.", tokenizer) is None
+    assert results._hide_words("Sentences I.", tokenizer) == []
+    assert results._hide_words("Here [MASK] is what the sentence is about.", tokenizer) == []
+    # Every third of 30, which are too many.
+    texts = [text for text, _ in results._hide_words("is " * 30, tokenizer)]
+    assert [text.split().index("[MASK]") for text in texts] == list(range(0, 30, 3))
 
 
 def test_accuracies_on_what_was_trained_on_are_called_so(capsys):
@@ -69,7 +88,7 @@ def test_accuracies_on_what_was_trained_on_are_called_so(capsys):
     assert capsys.readouterr().out.startswith("Accuracy on the training records after 1,200 steps")
 
 
-def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out():
+def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out(monkeypatch):
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "this", "is", "word", "a", "##b"]
     config = BertConfig(
         vocab_size=len(vocab),
@@ -79,10 +98,19 @@ def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out():
         intermediate_size=8,
         max_position_embeddings=16,
     )
-    filled = results.fill_masks(
-        BertPretrainer(config), BertTokenizer(vocab), ["A word is a.", "a " * 30 + "word", "a"]
-    )
-    assert [one["text"] for one in filled] == ["A [MASK] is a."]
-    assert filled[0]["word"] == "word" and len(filled[0]["guesses"]) == 5
+    texts = ["A word is a.", "a " * 30 + "word", "a"]
+    model, tokenizer = BertPretrainer(config), BertTokenizer(vocab)
+    filled = results.fill_masks(model, tokenizer, texts)
+    assert len(filled) == 1 and filled[0]["hidden"] == 2
+    assert filled[0]["text"].replace("[MASK]", filled[0]["word"]) == texts[0]
+    assert filled[0]["word"] in ("word", "is") and len(filled[0]["guesses"]) == 5
     assert set(filled[0]["guesses"]) <= {*vocab, "b"}
     assert filled[0]["probabilities"] == sorted(filled[0]["probabilities"], reverse=True)
+    # Each of the two words alone: the surer one was taken.
+    hidden = results._hide_words(texts[0], tokenizer)
+    alone = []
+    for pair in hidden:
+        monkeypatch.setattr(results, "_hide_words", lambda *_, pair=pair: [pair])
+        alone.append(results.fill_masks(model, tokenizer, texts[:1])[0]["probabilities"][0])
+    np.testing.assert_allclose(filled[0]["probabilities"][0], max(alone), rtol=1e-6)
+    assert len({*alone}) == 2
