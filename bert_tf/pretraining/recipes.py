@@ -16,7 +16,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         ],
         "phases": "12:0.1,32:0.13,128:0.77",
         "equal_tokens": True,
-        "num_train_steps": 2500,
+        "num_train_steps": 3000,
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     },

@@ -157,5 +157,7 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
             if is_exported
             else f"  python -m bert_tf.export --checkpoint={directory.path} --output=...\n"
         )
-        + "  python -m bert_tf.pretrain --help"
+        + f"  python -m bert_tf.finetune --init_checkpoint={directory.path} --task=classification "
+        "--train_file=... --model_dir=...\n"
+        "  python -m bert_tf.pretrain --help"
     )

@@ -29,15 +29,15 @@ def test_five_minutes():
         ],
         "phases": "12:0.1,32:0.13,128:0.77",
         "equal_tokens": True,
-        "num_train_steps": 2500,
-        "num_warmup_steps": 250,
+        "num_train_steps": 3000,
+        "num_warmup_steps": 300,
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     }
     assert phases_of(settings) == [
-        Phase(12, 0, 250, 10),
-        Phase(32, 250, 575, 4),
-        Phase(128, 575, 2500, 1),
+        Phase(12, 0, 300, 10),
+        Phase(32, 300, 690, 4),
+        Phase(128, 690, 3000, 1),
     ]
 
 
