@@ -61,6 +61,7 @@ class Kind:
         class_metrics: whether it may name the scores of a class or of a type of entity, too.
         label: the argument that ``--label_column`` names.
         others: further arguments of the reader: the flag that gives each, and its check.
+        reading: the arguments among them that say how texts are read, of unlabelled files, too.
         options: arguments of its ``Task`` that ``task.json`` keeps.
         needed_of_texts: flags that tables of texts need, and what their columns hold.
         reads_own_form: whether .json, and files that are no tables, are of the kind's published
@@ -85,6 +86,7 @@ class Kind:
     class_metrics: bool = False
     label: str = "label_column"
     others: Mapping[str, tuple[str, Check]] = dataclasses.field(default_factory=dict)
+    reading: Sequence[str] = ()
     options: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     needed_of_texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     reads_own_form: bool = False
@@ -174,6 +176,8 @@ KINDS = {
             metrics=("f1", "precision", "recall", "accuracy", "macro_f1", "loss"),
             class_metrics=True,
             label="tags_column",
+            others={"character_spans": ("character_spans", _FLAG)},
+            reading=("character_spans",),
             options={"document_context": _FLAG},
             flags=("feature_based", "lstm_units", "class_weights", "label_smoothing"),
             default_texts=("words",),

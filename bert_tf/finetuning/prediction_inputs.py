@@ -122,15 +122,16 @@ def _kept(examples: Examples[Any], bad: BadRows, task: TaskFile) -> Inputs:
 
 
 def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str, Any]:
-    """The arguments of the kind's reader that name what the model reads."""
+    """The arguments of the kind's reader that name what the model reads, and say how."""
     kind = KINDS[task.kind]
+    how = {name: task.columns[name] for name in kind.reading if name in task.columns}
     if names is None:
         if any(name not in task.columns for name in kind.texts):
             raise ValueError(
                 f"The model does not say which columns of {path} to read: name them, "
                 f"--text_columns={kind.text_form}."
             )
-        return {name: task.columns[name] for name in kind.texts}
+        return {name: task.columns[name] for name in kind.texts} | how
     least, most = kind.num_texts
     if len(names) < least or (len(names) > most and "text_columns" not in kind.texts):
         raise ValueError(
@@ -143,7 +144,7 @@ def _columns(task: TaskFile, path: str, names: Sequence[str] | None) -> dict[str
             f"--text_columns={','.join(names)}: the model was trained on {forms[len(trained) - 1]} "
             f"({listed(trained)}): name {'one column' if len(trained) == 1 else 'two columns'}."
         )
-    return kind.named_texts(names)
+    return kind.named_texts(names) | how
 
 
 def _id_column(task: TaskFile, table: TableFile) -> str | None:

@@ -77,7 +77,8 @@ class RecordWriter(Writer):
 
     In a table a record's keys name the columns: those of ``columns``, or else of the first record.
     The names of a list are separated by commas, the words of a tuple, which may hold none, by
-    blanks; a mapping (of probabilities) has a column ``probability_NAME`` for each of its names.
+    blanks; a mapping (of probabilities) has a column ``probability_NAME`` for each of its names; a
+    list of mappings is in JSON.
     In ".tsv" white space within a text is a blank, so that a record is always a line; in ".csv" a
     text with a comma, quote or line's end is quoted. Numbers have six digits in all.
 
@@ -229,6 +230,8 @@ def _cell_text(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, list) and isinstance(next(iter(value), None), Mapping):
+        return json.dumps(_rounded(value), ensure_ascii=False)
     if isinstance(value, list | tuple):
         value = ("," if isinstance(value, list) else " ").join(map(_cell_text, value))
     return str(value)

@@ -45,6 +45,12 @@ _MEANT_FOR = {
         for kind in KINDS.values()
         for flag in kind.all_flags
     },
+    # Only tables of a user's own are read in a way that is said.
+    **{
+        flag: tuple(kind.name for kind in having_flag(flag))
+        for kind in KINDS.values()
+        for flag, _ in kind.others.values()
+    },
 }
 _NEED_EVALUATION = ("early_stopping_epochs", "eval_steps", "metric", "sweep", "grid")
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")

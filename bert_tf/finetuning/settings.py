@@ -141,6 +141,12 @@ class FineTuningSettings:
         "The encoding of your own .csv, .tsv or .jsonl, and of ner's files, of which "
         "CoNLL-2002's own are latin-1.",
     )
+    character_spans: bool = flag_fields.switch(
+        False,
+        "tagging: --text_columns names a text, and --label_column its entities, a list of "
+        '{"start": 0, "end": 3, "label": "PER"}, the first character and the one behind the last '
+        "(.jsonl, .json, .parquet).",
+    )
     document_context: bool = flag_fields.switch(
         False, "ner: fill a row with the sentences round the one that is tagged, as the paper did."
     )

@@ -169,8 +169,9 @@ class TaggingTask(Task):
 
     @classmethod
     def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
-        """Words, tags and their probabilities."""
-        return cls.empty_record()
+        """Words, tags and their probabilities; of texts that have spans, these."""
+        has_spans = first.places if first else task.columns.get("character_spans")
+        return {**cls.empty_record(), **({"entities": None} if has_spans else {})}
 
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
@@ -236,7 +237,20 @@ class TaggingTask(Task):
         scores = iter(np.exp(logs).tolist())
         for item, found in zip(items, tags, strict=True):
             shares = tuple(itertools.islice(scores, len(found)))
-            yield {"words": item.words, "tags": tuple(found), "scores": shares}
+            record = {"words": item.words, "tags": tuple(found), "scores": shares}
+            if item.places:
+                record["entities"] = list(self._spans(item, found, shares))
+            yield record
+
+    def _spans(
+        self, item: TaggedExample, tags: Sequence[str], scores: Sequence[float]
+    ) -> Iterator[Record]:
+        """The entities of a text; the score of one is the mean of its words'."""
+        for kind, first, behind in self._entities(tags) if self._has_entities else ():
+            start, end = item.places[first][0], item.places[behind - 1][1]
+            score = sum(scores[first:behind]) / (behind - first)
+            text = item.text[start:end]
+            yield {"start": start, "end": end, "label": kind, "text": text, "score": score}
 
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds

@@ -505,7 +505,8 @@ class Task(abc.ABC):
         | classification  | prediction: the class's name; probabilities, by name                   |
         | multilabel      | prediction: a list of names; probabilities, by name                    |
         | regression      | prediction: a number                                                   |
-        | tagging         | words, tags: tuples of strings; scores: of each tag its probability    |
+        | tagging         | words, tags: tuples of strings; scores: of each tag its probability;   |
+        |                 | with character spans entities: start, end, label, text, score of each  |
         | multiple_choice | prediction: the choice's number, from 0; probabilities, by number      |
         | squad           | prediction: the answer, "" for none; score: its probability; start,   |
         |                 | end: its characters in the context; null_odds where there may be none  |

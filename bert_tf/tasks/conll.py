@@ -7,12 +7,12 @@ ends with ". B-LOC", the next begins with "San I-LOC"): every entity may do so h
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from bert_tf.untrusted import listed, quote
 
-from .entities import SCHEMES, Scheme, convert_tags, find_fault, prefixes
+from .entities import SCHEMES, Scheme, convert_tags, entity_labels, find_fault, prefixes
 from .examples import BadRowError, BadRows, Examples, TaggedExample, shown
 from .text_files import read_lines
 
@@ -88,7 +88,7 @@ def read_conll(
 
     places = (sentence.first_line for sentence in sentences)
     items = bad.collect(zip(places, enumerate(sentences), strict=True), make_example)
-    found = labels or _entity_labels(
+    found = labels or entity_labels(
         (tag for item in items for tag in item.tags or ()), convert_to or file_scheme or "IOB2"
     )
     return Examples(items, tuple(found) if labelled else (), bad.skipped)
@@ -169,8 +169,3 @@ def _tags(
         if labels is not None and tag not in labels:
             raise BadRowError(f"expected one of {listed(labels)}, got the tag {quote(tag)}", line)
     return tuple(tags)
-
-
-def _entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
-    types = sorted({tag[2:] for tag in tags if tag != "O"})
-    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in prefixes(scheme)))

@@ -48,6 +48,16 @@ def prefixes(scheme: Scheme) -> tuple[str, ...]:
     return ("B", "I", *([_LAST[scheme], _SINGLE[scheme]] if scheme in _LAST else []))
 
 
+def entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
+    """All tags of a scheme for the types of some of its tags, whether or not all occur.
+
+    >>> entity_labels(["O", "B-PER", "B-LOC"], "IOB2")
+    ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER')
+    """
+    types = sorted({tag[2:] for tag in tags if tag != "O"})
+    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in prefixes(scheme)))
+
+
 def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
     """The tags that are none of entities where most tags are, or all of them where most could be.
 

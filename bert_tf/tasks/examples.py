@@ -33,13 +33,18 @@ class TextExample:
 class TaggedExample:
     """A sentence: at least one word, none of them empty, and a tag for each, or None.
 
-    ``document`` is the number of the document that the sentence is in, counted from 0.
+    ``document`` is the number of the document that the sentence is in, counted from 0. Of words of
+    a text there are the ``text`` and the ``places``, for each word its first character and the one
+    behind its last.
     """
 
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     document: int
+    # The words say the same: what tells whether data have changed is as it was without these.
+    text: str = dataclasses.field(default="", repr=False)
+    places: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

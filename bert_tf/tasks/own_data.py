@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from bert_tf.untrusted import listed, quote
 
-from .entities import find_odd_tags, is_tag
+from .entities import entity_labels, find_odd_tags, is_tag
+from .entity_spans import tags_of_spans, word_places
 from .examples import (
     BadRowError,
     BadRows,
@@ -183,6 +184,7 @@ def read_tagging(
     *,
     words_column: str = "words",
     tags_column: str | None = "tags",
+    character_spans: bool = False,
     id_column: str | None = None,
     labels: Sequence[str] | None = None,
     skip_bad_rows: bool | BadRows = False,
@@ -191,36 +193,56 @@ def read_tagging(
 
     Both columns hold, in JSON lines, a list or, anywhere, a text that white space separates into
     words. A row without words, with an empty word, or with more or fewer tags than words is bad.
+
+    With ``character_spans`` ``words_column`` holds a text, whose words are the tokenizer's, and
+    ``tags_column`` a list of its entities, ``{"start": 0, "end": 3, "label": "PER"}``: the first
+    character and the one behind the last, and the type. The tags are those of IOB2. A row is bad
+    whose entities overlap or are not of whole words.
     """
     bad = BadRows.of(str(path), skip_bad_rows)
     known = None if labels is None else dict.fromkeys(labels)
+    types = None if labels is None else {label[2:]: None for label in labels if label != "O"}
     words_are, tags_are = f"column {words_column!r}", f"column {tags_column!r}"
     places = _LabelPlaces()
 
     def make_example(row: Row) -> TaggedExample:
         example_id, words, tags = row.values
-        found_words = tuple(filled_text(word, words_are) for word in _list(words, words_are))
-        if not found_words:
-            raise NoTextError(f"expected words in {words_are}, got none")
-        found_tags = None
-        if tags_column is not None:
-            found_tags = tuple(known_name(tag, tags_are, known) for tag in _list(tags, tags_are))
-            if len(found_tags) != len(found_words):
-                raise BadRowError(
-                    f"expected a tag for each of {len(found_words)} words, got {len(found_tags)}"
+        name = row_id(example_id, row.number)
+        found_tags: tuple[str, ...] | None = None
+        if character_spans:
+            example = _text_of_words(name, filled_text(words, words_are), row.number)
+            if tags_column is not None:
+                found_tags = tags_of_spans(example.text, tags, example.places, types, tags_are)
+        else:
+            found = tuple(filled_text(word, words_are) for word in _list(words, words_are))
+            if not found:
+                raise NoTextError(f"expected words in {words_are}, got none")
+            example = TaggedExample(name, found, None, document=row.number)
+            if tags_column is not None:
+                found_tags = tuple(
+                    known_name(tag, tags_are, known) for tag in _list(tags, tags_are)
                 )
-        example = TaggedExample(
-            row_id(example_id, row.number), found_words, found_tags, document=row.number
-        )
+                if len(found_tags) != len(found):
+                    raise BadRowError(
+                        f"expected a tag for each of {len(found)} words, got {len(found_tags)}"
+                    )
         places.add(found_tags or ())
-        return example
+        return dataclasses.replace(example, tags=found_tags)
 
     rows = read_columns(path, [id_column, words_column, tags_column], bad)
     items = bad.collect(places.follow(rows), make_example)
     notes = _tag_notes(str(path), places) if labels is None else ()
     if labels is None:
         labels = sorted_names(places.counts)
+        if character_spans and tags_column is not None:
+            labels = entity_labels(labels, "IOB2")
     return Examples(items, tuple(labels), bad.skipped, notes)
+
+
+def _text_of_words(name: str, text: str, number: int) -> TaggedExample:
+    places = word_places(text)
+    words = tuple(text[start:end] for start, end in places)
+    return TaggedExample(name, words, None, number, text, places)
 
 
 def is_word(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.finetuning import prediction
 from bert_tf.finetuning.task_file import TaskFile
+from bert_tf.tasks.entities import find_entities
 
 from .prediction_models import CLASSES, TEXTS, predict, preprocessor_of, read_lines, write_model
 
@@ -98,6 +100,40 @@ def test_words_that_the_output_cannot_hold(tagger, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=message):
             prediction.predict_file(str(tagger[0]), str(source), output and str(output))
     assert not (tmp_path / "a.conll").exists()
+
+
+def test_texts_with_character_spans(tagger, tmp_path):
+    _, model = tagger
+    columns = {"words_column": "text", "tags_column": "e", "id_column": None}
+    task = TaskFile("tagging", "own", 16, {**columns, "character_spans": True})
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_model(folder, "BertTokenClassifier", CLASSES, task, labels=TAGS)
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    texts = [f"  {text.replace(' ', '  ')}" for text in TEXTS]
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in [*texts, ""]))
+    predict(folder, source, output)
+    *rows, bad = read_lines(output)
+    assert bad["error"].endswith("line 7: expected text in column 'text', got ''.")
+    found = []
+    for text, row in zip(texts, rows, strict=True):
+        words = text.split()
+        assert row["words"] == words and row["tags"] == tags_of(model, words)
+        assert row["scores"] == scores_of(model, words)
+        expected = [
+            (kind, " +".join(words[start:end]), np.mean(row["scores"][start:end]))
+            for kind, start, end in find_entities(row["tags"])
+        ]
+        for entity, (kind, pattern, score) in zip(row["entities"], expected, strict=True):
+            assert entity["label"] == kind and re.fullmatch(pattern, entity["text"])
+            assert text[entity["start"] : entity["end"]] == entity["text"]
+            assert entity["score"] == pytest.approx(score, abs=2e-6)
+        found += row["entities"]
+    assert len(found) > 2
+    predict(folder, source, tmp_path / "out.tsv")
+    header, line, *_ = (tmp_path / "out.tsv").read_text().splitlines()
+    assert header == "id\twords\ttags\tscores\tentities\terror"
+    assert json.loads(line.split("\t")[4] or "[]") == rows[0]["entities"]
 
 
 # === Multiple choice ===
