@@ -102,10 +102,13 @@ def label_column(labels: Any, num_examples: int) -> np.ndarray:
     return class_column(array, num_examples)
 
 
-def class_column(labels: Any, num_examples: int, num_classes: int | None = None) -> np.ndarray:
-    """Checks class ids, (N,) integers below ``num_classes`` where that is known: (N,) int32."""
+def class_column(labels: Any, num_examples: int, counts: np.ndarray | None = None) -> np.ndarray:
+    """Checks class ids, (N,) integers below their examples' ``counts``, if any: (N,) int32."""
     array = vector("labels", labels, num_examples, "integers", "biu")
-    _check_range("labels", array, 0, _MOST if num_classes is None else num_classes - 1)
+    _check_range("labels", array, 0, _MOST)
+    if counts is not None and (array >= counts).any():
+        place = int(np.argmax(array >= counts))
+        raise ValueError(f"labels[{place}] is {array[place]}: expected 0 to {counts[place] - 1}.")
     return array.astype(np.int32)
 
 

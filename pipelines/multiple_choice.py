@@ -5,6 +5,7 @@ Letters: N examples, B batch, K choices, S sequence length.
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from .columns import check_rows, class_column, packed_examples, tokenize_column
@@ -29,13 +30,16 @@ def multiple_choice_examples(
     such a row.
 
     A batch is ``features`` or, with labels, ``(features, labels)``: ``features.CHOICE_FEATURES``,
-    (B, K, S) int32, and ``example_index`` (B,) int32; labels (B,) int32.
+    (B, K, S) int32, and ``example_index`` (B,) int32; labels (B,) int32. K is the most choices of
+    an example. Where some have fewer, the rows behind theirs are [CLS] [SEP] [SEP], whose logits
+    mean nothing, and labels are (B, 2) int32, the right choice's place and the number of choices,
+    as ``finetuning.losses.ChoiceCrossEntropy`` takes them.
 
     Args:
         tokenizer: the vocabulary's.
         contexts: (N,) string: a list, an array or a tensor.
-        choices: (N, K) string: a list of lists, an array or a tensor.
-        labels: (N,) integers from 0 to K - 1, the right choice's place.
+        choices: (N, K) string: a list of lists, an array or a tensor. Lists may differ in length.
+        labels: (N,) integers, the right choice's place, from 0 to below the number of choices.
         max_seq_length: the most tokens of a row, at least 5.
 
     Returns:
@@ -43,7 +47,7 @@ def multiple_choice_examples(
 
     Raises:
         ValueError: a column is not of its form, or is empty; columns differ in length; an example
-            has not K choices; a label is out of its range; ``max_seq_length`` is too short.
+            has no choices; a label is out of its range; ``max_seq_length`` is too short.
 
     >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "is", "not"])
     >>> examples = multiple_choice_examples(
@@ -56,32 +60,32 @@ def multiple_choice_examples(
     check_at_least("max_seq_length", max_seq_length, 5)
     context_ids = tokenize_column(tokenizer, contexts, "contexts")
     count = int(context_ids.nrows())
-    flat_choices, num_choices = _flatten(choices, count)
+    flat_choices, counts = _flatten(choices, count)
     choice_ids = tokenize_column(tokenizer, flat_choices, "choices")
-    targets = [] if labels is None else [class_column(labels, count, num_choices)]
+    most = int(counts.max())
+    targets = [] if labels is None else [class_column(labels, count, counts)]
+    if targets and (counts < most).any():
+        targets = [np.stack([targets[0], counts], 1)]
     with tf.device("CPU:0"):
         ids, (context, choice) = join_segments([context_ids, choice_ids])
-        # (N, K): the rows of an example share its context's tokens.
+        # (N, K): the rows of an example share its context's tokens; 0 of them where there is none.
+        is_choice = tf.sequence_mask(counts, most, tf.int32)
         segments = [
-            tuple(tf.repeat(part[:, None], num_choices, 1) for part in context),
-            tuple(tf.reshape(part, [count, num_choices]) for part in choice),
+            tuple(part[:, None] * is_choice for part in context),
+            tuple(tf.RaggedTensor.from_row_lengths(part, counts).to_tensor() for part in choice),
         ]
     return packed_examples(tokenizer, ids, segments, max_seq_length, targets)
 
 
-def _flatten(choices: Any, num_examples: int) -> tuple[Any, int]:
-    """The choices as one vector of strings, and K."""
+def _flatten(choices: Any, num_examples: int) -> tuple[Any, np.ndarray]:
+    """The choices as one vector of strings, and how many each example has, (N,) int32."""
     if isinstance(choices, tf.Tensor):
         choices = choices.numpy()
     rows = [list(row) if not isinstance(row, (str, bytes)) else row for row in choices]
     check_rows("choices", len(rows), num_examples)
-    num_choices = len(rows[0])
     for index, row in enumerate(rows):
         if isinstance(row, (str, bytes)):
             raise ValueError(f"choices[{index}] is {row!r:.40}: expected a list of strings.")
-        if len(row) != num_choices or not row:
-            raise ValueError(
-                f"choices[{index}] has {len(row)} choices: expected {num_choices or 'some'}, as "
-                "many in every example."
-            )
-    return [choice for row in rows for choice in row], num_choices
+        if not row:
+            raise ValueError(f"choices[{index}] has 0 choices: expected some.")
+    return [choice for row in rows for choice in row], np.array([*map(len, rows)], np.int32)

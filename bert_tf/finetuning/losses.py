@@ -12,6 +12,9 @@ from keras import ops
 from bert_tf import features
 from bert_tf.untrusted import listed
 
+# The logit of a choice that an example does not have: finite, so that nothing becomes NaN.
+NO_CHOICE = -1e9
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SmoothedCrossEntropy(keras.losses.Loss):
@@ -53,6 +56,41 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         """The constructor's arguments."""
         own = {"smoothing": self.smoothing, "class_weights": self.class_weights}
         return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class ChoiceCrossEntropy(keras.losses.Loss):
+    """The mean cross-entropy of a softmax over each example's own choices.
+
+    Labels are (B, 2): the right choice's place, and how many choices there are; logits are (B, K),
+    and what is behind an example's choices counts nothing. ``smoothing`` is as in
+    ``SmoothedCrossEntropy``, with the example's own number of choices. Choices have no classes, and
+    so no weights: ``class_weights`` is ``None``.
+    """
+
+    def __init__(
+        self,
+        smoothing: float = 0.0,
+        class_weights: None = None,
+        name: str = "choice_cross_entropy",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.smoothing = smoothing
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """The losses, (B,)."""
+        labels, counts = ops.cast(y_true[:, 0], "int32"), ops.cast(y_true[:, 1:], "int32")
+        is_choice = ops.arange(ops.shape(y_pred)[1], dtype="int32")[None, :] < counts
+        logs = ops.log_softmax(ops.where(is_choice, y_pred, NO_CHOICE))
+        right = ops.take_along_axis(logs, labels[:, None], axis=-1)[:, 0]
+        total = ops.sum(ops.where(is_choice, logs, 0.0), axis=-1)
+        means = total / ops.cast(counts[:, 0], total.dtype)
+        return -(1 - self.smoothing) * right - self.smoothing * means
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "smoothing": self.smoothing}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -1,7 +1,7 @@
 """Multiple choice as a task of fine-tuning: which of K continuations follows a context."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from bert_tf.tasks.examples import ChoiceExample
 from bert_tf.tasks.judging import judge_choices
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 
-from .losses import SmoothedCrossEntropy
+from .losses import NO_CHOICE, ChoiceCrossEntropy, SmoothedCrossEntropy
 from .prediction_outputs import Record
 from .task import (
     Evaluation,
     ExampleSet,
     FormReader,
+    Inference,
     Items,
     Task,
     Thresholds,
@@ -38,13 +39,19 @@ class ChoiceTask(Task):
     """Contexts with some continuations each, as SWAG's and CODAH's.
 
     Source: Devlin et al. 2019, section 4.4: the loss is the cross-entropy of a softmax over the
-    choices.
+    choices, of which each example may have another number.
     """
 
     model_class = BertMultipleChoice
-    smoothed_loss = SmoothedCrossEntropy
+    smoothed_loss: Callable[..., Any] | None = SmoothedCrossEntropy
     headline = "accuracy"
     read_table = staticmethod(read_choices)
+
+    def __init__(self, *data: Any, **options: Any) -> None:
+        super().__init__(*data, **options)
+        if self._train and len({len(item.choices) for item in self._train.items}) > 1:
+            self.smoothed_loss = ChoiceCrossEntropy
+            self.compile_arguments = {"loss": ChoiceCrossEntropy()}
 
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
@@ -63,6 +70,12 @@ class ChoiceTask(Task):
             labels=[item.label for item in items] if labelled else None,
             max_seq_length=max_seq_length,
         )
+
+    def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
+        """Logits (N, K), K the most choices of an example."""
+        logits: np.ndarray = super()._outputs(inference, set_name)
+        counts = np.array([len(item.choices) for item in self._sets[set_name].items])
+        return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         log_probabilities = log_softmax(outputs)
@@ -91,16 +104,20 @@ class ChoiceTask(Task):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        for row in np.exp(log_softmax(calibrated(outputs, thresholds))):
-            probabilities = {str(choice): p for choice, p in enumerate(row.tolist())}
+        found = np.exp(log_softmax(calibrated(outputs, thresholds)))
+        for item, row in zip(items, found, strict=True):
+            count = len(item.choices)
+            probabilities = {
+                str(at): p if at < count else None for at, p in enumerate(row.tolist())
+            }
             yield {"prediction": int(row.argmax()), "probabilities": probabilities}
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
-        """A probability for each choice, by its number."""
-        choices = first.choices if first else task.columns.get("choice_columns", ())
-        names = [str(number) for number in range(len(choices))]
-        return super().record_columns(names, first, task)
+    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
+        """A probability for each choice, by its number, of as many as any example has."""
+        without_any = len(task.columns.get("choice_columns", ()))
+        most = max((len(item.choices) for item in items), default=without_any)
+        return super().record_columns([*map(str, range(most))], items, task)
 
 
 def _read_swag(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> ExampleSet:

@@ -189,8 +189,8 @@ class Predictor:
 
     def columns(self, inputs: Inputs) -> Record:
         """A record that has every key of all."""
-        first = next(inputs.good(), None)
-        columns: Record = self.task_class.record_columns(self.labels, first, self.task)
+        items = inputs.good()
+        columns: Record = self.task_class.record_columns(self.labels, items, self.task)
         return {**columns, "error": None} if inputs.skipped else columns
 
     def model(self) -> BertModel:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -155,9 +155,9 @@ class QuestionTask(Task):
         return None
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
+    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
         """Where the answer is and how probable, and the null odds, where there may be none."""
-        columns = {**super().record_columns((), first, task), **_NOWHERE}
+        columns = {**super().record_columns((), items, task), **_NOWHERE}
         return {**columns, "null_odds": None} if task.options["with_null"] else columns
 
     def training_examples(

@@ -168,8 +168,9 @@ class TaggingTask(Task):
         return {"id": "", "words": tuple(words), "tags": (), "scores": ()}
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
+    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
         """Words, tags and their probabilities; of texts that have spans, these."""
+        first = next(iter(items), None)
         has_spans = first.places if first else task.columns.get("character_spans")
         return {**cls.empty_record(), **({"entities": None} if has_spans else {})}
 

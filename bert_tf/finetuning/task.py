@@ -282,7 +282,7 @@ class Task(abc.ABC):
         "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     }
     # The loss where labels are smoothed or classes weighted.
-    smoothed_loss: ClassVar[Callable[..., Any] | None] = None
+    smoothed_loss: Callable[..., Any] | None = None
     # What a kind that may have a teacher learns of it.
     soft_loss: ClassVar[SoftLoss]
     # What is printed of the training set.
@@ -613,10 +613,10 @@ class Task(abc.ABC):
         return {"id": "", "prediction": None}
 
     @classmethod
-    def record_columns(cls, labels: Sequence[str], first: Any, task: TaskFile) -> Record:
+    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
         """A record that has every key of all.
 
-        ``first`` is the first example that is no bad row, ``None`` where there is none.
+        ``items`` are the examples that are no bad rows.
         """
         columns = dict(cls.empty_record())
         return {**columns, "probabilities": dict.fromkeys(labels)} if labels else columns

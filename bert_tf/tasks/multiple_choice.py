@@ -19,6 +19,7 @@ from .examples import (
 )
 from .tables import Row, TableFile, read_columns, read_fields
 
+_MOST_CHOICES = 1000
 _ENDINGS = tuple(f"ending{number}" for number in range(4))
 
 
@@ -70,7 +71,7 @@ def read_choices(
     """Reads a user's own table (see ``tables.read_columns``) of contexts with choices.
 
     ``choice_columns`` are at least two columns of continuations or, in JSON lines, the one that
-    holds them in a list, as long in every row as in the first. ``label_column`` has the right one's
+    holds them in a list, at least two in every row. ``label_column`` has the right one's
     number, counted from 0, and is None where it is to be predicted; without ``id_column`` ids count
     the rows from 0.
 
@@ -84,23 +85,18 @@ def read_choices(
             "the one that holds lists."
         )
     bad = BadRows.of(str(path), skip_bad_rows)
-    count = len(choice_columns) if len(choice_columns) > 1 else None
 
     def make_example(row: Row) -> ChoiceExample:
-        nonlocal count
         example_id, context, label, *choices = row.values
         if len(choice_columns) == 1:
             choices = choices[0]
-            is_list = isinstance(choices, list) and len(choices) > 1
-            if not is_list or len(choices) != (count or len(choices)):
+            if not isinstance(choices, list) or not 2 <= len(choices) <= _MOST_CHOICES:
                 raise BadRowError(
-                    f"expected a list of {count or 'two or more'} choices in column "
+                    f"expected a list of 2 to {_MOST_CHOICES:,} choices in column "
                     f"{choice_columns[0]!r}, got {shown(choices)}"
                 )
         labelled, name = label_column is not None, row_id(example_id, row.number)
-        example = _make_example(name, context, choices, label, labelled)
-        count = len(choices)
-        return example
+        return _make_example(name, context, choices, label, labelled)
 
     columns = [id_column, context_column, label_column, *choice_columns]
     items = bad.collect(read_columns(path, columns, bad), make_example)

@@ -12,10 +12,12 @@ from bert_tf.pipelines.preprocessor import BertPreprocessor
 
 from .small_tasks import (
     CONFIG,
+    TOKENIZER,
     VOCAB,
     StandIn,
     examples_of,
     inference,
+    loss_of,
     random_choices,
     without,
 )
@@ -96,3 +98,38 @@ def test_names_a_collapse():
     assert all_right.evaluate(inference(constant), "dev").constant is False
     one = ChoiceTask("made up", None, {"dev": random_choices(1)}, {})
     assert one.evaluate(inference(constant), "dev").constant is False
+
+
+def test_another_number_of_choices_in_each_row(model, tmp_path):
+    counts = [2, 4, 1, 3, 4, 2, 3]
+    examples = examples_of(
+        dataclasses.replace(item, choices=item.choices[:count], label=item.label % count)
+        for item, count in zip(random_choices(7).items, counts, strict=True)
+    )
+    task = ChoiceTask("made up", examples, {"dev": examples}, {})
+    expected = [by_plain_loop(model, item) for item in examples.items]
+    losses = [-np.log(row[i.label]) for row, i in zip(expected, examples.items, strict=True)]
+    found = task.evaluate(inference(model), "dev", {})
+    right = [row.argmax() == i.label for row, i in zip(expected, examples.items, strict=True)]
+    assert found.scores["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+    assert found.scores["accuracy"] == pytest.approx(np.mean(right)) and not all(right)
+    # What is trained on is the same loss, and smoothed that of each row's own choices.
+    rows = task.training_examples(TOKENIZER, 32)
+    ((features, labels),) = rows.evaluation_batches(8)
+    assert loss_of(task, model, features, labels, training=False) == pytest.approx(
+        np.mean(losses), rel=1e-4
+    )
+    task.use_loss(0.2, None)
+    smoothed = [
+        0.8 * loss - 0.2 * np.log(row).mean() for loss, row in zip(losses, expected, strict=True)
+    ]
+    assert loss_of(task, model, features, labels, training=False) == pytest.approx(
+        np.mean(smoothed), rel=1e-4
+    )
+    (record, *_) = task.predict(inference(model), "dev", {})
+    assert list(record["probabilities"].values())[2:] == [None, None]
+    np.testing.assert_allclose(list(record["probabilities"].values())[:2], expected[0], rtol=1e-4)
+    (path,) = task.write_predictions(inference(model), "dev", str(tmp_path), {})
+    header, *lines = read_table(path)
+    at = header.index("probability_0")
+    assert [sum(map(bool, line[at : at + 4])) for line in lines] == counts

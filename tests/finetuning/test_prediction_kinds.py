@@ -181,6 +181,19 @@ def test_choices_without_text_keep_their_places(tmp_path):
         assert [bool(line[1]) for line in lines] == predicted
 
 
+def test_the_table_has_a_column_for_each_choice_of_any_row(tmp_path):
+    columns = {"context_column": "c", "choice_columns": ["o"], "label_column": "l"}
+    task = TaskFile("multiple_choice", "own", 16, columns)
+    write_model(tmp_path / "model", "BertMultipleChoice", task=task)
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.tsv"
+    rows = [{"c": "so", "o": ["good", "bad", "so"][:count]} for count in (2, 3)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predict(tmp_path / "model", source, output)
+    header, *lines = (line.split("\t") for line in output.read_text().splitlines())
+    assert header[2:] == ["probability_0", "probability_1", "probability_2"]
+    assert [list(map(bool, line[2:])) for line in lines] == [[True, True, False], [True] * 3]
+
+
 # === Questions ===
 
 

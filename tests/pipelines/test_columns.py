@@ -91,9 +91,9 @@ def test_refuses_bad_labels(labels, message):
 
 
 def test_class_ids():
-    np.testing.assert_array_equal(class_column([3, 0], 2, num_classes=4), [3, 0])
+    np.testing.assert_array_equal(class_column([3, 0], 2, np.int32([4, 1])), [3, 0])
     with pytest.raises(ValueError, match=r"labels\[0\] is 3: expected 0 to 2"):
-        class_column([3, 0], 2, num_classes=3)
+        class_column([3, 0], 2, np.int32([3, 3]))
     with pytest.raises(ValueError, match=r"integers of shape \(N,\); got dtype float64 and shape"):
         class_column([3.0, 0.0], 2)
 

@@ -38,6 +38,20 @@ def test_rows():
     assert (labels.dtype, labels.numpy().tolist()) == (tf.int32, [0, 1])
 
 
+def test_another_number_of_choices_in_each_row():
+    choices = [["c"], ["ab", "d d d", "a"]]
+    examples = multiple_choice_examples(TOKENIZER, ["a", "b b b"], choices, labels=[0, 2])
+    ((batch, labels),) = examples.evaluation_batches(2)
+    (alone,) = multiple_choice_examples(TOKENIZER, ["a"], choices[:1]).evaluation_batches(1)
+    (others,) = multiple_choice_examples(TOKENIZER, ["b b b"], choices[1:]).evaluation_batches(1)
+    none = [CLS, SEP, SEP, *[PAD] * 5]
+    ids = [[*alone["input_word_ids"][0].numpy().tolist(), none, none],
+           others["input_word_ids"][0, :, :8].numpy().tolist()]  # fmt: skip
+    assert batch["input_word_ids"].numpy()[:, :, :8].tolist() == ids
+    assert batch["input_mask"].numpy()[0].sum(1).tolist() == [5, 3, 3]
+    assert labels.numpy().tolist() == [[0, 1], [2, 3]]
+
+
 @pytest.mark.parametrize("form", [list, np.array, tf.constant])
 def test_full_rows_are_the_preprocessors(form):
     examples = multiple_choice_examples(TOKENIZER, form(CONTEXTS), form(CHOICES), max_seq_length=9)
@@ -56,8 +70,8 @@ def test_full_rows_are_the_preprocessors(form):
     ("arguments", "message"),
     [
         (
-            {"choices": [*CHOICES[:4], ["a", "b"], CHOICES[5]]},
-            r"choices\[4\] has 2 choices: expected 3, as many in",
+            {"choices": [*CHOICES[:4], ["a", "b"], CHOICES[5]], "labels": [2] * 6},
+            r"labels\[4\] is 2: expected 0 to 1",
         ),
         ({"choices": [[]] * 6}, r"choices\[0\] has 0 choices: expected some"),
         ({"choices": ["abc"] * 6}, r"choices\[0\] is 'abc': expected a list of strings"),
