@@ -63,7 +63,7 @@ def check_inputs(
         start = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
         fingerprints["--init_checkpoint"] = start.fingerprint()
     if settings.teacher and ("teacher" in moved or not directory.has_progress()):
-        fingerprints[teacher.FLAG] = teacher.open_teacher(settings, task).fingerprint()
+        fingerprints[teacher.FLAG] = teacher.open_teacher(settings, task)[0].fingerprint()
     directory.check_inputs(fingerprints)
     return task, sets
 

@@ -22,14 +22,14 @@ from .results import scores_line
 from .run_directory import FineTuningDirectory, is_unfinished
 from .settings import FineTuningSettings
 from .task import Inference, Task
-from .task_file import task_of
+from .task_file import TaskFile, task_of
 
 FLAG = "--teacher"
 _TRAIN = "train"
 _OUTPUTS, _OF = "outputs", "of"
 
 
-def open_teacher(settings: FineTuningSettings, task: Task) -> Checkpoint:
+def open_teacher(settings: FineTuningSettings, task: Task) -> tuple[Checkpoint, TaskFile]:
     """Opens ``--teacher`` and checks that it was fine-tuned for the task and its classes."""
     path = str(settings.teacher)
     teacher = open_checkpoint(path, settings.allow_pickle)
@@ -61,7 +61,7 @@ def open_teacher(settings: FineTuningSettings, task: Task) -> Checkpoint:
         raise ValueError(
             f"{FLAG}={path} reads {theirs} text column(s): expected {ours}, as the student does."
         )
-    return teacher
+    return teacher, its
 
 
 def distil(
@@ -103,11 +103,9 @@ def _ask(
 
     The columns are in the order of the task's classes.
     """
-    teacher = open_teacher(settings, task)
+    teacher, its = open_teacher(settings, task)
     if directory.has_progress():
         directory.compare_inputs({FLAG: teacher.fingerprint()})
-    its = task_of(teacher)
-    assert its is not None
     print(
         f"{settings.teacher} answers the {len(sets.train.items):,} training examples.", flush=True
     )

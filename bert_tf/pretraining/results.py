@@ -91,8 +91,9 @@ def fill_masks(
             if filled["counts"][row] == 1
         ]
         if rows:
+            best: dict[str, Any] = max(rows, key=_sureness)
             counts = {"hidden": len(rows), "guessed": sum(map(_is_guessed, rows))}
-            surest.append({**max(rows, key=_sureness), **counts})
+            surest.append({**best, **counts})
     return surest
 
 
