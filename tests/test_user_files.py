@@ -261,7 +261,7 @@ class _FullDiskError(OSError):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("there", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_an_error_as_a_file_gets_its_name(world, tmp_path, monkeypatch, name, there):
     command, suffix = FILES[name]
     output = tmp_path / f"out{suffix}"
@@ -335,7 +335,13 @@ def test_a_run_keeps_what_is_put_into_its_directory(world, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["predict", "convert", "vocab"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("predict", "convert")),
+        "vocab",
+    ],
+)
 def test_a_kill_as_an_output_gets_its_name(world, tmp_path, name):
     given = {
         "predict": [f"--model_dir={world}/classifier", f"--input={world}/texts.tsv"],

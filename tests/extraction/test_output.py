@@ -154,9 +154,8 @@ def test_what_a_killed_process_left(extract, many, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "format", ["jsonl", pytest.param("tfrecord", marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("format", ["jsonl", "tfrecord"])
 def test_killed_at_any_instant_and_started_again(model_dir, tmp_path, format):
     text = write_many(tmp_path / "many.txt", count=4000)
 

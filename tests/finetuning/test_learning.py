@@ -54,17 +54,20 @@ def on_features(folder):
     return by_heart(FeatureTaggingTask, random_sentences(64), **options)
 
 
+_EXHAUSTIVE = pytest.mark.exhaustive
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "epochs"),
     [
         pytest.param(lambda _: texts("classification"), 60, id="classification"),
-        pytest.param(lambda _: texts("multilabel"), 60, id="multilabel"),
-        pytest.param(lambda _: texts("regression"), 60, id="regression"),
+        pytest.param(lambda _: texts("multilabel"), 60, id="multilabel", marks=_EXHAUSTIVE),
+        pytest.param(lambda _: texts("regression"), 60, id="regression", marks=_EXHAUSTIVE),
         pytest.param(lambda _: by_heart(TaggingTask, random_sentences(64)), 60, id="tagging"),
         pytest.param(on_features, 100, id="frozen features"),
         pytest.param(lambda _: by_heart(ChoiceTask, random_choices(64)), 30, id="choices"),
-        pytest.param(lambda _: questions(False), 40, id="squad 1.1"),
+        pytest.param(lambda _: questions(False), 40, id="squad 1.1", marks=_EXHAUSTIVE),
         pytest.param(lambda _: questions(True), 40, id="squad 2.0"),
     ],
 )

@@ -77,7 +77,14 @@ def test_attributes_and_a_vocabulary_file(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
 @pytest.mark.parametrize(
-    ("count", "seeds"), [(6000, [2]), pytest.param(20000, range(10, 20), marks=pytest.mark.slow)]
+    ("count", "seeds"),
+    [
+        (6000, [2]),
+        pytest.param(20000, [10], marks=pytest.mark.slow),
+        pytest.param(
+            20000, range(11, 20), marks=[pytest.mark.slow, pytest.mark.exhaustive], id="more"
+        ),
+    ],
 )
 def test_random_texts_equal_the_definition(telling, do_lower_case, count, seeds):
     tokenizers, ids = telling
@@ -90,9 +97,12 @@ def test_random_texts_equal_the_definition(telling, do_lower_case, count, seeds)
     ("codes", "context"),
     [
         (definition.TYPICAL_CODE_POINTS, "a?b ? x?"),
+        pytest.param(definition.CODE_POINTS, "a?b ? x?", marks=pytest.mark.slow),
         *(
-            pytest.param(definition.CODE_POINTS, context, marks=pytest.mark.slow)
-            for context in ("a?b ? x?", "??", "Σ?Σ ?Σ? Α?Σ", "é?\u0301\u302e?!")
+            pytest.param(
+                definition.CODE_POINTS, context, marks=[pytest.mark.slow, pytest.mark.exhaustive]
+            )
+            for context in ("??", "Σ?Σ ?Σ? Α?Σ", "é?\u0301\u302e?!")
         ),
     ],
     ids=lambda value: str(len(value)),

@@ -18,6 +18,7 @@ def _of_the_model(values):
     return {name: value for name, value in values.items() if name.startswith("model/")}
 
 
+@pytest.mark.exhaustive
 def test_the_best_is_kept_across_a_restart(inputs, tmp_path, monkeypatch, capsys):
     """Losses by step: 2 at 3, 1 at 6, 3 at 9; the run is stopped after 9 and goes on to 12, 1.5."""
     evaluate = _PretrainingRun._evaluate

@@ -87,6 +87,7 @@ def test_a_finished_run_is_evaluated_exactly_as_by_its_trainer(run, inputs, caps
     assert "finished" in pretrain(inputs, run).stdout
 
 
+@pytest.mark.exhaustive
 def test_next_to_a_training(inputs, tmp_path, capsys):
     """It waits for the run, and sees to its end what the run keeps."""
     model_dir = tmp_path / "run"

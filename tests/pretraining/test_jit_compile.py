@@ -73,7 +73,11 @@ def _trained(settings, devices):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "flags", [[], ["--remat", "--gradient_accumulation_steps=2"]], ids=["plain", "remat"]
+    "flags",
+    [
+        pytest.param([], id="plain", marks=pytest.mark.exhaustive),
+        pytest.param(["--remat", "--gradient_accumulation_steps=2"], id="remat"),
+    ],
 )
 def test_the_gradients_are_the_same_to_rounding(flags, restored):
     devices = distribution.choose_strategy("one_device")

@@ -37,6 +37,7 @@ def test_killed_at_any_instant_and_started_again(finished, finished_in, inputs, 
     assert one["evaluation"] == other["evaluation"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_killed_at_each_write(finished, inputs, tmp_path):
     """Each start is killed by SIGKILL as a file gets its name, the last is let through."""
