@@ -5,10 +5,11 @@ from typing import Literal
 PRECISIONS = ("float32", "bfloat16")  # of the arithmetic
 WEIGHTS = ("float32", "bfloat16", "float16", "int8")  # as an export stores them
 QUANTIZATIONS = ("none", "float16", "int8")  # of TF Lite
-POOLINGS = ("none", "cls", "mean", "max")
+POOLINGS = ("none", "cls", "mean", "max", "last")
 # The rows of the paper's table 7 that need no training.
 UNLEARNED_VARIANTS = ("embeddings", "second_to_last", "last", "concat_last_four")
 INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
 STRATEGIES = ("auto", "one_device", "mirrored")  # for the devices of one machine
 OPTIMIZERS = ("adam", "adamw", "lamb")
 Masking = Literal["token", "whole_word", "span"]
+Objective = Literal["mlm", "ltr"]  # of pre-training

@@ -45,7 +45,6 @@ PRESETS: dict[str, tuple[int, int]] = {**_NAMED_SIZES, **_MINIATURES}
 _ONLY_AS_PUBLISHED: dict[str, Any] = {
     "model_type": "bert",
     "position_embedding_type": "absolute",
-    "is_decoder": False,
     "add_cross_attention": False,
 }
 # What a file may say: sizes beyond these are an error of whoever wrote it, or meant to fill memory.
@@ -79,10 +78,12 @@ class BertConfig:
         type_vocab_size: number of segment types.
         initializer_range: standard deviation of the truncated normal that weights start from.
         layer_norm_eps: added to the variance in layer normalisation.
+        is_decoder: whether attention is causal, from left to right: a token sees itself and those
+            before it. The files have the key only where it is true, with Hugging Face's name.
 
     Raises:
         ValueError: a size is not a positive integer, a rate is outside [0, 1), the heads do not
-            divide the hidden size, or the activation is unknown.
+            divide the hidden size, the activation is unknown, or a flag is not true or false.
 
     >>> config = BertConfig.from_preset("bert-tiny", vocab_size=8000)
     >>> config.hidden_size, config.num_hidden_layers, config.num_attention_heads
@@ -106,6 +107,7 @@ equal share of the hidden size.
     type_vocab_size: int = 2
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
+    is_decoder: bool = False
 
     def __post_init__(self) -> None:
         """Checks every field."""
@@ -117,6 +119,8 @@ equal share of the hidden size.
                 raise ValueError(f"{field.name} must be a positive integer, got {quote(value)}.")
             if field.type is float and not is_number(value):
                 raise ValueError(f"{field.name} must be a finite number, got {quote(value)}.")
+            if field.type is bool and not isinstance(value, bool):
+                raise ValueError(f"{field.name} must be true or false, got {quote(value)}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(
@@ -228,8 +232,15 @@ can be built from it.
         return cls.from_dict(parse_json_object(content, path), source=path)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, ready for JSON."""
-        return dataclasses.asdict(self)
+        """The fields by name, ready for JSON; ``is_decoder`` only where it is true.
+
+        So files and fingerprints of models that are not causal are what they were before there
+        were others.
+        """
+        values = dataclasses.asdict(self)
+        if not self.is_decoder:
+            del values["is_decoder"]
+        return values
 
     def to_json(self) -> str:
         """The text of a ``bert_config.json``, with a newline at its end."""

@@ -287,6 +287,28 @@ def mask_rows(
     }
 
 
+def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.Tensor]:
+    """Lets every token of packed rows, (R, S) int32 with a static S, predict the one after it.
+
+    So a causal model is trained: nothing is hidden. [CLS] predicts the first token of the text, its
+    last token [SEP], and [SEP] and padding nothing.
+
+    Returns:
+        The keys of ``mask_rows``, with P = S - 1: ``input_word_ids`` as they were, in
+        ``masked_lm_positions`` where the predicting token stands, in ``masked_lm_ids`` the id of
+        the next.
+    """
+    after = word_ids[:, 1:]
+    real = after != tokenizer.pad_id
+    positions = tf.broadcast_to(tf.range(after.shape[1]), tf.shape(after))
+    return {
+        features.INPUT_WORD_IDS: word_ids,
+        features.MASKED_LM_POSITIONS: tf.where(real, positions, 0),
+        features.MASKED_LM_IDS: tf.where(real, after, 0),
+        features.MASKED_LM_WEIGHTS: tf.cast(real, tf.float32),
+    }
+
+
 def _ascending(chosen: tf.Tensor, max_predictions_per_seq: int) -> tuple[tf.Tensor, tf.Tensor]:
     """(R, S) bool to (R, P) int32 positions, 0 where there is none, and (R, P) bool, which are."""
     where = tf.where(chosen)

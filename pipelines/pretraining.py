@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.choices import Masking
+from bert_tf.choices import Masking, Objective
 
 from .corpus import Corpus
 from .masking import (
@@ -16,6 +16,7 @@ from .masking import (
     check_masking,
     default_max_predictions,
     mask_rows,
+    predict_next,
 )
 from .packing import cut_pairs, pack
 from .pairing import (
@@ -58,6 +59,7 @@ def pretraining_dataset(
     masking: Masking = "token",
     replacement: Replacement = PAPER_REPLACEMENT,
     nsp: bool = True,
+    objective: Objective = "mlm",
     seed: int = 0,
     blocks_per_pool: int | None = None,
     start: Cursor | Reached = (0, 0, 0),
@@ -92,6 +94,9 @@ def pretraining_dataset(
         replacement: what becomes of the tokens to predict; the paper's 80% [MASK], 10% random.
         nsp: next-sentence prediction, [CLS] A [SEP] B [SEP]. Without it a row is one run of a
             document's tokens, [CLS] A [SEP], and its label 0.
+        objective: ``"ltr"``, left to right, hides no token: each predicts the next (see
+            ``masking.predict_next``), P is S - 1, and the arguments of masking say nothing. It
+            goes without ``nsp``.
         seed: any integer of 64 bits.
         blocks_per_pool: how many blocks make a pool, about; by default as many as hold 32,768
             sentences, or 11 MB of text where that is less. The pools of an epoch are of one size,
@@ -115,8 +120,8 @@ def pretraining_dataset(
         (epoch, pool, row) of each row.
 
     Raises:
-        ValueError: an argument is out of its range, or the corpus has one document only and
-            ``nsp`` is true.
+        ValueError: an argument is out of its range, ``nsp`` is true and the corpus has one
+            document only, or the objective ``"ltr"``.
 
     >>> from bert_tf.pipelines.sources import from_documents
     >>> corpus = from_documents([["a b", "b a"], ["c d", "d d", "c"]])
@@ -143,6 +148,7 @@ def pretraining_dataset(
         nsp=nsp,
         seed=seed,
         rows_version=rows_version,
+        objective=objective,
     )
     plan = _plan_pools(corpus, blocks_per_pool, options)
 
@@ -253,6 +259,7 @@ class _RowOptions:
     seed: int
     rows_version: int
     replacement: Replacement = PAPER_REPLACEMENT
+    objective: Objective = "mlm"
 
     def __post_init__(self) -> None:
         for name in ("masked_lm_prob", "short_seq_prob"):
@@ -263,6 +270,10 @@ class _RowOptions:
         check_at_least("max_seq_length", self.max_seq_length, 5 if self.nsp else 4)
         check_at_least("max_predictions_per_seq", self.max_predictions_per_seq, 1)
         check_masking(self.masking)
+        if self.objective == "ltr" and self.nsp:
+            raise ValueError(
+                "objective: ltr goes without next-sentence prediction; pass nsp=False with it."
+            )
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed: expected an integer of 64 bits; got {self.seed}.")
         if self.rows_version not in (1, ROWS_VERSION):
@@ -333,13 +344,17 @@ def _rows_of(
     if options.nsp:
         parts.append((segments.b_start, segments.b_end - segments.b_start))
     rows = pack(tokens.ids, parts, options.max_seq_length, tokenizer)
-    masked = mask_rows(
-        rows[features.INPUT_WORD_IDS],
-        tokenizer,
-        max_predictions_per_seq=options.max_predictions_per_seq,
-        masked_lm_prob=options.masked_lm_prob,
-        masking=options.masking,
-        replacement=options.replacement,
-        seed=seed,
-    )
-    return {**rows, **masked, features.NEXT_SENTENCE_LABELS: segments.labels}
+    word_ids = rows[features.INPUT_WORD_IDS]
+    if options.objective == "ltr":
+        predicted = predict_next(word_ids, tokenizer)
+    else:
+        predicted = mask_rows(
+            word_ids,
+            tokenizer,
+            max_predictions_per_seq=options.max_predictions_per_seq,
+            masked_lm_prob=options.masked_lm_prob,
+            masking=options.masking,
+            replacement=options.replacement,
+            seed=seed,
+        )
+    return {**rows, **predicted, features.NEXT_SENTENCE_LABELS: segments.labels}

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import features
+
 from .embeddings import flat_outputs
 from .lite import SIGNATURE
 from .precision import copy_model
@@ -68,7 +70,9 @@ def compare_tflite(served: Served, path: str) -> Mapping[str, Difference]:
     found = []
     for request in requests_of_ids(served):
         ids = {name: np.array(rows, np.int32) for name, rows in request.items()}
-        expected: Outputs = flat_outputs(encoder(ids, training=False))
+        expected: Outputs = flat_outputs(
+            encoder(ids, training=False), ids[features.INPUT_MASK], encoder.config
+        )
         found.append(differences(expected, runner(**ids)))
     return _over_all(found)
 

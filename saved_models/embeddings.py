@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.config import BertConfig
 from bert_tf.modeling.pooling import normalize, pool
 
 from .rows import on_rows, text_rows
@@ -42,7 +43,8 @@ def embed(served: Served, text: tf.Tensor) -> Outputs:
     Returns float32: ``mean_output`` (B, H), the mean of the last block's states; ``cls_output``
     (B, H), its state of [CLS]; ``pooled_output`` (B, H), where there is a pooler; where the option
     ``layers`` names L of them, ``layer_mean_outputs`` and ``layer_cls_outputs`` (B, L, H), in the
-    order named. And ``truncated`` (B,) bool.
+    order named. And ``truncated`` (B,) bool. A causal model, whose [CLS] sees no other token, has
+    ``last_output``, the state of the last one, and ``layer_last_outputs`` in their place.
     """
     check_layers(served)
     rows, truncated = text_rows(served, text)
@@ -58,7 +60,8 @@ def _vectors(served: Served, inputs: Outputs) -> Outputs:
         return normalize(vectors) if served.options.normalize else vectors
 
     last = outputs[features.SEQUENCE_OUTPUT]
-    answers = {"mean_output": pooled(last, "mean"), "cls_output": pooled(last, "cls")}
+    poolings = ("mean", _one_token(served.model.config))
+    answers = {f"{pooling}_output": pooled(last, pooling) for pooling in poolings}
     embedding = served.model.sentence_embedding
     if embedding is not None:
         states = tf.cast(last, tf.float32)
@@ -67,11 +70,16 @@ def _vectors(served: Served, inputs: Outputs) -> Outputs:
         answers["pooled_output"] = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
     if served.options.layers:
         blocks = outputs[features.ENCODER_OUTPUTS]
-        for pooling in ("mean", "cls"):
+        for pooling in poolings:
             answers[f"layer_{pooling}_outputs"] = tf.stack(
                 [pooled(blocks[layer], pooling) for layer in served.options.layers], 1
             )
     return answers
+
+
+def _one_token(config: BertConfig) -> str:
+    """The pooling that takes the state of the one token that a pooler would read."""
+    return "last" if config.is_decoder else "cls"
 
 
 def check_layers(served: Served) -> None:
@@ -98,17 +106,17 @@ def encode_tokens(
     Returns:
         Float32: ``sequence_output`` (B, S, H); ``pooled_output`` (B, H) where there is a pooler;
         ``default`` (B, H), the pooled output, or without a pooler the last block's state of the
-        first token, which a pooler would read; ``encoder_outputs_0`` and so on (B, S, H), every
-        block's states, the lowest first.
+        first token (of a causal model, the last), which a pooler would read;
+        ``encoder_outputs_0`` and so on (B, S, H), every block's states, the lowest first.
     """
     outputs = served.encode(_by_key(input_word_ids, input_mask, input_type_ids))
-    return flat_outputs(outputs)
+    return flat_outputs(outputs, input_mask, served.model.config)
 
 
-def flat_outputs(outputs: Mapping[str, Any]) -> Outputs:
+def flat_outputs(outputs: Mapping[str, Any], mask: tf.Tensor, config: BertConfig) -> Outputs:
     """The outputs of a ``BertEncoder`` as ``encode_tokens`` names them."""
     states = tf.cast(outputs[features.SEQUENCE_OUTPUT], tf.float32)
-    flat = {"default": states[:, 0], "sequence_output": states}
+    flat = {"default": pool(states, mask, _one_token(config)), "sequence_output": states}
     if features.POOLED_OUTPUT in outputs:
         pooled = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
         flat |= {"default": pooled, "pooled_output": pooled}
@@ -154,26 +162,27 @@ def endpoints(served: Served) -> dict[str, Any]:
     and returns a dict of float32: ``sequence_output`` (B, S, H); ``encoder_outputs``, a list of
     every block's (B, S, H), the lowest first; ``pooled_output`` (B, H) where there is a pooler;
     ``default`` (B, H), the pooled output, or without a pooler the last block's state of the first
-    token.
+    token (of a causal model, the last).
 
     Both functions read the variables of a float32 storage, so that what is trained through one is
     seen by the other; signatures that compute in bfloat16 read a copy, made when the export is
     loaded. ``encoder`` is at inference; ``encoder_training``, with dropout, is there where the
     weights are stored in float32: what was rounded is no start for further training.
     """
-    if served.options.weights != "float32":
-        return {ENCODER: _endpoint(served.encode)}
     encoder = served.model.encoder
+    if served.options.weights != "float32":
+        return {ENCODER: _endpoint(served.encode, encoder.config)}
     reads_variables = served.options.precision == "float32"
     return {
         ENCODER: _endpoint(
-            served.encode if reads_variables else lambda inputs: encoder(inputs, training=False)
+            served.encode if reads_variables else lambda inputs: encoder(inputs, training=False),
+            encoder.config,
         ),
-        ENCODER_TRAINING: _endpoint(lambda inputs: encoder(inputs, training=True)),
+        ENCODER_TRAINING: _endpoint(lambda inputs: encoder(inputs, training=True), encoder.config),
     }
 
 
-def _endpoint(encode: Callable[[Mapping[str, tf.Tensor]], Any]) -> Any:
+def _endpoint(encode: Callable[[Mapping[str, tf.Tensor]], Any], config: BertConfig) -> Any:
     specification = {
         key: tf.TensorSpec([None, None], feature.dtype, name=key)
         for key, feature in features.ENCODER_FEATURES.items()
@@ -181,7 +190,7 @@ def _endpoint(encode: Callable[[Mapping[str, tf.Tensor]], Any]) -> Any:
 
     def run(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         outputs = encode(inputs)
-        found: dict[str, Any] = flat_outputs(outputs)
+        found: dict[str, Any] = flat_outputs(outputs, inputs[features.INPUT_MASK], config)
         blocks = range(len(outputs[features.ENCODER_OUTPUTS]))
         found[features.ENCODER_OUTPUTS] = [found.pop(block_name(number)) for number in blocks]
         return found

@@ -49,7 +49,9 @@ def _convert(encoder: BertEncoder, quantize: str) -> bytes:
 
     @tf.function(autograph=False)
     def run(**inputs: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        return flat_outputs(encoder(inputs, training=False))
+        return flat_outputs(
+            encoder(inputs, training=False), inputs[features.INPUT_MASK], encoder.config
+        )
 
     root = tf.Module()
     root.weights = [variable.value for variable in encoder.weights]

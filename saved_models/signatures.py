@@ -57,8 +57,8 @@ def model_signatures(served: Served) -> Signatures:
     | `BertSpanPredictor`  | answers         | `tokens`                                         |
     | `BertMultipleChoice` | choices         | `tokens`                                         |
 
-    A pre-trained model without the masked-LM head answers embeddings by default. Two names of one
-    function are one ``Signature`` object.
+    A pre-trained model without the masked-LM head, or a causal one, whose head fills no masks,
+    answers embeddings by default. Two names of one function are one ``Signature`` object.
 
     Raises:
         ValueError: the model is none of these, an option names a layer that it lacks, or the name
@@ -182,7 +182,7 @@ _CHOICES = _Head(
 
 def _of_pretrainer(served: Served) -> dict[str, _Head]:
     found = {SERVING_DEFAULT: _EMBEDDING}
-    if served.model.mlm:
+    if served.model.mlm and not served.model.config.is_decoder:
         found = {SERVING_DEFAULT: _FILLING, "embed": _EMBEDDING}
     found["tokens"] = _STATES
     return {**found, "next_sentence": _FOLLOWING} if served.model.nsp else found

@@ -103,7 +103,7 @@ def test_errors(values, message):
         ('{"vocab_size": 1%s}' % ("0" * 99), "vocab_size is 10+: expected at most"),
         ('{"vocab_size": 8, "position_embedding_type": "relative_key"}',
          "position_embedding_type is 'relative_key', expected"),
-        ('{"vocab_size": 8, "is_decoder": true}', "is_decoder is True, expected False"),
+        ('{"vocab_size": 8, "is_decoder": "yes"}', "is_decoder must be true or false, got 'yes'"),
         ('{"vocab_size": 8, "add_cross_attention": true}', "add_cross_attention is True, expected"),
     ],
 )  # fmt: skip
@@ -117,3 +117,10 @@ def test_errors_of_files(tmp_path, content, message):
 def test_no_such_preset():
     with pytest.raises(ValueError, match=r"'bert-huge' is no preset: expected one of bert-tiny"):
         BertConfig.from_preset("bert-huge")
+
+
+def test_only_a_causal_model_s_file_says_so():
+    assert "is_decoder" not in BertConfig().to_dict()
+    assert BertConfig.from_dict({"vocab_size": 8, "is_decoder": False}) == BertConfig(vocab_size=8)
+    causal = BertConfig(vocab_size=8, is_decoder=True)
+    assert BertConfig.from_dict(causal.to_dict()) == causal != BertConfig(vocab_size=8)

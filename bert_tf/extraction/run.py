@@ -110,6 +110,11 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     )
     for note in report.notes:
         print(note)
+    if settings.pooling == "cls" and encoder.config.is_decoder:
+        raise ValueError(
+            f"--pooling=cls: {settings.init_checkpoint} is causal (is_decoder), and its [CLS] sees "
+            "no other token: give --pooling=last or mean."
+        )
     if encoder.preprocessor is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} has no vocabulary: put its vocab.txt "

@@ -57,10 +57,10 @@ class ExtractionSettings:
     pooling: str | None = choice(
         None,
         POOLINGS,
-        "One vector a line: that of [CLS], or the mean or the maximum over all tokens, [CLS] and "
-        "[SEP] among them; none: one for each token. By default none; of a directory of "
-        "sentence-transformers the embedding that it describes, unless --layers or --variant is "
-        "given.",
+        "One vector a line: that of [CLS] or of the last token, or the mean or the maximum over "
+        "all tokens, [CLS] and [SEP] among them; none: one for each token. By default none; of a "
+        "directory of sentence-transformers the embedding that it describes, unless --layers or "
+        "--variant is given.",
     )
     normalize: bool = switch(False, "Scale the vectors of --pooling to length 1.")
     max_seq_length: int | None = integer(
@@ -122,7 +122,7 @@ def resolve(**given: Any) -> ExtractionSettings:
         )
     if wanted["normalize"] and not is_pooled:
         raise ValueError(
-            "--normalize is for one vector a line: give --pooling=mean, cls or max with it."
+            "--normalize is for one vector a line: give --pooling=mean, cls, max or last with it."
         )
     if layers is not None:
         wanted["layers"] = _parse_layers(layers)

@@ -132,6 +132,7 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
 _MODULES = (model_directory, sentence_transformers, google, keras_files)
 _WRITERS = {form: module.write for form, module in zip(FORMATS, _MODULES, strict=True)}
 _OF_EVERY_MODEL = ("bert_tf", "keras")
+_SAY_CAUSAL = (*_OF_EVERY_MODEL, "huggingface")
 
 
 class Conversion(NamedTuple):
@@ -174,6 +175,11 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
         raise ValueError(
             f"{checkpoint.path} holds a {model.class_name}, which {form} has no place for: "
             f"expected one of {', '.join(_OF_EVERY_MODEL)}."
+        )
+    if checkpoint.config.is_decoder and form not in _SAY_CAUSAL:
+        raise ValueError(
+            f"{checkpoint.path} holds a causal {model.class_name} (is_decoder), and {form} has no "
+            f"word for that: expected one of {', '.join(_SAY_CAUSAL)}."
         )
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
     with files.scratch_directory(target) as folder:

@@ -107,7 +107,7 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
     """The ``config.json`` of a checkpoint."""
     config, spec = checkpoint.config, checkpoint.model
     values = {
-        "architectures": [spec.model_class.hugging_face_class(spec.arguments)],
+        "architectures": [spec.model_class.hugging_face_class(config, spec.arguments)],
         "model_type": "bert",
         **config.to_dict(),
         "hidden_act": _ACTIVATIONS.get(config.hidden_act, config.hidden_act),
@@ -193,6 +193,16 @@ def weights_file(path: str) -> str | None:
     return next(filter(tf.io.gfile.exists, (os.path.join(path, name) for name in FILES)), None)
 
 
+def _check_reads_no_first_token(path: str, config: BertConfig, spec: ModelSpec) -> None:
+    """Refuses what would read another token there than here."""
+    if config.is_decoder and spec.has_pooler:
+        raise ValueError(
+            f"{path} holds a causal {spec.class_name} (is_decoder) with a pooler, which reads the "
+            "last token in this library and the first one, which sees no other, in Hugging Face's: "
+            "expected a model without one, such as a BertLMHeadModel."
+        )
+
+
 # === Reading ===
 
 
@@ -203,6 +213,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     stored = _normalised(_open_tensors(path, allow_pickle), path)
     shapes = {name: entry.shape for name, entry in stored.items()}
     spec, notes = model_spec(values, shapes, os.path.join(path, CONFIG))
+    _check_reads_no_first_token(path, config, spec)
     tensors = {}
     for name in expected_shapes(config, spec):
         spelling = NAMES.spell(name)
@@ -283,7 +294,8 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     pooler of a token classifier.
     """
     spec = checkpoint.model
-    architecture = spec.model_class.hugging_face_class(spec.arguments)
+    _check_reads_no_first_token(checkpoint.path, checkpoint.config, spec)
+    architecture = spec.model_class.hugging_face_class(checkpoint.config, spec.arguments)
     own = [key for key in _OF_ANOTHER_HEAD if spec.arguments.get(key) is not None]
     if own:
         raise ValueError(

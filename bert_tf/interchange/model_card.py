@@ -78,7 +78,7 @@ def _scalar(value: str | float) -> str:
 def about(checkpoint: Checkpoint) -> dict[str, Any]:
     """What the header says of any model that is in a directory of this library."""
     spec = checkpoint.model
-    task = spec.model_class.hub_task if spec.arguments.get("mlm", True) else ""
+    task = spec.model_class.hub_task_of(checkpoint.config, spec.arguments)
     return {
         "library_name": _LIBRARIES["bert_tf"],
         "pipeline_tag": "sentence-similarity" if checkpoint.sentence_embedding else task,
@@ -113,7 +113,7 @@ def use(checkpoint: Checkpoint) -> str:
     own = '```python\nimport bert_tf\n\nmodel = bert_tf.load("path/of/this/directory")\n```'
     if not spec.model_class.known_elsewhere:
         return f"## Use\n\n{own}"
-    name = spec.model_class.hugging_face_class(spec.arguments)
+    name = spec.model_class.hugging_face_class(checkpoint.config, spec.arguments)
     names = [*(("AutoTokenizer",) if checkpoint.tokenization else ()), name]
     calls = "\n".join(f'{name}.from_pretrained("path/of/this/directory")' for name in names)
     return (

@@ -35,8 +35,9 @@ _MODES = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
+    "pooling_mode_lasttoken": "last",
 }
+_SPELLED = {"lasttoken": "last"}  # in the newer form
 
 
 def is_checkpoint(path: str) -> bool:
@@ -121,7 +122,7 @@ def _read_embedding(path: str, modules: list[tuple[str, str]]) -> tuple[str, boo
     modes = values.get("pooling_mode")
     if modes is None:
         modes = [mode for key, mode in _MODES.items() if values.get(key) is True] or ["mean"]
-    modes = [modes] if isinstance(modes, str) else modes
+    modes = [_SPELLED.get(modes, modes)] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLINGS[1:]:
         raise _NotComputedError(
             f"pools by {quote(modes)}, and only one of {', '.join(POOLINGS[1:])} is computed"

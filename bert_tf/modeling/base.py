@@ -192,9 +192,14 @@ class BertModel(keras.Model):
         raise NotImplementedError
 
     @classmethod
-    def hugging_face_class(cls, arguments: Mapping[str, Any]) -> str:
+    def hugging_face_class(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
         """The name of Hugging Face's class of the same weights."""
         return cls.hugging_face
+
+    @classmethod
+    def hub_task_of(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
+        """What model hubs call the task of such a model; "": nothing."""
+        return cls.hub_task
 
     @classmethod
     def from_checkpoint(cls, path: str, **arguments: Any) -> Self:

@@ -12,6 +12,7 @@ from bert_tf.config import BertConfig
 
 from .base import BertLayer, BertModel, Shapes, is_flag_or_none, model_inputs, new_initializer
 from .dropout import Dropout
+from .pooling import pool
 from .transformer import LayerNorm, TransformerBlock
 
 
@@ -77,9 +78,11 @@ class BertEmbeddings(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(BertLayer):
-    """A tanh layer on the first token's hidden state.
+    """A tanh layer on the first token's hidden state; in a causal encoder, on the last token's.
 
-    Source: google-research/bert ``modeling.py``, ``BertModel``'s scope "pooler".
+    Source: google-research/bert ``modeling.py``, ``BertModel``'s scope "pooler". The first token of
+    a causal encoder sees no other, so there the pooler reads the last real one, [SEP], as Radford
+    et al. 2018 (OpenAI GPT, section 3.2) do.
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -90,11 +93,14 @@ class Pooler(BertLayer):
         """Makes the kernel (H, H)."""
         self.dense.build((None, self.config.hidden_size))
 
-    def call(self, hidden: Any) -> Any:
-        """(B, S, H) -> (B, H)."""
-        return ops.tanh(self.dense(hidden[:, 0, :]))
+    def call(self, hidden: Any, real_tokens: Any) -> Any:
+        """(B, S, H) states and the (B, S) mask -> (B, H)."""
+        place = "last" if self.config.is_decoder else "cls"
+        return ops.tanh(self.dense(pool(hidden, real_tokens, place)))
 
-    def compute_output_shape(self, hidden_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    def compute_output_shape(
+        self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
         """(B, H)."""
         return (hidden_shape[0], hidden_shape[-1])
 
@@ -110,7 +116,8 @@ class BertEncoder(BertModel):
     ids are has no influence on the outputs of real tokens.
 
     Outputs, in the compute dtype: ``sequence_output`` (B, S, H), the last block's;
-    ``pooled_output`` (B, H), a tanh layer on the first token's, where there is a pooler;
+    ``pooled_output`` (B, H), a tanh layer on the first token's, or with ``config.is_decoder`` on
+    the last real one's, where there is a pooler;
     ``encoder_outputs``, a list of every block's (B, S, H), whose last is ``sequence_output``;
     ``embedding_output`` (B, S, H), what enters the first block.
 
@@ -127,7 +134,7 @@ class BertEncoder(BertModel):
     Attributes:
         embeddings: the layer below the blocks.
         blocks: the Transformer blocks, the lowest first.
-        pooler: the layer on the first token's state, or ``None``.
+        pooler: the layer that makes ``pooled_output``, or ``None``.
         trains_without_padding: whether training computes real tokens only, wherever a token is
             computed by itself (attention still has B * S): the same outputs at real tokens and the
             same gradients in less time, and zeros at padding. False at first. Set it before
@@ -190,7 +197,7 @@ class BertEncoder(BertModel):
                 features.EMBEDDING_OUTPUT: embedding_output,
             }
             if pooling is not None:
-                outputs[features.POOLED_OUTPUT] = pooling(hidden)
+                outputs[features.POOLED_OUTPUT] = pooling(hidden, inputs[features.INPUT_MASK])
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
 
         # === Config ===

@@ -13,13 +13,14 @@ def pool(states: Any, mask: Any, pooling: str) -> Any:
 
     As sentence-transformers (Reimers and Gurevych 2019, section 3) does, so that its models give
     the embeddings that they were trained for. ``states`` (B, S, H) and the int32 ``mask`` (B, S)
-    give (B, H): the first token's state (``cls``), the ``mean``, or the ``max`` of each of the H
-    numbers; ``none`` gives ``states``. Any other pooling is a ``ValueError``.
+    give (B, H): the first token's state (``cls``), the ``mean``, the ``max`` of each of the H
+    numbers, or the ``last`` token's state; ``none`` gives ``states``. Any other pooling is a
+    ``ValueError``.
 
     >>> states = ops.array([[[1.0, -4.0], [3.0, -2.0], [9.0, 9.0]]])
     >>> mask = ops.array([[1, 1, 0]])
     >>> [ops.convert_to_numpy(pool(states, mask, how)).tolist() for how in POOLINGS[1:]]
-    [[[1.0, -4.0]], [[2.0, -3.0]], [[3.0, -2.0]]]
+    [[[1.0, -4.0]], [[2.0, -3.0]], [[3.0, -2.0]], [[3.0, -2.0]]]
     """
     if pooling not in POOLINGS:
         raise ValueError(f"pooling is {pooling!r}, expected one of {', '.join(POOLINGS)}.")
@@ -27,6 +28,8 @@ def pool(states: Any, mask: Any, pooling: str) -> Any:
         return states
     if pooling == "cls":
         return states[:, 0]
+    if pooling == "last":
+        return _last(states, mask)
     # (B, S, 1)
     is_real = ops.cast(mask, "bool")[:, :, None]
     if pooling == "max":
@@ -34,6 +37,14 @@ def pool(states: Any, mask: Any, pooling: str) -> Any:
     # Chosen, not multiplied by 0: what padding has may be infinite.
     total = ops.sum(ops.where(is_real, states, ops.zeros_like(states)), axis=1)
     return total / ops.cast(ops.sum(mask, axis=1)[:, None], states.dtype)
+
+
+def _last(states: Any, mask: Any) -> Any:
+    """(B, S, H) -> (B, H): the last real token's state; a row of nothing but padding: the first."""
+    batch, sequence, width = ops.shape(states)
+    places = ops.max(mask * ops.arange(sequence, dtype=mask.dtype), axis=1)
+    places = places + ops.arange(batch, dtype=mask.dtype) * ops.cast(sequence, mask.dtype)
+    return ops.take(ops.reshape(states, (-1, width)), places, axis=0)
 
 
 def normalize(vectors: Any) -> Any:

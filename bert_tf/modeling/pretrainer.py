@@ -128,7 +128,9 @@ def _is_epsilon_or_none(value: Any) -> bool:
 class BertPretrainer(BertModel):
     """Masked-LM logits, next-sentence logits, or both.
 
-    Source: Devlin et al. 2019, section 3.1; google-research/bert ``run_pretraining.py``.
+    Source: Devlin et al. 2019, section 3.1; google-research/bert ``run_pretraining.py``. With
+    ``config.is_decoder`` the encoder is causal, and the masked-LM head's logits at a position are
+    of the next token, as the ablation of section 5.1 has it ("LTR").
 
     Inputs: the encoder's, and for the masked-LM head ``masked_lm_positions`` (B, P) int32.
     Outputs, float32: ``masked_lm_logits`` (B, P, V), also at padded positions, where the weights
@@ -261,11 +263,19 @@ class BertPretrainer(BertModel):
         return shapes
 
     @classmethod
-    def hugging_face_class(cls, arguments: Mapping[str, Any]) -> str:
+    def hugging_face_class(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
         """The name of Hugging Face's class with the same heads."""
         if not arguments.get("mlm", True):
             return "BertForNextSentencePrediction"
-        return "BertForPreTraining" if arguments.get("nsp", True) else "BertForMaskedLM"
+        if arguments.get("nsp", True):
+            return "BertForPreTraining"
+        return "BertLMHeadModel" if config.is_decoder else "BertForMaskedLM"
+
+    @classmethod
+    def hub_task_of(cls, config: BertConfig, arguments: Mapping[str, Any]) -> str:
+        """What the masked-LM head does; nothing without it."""
+        task = "text-generation" if config.is_decoder else cls.hub_task
+        return task if arguments.get("mlm", True) else ""
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""

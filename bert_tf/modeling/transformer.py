@@ -155,18 +155,28 @@ class TokenRows:
 MASKED_SCORE = -30000.0
 
 
-def attention_bias(mask: Any, dtype: str) -> Any:
+def attention_bias(mask: Any, dtype: str, causal: bool = False) -> Any:
     """(B, S) mask, 1 = real -> (B, 1, 1, S) to add to scores: 0, or ``MASKED_SCORE`` at padding.
+
+    Where attention is causal it is (B, 1, S, S), and ``MASKED_SCORE`` at later keys, too.
 
     >>> attention_bias(ops.array([[1, 0]]), "float32").shape == (1, 1, 1, 2)
     True
+    >>> ops.convert_to_numpy(attention_bias(ops.array([[1, 1]]), "float32", causal=True)).tolist()
+    [[[[0.0, -30000.0], [0.0, 0.0]]]]
     """
-    return ops.expand_dims((1.0 - ops.cast(mask, dtype)) * MASKED_SCORE, (1, 2))
+    bias = ops.expand_dims((1.0 - ops.cast(mask, dtype)) * MASKED_SCORE, (1, 2))
+    if not causal:
+        return bias
+    place = ops.arange(ops.shape(mask)[1])
+    # One of both, not their sum: it would be near a float16's end.
+    return ops.where(place[None, :] <= place[:, None], bias, ops.cast(MASKED_SCORE, dtype))
 
 
 # How tokens' queries, keys and values (R, 3 * H), of so many heads, and the (B, S) mask become
-# contexts (R, H) in training. The weights are dropped out by the layer.
-Attend = Callable[[Any, Any, TokenRows, int, Dropout], Any]
+# contexts (R, H) in training. The weights are dropped out by the layer; the last argument says
+# whether attention is causal.
+Attend = Callable[[Any, Any, TokenRows, int, Dropout, bool], Any]
 
 
 def split_heads(
@@ -195,6 +205,7 @@ def attend_at_once(
     rows: TokenRows,
     heads: int,
     dropout: Callable[[Any], Any],
+    causal: bool = False,
 ) -> Any:
     """Makes the contexts of all rows together: B * S queries and keys, whatever the padding."""
     # By the mask's sizes: tf2onnx makes wrong shapes of a reshape by its own input's, if that is
@@ -202,7 +213,8 @@ def attend_at_once(
     query, key, value = split_heads(rows.to_batch(projected), heads, sizes=rows.sizes)
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
     scores = ops.matmul(query * (1.0 / math.sqrt(query.shape[-1])), ops.swapaxes(key, 2, 3))
-    scores = scores + attention_bias(real_tokens, keras.backend.standardize_dtype(scores.dtype))
+    dtype = keras.backend.standardize_dtype(scores.dtype)
+    scores = scores + attention_bias(real_tokens, dtype, causal)
     # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, H) -> (R, H)
     contexts = ops.matmul(dropout(ops.softmax(scores, axis=-1)), value)
     return rows.from_batch(join_heads(contexts))
@@ -224,6 +236,8 @@ def attending(attend: Attend | None) -> Iterator[None]:
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SelfAttention(BertLayer):
     """Scaled dot-product attention of every token to every real token, in N heads.
+
+    Where the config has ``is_decoder`` it is causal: to itself and the real tokens before it.
 
     Source: Vaswani et al. 2017, section 3.2; google-research/bert ``modeling.py``,
     ``attention_layer`` and the dense layer after it.
@@ -262,9 +276,10 @@ class SelfAttention(BertLayer):
         """(R, H) states and the (B, S) mask -> (R, H), before dropout, residual, normalisation."""
         projected = self.query_key_value(hidden)  # (R, 3 * H)
         heads = self.config.num_attention_heads
+        causal = self.config.is_decoder
         attend = _attend.get()
         if training and attend is not None:
-            contexts = attend(projected, real_tokens, rows, heads, self.dropout)
+            contexts = attend(projected, real_tokens, rows, heads, self.dropout, causal)
         else:
             contexts = attend_at_once(
                 projected,
@@ -272,6 +287,7 @@ class SelfAttention(BertLayer):
                 rows,
                 heads,
                 lambda weights: self.dropout(weights, training=training),
+                causal,
             )
         return self.attention_output(contexts)
 

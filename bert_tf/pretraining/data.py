@@ -235,7 +235,12 @@ _LOW_SHARE = 0.7
 
 
 def predictions_per_row(settings: PretrainingSettings, max_seq_length: int) -> int:
-    """The masked-LM predictions of a row, P: the flag's, or the share of a full row, rounded up."""
+    """The predictions of a row, P: the flag's, or the share of a full row, rounded up.
+
+    From left to right every token but the last is predicted from.
+    """
+    if settings.objective == "ltr":
+        return max_seq_length - 1
     return settings.max_predictions_per_seq or masking.default_max_predictions(
         max_seq_length, settings.masked_lm_prob
     )
@@ -264,6 +269,7 @@ def _batches(
         masking=settings.masking,
         replacement=masking.Replacement(*settings.replacement),
         nsp=nsp,
+        objective=settings.objective,
         rows_version=data.rows_version,
         **order,
     )

@@ -38,7 +38,7 @@ from bert_tf.training.workers import check_one_worker
 from .data import check_hosts_can_read, open_evaluation_data
 from .evaluation import HeldOut, loss_of
 from .model import set_arithmetic
-from .results import export_model
+from .results import PREDICTED, export_model
 from .saving import Position
 from .settings import MAY_DIFFER, PATHS, PretrainingSettings, phases_of, settings_of_run
 
@@ -229,7 +229,9 @@ class _Evaluation:
         if old is not None and old != self._exported:
             with contextlib.suppress(ValueError):  # what somebody put there stays
                 remove_export(self._export_path(old))
-        shown = f"Step {step:,}: loss {loss:.3f}, masked LM {figures['masked_lm_accuracy']:.1%}"
+        predicted = PREDICTED[self._settings.objective]
+        accuracy = f"{figures['masked_lm_accuracy']:.1%}"
+        shown = f"Step {step:,}: loss {loss:.3f}, {predicted} {accuracy}"
         if figures["next_sentence_rows"]:
             shown += f", next sentence {figures['next_sentence_accuracy']:.1%}"
         print(shown + (", the best so far." if is_best else "."), flush=True)

@@ -81,7 +81,14 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     else:
         values = read_json_object(settings.bert_config)
         config = BertConfig.from_dict(values, settings.bert_config)
-    config = dataclasses.replace(config, **_overrides(settings.config_overrides))
+    is_causal = settings.objective == "ltr"
+    if config.is_decoder and not is_causal:
+        raise ValueError(
+            f"{settings.init_checkpoint or settings.bert_config} is causal (is_decoder), and "
+            "--objective=mlm predicts from both sides: give --objective=ltr."
+        )
+    overrides = _overrides(settings.config_overrides)
+    config = dataclasses.replace(config, is_decoder=is_causal, **overrides)
     for phase in phases_of(settings):
         if phase.max_seq_length > config.max_position_embeddings:
             raise ValueError(

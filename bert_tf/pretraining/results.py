@@ -6,7 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf import features
 from bert_tf.modeling import BertPretrainer
+from bert_tf.modeling.pooling import pool
 from bert_tf.pipelines.vocabulary import MASK_TOKEN
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
@@ -17,6 +19,12 @@ from bert_tf.training.run_directory import RunDirectory
 
 from .settings import Phase
 
+# By the objective: what is predicted, and what the words are that are guessed.
+PREDICTED = {"mlm": "masked LM", "ltr": "next token"}
+_GUESSED = {
+    "mlm": "each hidden in its held-out sentence",
+    "ltr": "each after the beginning of its held-out sentence",
+}
 _SHOWN_GUESSES = 5
 _SHOWN_SENTENCES = 5
 _WORDS_OF_A_SENTENCE = 12
@@ -61,7 +69,8 @@ def fill_masks(
     """Lets the model guess words of sentences, one hidden at a time: of each sentence the surest.
 
     It has the text, the word, the guesses and their probabilities, and of how many words of the
-    sentence (``hidden``) the first guess was right (``guessed``).
+    sentence (``hidden``) the first guess was right (``guessed``). A causal model guesses a word
+    from those before it, which are the text then.
     """
     served = Served(
         model=model,
@@ -72,29 +81,60 @@ def fill_masks(
         options=ExportOptions(top_k=_SHOWN_GUESSES),
         guess=lambda states: masked_lm_logits(model.masked_lm, states),
     )
+    guess = _guess_next if model.config.is_decoder else _guess_hidden
     surest = []
     for sentence in sentences:
-        hidden = _hide_words(sentence, tokenizer)
-        if not hidden:
-            continue
-        filled = fill(served, tf.constant([text for text, _ in hidden]))
-        # (B, M, K): the first mask's; a text too long for the positions may have lost its mask.
-        guesses, scores = filled["tokens"].numpy(), filled["scores"].numpy()
-        rows = [
-            {
-                "text": text,
-                "word": word,
-                "guesses": [guess.decode() for guess in guesses[row, 0]],
-                "probabilities": scores[row, 0].tolist(),
-            }
-            for row, (text, word) in enumerate(hidden)
-            if filled["counts"][row] == 1
-        ]
+        rows = guess(served, hidden) if (hidden := _hide_words(sentence, tokenizer)) else []
         if rows:
             best: dict[str, Any] = max(rows, key=_sureness)
             counts = {"hidden": len(rows), "guessed": sum(map(_is_guessed, rows))}
             surest.append({**best, **counts})
     return surest
+
+
+def _guess_hidden(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    filled = fill(served, tf.constant([text for text, _ in hidden]))
+    # (B, M, K): the first mask's; a text too long for the positions may have lost its mask.
+    guesses, scores = filled["tokens"].numpy(), filled["scores"].numpy()
+    return [
+        {
+            "text": text,
+            "word": word,
+            "guesses": [guess.decode() for guess in guesses[row, 0]],
+            "probabilities": scores[row, 0].tolist(),
+        }
+        for row, (text, word) in enumerate(hidden)
+        if filled["counts"][row] == 1
+    ]
+
+
+def _guess_next(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    tokenizer, positions = served.tokenizer, served.max_seq_length
+    texts = [text.partition(MASK_TOKEN)[0] for text, _ in hidden]
+    pieces = tokenizer.tokenize(texts)
+    ids = tf.concat([tf.fill([len(hidden), 1], tokenizer.cls_id), pieces], 1)
+    fits = (ids.row_lengths() <= positions).numpy()  # a text too long for them has no guesses
+    ids = ids[:, :positions]
+    mask = tf.ones_like(ids).to_tensor()
+    inputs = {
+        features.INPUT_WORD_IDS: ids.to_tensor(tokenizer.pad_id),
+        features.INPUT_MASK: mask,
+        features.INPUT_TYPE_IDS: tf.zeros_like(mask),
+    }
+    states = pool(served.encode(inputs)[features.SEQUENCE_OUTPUT], mask, "last")
+    logits = served.guess(states)[:, : tokenizer.vocab_size]
+    top_k = min(served.options.top_k, tokenizer.vocab_size)
+    scores, best = (found.numpy() for found in tf.math.top_k(tf.nn.softmax(logits), top_k))
+    return [
+        {
+            "text": f"{texts[row].rstrip()} ...",
+            "word": word,
+            "guesses": [tokenizer.vocab[token] for token in best[row]],
+            "probabilities": scores[row].tolist(),
+        }
+        for row, (_, word) in enumerate(hidden)
+        if fits[row]
+    ]
 
 
 def _sureness(filled: dict[str, Any]) -> float:
@@ -112,8 +152,9 @@ def _bar(share: float, width: int = 30) -> str:
 def show(results: dict[str, Any], directory: RunDirectory) -> None:
     """Prints the results of a finished run, and the commands that come next."""
     evaluation = results["evaluation"]
+    objective = results.get("objective", "mlm")
     if evaluation:
-        rows = [("masked LM", "masked_lm", "the most frequent token")]
+        rows = [(PREDICTED[objective], "masked_lm", "the most frequent token")]
         if evaluation["next_sentence_rows"]:
             rows.append(("next sentence", "next_sentence", "the majority label"))
         where = "Held-out accuracy" if results["held_out"] else "Accuracy on the training records"
@@ -136,7 +177,7 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
         hidden = sum(filled.get("hidden", 1) for filled in masks)
         right = sum(filled.get("guessed", _is_guessed(filled)) for filled in masks)
         print(
-            f"\nOf {hidden} words, each hidden in its held-out sentence, {right} guessed "
+            f"\nOf {hidden} words, {_GUESSED[objective]}, {right} guessed "
             f"({right / hidden:.0%}); the surest:"
         )
         for filled in sorted(masks, key=_sureness, reverse=True)[:_SHOWN_SENTENCES]:

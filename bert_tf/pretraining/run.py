@@ -262,6 +262,7 @@ class _PretrainingRun:
         sentences = [] if self.data.held_out is None else first_sentences(self.data.held_out)
         results = {
             "step": self.loop.step,
+            "objective": self.settings.objective,
             "parameters": parameter_count(self.config, self.settings.nsp),
             "held_out": self.data.is_held_out,
             "evaluation": figures,
@@ -356,7 +357,9 @@ class _PretrainingRun:
         waited = figures.pop("waited")
         step = figures.pop("step")
         tokens = figures.pop("tokens")
-        shown = {"loss": f"{result.loss:.3f}", "MLM accuracy": f"{result.masked_lm_accuracy:.3f}"}
+        predicts = "MLM" if self.settings.objective == "mlm" else "next-token"
+        accuracy = f"{result.masked_lm_accuracy:.3f}"
+        shown = {"loss": f"{result.loss:.3f}", f"{predicts} accuracy": accuracy}
         if self.settings.nsp:
             shown["NSP accuracy"] = f"{result.next_sentence_accuracy:.3f}"
         if seconds is not None:

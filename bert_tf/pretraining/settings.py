@@ -9,7 +9,7 @@ from typing import Any, get_args
 from absl import flags
 
 from bert_tf import flag_fields
-from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking
+from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
 from bert_tf.config import PRESETS
 from bert_tf.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.untrusted import quote, reason
@@ -199,6 +199,13 @@ class PretrainingSettings:
         "What becomes of the tokens to predict, in percent: [MASK], a random token, the same.",
     )
     nsp: bool = switch(True, "Train next-sentence prediction on pairs; --nsp=false: one segment.")
+    objective: Objective = choice(  # noqa: RUF009
+        "mlm",
+        get_args(Objective),
+        "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
+        "before it alone, without masks and next sentences: the ablation of the paper's section "
+        "5.1.",
+    )
 
     # Model
     recipe: str = choice(
@@ -452,6 +459,10 @@ def settings_from_flags(
                 f"--do_whole_word_mask contradicts --masking={values['masking']}: give one of them."
             )
         values["masking"] = "whole_word"
+    if values["objective"] == "ltr":
+        _check_left_to_right(values, given_flags(parsed))
+        defaults = flag_fields.defaults(PretrainingSettings)
+        values |= {name: defaults[name] for name in _OF_MASKS} | {"nsp": False}
     if values["max_hours"]:
         for name in ("num_train_steps", "num_warmup_steps"):
             if parsed[name].present:
@@ -495,6 +506,28 @@ def settings_from_flags(
             f"--keep_steps={','.join(settings.keep_steps)}: the run has {last:,} steps."
         )
     return settings, flag_fields.ignored(parsed, _WITHOUT_MEANING)
+
+
+_OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
+
+
+def _check_left_to_right(values: Mapping[str, Any], given: Collection[str]) -> None:
+    """Checks that no flag is given that means nothing from left to right."""
+    if values["input_format"] == "tfrecord":
+        raise ValueError(
+            "--objective=ltr reads text, and --input_format=tfrecord holds masked rows: give "
+            "--input the text that they were made of."
+        )
+    if values["nsp"] and "nsp" in given:
+        raise ValueError(
+            "--objective=ltr goes without next-sentence prediction, as in the paper (section 5.1, "
+            "LTR & No NSP): leave --nsp out."
+        )
+    if masks := [f"--{name}" for name in _OF_MASKS if name in given]:
+        raise ValueError(
+            f"--objective=ltr masks nothing, every token predicts the next: leave "
+            f"{' and '.join(masks)} out."
+        )
 
 
 def given_flags(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:

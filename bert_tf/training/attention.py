@@ -36,15 +36,21 @@ def attend_in_groups(
     rows: TokenRows,
     heads: int,
     dropout: Dropout,
+    causal: bool = False,
 ) -> tf.Tensor:
     """(R, 3 * H) queries, keys and values, the (B, S) mask -> (R, H) contexts; S is static."""
     texts = max(1, _MOST_SCORES // (heads * real_tokens.shape[1] ** 2))
     # Several workers' batches have no static B.
     if real_tokens.shape[0] is not None and texts >= real_tokens.shape[0]:
         return attend_at_once(
-            projected, real_tokens, rows, heads, lambda weights: dropout(weights, training=True)
+            projected,
+            real_tokens,
+            rows,
+            heads,
+            lambda weights: dropout(weights, training=True),
+            causal,
         )
-    attention = _GroupedAttention(real_tokens, rows, heads, dropout, texts)
+    attention = _GroupedAttention(real_tokens, rows, heads, dropout, texts, causal)
 
     def attend(projected: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         contexts, masks = attention.forward(projected)
@@ -78,7 +84,13 @@ class _GroupedAttention:
     """The forward and the backward pass, each a loop over groups of texts."""
 
     def __init__(
-        self, real_tokens: tf.Tensor, rows: TokenRows, heads: int, dropout: Dropout, texts: int
+        self,
+        real_tokens: tf.Tensor,
+        rows: TokenRows,
+        heads: int,
+        dropout: Dropout,
+        texts: int,
+        causal: bool,
     ) -> None:
         self._real_tokens = real_tokens
         self._numbers = rows.numbers
@@ -86,6 +98,7 @@ class _GroupedAttention:
         self._dropped, self._scale = dropout.dropped, dropout.scale
         self._seed = tf.cast(dropout.seed_generator.next(), tf.int32) if self._dropped else None
         self._texts = texts
+        self._causal = causal
         self._num_groups = (tf.shape(real_tokens)[0] + texts - 1) // texts
 
     def forward(self, projected: tf.Tensor) -> tuple[tf.Tensor, tf.TensorArray]:
@@ -138,7 +151,8 @@ class _GroupedAttention:
         """(G, N, L, L), before dropout."""
         # In this order TensorFlow fuses the three.
         scores = tf.matmul(query, key, transpose_b=True) * (1.0 / math.sqrt(query.shape[-1]))
-        return tf.nn.softmax(scores + attention_bias(group.real_tokens, scores.dtype.name))
+        bias = attention_bias(group.real_tokens, scores.dtype.name, self._causal)
+        return tf.nn.softmax(scores + bias)
 
     def _draw(self, group: _Group) -> tf.Tensor:
         """(G, N, L, L) bool: the weights that are kept."""

@@ -1,5 +1,6 @@
 """The numbers of an extraction, against plain loops; the order of lines; what is refused."""
 
+import dataclasses
 import json
 import shutil
 
@@ -9,7 +10,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.extraction import run as extraction
+from bert_tf.interchange import model_directory
+from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.modeling import BertPretrainer
 from tests.extraction.conftest import CONFIG, run, write_many
+from tests.interchange.small_checkpoints import UNCASED, make_checkpoint
 from tests.modeling.conftest import weights_by_path
 from tests.modeling.numpy_bert import encode
 
@@ -168,3 +173,13 @@ def test_no_vocabulary(text, model_dir, tmp_path):
 
 def test_as_long_as_the_model_takes(text, model_dir, tmp_path):
     assert run(model_dir, tmp_path, text, max_seq_length=None).flags["max_seq_length"] == 16
+
+
+def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
+    spec = ModelSpec(BertPretrainer, {"nsp": False, "pooler": False})
+    causal = dataclasses.replace(CONFIG, is_decoder=True)
+    (tmp_path / "causal").mkdir()
+    checkpoint = make_checkpoint(spec, causal, tokenization=UNCASED)
+    model_directory.write(checkpoint, str(tmp_path / "causal"))
+    with pytest.raises(ValueError, match="--pooling=cls: .*causal is causal .*: give --pooling="):
+        run(str(tmp_path / "causal"), tmp_path, text, pooling="cls")

@@ -1,6 +1,7 @@
 """A checkpoint in another format is the same model, and what is not is found out."""
 
 import dataclasses
+import json
 import os
 
 import keras
@@ -11,7 +12,7 @@ from bert_tf.interchange import conversion
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.weights import assign, build_model
-from bert_tf.modeling import BertSpanPredictor
+from bert_tf.modeling import BertPretrainer, BertSpanPredictor
 from tests.interchange.small_checkpoints import (
     CONFIG,
     MODELS,
@@ -69,6 +70,29 @@ def test_what_other_libraries_have_no_place_for(tmp_path):
         assert not (tmp_path / "target").exists()
     done = conversion.convert(source, str(tmp_path / "target"), "bert_tf")
     assert done.differences == {"logits": 0.0} and done.left_out == ()
+
+
+def test_only_some_formats_say_that_a_model_is_causal(tmp_path):
+    causal = dataclasses.replace(CONFIG, is_decoder=True)
+    spec = ModelSpec(BertPretrainer, {"nsp": False, "pooler": False})
+    source = _source(tmp_path, "bert_tf", spec, config=causal)
+    for form in ("huggingface", "keras"):
+        target = _target(tmp_path / form, form)
+        assert conversion.convert(source, target, form).differences == {"masked_lm_logits": 0.0}
+        assert open_checkpoint(target).config == causal
+    described = json.loads((tmp_path / "huggingface/target/config.json").read_text())
+    assert described["architectures"] == ["BertLMHeadModel"] and described["is_decoder"] is True
+    assert "text-generation" in (tmp_path / "huggingface/target/README.md").read_text()
+    with pytest.raises(
+        ValueError, match="holds a causal BertPretrainer .*, and google_tf1 has no word for that: "
+    ):
+        conversion.convert(source, str(tmp_path / "google"), "google_tf1")
+    (tmp_path / "other").mkdir()
+    classifier = _source(tmp_path / "other", "bert_tf", config=causal)
+    with pytest.raises(
+        ValueError, match="holds a causal BertClassifier .* reads the last token in this library"
+    ):
+        conversion.convert(classifier, str(tmp_path / "classifier"), "huggingface")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ CLASSES = {
     "BertModel": ("AutoModel", {}),
     "BertForPreTraining": ("AutoModelForPreTraining", {}),
     "BertForMaskedLM": ("AutoModelForMaskedLM", {}),
+    "BertLMHeadModel": ("AutoModelForCausalLM", {"is_decoder": True, "use_cache": False}),
     "BertForNextSentencePrediction": ("AutoModelForNextSentencePrediction", {}),
     "BertForSequenceClassification": (
         "AutoModelForSequenceClassification",

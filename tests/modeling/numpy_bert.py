@@ -29,7 +29,7 @@ def dense(vector, kernel, bias):
     ]
 
 
-def attend(vectors, mask, weights, prefix, heads):
+def attend(vectors, mask, weights, prefix, heads, causal=False):
     """Self-attention of one sequence: a list of vectors in and out."""
     hidden = len(vectors[0])
     size = hidden // heads
@@ -41,13 +41,14 @@ def attend(vectors, mask, weights, prefix, heads):
         for kernel, bias in zip(kernels, biases, strict=True)
     )
     outputs = []
-    for query in queries:
+    for place, query in enumerate(queries):
+        seen = [real and (number <= place or not causal) for number, real in enumerate(mask)]
         context = []
         for head in range(heads):
             part = slice(head * size, (head + 1) * size)
             exponentials = [
                 math.exp(np.dot(query[part], key[part]) / math.sqrt(size)) if real else 0.0
-                for key, real in zip(keys, mask, strict=True)
+                for key, real in zip(keys, seen, strict=True)
             ]
             for d in range(part.start, part.stop):
                 context.append(
@@ -86,7 +87,10 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
     all_states = [states]
     for layer in range(config.num_hidden_layers):
         block = f"{prefix}layer_{layer}/"
-        attended = attend(states, mask, weights, block + "attention/", config.num_attention_heads)
+        heads = config.num_attention_heads
+        attended = attend(
+            states, mask, weights, block + "attention/", heads, causal=config.is_decoder
+        )
         attended = [
             normalise(np.add(a, s), block + "attention_layer_norm")
             for a, s in zip(attended, states, strict=True)
@@ -104,8 +108,10 @@ def encode(weights, config, word_ids, mask, type_ids, prefix="bert_encoder/"):
             states.append(normalise(np.add(outer, vector), block + "output_layer_norm"))
         all_states.append(states)
     pooler = prefix + "pooler/dense"
-    pooled = np.tanh(head(weights, pooler, states[0])) if pooler + "/kernel" in weights else None
-    return np.array(all_states), pooled
+    if pooler + "/kernel" not in weights:
+        return np.array(all_states), None
+    read = max(place for place, real in enumerate(mask) if real) if config.is_decoder else 0
+    return np.array(all_states), np.tanh(head(weights, pooler, states[read]))
 
 
 def head(weights, path, state):

@@ -36,14 +36,16 @@ def test_starts_as_a_truncated_normal():
     assert np.abs(values[:12] - layer.position_embeddings.numpy()).max() > 0.01
 
 
-def test_equals_plain_loops():
-    encoder = randomise(BertEncoder(TINY, dtype="float64"))
+@pytest.mark.parametrize("causal", [False, True])
+def test_equals_plain_loops(causal):
+    config = dataclasses.replace(TINY, is_decoder=causal)
+    encoder = randomise(BertEncoder(config, dtype="float64"))
     batch = encoder_batch()
     outputs = encoder(batch)
     weights = weights_by_path(encoder)
     for b in range(2):
         row = (batch[key][b] for key in features.ENCODER_FEATURES)
-        states, pooled = encode(weights, TINY, *row)
+        states, pooled = encode(weights, config, *row)
         blocks = outputs["encoder_outputs"]
         found = [outputs["embedding_output"], *blocks, outputs["sequence_output"]]
         for state, expected in zip(found, [*states, states[-1]], strict=True):

@@ -23,10 +23,11 @@ def test_equals_plain_loops(pooling):
         for number in range(4):
             column = [float(state[number]) for state in real]
             expected = {"cls": column[0], "mean": sum(column) / len(column), "max": max(column)}
+            expected["last"] = column[-1]
             assert pooled[row, number] == pytest.approx(expected[pooling], abs=1e-6)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "last"])
 @pytest.mark.parametrize("padding", [np.inf, np.nan, -1e30])
 def test_what_padding_has_does_not_matter(pooling, padding):
     states, mask = make()

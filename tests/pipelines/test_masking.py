@@ -11,6 +11,7 @@ from bert_tf.pipelines.masking import (
     choose_tokens,
     choose_words,
     mask_rows,
+    predict_next,
     prediction_counts,
     span_lengths,
     word_starts,
@@ -264,3 +265,16 @@ def test_unknown_masking():
     with pytest.raises(ValueError) as error:
         _mask(tf.constant([ROW]), masking="words")
     assert str(error.value) == "masking: expected one of token, whole_word, span; got 'words'."
+
+
+def test_every_token_predicts_the_next():
+    rows = tf.constant([[2, 7, 8, 3, 0, 0], [2, 5, 6, 7, 8, 3], [2, 3, 0, 0, 0, 0]])
+    predicted = {
+        key: value.numpy().tolist() for key, value in predict_next(rows, Vocabulary()).items()
+    }
+    assert predicted == {
+        "input_word_ids": rows.numpy().tolist(),
+        "masked_lm_positions": [[0, 1, 2, 0, 0], [0, 1, 2, 3, 4], [0, 0, 0, 0, 0]],
+        "masked_lm_ids": [[7, 8, 3, 0, 0], [5, 6, 7, 8, 3], [3, 0, 0, 0, 0]],
+        "masked_lm_weights": [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]],
+    }

@@ -320,3 +320,30 @@ def test_errors(options, message):
     with pytest.raises(ValueError) as error:
         _dataset(**options)
     assert str(error.value) == message
+
+
+def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next():
+    masked = _dataset(nsp=False, num_epochs=1, drop_remainder=False)
+    whole = _dataset(nsp=False, num_epochs=1, drop_remainder=False, objective="ltr")
+    for one, other in zip(masked, whole, strict=True):
+        ids, length = other[features.INPUT_WORD_IDS].numpy(), other[features.INPUT_MASK].numpy()
+        # The same rows, before they were masked.
+        restored = one[features.INPUT_WORD_IDS].numpy()
+        for row, (positions, originals, weights) in enumerate(
+            zip(
+                one[features.MASKED_LM_POSITIONS].numpy(),
+                one[features.MASKED_LM_IDS].numpy(),
+                one[features.MASKED_LM_WEIGHTS].numpy(),
+                strict=True,
+            )
+        ):
+            restored[row, positions[weights > 0]] = originals[weights > 0]
+        np.testing.assert_array_equal(ids, restored)
+        np.testing.assert_array_equal(other[features.MASKED_LM_IDS], ids[:, 1:])
+        np.testing.assert_array_equal(other[features.MASKED_LM_WEIGHTS], length[:, 1:])
+        np.testing.assert_array_equal(other["cursor"], one["cursor"])
+
+
+def test_left_to_right_has_no_next_sentences():
+    with pytest.raises(ValueError, match="objective: ltr goes without next-sentence prediction"):
+        _dataset(objective="ltr")

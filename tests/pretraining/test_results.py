@@ -114,3 +114,44 @@ def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out(monkeypatc
         alone.append(results.fill_masks(model, tokenizer, texts[:1])[0]["probabilities"][0])
     np.testing.assert_allclose(filled[0]["probabilities"][0], max(alone), rtol=1e-6)
     assert len({*alone}) == 2
+
+
+def test_a_causal_model_guesses_from_the_words_before(capsys):
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "this", "is", "word", "a", "##b"]
+    config = BertConfig(
+        vocab_size=len(vocab),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=8,
+        initializer_range=0.5,
+        is_decoder=True,
+    )
+    model = BertPretrainer(config, nsp=False)
+    tokenizer = BertTokenizer(vocab)
+    guessed = results.fill_masks(model, tokenizer, ["Is this word?", "a " * 30 + "word", "a"])
+    (one,) = guessed
+    assert one["hidden"] == 3
+    # Alone and without padding, after [CLS] and the words before: the surest of the three.
+    rows = [("...", "Is", [2]), ("Is ...", "this", [2, 6]), ("Is this ...", "word", [2, 6, 5])]
+    expected = []
+    for _, _, ids in rows:
+        ids = np.array([ids], np.int32)
+        inputs = {"input_word_ids": ids, "input_mask": 0 * ids + 1, "input_type_ids": 0 * ids}
+        logits = model({**inputs, "masked_lm_positions": np.array([[ids.size - 1]], np.int32)})
+        logits = logits["masked_lm_logits"].numpy()[0, 0].astype(float)
+        expected.append(np.exp(logits) / np.exp(logits).sum())
+    surest = max(range(3), key=lambda row: expected[row].max())
+    assert (one["text"].strip(), one["word"]) == rows[surest][:2]
+    order = np.argsort(-expected[surest])[:5]
+    assert one["guesses"] == [vocab[token] for token in order]
+    np.testing.assert_allclose(one["probabilities"], expected[surest][order], atol=1e-5)
+    right = [
+        vocab[found.argmax()] == row[1].lower() for found, row in zip(expected, rows, strict=True)
+    ]
+    assert one["guessed"] == sum(right)
+    results.show({**RESULTS, "objective": "ltr", "filled_masks": guessed}, RunDirectory("x"))
+    printed = capsys.readouterr().out
+    assert "  next token     25.0%" in printed
+    assert "Of 3 words, each after the beginning of its held-out sentence, " in printed

@@ -108,6 +108,7 @@ def test_every_setting_that_matters_is_compared():
     assert set(resolved.to_dict()) - MAY_DIFFER == {
         *("input", "input_format", "tfds", "eval_input", "held_out_fraction", "max_hours"),
         *("vocab_file", "vocab_size", "do_lower_case", "bert_config", "precision", "nsp"),
+        "objective",
         *("max_predictions_per_seq", "masked_lm_prob", "short_seq_prob", "masking", "phases"),
         "mask_split",
         *("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"),
@@ -189,3 +190,28 @@ def test_flags_that_no_run_has_written(name, value, sentence):
     kept = {**parse()[0].to_dict(), name: value}
     with pytest.raises(ValueError, match=re.escape(sentence)):
         settings_of_run(kept, "flags.json", parse()[0], set())
+
+
+def test_left_to_right_without_next_sentences_and_masks():
+    given = ("--objective=ltr", "--input=a.txt", "--recipe=budget", "--max_hours=1")
+    settings = parse(*given, "--nsp=false")[0]
+    assert settings == parse(*given)[0]
+    # The recipe's share of masks says nothing here, and is no setting of the run.
+    assert (settings.objective, settings.nsp, settings.masked_lm_prob) == ("ltr", False, 0.15)
+    assert settings.adam_beta_2 == 0.98
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--nsp", r"goes without next-sentence prediction, as in the paper \(section 5.1, LTR"),
+        ("--masked_lm_prob=0.15", "masks nothing, every token predicts the next: leave --masked_"),
+        ("--max_predictions_per_seq=20", "leave --max_predictions_per_seq out"),
+        ("--mask_split=100,0,0", "leave --mask_split out"),
+        ("--do_whole_word_mask", "leave --masking out"),
+        ("--input=a.tfrecord", "reads text, and --input_format=tfrecord holds masked rows"),
+    ],
+)
+def test_what_left_to_right_has_no_use_for(flag, message):
+    with pytest.raises(ValueError, match=f"^--objective=ltr .*{message}"):
+        parse("--objective=ltr", flag)

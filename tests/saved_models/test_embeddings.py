@@ -1,5 +1,6 @@
 """Embeddings, states and endpoints against the encoder called on rows made by hand, and NumPy."""
 
+import dataclasses
 import functools
 
 import keras
@@ -11,14 +12,16 @@ from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
     BertMultipleChoice,
+    BertPretrainer,
     BertRegressor,
     BertSpanPredictor,
     BertTokenClassifier,
 )
 from bert_tf.saved_models import exporting
 from bert_tf.saved_models.embeddings import call_on_tokens, embed, encode_tokens, endpoints
+from bert_tf.saved_models.signatures import model_signatures
 
-from .conftest import ask, assert_same, copied, features_of, make, serve
+from .conftest import CONFIG, ask, assert_same, copied, features_of, make, serve
 
 CLS, SEP = 2, 3
 THE, A, CAT, DOG, SAT = range(5, 10)
@@ -88,6 +91,25 @@ def test_normalized(encoder):
 def test_without_a_pooler():
     outputs = ask(embed, serve(make(BertEncoder, pooler=False)), text=["a cat"])
     assert set(outputs) == {"mean_output", "cls_output", "truncated"}
+
+
+def test_a_causal_model_is_read_at_its_last_token():
+    keras.utils.set_random_seed(5)
+    model = BertPretrainer(dataclasses.replace(CONFIG, is_decoder=True), nsp=False)
+    assert list(model_signatures(serve(model))) == ["serving_default", "tokens"]
+    outputs = ask(embed, serve(model, 10, layers=(0,)), text=TEXTS)
+    names = {"mean_output", "last_output", "layer_mean_outputs", "layer_last_outputs", "truncated"}
+    assert set(outputs) == names
+    alone = [model.encoder(features_of(row)) for row in ROWS]
+    last = [states["sequence_output"][0, -1] for states in alone]
+    np.testing.assert_allclose(outputs["last_output"], last, atol=1e-5)
+    low = [states["encoder_outputs"][0][:, -1] for states in alone]
+    np.testing.assert_allclose(outputs["layer_last_outputs"], low, atol=1e-5)
+    ids = np.array([[*ROWS[0], 0, 0]], np.int32)
+    mask = np.array([[1] * 5 + [0] * 2], np.int32)
+    inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": 0 * ids}
+    outputs = encode_tokens(serve(model), **inputs)
+    np.testing.assert_allclose(outputs["default"], last[:1], atol=1e-5)
 
 
 def test_float32_of_a_model_in_bfloat16():

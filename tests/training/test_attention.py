@@ -50,26 +50,28 @@ def contexts_and_gradient(attend, without_padding, projected=PROJECTED):
     return compute(tf.constant(projected))
 
 
-def in_groups(rate=0.0, seed=0):
+def in_groups(rate=0.0, seed=0, causal=False):
     """Attention in groups, which draws the same at each call."""
     dropout = Dropout(rate, keras.random.SeedGenerator(0, name="seed"))
     state = dropout.seed_generator.state
 
     def attend(projected, mask, rows):
         with keras.StatelessScope(state_mapping=[(state, tf.constant([seed, 0], tf.int64))]):
-            return attention.attend_in_groups(projected, mask, rows, HEADS, dropout)
+            return attention.attend_in_groups(projected, mask, rows, HEADS, dropout, causal)
 
     return attend
 
 
-def at_once(projected, mask, rows):
-    return attend_at_once(projected, mask, rows, HEADS, lambda weights: weights)
+def at_once(causal):
+    return lambda *given: attend_at_once(*given, HEADS, lambda weights: weights, causal)
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("without_padding", [True, False])
-def test_contexts_and_gradients_are_those_of_attention_at_once(texts, without_padding):
-    ours = contexts_and_gradient(in_groups(), without_padding)
-    for one, other in zip(ours, contexts_and_gradient(at_once, without_padding), strict=True):
+def test_contexts_and_gradients_are_those_of_attention_at_once(texts, without_padding, causal):
+    ours = contexts_and_gradient(in_groups(causal=causal), without_padding)
+    theirs = contexts_and_gradient(at_once(causal), without_padding)
+    for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
