@@ -112,6 +112,11 @@ def _read_files(settings: FineTuningSettings, by_class: bool) -> Sets:
     notes: list[str] = []
     if settings.dev_file:
         dev["dev"] = read(settings.dev_file, labels, True)
+    elif settings.folds:
+        notes.append(
+            f"{settings.train_file} is split in {settings.folds} folds, and each is evaluated on "
+            "by a run that is trained on the others."
+        )
     elif settings.dev_fraction > 0:
         whole = train
         share, seed = settings.dev_fraction, settings.seed
@@ -169,6 +174,44 @@ def _reader(settings: FineTuningSettings) -> _Reader:
 
 
 # === What is held out ===
+
+
+def fold_of(sets: Sets, settings: FineTuningSettings, number: int) -> Sets:
+    """The sets with one of ``--folds`` of the training set held out, counted from 0."""
+    whole = sets.train
+    folds = split_folds(whole.items, int(settings.folds or 0), settings.seed)
+    parts: tuple[list[Any], list[Any]] = ([], [])
+    for item, fold in zip(whole.items, folds, strict=True):
+        parts[fold == number].append(item)
+    train, dev = (dataclasses.replace(whole, items=items) for items in parts)
+    return dataclasses.replace(sets, train=train, dev={"dev": dev, **sets.dev})
+
+
+def split_folds(items: Sequence[Any], count: int, seed: int) -> list[int]:
+    """The fold, from 0, of each example.
+
+    What ``hold_out`` keeps together stays together; every class of texts is dealt to the folds as
+    evenly as that allows. A group's fold depends on the contents of all and the seed, not on their
+    order.
+    """
+    key, what = _grouping(items, 1 / count)
+    sizes = collections.Counter(key(item) for item in items)
+    if len(sizes) < count:
+        raise ValueError(
+            f"--folds={count}: only {len(sizes):,} parts of the {len(items):,} examples do not "
+            f"belong together ({what}): ask for fewer folds."
+        )
+    classes = _classes(items, key)
+    found: dict[Hashable, int] = {}
+    dealt: collections.Counter[tuple[int, str | None]] = collections.Counter()
+    totals = [0] * count
+    for group in sorted(sizes, key=lambda group: _hash(seed, group)):
+        name = classes.get(group)
+        fold = min(range(count), key=lambda number: (dealt[number, name], totals[number]))
+        found[group] = fold
+        dealt[fold, name] += sizes[group]
+        totals[fold] += sizes[group]
+    return [found[key(item)] for item in items]
 
 
 def hold_out(

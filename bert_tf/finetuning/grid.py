@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from bert_tf.flag_fields import nearest
 
-# What a grid may vary: nothing of it changes what is read, tokenised or started from.
+# What a grid may vary: nothing of it changes what is read, tokenised, or which weights are first.
 NAMES = (
     *("train_batch_size", "learning_rate", "num_train_epochs", "warmup_proportion"),
-    *("weight_decay", "layer_decay", "optimizer", "freeze"),
+    *("weight_decay", "layer_decay", "optimizer", "freeze", "label_smoothing"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    *("distillation_weight", "distillation_temperature"),
 )
 _FORM = "NAME=VALUE,VALUE;NAME=VALUE,VALUE"
 _MOST_DRAWS = 100  # for each trial, until one is new

@@ -22,7 +22,7 @@ from .settings import FineTuningSettings
 from .task import Task
 
 # What a run may change of the checkpoint's config.
-_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # A variable's block, by its path.
 _BLOCK = re.compile(r"(?:^|/)layer_(\d+)/")
 _EMBEDDINGS = re.compile(r"(?:^|/)embeddings/")
@@ -48,9 +48,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         if settings.init_layers:
             checkpoint = take_layers(checkpoint, settings.init_layers)
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
-        rates = {name: getattr(settings, name) for name in _RATES}
-        asked = {name: rate for name, rate in rates.items() if rate is not None}
-        config = dataclasses.replace(config, **asked)
+        config = with_rates(config, settings)
     if tokenization is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} has no vocabulary ({' '.join(notes)}): "
@@ -74,6 +72,14 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             raise ValueError(f"--feature_based={settings.feature_based}: {error}") from error
     tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
     return Start(config, tokenization, tokenizer, checkpoint)
+
+
+def with_rates(config: BertConfig, settings: FineTuningSettings) -> BertConfig:
+    """A config with the settings' rates of dropout, where they say any."""
+    rates = {name: getattr(settings, name) for name in RATES}
+    return dataclasses.replace(
+        config, **{name: rate for name, rate in rates.items() if rate is not None}
+    )
 
 
 def take_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:

@@ -11,7 +11,7 @@ from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.hub import SCHEME
 from bert_tf.untrusted import markdown_code, one_line
 
-from .results import score
+from .results import fold_line, score
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .task import TEST
 
@@ -130,8 +130,9 @@ def _data(
         rows.append((name, _cell(file), f"{sizes[name]:,}" if name in sizes else "", use))
     text = _table(("set", "from", "examples", "use"), rows)
     if not (settings.glue or settings.dev_file) and "dev" in files:
+        part = f"one of {settings.folds} folds" if settings.folds else f"{settings.dev_fraction:g}"
         text += (
-            f"\n\n`dev` is {settings.dev_fraction:g} of {markdown_code(files['train'])}, held out "
+            f"\n\n`dev` is {part} of {markdown_code(files['train'])}, held out "
             f"of the training by the seed {settings.seed}; equal texts are on one side only."
         )
     return text
@@ -148,7 +149,7 @@ def _scores(results: Mapping[str, Any]) -> str:
     if not rows:
         return "## Scores\n\nNothing was evaluated: there was no set to evaluate on."
     text = _table(("set", "score", "value", "95% interval"), rows)
-    notes = []
+    notes = [f"{fold_line(results)}."] if results.get("folds") else []
     if any(row[-1] for row in rows):
         notes.append(
             "The interval is of resampled rows: how far the choice of these rows could have moved "
@@ -157,7 +158,8 @@ def _scores(results: Mapping[str, Any]) -> str:
     deciding = _deciding(results)
     if deciding is not None:
         runs = len(results.get("runs", ()))
-        kept = f"the best of {runs:,} runs, after" if runs > 1 else "those of"
+        several = runs > 1 and not results.get("folds")
+        kept = f"the best of {runs:,} runs, after" if several else "those of"
         notes.append(
             f"The kept weights are {kept} epoch {results['best']['epoch']:.3g}, chosen by "
             f"{markdown_code(results['headline'])} on `{deciding}`, which makes the scores on "

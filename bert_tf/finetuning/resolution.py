@@ -35,7 +35,7 @@ _FILES = tuple(task for task in TASKS if task not in GLUE_NAMES)
 _MEANT_FOR = {
     **dict.fromkeys(("data_dir", "tfds"), tuple(GLUE_NAMES)),
     **dict.fromkeys(
-        ("train_file", "dev_file", "test_file", "test_has_labels", "dev_fraction"), _FILES
+        ("train_file", "dev_file", "test_file", "test_has_labels", "dev_fraction", "folds"), _FILES
     ),
     **dict.fromkeys(("text_columns", "label_column", "id_column", "delimiter"), tuple(KINDS)),
     "encoding": (*KINDS, *CONLL_TASKS),
@@ -127,6 +127,13 @@ def _resolve_data(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
         raise ValueError(f"--task={task} needs a --train_file to train on.")
     if wanted["test_has_labels"] is None:
         wanted["test_has_labels"] = task in LABELLED_TESTS
+    if wanted["folds"]:
+        for name in ("dev_file", "dev_fraction", "teacher", "feature_based"):
+            if given.get(name) is not None:
+                raise ValueError(
+                    f"--folds evaluates on each part of --train_file, and --{name} is not for "
+                    "that: leave one of the two out."
+                )
     if "dev_fraction" in given and wanted["dev_file"]:
         raise ValueError("--dev_file is what is evaluated on: leave --dev_fraction out.")
     if task in KINDS:
@@ -254,6 +261,15 @@ def _check_grid(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
             raise ValueError(f"--grid chooses --{name} itself: leave it out.")
         if name == "num_train_epochs" and wanted["max_steps"]:
             raise ValueError("--max_steps and --grid both set the schedule: give one of them.")
+        if wanted["task"] not in _MEANT_FOR.get(name, TASKS) or (
+            name.startswith("distillation") and not wanted["teacher"]
+        ):
+            raise ValueError(
+                f"--grid: {name} means nothing to --task={wanted['task']} without what it is for: "
+                "leave it out."
+            )
+        if name in _OF_FINE_TUNING and wanted["feature_based"]:
+            raise ValueError(f"--grid: {name} is for fine-tuning, not for --feature_based.")
     for values in found:
         _resolve_training({**wanted, **values, "grid": None, "trials": None}, {})
 

@@ -330,6 +330,14 @@ class FineTuningSettings:
     restarts: int = flag_fields.integer(
         1, "Train with so many seeds, from --seed on; the best on the dev set is kept.", least=1
     )
+    folds: int | None = flag_fields.integer(
+        None,
+        "Cross-validate: split --train_file in so many folds, each with its share of every class, "
+        "and evaluate on each what was trained on the others; the mean and the deviation of the "
+        "scores are told, and a --grid's best is that of the best mean.",
+        least=2,
+        most=1000,
+    )
     precision: str = flag_fields.choice(
         "float32",
         PRECISIONS,

@@ -30,9 +30,11 @@ class Material:
     """What every run of a fine-tuning shares.
 
     Data are read, checked and tokenised once; ``callbacks`` are Keras' and called by each run.
+    ``sets`` are what was read, before ``--folds``.
     """
 
     task: Task
+    sets: Sets
     start: Start
     examples: Examples
     strategy: tf.distribute.Strategy
@@ -89,7 +91,7 @@ def prepare(
         print(line, flush=True)
     if settings.teacher:
         examples = teacher.distil(settings, directory, task, sets, examples, strategy)
-    return Material(task, start, examples, strategy)
+    return Material(task, sets, start, examples, strategy)
 
 
 def train(

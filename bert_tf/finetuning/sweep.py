@@ -1,4 +1,4 @@
-"""Several runs of one task: the paper's grid, other seeds; a table of them, and the best kept."""
+"""Several runs of one task: a grid, other seeds, folds; a table of them, and the best kept."""
 
 import dataclasses
 import itertools
@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -15,7 +15,9 @@ from bert_tf.interchange.load import load_with_report
 from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
 
-from .model import forget_models
+from . import teacher
+from .data import FIRST_RULES, NEWEST_RULES, fold_of
+from .model import RATES, forget_models, with_rates
 from .results import layer_table, score, table_rows
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
@@ -29,6 +31,7 @@ from .stages import (
     write_outputs,
 )
 from .tagging import FeatureTaggingTask
+from .task import make_task
 from .training import DivergedError
 
 # Source: Devlin et al. 2019, appendix A.3.
@@ -38,13 +41,32 @@ _PAPER = {
     "num_train_epochs": (2, 3, 4),
 }
 _CONFIGURATION = ("feature_based", *_PAPER)
+# What a grid may vary that is of the task or of its model, and not of the training alone.
+_OF_TASK = (
+    *(*RATES, "classifier_dropout", "label_smoothing"),
+    *("distillation_weight", "distillation_temperature"),
+)
 
 
-def plan_runs(settings: FineTuningSettings) -> list[tuple[str, FineTuningSettings]]:
-    """The runs of a sweep and of restarts: each one's name and settings.
+class Run(NamedTuple):
+    """A run to make: its name, its settings, and the fold, from 0, that it is evaluated on."""
 
-    The seeds of one configuration follow each other. What is held out is drawn by the first seed
-    for all of them.
+    name: str
+    settings: FineTuningSettings
+    fold: int | None = None
+
+
+def is_search(settings: FineTuningSettings) -> bool:
+    """Whether the settings ask for several runs."""
+    several = settings.restarts > 1 or settings.folds
+    return bool(settings.sweep or settings.grid or several or settings.variants)
+
+
+def plan_runs(settings: FineTuningSettings) -> list[Run]:
+    """The runs of a sweep, of restarts and of folds.
+
+    The seeds and the folds of one configuration follow each other. What is held out is drawn by
+    the first seed for all of them.
     """
     own = {name: getattr(settings, name) for name in _CONFIGURATION}
     tried: Sequence[Mapping[str, Any]] = settings.tried or [{}]
@@ -56,9 +78,11 @@ def plan_runs(settings: FineTuningSettings) -> list[tuple[str, FineTuningSetting
         chosen["num_train_epochs"] = int(chosen["num_train_epochs"])
         size, rate, epochs = (chosen[name] for name in _PAPER)
         others = "".join(f"_{name}{chosen[name]}" for name in values if name not in own)
-        for restart in range(settings.restarts):
+        folds = range(settings.folds) if settings.folds else [None]
+        for restart, fold in itertools.product(range(settings.restarts), folds):
             seed = (settings.seed + restart) % 2**32
             name = f"batch{size}_rate{rate:g}_epochs{epochs}{others}_seed{seed}"
+            name += "" if fold is None else f"_fold{fold + 1}"
             name = f"{variant}_{name}" if variant else name
             run = dataclasses.replace(
                 settings,
@@ -71,7 +95,7 @@ def plan_runs(settings: FineTuningSettings) -> list[tuple[str, FineTuningSetting
                 restarts=1,
                 model_dir=os.path.join(FineTuningDirectory(settings.model_dir).runs, name),
             )
-            runs.append((name, run))
+            runs.append(Run(name, run, fold))
     return runs
 
 
@@ -87,10 +111,11 @@ def run_sweep(
     dev_set = str(material.task.deciding_set)  # a sweep without one is refused with its flags
     ended: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
-    outputs_of_best: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     others = [name for name in (settings.tried or [{}])[0] if name not in _CONFIGURATION]
     began = time.monotonic()
-    for number, (name, run_settings) in enumerate(planned, start=1):
+    for number, planned_run in enumerate(planned, start=1):
+        name, run_settings, _ = planned_run
         hours = (time.monotonic() - began) / 3600
         if ended and settings.max_search_hours and hours >= settings.max_search_hours:
             left = len(planned) - len(ended)
@@ -105,17 +130,17 @@ def run_sweep(
         run_directory.check_settings(run_settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
         # The same data and the same start for all, and found to be those by now.
         run_directory.check_inputs(read_json(directory.inputs))
-        shared = _material_of(run_settings, material)
-        results, outputs = _finish_run(run_settings, run_directory, shared)
+        own = _material_of(planned_run, settings, material)
+        results, outputs[name] = _finish_run(run_settings, run_directory, own)
         configuration = {
             key: getattr(run_settings, key) for key in (*_CONFIGURATION, *others, "seed")
         }
         ended.append({**results, "name": name, **configuration})
         _say(ended[-1], dev_set)
-        best = _best(ended, dev_set)
-        if best is ended[-1]:
-            outputs_of_best = outputs
-        _delete_weights_but_of(best, ended, directory)
+        kept = _kept(ended, dev_set, others, folds=bool(settings.folds))
+        best = kept[0] if kept else None
+        _delete_weights_but_of(kept, ended, directory)
+        outputs = {run["name"]: outputs[run["name"]] for run in kept if run["name"] in outputs}
     if best is None:
         raise ValueError(
             f"Every run diverged; the last: {ended[-1]['collapsed']}. Lower --learning_rate and "
@@ -129,23 +154,39 @@ def run_sweep(
         "configurations": summarise(ended, dev_set, others),
         "runs": [{k: v for k, v in run.items() if k != "evaluations"} for run in ended],
     }
+    if settings.folds:
+        results["folds"] = settings.folds
     with replace_whole(directory.table) as file:
         file.write("".join("\t".join(row) + "\n" for row in table_rows(results)).encode())
     if settings.variants:
         with replace_whole(directory.layer_table) as file:
             file.write(f"{layer_table(results)}\n".encode())
-    best_settings = dict(planned)[best["name"]]
-    best_material = _material_of(best_settings, material)
-    results["files"] = _put_in_place(best_settings, directory, best_material, best, outputs_of_best)
+    (best_run,) = (run for run in planned if run.name == best["name"])
+    own = _material_of(best_run, settings, material)
+    found = outputs.get(best_run.name, {})
+    results["files"] = _put_in_place(best_run.settings, directory, own, best, found)
     return results
 
 
-def _material_of(settings: FineTuningSettings, material: Material) -> Material:
-    """A run's own material, where its task is not that of all."""
-    if not isinstance(material.task, FeatureTaggingTask):
+def _material_of(run: Run, settings: FineTuningSettings, material: Material) -> Material:
+    """A run's own material, where its task or its start is not that of all."""
+    one, task = run.settings, material.task
+    if isinstance(task, FeatureTaggingTask):
+        (variant,) = one.variants
+        return dataclasses.replace(material, task=task.reading(variant))
+    changed = any(getattr(one, name) != getattr(settings, name) for name in _OF_TASK)
+    if not run.fold and not changed:  # the first fold is that of all
         return material
-    (variant,) = settings.variants
-    return dataclasses.replace(material, task=material.task.reading(variant))
+    sets, examples, start = material.sets, material.examples, material.start
+    if run.fold is not None:
+        sets = fold_of(sets, settings, run.fold)
+    own = make_task(one, sets, FIRST_RULES if task.by_earlier_rules else NEWEST_RULES)
+    if run.fold:
+        examples = own.training_examples(start.tokenizer, one.max_seq_length)
+    if one.teacher:
+        teacher.use_loss(one, own)
+    start = start._replace(config=with_rates(start.config, one))
+    return dataclasses.replace(material, task=own, examples=examples, start=start)
 
 
 def _finish_run(
@@ -176,6 +217,39 @@ def _best(runs: Sequence[dict[str, Any]], dev_set: str) -> dict[str, Any] | None
     return max(scored, key=lambda run: rank(run["headline"], _headline(run, dev_set)), default=None)
 
 
+def _kept(
+    runs: Sequence[dict[str, Any]], dev_set: str, others: Sequence[str], *, folds: bool
+) -> list[dict[str, Any]]:
+    """The runs whose weights are kept so far, the best first: with folds, too, one that may be it.
+
+    The score of one fold says little next to that of another: the best is a configuration, the one
+    with the best mean, and of its runs the first is kept.
+    """
+    if not folds:
+        best = _best(runs, dev_set)
+        return [best] if best else []
+    firsts, ranks = [], []
+    for members in _by_configuration(runs, others).values():
+        scored = [run for run in members if run["scores"]]
+        if scored:
+            mean = statistics.fmean(_headline(run, dev_set) for run in scored)
+            firsts.append(scored[0])
+            ranks.append((len(scored), rank(scored[0]["headline"], mean)))
+    if not firsts:
+        return []
+    best = firsts[ranks.index(max(ranks))]
+    return [best, *(run for run in firsts[-1:] if run is not best)]
+
+
+def _by_configuration(
+    runs: Sequence[dict[str, Any]], others: Sequence[str]
+) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault(tuple(map(run.get, (*_CONFIGURATION, *others))), []).append(run)
+    return groups
+
+
 def _say(run: dict[str, Any], dev_set: str) -> None:
     shown = "no score"
     if run["scores"]:
@@ -186,12 +260,13 @@ def _say(run: dict[str, Any], dev_set: str) -> None:
 
 
 def _delete_weights_but_of(
-    best: dict[str, Any] | None, runs: Sequence[dict[str, Any]], directory: FineTuningDirectory
+    kept: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]], directory: FineTuningDirectory
 ) -> None:
+    names = {run["name"] for run in kept}
     for run in runs:
         folder = FineTuningDirectory(os.path.join(directory.runs, run["name"]))
         paths = [folder.last]
-        if best is None or run["name"] != best["name"]:
+        if run["name"] not in names:
             paths.append(folder.checkpoints)
         for path in paths:
             checkpoints.delete_all(path)
@@ -230,14 +305,11 @@ def summarise(
 
     Each has the number of ``runs``; ``mean``, ``std`` (of the sample, n - 1; ``None`` for one run)
     and ``best`` of the headline over the runs that have a score, with the ``best_seed``; how many
-    runs ``collapsed``; ``means`` of every score.
+    runs ``collapsed``; ``means`` and ``deviations`` of every score.
     """
     keys = (*_CONFIGURATION, *others)
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for run in runs:
-        groups.setdefault(tuple(map(run.get, keys)), []).append(run)
     entries = []
-    for configuration, members in groups.items():
+    for configuration, members in _by_configuration(runs, others).items():
         scored = [run for run in members if run["scores"]]
         values = [_headline(run, dev_set) for run in scored]
         best = _best(members, dev_set)
@@ -247,6 +319,7 @@ def summarise(
             for name in (scored[0]["scores"][dev_set] if scored else ())
             if all(name in run["scores"][dev_set] for run in scored)
         ]
+        columns = {name: [run["scores"][dev_set][name] for run in scored] for name in names}
         entries.append(
             {
                 **dict(zip(keys, configuration, strict=True)),
@@ -256,9 +329,10 @@ def summarise(
                 "best": _headline(best, dev_set) if best else None,
                 "best_seed": best["seed"] if best else None,
                 "collapsed": sum(bool(run["collapsed"]) for run in members),
-                "means": {
-                    name: statistics.fmean(run["scores"][dev_set][name] for run in scored)
-                    for name in names
+                "means": {name: statistics.fmean(column) for name, column in columns.items()},
+                "deviations": {
+                    name: statistics.stdev(column) if len(column) > 1 else None
+                    for name, column in columns.items()
                 },
             }
         )

@@ -32,7 +32,7 @@ from bert_tf.tasks.judging import CLASS_METRICS, Judged, class_metric_names
 from bert_tf.tasks.resampling import Interval, bootstrap
 from bert_tf.untrusted import listed, one_line
 
-from .data import FIRST_RULES, NEWEST_RULES, Sets, read_sets
+from .data import FIRST_RULES, NEWEST_RULES, Sets, fold_of, read_sets
 from .distillation import SoftLoss
 from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, write_records
 from .settings import FineTuningSettings
@@ -643,8 +643,14 @@ class FormReader(NamedTuple):
 
 
 def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> tuple[Task, Sets]:
-    """The task on its data, and what was read; as ``read_sets``."""
+    """The task on its data (with ``--folds`` on the first of them), and what was read."""
     sets = read_sets(settings, rules)
+    own = fold_of(sets, settings, 0) if settings.folds else sets
+    return make_task(settings, own, rules), sets
+
+
+def make_task(settings: FineTuningSettings, sets: Sets, rules: str) -> Task:
+    """The task that the settings describe, on what was read by some rules."""
     first = rules == FIRST_RULES
     task: Task = settings.kind.task_class.from_settings(settings, sets, by_first_rules=first)
     task.by_earlier_rules = first
@@ -655,4 +661,4 @@ def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> tuple[
         task.use_dropout(settings.classifier_dropout)
     if settings.metric is not None:
         task.use_metric(settings.metric, settings.kind.metrics)
-    return task, sets
+    return task

@@ -77,19 +77,29 @@ def distil(
     ``directory`` holds the fingerprints of its inputs. The teacher is run once; what it said is
     kept in the directory until the run has finished, so that a resumed run learns the same numbers.
     """
-    outputs = _kept(directory, len(examples), len(task.labels) or 1)
+    outputs = _kept(directory, len(examples), _width(task))
     if outputs is None:
         outputs = _ask(settings, directory, task, sets, strategy)
         _keep(directory, outputs)
+    use_loss(settings, task)
+    return taught(examples, outputs)
+
+
+def use_loss(settings: FineTuningSettings, task: Task) -> None:
+    """Gives a task the loss of a distillation, for examples that have the teacher's answers."""
     loss = DistillationLoss(
         task.compile_arguments["loss"],
         task.soft_loss,
-        outputs.shape[1],
+        _width(task),
         settings.distillation_temperature,
         settings.distillation_weight,
     )
     task.compile_arguments = {**task.compile_arguments, "loss": loss}
-    return taught(examples, outputs)
+
+
+def _width(task: Task) -> int:
+    """O: how many numbers a teacher gives for an example."""
+    return len(task.labels) or 1
 
 
 def _ask(

@@ -3,7 +3,7 @@ import operator
 
 import pytest
 
-from bert_tf.finetuning.data import hold_out
+from bert_tf.finetuning.data import hold_out, split_folds
 from bert_tf.tasks.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 
 
@@ -114,3 +114,38 @@ def test_one_of_a_few_is_held_out_and_never_all():
     assert [len(part) for part in hold_out(texts(2), 0.9, seed=0)[:2]] == [1, 1]
     with pytest.raises(ValueError, match="Nothing can be held out of 1 examples"):
         hold_out(texts(1), 0.1, seed=0)
+
+
+# === Folds ===
+
+
+def test_folds_have_their_share_of_every_class_as_scikit_learns():
+    model_selection = pytest.importorskip("sklearn.model_selection")
+    labels = [*["rare"] * 13, *["other"] * 40, *["common"] * 147]
+    items = [TextExample(str(n), f"text {n}", None, label) for n, label in enumerate(labels)]
+    found = split_folds(items, 5, seed=1)
+    theirs = [
+        sorted(labels[n] for n in test)
+        for _, test in model_selection.StratifiedKFold(5).split(items, labels)
+    ]
+    counts = {
+        name: [sum((f, lab) == (fold, name) for f, lab in zip(found, labels, strict=True))
+               for fold in range(5)]
+        for name in dict.fromkeys(labels)
+    }  # fmt: skip
+    for name, ours in counts.items():
+        assert sorted(ours) == sorted(fold.count(name) for fold in theirs)
+    assert {found.count(fold) for fold in range(5)} == {40}
+    assert split_folds(items, 5, seed=2) != found
+    backwards = split_folds(items[::-1], 5, seed=1)
+    assert backwards[::-1] == found
+
+
+def test_folds_keep_together_what_belongs_together():
+    items = [of_articles(n) for n in range(70)]
+    found = split_folds(items, 3, seed=0)
+    assert len({(item.title, fold) for item, fold in zip(items, found, strict=True)}) == 7
+    assert sorted(map(found.count, range(3))) == [20, 20, 30]
+    message = "--folds=8: only 7 parts of the 70 examples do not belong together .whole articles"
+    with pytest.raises(ValueError, match=message):
+        split_folds(items, 8, seed=0)

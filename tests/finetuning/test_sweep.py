@@ -2,28 +2,40 @@ import itertools
 import json
 
 import keras
+import numpy as np
 import pytest
 
 import bert_tf
 from bert_tf.finetuning import sweep
+from bert_tf.finetuning.data import split_folds
 from bert_tf.finetuning.model import forget_models
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.task import Inference
+from bert_tf.tasks.own_data import read_classification
 
-from .small_runs import parse, results_of, settings
+from .small_runs import (
+    assert_bit_equal,
+    parse,
+    results_of,
+    saved,
+    sentences,
+    settings,
+    write_table,
+)
 
 
 def test_the_papers_grid(inputs, tmp_path):
     swept = {"learning_rate": None, "train_batch_size": None, "sweep": "paper"}
     flags = settings(inputs, tmp_path, **swept, restarts=2, seed=2**32 - 1)
     runs = sweep.plan_runs(flags)
-    assert len(runs) == len(dict(runs)) == 36
+    assert len(runs) == len({run.name for run in runs}) == 36
     grid = {
-        (run.train_batch_size, run.learning_rate, run.num_train_epochs, run.seed) for _, run in runs
+        (run.train_batch_size, run.learning_rate, run.num_train_epochs, run.seed)
+        for _, run, _ in runs
     }
     seeds = (2**32 - 1, 0)
     assert grid == set(itertools.product((16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4), seeds))
-    name, first = runs[0]
+    name, first, _ = runs[0]
     assert name == "batch16_rate5e-05_epochs2_seed4294967295"
     assert first.model_dir == f"{tmp_path}/runs/{name}"
     assert (first.sweep, first.restarts) == (None, 1)
@@ -166,17 +178,17 @@ def test_the_runs_of_a_grid(inputs, tmp_path):
     grid = "learning_rate=1e-3,2e-3; layer_decay=0.5,1"
     flags = settings(inputs, tmp_path, learning_rate=None, grid=grid, restarts=2)
     runs = sweep.plan_runs(flags)
-    found = [(run.learning_rate, run.layer_decay, run.seed - flags.seed) for _, run in runs]
+    found = [(run.learning_rate, run.layer_decay, run.seed - flags.seed) for _, run, _ in runs]
     assert found == list(itertools.product((1e-3, 2e-3), (0.5, 1.0), (0, 1)))
     assert runs[0][0] == f"batch8_rate0.001_epochs3_layer_decay0.5_seed{flags.seed}"
-    assert {(run.grid, run.restarts, run.train_batch_size) for _, run in runs} == {(None, 1, 8)}
+    assert {(run.grid, run.restarts, run.train_batch_size) for _, run, _ in runs} == {(None, 1, 8)}
 
 
 def test_trials_are_drawn_by_the_seed_and_lie_in_their_ranges(inputs, tmp_path):
     def drawn(**more):
         given = {"grid": "learning_rate=1e-5..1e-3;freeze=0..9", "learning_rate": None}
         flags = settings(inputs, tmp_path, **given, trials=8, **more)
-        return [(run.learning_rate, run.freeze) for _, run in sweep.plan_runs(flags)]
+        return [(run.learning_rate, run.freeze) for _, run, _ in sweep.plan_runs(flags)]
 
     found = drawn()
     assert found == drawn() != drawn(seed=5)
@@ -225,3 +237,106 @@ def test_a_grid_keeps_the_best_within_its_hours(inputs, tmp_path, capsys):
     assert table[0].split("\t")[:5] == ["batch", "rate", "epochs", "layer_decay", "runs"]
     assert table[1].split("\t")[3] == "0.5"
     assert "--max_search_hours=1e-09: 2 runs are not made." in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_folds(inputs, tmp_path, capsys):
+    flags = {"num_train_epochs": 1, "dev_file": None}
+    run(settings(inputs, tmp_path / "folds", folds=2, **flags))
+    printed = capsys.readouterr().out
+    results = results_of(tmp_path / "folds")
+    (entry,) = results["configurations"]
+    # Each run is the one that its two files would give.
+    rows = [(text, label) for text, label in sentences(46)]
+    examples = read_classification(
+        str(inputs / "train.tsv"), text_columns=["text"], label_column="label"
+    )
+    seed = settings(inputs, tmp_path).seed
+    scores = []
+    for fold in range(2):
+        parts = split_folds(examples.items, 2, seed)
+        files = {}
+        for name in ("train", "dev"):
+            kept = [
+                row for row, at in zip(rows, parts, strict=True) if (at == fold) == (name == "dev")
+            ]
+            files[f"{name}_file"] = write_table(tmp_path / f"{name}{fold}.tsv", kept)
+        run(settings(inputs, tmp_path / f"alone{fold}", **{**flags, **files}))
+        scores.append(results_of(tmp_path / f"alone{fold}")["scores"]["dev"])
+        assert results["runs"][fold]["scores"]["dev"] == scores[-1]
+    for name, mean in entry["means"].items():
+        column = [one[name] for one in scores]
+        assert mean == pytest.approx(np.mean(column))
+        assert entry["deviations"][name] == pytest.approx(np.std(column, ddof=1))
+    assert scores[0]["loss"] != scores[1]["loss"]
+    assert "Over 2 folds, mean and standard deviation: accuracy 0." in printed
+    # What is kept is the first fold's.
+    assert results["best_run"].endswith("_fold1") and results["scores"]["dev"] == scores[0]
+    kept = sorted(path.parent.name for path in (tmp_path / "folds").rglob("step-*"))
+    assert kept == ["checkpoints"]
+    assert_bit_equal(*(saved(tmp_path / name / "checkpoints") for name in ("folds", "alone0")))
+    assert "Over 2 folds" in (tmp_path / "folds" / "README.md").read_text()
+
+
+def test_the_best_of_folds_is_a_configuration():
+    def made_fold(rate, fold, score):
+        return {**made(rate, 1, score), "name": f"{rate:g} {fold}"}
+
+    # The best fold of all is of the worse rate; of a third rate a run diverged.
+    runs = [made_fold(1e-5, fold, score) for fold, score in enumerate((0.9, 0.1))]
+    runs += [made_fold(2e-5, fold, score) for fold, score in enumerate((0.6, 0.7))]
+    runs += [made_fold(3e-5, fold, score) for fold, score in enumerate((None, 0.99))]
+
+    def kept(count):
+        return [run["name"] for run in sweep._kept(runs[:count], "dev", (), folds=True)]
+
+    assert [kept(count) for count in (1, 2, 3)] == [
+        ["1e-05 0"],
+        ["1e-05 0"],
+        ["1e-05 0", "2e-05 0"],
+    ]
+    assert [kept(4), kept(5), kept(6)] == [["2e-05 0"], ["2e-05 0"], ["2e-05 0", "3e-05 1"]]
+
+
+@pytest.mark.slow
+def test_a_grid_of_what_the_task_is_made_with(inputs, tmp_path):
+    teacher = tmp_path / "teacher"
+    run(settings(inputs, teacher, num_train_epochs=1))
+    given = {"num_train_epochs": 1, "teacher": teacher}
+    values = {
+        **{"hidden_dropout_prob": 0.4, "classifier_dropout": 0.3, "label_smoothing": 0.2},
+        **{"attention_probs_dropout_prob": 0.5, "distillation_weight": 0.9},
+        "distillation_temperature": 4.0,
+    }
+    run(settings(inputs, tmp_path / "alone", **values, **given))
+    expected = results_of(tmp_path / "alone")["scores"]
+    grid = ";".join(f"{name}={value}" for name, value in values.items())
+    run(settings(inputs, tmp_path / "grid", grid=grid, **given))
+    results = results_of(tmp_path / "grid")
+    assert {name: results["runs"][0][name] for name in values} == values
+    assert results["scores"] == expected
+    config = json.loads((tmp_path / "grid" / "bert_config.json").read_text())
+    assert config["hidden_dropout_prob"] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--dev_file=d.csv"], "--folds evaluates on each part of --train_file, and --dev_file is"),
+        (["--dev_fraction=0.2"], "and --dev_fraction is not for that: leave one of the two out"),
+        (["--teacher=t"], "and --teacher is not for that"),
+        (["--grid=distillation_weight=0,1"], "distillation_weight means nothing to --task=classif"),
+    ],
+)
+def test_folds_that_are_none(given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        parse(*TABLE, "--init_checkpoint=c", "--folds=3", *given)
+
+
+def test_a_grid_that_means_nothing_to_the_task():
+    table = ["--task=regression", *TABLE[1:], "--init_checkpoint=c"]
+    with pytest.raises(ValueError, match="label_smoothing means nothing to --task=regression"):
+        parse(*table, "--grid=label_smoothing=0,0.1")
+    table = ["--task=ner", "--train_file=a", "--init_checkpoint=c", "--feature_based=last"]
+    with pytest.raises(ValueError, match="--grid: freeze is for fine-tuning, not for --feature_b"):
+        parse(*table, "--grid=freeze=0,1")
