@@ -9,6 +9,7 @@ POOLINGS = ("none", "cls", "mean", "max", "last")
 # The rows of the paper's table 7 that need no training.
 UNLEARNED_VARIANTS = ("embeddings", "second_to_last", "last", "concat_last_four")
 INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
+LONG_TEXTS = ("head", "head_tail", "windows")  # of texts of more tokens than a row
 STRATEGIES = ("auto", "one_device", "mirrored")  # for the devices of one machine
 OPTIMIZERS = ("adam", "adamw", "lamb")
 Masking = Literal["token", "whole_word", "span"]

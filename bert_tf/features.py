@@ -40,6 +40,7 @@ MASKED_LM_WEIGHTS = "masked_lm_weights"
 NEXT_SENTENCE_LABELS = "next_sentence_labels"
 CURSOR = "cursor"
 EXAMPLE_INDEX = "example_index"
+NUM_WINDOWS = "num_windows"
 WORD_INDEX = "word_index"
 WORD_STATES = "word_states"
 

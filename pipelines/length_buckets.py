@@ -36,6 +36,7 @@ class Examples:
             several batches at a time, and is not converted by AutoGraph.
         num_too_long: how many examples have more tokens than ``max_seq_length`` has room for. The
             module that made them says what became of these.
+        rows_each: the most rows of an example, for whoever runs so many at once.
         num_lost: how many have a label that no row can have, and what became of these, likewise.
 
     Raises:
@@ -55,6 +56,7 @@ class Examples:
     make_batch: Callable[[tf.Tensor, tf.Tensor], Any]
     num_too_long: int = 0
     num_lost: int = 0
+    rows_each: int = 1
 
     def __post_init__(self) -> None:
         if not len(self.lengths):

@@ -3,13 +3,29 @@
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.choices import LONG_TEXTS
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD, TEMPERATURE
+from bert_tf.pipelines.long_texts import (
+    cut_windows,
+    head_and_tail,
+    mean_of_windows,
+    most_tokens,
+)
 from bert_tf.pipelines.packing import join_segments
 
-from .rows import beginnings, check_equally_many, fitted_rows, on_rows, text_rows
+from .rows import (
+    beginnings,
+    check_equally_many,
+    fitted_rows,
+    on_rows,
+    range_rows,
+    segment_rows,
+    text_rows,
+)
 from .served import Outputs, Served
 
 _HALF = 0.5
+_SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
 
 def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
@@ -23,9 +39,8 @@ def classify(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None
     ``chosen_labels`` (B, C) string, those that hold, most probable first, "" where padded, and
     ``counts`` (B,) int32.
     """
-    rows, truncated = text_rows(served, *_given(text, text_pair))
     # (B, C)
-    logits = on_rows(rows, served.call)
+    logits, truncated = _outputs(served, *_given(text, text_pair))
     names = tf.constant(label_names(served))
     outputs = (_classes if served.model.multi_label else _class)(served, logits, names)
     return {
@@ -42,8 +57,8 @@ def regress(served: Served, text: tf.Tensor, text_pair: tf.Tensor | None = None)
         ``value`` (B,) float32, in the unit of the labels that the model was trained with;
         ``truncated`` (B,) bool.
     """
-    rows, truncated = text_rows(served, *_given(text, text_pair))
-    return {"value": tf.cast(on_rows(rows, served.call), tf.float32), "truncated": truncated}
+    values, truncated = _outputs(served, *_given(text, text_pair))
+    return {"value": tf.cast(values, tf.float32), "truncated": truncated}
 
 
 def classify_examples(served: Served, inputs: tf.Tensor) -> Outputs:
@@ -149,6 +164,29 @@ def label_names(served: Served) -> list[str]:
                 "rename it in model.labels."
             ) from error
     return list(labels)
+
+
+def _outputs(served: Served, *texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """What the model gives for texts or pairs, (B, ...), and whether something was not read, (B,).
+
+    What is read of single texts that are too long, ``options.long_text`` says.
+    """
+    form = served.options.long_text
+    if form == LONG_TEXTS[0] or len(texts) > 1:
+        rows, truncated = text_rows(served, *texts)
+        return on_rows(rows, served.call), truncated
+    room = served.max_seq_length - _SPECIAL_TOKENS
+    ids = served.tokenizer.tokenize(texts[0])
+    if form == "head_tail":
+        rows, _ = segment_rows(served, [head_and_tail(ids, room)])
+        return on_rows(rows, served.call), ids.row_lengths() > room
+    begins, sizes = cut_windows(tf.cast(ids.row_lengths(), tf.int32), room)
+    counts = begins.row_lengths()
+    starts = begins.values + tf.repeat(tf.cast(ids.row_starts(), tf.int32), counts)
+    segments = [(starts, sizes.values)]
+    rows = range_rows(served, ids.values, segments, sizes.values + _SPECIAL_TOKENS)
+    outputs = mean_of_windows(on_rows(rows, served.call), counts)
+    return outputs, ids.row_lengths() > most_tokens(room)
 
 
 def _given(text: tf.Tensor, text_pair: tf.Tensor | None) -> list[tf.Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.choices import PRECISIONS, WEIGHTS
+from bert_tf.choices import LONG_TEXTS, PRECISIONS, WEIGHTS
 from bert_tf.modeling.base import BertModel, without_temperature
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -22,6 +22,8 @@ class ExportOptions:
             model's positions.
         pair: of a classifier or a regressor: whether ``serving_default`` takes ``text`` and
             ``text_pair``, not ``text`` alone.
+        long_text: of a classifier or a regressor: what is read of single texts of more tokens than
+            a row, one of ``LONG_TEXTS``.
         top_k: the guesses for each ``[MASK]``.
         layers: the blocks whose states are embeddings too, -1 the last and 0 the lowest.
         normalize: whether embeddings are scaled to the Euclidean length 1.
@@ -44,6 +46,7 @@ class ExportOptions:
 
     max_seq_length: int | None = None
     pair: bool = False
+    long_text: str = LONG_TEXTS[0]
     top_k: int = 5
     layers: tuple[int, ...] = ()
     normalize: bool = False
@@ -59,7 +62,8 @@ class ExportOptions:
         for name in ("top_k", "doc_stride", "max_query_length", "n_best", "max_answer_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 or more.")
-        for name, known in (("precision", PRECISIONS), ("weights", WEIGHTS)):
+        choices = {"precision": PRECISIONS, "weights": WEIGHTS, "long_text": LONG_TEXTS}
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}: expected one of {', '.join(known)}."

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bert_tf.choices import LONG_TEXTS
 from bert_tf.tasks.glue_tasks import GLUE_TASKS
 from bert_tf.tasks.tables import is_table
 
@@ -42,6 +43,7 @@ TEXT: Check = ("a text", lambda value: isinstance(value, str))
 OBJECT: Check = ("an object", lambda value: isinstance(value, dict))
 _FILLED: Check = ("a text", lambda value: isinstance(value, str) and value != "")
 _TEXT_OR_NULL: Check = ("a text or null", lambda value: isinstance(value, str | None))
+_LONG_TEXT: Check = (f"one of {', '.join(LONG_TEXTS)}", lambda value: value in LONG_TEXTS)
 _FLAG: Check = ("true or false", lambda value: isinstance(value, bool))
 
 
@@ -132,6 +134,7 @@ class Kind:
 
 
 _TEXTS = {"text_columns": _names(1, 2)}
+_LONG = {"long_text": _LONG_TEXT}
 _TEACHER, _TEMPERATURE = ("teacher", "distillation_weight"), "distillation_temperature"
 KINDS = {
     kind.name: kind
@@ -143,7 +146,8 @@ KINDS = {
             "classes",
             metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
             class_metrics=True,
-            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE),
+            options=_LONG,
+            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
         ),
         Kind(
             "multilabel",
@@ -153,7 +157,8 @@ KINDS = {
             metrics=("micro_f1", "macro_f1", "micro_f1_at_0.5", "macro_f1_at_0.5", "loss"),
             class_metrics=True,
             others={"separator": ("label_separator", _FILLED)},
-            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE),
+            options=_LONG,
+            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
         ),
         Kind(
             "regression",
@@ -164,7 +169,8 @@ KINDS = {
                 *("spearman", "pearson", "r2", "mean_squared_error", "root_mean_squared_error"),
                 *("mean_absolute_error", "loss"),
             ),
-            flags=_TEACHER,
+            options=_LONG,
+            flags=(*_TEACHER, *_LONG),
         ),
         Kind(
             "tagging",

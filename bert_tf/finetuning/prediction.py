@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TextIO, cast
 
+from bert_tf.choices import LONG_TEXTS
 from bert_tf.files import replace_whole
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.load import load
@@ -360,6 +361,12 @@ def _check_explains(predictor: Predictor, input: str, output: str | None, path: 
         raise ValueError(
             f"--explain={path} means nothing to {predictor.task.kind}: it is for "
             f"{', '.join(having)}."
+        )
+    form = predictor.task.options.get("long_text", LONG_TEXTS[0])
+    if form != LONG_TEXTS[0]:
+        raise ValueError(
+            f"--explain={path} explains texts that are read from their beginning, and "
+            f"{predictor.path} was trained with --long_text={form}: leave it out."
         )
     others = {os.path.realpath(other) for other in (input, output or input)}
     if os.path.realpath(path) in others:

@@ -7,6 +7,8 @@ from typing import Any
 from absl import flags
 
 from bert_tf import flag_fields
+from bert_tf.choices import LONG_TEXTS
+from bert_tf.tasks.glue_tasks import glue_task
 from bert_tf.tasks.judging import CLASS_METRICS
 from bert_tf.tasks.tables import SUFFIXES, holds_values
 
@@ -82,6 +84,7 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
                 f"{', '.join(tasks)})."
             )
     _resolve_data(wanted, given)
+    _check_long_text(wanted)
     _resolve_feature_based(wanted, given)
     _resolve_training(wanted, given)
     _resolve_student(wanted, given)
@@ -171,6 +174,17 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
                 )
     wanted["text_columns"], wanted["label_column"] = columns, label
     wanted["delimiter"] = check_delimiter(wanted["delimiter"])
+
+
+def _check_long_text(wanted: Mapping[str, Any]) -> None:
+    task, form = wanted["task"], wanted["long_text"]
+    glue = GLUE_NAMES.get(task)
+    columns = glue_task(glue).text_columns if glue else wanted["text_columns"]
+    if form != LONG_TEXTS[0] and len(columns) > 1:
+        raise ValueError(
+            f"--long_text={form} is for single texts, and here are two ({', '.join(columns)}): "
+            "leave it out; of a pair that is too long the longer text is cut at its end."
+        )
 
 
 def check_delimiter(delimiter: str | None) -> str | None:

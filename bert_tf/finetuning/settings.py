@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 from bert_tf import flag_fields
-from bert_tf.choices import PRECISIONS, STRATEGIES
+from bert_tf.choices import LONG_TEXTS, PRECISIONS, STRATEGIES
 
 from .grid import NAMES, combinations
 from .kinds import (
@@ -184,6 +184,13 @@ class FineTuningSettings:
         "Tokens of a row, [CLS] and [SEP] included; 128 by default, 384 for squad. Shorter rows "
         "are not padded to it.",
         least=5,
+    )
+    long_text: str = flag_fields.choice(
+        LONG_TEXTS[0],
+        LONG_TEXTS,
+        "Single texts of more tokens than --max_seq_length. head: their beginning is read; "
+        "head_tail: a quarter of the row is their beginning, and the rest their end; windows: all, "
+        "in overlapping windows of a row each, at most 16, whose outputs' mean is the text's.",
     )
     train_batch_size: int = flag_fields.integer(
         32, "Examples of a step, over all devices.", least=1

@@ -24,6 +24,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.long_texts import mean_of_windows
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks import examples as tasks_examples
@@ -221,7 +222,8 @@ class Inference:
         model's output for it, where 0 stands for what is not finite: a diverged model is evaluated
         like others.
         """
-        dataset = examples.evaluation_batches(self.batch_size, longest_first=True)
+        size = max(self.batch_size // examples.rows_each, 1)
+        dataset = examples.evaluation_batches(size, longest_first=True)
         step = traced_step(self.model, _rows_and_output, dataset.element_spec)
         for batch in dataset:
             rows, outputs = step(batch)
@@ -230,7 +232,17 @@ class Inference:
 
 
 def _rows_and_output(model: BertModel, rows: Any) -> tuple[Any, tf.Tensor]:
-    return rows, model(rows, training=False)
+    return rows, outputs_of(model, rows, training=False)
+
+
+def outputs_of(model: Any, rows: Any, *, training: bool) -> Any:
+    """A model's outputs for a batch; for texts that are read in windows their means."""
+    if features.NUM_WINDOWS not in rows:
+        return model(rows, training=training)
+    counts = rows[features.NUM_WINDOWS]
+    is_window = tf.sequence_mask(counts, tf.shape(rows[features.INPUT_WORD_IDS])[1])
+    flat = {key: tf.boolean_mask(rows[key], is_window) for key in features.ENCODER_FEATURES}
+    return mean_of_windows(model(flat, training=training), counts)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -287,7 +299,7 @@ class Task(abc.ABC):
     soft_loss: ClassVar[SoftLoss]
     # What is printed of the training set.
     counted: ClassVar[str] = "{rows:,} examples"
-    too_long: ClassVar[str] = (
+    too_long: str = (
         "{count:,} of the training examples have more than {length} tokens (--max_seq_length): "
         "they are cut."
     )

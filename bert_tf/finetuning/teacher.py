@@ -125,7 +125,7 @@ def _ask(
         model, model.preprocessor.tokenizer, its.max_seq_length, settings.eval_batch_size
     )
     asked_sets = {_TRAIN: sets.train, **sets.dev}
-    asked = type(task)(task.name, None, {}, asked_sets, labels=teacher.labels)
+    asked = type(task)(task.name, None, {}, asked_sets, labels=teacher.labels, **its.options)
     if task.deciding_set is not None:
         scores = asked.evaluate(inference, task.deciding_set, teacher.thresholds).scores
         line = scores_line(asked.headline, {name: float(s) for name, s in scores.items()})

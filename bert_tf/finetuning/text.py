@@ -10,16 +10,18 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 from keras import ops
 
+from bert_tf.choices import LONG_TEXTS
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.classification import classification_examples
+from bert_tf.pipelines.long_texts import MOST_WINDOWS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.calibration import as_two_classes, of_classes, of_several
 from bert_tf.tasks.examples import TextExample
@@ -52,6 +54,13 @@ from .task import (
 # The name of MNLI's further set to predict: GLUE's diagnostic set.
 DIAGNOSTIC = "ax"
 _HALF = 0.5
+# What is said of texts that are too long, where they are not cut.
+_TOO_LONG = {
+    "head_tail": "{count:,} of the training examples have more than {length} tokens "
+    "(--max_seq_length): their middle is left out.",
+    "windows": "{count:,} of the training examples have more than {length} tokens "
+    f"(--max_seq_length): they are read in windows, at most {MOST_WINDOWS}.",
+}
 # A regressor whose predictions differ less than this share of the labels' differences says nothing.
 _LEAST_SPREAD = 0.01
 _LARGEST = float(np.finfo(np.float32).max)
@@ -63,9 +72,11 @@ class _TextTask(Task):
     With ``glue``, a name in ``glue_tasks.GLUE_TASKS``, its metrics are used, and ``test`` sets are
     GLUE's, and become files of a submission; one of MNLI's may be ``DIAGNOSTIC``. ``class_weights``
     is what an example of a class counts in the loss, by the class's name; 1 for classes not named.
+    ``long_text`` is the setting.
     """
 
     explains = True
+    export_options: ClassVar[Mapping[str, str]] = {"long_text": "long_text"}
 
     def __init__(
         self,
@@ -73,8 +84,11 @@ class _TextTask(Task):
         glue: str | None = None,
         class_weights: Mapping[str, float] | None = None,
         labels: Sequence[str] = (),
+        long_text: str = LONG_TEXTS[0],
     ) -> None:
         super().__init__(*data, labels=labels)
+        self._long_text = long_text
+        self.too_long = _TOO_LONG.get(long_text, self.too_long)
         self._glue = glue
         self._class_weights = class_weights
         if glue is not None:
@@ -92,7 +106,13 @@ class _TextTask(Task):
         if settings.class_weights is not None and not cls.multi_label:
             counts = collections.Counter(item.label for item in sets.train.items)
             weights = parse_class_weights(settings.class_weights, sets.train.labels, counts)
-        return cls(*sets.of_task(settings), glue=settings.glue, class_weights=weights)
+        data, form = sets.of_task(settings), settings.long_text
+        return cls(*data, glue=settings.glue, class_weights=weights, long_text=form)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What is read of long texts, where that is not their beginning."""
+        return {} if self._long_text == LONG_TEXTS[0] else {"long_text": self._long_text}
 
     @abc.abstractmethod
     def _targets(self, items: Items) -> np.ndarray:
@@ -112,6 +132,7 @@ class _TextTask(Task):
             labels=self._targets(items) if labelled else None,
             sample_weights=weights,
             max_seq_length=max_seq_length,
+            long_text=self._long_text,
         )
 
     def write_predictions(

@@ -28,7 +28,7 @@ from .model import rate_shares
 from .results import scores_line
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
-from .task import Inference, Task
+from .task import Inference, Task, outputs_of
 
 _CLIP_NORM = 1.0
 _REPORT_SECONDS = 1.0
@@ -188,7 +188,7 @@ class Training:
             share = Share(rows)
 
             def compute() -> tuple[tf.Tensor, tf.Tensor]:
-                outputs = share.join(model(share.rows, training=True))
+                outputs = share.join(outputs_of(model, share.rows, training=True))
                 # The whole batch's, divided by the number of replicas: Keras expects their sum.
                 loss = model.compute_loss(rows, targets, outputs, weights, training=True)
                 return loss * share.num_replicas, loss

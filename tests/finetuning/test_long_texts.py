@@ -1,0 +1,141 @@
+"""Long texts: trained on, predicted and served as plain loops over their windows."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning.run import export_options, run
+from bert_tf.finetuning.task_file import TaskFile
+from bert_tf.modeling import BertClassifier, BertRegressor
+from bert_tf.saved_models import ExportOptions
+
+from . import small_runs
+from .prediction_models import predict, read_lines
+from .small_tasks import (
+    CONFIG,
+    IDS,
+    LABELS,
+    TOKENIZER,
+    WORDS,
+    examples_of,
+    inference,
+    random_labels,
+    text_task,
+    texts_with,
+)
+
+FORMS = ("head", "head_tail", "windows")
+LENGTH = 8  # six tokens of a text; windows begin every four
+
+
+def rows_of(form, words):
+    ids, room = [IDS[word] for word in words], LENGTH - 2
+    if len(ids) <= room or form == "head":
+        return [ids[:room]]
+    if form == "head_tail":
+        return [[*ids[:1], *ids[1 - room :]]]
+    starts = [*range(0, len(ids) - room, 4), len(ids) - room]
+    return [ids[start : start + room] for start in starts]
+
+
+def by_plain_loop(model, form, words):
+    """The mean of the logits of each row by itself."""
+    found = []
+    for row in rows_of(form, words):
+        ids = tf.constant([[IDS["[CLS]"], *row, IDS["[SEP]"]]])
+        inputs = {"input_word_ids": ids, "input_mask": 0 * ids + 1, "input_type_ids": 0 * ids}
+        found.append(model(inputs, training=False)[0].numpy())
+    return np.mean(found, 0)
+
+
+def long_items(labels):
+    rng = np.random.default_rng(3)
+    lengths = [1, 6, 7, 10, 11, 23, 17]
+    texts = [" ".join(rng.choice(WORDS, length)) for length in lengths]
+    items = texts_with(labels)
+    return [dataclasses.replace(i, text_a=text) for i, text in zip(items, texts, strict=True)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_outputs_and_losses_equal_a_plain_loops(kind, form):
+    items = long_items(random_labels(kind, 7))
+    data = examples_of(items, LABELS if kind == "classification" else ())
+    task = text_task("own", data, {"dev": data}, {}, kind=kind, long_text=form)
+    keras.utils.set_random_seed(3)
+    config = dataclasses.replace(CONFIG, initializer_range=0.5)
+    made = BertRegressor(config) if kind == "regression" else BertClassifier(config, num_classes=3)
+    expected = [by_plain_loop(made, form, item.text_a.split()) for item in items]
+    how = inference(made, max_seq_length=LENGTH)
+    np.testing.assert_allclose(task.outputs(how, "dev"), expected, atol=1e-5)
+    # The loss that is trained on is that of the means, and those of the whole data's loss.
+    found = task.evaluate(how, "dev", {}).scores["loss"]
+    if kind == "classification":
+        logs = tf.nn.log_softmax(np.array(expected)).numpy()
+        ids = [LABELS.index(item.label) for item in items]
+        assert found == pytest.approx(-logs[np.arange(7), ids].mean(), rel=1e-4)
+    else:
+        labels = np.array([item.label for item in items])
+        assert found == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
+    rows = task.training_examples(TOKENIZER, LENGTH)
+    said = {"head": "they are cut.", "head_tail": "their middle is left out.",
+            "windows": "they are read in windows, at most 16."}  # fmt: skip
+    assert task.training_lines(rows)[1].endswith(said[form]) and rows.num_too_long == 5
+    assert task.options == ({} if form == "head" else {"long_text": form})
+
+
+def test_pairs_are_refused():
+    flags = ["--task=mrpc", "--data_dir=d", "--init_checkpoint=c", "--long_text=windows"]
+    with pytest.raises(ValueError, match="--long_text=windows is for single texts, and here are"):
+        small_runs.parse(*flags)
+    with pytest.raises(ValueError, match="--long_text means nothing to --task=ner"):
+        small_runs.parse("--task=ner", "--train_file=a", *flags[2:])
+
+
+def test_it_is_served_as_it_was_trained_and_explains_only_beginnings(tmp_path):
+    columns = {"text_columns": ["text"], "label_column": "label", "id_column": None}
+    task = TaskFile("classification", "own", 8, columns, {"long_text": "windows"})
+    assert export_options(task) == ExportOptions(8, long_text="windows")
+    with pytest.raises(ValueError, match="long_text is 'tail': expected one of head, head_tail"):
+        ExportOptions(long_text="tail")
+    folder = tmp_path / "model"
+    small_runs.write_model(folder, "BertClassifier", {"num_classes": 2}, task, labels=("a", "b"))
+    (tmp_path / "in.tsv").write_text("text\ngood\n")
+    with pytest.raises(ValueError, match="was trained with --long_text=windows: leave it out"):
+        predict(folder, tmp_path / "in.tsv", tmp_path / "o.tsv", explain=str(tmp_path / "e.html"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_a_run_its_predictions_and_its_export_agree(inputs, tmp_path, form):
+    rng = np.random.default_rng(1)
+    filler = small_runs.WORDS[4:]
+    texts = []
+    for number in range(40):
+        words = rng.choice(filler, rng.integers(10, 30)).tolist()
+        words[-3] = small_runs.WORDS[:4][number % 4]  # behind what a row of the beginning reads
+        texts.append((" ".join(words), "pos" if number % 4 < 2 else "neg"))
+    table = small_runs.write_table(tmp_path / "train.tsv", texts)
+    flags = {"train_file": table, "dev_file": table, "max_seq_length": 10, "long_text": form}
+    more = {"num_train_epochs": 20, "learning_rate": 1e-2, "export": True}
+    more |= {"gradient_accumulation_steps": 2}
+    run(small_runs.settings(inputs, tmp_path / "run", **flags, **more))
+    # A row of the beginning alone has nothing to learn from.
+    results = small_runs.results_of(tmp_path / "run")
+    assert results["scores"]["dev"]["accuracy"] > 0.8
+    task = json.loads((tmp_path / "run" / "task.json").read_text())
+    assert task["options"] == {"long_text": form}
+    predict(tmp_path / "run", table, tmp_path / "out.jsonl")
+    rows = read_lines(tmp_path / "out.jsonl")
+    served = tf.saved_model.load(str(tmp_path / "run" / "export" / "1"))
+    found = served.signatures["serving_default"](tf.constant([text for text, _ in texts]))
+    probabilities = [list(row["probabilities"].values()) for row in rows]
+    np.testing.assert_allclose(found["probabilities"], probabilities, atol=1e-5)
+    lengths = np.array([len(text.split()) for text, _ in texts])
+    assert found["truncated"].numpy().tolist() == (
+        [False] * 40 if form == "windows" else (lengths > 8).tolist()
+    )
