@@ -32,6 +32,7 @@ from bert_tf.pretraining import settings as pretraining_settings
 if TYPE_CHECKING:
     from bert_tf.modeling.base import BertModel
     from bert_tf.saved_models.exporting import Exported
+    from bert_tf.saved_models.onnx_files import OnnxExport
 
 F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
@@ -196,7 +197,7 @@ class FineTuned:
 
         save(self.model, directory)
 
-    def export(self, output: Path, **given: Any) -> "Exported":
+    def export(self, output: Path, **given: Any) -> "Exported | OnnxExport":
         """As ``api.export`` with the model."""
         return export(self.model, output, **given)
 
@@ -383,7 +384,9 @@ def predict(
 @_takes_flags(
     export_command.ExportSettings, export_command.define_flags, without=("checkpoint", "output")
 )
-def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "Exported":
+def export(
+    model: Any, output: Path, *, verbose: bool = True, **given: Any
+) -> "Exported | OnnxExport":
     """Exports a SavedModel for TensorFlow Serving, as ``python -m bert_tf.export`` does.
 
     Args:
@@ -394,7 +397,8 @@ def export(model: Any, output: Path, *, verbose: bool = True, **given: Any) -> "
         **given: the flags.
 
     Returns:
-        What was exported: its ``path``, ``signatures``, ``outputs``, ``differences``.
+        What was exported: its ``path``, ``signatures``, ``outputs``, ``differences``; with ``onnx``
+        its ``path``, ``signature``, ``differences``.
     """
     source = _source(model)
     is_path = isinstance(source, str)

@@ -21,24 +21,29 @@ assets.extra/ a model card (README.md) and sample requests with their answers.
 | masked LM            | guesses for each literal [MASK]                                        |
 | none                 | embeddings: mean, [CLS], pooled and --layers                           |
 
+With --onnx the directory, of any name, holds an ONNX file in place of the SavedModel: the model on
+ids, with the tokenizer's files, the labels and samples next to it (pip install 'bert_tf[onnx]').
+
 Every model also has a signature for ids from a tokenizer of one's own; masked LM also has one for
 embeddings and one for next sentences, tags one for words that are split already.
 """
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from bert_tf import command, flag_fields
-from bert_tf.choices import PRECISIONS, QUANTIZATIONS, WEIGHTS
+from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
 
 if TYPE_CHECKING:
     from bert_tf.interchange.checkpoint import Checkpoint
     from bert_tf.modeling.base import BertModel
+    from bert_tf.saved_models.comparison import Difference
     from bert_tf.saved_models.exporting import Exported
+    from bert_tf.saved_models.onnx_files import OnnxExport
     from bert_tf.saved_models.served import ExportOptions
 
 # What is said of the signatures, by the names that these have for it.
@@ -46,6 +51,8 @@ _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
     *("doc_stride", "max_query_length", "n_best", "max_answer_length", "raw_probabilities"),
 )
+# What ONNX files have no place for: they take ids, and --onnx says how they compute.
+_NOT_OF_ONNX = {*_OPTIONS, "tflite"} - {"max_seq_length", "layers", "normalize"}
 
 
 def _of_spans(what: str) -> Any:
@@ -106,6 +113,12 @@ class ExportSettings:
         "Write assets.extra/tokens.tflite too, the encoder for TF Lite, on ids. none: its weights "
         "are float32; int8: the products of matrices are of int8, too.",
     )
+    onnx: str | None = flag_fields.choice(
+        None,
+        ONNX_PRECISIONS,
+        "Write an ONNX file on ids, and no SavedModel. int8: the products of matrices are of int8, "
+        "as ONNX Runtime's dynamic quantisation makes them.",
+    )
     allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
 
@@ -129,11 +142,13 @@ def main(argv: Sequence[str]) -> None:
     run(settings_from_flags(flags.FLAGS))
 
 
-def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported":
+def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported | OnnxExport":
     """Exports a checkpoint, or a ``model`` in memory; prints what is where."""
     output = settings.output.rstrip("/")
     version = os.path.basename(output)
-    if not (version.isascii() and version.isdecimal()):
+    if settings.onnx:
+        _check_onnx(settings)
+    elif not (version.isascii() and version.isdecimal()):
         raise ValueError(
             f"--output={settings.output} does not end in a number, which TensorFlow Serving finds "
             f"a version by: name {output}/1."
@@ -160,6 +175,8 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
         checkpoint = checkpoint_of(model)
         options = _options(checkpoint, settings)
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
+    if settings.onnx:
+        return _write_onnx(model, options, output, settings)
     exported = export(model, output, options=options, name=settings.name, tflite=settings.tflite)
     _report(exported)
     return exported
@@ -197,9 +214,61 @@ def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptio
     return dataclasses.replace(options, **given)
 
 
+def _check_onnx(settings: ExportSettings) -> None:
+    """Refuses flags that ONNX has no place for, and a machine that lacks a package."""
+    for name, default in flag_fields.defaults(ExportSettings).items():
+        if name in _NOT_OF_ONNX and getattr(settings, name) != default:
+            raise ValueError(
+                f"--{name} means nothing with --onnx, whose file takes ids and computes in what "
+                "--onnx says: leave one of the two out."
+            )
+    from bert_tf.saved_models.onnx_files import check_installed
+
+    check_installed()
+
+
+def _write_onnx(
+    model: "BertModel",
+    options: "ExportOptions",
+    output: str,
+    settings: ExportSettings,
+) -> "OnnxExport":
+    from bert_tf.files import size_of, whole_directory
+    from bert_tf.interchange.checkpoint import Tokenization
+    from bert_tf.interchange.tokenizer_files import write_tokenization
+    from bert_tf.saved_models.onnx_files import write_onnx
+    from bert_tf.saved_models.precision import max_seq_length
+
+    tokenizer = model.preprocessor.tokenizer
+    with whole_directory(output) as folder:
+        tokenization = Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case)
+        write_tokenization(folder, tokenization, max_seq_length(model, options))
+        exported = write_onnx(
+            model,
+            folder,
+            tokenizer=tokenizer,
+            options=options,
+            precision=settings.onnx or "float32",
+            name=settings.name,
+        )
+    inputs, answers = exported.signature.inputs, exported.differences
+    print(f"model.onnx: {', '.join(inputs)} -> {', '.join(answers)}")
+    print(f"{output}: {size_of(output) / 1e6:,.1f} MB.")
+    print("Differences of ONNX Runtime's answers to the samples from Keras' in float32:")
+    _report_differences(exported.differences)
+    print(f"\nWhat comes next:\n  python -m bert_tf.verify {output}\n  less {output}/README.md")
+    return dataclasses.replace(exported, path=output)
+
+
+def _report_differences(differences: "Mapping[str, Difference]") -> None:
+    from bert_tf.saved_models.comparison import describe
+
+    for output, difference in differences.items():
+        print(f"  {output}: {describe(difference)}")
+
+
 def _report(exported: "Exported") -> None:
     from bert_tf.files import size_of
-    from bert_tf.saved_models.comparison import describe
 
     print("Signatures:")
     for name, signature in exported.signatures.items():
@@ -212,8 +281,7 @@ def _report(exported: "Exported") -> None:
             size = size_of(os.path.join(exported.path, what))
             print(f"{what}: {size / 1e6:,.1f} MB.")
         print(f"Differences of {what} from float32 on the samples:")
-        for output, difference in by_output.items():
-            print(f"  {output}: {describe(difference)}")
+        _report_differences(by_output)
     print(f"\nWhat comes next:\n  python -m bert_tf.verify {exported.path}")
     if "://" not in exported.path:
         folder = os.path.dirname(os.path.abspath(exported.path))

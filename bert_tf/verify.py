@@ -7,7 +7,7 @@ DIR is a version's directory. Its files are compared with the hashes that were e
 and a graph with operations that no export has is not loaded. Then a fresh process that loads
 TensorFlow and the operations of tensorflow_text, and neither this library nor Keras, asks every
 signature the samples that were recorded with the export, and compares the answers: floats within
---tolerance, all else exactly.
+--tolerance, all else exactly. A directory of export --onnx is asked through ONNX Runtime.
 Exit status 0: all answers are as recorded; 1: one is not, or could not be had.
 """
 
@@ -23,14 +23,14 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "python",
         None,
-        "The interpreter of another environment with tensorflow and tensorflow_text, of any "
-        "versions, to ask there; by default this one.",
+        "The interpreter of another environment with tensorflow and tensorflow_text (of ONNX, "
+        "onnxruntime), of any versions, to ask there; by default this one.",
     )
     flags.DEFINE_float(
         "tolerance",
         None,
         "The most that a float may differ, absolute; 1e-4 by default. Exports that compute in "
-        "bfloat16 may need 0.05 on another machine.",
+        "bfloat16 or int8 may need 0.05 on another machine.",
         lower_bound=0.0,
     )
 
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> None:
     _, directory = argv
     values = flags.FLAGS
     found = verify(directory, python=values.python, tolerance=values.tolerance)
-    print(f"{directory} in TensorFlow {found.tensorflow}, tensorflow_text {found.tensorflow_text}:")
+    print(f"{directory} in {found.runtime}:")
     print(found.table())
     if not found.has_hashes:
         print(

@@ -53,7 +53,7 @@ def compare_signatures(reference: Served, samples: Iterable[Sample]) -> Differen
         if id(signature) in compared:
             continue
         compared.add(id(signature))
-        found[name] = _over_all(
+        found[name] = over_all(
             differences(dict(sample.outputs), dict(answers[name, sample.number]))
             for sample in run_samples(name, signature.function, signature)
         )
@@ -74,7 +74,7 @@ def compare_tflite(served: Served, path: str) -> Mapping[str, Difference]:
             encoder(ids, training=False), ids[features.INPUT_MASK], encoder.config
         )
         found.append(differences(expected, runner(**ids)))
-    return _over_all(found)
+    return over_all(found)
 
 
 def describe(difference: Difference) -> str:
@@ -90,7 +90,7 @@ def describe(difference: Difference) -> str:
     return f"{text}, cosines of {math.floor(difference.cosine * 1e5) / 1e5:.5f} and more"
 
 
-def _over_all(by_sample: Iterable[Mapping[str, Difference]]) -> dict[str, Difference]:
+def over_all(by_sample: Iterable[Mapping[str, Difference]]) -> dict[str, Difference]:
     """The differences over all samples, by output; the mean of each sample counts alike."""
     gathered: dict[str, list[Difference]] = {}
     for found in by_sample:

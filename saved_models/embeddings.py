@@ -48,12 +48,12 @@ def embed(served: Served, text: tf.Tensor) -> Outputs:
     """
     check_layers(served)
     rows, truncated = text_rows(served, text)
-    return {**on_rows(rows, lambda inputs: _vectors(served, inputs)), "truncated": truncated}
+    vectors = on_rows(rows, lambda inputs: _vectors(served, served.encode(inputs), inputs))
+    return {**vectors, "truncated": truncated}
 
 
-def _vectors(served: Served, inputs: Outputs) -> Outputs:
-    """The vectors of some packed rows."""
-    outputs = served.encode(inputs)
+def _vectors(served: Served, outputs: Mapping[str, Any], inputs: Outputs) -> Outputs:
+    """The vectors of some rows, from the encoder's outputs."""
 
     def pooled(states: tf.Tensor, pooling: str) -> tf.Tensor:
         vectors = pool(tf.cast(states, tf.float32), inputs[features.INPUT_MASK], pooling)
@@ -111,6 +111,19 @@ def encode_tokens(
     """
     outputs = served.encode(_by_key(input_word_ids, input_mask, input_type_ids))
     return flat_outputs(outputs, input_mask, served.model.config)
+
+
+def vectors_of_tokens(
+    served: Served, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor
+) -> Outputs:
+    """Runs the encoder on ids, (B, S) int32: ``sequence_output`` (B, S, H), and what ``embed`` has.
+
+    Without ``truncated``: that the client knows.
+    """
+    inputs = _by_key(input_word_ids, input_mask, input_type_ids)
+    outputs = served.encode(inputs)
+    states = tf.cast(outputs[features.SEQUENCE_OUTPUT], tf.float32)
+    return {features.SEQUENCE_OUTPUT: states, **_vectors(served, outputs, inputs)}
 
 
 def flat_outputs(outputs: Mapping[str, Any], mask: tf.Tensor, config: BertConfig) -> Outputs:

@@ -61,14 +61,14 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
             range.
     """
     check_vocabulary_fits(tokenizer.vocab, model.config.vocab_size, "of the tokenizer")
-    max_seq_length = _max_seq_length(model, options)
+    length = max_seq_length(model, options)
     copied = copy_model(model, "float32" if options.precision == "float32" else "mixed_bfloat16")
     storage = StoredWeights(copied, options.weights)
     exact = Served(
         model=copied,
         **_traces(copied, storage.read),
         tokenizer=_traced_once(tokenizer),
-        max_seq_length=max_seq_length,
+        max_seq_length=length,
         options=options,
     )
     copied.encoder.infers_without_padding = True
@@ -89,7 +89,7 @@ def copy_model(model: BertModel, dtype: str) -> BertModel:
     return copied
 
 
-def _max_seq_length(model: BertModel, options: ExportOptions) -> int:
+def max_seq_length(model: BertModel, options: ExportOptions) -> int:
     """The option's, else that of the model's sentence embedding, else all positions."""
     positions = model.config.max_position_embeddings
     embedding = model.sentence_embedding

@@ -1,9 +1,12 @@
 """Asks an export its recorded questions, with TensorFlow alone, and compares the answers.
 
+An export to ONNX is asked through ONNX Runtime; TensorFlow reads its files then, and no more.
+
     python replay.py DIR [TOLERANCE]
 
 A script of its own: it imports nothing of this library, runs in any environment that has
-``tensorflow`` and ``tensorflow_text``, also an older one, and prints a report, a line of JSON.
+``tensorflow`` and ``tensorflow_text`` (for ONNX ``onnxruntime``), also an older one, and prints a
+report, a line of JSON.
 ``verification`` starts it. Of ``tensorflow_text`` it loads the libraries with the operations, as
 TensorFlow Serving has them: its Python modules would load Keras.
 """
@@ -21,10 +24,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+SAVED_MODEL = "saved_model.pb"
+ONNX = "model.onnx"
+SAMPLES = os.path.join("assets.extra", "samples")
 DEFAULT_TOLERANCE = 1e-4
 _MOST_SAMPLE_BYTES = 64 << 20
 # What an export must not need. TensorFlow before 2.16 loads Keras itself, on import.
 FOREIGN = ("bert_tf", "keras", "tf_keras")
+
+
+# Protocol buffers have no more.
+MOST_ONNX_BYTES = 2**31 - 1
+_ONNX_DTYPES = {"tensor(int32)": tf.int32, "tensor(int64)": tf.int64}
 
 
 class ReplayError(ValueError):
@@ -45,6 +56,20 @@ class Sample:
     outputs: Any
 
 
+def is_onnx(directory: str) -> bool:
+    """Whether a directory is an export to ONNX."""
+    there = [tf.io.gfile.exists(os.path.join(directory, name)) for name in (SAVED_MODEL, ONNX)]
+    return there == [False, True]
+
+
+def check_onnx_runtime() -> None:
+    """Checks that there is an ONNX Runtime."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise ReplayError(
+            f"{sys.executable} has no onnxruntime, which runs {ONNX}: pip install onnxruntime."
+        )
+
+
 def load_text_operations() -> None:
     """Loads tensorflow_text's libraries of operations, and none of its Python modules."""
     spec = importlib.util.find_spec("tensorflow_text")
@@ -58,27 +83,67 @@ def load_text_operations() -> None:
         tf.load_op_library(library)
 
 
+class OnnxSignature:
+    """An ONNX file, asked as TensorFlow's loaded signatures are."""
+
+    def __init__(self, path: str) -> None:
+        import onnxruntime
+
+        if tf.io.gfile.stat(path).length > MOST_ONNX_BYTES:
+            raise ReplayError(f"{path} has more than the {MOST_ONNX_BYTES:,} bytes of ONNX files.")
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what is wrong is raised
+        # Its bytes, and not its path: so it can name no other file.
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
+        self._session = onnxruntime.InferenceSession(
+            content, options, providers=["CPUExecutionProvider"]
+        )
+        specs = {
+            field.name: tf.TensorSpec([None] * len(field.shape), _ONNX_DTYPES[field.type])
+            for field in self._session.get_inputs()
+        }
+        self.structured_input_signature = ((), specs)
+        self._outputs = [field.name for field in self._session.get_outputs()]
+
+    def __call__(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The outputs by name."""
+        answers = self._session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        return {name: tf.constant(answers[at]) for at, name in enumerate(self._outputs)}
+
+
+@dataclasses.dataclass(frozen=True)
+class OnnxModel:
+    """What ``load`` gives of an export to ONNX."""
+
+    signatures: Any
+
+
 def load(directory: str) -> Any:
     """Loads an export as ``tf.saved_model.load`` does; an error says what is wrong with it."""
     if not tf.io.gfile.isdir(directory):
         raise ReplayError(f"{directory} is no directory: expected an export, such as exports/1.")
-    if not tf.io.gfile.exists(os.path.join(directory, "saved_model.pb")):
+    onnx = is_onnx(directory)
+    if not onnx and not tf.io.gfile.exists(os.path.join(directory, SAVED_MODEL)):
         raise ReplayError(
-            f"{directory} has no saved_model.pb: expected an export, the directory of a version, "
-            "such as exports/1."
+            f"{directory} has no {SAVED_MODEL} and no {ONNX}: expected an export, the directory of "
+            "a version, such as exports/1."
         )
     try:
+        if onnx:
+            return OnnxModel({"tokens": OnnxSignature(os.path.join(directory, ONNX))})
         return tf.saved_model.load(directory)
     except Exception as error:
-        # Of whatever kind: what stops TensorFlow here is what was to be found out.
+        # Of whatever kind: what stops the loading is what was to be found out.
+        runtime = "ONNX Runtime" if onnx else f"TensorFlow {tf.__version__}"
         raise ReplayError(
-            f"{directory} cannot be loaded by TensorFlow {tf.__version__}: {first_line(error)}"
+            f"{directory} cannot be loaded by {runtime}: {first_line(error)}"
         ) from error
 
 
 def read_samples(directory: str) -> list[Sample]:
     """Reads the recorded questions and answers of an export, at least one, by the files' names."""
-    pattern = os.path.join(directory, "assets.extra", "samples", "*.json")
+    pattern = os.path.join(directory, SAMPLES, "*.json")
     samples = []
     for path in sorted(tf.io.gfile.glob(pattern)):
         try:
@@ -234,15 +299,19 @@ def replay(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> list[dict[st
 def report(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> dict[str, Any]:
     """What ``verification`` reads: the answers of ``replay`` with what was needed for them.
 
-    They are the versions of ``tensorflow`` and ``tensorflow_text``; the ``signatures``, as
-    ``replay`` returns them; ``error``, the sentence of a ``ReplayError``, or ""; and ``foreign``,
-    those of ``FOREIGN`` that were loaded meanwhile.
+    They are the versions of ``tensorflow``, and of ``tensorflow_text`` or ``onnxruntime``; the
+    ``signatures``, as ``replay`` returns them; ``error``, the sentence of a ``ReplayError``, or
+    ""; and ``foreign``, those of ``FOREIGN`` that were loaded meanwhile.
     """
     before = set(sys.modules)
     found: dict[str, Any] = {"tensorflow": tf.__version__, "signatures": [], "error": ""}
     try:
-        load_text_operations()
-        found["tensorflow_text"] = importlib.metadata.version("tensorflow-text")
+        if is_onnx(directory):
+            check_onnx_runtime()
+            found["onnxruntime"] = importlib.metadata.version("onnxruntime")
+        else:
+            load_text_operations()
+            found["tensorflow_text"] = importlib.metadata.version("tensorflow-text")
         found["signatures"] = replay(directory, tolerance)
     except ReplayError as error:
         found["error"] = str(error)

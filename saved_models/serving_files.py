@@ -110,8 +110,12 @@ def model_config(name: str) -> str:
     return _MODEL_CONFIG.format(name=name)
 
 
-def write_samples(folder: str, samples: Iterable[Sample], model_name: str) -> None:
-    """Writes samples into a new directory; ``model_name`` is what the server calls the model."""
+def write_samples(folder: str, samples: Iterable[Sample], model_name: str | None) -> None:
+    """Writes samples into a new directory.
+
+    ``model_name`` is what the server calls the model; ``None``: it is for no server, and JSON is
+    all.
+    """
     tf.io.gfile.makedirs(folder)
     for sample in samples:
         path = os.path.join(folder, f"{sample.signature}.{sample.number}")
@@ -121,6 +125,8 @@ def write_samples(folder: str, samples: Iterable[Sample], model_name: str) -> No
             "response": sample.rest_response(),
         }
         write_text(path + ".json", json.dumps(content, ensure_ascii=False) + "\n")
+        if model_name is None:
+            continue
         asked = predict_request(model_name, sample.signature, sample.inputs)
         write_bytes(path + ".request.pb", asked)
         answered = predict_response(model_name, sample.signature, sample.outputs)

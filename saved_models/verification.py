@@ -2,7 +2,8 @@
 
 The process runs ``replay.py``, imports neither this library nor Keras, and may be of another
 environment with another TensorFlow. Before that, the export's files are compared with their hashes,
-and its graph is looked through for operations that no export has.
+and its graph is looked through for operations that no export has; ONNX Runtime has none that reads
+or writes files.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ import tensorflow as tf
 from bert_tf.files import local_path, sha256_of, write_json
 from bert_tf.untrusted import MAX_JSON_BYTES, listed, one_line, parse_json_object, quote
 
+from . import replay
 from .operations import check_loadable
 
 # Where TensorFlow Serving looks at nothing but its warm-up requests.
@@ -24,8 +26,8 @@ HASHES = "assets.extra/sha256.json"
 _FORMAT_VERSION = 1
 _LONGEST_S = 1800
 _LONGEST_PROBLEM = 500
-# By its path: it is run there, never imported here.
-_REPLAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "replay.py")
+# By its path: it is run there, of its own.
+_REPLAY = os.path.abspath(replay.__file__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +53,11 @@ class Verification:
 
     Attributes:
         directory: the export's.
-        tensorflow: the version that answered.
-        tensorflow_text: the version whose operations it used.
+        tensorflow: the version that answered, or that read the files of an export to ONNX.
+        tensorflow_text: the version whose operations it used; "" of ONNX.
         signatures: by name.
         has_hashes: whether the files were compared with hashes; older exports have none.
+        onnxruntime: the version that answered for ONNX; else "".
     """
 
     directory: str
@@ -62,6 +65,14 @@ class Verification:
     tensorflow_text: str
     signatures: tuple[VerifiedSignature, ...]
     has_hashes: bool = True
+    onnxruntime: str = ""
+
+    @property
+    def runtime(self) -> str:
+        """Who answered."""
+        if self.onnxruntime:
+            return f"ONNX Runtime {self.onnxruntime}"
+        return f"TensorFlow {self.tensorflow}, tensorflow_text {self.tensorflow_text}"
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -108,7 +119,7 @@ def verify(
             than half an hour; or the process loaded this library or Keras.
     """
     has_hashes = check_hashes(directory)
-    if tf.io.gfile.exists(os.path.join(directory, "saved_model.pb")):  # else the process says so
+    if tf.io.gfile.exists(os.path.join(directory, replay.SAVED_MODEL)):  # else the process says so
         check_loadable(directory)
     # Both keep the script's own folder from the modules it finds. This interpreter may have its
     # TensorFlow from PYTHONPATH; -P, which heeds that, is unknown to Python 3.10.
@@ -143,7 +154,7 @@ def verify(
     return Verification(
         directory,
         report["tensorflow"],
-        report["tensorflow_text"],
+        report.get("tensorflow_text", ""),
         tuple(
             VerifiedSignature(
                 one_line(row["name"]),
@@ -154,6 +165,7 @@ def verify(
             for row in report["signatures"]
         ),
         has_hashes,
+        report.get("onnxruntime", ""),
     )
 
 
@@ -209,7 +221,7 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
     is_whole = content == (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
     if not is_whole or values != {"format_version": _FORMAT_VERSION, "files": files}:
         raise ValueError(f"{path} is damaged, or of another version of this library.")
-    if not isinstance(files, dict) or "saved_model.pb" not in files:
+    if not isinstance(files, dict) or not {replay.SAVED_MODEL, replay.ONNX} & files.keys():
         raise ValueError(f"{path}: expected hashes by file, got {quote(files)}.")
     for name, entry in files.items():
         plain = all(part not in ("", ".", "..") for part in name.split("/"))

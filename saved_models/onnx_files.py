@@ -1,0 +1,306 @@
+"""A model on ids as an ONNX file, for runtimes without TensorFlow, with what its clients need.
+
+| path                     | what                                                        |
+|--------------------------|-------------------------------------------------------------|
+| model.onnx               | the model on ids, for any batch and length                  |
+| answers.json             | what its numbers mean: labels, thresholds, the temperature  |
+| bert_config.json         | the model's sizes                                           |
+| README.md                | the model card, with code                                   |
+| assets.extra/samples/    | requests with their answers, as JSON                        |
+| assets.extra/sha256.json | what ``verify`` compares the other files with               |
+
+The tokenizer's files are the caller's to write. Keras' exporter makes the file, by tf2onnx.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.choices import ONNX_PRECISIONS
+from bert_tf.files import write_json
+from bert_tf.modeling import BertEncoder, BertPretrainer
+from bert_tf.modeling.base import BertModel
+from bert_tf.pipelines.vocabulary import PAD_TOKEN, check_vocabulary_fits
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.untrusted import markdown_code
+
+from . import replay
+from .comparison import Difference, describe, differences, over_all
+from .embeddings import vectors_of_tokens
+from .precision import copy_model, max_seq_length
+from .samples import Sample, run_samples
+from .served import ExportOptions, Served, Signature
+from .serving_files import write_bytes, write_samples, write_text
+from .signatures import model_signatures
+from .verification import write_hashes
+
+SIGNATURE = "tokens"
+_NEEDED = ("onnx", "onnxruntime", "tf2onnx")
+_CARD = """\
+# {name}
+
+A {class_name} for ONNX Runtime: ids in, {outputs} out, for any batch and up to {positions} tokens.
+
+- {parameters:,} parameters: {config.num_hidden_layers} layers, hidden size {config.hidden_size}, \
+{config.num_attention_heads} attention heads.
+- {arithmetic}
+- On its samples, the largest difference from Keras' float32:
+{differences}{labels}
+```python
+import numpy as np
+import onnxruntime
+import tokenizers
+
+tokenizer = tokenizers.Tokenizer.from_file("tokenizer.json")
+tokenizer.enable_truncation({max_seq_length})
+tokenizer.enable_padding(pad_id=tokenizer.token_to_id("{pad}"))
+rows = tokenizer.encode_batch({texts})
+inputs = {{
+    "input_word_ids": np.array([row.ids for row in rows], np.int32),
+    "input_mask": np.array([row.attention_mask for row in rows], np.int32),
+    "input_type_ids": np.array([row.type_ids for row in rows], np.int32),
+}}{grouped}
+session = onnxruntime.InferenceSession("model.onnx")
+names = [output.name for output in session.get_outputs()]
+print(dict(zip(names, session.run(None, inputs))))
+```
+
+- `answers.json`: what the numbers mean. A softmax of logits, divided by the temperature where \
+there is one, gives probabilities; where several classes may hold at once, a sigmoid of each does.
+- `tokenizer.json`, `tokenizer_config.json`, `vocab.txt`: the tokenizer.
+- `assets.extra/samples/`: requests with their answers. `python -m bert_tf.verify DIR` asks them \
+again.
+"""
+# Of a card's example.
+_TEXTS = '["A fine film.", "I would not see it again, even for free."]'
+_OF_CHOICES = """
+# All rows are the choices of one example.
+inputs = {key: rows[None] for key, rows in inputs.items()}"""
+_ARITHMETIC = {
+    "float32": "Computes in float32.",
+    "int8": "The encoder's matrices are int8, with a scale for each output, and activations are "
+    "rounded to 8 bits as they come (ONNX Runtime's dynamic quantisation); the rest is float32.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OnnxExport:
+    """An ONNX file that was written.
+
+    Attributes:
+        path: the directory.
+        signature: what it takes and answers, as the SavedModel's ``tokens`` does.
+        samples: what was asked of it, and what ONNX Runtime answered.
+        differences: by output, how far the samples' answers are from Keras' in float32.
+    """
+
+    path: str
+    signature: Signature
+    samples: tuple[Sample, ...]
+    differences: Mapping[str, Difference]
+
+
+def check_installed() -> None:
+    """Raises a ``ValueError`` where a package that writes or runs ONNX files is missing."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(
+            f"ONNX files are written and run by {' and '.join(_NEEDED)}, and {', '.join(missing)} "
+            f"is not installed: pip install 'bert_tf[onnx]'."
+        )
+
+
+def write_onnx(
+    model: BertModel,
+    folder: str,
+    *,
+    tokenizer: BertTokenizer,
+    options: ExportOptions,
+    precision: str = "float32",
+    name: str = "bert",
+) -> OnnxExport:
+    """Writes the files of the table above into a directory that is not whole yet.
+
+    Outputs are those of the signature ``tokens``; encoders and pre-trained models answer
+    ``sequence_output`` (B, S, H) and the vectors of ``embeddings.embed``, so that the options
+    ``layers`` and ``normalize`` count; no other option does but ``max_seq_length``.
+
+    Raises:
+        ValueError: a package is missing, ``precision`` is none of ``choices.ONNX_PRECISIONS``, the
+            vocabulary or an option does not fit the model, the model is too large for the format,
+            or its answers are not finite.
+    """
+    check_installed()
+    if precision not in ONNX_PRECISIONS:
+        raise ValueError(
+            f"precision is {precision!r}: expected one of {', '.join(ONNX_PRECISIONS)}."
+        )
+    check_vocabulary_fits(tokenizer.vocab, model.config.vocab_size, "of the tokenizer")
+    most = replay.MOST_ONNX_BYTES // 4
+    if model.count_params() > most:
+        raise ValueError(
+            f"The model has {model.count_params():,} parameters, and an ONNX file holds at most "
+            f"{most:,} in float32: export a SavedModel."
+        )
+    served = _served(model, tokenizer, options)
+    signature = model_signatures(served)[SIGNATURE]
+    if isinstance(model, (BertEncoder, BertPretrainer)):
+        function = functools.partial(vectors_of_tokens, served)
+        signature = dataclasses.replace(
+            signature,
+            function=function,
+            summary="Takes the ids of a tokenizer of the client's own, and returns the encoder's "
+            "last hidden states and vectors of the texts.",
+        )
+    expected = run_samples(SIGNATURE, signature.function, signature)
+    path = os.path.join(folder, replay.ONNX)
+    with tempfile.TemporaryDirectory() as scratch, _silence():
+        written = os.path.join(scratch, "float32.onnx")
+        _convert(served.model, signature, written)
+        if precision == "int8":
+            written = _quantize(written, os.path.join(scratch, "int8.onnx"), model.encoder.name)
+        with open(written, "rb") as file:
+            write_bytes(path, file.read())
+    runtime = replay.OnnxSignature(path)
+    samples = [
+        dataclasses.replace(
+            sample,
+            outputs={
+                key: value.numpy() for key, value in runtime(**_tensors(sample.inputs)).items()
+            },
+        )
+        for sample in expected
+    ]
+    found = over_all(
+        differences(dict(sample.outputs), dict(answer.outputs))
+        for sample, answer in zip(expected, samples, strict=True)
+    )
+    # A conversion is checked against Keras wherever it is verified; what was quantised cannot be.
+    recorded = expected if precision == "float32" else samples
+    write_samples(os.path.join(folder, replay.SAMPLES), recorded, None)
+    write_text(os.path.join(folder, "bert_config.json"), model.config.to_json())
+    write_json(os.path.join(folder, "answers.json"), _answers(served))
+    write_text(
+        os.path.join(folder, "README.md"), _card(name, served, expected[0], precision, found)
+    )
+    write_hashes(folder)
+    return OnnxExport(folder, signature, tuple(samples), found)
+
+
+def _served(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) -> Served:
+    """A copy of the model in float32, untraced."""
+    copied = copy_model(model, "float32")
+    return Served(
+        model=copied,
+        call=functools.partial(copied, training=False),
+        encode=functools.partial(copied.encoder, training=False),
+        tokenizer=tokenizer,
+        max_seq_length=max_seq_length(model, options),
+        options=options,
+    )
+
+
+class _OnIds(keras.Model):
+    """A signature as Keras' exporter takes it."""
+
+    def __init__(self, model: BertModel, signature: Signature) -> None:
+        super().__init__(name="on_ids")
+        self.model = model  # whose variables are exported
+        self.signature = signature
+
+    def call(self, inputs: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+        """Asks the signature."""
+        return self.signature.function(**inputs)
+
+
+def _convert(model: BertModel, signature: Signature, path: str) -> None:
+    on_ids = _OnIds(model, signature)
+    on_ids({key: tf.constant(rows) for key, rows in signature.samples[0].items()})  # builds it
+    specs = {
+        key: tf.TensorSpec(spec.shape, spec.dtype, name=key)
+        for key, spec in signature.inputs.items()
+    }
+    on_ids.export(path, format="onnx", input_signature=[specs], verbose=False)
+
+
+def _quantize(source: str, target: str, encoder: str) -> str:
+    """Quantises the encoder's matrices; the logits stay float32, as in every precision."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    graph = onnx.load(source).graph
+    heads = [node.name for node in graph.node if f"/{encoder}" not in node.name]
+    # A scale for each output: with one for a whole matrix MiniLM's cosines fell to 0.93.
+    quantize_dynamic(
+        source, target, per_channel=True, weight_type=QuantType.QInt8, nodes_to_exclude=heads
+    )
+    return target
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps advice off the screen that is for callers of tf2onnx and of the quantisation."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _tensors(inputs: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    return {key: tf.constant(value) for key, value in inputs.items()}
+
+
+def _answers(served: Served) -> dict[str, Any]:
+    model = served.model
+    return {
+        "model": type(model).__name__,
+        "labels": list(model.labels),
+        "multi_label": model.multi_label,
+        "thresholds": dict(model.thresholds),
+        "max_seq_length": served.max_seq_length,
+        "do_lower_case": served.tokenizer.do_lower_case,
+    }
+
+
+def _card(
+    name: str,
+    served: Served,
+    sample: Sample,
+    precision: str,
+    found: Mapping[str, Difference],
+) -> str:
+    model = served.model
+    labels = ", ".join(markdown_code(label) for label in model.labels)
+    ids = next(iter(sample.inputs.values()))
+    return _CARD.format(
+        name=name,
+        class_name=type(model).__name__,
+        outputs=" and ".join(f"`{output}`" for output in sample.outputs),
+        positions=model.config.max_position_embeddings,
+        parameters=model.count_params(),
+        config=model.config,
+        arithmetic=_ARITHMETIC[precision],
+        differences="".join(
+            f"  - `{output}`: {describe(difference)}\n" for output, difference in found.items()
+        ),
+        labels=f"- Classes: {labels}.\n" if labels else "",
+        max_seq_length=served.max_seq_length,
+        pad=PAD_TOKEN,
+        texts=_TEXTS,
+        grouped=_OF_CHOICES if ids.ndim == 3 else "",
+    )
