@@ -114,7 +114,7 @@ def test_every_folder_is_packaged():
 
 
 # What only some uses need, and ask for in a sentence.
-OPTIONAL = {"apache_beam", "jax", "pyarrow", "yaml"}
+OPTIONAL = {"onnx", "onnxruntime", "apache_beam", "jax", "pyarrow", "yaml"}
 DISTRIBUTIONS = {"absl": "absl-py", "google": "protobuf"}
 
 

@@ -198,7 +198,7 @@ def flip_a_weight(folder):
         (shutil.rmtree, "/1 is no directory: expected an export, such as exports"),
         (
             lambda folder: (folder / "saved_model.pb").unlink(),
-            r" has no saved_model\.pb: expected an export, the direc",
+            r" has no saved_model\.pb and no model\.onnx: expected an export",
         ),
         (
             lambda folder: shutil.rmtree(folder / "assets.extra"),

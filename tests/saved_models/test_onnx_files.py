@@ -1,0 +1,227 @@
+"""``export --onnx``: ONNX Runtime against Keras and NumPy; the card's code as users run it."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf import export as command
+from bert_tf.modeling import BertEncoder
+from bert_tf.saved_models import onnx_files, replay, verification
+from bert_tf.saved_models.served import ExportOptions
+from tests.anew import run_main
+from tests.finetuning import small_runs
+
+from .conftest import make
+
+LABELS = ("bad", "good")
+TEXTS = ["A fine film.", "I would not see it again, even for free."]
+
+
+def ask(folder, inputs):
+    """ONNX Runtime's answers by name."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, inputs), strict=True))
+
+
+def ids(batch, length):
+    random = np.random.default_rng(length)
+    mask = np.ones((batch, length), np.int32)
+    mask[-1, 3:] = 0
+    kinds = random.integers(0, 2, mask.shape, np.int32)
+    words = random.integers(5, len(small_runs.VOCAB), mask.shape, np.int32)
+    return {
+        "input_word_ids": words * mask,
+        "input_mask": mask,
+        "input_type_ids": kinds * mask,
+    }
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """A checkpoint with a temperature, its labels' logits far from each other, and its export."""
+    for package in ("onnxruntime", "tf2onnx"):
+        pytest.importorskip(package)
+    folder = tmp_path_factory.mktemp("onnx")
+    small_runs.write_model(
+        folder / "model", "BertClassifier", {"num_classes": 2}, labels=LABELS,
+        thresholds={"temperature": 1.5},
+    )  # fmt: skip
+    run_main(command, f"--checkpoint={folder}/model", f"--output={folder}/out", "--onnx=float32")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_cards_code_answers_as_the_model_does(classifier, monkeypatch, capsys):
+    card = (classifier / "out" / "README.md").read_text()
+    monkeypatch.chdir(classifier / "out")
+    space = {}
+    exec(card.split("```python\n")[1].split("```")[0], space)
+    model = bert_tf.load(str(classifier / "model"))
+    np.testing.assert_allclose(
+        space["session"].run(None, space["inputs"])[0], model(model.preprocessor(TEXTS)), atol=1e-5
+    )
+    assert "{'logits': array(" in capsys.readouterr().out
+    assert json.loads((classifier / "out" / "answers.json").read_text()) == {
+        "model": "BertClassifier",
+        "labels": ["bad", "good"],
+        "multi_label": False,
+        "thresholds": {"temperature": 1.5},
+        "max_seq_length": 32,
+        "do_lower_case": True,
+    }
+    assert "- Classes: `bad`, `good`.\n" in card and "- Computes in float32.\n" in card
+
+
+@pytest.mark.slow
+def test_verify_asks_onnx_runtime(classifier, tmp_path):
+    import onnxruntime
+
+    found = verification.verify(str(classifier / "out"))
+    assert found.runtime == f"ONNX Runtime {onnxruntime.__version__}"
+    assert [(row.name, row.samples, row.problems) for row in found.signatures] == [
+        ("tokens", 2, ())
+    ]
+    # The recorded answers are Keras', not those of the file itself.
+    assert 0 < found.signatures[0].largest_difference < 1e-5
+    sample = classifier / "out" / "assets.extra" / "samples" / "tokens.0.json"
+    recorded = json.loads(sample.read_text())
+    model = bert_tf.load(str(classifier / "model"))
+    asked = {key: np.array(rows) for key, rows in recorded["request"]["inputs"].items()}
+    np.testing.assert_allclose(recorded["response"]["outputs"], model(asked), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_int8_embeddings(tmp_path):
+    """Of options that only embeddings have; int8 is of the encoder's matrices, and is near."""
+    for package in ("onnxruntime", "tf2onnx"):
+        pytest.importorskip(package)
+    onnx = pytest.importorskip("onnx")
+    model = small_runs.write_model(tmp_path / "model", "BertEncoder", {"pooler": True})
+    folder = tmp_path / "out"
+    run_main(
+        command, f"--checkpoint={tmp_path}/model", f"--output={folder}", "--onnx=int8",
+        "--normalize", "--layers=0", "--name=mine",
+    )  # fmt: skip
+    for shape in ((2, 7), (3, 5)):
+        inputs = ids(*shape)
+        expected = {key: np.array(value) for key, value in model(inputs).items() if key[-1] == "t"}
+        states, weights = expected["sequence_output"], inputs["input_mask"][:, :, None]
+        means = (states * weights).sum(1) / weights.sum(1)
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        answers = ask(folder, inputs)
+        assert sorted(answers) == [
+            *("cls_output", "layer_cls_outputs", "layer_mean_outputs", "mean_output"),
+            *("pooled_output", "sequence_output"),
+        ]
+        assert ((answers["mean_output"] * means).sum(1) > 0.99).all()
+        assert np.abs(answers["mean_output"] - means).max() > 1e-5  # it is rounded
+        # The model has one block.
+        np.testing.assert_allclose(answers["layer_mean_outputs"][:, 0], answers["mean_output"])
+        np.testing.assert_allclose(answers["pooled_output"], expected["pooled_output"], atol=0.05)
+    operations = [node.op_type for node in onnx.load(str(folder / "model.onnx")).graph.node]
+    # Queries with keys and values, the attention's output, the two of the feed-forward network,
+    # the pooler's; attention multiplies activations twice.
+    assert (operations.count("MatMulInteger"), operations.count("MatMul")) == (5, 2)
+    assert (folder / "README.md").read_text().startswith("# mine\n")
+    # What ONNX Runtime answered is recorded: nothing else is reproducible to 1e-4.
+    (row,) = replay.replay(str(folder))
+    assert (row["largest_difference"], row["problems"]) == (0.0, [])
+
+
+# === Refusals ===
+
+
+def refused(sentence, *arguments, output="out"):
+    with pytest.raises(ValueError, match=sentence):
+        run_main(command, "--checkpoint=nowhere", f"--output={output}", *arguments)
+
+
+def test_flags_that_onnx_has_no_place_for(monkeypatch):
+    for flag in ("--pair", "--tflite=int8", "--precision=bfloat16", "--weights=int8", "--top_k=3"):
+        name = flag.split("=")[0]
+        refused(rf"^{name} means nothing with --onnx, whose file takes ids", flag, "--onnx=int8")
+    monkeypatch.setattr(
+        onnx_files.importlib.util, "find_spec", lambda name: None if "2" in name else True
+    )
+    refused(
+        r"^ONNX files are .* and tf2onnx is not installed: pip install 'bert_tf\[onnx\]'\.$",
+        "--onnx=float32",
+    )
+
+
+def test_a_model_that_the_format_cannot_hold(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr(onnx_files, "check_installed", lambda: None)
+    model = make(BertEncoder)
+    given = {"tokenizer": tokenizer, "options": ExportOptions()}
+    with pytest.raises(ValueError, match="^precision is 'int4': expected one of float32, int8"):
+        onnx_files.write_onnx(model, str(tmp_path), precision="int4", **given)
+    monkeypatch.setattr(replay, "MOST_ONNX_BYTES", 4 * model.count_params() - 1)
+    with pytest.raises(ValueError, match=r"^The model has [\d,]+ parameters, and an ONNX file ho"):
+        onnx_files.write_onnx(model, str(tmp_path), **given)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    small_runs.write_model(tmp_path / "model", "BertEncoder")
+
+    def fail(*arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(onnx_files, "check_installed", lambda: None)
+    monkeypatch.setattr(onnx_files, "_convert", fail)
+    with pytest.raises(ZeroDivisionError):
+        run_main(
+            command, f"--checkpoint={tmp_path}/model", f"--output={tmp_path}/out", "--onnx=int8"
+        )
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_files_that_cannot_be_asked(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"no model")
+    assert "cannot be loaded by ONNX Runtime" in replay.report(str(tmp_path))["error"]
+    monkeypatch.setattr(replay, "MOST_ONNX_BYTES", 7)
+    sentence = r"model\.onnx has more than the 7 bytes of ONNX files"
+    with pytest.raises(replay.ReplayError, match=sentence):
+        replay.load(str(tmp_path))
+    monkeypatch.setattr(replay.importlib.util, "find_spec", lambda name: None)
+    assert replay.report(str(tmp_path))["error"].endswith(
+        "has no onnxruntime, which runs model.onnx: pip install onnxruntime."
+    )
+
+
+def test_a_strangers_file_reads_no_other(tmp_path, monkeypatch):
+    """Weights of a path that the file names, as large models have them."""
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_bytes(np.float32([3, 4]).tobytes())
+    weight = onnx.TensorProto(
+        name="w", data_type=1, dims=[2], data_location=onnx.TensorProto.EXTERNAL
+    )
+    for location in ("secret", str(tmp_path / "secret")):
+        del weight.external_data[:]
+        for key, value in (("location", location), ("length", "8")):
+            weight.external_data.add(key=key, value=value)
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Identity", ["w"], ["y"])],
+            "g",
+            [],
+            [onnx.helper.make_tensor_value_info("y", 1, [2])],
+            [weight],
+        )
+        opset = [onnx.helper.make_opsetid("", 15)]
+        model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+        (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+        with pytest.raises(
+            replay.ReplayError, match="loaded by ONNX Runtime.*(xternal|model_path)"
+        ):
+            replay.load(str(tmp_path))
