@@ -17,6 +17,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.feature_based import check_variant
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
+from . import lora
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 from .task import Task
@@ -64,6 +65,11 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         raise ValueError(
             f"--freeze={settings.freeze} is more than the {config.num_hidden_layers} blocks of "
             f"{settings.init_checkpoint}."
+        )
+    if settings.lora_rank > config.hidden_size:
+        raise ValueError(
+            f"--lora_rank={settings.lora_rank} is more than the {config.hidden_size} rows of a "
+            f"matrix of {settings.init_checkpoint}: 8 is usual."
         )
     for variant in settings.variants:
         try:
@@ -141,6 +147,9 @@ def build_model(
             task.target_scale.unfold(model)
         sentences = report.sentences(found.path)
     _freeze(model, settings.freeze)
+    if settings.lora_rank:
+        lora.add_factors(model, settings.lora_rank)
+        sentences = [*sentences, lora.describe(model)]
     return model, sentences
 
 

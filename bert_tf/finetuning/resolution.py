@@ -27,7 +27,7 @@ from .settings import (
 
 # What fine-tuning does to an encoder.
 _OF_FINE_TUNING = (
-    *("freeze", "sweep", "layer_decay"),
+    *("freeze", "sweep", "layer_decay", "lora_rank"),
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
 )
 
@@ -210,6 +210,12 @@ def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
     if wanted["max_seq_length"] is None:
         wanted["max_seq_length"] = KINDS[TASKS[wanted["task"]]].max_seq_length
     _resolve_schedule(wanted, given)
+    for name, default in (("freeze", 0), ("layer_decay", 1.0)):
+        if wanted["lora_rank"] and wanted[name] != default:
+            raise ValueError(
+                f"--{name} is for training the blocks, which --lora_rank leaves as they are: leave "
+                "one of the two out."
+            )
     evaluates = wanted["task"] in GLUE_NAMES or wanted["dev_file"] or wanted["dev_fraction"] > 0
     if not evaluates:
         for name in (*_NEED_EVALUATION, "feature_based"):

@@ -273,6 +273,13 @@ class FineTuningSettings:
     freeze: int = flag_fields.integer(
         0, "Leave the embeddings and so many of the lowest blocks as they are.", least=0
     )
+    lora_rank: int = flag_fields.integer(
+        0,
+        "LoRA: train factors of this rank next to each attention's matrices, the pooler and the "
+        "head, and leave the rest; 8 is usual, with ten times the --learning_rate. What is kept is "
+        "merged, plain weights. 0: train all.",
+        least=0,
+    )
     class_weights: str | None = flag_fields.string(
         None,
         "What a class counts in the loss: balanced (each class as much as any other), or "

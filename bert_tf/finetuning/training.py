@@ -24,6 +24,7 @@ from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.step import Update, accumulate
 
+from . import lora
 from .model import rate_shares
 from .results import scores_line
 from .run_directory import FineTuningDirectory
@@ -81,9 +82,8 @@ class Training:
                 weight_decay=settings.weight_decay,
                 rate_shares=rate_shares(variables, blocks, settings.layer_decay),
             )
-        self._weights = {f"model/{weight.path}": weight for weight in model.weights}
         self._variables = {
-            **self._weights,
+            **{f"model/{weight.path}": weight for weight in model.weights},
             **{f"model/{seed.path}": seed for seed in seed_variables(model)},
             **{f"optimizer/{variable.path}": variable for variable in optimizer.variables},
         }
@@ -123,7 +123,12 @@ class Training:
                 self._train(progress)
                 progress.close()
         self._summaries.flush()
-        checkpoints.restore_latest(self.directory.checkpoints, self._weights)
+        # What is kept has no factors of LoRA: they are in the matrices.
+        kept = lora.plain_variables(self.model).items()
+        checkpoints.restore_latest(
+            self.directory.checkpoints, {f"model/{path}": variable for path, variable in kept}
+        )
+        lora.clear_factors(self.model)
         if self.inference.kept is not None:
             self.inference.kept.clear()
             self.inference.kept.update(self._outputs_of_best)
@@ -290,7 +295,8 @@ class Training:
 
     def _keep_weights(self) -> None:
         self.state.best_step = self.state.step
-        checkpoints.save(self.directory.checkpoints, self.state.step, self._weights, {}, keep=1)
+        values = {f"model/{path}": value for path, value in lora.plain_values(self.model).items()}
+        checkpoints.save_values(self.directory.checkpoints, self.state.step, values, {}, keep=1)
 
     def save(self) -> None:
         """Saves all that going on needs; of a temporary directory nothing goes on."""
