@@ -27,7 +27,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.choices import ONNX_PRECISIONS
+from bert_tf.choices import LONG_TEXTS, ONNX_PRECISIONS
 from bert_tf.files import write_json
 from bert_tf.modeling import BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel
@@ -298,9 +298,18 @@ def _card(
         differences="".join(
             f"  - `{output}`: {describe(difference)}\n" for output, difference in found.items()
         ),
-        labels=f"- Classes: {labels}.\n" if labels else "",
+        labels=(f"- Classes: {labels}.\n" if labels else "") + _long_texts(served.options),
         max_seq_length=served.max_seq_length,
         pad=PAD_TOKEN,
         texts=_TEXTS,
         grouped=_OF_CHOICES if ids.ndim == 3 else "",
+    )
+
+
+def _long_texts(options: ExportOptions) -> str:
+    if options.long_text == LONG_TEXTS[0]:
+        return ""
+    return (
+        f"- Of long texts it was trained to read `{options.long_text}`, as --long_text of "
+        "bert_tf.finetune says; below only the beginning is read.\n"
     )

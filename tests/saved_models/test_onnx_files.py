@@ -134,6 +134,13 @@ def test_int8_embeddings(tmp_path):
     assert (row["largest_difference"], row["problems"]) == (0.0, [])
 
 
+def test_the_card_says_what_of_long_texts_is_read():
+    assert onnx_files._long_texts(ExportOptions()) == ""
+    assert onnx_files._long_texts(ExportOptions(long_text="windows")).startswith(
+        "- Of long texts it was trained to read `windows`, as --long_text"
+    )
+
+
 # === Refusals ===
 
 
