@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import functools
 import os
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -152,3 +153,27 @@ def ignored(values: flags.FlagValues, without_meaning: Mapping[str, str]) -> lis
         for name, reason in without_meaning.items()
         if values[name].present
     ]
+
+
+def parse_words(text: str, flag: str = "") -> dict[str, str]:
+    """The flags of another command that a text holds, which ``flag`` gave.
+
+    >>> parse_words("--nsp=false --equal_tokens", "--pretrain_flags")
+    {'nsp': 'false', 'equal_tokens': 'true'}
+    """
+    found = {}
+    for word in shlex.split(text):
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not (word.startswith("--") and name):
+            raise ValueError(f"{flag}={text}: expected --name=value, got {quote(word)}.")
+        found[name] = value if equals else "true"
+    return found
+
+
+def as_words(given: Mapping[str, str]) -> list[str]:
+    """Flags as a command line has them, in the order of their names.
+
+    >>> as_words({"steps": "10", "nsp": "false"})
+    ['--nsp=false', '--steps=10']
+    """
+    return [f"--{name}={value}" for name, value in sorted(given.items())]

@@ -9,6 +9,9 @@ import time
 
 import pytest
 
+import bert_tf
+from bert_tf import command
+
 PROGRAM = textwrap.dedent(
     """
     \"\"\"A command for the test.\"\"\"
@@ -186,3 +189,43 @@ def test_help_teaches_and_loads_no_tensorflow(name):
     assert all(text in done.stdout for text in HELP[name])
     loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "absl" in loaded and not loaded & {"tensorflow", "keras", "torch", "jax"}
+
+
+def test_another_command_runs_apart(tmp_path):
+    log = tmp_path / "log"
+    assert command.run_apart("__main__", ["--version"], str(log)) is None
+    assert log.read_text() == f"bert_tf {bert_tf.__version__}\n"
+    assert command.run_apart("evaluate_squad", ["a.json"], str(log)) == (
+        "expected DATA PREDICTIONS, got a.json: python -m bert_tf.evaluate_squad DATA PREDICTIONS "
+        f"[--name=value ...] is the whole command (exit status 1; {log})"
+    )
+
+
+@pytest.mark.parametrize("ending", ["killed", "silent"])
+def test_how_another_command_ended_is_said(ending, tmp_path, monkeypatch):
+    program, log = tmp_path / "program", str(tmp_path / "log")
+    program.write_text(
+        "#!/bin/sh\n" + ("echo Step 7.\nkill -9 $$" if ending == "killed" else "exit 3")
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert command.run_apart("pretrain", [], log) == (
+        f"Step 7 (killed by signal 9; {log})"
+        if ending == "killed"
+        else f"no output (exit status 3; {log})"
+    )
+
+
+def test_an_interrupt_stops_another_command_first(tmp_path, monkeypatch):
+    program, log = tmp_path / "program", tmp_path / "log"
+    program.write_text('#!/bin/sh\ntrap "echo saved; exit 0" TERM\necho begun\nsleep 20 & wait\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.7)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            command.run_apart("pretrain", [], str(log))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert log.read_text() == "begun\nsaved\n"

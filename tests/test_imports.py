@@ -44,6 +44,7 @@ FOLDERS = {
     "modeling": ROOT / "bert_tf" / "modeling",
     "preparation": ROOT / "bert_tf" / "preparation",
     "pretraining": ROOT / "bert_tf" / "pretraining",
+    "reproduction": ROOT / "bert_tf" / "reproduction",
     "tasks": ROOT / "bert_tf" / "tasks",
     "tpu_compiler": ROOT / "bert_tf" / "tpu_compiler",
     "training": ROOT / "bert_tf" / "training",

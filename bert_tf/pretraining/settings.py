@@ -530,6 +530,14 @@ def _check_left_to_right(values: Mapping[str, Any], given: Collection[str]) -> N
         )
 
 
+def settings_from_words(words: Sequence[str]) -> PretrainingSettings:
+    """The settings that a command line asks for."""
+    values = flags.FlagValues()
+    define_flags(values)
+    values(["pretrain", *words])
+    return settings_from_flags(parsed=values)[0]
+
+
 def given_flags(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:
     """The settings that the command line names."""
     stand_for = {"max_seq_length": "phases", "do_whole_word_mask": "masking"}

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import platform
 import socket
 import sys
 from typing import NamedTuple
@@ -265,3 +266,12 @@ def set_precision(precision: str, device_type: str, jit_compile: bool = False) -
     policy = "mixed_bfloat16" if precision == "bfloat16" and not rewrite else "float32"
     keras.config.set_dtype_policy(policy)
     return policy
+
+
+def machine_name() -> str:
+    """The processor that this process runs on, and how many cores of it there are."""
+    name = platform.processor() or platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            name = next((line.split(":")[1] for line in file if line.startswith("model na")), name)
+    return f"{os.cpu_count()} cores of {name.strip()}"

@@ -1,0 +1,1 @@
+"""The stages of ``python -m bert_tf.reproduce``."""

@@ -1,0 +1,126 @@
+"""The page of a reproduction: tables next to the paper's, what they show, and pictures."""
+
+import dataclasses
+import math
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+
+from bert_tf.files import write_marked
+from bert_tf.finetuning.means_picture import means_svg
+from bert_tf.flag_fields import as_words
+from bert_tf.tasks.resampling import Mean, mean_over_seeds
+from bert_tf.training.progress import duration
+
+from .cells import Score
+from .plan import Key, Place, Plan
+from .settings import Settings
+from .tables import CAVEAT, INTRODUCTION, TABLES, Column, Table
+
+MARK = "<!-- Written by python -m bert_tf.reproduce: changes are lost. -->\n"
+
+
+class Found:
+    """What is known of a table: the means of its places, and which seeds learned nothing."""
+
+    def __init__(self, table: Table, places: Mapping[Key, Place], scores: Sequence[Score]) -> None:
+        self.table, self.places = table, places
+        self.means: dict[Column, dict[int, Mean]] = {}
+        self.collapsed: dict[Key, int] = {}
+        for (number, column), place in places.items():
+            own = [s for s in scores if s.cell == place.cell and s.metric in (column[1], "")]
+            self.collapsed[number, column] = sum(bool(score.collapsed) for score in own)
+            if values := [score.score for score in own if not math.isnan(score.score)]:
+                self.means.setdefault(column, {})[number] = mean_over_seeds(values)
+
+    def mean(self, key: Key) -> Mean | None:
+        """The mean of a place."""
+        return self.means.get(key[1], {}).get(key[0])
+
+    def paper(self, key: Key) -> float | None:
+        """The paper's figure, where the task is the same."""
+        figures, place = self.table.rows[key[0]].paper, self.table.columns.index(key[1])
+        return None if place >= len(figures) or self.places[key].other_task else figures[place]
+
+    def differs(self, key: Key) -> bool | None:
+        """Whether the first row is beyond noise; ``None`` where nothing is to be compared."""
+        own, first = self.mean(key), self.mean((0, key[1]))
+        return own.differs(first) if key[0] and own and first and own.seeds > 1 else None
+
+
+def write(
+    settings: Settings, plan: Plan, scores: Sequence[Score], failed: Mapping[str, str]
+) -> None:
+    """Writes the page, and a picture of each table next to it."""
+    cells = {place.cell for places in plan.places.values() for place in places.values()}
+    cells |= {*plan.trained.values()}
+    own = [score for score in scores if score.cell in cells]
+    seconds = {(score.cell, score.seed): score.seconds for score in own}
+    examples = f"{settings.max_examples:,}" if settings.max_examples else "all"
+    flags = {k: str(v) for k, v in settings.plan.items() if v not in (None, "") and k != "input"}
+    texts = {"max_examples": examples, "command": shlex.join(as_words(flags))}
+    parts = [
+        f"{MARK}# Reproduction\n",
+        INTRODUCTION.format(**{**dataclasses.asdict(settings), **texts}),
+        f"Machine: {'; '.join(sorted({each.machine for each in own})) or 'none yet'}. The "
+        f"runs took {duration(sum(seconds.values()))} of it, with what else ran there.\n",
+    ]
+    stem = str(settings.page).removesuffix(".md")
+    for name, places in plan.places.items():
+        found = Found(table := TABLES[name], places, own)
+        parts.append(f"## {table.title}\n")
+        if found.means:
+            picture = means_svg([row.name for row in table.rows], found.means) + MARK
+            write_marked(f"{stem}_{name}.svg", picture, MARK)
+            parts.append(f"{_markdown(found)}\n![Means]({os.path.basename(stem)}_{name}.svg)\n")
+        parts += _sentences(found, failed)
+    write_marked(str(settings.page), "\n".join(parts), MARK)
+
+
+def _markdown(found: Found) -> str:
+    heads = (f"{task}, {metric}" for task, metric in found.means)
+    lines = [f"| | {' | '.join(heads)} |", f"|:--|{'--:|' * len(found.means)}"]
+    for number, row in enumerate(found.table.rows):
+        line = f"| {row.name} |"
+        for key in ((number, column) for column in found.means):
+            own, paper = found.mean(key), found.paper(key)
+            line += f" {own.mean:.1f} ± {own.error:.1f}" if own else " -"
+            line += " ≈" * (found.differs(key) is False)
+            line += " |" if paper is None else f" ({paper:g}) |"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _sentences(found: Found, failed: Mapping[str, str]) -> list[str]:
+    """What the table is of, which of the paper's signs it has, what learned nothing, what lacks."""
+    said: dict[str, list[str]] = {}
+    for key, place in found.places.items():
+        where, differs = f"{found.table.rows[key[0]].name} ({key[1][0]})", found.differs(key)
+        if (own := found.mean(key)) is None:
+            why = place.note if place.cell is None else failed.get(place.run, "not run yet")
+            said.setdefault(f"Missing, {why}", []).append(where if place.cell else key[1][0])
+            continue
+        if place.note:
+            said.setdefault(f"The data of {key[1][0]} are {place.note}", [])
+        if count := found.collapsed[key]:
+            what = f"{where} {count} of {own.seeds} seeds"
+            said.setdefault("Learned nothing, or one answer only", []).append(what)
+        if differs is not None:
+            change = own.mean - found.means[key[1]][0].mean
+            ours, first = found.paper(key), found.paper((0, key[1]))
+            verdict = "Within the noise of seeds"
+            if differs and (ours is None or first is None):
+                verdict = "Not in the paper, and beyond the noise of seeds"
+            elif differs and ours is not None and first is not None:
+                holds = (ours > first) == (change > 0)
+                verdict = f"Signs of the paper that {'hold' if holds else 'do not hold'} here"
+            said.setdefault(verdict, []).append(f"{where} {change:+.1f}")
+    sentences = [
+        f"- {what}{': ' * bool(of)}{'; '.join(dict.fromkeys(of))}." for what, of in said.items()
+    ]
+    return [
+        f"{found.table.note}\n",
+        *sentences,
+        "",
+        CAVEAT * any(len(each) > 1 for each in found.means.values()),
+    ]

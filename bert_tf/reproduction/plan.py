@@ -1,0 +1,157 @@
+"""What a reproduction has to run, each run once, and the cell that each place of a table takes."""
+
+import itertools
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.config import PRESETS
+from bert_tf.files import sizes_fingerprint
+from bert_tf.flag_fields import as_words, nearest, parse_words
+
+from .cells import Cell
+from .settings import Settings
+from .tables import PERPLEXITY, TABLES, TASKS, Column, Row, Table
+
+_SHARES = sorted({row.at for table in TABLES.values() for row in table.rows})
+_MASKED, _VOCAB_BYTES = 0.15, 20_000_000  # the bytes are taken evenly from the whole text
+_PLACES = {"data_dir", "train_file", "dev_file"}  # flags by which no cell is known
+Key = tuple[int, Column]  # a row's number and a column
+
+
+class Run(NamedTuple):
+    """A process of one of the library's commands, which is done when ``product`` is there."""
+
+    name: str
+    command: str
+    flags: Mapping[str, str]
+    product: str
+    needs: tuple[str, ...] = ()  # runs by name; at equal time, the one to be equal to is last
+    equal_time: bool = False
+
+
+class Place(NamedTuple):
+    """A place in a table: its cell and the run that computes it, or a note why there is none."""
+
+    cell: Cell | None
+    run: str
+    note: str
+    other_task: bool = False
+
+
+class Plan:
+    """The runs by name, each behind those that it needs; the places of each table."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        if settings.size not in PRESETS:
+            near = nearest(settings.size, PRESETS)
+            raise ValueError(f"--size={settings.size} is no preset{near}: expected bert-base, say.")
+        self._corpus = sorted({p for each in settings.input or () for p in tf.io.gfile.glob(each)})
+        if not self._corpus:
+            raise ValueError(f"--input={','.join(settings.input or ())} names no file.")
+        self._text = {"input": ",".join(settings.input or ())}
+        self._vocab = os.path.join(settings.output_dir, "vocab.txt")
+        flags = {"vocab_size": str(settings.vocab_size), "max_bytes": str(_VOCAB_BYTES)}
+        vocab = Run("vocab", "vocab", {**flags, **self._text, "output": self._vocab}, self._vocab)
+        self.runs = {"vocab": vocab}
+        self.trained: dict[str, Cell] = {}  # what a pre-training itself is judged by
+        self.places: dict[str, dict[Key, Place]] = {}
+        for name in (name for name in TABLES if name in (settings.table or TABLES)):
+            pairs = itertools.product(enumerate(TABLES[name].rows), TABLES[name].columns)
+            self.places[name] = {
+                (number, column): self._place(TABLES[name], row, column)
+                for (number, row), column in pairs
+            }
+
+    def _add(self, run: Run) -> str:
+        return self.runs.setdefault(run.name, run).name
+
+    def _pretraining(self, table: Table, row: Row) -> tuple[dict[str, str], str, str]:
+        """What a row's pre-training is known by: its flags, its corpus; the name of its run."""
+        settings, text, needs = self._settings, self._text, ["vocab"]
+        one_length = {"phases": f"{settings.max_seq_length}:1"}
+        flags = {"bert_config": settings.size, "num_train_steps": str(settings.steps)}
+        flags |= {"train_batch_size": str(settings.train_batch_size), **one_length}
+        flags |= parse_words(settings.pretrain_flags, "--pretrain_flags")
+        flags |= parse_words(row.pretrain)
+        name = "_".join(row.pretrain.replace("--", "").split()) or "base"
+        if row.blocks != 1:
+            blocks = f"num_hidden_layers={max(1, round(PRESETS[settings.size][0] * row.blocks))}"
+            flags["config_overrides"] = f"{flags.get('config_overrides', '')},{blocks}".strip(",")
+            name = f"blocks_{row.blocks:g}"
+        if table.one_file:
+            text, name = {"input": self._corpus[0]}, "one_file"
+            flags |= one_length
+        known = {**flags, "vocab_size": str(settings.vocab_size)}
+        if row.equal_time:
+            known["equal_time"] = "true"
+            needs.append(self._pretraining(TABLES["glue"], TABLES["glue"].rows[0])[2])
+        if row.static_masks:
+            known["static_masks"], name = "true", "static"
+            needs.append(self._records(text))
+            text = {"input": self.runs[needs[-1]].product, "input_format": "tfrecord"}
+        if name == "base":
+            flags["keep_steps"] = ",".join(f"{share * settings.steps:.0f}" for share in _SHARES)
+        directory = os.path.join(settings.output_dir, "pretrain", name)
+        flags |= {**text, "vocab_file": self._vocab, "model_dir": directory, "export": "false"}
+        flags |= {"keep_checkpoints": "1", "cache_dir": os.path.join(settings.output_dir, "corpus")}
+        product = os.path.join(directory, "results.json")
+        run = Run(f"pretrain/{name}", "pretrain", flags, product, (*needs,), row.equal_time)
+        corpus = sizes_fingerprint(self._corpus[:1] if table.one_file else self._corpus)
+        own = Cell(" ".join(as_words(known)), str(settings.steps), corpus, PERPLEXITY[0], "", "")
+        self.trained[run.name] = own
+        return known, corpus, self._add(run)
+
+    def _records(self, text: Mapping[str, str]) -> str:
+        length = self._settings.max_seq_length
+        product = os.path.join(self._settings.output_dir, "static.tfrecord")
+        flags = {**text, "vocab_file": self._vocab, "output_file": product}
+        flags |= {"max_seq_length": str(length)}
+        flags |= {"max_predictions_per_seq": str(max(1, round(_MASKED * length)))}
+        return self._add(Run("records", "create_pretraining_data", flags, product, ("vocab",)))
+
+    def _there(self, name: str) -> str | None:
+        path = os.path.join(self._settings.data_dir, name)
+        return next((path + e for e in ("", ".gz", ".zip") if tf.io.gfile.exists(path + e)), None)
+
+    def _place(self, table: Table, row: Row, column: Column) -> Place:
+        settings, task = self._settings, column[0]
+        known, corpus, trained = self._pretraining(table, row)
+        step = f"{row.at * settings.steps:.0f}"
+        if column == PERPLEXITY:
+            return Place(self.trained[trained], trained, "")
+        sources = [each for each in TASKS[task] if all(map(self._there, each["files"]))]
+        if not sources:
+            lacking = next(name for name in TASKS[task][0]["files"] if not self._there(name))
+            return Place(None, "", f"no {lacking} in --data_dir")
+        source, flags = sources[0], {"restarts": str(settings.seeds), "export": "false"}
+        more_flags = parse_words(settings.finetune_flags, "--finetune_flags")
+        if "feature_based" in row.finetune:
+            more_flags = parse_words(settings.feature_flags, "--feature_flags")
+        flags |= {**more_flags, **parse_words(row.finetune)}
+        if settings.max_examples:
+            size = int(flags.get("train_batch_size", "32"))
+            flags["max_steps"] = str(max(1, settings.max_examples // size))
+        needs: tuple[str, ...] = (trained,)
+        checkpoint = os.path.dirname(self.runs[trained].product)
+        names = [trained.split("/")[1], *row.finetune.replace("--", "").split()]
+        if row.at != 1:
+            checkpoint = os.path.join(checkpoint, "steps", step)
+            names.append(f"step={step}")
+        if table.uses_checkpoint and settings.checkpoint:
+            checkpoint, step, corpus, needs = settings.checkpoint, "", "", ()
+            known = {"init_checkpoint": os.path.basename(os.path.dirname(checkpoint))}
+        length, paths = settings.max_seq_length, [str(self._there(f)) for f in source["files"]]
+        more = {"data": settings.data_dir, "length": length, "stride": min(128, length // 2)}
+        own = parse_words(source["flags"].format(*paths, **more))
+        told = " ".join(as_words({**flags, **{key: own[key] for key in own.keys() - _PLACES}}))
+        pretraining = " ".join(as_words(known))
+        cell = Cell(pretraining, step, corpus, task, sizes_fingerprint(paths), told)
+        run = "finetune/" + "_".join([*names, task.lower().replace(" ", "_")])
+        directory = os.path.join(settings.output_dir, run)
+        flags |= {**own, "init_checkpoint": checkpoint, "model_dir": directory}
+        self._add(Run(run, "finetune", flags, os.path.join(directory, "results.json"), needs))
+        return Place(cell, run, source.get("note", ""), source.get("other_task", False))

@@ -1,0 +1,339 @@
+"""``python -m bert_tf.reproduce`` with made-up runs: planning, failing, resuming, tables."""
+
+import contextlib
+import csv
+import json
+import pathlib
+import re
+import xml.etree.ElementTree
+
+import pytest
+
+from bert_tf.reproduction.cells import Cell, Score, read_cells, write_cells
+from bert_tf.reproduction.page import MARK
+from bert_tf.reproduction.plan import Plan
+from bert_tf.reproduction.runner import Reproduction
+from bert_tf.reproduction.settings import Settings
+from bert_tf.reproduction.tables import TABLES, TASKS
+from tests.documents import RECIPES, ROOT
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Settings on a folder of data that has SST-2, MRPC and CoNLL-2002."""
+    data = tmp_path / "data"
+    for name in ("glue/SST-2/train.tsv.gz", "glue/SST-2/dev.tsv", "glue/MRPC/train.tsv"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text("rows")
+    (data / "glue/MRPC/dev.tsv").write_text("rows")
+    (data / "ner").mkdir()
+    (data / "ner/conll2002.zip").write_text("rows")
+    for number in range(2):
+        (tmp_path / f"text{number}.txt").write_text("Some text.")
+
+    def settings(**values):
+        given = {
+            "size": "bert-tiny",
+            "input": [f"{tmp_path}/text*.txt"],
+            "steps": 100,
+            "data_dir": str(data),
+            "output_dir": str(tmp_path / "out"),
+            "pretrain_flags": "--learning_rate=2e-3 --config_overrides=hidden_dropout_prob=0",
+            "max_examples": 64,
+        }
+        return Settings(**{**given, **values})
+
+    return settings
+
+
+class Stub:
+    """Runs no command, but writes what it would have written; fails where it is told to."""
+
+    def __init__(self, failing=(), scores=None):
+        self.failing, self.scores, self.made = dict.fromkeys(failing, "It diverged"), scores, []
+
+    def __call__(self, name, words, log):
+        flags = dict(word[2:].split("=", 1) for word in words)
+        path = flags.get("model_dir") or flags.get("output") or flags["output_file"]
+        run = "/".join(pathlib.Path(path).parts[-2:])
+        self.made.append(run)
+        if run in self.failing:
+            return self.failing[run]
+        if name in ("pretrain", "finetune"):
+            pathlib.Path(path).mkdir(parents=True)
+            path += "/results.json"
+        pathlib.Path(path).write_text(json.dumps(self._results(run)))
+        return None
+
+    def _results(self, run):
+        if run.startswith("pretrain/"):
+            return {"evaluation": {"masked_lm_perplexity": 12.5}}
+        shift = 0.2 if "nsp=false" in run else 0.0
+        values = (self.scores or {}).get(run, [0.5 + shift, 0.51 + shift, 0.54 + shift])
+        runs = [
+            {"seed": seed, "collapsed": None, "scores": {"dev": {"accuracy": value, "loss": 1.0}}}
+            for seed, value in enumerate(values)
+        ]
+        return {"dev_set": "dev", "runs": runs}
+
+
+ABLATIONS = [
+    *("out/vocab.txt", "pretrain/base", "finetune/base_mrpc", "finetune/base_sst-2"),
+    *("pretrain/nsp=false", "finetune/nsp=false_mrpc", "finetune/nsp=false_sst-2"),
+    *("pretrain/objective=ltr_nsp=false", "finetune/objective=ltr_nsp=false_mrpc"),
+    "finetune/objective=ltr_nsp=false_sst-2",
+    *(f"finetune/objective=ltr_nsp=false_bilstm_{task}" for task in ("mrpc", "sst-2")),
+]
+
+
+def test_a_pre_training_that_rows_share_is_planned_once(make):
+    plan = Plan(make(table=["ablations", "steps"]))
+    names = [run for run in plan.runs if run.startswith("pretrain/")]
+    assert names == ["pretrain/base", "pretrain/nsp=false", "pretrain/objective=ltr_nsp=false"]
+    base = plan.runs["pretrain/base"]
+    assert base.flags["keep_steps"] == "20,40,60,80,100" and base.needs == ("vocab",)
+    assert base.flags["phases"] == "128:1" and base.flags["learning_rate"] == "2e-3"
+    ltr = plan.runs["pretrain/objective=ltr_nsp=false"]
+    assert (ltr.flags["objective"], ltr.flags["nsp"]) == ("ltr", "false")
+    lstm = plan.runs["finetune/objective=ltr_nsp=false_bilstm_mrpc"]
+    assert lstm.flags["bilstm"] == "true" and lstm.needs == (ltr.name,)
+    assert lstm.flags["max_steps"] == "2" and lstm.flags["restarts"] == "3"
+    part = plan.runs["finetune/base_step=40_sst-2"]
+    assert part.flags["init_checkpoint"].endswith("out/pretrain/base/steps/40")
+    assert plan.places["steps"][0, ("SST-2", "accuracy")].run == "finetune/base_sst-2"
+    missing = plan.places["ablations"][0, ("MNLI", "accuracy")]
+    assert missing.cell is None and missing.note == "no glue/MNLI/train.tsv in --data_dir"
+
+
+def test_each_row_of_the_other_tables_has_its_flags(make):
+    plan = Plan(make(checkpoint="/weights/minilm/model", feature_flags="--lstm_units=8"))
+    runs = plan.runs
+    assert runs["pretrain/blocks_2"].flags["config_overrides"] == (
+        "hidden_dropout_prob=0,num_hidden_layers=4"
+    )
+    assert runs["pretrain/blocks_0.5"].flags["config_overrides"].endswith("num_hidden_layers=1")
+    splits = [row.pretrain for row in TABLES["masks"].rows]
+    assert splits == ["", *(f"--mask_split={each}" for each in
+                            ("100,0,0", "80,20,0", "80,0,20", "0,80,20", "0,100,0"))]  # fmt: skip
+    assert runs["pretrain/masking=span"].flags["masking"] == "span"
+    rate = runs["pretrain/masked_lm_prob=0.3"]
+    assert rate.equal_time and rate.needs == ("vocab", "pretrain/base")
+    static = runs["pretrain/static"]
+    assert static.needs == ("vocab", "records") and static.flags["input_format"] == "tfrecord"
+    assert runs["records"].flags["input"].endswith("text0.txt")
+    assert runs["records"].flags["max_predictions_per_seq"] == "19"
+    assert runs["pretrain/one_file"].flags["input"].endswith("text0.txt")
+    place = plan.places["features"][0, ("NER, frozen", "f1")]
+    assert place.other_task and "foreign language" in place.note
+    assert place.cell.pretraining == "--init_checkpoint=minilm" and place.cell.step == ""
+    features = runs[place.run]
+    assert features.needs == () and features.flags["lstm_units"] == "8"
+    assert features.flags["train_file"].endswith("data/ner/conll2002.zip/conll2002/esp.train")
+
+
+def test_a_cell_knows_no_paths_and_all_that_changes_it(make, tmp_path):
+    def cell(**values):
+        return (
+            Plan(make(table=["ablations"], **values))
+            .places["ablations"][1, ("SST-2", "accuracy")]
+            .cell
+        )
+
+    own = cell()
+    assert str(tmp_path) not in " ".join(own)
+    assert own == cell(output_dir=str(tmp_path / "elsewhere"))
+    for changed in ({"steps": 200}, {"seeds": 4}, {"max_examples": 128}, {"size": "bert-mini"},
+                    {"vocab_size": 500}, {"pretrain_flags": ""}, {"train_batch_size": 8},
+                    {"finetune_flags": "--learning_rate=1"},
+                    {"input": [f"{tmp_path}/text0.txt"]}):  # fmt: skip
+        assert cell(**changed) != own, changed
+
+
+def test_what_failed_is_named_and_the_rest_goes_on_and_resumes(make, capsys):
+    settings = make(table=["ablations"])
+    stub = Stub(failing=["pretrain/nsp=false", "finetune/base_mrpc"])
+    with pytest.raises(ValueError, match=r"^4 runs have failed, the first finetune/base_mrpc: It"):
+        Reproduction(settings, stub).run()
+    skipped = ["finetune/nsp=false_mrpc", "finetune/nsp=false_sst-2"]
+    assert stub.made == [name for name in ABLATIONS if name not in skipped]
+    assert "5 of 12: pretrain/nsp=false, 0s: FAILED: It diverged." in capsys.readouterr().out
+    page = pathlib.Path(settings.page).read_text()
+    assert "Missing, It diverged: BERT (MRPC)." in page
+    assert "Missing, it needs pretrain/nsp=false, which failed: no next sentence (MRPC)" in page
+    again = Stub()
+    Reproduction(settings, again).run()
+    assert again.made == ["finetune/base_mrpc", "pretrain/nsp=false", *skipped]
+    Reproduction(settings, third := Stub()).run()
+    assert third.made == []
+
+
+def test_finished_cells_need_no_directories(make, tmp_path):
+    settings = make(table=["ablations"])
+    Reproduction(settings, Stub()).run()
+    other = make(table=["ablations"], output_dir=str(tmp_path / "b"), cells=settings.cells)
+    Reproduction(other, stub := Stub()).run()
+    assert stub.made == []
+    # Another plan computes its own, and keeps the others.
+    count = len(read_cells(settings.cells))
+    more = make(table=["swag", "ablations"], output_dir=str(tmp_path / "c"), steps=200,
+                cells=settings.cells)  # fmt: skip
+    Reproduction(more, stub := Stub()).run()
+    assert len(stub.made) == 12 and len(read_cells(settings.cells)) == 2 * count
+
+
+def test_an_interruption_writes_the_page_and_ends(make):
+    def interrupted(name, words, log):
+        raise KeyboardInterrupt
+
+    settings = make(table=["ablations"])
+    with pytest.raises(KeyboardInterrupt):
+        Reproduction(settings, interrupted).run()
+    assert "not run yet" in pathlib.Path(settings.page).read_text()
+
+
+def test_the_steps_of_equal_time_are_measured_once(make, monkeypatch):
+    asked = []
+
+    def seconds(self, runs):
+        asked.append([run.name for run in runs])
+        return [0.2, 0.25]
+
+    monkeypatch.setattr(Reproduction, "_step_seconds", seconds)
+    settings, steps = make(table=["rates"]), []
+    for failing in (["pretrain/masked_lm_prob=0.3"], []):
+
+        class Recording(Stub):
+            def __call__(self, name, words, log):
+                steps.extend(word for word in words if "num_train_steps" in word)
+                return super().__call__(name, words, log)
+
+        with contextlib.suppress(ValueError):
+            Reproduction(settings, Recording(failing)).run()
+    assert asked == [["pretrain/base", f"pretrain/masked_lm_prob={rate}"] for rate in (0.3, 0.4)]
+    assert steps == [f"--num_train_steps={each}" for each in (100, 80, 80, 80)]
+
+
+def test_the_page_has_the_means_the_papers_figures_and_their_signs(make):
+    settings = make(table=["ablations"])
+    scores = {"finetune/base_sst-2": [0.8, 0.81, 0.82], "finetune/nsp=false_sst-2": [0.7] * 3,
+              "finetune/objective=ltr_nsp=false_sst-2": [0.9] * 3}  # fmt: skip
+    Reproduction(settings, Stub(scores=scores)).run()
+    page = pathlib.Path(settings.page).read_text()
+    table = re.search(r"(\|.*\n)+", page)[0]
+    assert table == (
+        "| | MRPC, accuracy | SST-2, accuracy |\n"
+        "|:--|--:|--:|\n"
+        "| BERT | 51.7 ± 1.2 (86.7) | 81.0 ± 0.6 (92.7) |\n"
+        "| no next sentence | 71.7 ± 1.2 (86.5) | 70.0 ± 0.0 (92.6) |\n"
+        "| left-to-right, no next sentence | 71.7 ± 1.2 (77.5) | 90.0 ± 0.0 (92.1) |\n"
+        "| the same with a BiLSTM | 71.7 ± 1.2 (75.7) | 71.7 ± 1.2 (91.6) |\n"
+    )
+    assert "that hold here: no next sentence (SST-2) -11.0; the same with a BiLSTM (SST-2)" in page
+    assert "that do not hold here: no next sentence (MRPC) +20.0" in page
+    assert "with bert-tiny: pre-trainings of 100 steps of 256 rows" in page
+    assert "leaves out how another pre-training" in page and "(`--learning_rate=2e-3" in page
+    root = xml.etree.ElementTree.parse(settings.page.replace(".md", "_ablations.svg")).getroot()
+    shown = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "81.0" in shown and "no next sentence" in shown
+
+
+def test_noise_and_what_learned_nothing_are_marked(make):
+    settings = make(table=["steps"])
+    stub = Stub(scores={"finetune/base_sst-2": [0.5, 0.52, 0.51]})
+    results = stub._results
+
+    def collapsed(run):
+        found = results(run)
+        if run == "finetune/base_step=20_sst-2":
+            found["runs"][0]["collapsed"] = "one class only"
+            found["runs"][1]["scores"] = {}
+        return found
+
+    stub._results = collapsed
+    Reproduction(settings, stub).run()
+    page = pathlib.Path(settings.page).read_text()
+    assert re.search(r"\| 20% of the steps \| 52\.0 ± 2\.0 ≈ \|", page)
+    assert "Learned nothing, or one answer only: 20% of the steps (SST-2) 1 of 2 seeds." in page
+    assert re.search(r"Within the noise of seeds: 80% of the steps \(SST-2\) \+0\.7", page)
+
+
+def test_a_dry_run_lists_runs_time_disk_and_what_is_missing(make, monkeypatch, capsys):
+    monkeypatch.setattr(Reproduction, "_step_seconds", lambda self, runs: [1.5 for _ in runs])
+    settings = make(table=["ablations"])
+    Reproduction(settings, Stub()).report()
+    out = capsys.readouterr().out
+    assert "pretrain/nsp=false: 2m30s\nfinetune/nsp=false_mrpc: not measured\n" in out
+    assert "ablations: no glue/MNLI/train.tsv in --data_dir." in out
+    assert re.search(r"12 runs are left: 7m30s where measured, about 0\.\d+ GB of disk\.\n$", out)
+    assert not pathlib.Path(settings.output_dir).exists()
+
+
+def test_wrong_flags_are_refused(make, tmp_path):
+    with pytest.raises(ValueError, match=r"--table=ablation is unknown \(did you mean ablations"):
+        make(table=["ablation"])
+    for values, message in (
+        ({"size": "bert-tinny"}, r"--size=bert-tinny is no preset \(did you mean bert-tiny\?\)"),
+        ({"input": ["none/*"]}, r"--input=none/\* names no file\."),
+        ({"pretrain_flags": "nsp=false"}, r"--pretrain_flags=nsp=false: expected --name=value"),
+        ({"output_dir": str(tmp_path / "data")}, "data holds no reproduction: name an empty"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Reproduction(make(**values), Stub())
+    Reproduction(make(table=["swag"]), Stub()).run()
+    with pytest.raises(ValueError, match=r"out holds another plan: --steps=50 \(was 100\)\. Give"):
+        Reproduction(make(steps=50), Stub())
+
+
+def test_files_of_others_are_not_written_over(make, tmp_path):
+    page = tmp_path / "notes.md"
+    page.write_text("mine")
+    with pytest.raises(ValueError, match=r"notes\.md is there, and this command did not write it"):
+        Reproduction(make(table=["swag"], page=str(page)), Stub()).run()
+    assert page.read_text() == "mine"
+    page.write_text("\n".join(["a,b", "1,2"]))
+    with pytest.raises(
+        ValueError, match=r"notes\.md, line 1: expected the columns pretraining,step"
+    ):
+        Reproduction(make(cells=str(page)), Stub())
+
+
+def test_cells_are_kept_and_a_wrong_line_is_named(tmp_path):
+    path = str(tmp_path / "cells.csv")
+    cell = Cell("--a=b,c", "10", "1 files", "SST-2", "2 files", "")
+    scores = [Score(cell, "f1", seed, 1 / 3, 'one "class"', 5, "2 cores") for seed in "21"]
+    write_cells(path, scores)
+    assert read_cells(path) == sorted(scores)
+    lines = [*csv.reader(pathlib.Path(path).read_text().splitlines())]
+    assert lines[0][:3] == ["pretraining", "step", "corpus"] and len(lines) == 3
+    text = pathlib.Path(path).read_text().replace(str(1 / 3), "a third", 1)
+    pathlib.Path(path).write_text(text)
+    with pytest.raises(ValueError, match=r"cells\.csv, line 2: could not convert string to float"):
+        read_cells(path)
+
+
+def test_results_without_scores_are_named(make):
+    stub = Stub()
+    stub._results = lambda run: {"runs": [{}]}
+    settings = make(table=["steps"])
+    with pytest.raises(ValueError, match=r"results\.json has no scores \(KeyError"):
+        Reproduction(settings, stub).run()
+
+
+def test_the_papers_figures_are_those_of_the_recipes():
+    texts = {path.stem: path.read_text() for path in RECIPES}
+    (row,) = TABLES["glue"].rows
+    for (task, _), figure in zip(TABLES["glue"].columns, row.paper, strict=True):
+        assert str(figure) in texts[task.lower().replace("-", "")], task
+    for table, recipe in (("squad11", "squad1.1"), ("swag", "swag"), ("ner", "ner")):
+        for figure in TABLES[table].rows[0].paper:
+            assert str(figure) in texts[recipe], table
+    assert [row.paper for row in TABLES["features"].rows][:2] == [[94.9], [91.0]]
+    columns = {task for table in TABLES.values() for task, _ in table.columns}
+    assert columns - {*TASKS} == {"held-out text"}
+
+
+@pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the checkout is missing")
+def test_the_committed_page_is_the_commands():
+    page = ROOT / "docs" / "reproduction.md"
+    assert MARK in page.read_text()
+    assert read_cells(str(ROOT / "docs" / "reproduction.csv"))
