@@ -39,11 +39,12 @@ _NAMES = {
         GatherV2 Greater GreaterEqual Identity IdentityN If Less LessEqual LogicalAnd LogicalNot
         LogicalOr MatMul Max Maximum Mean MergeV2Checkpoints Minimum Mul Neg NoOp NotEqual OnesLike
         Pack Pad PadV2 ParseExampleV2 PartitionedCall Placeholder Prod RaggedGather RaggedRange
-        RaggedTensorToTensor Range ReadVariableOp RealDiv Relu Reshape RestoreV2 Rsqrt SaveV2 Select
-        SelectV2 Shape ShardedFilename Sigmoid Size Softmax Split Square Squeeze
+        RaggedTensorToTensor Range ReadVariableOp RealDiv Relu Reshape RestoreV2 ReverseV2 Rsqrt
+        SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid Size Softmax Split Square Squeeze
         StatefulPartitionedCall StatelessIf StatelessRandomGetKeyCounter StatelessRandomUniformIntV2
         StatelessWhile StaticRegexFullMatch StaticRegexReplace StridedSlice StringJoin StringLength
-        StringSplitV2 Sub Substr Sum Tanh TensorListConcatV2 TensorListPushBack TensorScatterUpdate
+        StringSplitV2 Sub Substr Sum Tanh TensorListConcatV2 TensorListFromTensor TensorListGetItem
+        TensorListPushBack TensorListReserve TensorListSetItem TensorListStack TensorScatterUpdate
         Tile TopKV2 Transpose UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode Unique Unpack
         UnsortedSegmentJoin UnsortedSegmentMin UnsortedSegmentSum UpperBound VarHandleOp Where While
         ZerosLike

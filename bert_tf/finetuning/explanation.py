@@ -149,7 +149,8 @@ def _outputs(model: Any, hidden: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     mask = tf.tile(mask, [tf.shape(hidden)[0], 1])
     for block in model.encoder.blocks:
         hidden = block(hidden, mask, training=False)
-    logits = getattr(model, model.head)(model.encoder.pooler(hidden, mask))
+    read = model.bilstm or model.encoder.pooler
+    logits = getattr(model, model.head)(read(hidden, mask))
     return tf.cast(logits, tf.float32)
 
 

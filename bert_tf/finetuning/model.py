@@ -127,10 +127,10 @@ def build_model(
 ) -> tuple[BertModel, list[str]]:
     """Makes the task's model with the start's weights; what the seed draws is drawn here.
 
-    The checkpoint's head is reused only when its kind and labels match. Except for weights nothing
-    of the checkpoint's model is reused (a pooler that the task does not use, a head's own dropout):
-    the directory describes the task's model, and a resumed run makes it from there. Also returns
-    sentences on what is new in the model or was not used.
+    The checkpoint's head is reused only when its kind and labels match, and its BiLSTM, if any.
+    Except for weights nothing of the checkpoint's model is reused (a pooler that the task does not
+    use, a head's own dropout): the directory describes the task's model, and a resumed run makes it
+    from there. Also returns sentences on what is new in the model or was not used.
     """
     keras.utils.set_random_seed(settings.seed)
     spec, found = model_spec(task), start.checkpoint
@@ -138,9 +138,11 @@ def build_model(
         model = weights.build_model(start.config, spec)
         sentences: list[str] = []
     else:
-        same_kind = found.model.model_class is spec.model_class
+        own, asked = found.model, spec.arguments.get("bilstm", False)
+        is_new = own.model_class is not spec.model_class or found.labels != task.labels
+        is_new = is_new or own.arguments.get("bilstm", False) != asked
         # Before anything is built: what does not fit may claim any size.
-        tensors, report = select(found, spec, new_head=not same_kind or found.labels != task.labels)
+        tensors, report = select(found, spec, new_head=is_new)
         model = weights.build_model(start.config, spec)
         weights.assign(model, tensors)
         if not any(name.startswith("regressor/") for name in report.new):

@@ -27,7 +27,7 @@ from .settings import (
 
 # What fine-tuning does to an encoder.
 _OF_FINE_TUNING = (
-    *("freeze", "sweep", "layer_decay", "lora_rank"),
+    *("freeze", "sweep", "layer_decay", "lora_rank", "bilstm"),
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
 )
 

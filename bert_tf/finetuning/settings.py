@@ -286,6 +286,11 @@ class FineTuningSettings:
         "NAME:WEIGHT,NAME:WEIGHT, 1 for those not named. multilabel: what an example counts that "
         "has the class, to one that has not; tagging: of tags.",
     )
+    bilstm: bool = flag_fields.switch(
+        False,
+        "Put a new bidirectional LSTM, each direction as wide as the encoder, between the encoder "
+        'and the head: the paper\'s section 5.1, "+ BiLSTM".',
+    )
     feature_based: str | None = flag_fields.words(
         None,
         "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "

@@ -669,6 +669,8 @@ def make_task(settings: FineTuningSettings, sets: Sets, rules: str) -> Task:
     if first:
         task.target_scale = TargetScale()
     task.use_loss(settings.label_smoothing, settings.class_weights)
+    if settings.bilstm:
+        task.model_arguments = {**task.model_arguments, "bilstm": True}
     if settings.classifier_dropout is not None:
         task.use_dropout(settings.classifier_dropout)
     if settings.metric is not None:

@@ -21,9 +21,11 @@ apart into query, key and value:
 | bilstm_I/{forward,backward}_lstm/lstm_cell/{kernel,bias}     | (X, 4U), (4U,)     |
 | bilstm_I/{forward,backward}_lstm/lstm_cell/recurrent_kernel  | (U, 4U)            |
 | tags/{kernel,bias}                                           | (2U, C), (C,)      |
+| bilstm/directions/{forward,backward}_lstm/lstm_cell/...      | as these, X = U = H|
 
 Letters: V vocabulary, P positions, T segment types, H hidden, F feed-forward, C classes, L hidden
-states of a token, U units of an LSTM, X its inputs.
+states of a token, U units of an LSTM, X its inputs. Behind a ``bilstm`` a head's kernel has 2H
+rows.
 """
 
 import dataclasses
@@ -89,6 +91,11 @@ class ModelSpec:
     def has_pooler(self) -> bool:
         """Whether the model's encoder has a pooler."""
         return self.model_class.has_pooler(self.arguments)
+
+    @property
+    def known_elsewhere(self) -> bool:
+        """Whether other libraries' formats have a place for the model."""
+        return self.model_class.known_elsewhere and not self.arguments.get("bilstm")
 
     def head_shapes(self, config: BertConfig) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights outside the encoder."""

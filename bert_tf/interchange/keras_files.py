@@ -72,6 +72,7 @@ _UNREADABLE = (
 
 # Where Keras puts the variables of a model's attributes, for the names of ``checkpoint``.
 _BLOCK = re.compile(r"layer_(\d+)/")
+_CELL = ("kernel", "recurrent_kernel", "bias")  # of an LSTM, in Keras' order
 _PLACES = {
     "embeddings/word_embeddings": "bert_embeddings/vars/0",
     "embeddings/position_embeddings": "bert_embeddings/vars/1",
@@ -97,9 +98,16 @@ _PLACES = {
         )
         for layer, suffix in enumerate(("", "_1"))
         for direction in ("forward", "backward")
-        for number, name in enumerate(("kernel", "recurrent_kernel", "bias"))
+        for number, name in enumerate(_CELL)
     },
     "tags": "functional/layers/dense",
+    **{
+        f"bilstm/directions/{direction}_lstm/lstm_cell/{name}": (
+            f"bi_lstm/directions/{direction}_layer/cell/vars/{number}"
+        )
+        for direction in ("forward", "backward")
+        for number, name in enumerate(_CELL)
+    },
 }
 _LEAVES = {"kernel": "vars/0", "bias": "vars/1", "gamma": "vars/0", "beta": "vars/1"}
 

@@ -23,9 +23,9 @@ from .base import (
     model_inputs,
     new_logits,
 )
+from .bilstm import bilstm_shapes, new_bilstm
 from .dropout import Dropout
 from .encoder import BertEncoder
-from .keras_hooks import drop_seeds
 from .task_models import check_num_classes
 
 # By variant, how many blocks an encoder needs to have at least, as table 7 has them in its order.
@@ -406,10 +406,7 @@ class BertFeatureTagger(FrozenEncoder, BertModel):
         else:
             width *= states
         for layer in range(_LSTM_LAYERS):
-            for direction in ("forward", "backward"):
-                cell = f"bilstm_{layer}/{direction}_lstm/lstm_cell"
-                shapes |= dense_shapes(cell, width, 4 * lstm_units)
-                shapes[f"{cell}/recurrent_kernel"] = (lstm_units, 4 * lstm_units)
+            shapes |= bilstm_shapes(f"bilstm_{layer}", width, lstm_units)
             width = 2 * lstm_units
         return shapes | dense_shapes("tags", width, arguments["num_classes"])
 
@@ -459,12 +456,8 @@ def _new_reader(
     mixture = LayerMixture(variant, name="mixture", dtype=policy)
     hidden = mixture([word_states[:, :, state] for state in range(num_states)])
     for layer in range(_LSTM_LAYERS):
-        lstm = keras.layers.LSTM(lstm_units, return_sequences=True, name="lstm", dtype=policy)
-        bilstm = keras.layers.Bidirectional(lstm, name=f"bilstm_{layer}", dtype=policy)
+        bilstm = new_bilstm(lstm_units, f"bilstm_{layer}", policy)
         hidden = bilstm(dropout(hidden), mask=is_word)
-        # Nothing is dropped inside: the cells' own seeds would be state that nothing reads.
-        for direction in (bilstm.forward_layer, bilstm.backward_layer):
-            drop_seeds(direction.cell)
     logits = new_logits(config, num_classes, "tags", policy)(dropout(hidden))
     inputs = {features.WORD_STATES: word_states, features.WORD_INDEX: word_index}
     return keras.Model(inputs, logits, name="reader")

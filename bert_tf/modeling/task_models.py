@@ -15,11 +15,13 @@ from .base import (
     Shapes,
     dense_shapes,
     is_count,
+    is_flag,
     is_flag_or_none,
     is_rate_or_none,
     model_inputs,
     new_logits,
 )
+from .bilstm import BiLstm, bilstm_shapes
 from .dropout import Dropout
 from .encoder import BertEncoder
 from .transformer import MASKED_SCORE
@@ -34,6 +36,10 @@ class TaskModel(BertModel):
     named for the task: its variables are ``MODEL/HEAD/kernel`` and ``MODEL/HEAD/bias``, the
     encoder's ``bert_encoder/...``. Its dropout takes its seeds from the encoder's generator, so
     that the model has one.
+
+    With ``bilstm``, an argument of every such model, a bidirectional LSTM on the sequence output is
+    between (section 5.1): each direction as wide as the encoder, 2 * H for the dense layer. What
+    reads the pooled output reads both directions' last states then, and there is no pooler.
 
     Attributes of the class, besides ``BertModel``'s:
         head: the dense layer's name, and the name of the attribute that holds it.
@@ -54,13 +60,15 @@ class TaskModel(BertModel):
         num_classes: int | None = None,
         pooler: bool | None = None,
         dropout: float | None = None,
+        bilstm: bool = False,
         name: str,
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
         units = check_num_classes(num_classes) if self.units is None else self.units
         # === Layers ===
-        encoder = BertEncoder(config, pooler=self.has_pooler({"pooler": pooler}), dtype=dtype)
+        has_pooler = self.has_pooler({"pooler": pooler, "bilstm": bilstm})
+        encoder = BertEncoder(config, pooler=has_pooler, dtype=dtype)
         policy = encoder.dtype_policy
         rate = config.hidden_dropout_prob if dropout is None else dropout
         head_dropout = Dropout(rate, encoder.seed_generator, name="dropout", dtype=policy)
@@ -68,9 +76,16 @@ class TaskModel(BertModel):
 
         # === Functional model ===
         inputs = model_inputs(self.contract)
-        states = encoder(self.to_rows(inputs))
+        rows = self.to_rows(inputs)
+        states = encoder(rows)
+        reader = None
         with keras.name_scope(name):
-            logits = dense(head_dropout(states[self.reads]))
+            read = states.get(self.reads)
+            if bilstm:
+                summarises = self.reads == features.POOLED_OUTPUT
+                reader = BiLstm(config, summarises, name="bilstm", dtype=policy)
+                read = reader(states[features.SEQUENCE_OUTPUT], rows[features.INPUT_MASK])
+            logits = dense(head_dropout(read))
         outputs = self.to_outputs(logits, inputs)
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
 
@@ -78,15 +93,29 @@ class TaskModel(BertModel):
         self.set_config(config, policy)
         self.encoder = encoder
         self.dropout = head_dropout
+        self.bilstm = reader
         if num_classes is not None:
             self.num_classes = num_classes
         setattr(self, self.head, dense)
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """The dense layer's."""
+        """The dense layer's, and those of the BiLSTM in front of it."""
         units = arguments["num_classes"] if cls.units is None else cls.units
-        return dense_shapes(cls.head, config.hidden_size, units)
+        width = config.hidden_size
+        if not arguments.get("bilstm"):
+            return dense_shapes(cls.head, width, units)
+        return {
+            **bilstm_shapes("bilstm/directions", width, width),
+            **dense_shapes(cls.head, 2 * width, units),
+        }
+
+    @classmethod
+    def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
+        """As by default, but none by itself where a BiLSTM takes its place."""
+        if arguments.get("bilstm") and arguments.get("pooler") is None:
+            return False
+        return super().has_pooler(arguments)
 
     @staticmethod
     def to_rows(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -104,6 +133,7 @@ class TaskModel(BertModel):
             "num_classes": getattr(self, "num_classes", None),
             "dropout": self.dropout.rate,
             "pooler": self.encoder.pooler is not None,
+            "bilstm": self.bilstm is not None,
         }
         return {**super().get_config(), **{key: values[key] for key in self.argument_checks}}
 
@@ -137,6 +167,7 @@ class BertClassifier(TaskModel):
         dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -155,7 +186,9 @@ class BertClassifier(TaskModel):
     """
 
     head = "classifier"
-    argument_checks = MappingProxyType({"num_classes": is_count, "dropout": is_rate_or_none})
+    argument_checks = MappingProxyType(
+        {"num_classes": is_count, "dropout": is_rate_or_none, "bilstm": is_flag}
+    )
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
 
@@ -166,10 +199,17 @@ class BertClassifier(TaskModel):
         dropout: float | None = None,
         name: str = "bert_classifier",
         dtype: Any = None,
+        bilstm: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            config, num_classes=num_classes, dropout=dropout, name=name, dtype=dtype, **kwargs
+            config,
+            num_classes=num_classes,
+            dropout=dropout,
+            bilstm=bilstm,
+            name=name,
+            dtype=dtype,
+            **kwargs,
         )
 
 
@@ -188,6 +228,7 @@ class BertRegressor(TaskModel):
         dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -204,7 +245,7 @@ class BertRegressor(TaskModel):
 
     head = "regressor"
     units = 1
-    argument_checks = MappingProxyType({"dropout": is_rate_or_none})
+    argument_checks = MappingProxyType({"dropout": is_rate_or_none, "bilstm": is_flag})
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
 
@@ -214,9 +255,10 @@ class BertRegressor(TaskModel):
         dropout: float | None = None,
         name: str = "bert_regressor",
         dtype: Any = None,
+        bilstm: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, dropout=dropout, name=name, dtype=dtype, **kwargs)
+        super().__init__(config, dropout=dropout, bilstm=bilstm, name=name, dtype=dtype, **kwargs)
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
@@ -240,6 +282,7 @@ class BertTokenClassifier(TaskModel):
         pooler: whether the encoder has a pooler, which the model does not use.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -258,7 +301,12 @@ class BertTokenClassifier(TaskModel):
     head = "token_classifier"
     reads = features.SEQUENCE_OUTPUT
     argument_checks = MappingProxyType(
-        {"num_classes": is_count, "dropout": is_rate_or_none, "pooler": is_flag_or_none}
+        {
+            "num_classes": is_count,
+            "dropout": is_rate_or_none,
+            "pooler": is_flag_or_none,
+            "bilstm": is_flag,
+        }
     )
     pooler_by_default = False
     hugging_face = "BertForTokenClassification"
@@ -272,6 +320,7 @@ class BertTokenClassifier(TaskModel):
         pooler: bool = False,
         name: str = "bert_token_classifier",
         dtype: Any = None,
+        bilstm: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -279,6 +328,7 @@ class BertTokenClassifier(TaskModel):
             num_classes=num_classes,
             pooler=pooler,
             dropout=dropout,
+            bilstm=bilstm,
             name=name,
             dtype=dtype,
             **kwargs,
@@ -309,6 +359,7 @@ class BertSpanPredictor(TaskModel):
         pooler: whether the encoder has a pooler, which the model does not use.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -324,7 +375,7 @@ class BertSpanPredictor(TaskModel):
     head = "span"
     units = 2
     reads = features.SEQUENCE_OUTPUT
-    argument_checks = MappingProxyType({"pooler": is_flag_or_none})
+    argument_checks = MappingProxyType({"pooler": is_flag_or_none, "bilstm": is_flag})
     pooler_by_default = False
     hugging_face = "BertForQuestionAnswering"
     hub_task = "question-answering"
@@ -335,9 +386,12 @@ class BertSpanPredictor(TaskModel):
         pooler: bool = False,
         name: str = "bert_span_predictor",
         dtype: Any = None,
+        bilstm: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, pooler=pooler, dropout=0.0, name=name, dtype=dtype, **kwargs)
+        super().__init__(
+            config, pooler=pooler, dropout=0.0, bilstm=bilstm, name=name, dtype=dtype, **kwargs
+        )
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
@@ -388,6 +442,7 @@ class BertMultipleChoice(TaskModel):
         dropout: the rate on the pooled output; by default the config's ``hidden_dropout_prob``.
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
+        bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -405,7 +460,7 @@ class BertMultipleChoice(TaskModel):
     head = "choice"
     units = 1
     contract = features.CHOICE_FEATURES
-    argument_checks = MappingProxyType({"dropout": is_rate_or_none})
+    argument_checks = MappingProxyType({"dropout": is_rate_or_none, "bilstm": is_flag})
     hugging_face = "BertForMultipleChoice"
     hub_task = "multiple-choice"
 
@@ -415,9 +470,10 @@ class BertMultipleChoice(TaskModel):
         dropout: float | None = None,
         name: str = "bert_multiple_choice",
         dtype: Any = None,
+        bilstm: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, dropout=dropout, name=name, dtype=dtype, **kwargs)
+        super().__init__(config, dropout=dropout, bilstm=bilstm, name=name, dtype=dtype, **kwargs)
 
     @staticmethod
     def to_rows(inputs: Mapping[str, Any]) -> Mapping[str, Any]:

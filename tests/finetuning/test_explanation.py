@@ -24,13 +24,14 @@ def explained(model, labels, texts=TEXTS, length=24):
     return list(explain_texts(model, TOKENIZER, items, labels, length))
 
 
-@pytest.mark.parametrize("kind", ["classes", "several", "number"])
+@pytest.mark.parametrize("kind", ["classes", "several", "number", "bilstm"])
 def test_attributions_add_up_to_the_difference(kind):
     keras.utils.set_random_seed(3)
     if kind == "number":
         model, labels = BertRegressor(STRONG), ()
     else:
-        model, labels = BertClassifier(STRONG, num_classes=3), LABELS
+        model = BertClassifier(STRONG, num_classes=3, bilstm=kind == "bilstm")
+        labels = LABELS
         model.multi_label = kind == "several"
     for found in explained(model, labels):
         total = sum(word.attribution for word in found.words)

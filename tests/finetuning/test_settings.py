@@ -135,6 +135,10 @@ def test_googles_names():
         ),
         ("NER --feature_based=", "--feature_based is empty: expected embeddings, second_to_last, "),
         ("LAST --freeze=2", "--freeze is for fine-tuning, and with --feature"),
+        (
+            "LAST --bilstm",
+            "--bilstm is for fine-tuning, and with --feature_based the whole encoder",
+        ),
         ("LAST --sweep=paper", "--sweep is for fine-tuning, and with --featu"),
         ("LAST --export", "--export writes no SavedModel of --feature_based"),
         ("LAST --dev_fraction=0", "--feature_based needs something to evalua"),

@@ -52,6 +52,9 @@ MODELS = {
 
 # What other libraries' formats have no place for.
 OURS_ALONE = {
+    "classifier with a BiLSTM": ModelSpec(
+        BertClassifier, {"num_classes": 3, "dropout": 0.4, "bilstm": True}
+    ),
     "feature tagger": ModelSpec(
         BertFeatureTagger,
         {"num_classes": 3, "variant": "last", "lstm_units": 5, "dropout": 0.4},

@@ -70,6 +70,10 @@ def test_what_other_libraries_have_no_place_for(tmp_path):
         assert not (tmp_path / "target").exists()
     done = conversion.convert(source, str(tmp_path / "target"), "bert_tf")
     assert done.differences == {"logits": 0.0} and done.left_out == ()
+    (tmp_path / "other").mkdir()
+    source = _source(tmp_path / "other", "bert_tf", OURS_ALONE["classifier with a BiLSTM"])
+    with pytest.raises(ValueError, match="holds a BertClassifier with a BiLSTM, which huggingface"):
+        conversion.convert(source, str(tmp_path / "again"), "huggingface")
 
 
 def test_only_some_formats_say_that_a_model_is_causal(tmp_path):

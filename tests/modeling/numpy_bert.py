@@ -133,3 +133,28 @@ def masked_lm_logits(weights, config, state, prefix="bert_pretrainer/masked_lm/"
         np.dot(normal, row) + bias
         for row, bias in zip(table, weights[prefix + "output_bias"], strict=True)
     ]
+
+
+def lstm(states, weights):
+    """(W, X) to (W, U): Hochreiter and Schmidhuber's cell in a plain loop, as Keras orders it."""
+    kernel, recurrent, bias = weights
+    hidden = cell = np.zeros(len(recurrent))
+    outputs = []
+    for state in states:
+        gates = state @ kernel + hidden @ recurrent + bias
+        enter, forget, new, out = np.split(gates, 4)
+        enter, forget, out = (1 / (1 + np.exp(-gate)) for gate in (enter, forget, out))
+        cell = forget * cell + enter * np.tanh(new)
+        hidden = out * np.tanh(cell)
+        outputs.append(hidden)
+    return np.array(outputs)
+
+
+def bilstm(states, weights, path):
+    """(W, X) to (W, 2 * U): one from the left, one from the right."""
+    read = []
+    for direction, step in (("forward", 1), ("backward", -1)):
+        cell = f"{path}/{direction}_lstm/lstm_cell"
+        given = [weights[f"{cell}/{name}"] for name in ("kernel", "recurrent_kernel", "bias")]
+        read.append(lstm(states[::step], given)[::step])
+    return np.concatenate(read, 1)

@@ -18,6 +18,7 @@ from bert_tf.modeling import (
 from bert_tf.modeling.base import model_inputs
 from bert_tf.modeling.feature_based import VARIANTS, check_variant, read_states
 from tests.modeling.conftest import TINY, encoder_batch, randomise
+from tests.modeling.numpy_bert import bilstm
 
 
 def make_outputs(blocks=6, seed=0):
@@ -212,31 +213,11 @@ def new_tagger(variant="last", **arguments):
     return randomise(BertFeatureTagger(TINY, variant=variant, **arguments))
 
 
-def lstm(states, weights):
-    """(W, X) to (W, U): Hochreiter and Schmidhuber's cell in a plain loop, as Keras orders it."""
-    kernel, recurrent, bias = weights
-    hidden = cell = np.zeros(len(recurrent))
-    outputs = []
-    for state in states:
-        gates = state @ kernel + hidden @ recurrent + bias
-        enter, forget, new, out = np.split(gates, 4)
-        enter, forget, out = (1 / (1 + np.exp(-gate)) for gate in (enter, forget, out))
-        cell = forget * cell + enter * np.tanh(new)
-        hidden = out * np.tanh(cell)
-        outputs.append(hidden)
-    return np.array(outputs)
-
-
 def by_plain_loop(model, states):
     """(W, X) mixed states to (W, C) logits."""
     weights = {v.path.split("/", 1)[1]: v.numpy().astype("float64") for v in model.weights}
     for layer in range(2):
-        read = []
-        for direction, step in (("forward", 1), ("backward", -1)):
-            cell = f"bilstm_{layer}/{direction}_lstm/lstm_cell"
-            given = [weights[f"{cell}/{name}"] for name in ("kernel", "recurrent_kernel", "bias")]
-            read.append(lstm(states[::step], given)[::step])
-        states = np.concatenate(read, 1)
+        states = bilstm(states, weights, f"bilstm_{layer}")
     return states @ weights["tags/kernel"] + weights["tags/bias"]
 
 

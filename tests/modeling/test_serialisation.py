@@ -28,6 +28,8 @@ MODELS = [
     (BertClassifier, {"num_classes": 4, "dropout": 0.0}),
     (BertRegressor, {"dropout": 0.3}),
     (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": True}),
+    (BertClassifier, {"num_classes": 4, "bilstm": True}),
+    (BertMultipleChoice, {"bilstm": True}),
     (BertSpanPredictor, {"pooler": True}),
     (BertMultipleChoice, {"dropout": 0.3}),
     (BertFeatureTagger, TAGGER),
