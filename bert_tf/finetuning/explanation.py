@@ -30,9 +30,9 @@ MOST = 50
 _POINTS = 24
 _STYLE = """
 :root { color-scheme: light dark; --paper: #f4f6f8; --panel: #fff; --ink: #1c2733; --faint: #66727f;
-  --line: #dfe4e9; --for: 43 124 191; --against: 217 119 63; }
+  --line: #dfe4e9; }
 @media (prefers-color-scheme: dark) { :root { --paper: #14191f; --panel: #1e252d; --ink: #e4e9ee;
-  --faint: #98a4b0; --line: #36404a; --for: 66 150 222; --against: 222 122 62; } }
+  --faint: #98a4b0; --line: #36404a; } }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 15px/1.7 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 main { max-width: 1000px; margin: 0 auto; padding: 32px 24px 64px; }
@@ -45,7 +45,12 @@ header { color: var(--faint); font-size: 13px; font-variant-numeric: tabular-num
 header b { color: var(--ink); font-size: 15px; }
 .text { white-space: pre-wrap; overflow-wrap: anywhere; margin-top: 8px; }
 .text + .text { border-top: 1px dashed var(--line); padding-top: 8px; }
-span { border-radius: 4px; padding: 1px 0; }
+"""
+# What the words of ``coloured_texts`` look like.
+WORD_STYLE = """
+:root { --for: 43 124 191; --against: 217 119 63; }
+@media (prefers-color-scheme: dark) { :root { --for: 66 150 222; --against: 222 122 62; } }
+.for, .against { border-radius: 4px; padding: 1px 0; }
 .for { background: rgb(var(--for) / var(--share)); }
 .against { background: rgb(var(--against) / var(--share)); }
 """
@@ -220,7 +225,7 @@ def _page(explanations: Sequence[Explanation], title: str) -> str:
     return (
         f"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{shown}</title>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<style>{_STYLE}</style></head><body><main><h1>{shown}</h1>"
+        f"<style>{_STYLE}{WORD_STYLE}</style></head><body><main><h1>{shown}</h1>"
         "<p><span class='for' style='--share:.5'>Blue</span> words spoke for what is named, "
         "<span class='against' style='--share:.5'>orange</span> ones against it, the more colour "
         "the more. The numbers are logarithms of odds: with [MASK] for each word, then with the "
@@ -229,6 +234,16 @@ def _page(explanations: Sequence[Explanation], title: str) -> str:
 
 
 def _article(found: Explanation) -> str:
+    texts = "".join(f"<div class='text'>{text}</div>" for text in coloured_texts(found))
+    return (
+        f"<article><header><b>{html.escape(one_line(found.explained))}</b> "
+        f"{found.baseline:+.2f} → {found.score:+.2f} · id {html.escape(one_line(found.id))}"
+        f"</header>{texts}</article>"
+    )
+
+
+def coloured_texts(found: Explanation) -> list[str]:
+    """HTML of each text, its words coloured by what they add to the score."""
     most = max((abs(word.attribution) for word in found.words), default=0.0) or 1.0
     texts = []
     for number, text in enumerate(found.texts):
@@ -244,12 +259,8 @@ def _article(found: Explanation) -> str:
                     f"{_escaped(content[word.start : word.end])}</span>"
                 )
                 place = word.end
-        texts.append(f"<div class='text'>{''.join(parts)}{_escaped(content[place:])}</div>")
-    return (
-        f"<article><header><b>{html.escape(one_line(found.explained))}</b> "
-        f"{found.baseline:+.2f} → {found.score:+.2f} · id {html.escape(one_line(found.id))}"
-        f"</header>{''.join(texts)}</article>"
-    )
+        texts.append(f"{''.join(parts)}{_escaped(content[place:])}")
+    return texts
 
 
 def _escaped(content: bytes) -> str:

@@ -135,6 +135,7 @@ class Kind:
 
 _TEXTS = {"text_columns": _names(1, 2)}
 _LONG = {"long_text": _LONG_TEXT}
+_TEXTS_FLAGS = (*_LONG, "explain_errors")
 _TEACHER, _TEMPERATURE = ("teacher", "distillation_weight"), "distillation_temperature"
 KINDS = {
     kind.name: kind
@@ -147,7 +148,7 @@ KINDS = {
             metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
             class_metrics=True,
             options=_LONG,
-            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
+            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_TEXTS_FLAGS),
         ),
         Kind(
             "multilabel",
@@ -158,7 +159,7 @@ KINDS = {
             class_metrics=True,
             others={"separator": ("label_separator", _FILLED)},
             options=_LONG,
-            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_LONG),
+            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_TEXTS_FLAGS),
         ),
         Kind(
             "regression",
@@ -170,7 +171,7 @@ KINDS = {
                 *("mean_absolute_error", "loss"),
             ),
             options=_LONG,
-            flags=(*_TEACHER, *_LONG),
+            flags=(*_TEACHER, *_TEXTS_FLAGS),
         ),
         Kind(
             "tagging",

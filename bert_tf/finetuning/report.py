@@ -1,6 +1,7 @@
 """What a person looks at after an evaluation: the worst errors, and the confusion matrix."""
 
 import html
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from bert_tf.tasks.metrics import ClassScore
 from bert_tf.untrusted import one_line
 
 from .confusion_picture import confusion_svg
+from .explanation import WORD_STYLE, Explanation, coloured_texts
 from .prediction_outputs import Record, write_records
 from .reliability_picture import reliability_svg
 from .results import score
@@ -90,8 +92,11 @@ def write_report(
     title: str,
     intervals: Mapping[str, Sequence[float]] = MappingProxyType({}),
     collapsed: str | None = None,
+    explanations: Sequence[Explanation] = (),
 ) -> list[str]:
     """Writes what shows where a model errs; ``collapsed`` says why its run counts as collapsed.
+
+    ``explanations`` are of the first of the worst errors.
 
     | file                 | what                                                               |
     |----------------------|--------------------------------------------------------------------|
@@ -109,7 +114,7 @@ def write_report(
         picture = confusion_svg(evaluation.confusion, labels, title)
         paths.append(os.path.join(folder, CONFUSION))
         _write(paths[-1], picture)
-    _write(paths[0], _page(evaluation, labels, title, picture, intervals, collapsed))
+    _write(paths[0], _page(evaluation, labels, title, picture, intervals, collapsed, explanations))
     write_records(
         paths[1],
         (
@@ -142,13 +147,14 @@ def _page(
     picture: str,
     intervals: Mapping[str, Sequence[float]],
     collapsed: str | None,
+    explanations: Sequence[Explanation],
 ) -> str:
     shown, scores = html.escape(title), evaluation.scores
     parts = [
         "<!DOCTYPE html>",
         f"<html lang='en'><head><meta charset='utf-8'><title>{shown}</title>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-        f"<style>{_STYLE}</style></head><body><main>",
+        f"<style>{_STYLE}{WORD_STYLE}</style></head><body><main>",
         f"<h1>{shown}</h1>",
         _warning(evaluation, collapsed),
         _figures({name: score(name, value, scores) for name, value in scores.items()}),
@@ -172,7 +178,14 @@ def _page(
         parts.append(f"<h2>Classes</h2>{_classes(evaluation.judged.classes)}")
     parts.append("<h2>Worst errors</h2>")
     parts.append(_note(len(evaluation.mistakes)))
-    parts += [_error(rank, m) for rank, m in enumerate(evaluation.mistakes, start=1)]
+    if explanations:
+        parts.append(
+            "<p class='note'>Words on <span class='for' style='--share:.5'>blue</span> spoke for "
+            "what was predicted (of several classes the likeliest), those on <span class='against' "
+            f"style='--share:.5'>orange</span> against it, in the first {len(explanations):,}.</p>"
+        )
+    both = itertools.zip_longest(evaluation.mistakes, explanations)
+    parts += [_error(rank, m, why) for rank, (m, why) in enumerate(both, start=1)]
     parts.append("</main></body></html>\n")
     return "\n".join(parts)
 
@@ -252,7 +265,7 @@ def _note(count: int) -> str:
     return f"<p class='note'>{what}, the greatest loss first.</p>"
 
 
-def _error(rank: int, mistake: Mistake) -> str:
+def _error(rank: int, mistake: Mistake, why: Explanation | None) -> str:
     shares = mistake.probabilities or (None, None)
     expected, predicted = (
         f"<span><span class='what'>{what}</span>"
@@ -268,7 +281,11 @@ def _error(rank: int, mistake: Mistake) -> str:
         )
     )
     shown = f"loss {mistake.loss:.3g} · id {html.escape(one_line(mistake.id))}"
-    texts = "".join(_text(name, text) for name, text in mistake.texts.items())
+    if why is None:
+        texts = "".join(_text(name, text) for name, text in mistake.texts.items())
+    else:
+        coloured = zip(map(_name, mistake.texts), coloured_texts(why), strict=True)
+        texts = "".join(f"<p class='text'>{name}{text}</p>" for name, text in coloured)
     return (
         f"<article class='error'><header><span class='rank'>{rank}</span>{expected}{predicted}"
         f"<span class='loss'>{shown}</span></header>{texts}</article>"
@@ -286,8 +303,12 @@ def _probability(share: float) -> str:
     return ">99.9%" if share > 0.999 else f"{share:.1%}"
 
 
+def _name(name: str) -> str:
+    return f"<span class='what'>{html.escape(name)}</span>" if name else ""
+
+
 def _text(name: str, text: str) -> str:
-    named = f"<span class='what'>{html.escape(name)}</span>" if name else ""
+    named = _name(name)
     if len(text) <= _LONG_TEXT:
         return f"<p class='text'>{named}{html.escape(text)}</p>"
     begin, rest = html.escape(text[:_LONG_TEXT]), html.escape(text[_LONG_TEXT:])

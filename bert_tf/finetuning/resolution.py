@@ -180,6 +180,11 @@ def _check_long_text(wanted: Mapping[str, Any]) -> None:
     task, form = wanted["task"], wanted["long_text"]
     glue = GLUE_NAMES.get(task)
     columns = glue_task(glue).text_columns if glue else wanted["text_columns"]
+    if form != LONG_TEXTS[0] and wanted["explain_errors"]:
+        raise ValueError(
+            "--explain_errors explains texts that are read from their beginning: leave it out, or "
+            f"--long_text={form}."
+        )
     if form != LONG_TEXTS[0] and len(columns) > 1:
         raise ValueError(
             f"--long_text={form} is for single texts, and here are two ({', '.join(columns)}): "

@@ -25,7 +25,7 @@ from .kinds import (
 MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
-        *("allow_pickle", "export", "max_search_hours", "language", "license"),
+        *("allow_pickle", "export", "max_search_hours", "language", "license", "explain_errors"),
     }
 )
 # Settings that name files whose contents a run keeps the fingerprints of.
@@ -366,6 +366,13 @@ class FineTuningSettings:
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
     eval_batch_size: int = flag_fields.integer(
         64, "Examples of an evaluation's batch, over all devices.", least=1
+    )
+    explain_errors: int = flag_fields.integer(
+        0,
+        "Classes and numbers of texts: colour the words of so many of the worst errors of each set "
+        "by how much they spoke for what was predicted; each costs about a hundred predictions.",
+        least=0,
+        most=50,
     )
     save_checkpoints_minutes: float = flag_fields.number(
         10.0, "Minutes between two saves within an epoch.", least=0.0

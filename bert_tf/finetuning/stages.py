@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,15 +12,18 @@ from bert_tf.interchange import model_directory
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.tasks.examples import TextExample
+from bert_tf.training.progress import Progress
 
 from . import teacher
 from .data import NEWEST_RULES, Sets, table_columns
+from .explanation import Explanation, explain_texts
 from .model import Start, build_model, model_spec, open_start
 from .report import write_report
 from .results import data_lines, label_lines
 from .run_directory import RULES, FineTuningDirectory
 from .settings import FineTuningSettings
-from .task import Evaluation, Inference, Task, read_task
+from .task import Evaluation, Inference, Mistake, Task, read_task
 from .task_file import TaskFile, to_json
 from .training import Training, describe_collapse
 
@@ -206,10 +209,30 @@ def describe(
     )
 
 
+def explain_mistakes(
+    inference: Inference, mistakes: Sequence[Mistake], labels: Sequence[str]
+) -> Iterator[Explanation]:
+    """What spoke for the wrong predictions for texts; shows how far it is."""
+    items = []
+    for mistake in mistakes:
+        text, *second = mistake.texts.values()
+        items.append(TextExample(mistake.id, text, second[0] if second else None, None))
+    length, progress = inference.max_seq_length, Progress("Explaining", len(items), "errors")
+    explanations = explain_texts(inference.model, inference.tokenizer, items, labels, length)
+    for done, found in enumerate(explanations, start=1):
+        yield found
+        progress.update(done)
+    if items:
+        progress.close()
+
+
 def write_outputs(
-    directory: FineTuningDirectory, material: Material, trained: Trained
+    directory: FineTuningDirectory, material: Material, trained: Trained, explain_errors: int = 0
 ) -> dict[str, list[str]]:
-    """Writes, for every set, predictions and what a person wants to look at; gives the paths."""
+    """Writes, for every set, predictions and what a person wants to look at; gives the paths.
+
+    Of so many of the worst errors, ``explain_errors``, it shows which words they come from.
+    """
     task = material.task
     files: dict[str, list[str]] = {}
     for name in (*task.dev_sets, *task.test_sets):
@@ -223,8 +246,10 @@ def write_outputs(
             # A sweep's run that an earlier version finished has none.
             found = trained.results.get("intervals", {}).get(name, {})
             collapsed = trained.results["collapsed"]
+            mistakes = evaluation.mistakes[:explain_errors]
+            why = list(explain_mistakes(trained.inference, mistakes, task.labels))
             files[name] += write_report(
-                folder, evaluation, task.labels, title, found, collapsed=collapsed
+                folder, evaluation, task.labels, title, found, collapsed, why
             )
         if trained.inference.kept is not None:
             trained.inference.kept.pop(name, None)

@@ -295,7 +295,7 @@ def _put_in_place(
     checkpoints.delete_all(run_directory.checkpoints)
     inference = inference_of(settings, material, model, outputs)
     trained = Trained(inference, evaluate_all(material.task, inference), best)
-    return write_outputs(directory, material, trained)
+    return write_outputs(directory, material, trained, settings.explain_errors)
 
 
 def summarise(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning.confusion_picture import confusion_svg
+from bert_tf.finetuning.explanation import Explanation, Word
 from bert_tf.finetuning.reliability_picture import reliability_svg
 from bert_tf.finetuning.report import write_report
 from bert_tf.finetuning.task import Evaluation, Mistake
@@ -64,6 +65,18 @@ def evaluation(**changes):
         **changes,
     }
     return Evaluation(**values)
+
+
+def test_words_of_the_first_errors_are_coloured(tmp_path):
+    words = [Word(0, 2, 6, -0.5), Word(1, 4, 7, 1.0)]
+    why = Explanation("7", (f"A text {BAD}", "and its pair"), "neg", 1.0, 0.0, words)
+    write_report(str(tmp_path), evaluation(), ["neg", BAD], "t", explanations=[why])
+    text = (tmp_path / "worst_errors.html").read_text()
+    page = _Page(text)
+    assert "and its pair" in page.text and "A text <script>" in page.text
+    assert "in the first 1." in page.text and "script" not in page.tags
+    assert "<span class='against' style='--share:0.33' title='-0.500'>text</span>" in text
+    assert "<span class='for' style='--share:0.65' title='+1.000'>its</span>" in text
 
 
 def test_the_page_shows_everything_and_runs_nothing(tmp_path):

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import types
 
@@ -217,3 +218,18 @@ def test_a_head_is_gone_on_with_where_its_labels_are_the_tasks(finished, inputs,
     run(settings(inputs, tmp_path / "other", **flags, train_file=table, dev_file=table))
     printed = capsys.readouterr().out
     assert "new (train before use): classifier/kernel, classifier/bias" in printed
+
+
+@pytest.mark.slow
+def test_the_worst_errors_are_explained(inputs, tmp_path):
+    flags = {"num_train_epochs": 1, "explain_errors": 2, "learning_rate": 1e-6}
+    run(settings(inputs, tmp_path / "run", **flags))
+    page = (tmp_path / "run" / "dev" / "worst_errors.html").read_text()
+    _, first, second, third, *_ = page.split("<article")
+    rows = (tmp_path / "run" / "dev" / "worst_errors.tsv").read_text().splitlines()[1:]
+    for row, article in zip(rows, (first, second), strict=False):
+        words = re.findall(r"<span class='(?:for|against)'[^>]*>(\w+)</span>", article)
+        assert words == row.split("\t")[-1].split()
+    assert "class='for'" not in third
+    with pytest.raises(ValueError, match="--explain_errors explains texts that are read from thei"):
+        settings(inputs, tmp_path, explain_errors=2, long_text="windows")
