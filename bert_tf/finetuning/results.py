@@ -35,6 +35,24 @@ def score(name: str, value: float, names: Collection[str]) -> str:
     return f"{value:.3f}" if _AMONG_PERCENTAGES.isdisjoint(names) else f"{value:.2f}"
 
 
+def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str, float]]]:
+    """Of several runs' results: each seed, why it collapsed or "", its scores on dev in percent.
+
+    Losses and errors are left out; a run that diverged has no score.
+
+    >>> run = {"seed": 1, "collapsed": None, "scores": {"dev": {"f1": 0.5, "loss": 3.0}}}
+    >>> scores_by_seed({"dev_set": "dev", "runs": [run]})
+    [('1', '', {'f1': 50.0})]
+    """
+    found = []
+    for run in results["runs"]:
+        scores = run["scores"].get(results["dev_set"], {})
+        scale = 100 if _AMONG_PERCENTAGES.isdisjoint(scores) else 1
+        percent = {k: v * scale for k, v in scores.items() if k not in LOWER_IS_BETTER}
+        found.append((str(run["seed"]), run["collapsed"] or "", percent))
+    return found
+
+
 def scores_line(
     headline: str,
     scores: Mapping[str, float],

@@ -531,10 +531,13 @@ def _check_left_to_right(values: Mapping[str, Any], given: Collection[str]) -> N
 
 
 def settings_from_words(words: Sequence[str]) -> PretrainingSettings:
-    """The settings that a command line asks for."""
+    """The settings that a command line asks for; a wrong flag is a ``ValueError``."""
     values = flags.FlagValues()
     define_flags(values)
-    values(["pretrain", *words])
+    try:
+        values(["pretrain", *words])
+    except flags.Error as error:
+        raise ValueError(f"pretrain does not take these flags: {reason(error)}.") from error
     return settings_from_flags(parsed=values)[0]
 
 

@@ -10,12 +10,11 @@ from bert_tf.files import write_marked
 from bert_tf.finetuning.means_picture import means_svg
 from bert_tf.flag_fields import as_words
 from bert_tf.tasks.resampling import Mean, mean_over_seeds
+from bert_tf.tasks.score_table import Score
 from bert_tf.training.progress import duration
 
-from .cells import Score
 from .plan import Key, Place, Plan
-from .settings import Settings
-from .tables import CAVEAT, INTRODUCTION, TABLES, Column, Table
+from .settings import CAVEAT, INTRODUCTION, TABLES, Column, Settings, Table
 
 MARK = "<!-- Written by python -m bert_tf.reproduce: changes are lost. -->\n"
 

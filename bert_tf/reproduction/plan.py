@@ -10,10 +10,9 @@ import tensorflow as tf
 from bert_tf.config import PRESETS
 from bert_tf.files import sizes_fingerprint
 from bert_tf.flag_fields import as_words, nearest, parse_words
+from bert_tf.tasks.score_table import Cell
 
-from .cells import Cell
-from .settings import Settings
-from .tables import PERPLEXITY, TABLES, TASKS, Column, Row, Table
+from .settings import PERPLEXITY, TABLES, TASKS, Column, Row, Settings, Table
 
 _SHARES = sorted({row.at for table in TABLES.values() for row in table.rows})
 _MASKED, _VOCAB_BYTES = 0.15, 20_000_000  # the bytes are taken evenly from the whole text
@@ -66,9 +65,6 @@ class Plan:
                 for (number, row), column in pairs
             }
 
-    def _add(self, run: Run) -> str:
-        return self.runs.setdefault(run.name, run).name
-
     def _pretraining(self, table: Table, row: Row) -> tuple[dict[str, str], str, str]:
         """What a row's pre-training is known by: its flags, its corpus; the name of its run."""
         settings, text, needs = self._settings, self._text, ["vocab"]
@@ -103,7 +99,8 @@ class Plan:
         corpus = sizes_fingerprint(self._corpus[:1] if table.one_file else self._corpus)
         own = Cell(" ".join(as_words(known)), str(settings.steps), corpus, PERPLEXITY[0], "", "")
         self.trained[run.name] = own
-        return known, corpus, self._add(run)
+        self.runs.setdefault(run.name, run)
+        return known, corpus, run.name
 
     def _records(self, text: Mapping[str, str]) -> str:
         length = self._settings.max_seq_length
@@ -111,7 +108,8 @@ class Plan:
         flags = {**text, "vocab_file": self._vocab, "output_file": product}
         flags |= {"max_seq_length": str(length)}
         flags |= {"max_predictions_per_seq": str(max(1, round(_MASKED * length)))}
-        return self._add(Run("records", "create_pretraining_data", flags, product, ("vocab",)))
+        run = Run("records", "create_pretraining_data", flags, product, ("vocab",))
+        return self.runs.setdefault(run.name, run).name
 
     def _there(self, name: str) -> str | None:
         path = os.path.join(self._settings.data_dir, name)
@@ -153,5 +151,5 @@ class Plan:
         run = "finetune/" + "_".join([*names, task.lower().replace(" ", "_")])
         directory = os.path.join(settings.output_dir, run)
         flags |= {**own, "init_checkpoint": checkpoint, "model_dir": directory}
-        self._add(Run(run, "finetune", flags, os.path.join(directory, "results.json"), needs))
+        self.runs[run] = Run(run, "finetune", flags, f"{directory}/results.json", needs)
         return Place(cell, run, source.get("note", ""), source.get("other_task", False))

@@ -12,18 +12,18 @@ import tensorflow as tf
 from bert_tf.command import run_apart
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
+from bert_tf.finetuning.results import scores_by_seed
 from bert_tf.flag_fields import as_words
 from bert_tf.pretraining.cost import parameter_count
 from bert_tf.pretraining.settings import settings_from_words
 from bert_tf.pretraining.timing import mean_step_seconds
-from bert_tf.tasks.metrics import LOWER_IS_BETTER
+from bert_tf.tasks.score_table import Cell, Score, read_cells, write_cells
 from bert_tf.training.distribution import choose_strategy, machine_name
 from bert_tf.training.progress import duration
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.untrusted import one_line, quote
 
 from . import page
-from .cells import Cell, Score, read_cells, write_cells
 from .plan import Plan, Run
 from .settings import Settings
 
@@ -98,6 +98,8 @@ class Reproduction:
             steps = {"num_train_steps": str(self._steps(run))} if run.equal_time else {}
             log = self._file(f"logs/{run.name.replace('/', '_')}.log")
             why = self._execute(run.command, as_words({**run.flags, **steps}), log)
+        except ValueError as error:
+            why = str(error).rstrip(".")
         finally:
             times, took = self._kept("times.json"), time.monotonic() - began
             write_json(self._file("times.json"), {**times, run.name: took + times.get(run.name, 0)})
@@ -148,7 +150,7 @@ class Reproduction:
                     seconds = self._kept("times.json").get(name, 0.0)
                     self.scores += [*_scores(cell, read_json_object(run.product), seconds)]
                     write_cells(str(self.settings.cells), self.scores)
-                except (KeyError, TypeError) as error:
+                except (KeyError, TypeError, ValueError) as error:
                     self.failed[name] = f"{run.product} has no scores ({one_line(repr(error))})"
 
 
@@ -157,15 +159,12 @@ def _is_done(run: Run) -> bool:
 
 
 def _scores(cell: Cell, results: Mapping[str, Any], seconds: float) -> Iterator[Score]:
-    machine = machine_name()
     if "evaluation" in results:  # a pre-training's
         perplexity = results["evaluation"].get("masked_lm_perplexity", math.nan)
-        yield Score(cell, "perplexity", "", perplexity, "", round(seconds), machine)
-        return
-    for run in results["runs"]:
-        scores = run["scores"].get(results["dev_set"]) or {"": math.nan}
-        scale = 1 if {"exact", "exact_match"} & scores.keys() else 100
-        rest = run["collapsed"] or "", round(seconds / len(results["runs"])), machine
-        for metric in scores.keys() - LOWER_IS_BETTER:
-            value = scores[metric]
-            yield Score(cell, metric, str(run["seed"]), round(value * scale, 4), *rest)
+        runs = [("", "", {"perplexity": perplexity})]
+    else:
+        runs = scores_by_seed(results)
+    for seed, collapsed, scores in runs:
+        rest = collapsed, round(seconds / len(runs)), machine_name()
+        for metric, value in (scores or {"": math.nan}).items():
+            yield Score(cell, metric, seed, round(value, 4), *rest)

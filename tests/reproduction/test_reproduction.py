@@ -9,12 +9,11 @@ import xml.etree.ElementTree
 
 import pytest
 
-from bert_tf.reproduction.cells import Cell, Score, read_cells, write_cells
 from bert_tf.reproduction.page import MARK
 from bert_tf.reproduction.plan import Plan
 from bert_tf.reproduction.runner import Reproduction
-from bert_tf.reproduction.settings import Settings
-from bert_tf.reproduction.tables import TABLES, TASKS
+from bert_tf.reproduction.settings import TABLES, TASKS, Settings
+from bert_tf.tasks.score_table import Cell, Score, read_cells, write_cells
 from tests.documents import RECIPES, ROOT
 
 
@@ -309,6 +308,15 @@ def test_cells_are_kept_and_a_wrong_line_is_named(tmp_path):
     pathlib.Path(path).write_text(text)
     with pytest.raises(ValueError, match=r"cells\.csv, line 2: could not convert string to float"):
         read_cells(path)
+
+
+def test_a_flag_that_pretrain_does_not_have_is_named(make):
+    with pytest.raises(ValueError, match=r"take these flags: Unknown command line flag 'spede'"):
+        Reproduction(make(pretrain_flags="--spede=1", table=["ablations"]), Stub()).report()
+    settings = make(pretrain_flags="--spede=1", table=["rates"])
+    with pytest.raises(ValueError, match=r"^6 runs have failed, the first pretrain/masked_lm_prob"):
+        Reproduction(settings, stub := Stub()).run()
+    assert "finetune/base_sst-2" in stub.made
 
 
 def test_results_without_scores_are_named(make):

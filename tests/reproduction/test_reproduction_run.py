@@ -8,8 +8,7 @@ import pytest
 from bert_tf.pretraining.settings import settings_from_words
 from bert_tf.reproduction import page, plan
 from bert_tf.reproduction.runner import Reproduction
-from bert_tf.reproduction.settings import Settings
-from bert_tf.reproduction.tables import TABLES
+from bert_tf.reproduction.settings import TABLES, Settings
 
 WORDS = ["a", "very", "good", "film", "some", "long", "dull", "story", "of", "it"]
 

@@ -1,4 +1,4 @@
-"""Figures, and the file of those that are finished: a line for each metric and seed."""
+"""Scores of experiments, and their .csv: a line for each metric and seed that is finished."""
 
 import csv
 import io
