@@ -38,7 +38,8 @@ def score(name: str, value: float, names: Collection[str]) -> str:
 def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str, float]]]:
     """Of several runs' results: each seed, why it collapsed or "", its scores on dev in percent.
 
-    Losses and errors are left out; a run that diverged has no score.
+    Losses and errors are left out; a run that diverged has no score. ``commonest_class`` is the
+    accuracy of that answer alone, where classes were counted.
 
     >>> run = {"seed": 1, "collapsed": None, "scores": {"dev": {"f1": 0.5, "loss": 3.0}}}
     >>> scores_by_seed({"dev_set": "dev", "runs": [run]})
@@ -49,6 +50,10 @@ def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str,
         scores = run["scores"].get(results["dev_set"], {})
         scale = 100 if _AMONG_PERCENTAGES.isdisjoint(scores) else 1
         percent = {k: v * scale for k, v in scores.items() if k not in LOWER_IS_BETTER}
+        classes = run.get("classes", {}).get(results["dev_set"], {})
+        counts = [each["true"] for each in classes.values()]
+        if "accuracy" in percent and sum(counts):
+            percent["commonest_class"] = 100 * max(counts) / sum(counts)
         found.append((str(run["seed"]), run["collapsed"] or "", percent))
     return found
 

@@ -26,8 +26,11 @@ class Found:
         self.table, self.places = table, places
         self.means: dict[Column, dict[int, Mean]] = {}
         self.collapsed: dict[Key, int] = {}
+        self.commonest: dict[Column, float] = {}
         for (number, column), place in places.items():
             own = [s for s in scores if s.cell == place.cell and s.metric in (column[1], "")]
+            for score in (s for s in scores if s[:2] == (place.cell, "commonest_class")):
+                self.commonest[column] = score.score
             self.collapsed[number, column] = sum(bool(score.collapsed) for score in own)
             if values := [score.score for score in own if not math.isnan(score.score)]:
                 self.means.setdefault(column, {})[number] = mean_over_seeds(values)
@@ -101,6 +104,9 @@ def _sentences(found: Found, failed: Mapping[str, str]) -> list[str]:
             continue
         if place.note:
             said.setdefault(f"The data of {key[1][0]} are {place.note}", [])
+        if key[1] in found.commonest:
+            share = f"the commonest class alone has accuracy {found.commonest[key[1]]:.1f}"
+            said.setdefault(f"Of {key[1][0]} {share}", [])
         if count := found.collapsed[key]:
             what = f"{where} {count} of {own.seeds} seeds"
             said.setdefault("Learned nothing, or one answer only", []).append(what)
