@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
     *("doc_stride", "max_query_length", "n_best", "max_answer_length", "raw_probabilities"),
+    *("max_rows", "max_bytes", "max_masks", "allowed_batch_sizes"),
 )
 # What ONNX files have no place for: they take ids, and --onnx says how they compute.
 _NOT_OF_ONNX = {*_OPTIONS, "tflite"} - {"max_seq_length", "layers", "normalize"}
@@ -106,6 +107,20 @@ class ExportSettings:
         WEIGHTS,
         "How the weights are stored; float32 by default. bfloat16 and float16 take half of the "
         "space, int8 a quarter.",
+    )
+    max_rows: int | None = flag_fields.integer(
+        None,
+        "Refuse requests of more rows; by default none, but a server that batches refuses more "
+        "than 64.",
+    )
+    max_bytes: int | None = flag_fields.integer(
+        None, "Refuse requests in which the strings of a row have more bytes; by default none."
+    )
+    max_masks: int | None = flag_fields.integer(
+        None, "Masked LM: refuse requests in which a text has more [MASK]; by default none."
+    )
+    allowed_batch_sizes: Sequence[str] | None = flag_fields.words(
+        None, "The sizes that a server pads its batches to, as 8,16,32,64; by default none."
     )
     tflite: str | None = flag_fields.choice(
         None,
@@ -202,13 +217,15 @@ def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptio
                 f"{checkpoint.path} holds: leave it out (it is for "
                 f"{' and '.join(model_class.__name__ for model_class in meant_for)})."
             )
-    if "layers" in given:
+    for name, example in (("layers", "-1,-2"), ("allowed_batch_sizes", "8,16,32")):
+        if name not in given:
+            continue
         try:
-            given["layers"] = tuple(int(layer) for layer in given["layers"])
+            given[name] = tuple(int(number) for number in given[name])
         except ValueError:
             raise ValueError(
-                f"--layers={','.join(map(str, given['layers']))}: expected whole numbers such as "
-                "-1,-2."
+                f"--{name}={','.join(map(str, given[name]))}: expected whole numbers such as "
+                f"{example}."
             ) from None
     options = export_options(task_of(checkpoint))
     return dataclasses.replace(options, **given)

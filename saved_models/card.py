@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.untrusted import markdown_code
 
-from . import serving_files
+from . import limits, serving_files
 from .comparison import Differences, describe
 from .embeddings import ENCODER_TRAINING
 from .samples import Sample
@@ -25,7 +25,7 @@ A {class_name}. {summary}
 - A vocabulary of {vocab_size:,} pieces; text is {case}.
 - Computes in {options.precision}; its weights are stored as {options.weights}.
 {differences}- Rows have at most {max_seq_length} tokens, [CLS] and [SEP] among them.
-{labels}{embedding}- Runs in TensorFlow Serving {oldest_serving} and later.
+{limits}{labels}{embedding}- Runs in TensorFlow Serving {oldest_serving} and later.
 
 Text that does not fit into a row loses its end (of a pair, the longer one), and the answer is \
 about what was left; the output `truncated` is then true. Bytes that are not UTF-8 are left out; \
@@ -119,6 +119,7 @@ def model_card(
         endpoints=called,
         layer=layer,
         max_seq_length=served.max_seq_length,
+        limits=limits.sentence(served.options),
         labels=_labels(served),
         embedding=_embedding(served),
         oldest_serving=oldest_serving,

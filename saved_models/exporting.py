@@ -128,7 +128,9 @@ def export(
         ]
         extra = os.path.join(folder, "assets.extra")
         serving_files.write_samples(os.path.join(extra, "samples"), samples, name)
-        serving_files.write_warm_up(os.path.join(folder, serving_files.WARM_UP), samples, name)
+        serving_files.write_warm_up(
+            os.path.join(folder, serving_files.WARM_UP), samples, name, options.largest_batch
+        )
         differences: Differences = {}
         float32 = dataclasses.replace(options, precision="float32", weights="float32")
         if options != float32:
@@ -139,7 +141,7 @@ def export(
             lite.write_tokens(served, path, tflite)
             differences = {**differences, TFLITE: compare_tflite(served, path)}
         texts = {
-            serving_files.BATCHING: serving_files.batching_parameters(signatures),
+            serving_files.BATCHING: serving_files.batching_parameters(signatures, options),
             serving_files.MODEL_CONFIG: serving_files.model_config(name),
             "assets.extra/vocab.txt": "".join(f"{piece}\n" for piece in served.tokenizer.vocab),
             "assets.extra/bert_config.json": model.config.to_json(),

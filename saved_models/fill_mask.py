@@ -8,6 +8,7 @@ from bert_tf import features
 from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
+from .limits import with_few_masks
 from .rows import beginnings, on_rows, segment_rows
 from .served import Outputs, Served
 
@@ -48,7 +49,7 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
     # Only a literal mask has this id: tokenising text never gives it.
     is_mask = ids[:, : served.max_seq_length - 2] == tokenizer.mask_id
     # (B,)
-    counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), 1)
+    counts = with_few_masks(served.options, tf.reduce_sum(tf.cast(is_mask, tf.int32), 1))
     most = tf.maximum(tf.reduce_max(counts), 1)
     # (B, M, K)
     scores, token_ids = on_rows(rows, lambda inputs: _guesses(served, inputs, most))

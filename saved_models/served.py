@@ -1,6 +1,7 @@
 """What the stages of an export pass on: options, the served model, signatures."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from bert_tf.modeling.base import BertModel, without_temperature
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 Outputs = dict[str, tf.Tensor]
+LARGEST_BATCH = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +36,12 @@ class ExportOptions:
         raw_probabilities: whether the temperature that fine-tuning found is left out.
         precision: of the arithmetic, one of ``PRECISIONS``.
         weights: of the weights as they are stored, one of ``WEIGHTS``.
+        max_rows: the most rows of a request, and of a server's batch; ``None``: any number, and 64
+            of a batch.
+        max_bytes: the most bytes of a row's strings, of each input; ``None``: any number.
+        max_masks: of masked LM: the most ``[MASK]`` of a text that are guessed; ``None``: any.
+        allowed_batch_sizes: the sizes that a server pads its batches to, ascending; (): none is
+            padded.
 
     Raises:
         ValueError: a value is out of its range.
@@ -57,8 +65,28 @@ class ExportOptions:
     raw_probabilities: bool = False
     precision: str = "float32"
     weights: str = "float32"
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    max_masks: int | None = None
+    allowed_batch_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        # The ordinary samples have to fit, and are shorter than this.
+        for name, least in (("max_rows", 1), ("max_bytes", 256), ("max_masks", 1)):
+            limit = getattr(self, name)
+            if limit is not None and limit < least:
+                raise ValueError(f"{name} is {limit}: expected {least} or more.")
+        sizes = self.allowed_batch_sizes
+        if sizes and (sizes[0] < 1 or any(a >= b for a, b in itertools.pairwise(sizes))):
+            raise ValueError(
+                f"allowed_batch_sizes is {','.join(map(str, sizes))}: expected whole numbers of 1 "
+                "or more, ascending."
+            )
+        if sizes and self.max_rows is not None and sizes[-1] > self.max_rows:
+            raise ValueError(
+                f"allowed_batch_sizes has {sizes[-1]}, and max_rows is {self.max_rows}: expected "
+                "no batch of more rows than a request may have."
+            )
         for name in ("top_k", "doc_stride", "max_query_length", "n_best", "max_answer_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected 1 or more.")
@@ -68,6 +96,13 @@ class ExportOptions:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}: expected one of {', '.join(known)}."
                 )
+
+    @property
+    def largest_batch(self) -> int:
+        """The most rows of a batch that a server makes of requests."""
+        if self.allowed_batch_sizes:
+            return self.allowed_batch_sizes[-1]
+        return min(LARGEST_BATCH, self.max_rows or LARGEST_BATCH)
 
 
 @dataclasses.dataclass(frozen=True)

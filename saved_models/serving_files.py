@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.untrusted import quote
 
 from .samples import Sample
-from .served import Signature
+from .served import ExportOptions, Signature
 
 # Where the server looks for them, in a version's directory.
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
@@ -19,7 +19,6 @@ BATCHING = "batching_params.pbtxt"
 # What a person passes to the server, of some version's directory.
 MODEL_CONFIG = "assets.extra/model.config"
 
-_LARGEST_BATCH = 64
 _LENGTH_DELIMITED = 2  # the wire type of strings and messages
 _BATCHING = """\
 # How TensorFlow Serving joins requests that arrive together into one batch. It reads this file
@@ -29,7 +28,7 @@ _BATCHING = """\
 
 # The most rows of a batch. A request of more rows is refused.
 max_batch_size {{ value: {largest_batch} }}
-
+{allowed}
 # How long the first request of a batch waits for others, in microseconds: short beside the time
 # that a row takes. Longer fills batches better where requests are rare.
 batch_timeout_micros {{ value: 2000 }}
@@ -46,6 +45,9 @@ max_enqueued_batches {{ value: 100 }}
 # pad_variable_length_inputs has to stay off: it pads with the first number of a tensor, which for
 # input_mask is 1, the mark of a real token.
 {inputs}"""
+_ALLOWED = """
+# The sizes that batches are padded to, by copies of a row, whose answers nobody gets.
+"""
 _INPUTS_OF_ONE_SIZE = "# Every input is one string a row, so any requests can share a batch.\n"
 _INPUTS_OF_SEVERAL_SIZES = """\
 #
@@ -76,7 +78,9 @@ def check_name(name: str) -> None:
         )
 
 
-def write_warm_up(path: str, samples: Iterable[Sample], model_name: str) -> None:
+def write_warm_up(
+    path: str, samples: Iterable[Sample], model_name: str, largest_batch: int
+) -> None:
     """Writes the requests that the server asks itself before it takes a version into service.
 
     They are TFRecords of ``PredictionLog``: of each signature its first sample, of a few short
@@ -86,12 +90,12 @@ def write_warm_up(path: str, samples: Iterable[Sample], model_name: str) -> None
     """
     with tf.io.TFRecordWriter(path) as writer:
         for sample in samples:
-            if sample.number == 0 and 0 < sample.batch_size <= _LARGEST_BATCH:
+            if sample.number == 0 and 0 < sample.batch_size <= largest_batch:
                 request = predict_request(model_name, sample.signature, sample.inputs)
                 writer.write(prediction_log(request))
 
 
-def batching_parameters(signatures: Mapping[str, Signature]) -> str:
+def batching_parameters(signatures: Mapping[str, Signature], options: ExportOptions) -> str:
     """The text of ``BatchingParameters``, commented."""
     of_several_sizes = [
         f"`{key}` of `{name}`"
@@ -102,7 +106,12 @@ def batching_parameters(signatures: Mapping[str, Signature]) -> str:
     inputs = _INPUTS_OF_ONE_SIZE
     if of_several_sizes:
         inputs = _INPUTS_OF_SEVERAL_SIZES.format(names=",\n# ".join(of_several_sizes))
-    return _BATCHING.format(largest_batch=_LARGEST_BATCH, inputs=inputs)
+    allowed = [f"allowed_batch_sizes: {size}\n" for size in options.allowed_batch_sizes]
+    return _BATCHING.format(
+        largest_batch=options.largest_batch,
+        allowed="".join([_ALLOWED, *allowed]) if allowed else "",
+        inputs=inputs,
+    )
 
 
 def model_config(name: str) -> str:

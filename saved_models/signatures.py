@@ -19,7 +19,7 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 
-from . import samples
+from . import limits, samples
 from .classification import (
     choose,
     classify,
@@ -105,7 +105,11 @@ class _Head:
         takes_strings = any(spec.dtype == tf.string for spec in self.inputs.values())
         if takes_strings and self.reports_invalid_bytes:
             function = functools.partial(_report_invalid_bytes, function)
-        return Signature(function, self.inputs, self.requests(served), self.summary)
+        options = served.options
+        if options.max_rows is not None or (takes_strings and options.max_bytes is not None):
+            function = functools.partial(limits.within, options, function)
+        requests = limits.fitting(options, self.requests(served))
+        return Signature(function, self.inputs, requests, self.summary)
 
 
 def _report_invalid_bytes(function: Callable[..., Outputs], **inputs: tf.Tensor) -> Outputs:
@@ -226,7 +230,7 @@ _SPAN_OPTIONS = ("doc_stride", "max_query_length", "n_best", "max_answer_length"
 # By the class of a model: its heads by name, and the options of ``ExportOptions`` that mean
 # something to it and not to every model.
 _BY_CLASS: dict[type[BertModel], tuple[_Heads, tuple[str, ...]]] = {
-    BertPretrainer: (_of_pretrainer, ("top_k", *_EMBEDDING_OPTIONS)),
+    BertPretrainer: (_of_pretrainer, ("top_k", "max_masks", *_EMBEDDING_OPTIONS)),
     BertClassifier: (
         functools.partial(_of_texts_or_pairs, classify, "logits"),
         ("pair", "raw_probabilities"),

@@ -173,6 +173,7 @@ def test_a_vocabulary_that_does_not_fit(tmp_path):
         ("encoder", "--pair", "BertClassifier and BertRegressor"),
         ("encoder", "--nopair", "BertClassifier and BertRegressor"),
         ("encoder", "--top_k=3", "BertPretrainer"),
+        ("encoder", "--max_masks=3", "BertPretrainer"),
         ("classifier", "--layers=-1", "BertEncoder and BertPretrainer"),
         ("classifier", "--normalize", "BertEncoder and BertPretrainer"),
         ("classifier", "--n_best=3", "BertSpanPredictor"),
@@ -190,6 +191,8 @@ def test_what_means_nothing_to_a_model(request, tmp_path, model, flag, meant_for
 def test_layers_are_numbers(encoder, tmp_path):
     with pytest.raises(ValueError, match="^--layers=-1,last: expected whole numbers such as -1,-2"):
         run(f"--checkpoint={encoder}", f"--output={tmp_path}/1", "--layers=-1,last")
+    with pytest.raises(ValueError, match="^--allowed_batch_sizes=8,x: expected whole numbers such"):
+        run(f"--checkpoint={encoder}", f"--output={tmp_path}/1", "--allowed_batch_sizes=8,x")
 
 
 # === As a person runs it ===

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.saved_models import serving_files
 from bert_tf.saved_models.samples import Sample
-from bert_tf.saved_models.served import Signature
+from bert_tf.saved_models.served import ExportOptions, Signature
 
 TEXT = {"text": tf.TensorSpec([None], tf.string)}
 IDS = dict.fromkeys(("input_word_ids", "input_mask"), tf.TensorSpec([None, None], tf.int32))
@@ -32,7 +32,7 @@ def test_warm_up_asks_every_signature_once_and_nothing_that_is_refused(tmp_path)
     asked = [sample("serving_default", 2), sample("embed", 1)]
     refused = [sample("embed", 0), sample("embed", 65)]
     long = [sample("embed", 1, number=1)]
-    serving_files.write_warm_up(path, [*asked, *refused, *long], "mine")
+    serving_files.write_warm_up(path, [*asked, *refused, *long], "mine", 64)
     assert [record.numpy() for record in tf.data.TFRecordDataset(path)] == [
         serving_files.prediction_log(
             serving_files.predict_request("mine", one.signature, one.inputs)
@@ -42,7 +42,9 @@ def test_warm_up_asks_every_signature_once_and_nothing_that_is_refused(tmp_path)
 
 
 def test_batching_is_set_for_requests_that_may_differ():
-    of_strings = serving_files.batching_parameters({"serving_default": signature(TEXT)})
+    of_strings = serving_files.batching_parameters(
+        {"serving_default": signature(TEXT)}, ExportOptions()
+    )
     expected = [
         "max_batch_size { value: 64 }",
         "batch_timeout_micros { value: 2000 }",
@@ -53,9 +55,22 @@ def test_batching_is_set_for_requests_that_may_differ():
         "Every input is one string a row, so any requests can share a batch.\n"
     )
     both = {"serving_default": signature(TEXT), "tokens": signature(IDS)}
-    of_ids = serving_files.batching_parameters(both)
+    of_ids = serving_files.batching_parameters(both, ExportOptions())
     assert settings(of_ids) == expected
     assert "concerns `input_word_ids` of `tokens`,\n# `input_mask` of `tokens`:\n" in of_ids
+
+
+def test_batches_have_no_more_rows_than_requests_may():
+    text = {"serving_default": signature(TEXT)}
+    few = serving_files.batching_parameters(text, ExportOptions(max_rows=24))
+    assert settings(few)[0] == "max_batch_size { value: 24 }"
+    more = ExportOptions(max_rows=500)
+    assert settings(serving_files.batching_parameters(text, more))[0].endswith("{ value: 64 }")
+    padded = ExportOptions(max_rows=128, allowed_batch_sizes=(4, 32, 96))
+    assert settings(serving_files.batching_parameters(text, padded))[:4] == [
+        "max_batch_size { value: 96 }",
+        *(f"allowed_batch_sizes: {size}" for size in (4, 32, 96)),
+    ]
 
 
 def test_a_servers_config_names_the_model():

@@ -1,0 +1,94 @@
+"""What an export refuses where its options say so: more rows, bytes or ``[MASK]``s than it takes.
+
+A refusal is an ``InvalidArgumentError``, INVALID_ARGUMENT of TensorFlow Serving, with a sentence. A
+server that joins requests into batches refuses the whole batch: its other requests fail too.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.pipelines.vocabulary import MASK_TOKEN
+
+from .samples import Requests
+from .served import ExportOptions, Outputs
+
+
+def within(
+    options: ExportOptions, function: Callable[..., Outputs], **inputs: tf.Tensor
+) -> Outputs:
+    """Calls a signature's function, once the request's rows and bytes are found within limits."""
+    checks = []
+    if options.max_rows is not None:
+        rows = tf.shape(next(iter(inputs.values())))[0]
+        checks.append(_at_most(options.max_rows, rows, "The request has", "rows"))
+    strings = [value for value in inputs.values() if value.dtype == tf.string]
+    if options.max_bytes is not None:
+        for value in strings:
+            size = tf.strings.length(value)
+            size = tf.reduce_sum(size, 1) if value.shape.rank == 2 else size
+            checks.append(_at_most(options.max_bytes, _most(size), "A row has", "bytes"))
+    with tf.control_dependencies(checks):
+        return function(**{name: tf.identity(value) for name, value in inputs.items()})
+
+
+def with_few_masks(options: ExportOptions, counts: tf.Tensor) -> tf.Tensor:
+    """The counts of ``[MASK]`` (B,), once they are found within the limit."""
+    if options.max_masks is None:
+        return counts
+    check = _at_most(options.max_masks, _most(counts), "A text has", MASK_TOKEN)
+    with tf.control_dependencies([check]):
+        return tf.identity(counts)
+
+
+def _most(counts: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_max(tf.concat([counts, [0]], 0))  # of an empty request 0
+
+
+def _at_most(limit: int, count: tf.Tensor, subject: str, what: str) -> Any:
+    found = tf.strings.as_string(count)
+    sentence = tf.strings.join([subject, " ", found, f" {what}, and the most is {limit}."])
+    return tf.debugging.Assert(count <= limit, [sentence])
+
+
+def fitting(options: ExportOptions, requests: Requests) -> Requests:
+    """Sample requests without the rows that would be refused; a request of none is left out."""
+    found = []
+    for columns in requests:
+        rows = list(zip(*columns.values(), strict=True))
+        kept = [row for row in rows if _fits(options, row)][: options.max_rows]
+        if kept:
+            values = (list(column) for column in zip(*kept, strict=True))
+            found.append(dict(zip(columns, values, strict=True)))
+    return tuple(found)
+
+
+def _fits(options: ExportOptions, row: tuple[Any, ...]) -> bool:
+    """Whether no column of a row, a string, strings or ids, is beyond a limit."""
+    for value in row:
+        parts = value if isinstance(value, list) else [value]
+        texts = [part.encode() if isinstance(part, str) else part for part in parts]
+        texts = [text for text in texts if isinstance(text, bytes)]
+        if options.max_bytes is not None and sum(map(len, texts)) > options.max_bytes:
+            return False
+        masks = sum(text.count(MASK_TOKEN.encode()) for text in texts)
+        if options.max_masks is not None and masks > options.max_masks:
+            return False
+    return True
+
+
+def sentence(options: ExportOptions) -> str:
+    """The limits, for the model card; "" where there are none."""
+    limits: Mapping[str, int | None] = {
+        "rows of a request": options.max_rows,
+        "bytes of a row's strings": options.max_bytes,
+        f"{MASK_TOKEN} of a text": options.max_masks,
+    }
+    stated = [f"{limit:,} {what}" for what, limit in limits.items() if limit is not None]
+    if not stated:
+        return ""
+    return (
+        f"- Takes at most {', '.join(stated)}, and refuses more (INVALID_ARGUMENT). Of requests "
+        "that the server joins into a batch, one beyond a limit fails them all.\n"
+    )

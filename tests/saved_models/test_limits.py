@@ -1,0 +1,108 @@
+"""What an export refuses, in which words, and that without limits nothing changes."""
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import BertClassifier, BertMultipleChoice, BertPretrainer
+from bert_tf.saved_models import limits
+from bert_tf.saved_models.samples import run_samples
+from bert_tf.saved_models.served import ExportOptions
+from bert_tf.saved_models.signatures import model_signatures
+
+from .conftest import assert_same, make, serve
+
+LIMITS = {"max_rows": 2, "max_bytes": 256}
+
+
+def refused(signature, sentence, **inputs):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=sentence):
+        signature.function(**{name: tf.constant(value) for name, value in inputs.items()})
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return make(BertClassifier, 2)
+
+
+def test_rows_and_bytes(classifier):
+    bounded = model_signatures(serve(classifier, **LIMITS))
+    text = bounded["text"]
+    refused(text, r"The request has 3 rows, and the most is 2\.", text=["a", "b", "c"])
+    refused(text, r"A row has 257 bytes, and the most is 256\.", text=["a", "a" * 257])
+    # Bytes, and not characters.
+    refused(text, r"A row has 258 bytes", text=["ä" * 129])
+    pair = {"text": ["a"], "text_pair": ["b" * 300]}
+    refused(bounded["pair"], r"A row has 300 bytes", **pair)
+    refused(bounded["classify"], r"A row has 400 bytes", inputs=[b"x" * 400])
+    ids = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), [[1]] * 3)
+    refused(bounded["tokens"], r"The request has 3 rows, and the most is 2\.", **ids)
+    asked = {"text": tf.constant(["the cat", "a" * 256])}
+    free = model_signatures(serve(classifier))["text"]
+    assert_same(text.function(**asked), free.function(**asked))
+    empty = text.function(text=tf.constant([], tf.string))
+    assert empty["label"].shape == (0,)
+
+
+def test_the_strings_of_a_row_count_together():
+    choices = model_signatures(serve(make(BertMultipleChoice), **LIMITS))["serving_default"]
+    refused(
+        choices,
+        r"A row has 260 bytes, and the most is 256\.",
+        context=["a"],
+        choices=[["b" * 130, "c" * 130]],
+    )
+
+
+def test_masks():
+    served = serve(make(BertPretrainer), max_masks=1, top_k=2)
+    fill = model_signatures(served)["serving_default"]
+    refused(fill, r"A text has 2 \[MASK\], and the most is 1\.", text=["a [MASK]", "[MASK] [MASK]"])
+    assert fill.function(text=tf.constant(["the [MASK]", "a"]))["counts"].numpy().tolist() == [1, 0]
+    # The samples are those that are taken.
+    assert [len(columns["text"]) for columns in fill.samples] == [2, 3]
+
+
+@pytest.mark.parametrize("model_class", [BertClassifier, BertPretrainer, BertMultipleChoice])
+def test_every_signature_takes_its_samples(model_class):
+    arguments = (2,) if model_class is BertClassifier else ()
+    bounded = serve(make(model_class, *arguments), max_rows=2, max_bytes=256, max_masks=1)
+    signatures = model_signatures(bounded)
+    for name, signature in signatures.items():
+        samples = run_samples(name, signature.function, signature)
+        assert samples and all(0 < sample.batch_size <= 2 for sample in samples)
+
+
+def test_without_limits_nothing_changes(classifier):
+    """No operation more, and every sample as it was written."""
+    for signature in model_signatures(serve(classifier)).values():
+        assert getattr(signature.function, "func", None) is not limits.within
+    requests = ({"text": ["a", b"\xff"]}, {"ids": [[[1], [2]]], "words": [["a", ""]]})
+    assert limits.fitting(ExportOptions(), requests) == requests
+
+
+def test_the_cards_sentence():
+    assert limits.sentence(ExportOptions()) == ""
+    sentence = limits.sentence(ExportOptions(max_rows=32, max_bytes=20_000, max_masks=5))
+    assert sentence.startswith(
+        "- Takes at most 32 rows of a request, 20,000 bytes of a row's strings, 5 [MASK] of a "
+        "text, and refuses more (INVALID_ARGUMENT)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"max_rows": 0}, "max_rows is 0: expected 1 or more"),
+        ({"max_bytes": 255}, "max_bytes is 255: expected 256 or more"),
+        ({"max_masks": 0}, "max_masks is 0: expected 1 or more"),
+        ({"allowed_batch_sizes": (8, 8)}, "allowed_batch_sizes is 8,8: expected whole numbers of"),
+        ({"allowed_batch_sizes": (0, 8)}, "allowed_batch_sizes is 0,8: expected whole numbers of"),
+        (
+            {"allowed_batch_sizes": (8, 64), "max_rows": 32},
+            "allowed_batch_sizes has 64, and max_rows is 32: expected no batch of more rows",
+        ),
+    ],
+)
+def test_values_out_of_range(options, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        ExportOptions(**options)
