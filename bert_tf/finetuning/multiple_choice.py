@@ -16,10 +16,10 @@ from bert_tf.tasks.examples import ChoiceExample
 from bert_tf.tasks.judging import judge_choices
 from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
 
+from .evaluation import Evaluation, is_constant, worst_mistakes
 from .losses import NO_CHOICE, ChoiceCrossEntropy, SmoothedCrossEntropy
 from .prediction_outputs import Record
 from .task import (
-    Evaluation,
     ExampleSet,
     FormReader,
     Inference,
@@ -27,10 +27,8 @@ from .task import (
     Task,
     Thresholds,
     calibrated,
-    is_constant,
     log_softmax,
     temperature_of,
-    worst_mistakes,
 )
 from .task_file import TaskFile
 

@@ -28,19 +28,10 @@ from bert_tf.tasks.squad_predictions import (
 )
 
 from .data import Sets
+from .evaluation import Evaluation, worst_mistakes
 from .prediction_outputs import AnswersWriter, NewWriter, Record, write_records
 from .settings import FineTuningSettings, flag_defaults
-from .task import (
-    LOSS,
-    Evaluation,
-    ExampleSet,
-    FormReader,
-    Inference,
-    Items,
-    Task,
-    Thresholds,
-    worst_mistakes,
-)
+from .task import LOSS, ExampleSet, FormReader, Inference, Items, Task, Thresholds
 from .task_file import TaskFile
 
 _NO_ANSWER = "(no answer)"

@@ -17,11 +17,11 @@ from bert_tf.tasks.metrics import ClassScore
 from bert_tf.untrusted import one_line
 
 from .confusion_picture import confusion_svg
+from .evaluation import Evaluation, Mistake
 from .explanation import WORD_STYLE, Explanation, coloured_texts
 from .prediction_outputs import Record, write_records
 from .reliability_picture import reliability_svg
 from .results import score
-from .task import Evaluation, Mistake
 
 ERRORS_PAGE = "worst_errors.html"
 ERRORS_TABLE = "worst_errors.tsv"

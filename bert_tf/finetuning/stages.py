@@ -17,13 +17,14 @@ from bert_tf.training.progress import Progress
 
 from . import teacher
 from .data import NEWEST_RULES, Sets, table_columns
+from .evaluation import Evaluation, Mistake
 from .explanation import Explanation, explain_texts
 from .model import Start, build_model, model_spec, open_start
 from .report import write_report
 from .results import data_lines, label_lines
 from .run_directory import RULES, FineTuningDirectory
 from .settings import FineTuningSettings
-from .task import Evaluation, Inference, Mistake, Task, read_task
+from .task import Inference, Task, read_task
 from .task_file import TaskFile, to_json
 from .training import Training, describe_collapse
 

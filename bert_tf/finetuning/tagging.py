@@ -34,6 +34,7 @@ from bert_tf.tasks.metrics import confusion_matrix
 from bert_tf.tasks.own_data import read_tagging
 
 from .data import Sets
+from .evaluation import Evaluation, is_constant, worst_mistakes
 from .losses import SmoothedCrossEntropy, parse_class_weights
 from .prediction_outputs import (
     ConllWriter,
@@ -45,7 +46,6 @@ from .prediction_outputs import (
 )
 from .settings import FineTuningSettings
 from .task import (
-    Evaluation,
     ExampleSet,
     FormReader,
     Inference,
@@ -53,10 +53,8 @@ from .task import (
     Task,
     Thresholds,
     calibrated,
-    is_constant,
     log_softmax,
     temperature_of,
-    worst_mistakes,
 )
 from .task_file import TaskFile
 from .word_states import WordStates

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -28,13 +27,13 @@ from bert_tf.pipelines.long_texts import mean_of_windows
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks import examples as tasks_examples
-from bert_tf.tasks.calibration import Calibration, fit_temperature
+from bert_tf.tasks.calibration import fit_temperature
 from bert_tf.tasks.judging import CLASS_METRICS, Judged, class_metric_names
-from bert_tf.tasks.resampling import Interval, bootstrap
 from bert_tf.untrusted import listed, one_line
 
 from .data import FIRST_RULES, NEWEST_RULES, Sets, fold_of, read_sets
 from .distillation import SoftLoss
+from .evaluation import Evaluation, joined
 from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, write_records
 from .settings import FineTuningSettings
 from .task_file import TaskFile
@@ -44,101 +43,10 @@ T = TypeVar("T")
 ExampleSet = tasks_examples.Examples[Any]
 Items = Sequence[Any]
 Thresholds = Mapping[str, float]
-_MOST_MISTAKES = 50
 # The mean loss on a set, as training has it, without the weights of classes.
 LOSS = "loss"
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
-
-
-@dataclasses.dataclass(frozen=True)
-class Mistake:
-    """An example that the model got wrong, for a person to read.
-
-    ``texts`` has the example's texts by their names, ``""`` for an only one. ``loss`` is the
-    negative log-likelihood of what was expected, or the squared error. ``probabilities`` are those
-    of what was expected and of what was predicted, where one of several was to be chosen.
-    """
-
-    id: str
-    texts: Mapping[str, str]
-    expected: str
-    predicted: str
-    loss: float
-    probabilities: tuple[float, float] | None = None
-
-    @property
-    def text(self) -> str:
-        """All texts, each on a line."""
-        return _joined(self.texts)
-
-
-def _joined(texts: Mapping[str, str]) -> str:
-    """Named texts as one, each on a line."""
-    return "\n".join(texts.values())
-
-
-def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:
-    """Whether all predictions are one though the labels are not.
-
-    >>> is_constant(np.array([0, 1]), np.array([1, 1])), is_constant(np.ones(2), np.ones(2))
-    (True, False)
-    """
-    return bool((predicted == predicted[0]).all() and (true != true[0]).any())
-
-
-def worst_mistakes(
-    items: Sequence[Any],
-    losses: np.ndarray,
-    wrong: np.ndarray,
-    show: Callable[[int], tuple[Mapping[str, str], str, str]],
-    log_probabilities: np.ndarray | None = None,
-) -> list[Mistake]:
-    """The wrong examples, (N,) bool, of the greatest losses, at most 50, the greatest first.
-
-    ``show`` gives, for an example's number, its texts, what was expected and what was predicted.
-    ``log_probabilities`` (N, C) are those of the choices, of which the likeliest was predicted and
-    ``losses`` has what was expected.
-    """
-
-    def probabilities(at: int) -> tuple[float, float] | None:
-        if log_probabilities is None:
-            return None
-        return math.exp(-losses[at]), math.exp(log_probabilities[at].max())
-
-    numbers = np.flatnonzero(wrong)
-    order = np.argsort(-losses[numbers], kind="stable")[:_MOST_MISTAKES]
-    return [
-        Mistake(items[at].id, *show(at), float(losses[at]), probabilities(at))
-        for at in numbers[order]
-    ]
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """A model on one data set.
-
-    Scores are fractions of 1, or 0 to 100 where the official script says so; ``judged`` has those
-    of any of the rows, and of each class. ``constant`` says that the run has collapsed: every
-    prediction is the same and should not be, or what ``constant_means`` says. ``confusion`` is
-    (C, C) counts, row = expected, column = predicted. ``thresholds`` are those of the scores, by
-    name, such as SQuAD's ``null``, and the temperature of the probabilities: decided on this set,
-    or given. ``calibrate`` compares the probabilities with what is so.
-    """
-
-    scores: Mapping[str, float]
-    constant: bool
-    mistakes: Sequence[Mistake] = ()
-    confusion: Any = None
-    thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    constant_means: str = "every prediction is the same"
-    calibrate: Callable[[], Calibration] | None = None
-    judged: Judged | None = None
-
-    def interval(self, name: str) -> Interval | None:
-        """The 95% interval of a score; ``None`` where it cannot be resampled."""
-        metric = self.judged.metric(name) if self.judged else None
-        return bootstrap(metric, self.judged.count) if metric and self.judged else None
 
 
 class TargetScale(NamedTuple):
@@ -543,7 +451,7 @@ class Task(abc.ABC):
             records = (
                 {
                     **with_expected(record, self._shown_label(item)),
-                    "text": _joined(self._shown_texts(item)),
+                    "text": joined(self._shown_texts(item)),
                 }
                 for record, item in zip(records, items, strict=True)
             )

@@ -34,21 +34,18 @@ from bert_tf.untrusted import one_line, quote
 
 from .data import Sets
 from .distillation import class_divergence, classes_divergence, number_difference
+from .evaluation import Evaluation, Mistake, is_constant, worst_mistakes
 from .losses import SmoothedClasses, SmoothedCrossEntropy, parse_class_weights
 from .settings import FineTuningSettings
 from .task import (
-    Evaluation,
     Inference,
     Items,
-    Mistake,
     TargetScale,
     Task,
     Thresholds,
     calibrated,
-    is_constant,
     log_softmax,
     temperature_of,
-    worst_mistakes,
 )
 
 # The name of MNLI's further set to predict: GLUE's diagnostic set.

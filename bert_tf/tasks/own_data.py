@@ -219,9 +219,13 @@ def read_tagging(
                 raise NoTextError(f"expected words in {words_are}, got none")
             example = TaggedExample(name, found, None, document=row.number)
             if tags_column is not None:
-                found_tags = tuple(
-                    known_name(tag, tags_are, known) for tag in _list(tags, tags_are)
-                )
+                tags = _list(tags, tags_are)
+                if any(isinstance(tag, dict) for tag in tags):
+                    raise BadRowError(
+                        f"expected tags in {tags_are}, got {shown(tags[0])}, which is for "
+                        "--character_spans"
+                    )
+                found_tags = tuple(known_name(tag, tags_are, known) for tag in tags)
                 if len(found_tags) != len(found):
                     raise BadRowError(
                         f"expected a tag for each of {len(found)} words, got {len(found_tags)}"

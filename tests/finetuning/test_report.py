@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning.confusion_picture import confusion_svg
+from bert_tf.finetuning.evaluation import Evaluation, Mistake
 from bert_tf.finetuning.explanation import Explanation, Word
 from bert_tf.finetuning.reliability_picture import reliability_svg
 from bert_tf.finetuning.report import write_report
-from bert_tf.finetuning.task import Evaluation, Mistake
 from bert_tf.tasks.calibration import of_classes
 from bert_tf.tasks.judging import judge_classes
 

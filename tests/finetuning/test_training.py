@@ -9,9 +9,10 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.finetuning import stages, training
+from bert_tf.finetuning.evaluation import Evaluation
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.task import Evaluation, Inference
+from bert_tf.finetuning.task import Inference
 from bert_tf.finetuning.text import ClassTask
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
 from bert_tf.modeling.base import TEMPERATURE

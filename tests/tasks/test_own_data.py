@@ -179,6 +179,10 @@ def test_tagging(write):
         ('{"words": 3, "tags": ["O"]}', "expected a list in column 'words', got 3"),
         ('{"words": ["a"], "tags": ["X"]}', "expected one of O in column 'tags', got 'X'"),
         ('{"words": ["a"]}', "expected the key 'tags', got words"),
+        (
+            '{"words": "a", "tags": [{"start": 0}]}',
+            "expected tags in column 'tags', got {'start': 0}, which is for --character_spans",
+        ),
     ],
 )
 def test_bad_sentences(write, row, message):
