@@ -148,7 +148,7 @@ class Plan:
         told = " ".join(as_words({**flags, **{key: own[key] for key in own.keys() - _PLACES}}))
         pretraining = " ".join(as_words(known))
         cell = Cell(pretraining, step, corpus, task, sizes_fingerprint(paths), told)
-        run = "finetune/" + "_".join([*names, task.lower().replace(" ", "_")])
+        run = "finetune/" + "_".join([*names, task.lower().replace(",", "").replace(" ", "_")])
         directory = os.path.join(settings.output_dir, run)
         flags |= {**own, "init_checkpoint": checkpoint, "model_dir": directory}
         self.runs[run] = Run(run, "finetune", flags, f"{directory}/results.json", needs)

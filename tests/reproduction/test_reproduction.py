@@ -8,13 +8,18 @@ import re
 import xml.etree.ElementTree
 
 import pytest
+from absl import flags
 
+from bert_tf.finetuning.resolution import settings_from_flags
+from bert_tf.finetuning.settings import define_flags
+from bert_tf.flag_fields import as_words
+from bert_tf.pretraining.settings import settings_from_words
 from bert_tf.reproduction.page import MARK
 from bert_tf.reproduction.plan import Plan
 from bert_tf.reproduction.runner import Reproduction
 from bert_tf.reproduction.settings import TABLES, TASKS, Settings
 from bert_tf.tasks.score_table import Cell, Score, read_cells, write_cells
-from tests.documents import RECIPES, ROOT
+from tests.documents import RECIPES, ROOT, parse
 
 
 @pytest.fixture
@@ -133,6 +138,33 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     features = runs[place.run]
     assert features.needs == () and features.flags["lstm_units"] == "8"
     assert features.flags["train_file"].endswith("data/ner/conll2002.zip/conll2002/esp.train")
+
+
+def test_the_commands_take_the_flags_of_every_run(make, tmp_path):
+    for name in ("squad/dev-v1.1.json.zip", "squad/half-dev-v2.0.json.gz", "swag/train.csv",
+                 "swag/val.csv", "ner/eng.train", "ner/eng.testa", "glue/STS-B/sts-train.csv",
+                 "glue/STS-B/sts-dev.csv"):  # fmt: skip
+        (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "data" / name).write_text("rows")
+    plan = Plan(make())
+    seen = set()
+    for run in plan.runs.values():
+        words = as_words(run.flags)
+        if run.command == "pretrain":
+            assert settings_from_words(words).model_dir == run.flags["model_dir"]
+        elif run.command == "finetune":
+            values = flags.FlagValues()
+            define_flags(values)
+            assert values(["finetune", *words]) == ["finetune"]
+            settings, ignored = settings_from_flags(values)
+            assert settings.restarts == 3 and not ignored
+            seen.add(settings.task)
+        else:
+            ((error, left),), _ = parse(run.command, [words])
+            assert error is None and left == []
+    assert seen == {"sst2", "mrpc", "stsb", "squad", "swag", "ner"}
+    questions = plan.runs["finetune/base_squad_1.1"].flags
+    assert questions["dev_fraction"] == "0.1" and questions["max_seq_length"] == "128"
 
 
 def test_a_cell_knows_no_paths_and_all_that_changes_it(make, tmp_path):
