@@ -86,7 +86,8 @@ def _markdown(found: Found) -> str:
         line = f"| {row.name} |"
         for key in ((number, column) for column in found.means):
             own, paper = found.mean(key), found.paper(key)
-            line += f" {own.mean:.1f} ± {own.error:.1f}" if own else " -"
+            line += f" {own.mean:.1f}" if own else " -"
+            line += f" ± {own.error:.1f}" if own and own.seeds > 1 else ""
             line += " ≈" * (found.differs(key) is False)
             line += " |" if paper is None else f" ({paper:g}) |"
         lines.append(line)
