@@ -108,7 +108,12 @@ def test_tagging_tables_and_columns(tmp_path):
     rows = [{"words": ["Ann", f"saw{n}"], "tags": ["B-PER", "O"]} for n in range(5)]
     task, _, named = source_of("tagging", jsonl(tmp_path / "a.jsonl", rows))
     assert task.labels == ("B-PER", "O")
-    assert named == {"words_column": "words", "tags_column": "tags", "id_column": None}
+    assert named == {
+        "words_column": "words",
+        "tags_column": "tags",
+        "id_column": None,
+        "character_spans": False,
+    }
     conll = tmp_path / "train.txt"
     conll.write_bytes(b"Jos\xe9 I-PER\n. O\n\n" * 2 + b"Ann I-PER\n\n")
     task, _, named = source_of("ner", conll, "--encoding=latin-1", "--dev_fraction=0.4")

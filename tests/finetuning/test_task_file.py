@@ -57,7 +57,10 @@ def test_what_is_written_is_read(tmp_path):
         ({"columns": {"separator": ""}}, "separator is '', expected a text"),
         ({"columns": {"id_column": 5}}, "id_column is 5, expected a text or null"),
         ({"columns": {"words_column": "a"}}, "'words_column' is not known: expected text_columns,"),
-        ({"options": {"option": True}}, "'option' is not known: expected nothing; it was written"),
+        (
+            {"options": {"option": True}},
+            "'option' is not known: expected long_text; it was written",
+        ),
         (options(doc_stride="abc"), "doc_stride is 'abc', expected a whole number from 1"),
         (options(doc_stride=0), "doc_stride is 0, expected a whole number from 1 to"),
         (options(max_query_length=1.5), "max_query_length is 1.5, expected a whole number"),

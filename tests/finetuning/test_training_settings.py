@@ -31,7 +31,9 @@ def _weights(inputs, model_dir, **flags):
     return {name: value for name, value in found.items() if name.startswith("model/")}
 
 
-@pytest.mark.parametrize("task", ["classification", "tagging"])
+@pytest.mark.parametrize(
+    "task", ["classification", pytest.param("tagging", marks=pytest.mark.slow)]
+)
 def test_accumulated_steps_are_those_of_the_whole_batch(inputs, tmp_path, task):
     flags = {}
     if task == "tagging":

@@ -52,7 +52,16 @@ def old_python(tmp_path_factory):
     return str(python)
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+    "name",
+    # The operations of the others are those of these three.
+    [
+        name
+        if name in ("pretrainer", "span_predictor", "bfloat16")
+        else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in HEADS
+    ],
+)
 def test_recorded_answers(old_python, tmp_path_factory, name):
     export = exported(name, tmp_path_factory)
     tolerance = TOLERANCES.get(name, 1e-4)

@@ -34,6 +34,7 @@ POSITIONS = [[1, 2], [3, 0]]
 # As released models are drawn; of wider weights rounding moves more.
 NARROW = BertConfig(**{**CONFIG.to_dict(), "initializer_range": 0.1})
 STORED_APART = [("bfloat16", "float32"), ("float32", "float16"), ("bfloat16", "int8")]
+_EXHAUSTIVE = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 def features_of_ids(**more):
@@ -165,8 +166,8 @@ MATRICES = sorted(2 * [(16, 48), (16, 16), (16, 32), (32, 16)] + [(16, 16)])
         # A tenth of the time is not worth the memory.
         ({}, None),
         # Whoever stores less asks for a small file.
-        ({"weights": "int8"}, None),
         ({"precision": "bfloat16", "weights": "bfloat16"}, None),
+        pytest.param({"weights": "int8"}, None, marks=_EXHAUSTIVE),
     ],
 )
 def test_bfloat16_matrices_are_constants_of_serving_default_alone(tmp_path, options, dtype):
@@ -235,7 +236,13 @@ def operations(graph):
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"precision": "bfloat16", "weights": "float16"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": "bfloat16", "weights": "float16"},
+        pytest.param({}, marks=_EXHAUSTIVE),
+    ],
+)
 def test_each_graph_is_written_once(tmp_path, options):
     copied = served(make(BertPretrainer), **options)
     text = {"text": tf.TensorSpec([None], tf.string)}
@@ -326,7 +333,11 @@ def real_model():
 @pytest.mark.parametrize(
     "options, tolerance",
     # Processors without instructions for bfloat16 round more often: 2.6e-3 there.
-    [({}, 1e-4), ({"precision": "bfloat16"}, 4e-3), ({"weights": "int8"}, 0.01)],
+    [
+        ({}, 1e-4),
+        pytest.param({"precision": "bfloat16"}, 4e-3, marks=pytest.mark.slow),
+        pytest.param({"weights": "int8"}, 0.01, marks=pytest.mark.slow),
+    ],
 )
 def test_a_real_models_published_vector(real_model, options, tolerance):
     copied = precision.serve(
