@@ -400,8 +400,8 @@ def read_bounded(path: str, kind: str, most: int) -> bytes:
     return content
 
 
-def write_marked(path: str, text: str, mark: str) -> None:
-    """Writes a text with a mark in it, in the place of nothing or of a text that has the mark."""
+def check_marked(path: str, mark: str) -> None:
+    """Raises a ``ValueError`` where a text is without the mark, and so a person's."""
     there = mark
     if tf.io.gfile.exists(path):
         there = read_bounded(path, "a text", MAX_JSON_BYTES).decode("utf-8", "replace")
@@ -409,6 +409,11 @@ def write_marked(path: str, text: str, mark: str) -> None:
         raise ValueError(
             f"{path} is there, and this command did not write it: move it away, or name another."
         )
+
+
+def write_marked(path: str, text: str, mark: str) -> None:
+    """Writes a text with a mark in it, in the place of nothing or of a text that has the mark."""
+    check_marked(path, mark)
     with replace_whole(path) as file:
         file.write(text.encode())
 

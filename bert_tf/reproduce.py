@@ -20,7 +20,8 @@ def main(argv: list[str]) -> None:
     del argv
     values = {name: flags.FLAGS[name].value for name in flag_fields.defaults(Settings)}
     settings = Settings(**values)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.reproduction.runner import Reproduction
 

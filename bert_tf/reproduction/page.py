@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 
-from bert_tf.files import write_marked
+from bert_tf.files import check_marked, write_marked
 from bert_tf.finetuning.means_picture import means_svg
 from bert_tf.flag_fields import as_words
 from bert_tf.tasks.resampling import Mean, mean_over_seeds
@@ -50,6 +50,16 @@ class Found:
         return own.differs(first) if key[0] and own and first and own.seeds > 1 else None
 
 
+def check(settings: Settings, plan: Plan) -> None:
+    """Raises a ``ValueError`` where the page, or a picture, would take a person's file's place."""
+    for path in (str(settings.page), *(_picture(settings, name) for name in plan.places)):
+        check_marked(path, MARK)
+
+
+def _picture(settings: Settings, table: str) -> str:
+    return f"{str(settings.page).removesuffix('.md')}_{table}.svg"
+
+
 def write(
     settings: Settings, plan: Plan, scores: Sequence[Score], failed: Mapping[str, str]
 ) -> None:
@@ -67,14 +77,14 @@ def write(
         f"Machine: {'; '.join(sorted({each.machine for each in own})) or 'none yet'}. The "
         f"runs took {duration(sum(seconds.values()))} of it, with what else ran there.\n",
     ]
-    stem = str(settings.page).removesuffix(".md")
     for name, places in plan.places.items():
         found = Found(table := TABLES[name], places, own)
         parts.append(f"## {table.title}\n")
         if found.means:
             picture = means_svg([row.name for row in table.rows], found.means) + MARK
-            write_marked(f"{stem}_{name}.svg", picture, MARK)
-            parts.append(f"{_markdown(found)}\n![Means]({os.path.basename(stem)}_{name}.svg)\n")
+            path = _picture(settings, name)
+            write_marked(path, picture, MARK)
+            parts.append(f"{_markdown(found)}\n![Means]({os.path.basename(path)})\n")
         parts += _sentences(found, failed)
     write_marked(str(settings.page), "\n".join(parts), MARK)
 

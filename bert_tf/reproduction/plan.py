@@ -52,6 +52,15 @@ class Plan:
         if not self._corpus:
             raise ValueError(f"--input={','.join(settings.input or ())} names no file.")
         self._text = {"input": ",".join(settings.input or ())}
+        # By what files are known, so that no run of others is taken for one of theirs.
+        self.inputs = {"the files of --input": sizes_fingerprint(self._corpus)}
+        self.checkpoint = ""
+        if settings.checkpoint:
+            path = settings.checkpoint.rstrip("/")
+            files = tf.io.gfile.glob(f"{path}/*" if tf.io.gfile.isdir(path) else f"{path}*")
+            files = sorted(each for each in files if not tf.io.gfile.isdir(each))
+            self.checkpoint = f"{os.path.basename(path)}: {sizes_fingerprint(files)}"
+            self.inputs["the files of --checkpoint"] = self.checkpoint
         self._vocab = os.path.join(settings.output_dir, "vocab.txt")
         flags = {"vocab_size": str(settings.vocab_size), "max_bytes": str(_VOCAB_BYTES)}
         vocab = Run("vocab", "vocab", {**flags, **self._text, "output": self._vocab}, self._vocab)
@@ -140,14 +149,15 @@ class Plan:
             checkpoint = os.path.join(checkpoint, "steps", step)
             names.append(f"step={step}")
         if table.uses_checkpoint and settings.checkpoint:
-            checkpoint, step, corpus, needs = settings.checkpoint, "", "", ()
-            known = {"init_checkpoint": os.path.basename(os.path.dirname(checkpoint))}
+            checkpoint, step, corpus, needs = settings.checkpoint, "", self.checkpoint, ()
+            known = {"init_checkpoint": "/".join(checkpoint.rstrip("/").split("/")[-2:])}
+            names[0] = "checkpoint"
         length, paths = settings.max_seq_length, [str(self._there(f)) for f in source["files"]]
         more = {"data": settings.data_dir, "length": length, "stride": min(128, length // 2)}
         own = parse_words(source["flags"].format(*paths, **more))
         told = " ".join(as_words({**flags, **{key: own[key] for key in own.keys() - _PLACES}}))
-        pretraining = " ".join(as_words(known))
-        cell = Cell(pretraining, step, corpus, task, sizes_fingerprint(paths), told)
+        self.inputs[f"the files of {task}"] = data = sizes_fingerprint(paths)
+        cell = Cell(" ".join(as_words(known)), step, corpus, task, data, told)
         run = "finetune/" + "_".join([*names, task.lower().replace(",", "").replace(" ", "_")])
         directory = os.path.join(settings.output_dir, run)
         flags |= {**own, "init_checkpoint": checkpoint, "model_dir": directory}

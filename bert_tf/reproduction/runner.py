@@ -47,6 +47,16 @@ class Reproduction:
                 f"{quote(kept.get(name))}). Give that plan's flags, or name another directory."
             )
         self.plan = Plan(settings)
+        inputs = kept.get("inputs")
+        inputs = inputs if isinstance(inputs, dict) else {}
+        for name, value in self.plan.inputs.items():
+            if inputs.get(name, value) != value:
+                raise ValueError(
+                    f"--output_dir={path} holds runs of other files: {name} have changed. Name "
+                    "another directory."
+                )
+        self._inputs = {**inputs, **self.plan.inputs}
+        page.check(settings, self.plan)
         self.scores = read_cells(str(settings.cells))
 
     def _file(self, name: str) -> str:
@@ -61,7 +71,7 @@ class Reproduction:
         directory = RunDirectory(self.settings.output_dir, flag="--output_dir")
         directory.create()
         with directory.locked("a reproduction"):
-            write_json(self._file("plan.json"), self.settings.plan)
+            write_json(self._file("plan.json"), {**self.settings.plan, "inputs": self._inputs})
             tf.io.gfile.makedirs(self._file("logs"))
             try:
                 self._collect()
@@ -148,7 +158,10 @@ class Reproduction:
             if _is_done(run := self.plan.runs[name]):
                 try:
                     seconds = self._kept("times.json").get(name, 0.0)
-                    self.scores += [*_scores(cell, read_json_object(run.product), seconds)]
+                    found = [*_scores(cell, read_json_object(run.product), seconds)]
+                    # Another plan may have added its own meanwhile.
+                    there = [s for s in read_cells(str(self.settings.cells)) if s.cell != cell]
+                    self.scores = [*there, *found]
                     write_cells(str(self.settings.cells), self.scores)
                 except (KeyError, TypeError, ValueError) as error:
                     self.failed[name] = f"{run.product} has no scores ({one_line(repr(error))})"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.finetuning.settings import PAPERS_F1
-from bert_tf.flag_fields import integer, nearest, string, switch, words
+from bert_tf.flag_fields import integer, nearest, parse_words, string, switch, words
 
 Column = tuple[str, str]  # a task, and the score as finetune names it
 PERPLEXITY: Column = ("held-out text", "perplexity")  # of the pre-training itself
@@ -87,6 +87,9 @@ class Settings:
         for field, name in (("cells", "cells.csv"), ("page", "reproduction.md")):
             if getattr(self, field) is None:
                 object.__setattr__(self, field, f"{self.output_dir}/{name}")
+        for flag in ("finetune_flags", "feature_flags"):
+            if "restarts" in parse_words(getattr(self, flag), f"--{flag}"):
+                raise ValueError(f"--{flag} has --restarts: give --seeds, from 2 to 10, instead.")
         for table in self.table or ():
             if table not in TABLES:
                 raise ValueError(

@@ -45,15 +45,17 @@ def read_cells(path: str) -> list[Score]:
         return []
     text = read_bounded(path, "a table of cells", _MOST_BYTES).decode("utf-8", "replace")
     found: list[Score] = []
-    for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
-        try:
+    reader = csv.reader(io.StringIO(text))
+    try:
+        for number, row in enumerate(reader, start=1):
             if (number == 1 and row != _COLUMNS) or len(row) != len(_COLUMNS):
                 raise ValueError(f"expected the columns {','.join(_COLUMNS)}")
             if number > 1:
                 figures = float(row[8]), row[9], float(row[10]), row[11]
                 found.append(Score(Cell(*row[:6]), row[6], row[7], *figures))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {one_line(str(error), 400)}.") from error
+    except (ValueError, csv.Error) as error:
+        where = f"{path}, line {max(reader.line_num, 1)}"
+        raise ValueError(f"{where}: {one_line(str(error), 400)}.") from error
     return found
 
 

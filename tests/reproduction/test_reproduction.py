@@ -7,6 +7,7 @@ import pathlib
 import re
 import xml.etree.ElementTree
 
+import numpy as np
 import pytest
 from absl import flags
 
@@ -134,7 +135,7 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     assert runs["pretrain/one_file"].flags["input"].endswith("text0.txt")
     place = plan.places["features"][0, ("NER, frozen", "f1")]
     assert place.other_task and "foreign language" in place.note
-    assert place.cell.pretraining == "--init_checkpoint=minilm" and place.cell.step == ""
+    assert place.cell.pretraining == "--init_checkpoint=minilm/model" and place.cell.step == ""
     features = runs[place.run]
     assert features.needs == () and features.flags["lstm_units"] == "8"
     assert features.flags["train_file"].endswith("data/ner/conll2002.zip/conll2002/esp.train")
@@ -313,6 +314,10 @@ def test_wrong_flags_are_refused(make, tmp_path):
         ({"input": ["none/*"]}, r"--input=none/\* names no file\."),
         ({"pretrain_flags": "nsp=false"}, r"--pretrain_flags=nsp=false: expected --name=value"),
         ({"output_dir": str(tmp_path / "data")}, "data holds no reproduction: name an empty"),
+        (
+            {"finetune_flags": "--restarts=12"},
+            r"--finetune_flags has --restarts: give --seeds, from 2 to 10, instead\.",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             Reproduction(make(**values), Stub())
@@ -324,9 +329,13 @@ def test_wrong_flags_are_refused(make, tmp_path):
 def test_files_of_others_are_not_written_over(make, tmp_path):
     page = tmp_path / "notes.md"
     page.write_text("mine")
-    with pytest.raises(ValueError, match=r"notes\.md is there, and this command did not write it"):
-        Reproduction(make(table=["swag"], page=str(page)), Stub()).run()
-    assert page.read_text() == "mine"
+    picture = tmp_path / "page_ablations.svg"
+    picture.write_text("mine")
+    for name, path in (("notes.md", page), ("page.md", picture)):
+        settings = make(table=["ablations"], page=str(tmp_path / name))
+        with pytest.raises(ValueError, match=rf"{path} is there, and this command did not write"):
+            Reproduction(settings, Stub())
+        assert path.read_text() == "mine"
     page.write_text("\n".join(["a,b", "1,2"]))
     with pytest.raises(
         ValueError, match=r"notes\.md, line 1: expected the columns pretraining,step"
@@ -346,6 +355,46 @@ def test_cells_are_kept_and_a_wrong_line_is_named(tmp_path):
     pathlib.Path(path).write_text(text)
     with pytest.raises(ValueError, match=r"cells\.csv, line 2: could not convert string to float"):
         read_cells(path)
+    for text, message in (
+        ("a\rb", r"cells\.csv, line 1: new-line character seen in unquoted field"),
+        ('"' + "a" * 200_000, r"cells\.csv, line 1: field larger than field limit"),
+    ):
+        pathlib.Path(path).write_bytes(text.encode() + b"\nb\n")
+        with pytest.raises(ValueError, match=message):
+            read_cells(path)
+
+
+def test_runs_of_other_files_are_not_taken_for_those_of_these(make, tmp_path):
+    for name in ("small", "large"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_text(name)
+    features = make(table=["features"], checkpoint=str(tmp_path / "small"))
+    Reproduction(features, stub := Stub()).run()
+    assert stub.made and all(name.startswith("finetune/checkpoint_") for name in stub.made)
+    other = {"output_dir": str(tmp_path / "b"), "cells": features.cells}
+    Reproduction(make(table=["features"], checkpoint=str(tmp_path / "large"), **other), stub).run()
+    assert stub.made[: len(stub.made) // 2] == stub.made[len(stub.made) // 2 :]
+    with pytest.raises(ValueError, match=r"of other files: the files of --checkpoint have changed"):
+        Reproduction(make(table=["features"], checkpoint=str(tmp_path / "large")), Stub())
+    Reproduction(make(table=["ablations"]), Stub()).run()
+    (tmp_path / "data/glue/SST-2/dev.tsv").write_text("other rows")
+    with pytest.raises(ValueError, match=r"of other files: the files of SST-2 have changed\. Name"):
+        Reproduction(make(table=["ablations"]), Stub())
+    (tmp_path / "data/glue/SST-2/dev.tsv").write_text("rows")
+    (tmp_path / "text1.txt").write_text("Other text.")
+    with pytest.raises(ValueError, match=r"of other files: the files of --input have changed\."):
+        Reproduction(make(table=["ablations"]), Stub())
+
+
+def test_plans_at_once_keep_each_others_cells(make, tmp_path):
+    first = Reproduction(make(table=["ablations"]), Stub())
+    second = make(table=["ablations"], steps=200, output_dir=str(tmp_path / "b"),
+                  cells=first.settings.cells)  # fmt: skip
+    second = Reproduction(second, Stub())
+    first.run()
+    count = len(read_cells(first.settings.cells))
+    second.run()
+    assert len(read_cells(first.settings.cells)) == 2 * count
 
 
 def test_a_flag_that_pretrain_does_not_have_is_named(make):
@@ -380,6 +429,15 @@ def test_the_papers_figures_are_those_of_the_recipes():
 
 @pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the checkout is missing")
 def test_the_committed_page_is_the_commands():
-    page = ROOT / "docs" / "reproduction.md"
-    assert MARK in page.read_text()
-    assert read_cells(str(ROOT / "docs" / "reproduction.csv"))
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    assert MARK in page
+    values = {}
+    for score in read_cells(str(ROOT / "docs" / "reproduction.csv")):
+        if not np.isnan(score.score):
+            values.setdefault((score.cell, score.metric), []).append(score.score)
+    means = set()
+    for found in values.values():
+        error = np.std(found, ddof=1) / len(found) ** 0.5 if found[1:] else 0  # a pre-training's
+        means.add(f"{np.mean(found):.1f} ± {error:.1f}")
+    shown = re.findall(r"[\d.]+ ± [\d.]+", page)
+    assert len(shown) > 10 and {*shown} <= means
