@@ -3,6 +3,7 @@
 Letters: N examples, B batch, K choices, S sequence length.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,10 @@ def multiple_choice_examples(
             tuple(part[:, None] * is_choice for part in context),
             tuple(tf.RaggedTensor.from_row_lengths(part, counts).to_tensor() for part in choice),
         ]
-    return packed_examples(tokenizer, ids, segments, max_seq_length, targets)
+    examples = packed_examples(tokenizer, ids, segments, max_seq_length, targets)
+    # One example of many choices makes all batches as wide: evaluations take fewer at once.
+    is_ragged = bool((counts < most).any())
+    return dataclasses.replace(examples, rows_each=most) if is_ragged else examples
 
 
 def _flatten(choices: Any, num_examples: int) -> tuple[Any, np.ndarray]:

@@ -208,11 +208,17 @@ class AnswersWriter(Writer):
         self._file.write(b"{}\n" if self._before == "{" else b"\n}\n")
 
 
+# Of a text that has been searched for entities: a list, in JSON even where it is empty.
+ENTITIES = "entities"
+
+
 def _cells(record: Record) -> Iterator[tuple[str, str]]:
     for key, value in record.items():
         if isinstance(value, Mapping):
             for name, number in value.items():
                 yield f"probability_{name}", _cell_text(number)
+        elif key == ENTITIES and value is not None:  # a text may have none
+            yield key, json.dumps(_rounded(value), ensure_ascii=False)
         else:
             yield key, _cell_text(value)
 
@@ -230,8 +236,6 @@ def _cell_text(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, list) and isinstance(next(iter(value), None), Mapping):
-        return json.dumps(_rounded(value), ensure_ascii=False)
     if isinstance(value, list | tuple):
         value = ("," if isinstance(value, list) else " ").join(map(_cell_text, value))
     return str(value)

@@ -167,6 +167,11 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
             f"--task={task} needs --label_column, the column of {wanted['train_file']} to learn."
         )
     if not holds_values(wanted["train_file"]):
+        if wanted["character_spans"]:
+            raise ValueError(
+                f"--character_spans reads lists of entities, and {wanted['train_file']} holds "
+                "texts: expected a table in .jsonl, .json or .parquet."
+            )
         for name, what in kind.needed_of_texts.items():
             if not wanted[name]:
                 raise ValueError(

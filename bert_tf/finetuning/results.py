@@ -265,6 +265,9 @@ def fold_line(results: Mapping[str, Any]) -> str:
     >>> means = {"means": {"loss": 0.5, "f1": 0.8}, "deviations": {"loss": 0.01, "f1": None}}
     >>> fold_line({"headline": "f1", "folds": 5, "configurations": [swept | means], **swept})
     'Over 5 folds, mean and standard deviation: f1 0.800, loss 0.5 ± 0.01'
+    >>> fold_line({"headline": "f1", "folds": 5, "configurations": [
+    ...     swept | {"scored": 4, "means": {"f1": 0.8}, "deviations": {"f1": 0.1}}], **swept})
+    'Over 4 of 5 folds, mean and standard deviation: f1 0.800 ± 0.100'
     """
     headline, names = results["headline"], (*_SWEPT, *results.get("grid", ()))
     entry = next(
@@ -278,7 +281,12 @@ def fold_line(results: Mapping[str, Any]) -> str:
         spread = deviations[name]
         shown.append(f"{one_line(name)} {score(name, means[name], means)}")
         shown[-1] += "" if spread is None else f" ± {score(name, spread, means)}"
-    return f"Over {results['folds']} folds, mean and standard deviation: {', '.join(shown)}"
+    folds = results["folds"]
+    scored = entry.get("scored", folds)  # fewer where runs diverged, more with other seeds
+    over = f"{scored} of {folds}" if scored < folds else f"{folds}"
+    if scored > folds:
+        over = f"{scored} runs on {folds}"
+    return f"Over {over} folds, mean and standard deviation: {', '.join(shown)}"
 
 
 def sweep_table(results: Mapping[str, Any]) -> str:

@@ -116,22 +116,26 @@ def run_sweep(
     began = time.monotonic()
     for number, planned_run in enumerate(planned, start=1):
         name, run_settings, _ = planned_run
+        run_directory = FineTuningDirectory(
+            run_settings.model_dir, is_temporary=directory.is_temporary
+        )
+        has_ended = tf.io.gfile.exists(run_directory.results)
         hours = (time.monotonic() - began) / 3600
-        if ended and settings.max_search_hours and hours >= settings.max_search_hours:
+        if ended and not has_ended and 0 < (settings.max_search_hours or 0) <= hours:
             left = len(planned) - len(ended)
             print(f"\n--max_search_hours={settings.max_search_hours:g}: {left} runs are not made.")
             break
         print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
-        run_directory = FineTuningDirectory(
-            run_settings.model_dir, is_temporary=directory.is_temporary
-        )
         run_directory.check_place({})
         run_directory.create()
         run_directory.check_settings(run_settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
         # The same data and the same start for all, and found to be those by now.
         run_directory.check_inputs(read_json(directory.inputs))
-        own = _material_of(planned_run, settings, material)
-        results, outputs[name] = _finish_run(run_settings, run_directory, own)
+        if has_ended:
+            results = read_json(run_directory.results)
+        else:
+            own = _material_of(planned_run, settings, material)
+            results, outputs[name] = _make_run(run_settings, run_directory, own)
         configuration = {
             key: getattr(run_settings, key) for key in (*_CONFIGURATION, *others, "seed")
         }
@@ -173,7 +177,9 @@ def _material_of(run: Run, settings: FineTuningSettings, material: Material) -> 
     one, task = run.settings, material.task
     if isinstance(task, FeatureTaggingTask):
         (variant,) = one.variants
-        return dataclasses.replace(material, task=task.reading(variant))
+        reading = task.reading(variant)
+        reading.use_loss(one.label_smoothing, one.class_weights)
+        return dataclasses.replace(material, task=reading)
     changed = any(getattr(one, name) != getattr(settings, name) for name in _OF_TASK)
     if not run.fold and not changed:  # the first fold is that of all
         return material
@@ -189,13 +195,11 @@ def _material_of(run: Run, settings: FineTuningSettings, material: Material) -> 
     return dataclasses.replace(material, task=own, examples=examples, start=start)
 
 
-def _finish_run(
+def _make_run(
     settings: FineTuningSettings, directory: FineTuningDirectory, material: Material
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A run's results, and what its best weights gave for the sets, where that was computed now."""
+    """Trains; gives a run's results, and what its best weights gave for the sets."""
     outputs: dict[str, Any] = {}
-    if tf.io.gfile.exists(directory.results):
-        return read_json(directory.results), outputs
     forget_models()
     try:
         trained = train(settings, directory, material)
@@ -304,7 +308,7 @@ def summarise(
     """A sweep's configurations, the one of the best mean first.
 
     Each has the number of ``runs``; ``mean``, ``std`` (of the sample, n - 1; ``None`` for one run)
-    and ``best`` of the headline over the runs that have a score, with the ``best_seed``; how many
+    and ``best`` of the headline over the ``scored`` runs, with the ``best_seed``; how many
     runs ``collapsed``; ``means`` and ``deviations`` of every score.
     """
     keys = (*_CONFIGURATION, *others)
@@ -324,6 +328,7 @@ def summarise(
             {
                 **dict(zip(keys, configuration, strict=True)),
                 "runs": len(members),
+                "scored": len(scored),
                 "mean": statistics.fmean(values) if values else None,
                 "std": statistics.stdev(values) if len(values) > 1 else None,
                 "best": _headline(best, dev_set) if best else None,

@@ -37,6 +37,7 @@ from .data import Sets
 from .evaluation import Evaluation, is_constant, worst_mistakes
 from .losses import SmoothedCrossEntropy, parse_class_weights
 from .prediction_outputs import (
+    ENTITIES,
     ConllWriter,
     NewWriter,
     Record,
@@ -170,7 +171,7 @@ class TaggingTask(Task):
         """Words, tags and their probabilities; of texts that have spans, these."""
         first = next(iter(items), None)
         has_spans = first.places if first else task.columns.get("character_spans")
-        return {**cls.empty_record(), **({"entities": None} if has_spans else {})}
+        return {**cls.empty_record(), **({ENTITIES: None} if has_spans else {})}
 
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
@@ -238,7 +239,7 @@ class TaggingTask(Task):
             shares = tuple(itertools.islice(scores, len(found)))
             record = {"words": item.words, "tags": tuple(found), "scores": shares}
             if item.places:
-                record["entities"] = list(self._spans(item, found, shares))
+                record[ENTITIES] = list(self._spans(item, found, shares))
             yield record
 
     def _spans(

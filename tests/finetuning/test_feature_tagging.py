@@ -1,11 +1,14 @@
 import json
 import random
+import types
 
 import keras
 import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.finetuning import stages, sweep
+from bert_tf.finetuning.losses import SmoothedCrossEntropy
 from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.tagging import FeatureTaggingTask
@@ -29,6 +32,16 @@ def task_on(examples, folder, variant="weighted_sum_all", lstm_units=64):
 def new_model(task, seed=0):
     keras.utils.set_random_seed(seed)
     return BertFeatureTagger(CONFIG, **task.model_arguments)
+
+
+def test_a_search_trains_each_run_with_its_own_loss(tmp_path):
+    task = task_on(random_sentences(4), tmp_path, lstm_units=4)
+    material = stages.Material(task, None, None, None, None)
+    flags = types.SimpleNamespace(variants=["last"], label_smoothing=0.2, class_weights=None)
+    own = sweep._material_of(sweep.Run("a", flags), flags, material).task
+    assert own.model_arguments["variant"] == "last"
+    assert isinstance(own.compile_arguments["loss"], SmoothedCrossEntropy)
+    assert not isinstance(task.compile_arguments["loss"], SmoothedCrossEntropy)
 
 
 def test_the_scores_are_those_of_the_tokens(tmp_path):

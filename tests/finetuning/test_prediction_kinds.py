@@ -133,7 +133,7 @@ def test_texts_with_character_spans(tagger, tmp_path):
     predict(folder, source, tmp_path / "out.tsv")
     header, line, *_ = (tmp_path / "out.tsv").read_text().splitlines()
     assert header == "id\twords\ttags\tscores\tentities\terror"
-    assert json.loads(line.split("\t")[4] or "[]") == rows[0]["entities"]
+    assert json.loads(line.split("\t")[4]) == rows[0]["entities"]
 
 
 # === Multiple choice ===
