@@ -119,6 +119,8 @@ def verify(
             than half an hour; or the process loaded this library or Keras.
     """
     has_hashes = check_hashes(directory)
+    if tf.io.gfile.exists(os.path.join(directory, replay.ONNX)):
+        _check_regular(os.path.join(directory, replay.ONNX))
     if tf.io.gfile.exists(os.path.join(directory, replay.SAVED_MODEL)):  # else the process says so
         check_loadable(directory)
     # Both keep the script's own folder from the modules it finds. This interpreter may have its

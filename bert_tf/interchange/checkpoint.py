@@ -97,6 +97,10 @@ class ModelSpec:
         """Whether other libraries' formats have a place for the model."""
         return self.model_class.known_elsewhere and not self.arguments.get("bilstm")
 
+    def pools_last_token(self, config: BertConfig) -> bool:
+        """Whether a pooler reads the last token, where other libraries' reads the first."""
+        return config.is_decoder and self.has_pooler
+
     def head_shapes(self, config: BertConfig) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights outside the encoder."""
         return self.model_class.head_shapes(config, self.arguments)

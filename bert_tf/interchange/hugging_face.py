@@ -195,7 +195,7 @@ def weights_file(path: str) -> str | None:
 
 def _check_reads_no_first_token(path: str, config: BertConfig, spec: ModelSpec) -> None:
     """Refuses what would read another token there than here."""
-    if config.is_decoder and spec.has_pooler:
+    if spec.pools_last_token(config):
         raise ValueError(
             f"{path} holds a causal {spec.class_name} (is_decoder) with a pooler, which reads the "
             "last token in this library and the first one, which sees no other, in Hugging Face's: "

@@ -111,7 +111,7 @@ def use(checkpoint: Checkpoint) -> str:
     """How the model is loaded, in both forms of its directory where there are two."""
     spec = checkpoint.model
     own = '```python\nimport bert_tf\n\nmodel = bert_tf.load("path/of/this/directory")\n```'
-    if not spec.known_elsewhere:
+    if not spec.known_elsewhere or spec.pools_last_token(checkpoint.config):
         return f"## Use\n\n{own}"
     name = spec.model_class.hugging_face_class(checkpoint.config, spec.arguments)
     names = [*(("AutoTokenizer",) if checkpoint.tokenization else ()), name]

@@ -116,6 +116,10 @@ def test_googles_names():
         ("TEXTS --text_columns=a,b,c", "A or A,B, the columns of a.csv to read; got a,b,c"),
         ("--task=multiple_choice OWN", "needs --text_columns=CONTEXT,CHOICE,..."),
         ("NOTHING --text_columns=a", "needs --label_column, the column of a.csv to learn"),
+        (
+            "--task=tagging OWN --text_columns=a --label_column=b --character_spans",
+            "--character_spans reads lists of entities, and a.csv holds texts: expected a table",
+        ),
         ("SQUAD=a.csv.gz --label_column=b", "answer_start_column, the column of a.csv.gz with the"),
         ("SQUAD=a.json --label_column=b", "--label_column names a column, and a.json is no table"),
         ("TEXTS --num_train_epochs=2.5", "epochs=2.5: expected a whole number of 1 or more"),

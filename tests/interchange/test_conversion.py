@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.interchange import conversion
+from bert_tf.interchange import conversion, model_card
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.weights import assign, build_model
@@ -97,6 +97,11 @@ def test_only_some_formats_say_that_a_model_is_causal(tmp_path):
         ValueError, match="holds a causal BertClassifier .* reads the last token in this library"
     ):
         conversion.convert(classifier, str(tmp_path / "classifier"), "huggingface")
+    # Nor does a card promise it.
+    assert "transformers" not in model_card.use(open_checkpoint(classifier))
+    (tmp_path / "masked").mkdir()
+    masked = _source(tmp_path / "masked", "bert_tf")
+    assert "BertForSequenceClassification" in model_card.use(open_checkpoint(masked))
 
 
 @pytest.mark.parametrize(

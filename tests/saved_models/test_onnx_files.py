@@ -205,6 +205,12 @@ def test_files_that_cannot_be_asked(tmp_path, monkeypatch):
     )
 
 
+def test_a_pipe_is_no_export(tmp_path):
+    os.mkfifo(tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match=r"model\.onnx is no file: expected what was exported"):
+        verification.verify(str(tmp_path))
+
+
 def test_a_strangers_file_reads_no_other(tmp_path, monkeypatch):
     """Weights of a path that the file names, as large models have them."""
     pytest.importorskip("onnxruntime")
