@@ -139,7 +139,7 @@ class Plan:
         if "feature_based" in row.finetune:
             more_flags = parse_words(settings.feature_flags, "--feature_flags")
         flags |= {**more_flags, **parse_words(row.finetune)}
-        if settings.max_examples:
+        if settings.max_examples and "num_train_epochs" not in flags:
             size = int(flags.get("train_batch_size", "32"))
             flags["max_steps"] = str(max(1, settings.max_examples // size))
         needs: tuple[str, ...] = (trained,)

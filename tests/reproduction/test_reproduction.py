@@ -116,7 +116,8 @@ def test_a_pre_training_that_rows_share_is_planned_once(make):
 
 
 def test_each_row_of_the_other_tables_has_its_flags(make):
-    plan = Plan(make(checkpoint="/weights/minilm/model", feature_flags="--lstm_units=8"))
+    own = "--lstm_units=8 --num_train_epochs=2"
+    plan = Plan(make(checkpoint="/weights/minilm/model", feature_flags=own))
     runs = plan.runs
     assert runs["pretrain/blocks_2"].flags["config_overrides"] == (
         "hidden_dropout_prob=0,num_hidden_layers=4"
@@ -138,6 +139,7 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     assert place.cell.pretraining == "--init_checkpoint=minilm/model" and place.cell.step == ""
     features = runs[place.run]
     assert features.needs == () and features.flags["lstm_units"] == "8"
+    assert "max_steps" not in features.flags and plan.runs["finetune/base_mrpc"].flags["max_steps"]
     assert features.flags["train_file"].endswith("data/ner/conll2002.zip/conll2002/esp.train")
 
 
