@@ -137,4 +137,4 @@ def run_apart(name: str, words: Sequence[str], log: str) -> str | None:
         one_line(lines[-1], _LOG_END).removeprefix("Error: ").rstrip(".") if lines else "no output"
     )
     ending = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-    return f"{said} ({ending}; {log})"
+    return f"{said} ({ending})"

@@ -62,6 +62,9 @@ class Reproduction:
     def _file(self, name: str) -> str:
         return os.path.join(self.settings.output_dir, name)
 
+    def _log(self, run: Run) -> str:
+        return self._file(f"logs/{run.name.replace('/', '_')}.log")
+
     def _kept(self, name: str) -> dict[str, Any]:
         there = tf.io.gfile.exists(self._file(name))
         return read_json_object(self._file(name)) if there else {}
@@ -79,7 +82,9 @@ class Reproduction:
                     print(f"{number} of {len(left)}: {run.name}", end="", flush=True)
                     self._make(run)
                     self._collect()
-                    print(f": FAILED: {why}." if (why := self.failed.get(run.name)) else "")
+                    if why := self.failed.get(run.name):
+                        print(f": FAILED: {why}; see {self._log(run)}", end="")
+                    print()
             finally:
                 page.write(self.settings, self.plan, self.scores, self.failed)
                 print(f"The page: {self.settings.page}\nThe cells: {self.settings.cells}")
@@ -106,8 +111,7 @@ class Reproduction:
         began, why = time.monotonic(), None
         try:
             steps = {"num_train_steps": str(self._steps(run))} if run.equal_time else {}
-            log = self._file(f"logs/{run.name.replace('/', '_')}.log")
-            why = self._execute(run.command, as_words({**run.flags, **steps}), log)
+            why = self._execute(run.command, as_words({**run.flags, **steps}), self._log(run))
         except ValueError as error:
             why = str(error).rstrip(".")
         finally:

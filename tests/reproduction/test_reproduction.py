@@ -195,7 +195,7 @@ def test_what_failed_is_named_and_the_rest_goes_on_and_resumes(make, capsys):
         Reproduction(settings, stub).run()
     skipped = ["finetune/nsp=false_mrpc", "finetune/nsp=false_sst-2"]
     assert stub.made == [name for name in ABLATIONS if name not in skipped]
-    assert "5 of 12: pretrain/nsp=false, 0s: FAILED: It diverged." in capsys.readouterr().out
+    assert "5 of 12: pretrain/nsp=false, 0s: FAILED: It diverged; see " in capsys.readouterr().out
     page = pathlib.Path(settings.page).read_text()
     assert "Missing, It diverged: BERT (MRPC)." in page
     assert "Missing, it needs pretrain/nsp=false, which failed: no next sentence (MRPC)" in page
