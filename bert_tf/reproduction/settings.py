@@ -69,8 +69,8 @@ class Settings:
     seeds: int = integer(3, "Seeds of each fine-tuning.", least=2, most=10)
     max_examples: int | None = integer(
         None,
-        "Examples that a fine-tuning sees, over its epochs; by default, and with --num_train_epochs "
-        "among its flags, all.",
+        "Examples that a fine-tuning sees, over its epochs; by default, and with "
+        "--num_train_epochs among its flags, all.",
         least=32,
     )
     pretrain_flags: str = string("", "More flags for each pre-training, separated by spaces.")
