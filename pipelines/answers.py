@@ -231,6 +231,24 @@ def span_texts(
     return _cut_texts(_characters_of(contexts), rows, byte_starts, byte_ends)
 
 
+def character_places(contexts: tf.Tensor, byte_places: tf.Tensor) -> tf.Tensor:
+    """How many characters of texts begin before bytes of them: places in Python's strings.
+
+    ``contexts`` (B,) string; ``byte_places`` (B, K) int64, 0 to a text's length, or -1, which
+    stays; bytes that are not UTF-8 are no characters. Returns (B, K) int64.
+
+    >>> character_places(tf.constant(["é = e"]), tf.constant([[0, 2, 5, -1]], tf.int64)).numpy()
+    array([[ 0,  1,  4, -1]])
+    """
+    characters = _characters_of(contexts)
+    bases = tf.broadcast_to(characters.bases[:, None], tf.shape(byte_places))
+    places = tf.reshape(tf.stack([bases, bases + byte_places]), [-1])
+    counts = tf.reshape(
+        upper_bound(characters.keys, places - 1), tf.concat([[2], tf.shape(byte_places)], 0)
+    )
+    return tf.where(byte_places < 0, byte_places, tf.cast(counts[1] - counts[0], tf.int64))
+
+
 class _Characters(NamedTuple):
     """The characters of all different texts: code points (C,) int32, and first bytes.
 

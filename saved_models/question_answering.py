@@ -4,7 +4,13 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling.base import NULL_THRESHOLD
-from bert_tf.pipelines.answers import Answers, BestColumns, answers_from_columns, best_columns
+from bert_tf.pipelines.answers import (
+    Answers,
+    BestColumns,
+    answers_from_columns,
+    best_columns,
+    character_places,
+)
 from bert_tf.pipelines.context_windows import (
     Windows,
     cut_windows,
@@ -30,15 +36,17 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
 
     Returns ``answer`` (B,) string, the best span's text, without bytes that are not UTF-8, and ""
     where there is none; ``byte_start`` and ``byte_end`` (B,) int64, its first byte in the request's
-    context and the byte after its last, -1 where there is none; ``score`` (B,) float32, the sum of
-    its two logits, and ``null_score`` where there is none. ``null_score`` (B,) float32 is that of
-    "no answer", the least of all windows; ``truncated`` (B,) bool says if the question was cut.
+    context and the byte after its last, -1 where there is none; ``start`` and ``end`` (B,) int64,
+    the same in characters, as Python counts them: ``context[start:end]`` is the answer (bytes that
+    are not UTF-8 are no characters); ``score`` (B,) float32, the sum of its two logits, and
+    ``null_score`` where there is none. ``null_score`` (B,) float32 is that of "no answer", the
+    least of all windows; ``truncated`` (B,) bool says if the question was cut.
 
     Of the ``n_best`` spans, best first, no two with the same text: ``answers`` (B, K) string, ""
-    where padded; ``byte_starts``, ``byte_ends`` (B, K) int64, -1 where padded; ``scores`` and
-    ``probabilities`` (B, K) float32, 0 where padded; ``counts`` (B,) int32. The probabilities are a
-    softmax over these spans and, with a ``null`` threshold, "no answer", whose share is what they
-    lack to 1.
+    where padded; ``byte_starts``, ``byte_ends``, ``starts`` and ``ends`` (B, K) int64, -1 where
+    padded; ``scores`` and ``probabilities`` (B, K) float32, 0 where padded; ``counts`` (B,) int32.
+    The probabilities are a softmax over these spans and, with a ``null`` threshold, "no answer",
+    whose share is what they lack to 1.
     """
     question, context = check_equally_many(question, context)
     most = question_length(served)
@@ -59,14 +67,20 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
     is_answered = found.counts > 0
     if threshold is not None:
         is_answered &= _null_odds(found) <= threshold
+    places = character_places(context, tf.concat([found.byte_starts, found.byte_ends], 1))
+    starts, ends = tf.split(places, 2, 1)
     return {
         "answer": tf.where(is_answered, found.texts[:, 0], ""),
         "byte_start": tf.where(is_answered, found.byte_starts[:, 0], -1),
         "byte_end": tf.where(is_answered, found.byte_ends[:, 0], -1),
+        "start": tf.where(is_answered, starts[:, 0], -1),
+        "end": tf.where(is_answered, ends[:, 0], -1),
         "score": tf.where(is_answered, found.scores[:, 0], found.null_scores),
         "answers": found.texts,
         "byte_starts": found.byte_starts,
         "byte_ends": found.byte_ends,
+        "starts": starts,
+        "ends": ends,
         "scores": found.scores,
         "probabilities": _probabilities(found, with_null=threshold is not None),
         "counts": found.counts,

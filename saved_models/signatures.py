@@ -174,7 +174,9 @@ _ANSWERS = _Head(
     answer,
     {"question": _STRINGS, "context": _STRINGS},
     samples.requests_of_questions,
-    "Answers a question by a span of its context, which may be of any length.",
+    "Answers a question by a span of its context, which may be of any length: bytes "
+    "`byte_start` to `byte_end` of it, characters `start` to `end` as Python counts them (code "
+    "points), the first one's place from 0 and the place after the last.",
 )
 _CHOICES = _Head(
     choose,

@@ -16,7 +16,8 @@ OPTIONS = {"doc_stride": 3, "max_query_length": 4, "n_best": 5, "max_answer_leng
 # No window reads as another: of equal spans rounding would choose.
 LONG = "The cat  sat on the mat. A dog, unable, sat! On dogs the mats un[the] cat a dog sat . a on!"
 QUESTIONS = ["The cat?", "", "the mat on the dog", "the mat on a", "Un\u0301able", "sat"]
-ODD = "\u200bThe Càt\u0301 sat [on] the mats."
+ODD = "\u200b\U0001f600 The Càt\u0301 sat [on] the mats."
+PLACES = ("byte_start", "byte_end", "start", "end")
 CONTEXTS = [LONG, "The cat sat.", "Cat dog mat sat", "", ODD, LONG]
 
 
@@ -57,15 +58,19 @@ def test_answers_are_those_of_fine_tuning(predictor, examples, with_threshold):
         np.testing.assert_array_equal(outputs["answers"], found.texts)
         for key in ("byte_starts", "byte_ends", "counts"):
             np.testing.assert_array_equal(outputs[key], getattr(found, key))
+        for row, context in enumerate(CONTEXTS):
+            # As Python cuts them.
+            spans = zip(outputs["starts"][row], outputs["ends"][row], strict=True)
+            cut = [context[start:end] if start >= 0 else "" for start, end in spans]
+            assert cut == texts_of(outputs["answers"])[row]
         np.testing.assert_allclose(outputs["scores"], found.scores, atol=1e-5)
         np.testing.assert_allclose(outputs["null_score"], found.null_scores, atol=1e-5)
         for row, text in enumerate(answers.values()):
-            received = [outputs[key][row] for key in ("byte_start", "byte_end", "score")]
+            received = [outputs[key][row] for key in (*PLACES, "score")]
             if text:
-                best = [outputs[key][row, 0] for key in ("byte_starts", "byte_ends", "scores")]
-                assert received == best
+                assert received == [outputs[f"{key}s"][row, 0] for key in (*PLACES, "score")]
             else:
-                assert received == [-1, -1, outputs["null_score"][row]]
+                assert received == [-1, -1, -1, -1, outputs["null_score"][row]]
         assert outputs["truncated"].tolist() == [False, False, True, False, False, False]
         if threshold == 0.0:
             assert len({bool(text) for text in answers.values()}) == 2
@@ -113,11 +118,14 @@ def test_golden(predictor, with_threshold, threshold, expected):
     start, end = outputs["byte_starts"][0, 0], outputs["byte_ends"][0, 0]
     assert context[start:end] == b"The  c\xffat" and (start, end) == (3, 12)
     assert texts_of(outputs["answers"]) == [["The  cat", "The  cat sat"]]
-    found = {key: outputs[key].tolist() for key in ("answer", "byte_start", "byte_end", "score")}
+    found = {key: outputs[key].tolist() for key in ("answer", *PLACES, "score")}
     assert found == {
         "answer": [expected.replace(b"\xff", b"")],
         "byte_start": [3 if expected else -1],
         "byte_end": [12 if expected else -1],
+        # Without the bytes that are not UTF-8.
+        "start": [1 if expected else -1],
+        "end": [9 if expected else -1],
         "score": [5.0 if expected else 1.5],
     }
     assert outputs["scores"].tolist() == [[5.0, 4.0]] and outputs["null_score"].tolist() == [1.5]

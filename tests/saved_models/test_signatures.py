@@ -26,6 +26,7 @@ FILLED = {"tokens", "token_ids", "scores", "counts", "filled", "truncated"}
 CLASS = {"label", "score", "labels", "probabilities", "truncated"}
 CLASSES = {"chosen_labels", "counts", "labels", "probabilities", "truncated"}
 ANSWER = {"answer", "byte_start", "byte_end", "score", "answers", "byte_starts", "byte_ends",
+          "start", "end", "starts", "ends",
           "scores", "probabilities", "counts", "null_score", "truncated"}  # fmt: skip
 ENTITIES = {"entities", "types", "byte_starts", "byte_ends", "scores", "counts", "truncated"}
 
