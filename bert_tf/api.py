@@ -25,8 +25,9 @@ from absl import flags
 
 from bert_tf import export as export_command
 from bert_tf import flag_fields
-from bert_tf.finetuning import prediction_settings, resolution
+from bert_tf.finetuning import resolution
 from bert_tf.finetuning import settings as fine_tuning_settings
+from bert_tf.predicting import settings as predicting_settings
 from bert_tf.pretraining import settings as pretraining_settings
 
 if TYPE_CHECKING:
@@ -175,8 +176,8 @@ class FineTuned:
         The model is run when they are first asked for.
         """
         from bert_tf.finetuning.data import read_sets
-        from bert_tf.finetuning.prediction import Predictor
-        from bert_tf.finetuning.prediction_inputs import Inputs
+        from bert_tf.predicting.inputs import Inputs
+        from bert_tf.predicting.prediction import Predictor
         from bert_tf.tasks.records import giving
 
         with giving(self._tables):
@@ -314,8 +315,8 @@ def _give_data(
 
 
 @_takes_flags(
-    prediction_settings.PredictionSettings,
-    prediction_settings.define_flags,
+    predicting_settings.PredictionSettings,
+    predicting_settings.define_flags,
     without=("model_dir", "input", "output"),
 )
 def predict(
@@ -340,8 +341,8 @@ def predict(
         The records, a list of dicts; with an ``output`` its path.
     """
     source = _source(model)
-    parsed = flag_fields.flags_of_call(prediction_settings.define_flags, given)
-    names = flag_fields.defaults(prediction_settings.PredictionSettings)
+    parsed = flag_fields.flags_of_call(predicting_settings.define_flags, given)
+    names = flag_fields.defaults(predicting_settings.PredictionSettings)
     options = {name: parsed[name].value for name in names}
     for name in ("model_dir", "input", "output"):
         del options[name]
@@ -351,8 +352,8 @@ def predict(
             f"explain={explain!r} is written next to predictions: name an output, too."
         )
     with _as_it_was(verbose):
-        from bert_tf.finetuning.prediction import Predictor, predict_file, predict_rows
         from bert_tf.finetuning.python_data import is_data, rows_of
+        from bert_tf.predicting.prediction import Predictor, predict_file, predict_rows
         from bert_tf.tasks.records import giving
         from bert_tf.training.distribution import open_devices
 

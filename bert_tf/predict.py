@@ -18,20 +18,20 @@ has an ``error`` instead. --keep_columns writes the input's columns, too.
 from absl import flags
 
 from bert_tf import command
-from bert_tf.finetuning import prediction_settings
+from bert_tf.predicting import settings as predicting_settings
 
 
 def define_flags() -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
-    prediction_settings.define_flags(flags.FLAGS)
+    predicting_settings.define_flags(flags.FLAGS)
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    settings = prediction_settings.settings_from_flags(flags.FLAGS)
+    settings = predicting_settings.settings_from_flags(flags.FLAGS)
     # Only now: --help and wrong flags answer without loading TensorFlow.
-    from bert_tf.finetuning.prediction import run
+    from bert_tf.predicting.prediction import run
 
     run(settings)
 
@@ -39,5 +39,5 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     define_flags()
     # --help lists the flags of the module that is run, and these besides.
-    flags.adopt_module_key_flags(prediction_settings)
+    flags.adopt_module_key_flags(predicting_settings)
     command.run(main)

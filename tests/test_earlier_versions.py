@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.run import run as finetune
+from bert_tf.predicting.prediction import predict_file
 from bert_tf.pretraining.run import run as pretrain
 from bert_tf.saved_models import replay
 from bert_tf.training import checkpoints

@@ -35,6 +35,7 @@ ALLOWED = {
         "untrusted",
     },
     "tasks": {"config", "features", "files", "pipelines", "untrusted"},
+    "pictures": {"tasks", "untrusted"},
 }
 FOLDERS = {
     "bert_tf": ROOT / "bert_tf",
@@ -42,6 +43,8 @@ FOLDERS = {
     "finetuning": ROOT / "bert_tf" / "finetuning",
     "interchange": ROOT / "bert_tf" / "interchange",
     "modeling": ROOT / "bert_tf" / "modeling",
+    "pictures": ROOT / "bert_tf" / "pictures",
+    "predicting": ROOT / "bert_tf" / "predicting",
     "preparation": ROOT / "bert_tf" / "preparation",
     "pretraining": ROOT / "bert_tf" / "pretraining",
     "reproduction": ROOT / "bert_tf" / "reproduction",

@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from tests.anew import run_anew
-from tests.finetuning.prediction_models import predict, write_classifier, write_texts
+from tests.predicting.prediction_models import predict, write_classifier, write_texts
 
 run = functools.partial(run_anew, "predict")
 

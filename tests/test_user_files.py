@@ -16,16 +16,17 @@ import bert_tf
 from bert_tf import evaluate_squad, vocab
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
-from bert_tf.finetuning import prediction
 from bert_tf.finetuning.run import run as finetune
 from bert_tf.interchange import google, hugging_face, keras_files, model_directory
 from bert_tf.interchange.conversion import convert
+from bert_tf.predicting import prediction
 from bert_tf.pretraining.run import run as pretrain
 from bert_tf.saved_models import export
 from tests.anew import own_flags
-from tests.finetuning import prediction_models, small_runs
+from tests.finetuning import small_runs
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.killing import kill_at_a_write
+from tests.predicting import prediction_models
 from tests.preparation import small as preparation
 from tests.pretraining import commands
 

@@ -11,16 +11,16 @@ import numpy as np
 
 from bert_tf.files import replace_whole
 from bert_tf.modeling.base import TEMPERATURE
+from bert_tf.pictures.confusion import confusion_svg
+from bert_tf.pictures.reliability import reliability_svg
 from bert_tf.tasks.calibration import Calibration
 from bert_tf.tasks.judging import CLASS_METRICS
 from bert_tf.tasks.metrics import ClassScore
 from bert_tf.untrusted import one_line
 
-from .confusion_picture import confusion_svg
 from .evaluation import Evaluation, Mistake
 from .explanation import WORD_STYLE, Explanation, coloured_texts
 from .prediction_outputs import Record, write_records
-from .reliability_picture import reliability_svg
 from .results import score
 
 ERRORS_PAGE = "worst_errors.html"

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from bert_tf.files import check_marked, write_marked
-from bert_tf.finetuning.means_picture import means_svg
 from bert_tf.flag_fields import as_words
+from bert_tf.pictures.means import means_svg
 from bert_tf.tasks.resampling import Mean, mean_over_seeds
 from bert_tf.tasks.score_table import Score
 from bert_tf.training.progress import duration

@@ -314,8 +314,8 @@ def _make_runs():
 
 def _record():
     """Writes what today's commands make of the finished runs."""
-    from bert_tf.finetuning.prediction import predict_file
     from bert_tf.interchange.conversion import convert
+    from bert_tf.predicting.prediction import predict_file
 
     for folder in ("answers", "predictions"):
         pathlib.Path(folder).mkdir()

@@ -1,11 +1,10 @@
-"""What tests of this folder share: a tiny checkpoint and tables, a finished run, a classifier."""
+"""What tests of this folder share: a tiny checkpoint and tables, a finished run."""
 
 import pytest
 
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 
-from .prediction_models import write_classifier, write_texts
 from .small_runs import settings, write_inputs
 
 
@@ -33,16 +32,3 @@ def finished(inputs, tmp_path_factory):
     model_dir = tmp_path_factory.mktemp("finished") / "run"
     run(settings(inputs, model_dir, eval_steps=4, test_file=inputs / "test.tsv"))
     return model_dir
-
-
-@pytest.fixture(scope="session")
-def classifier(tmp_path_factory):
-    """The directory of a classifier of random weights, and the model."""
-    folder = tmp_path_factory.mktemp("classifier")
-    return folder, write_classifier(folder)
-
-
-@pytest.fixture
-def table(tmp_path):
-    """A table of texts to predict."""
-    return write_texts(tmp_path)

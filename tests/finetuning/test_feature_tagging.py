@@ -9,11 +9,11 @@ import pytest
 import bert_tf
 from bert_tf.finetuning import stages, sweep
 from bert_tf.finetuning.losses import SmoothedCrossEntropy
-from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.tagging import FeatureTaggingTask
 from bert_tf.finetuning.task import Inference
 from bert_tf.modeling import BertFeatureTagger
+from bert_tf.predicting.prediction import predict_file
 
 from .small_runs import WORDS, assert_bit_equal, results_of, saved, settings
 from .small_tasks import CONFIG, TAGS, TOKENIZER, loss_of, random_sentences

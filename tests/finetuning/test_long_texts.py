@@ -12,9 +12,9 @@ from bert_tf.finetuning.run import export_options, run
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.saved_models import ExportOptions
+from tests.predicting.prediction_models import predict, read_lines
 
 from . import small_runs
-from .prediction_models import predict, read_lines
 from .small_tasks import (
     CONFIG,
     IDS,

@@ -10,11 +10,11 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.finetuning import stages
 from bert_tf.finetuning.model import build_model, open_start
-from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertRegressor
+from bert_tf.predicting.prediction import predict_file
 from bert_tf.saved_models.precision import StoredWeights
 from bert_tf.tasks.examples import TextExample
 from bert_tf.training import checkpoints

@@ -7,11 +7,11 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from bert_tf.finetuning.confusion_picture import confusion_svg
 from bert_tf.finetuning.evaluation import Evaluation, Mistake
 from bert_tf.finetuning.explanation import Explanation, Word
-from bert_tf.finetuning.reliability_picture import reliability_svg
 from bert_tf.finetuning.report import write_report
+from bert_tf.pictures.confusion import confusion_svg
+from bert_tf.pictures.reliability import reliability_svg
 from bert_tf.tasks.calibration import of_classes
 from bert_tf.tasks.judging import judge_classes
 

@@ -33,9 +33,9 @@ from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines import sources
 from bert_tf.tasks import conll, multiple_choice, own_data, squad
 from bert_tf.tasks.squad import read_null_odds, read_predictions, read_references
-from tests.finetuning import prediction_models
 from tests.interchange import hugging_face_files
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
+from tests.predicting import prediction_models
 
 from . import containers, requests
 from .mutations import (

@@ -12,9 +12,9 @@ import pytest
 
 import bert_tf
 from bert_tf.extraction.settings import resolve
-from bert_tf.finetuning.prediction import predict_file
 from bert_tf.interchange import conversion, hub, hugging_face
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.predicting.prediction import predict_file
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 
 COMMIT, OLDER = "0123456789abcdef" * 2 + "01234567", "f" * 40

@@ -11,11 +11,12 @@ import types
 import numpy as np
 import pytest
 
-from bert_tf.finetuning import prediction, prediction_inputs
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import conversion
 from bert_tf.interchange import load as load_module
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.predicting import inputs, prediction
+from tests.finetuning.small_runs import save_weights
 
 from .prediction_models import (
     CLASSES,
@@ -27,7 +28,6 @@ from .prediction_models import (
     text_task,
     write_model,
 )
-from .small_runs import save_weights
 
 # === Classification ===
 
@@ -76,7 +76,7 @@ def test_the_checkpoint_is_opened_once(classifier, monkeypatch):
 @pytest.mark.slow
 def test_chunks_make_no_difference(classifier, table, tmp_path, monkeypatch):
     predict(classifier[0], table, tmp_path / "whole.tsv")
-    monkeypatch.setattr(prediction_inputs, "_CHUNK", 4)
+    monkeypatch.setattr(inputs, "_CHUNK", 4)
     predict(classifier[0], table, tmp_path / "chunks.tsv")
     whole, chunks = (
         [line.split("\t") for line in (tmp_path / name).read_text().splitlines()]

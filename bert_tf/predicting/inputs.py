@@ -16,14 +16,13 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from bert_tf.finetuning.kinds import KINDS
+from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.tasks.examples import BadRow, BadRowError, BadRows, Examples, TextExample
 from bert_tf.tasks.own_data import text_example
 from bert_tf.tasks.records import LINES, LINES_COLUMN, is_given
 from bert_tf.tasks.tables import TableFile, read_columns
 from bert_tf.untrusted import listed
-
-from .kinds import KINDS
-from .task_file import TaskFile
 
 _CHUNK = 2048
 

@@ -13,6 +13,19 @@ from typing import IO, Any, NamedTuple, TextIO, cast
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.files import replace_whole
+from bert_tf.finetuning.explanation import (
+    EXPLANATIONS,
+    MOST,
+    Explanation,
+    explain_texts,
+    write_explanations,
+)
+from bert_tf.finetuning.kinds import KINDS, Kind
+from bert_tf.finetuning.prediction_outputs import Record, RecordWriter, check_words, with_columns
+from bert_tf.finetuning.resolution import check_delimiter
+from bert_tf.finetuning.run_directory import is_unfinished
+from bert_tf.finetuning.task import Inference, Task
+from bert_tf.finetuning.task_file import TaskFile, task_of
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
@@ -24,15 +37,8 @@ from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
 
-from .explanation import EXPLANATIONS, MOST, Explanation, explain_texts, write_explanations
-from .kinds import KINDS, Kind
-from .prediction_inputs import Inputs, own_form, read_inputs
-from .prediction_outputs import Record, RecordWriter, check_words, with_columns
-from .prediction_settings import STANDARD_INPUT, PredictionSettings
-from .resolution import check_delimiter
-from .run_directory import is_unfinished
-from .task import Inference, Task
-from .task_file import TaskFile, task_of
+from .inputs import Inputs, own_form, read_inputs
+from .settings import STANDARD_INPUT, PredictionSettings
 
 _SHOWN_ROWS = 5
 _SET = "input"

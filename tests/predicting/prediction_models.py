@@ -8,12 +8,11 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.finetuning import prediction
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-
-from . import small_runs
-from .small_runs import TINY, VOCAB
+from bert_tf.predicting import prediction
+from tests.finetuning import small_runs
+from tests.finetuning.small_runs import TINY, VOCAB
 
 CONFIG = dataclasses.replace(TINY, intermediate_size=16, initializer_range=0.8)
 LABELS = ("neg", "neutral", "pos")

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from bert_tf.finetuning import prediction_inputs
-from bert_tf.finetuning.prediction_inputs import read_inputs
 from bert_tf.finetuning.task_file import TaskFile
+from bert_tf.predicting import inputs
+from bert_tf.predicting.inputs import read_inputs
 from bert_tf.tasks.examples import BadRow, ChoiceExample, TextExample
 
 TEXTS = TaskFile("classification", "own", 16, {"text_columns": ["text"], "id_column": "n"})
@@ -14,7 +14,7 @@ TEXTS = TaskFile("classification", "own", 16, {"text_columns": ["text"], "id_col
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(prediction_inputs, "_CHUNK", 3)
+    monkeypatch.setattr(inputs, "_CHUNK", 3)
 
 
 def write(tmp_path, name, lines):
@@ -54,7 +54,7 @@ def test_no_more_than_a_chunk_is_held(tmp_path, small_chunks, monkeypatch):
         made.append(row.number)
         return TextExample(str(row.number), "", None, None)
 
-    monkeypatch.setattr(prediction_inputs, "text_example", count)
+    monkeypatch.setattr(inputs, "text_example", count)
     path = write(tmp_path, "a.tsv", ["n\ttext", *(f"{n}\tx" for n in range(9))])
     chunks = read_inputs(TEXTS, path).chunks()
     made.clear()

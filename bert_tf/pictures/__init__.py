@@ -1,0 +1,1 @@
+"""Pictures, as SVG: what a fine-tuning, and several, came to."""
