@@ -38,7 +38,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Path = str | os.PathLike[str]
 # The arguments that are data, with the flags that name files of them.
-_DATA = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
+_DATA = {
+    "train": "train_file",
+    "dev": "dev_file",
+    "test": "test_file",
+    "unlabelled": "unlabelled_file",
+}
 _FLAG = re.compile(r"--(?=[a-z])")
 
 
@@ -222,6 +227,7 @@ def fine_tune(
     dev: Any = None,
     test: Any = None,
     *,
+    unlabelled: Any = None,
     init: Any = None,
     model_dir: Path | None = None,
     callbacks: Sequence[Any] = (),
@@ -242,6 +248,7 @@ def fine_tune(
         train: what to train on.
         dev: what to evaluate on; without it a part of ``train`` is held out (``dev_fraction``).
         test: what to predict, or, where it has labels, to score too.
+        unlabelled: with a ``teacher`` texts to train on besides, whose labels are its answers.
         init: the weights to start from: any path that ``bert_tf.load`` takes, or a model.
         model_dir: where everything is kept, and the run resumes from. Without it the run is in a
             temporary directory, and what is left of it is what this returns.
@@ -260,7 +267,8 @@ def fine_tune(
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
     """
     with contextlib.ExitStack() as stack:
-        tables = _give_data(given, {"train": train, "dev": dev, "test": test})
+        data = {"train": train, "dev": dev, "test": test, "unlabelled": unlabelled}
+        tables = _give_data(given, data)
         _place(given, model_dir, stack)
         if init is not None:
             given["init_checkpoint"] = _start(init, stack)

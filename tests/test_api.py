@@ -36,7 +36,8 @@ from tests.pretraining.commands import TINY, write_corpus
 
 OF = [
     (api.fine_tune, FineTuningSettings,
-     {"init_checkpoint": "init", "train_file": "train", "dev_file": "dev", "test_file": "test"}),
+     {"init_checkpoint": "init", "train_file": "train", "dev_file": "dev", "test_file": "test",
+      "unlabelled_file": "unlabelled"}),
     (api.predict, PredictionSettings, {"model_dir": "model", "input": "data"}),
     (api.export, ExportSettings, {"checkpoint": "model"}),
     (api.pretrain, PretrainingSettings, {"mode": None, "dry_run": None}),

@@ -25,6 +25,8 @@ T = TypeVar("T")
 # ``Task.by_earlier_rules``.
 FIRST_RULES, NEWEST_RULES = "1", "2"
 _TEST = "test"
+# The set of texts that only a teacher labels.
+UNLABELLED = "unlabelled"
 # Reads a file: its path, the labels that there may be (None: those that are there), and whether it
 # has labels.
 _Reader = Callable[[str, Sequence[str] | None, bool], Examples[Any]]
@@ -38,10 +40,12 @@ class Sets:
     dev: dict[str, Examples[Any]]
     test: dict[str, Examples[Any]]
     notes: list[str]
+    unlabelled: Examples[TextExample] | None = None
 
     def all(self) -> dict[str, Examples[Any]]:
         """Every set by its name."""
-        return {"train": self.train, **self.dev, **self.test}
+        unlabelled = {} if self.unlabelled is None else {UNLABELLED: self.unlabelled}
+        return {"train": self.train, **unlabelled, **self.dev, **self.test}
 
     def of_task(self, settings: FineTuningSettings) -> tuple[Any, ...]:
         """The first arguments of a ``Task``."""
@@ -68,6 +72,8 @@ def read_sets(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> Sets:
     """Reads and checks all data, by the rules that the run was started with."""
     by_class = rules != FIRST_RULES
     sets = _read_glue_sets(settings) if settings.glue else _read_files(settings, by_class)
+    if settings.unlabelled_file:
+        sets = dataclasses.replace(sets, unlabelled=_read_unlabelled(settings, sets))
     skipped = sets.skipped()
     sets.notes.extend(sets.train.notes)
     if skipped:
@@ -171,6 +177,28 @@ def _reader(settings: FineTuningSettings) -> _Reader:
         )
 
     return read
+
+
+def _read_unlabelled(settings: FineTuningSettings, sets: Sets) -> Examples[TextExample]:
+    """The texts that a teacher labels, without those that are evaluated on."""
+    path, kind = str(settings.unlabelled_file), settings.kind
+    columns = {**table_columns(settings), kind.label: None, "id_column": None}
+    table = TableFile(path, settings.encoding, settings.delimiter)
+    found: Examples[TextExample] = kind.task_class.read_table(
+        table, skip_bad_rows=settings.skip_bad_rows, **columns
+    )
+    dev = {(item.text_a, item.text_b) for one in sets.dev.values() for item in one.items}
+    items = [item for item in found.items if (item.text_a, item.text_b) not in dev]
+    if not items:
+        raise ValueError(
+            f"--unlabelled_file={path} has the texts alone that are evaluated on: expected others."
+        )
+    if len(items) < len(found.items):
+        sets.notes.append(
+            f"Left out {len(found.items) - len(items):,} of the {len(found.items):,} texts of "
+            f"{path}: they are evaluated on."
+        )
+    return dataclasses.replace(found, items=items)
 
 
 # === What is held out ===

@@ -51,7 +51,7 @@ def number_difference(student: Any, teacher: Any, temperature: float) -> Any:
 class DistillationLoss(keras.losses.Loss):
     """``(1 - weight) * the labels' loss + weight * the soft loss`` of each example.
 
-    The targets are those of ``taught``.
+    Of one without a label it is ``weight * the soft loss``. The targets are those of ``taught``.
     """
 
     def __init__(
@@ -72,17 +72,21 @@ class DistillationLoss(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """(B, K + O) and the student's outputs, (B, C) or (B,) -> (B,)."""
         labels, teacher = y_true[:, : -self._num_outputs], y_true[:, -self._num_outputs :]
+        is_labelled = ops.logical_not(ops.isnan(labels[:, 0]))
+        labels = ops.where(is_labelled[:, None], labels, 0.0)
         if labels.shape[1] == 1:
             labels = labels[:, 0]
         student = ops.cast(ops.reshape(y_pred, [-1, self._num_outputs]), teacher.dtype)
         soft = self._soft_loss(student, teacher, self._temperature)
-        return (1 - self._weight) * self._label_loss(labels, y_pred) + self._weight * soft
+        hard = ops.where(is_labelled, self._label_loss(labels, y_pred), 0.0)
+        return (1 - self._weight) * hard + self._weight * soft
 
 
-def taught(examples: Examples, outputs: np.ndarray) -> Examples:
+def taught(examples: Examples, outputs: np.ndarray, num_labelled: int) -> Examples:
     """Training examples whose labels have the teacher's outputs, (N, O) float32, behind them.
 
-    The targets of a batch are (B, K + O) float32.
+    The targets of a batch are (B, K + O) float32. Labels are NaN, and weights 1, where an example's
+    number is ``num_labelled`` or more.
     """
     with tf.device("CPU:0"):
         kept = tf.constant(outputs, tf.float32)
@@ -91,6 +95,9 @@ def taught(examples: Examples, outputs: np.ndarray) -> Examples:
         rows, labels, *weights = examples.make_batch(indices, width)
         labels = tf.cast(labels, tf.float32)
         labels = labels[:, None] if labels.shape.rank == 1 else labels
+        is_labelled = indices < num_labelled
+        labels = tf.where(is_labelled[:, None], labels, np.nan)
+        weights = [tf.where(is_labelled, weight, 1.0) for weight in weights]
         return (rows, tf.concat([labels, tf.gather(kept, indices)], 1), *weights)
 
     return dataclasses.replace(examples, make_batch=make_batch)

@@ -136,7 +136,8 @@ class Kind:
 _TEXTS = {"text_columns": _names(1, 2)}
 _LONG = {"long_text": _LONG_TEXT}
 _TEXTS_FLAGS = (*_LONG, "explain_errors")
-_TEACHER, _TEMPERATURE = ("teacher", "distillation_weight"), "distillation_temperature"
+_TEACHER = ("teacher", "unlabelled_file", "distillation_weight")
+_TEMPERATURE = "distillation_temperature"
 KINDS = {
     kind.name: kind
     for kind in (

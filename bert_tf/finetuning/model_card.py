@@ -11,6 +11,7 @@ from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.hub import SCHEME
 from bert_tf.untrusted import markdown_code, one_line
 
+from .data import UNLABELLED
 from .results import fold_line, score
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .task import TEST
@@ -73,11 +74,12 @@ def _header(
         )
     ]
     names = (name for scores in results["scores"].values() for name in scores)
+    named = [name for name in files if name in ("train", UNLABELLED, *results["scores"])]
     return {
         "language": list(settings.language or ()),
         "license": settings.license,
         "base_model": start.removeprefix(SCHEME) if start.startswith(SCHEME) else "",
-        "datasets": list(dict.fromkeys(files[name] for name in ("train", *results["scores"]))),
+        "datasets": list(dict.fromkeys(files[name] for name in named)),
         "metrics": list(dict.fromkeys(names)),
         **known,
         "model-index": [{"name": name, "results": evaluated}] if evaluated else (),
@@ -86,11 +88,11 @@ def _header(
 
 def _files(settings: FineTuningSettings, sets: Sequence[str]) -> dict[str, str]:
     """By set, the name of the file or of the published data; folders may say who the user is."""
-    if settings.glue:
-        return dict.fromkeys(sets, f"GLUE {settings.glue}")
-    named = {"train": settings.train_file, TEST: settings.test_file}
-    paths = (str(named.get(name) or settings.dev_file or settings.train_file) for name in sets)
-    return dict(zip(sets, map(os.path.basename, paths), strict=True))
+    published = f"GLUE {settings.glue}" if settings.glue else None
+    named = {"train": published or settings.train_file, TEST: published or settings.test_file}
+    named[UNLABELLED] = settings.unlabelled_file
+    other = published or settings.dev_file or settings.train_file
+    return {name: os.path.basename(str(named.get(name) or other)) for name in sets}
 
 
 def _start(settings: FineTuningSettings) -> str:
@@ -123,6 +125,8 @@ def _data(
     for name, file in files.items():
         if name == "train":
             use = "trained on"
+        elif name == UNLABELLED:
+            use = "trained on, with the teacher's answers for labels"
         elif name == _deciding(results):
             use = "scored; its scores decided which weights were kept"
         else:

@@ -321,9 +321,14 @@ def _resolve_student(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
         raise ValueError(f"--init_layers={','.join(names)}: expected each block once, ascending.")
     wanted["init_layers"] = layers or None
     if not wanted["teacher"]:
-        for name in ("distillation_weight", "distillation_temperature"):
+        for name in ("distillation_weight", "distillation_temperature", "unlabelled_file"):
             if name in given:
                 raise ValueError(f"--{name} is for --teacher, which is not given: leave it out.")
+    if wanted["unlabelled_file"] and not wanted["distillation_weight"]:
+        raise ValueError(
+            "--distillation_weight=0: nothing would be learned of --unlabelled_file: leave it out, "
+            "or give a weight above 0."
+        )
 
 
 # === Frozen features ===

@@ -29,7 +29,12 @@ MAY_DIFFER = frozenset(
     }
 )
 # Settings that name files whose contents a run keeps the fingerprints of.
-PATHS = frozenset({"data_dir", "train_file", "dev_file", "test_file", "init_checkpoint", "teacher"})
+PATHS = frozenset(
+    {
+        *("data_dir", "train_file", "dev_file", "test_file", "unlabelled_file"),
+        *("init_checkpoint", "teacher"),
+    }
+)
 
 _ALIASES = {
     "task_name": "task",
@@ -257,6 +262,11 @@ class FineTuningSettings:
         None,
         "A fine-tuned model's directory, of the same task and classes, from which the model that "
         "is trained learns besides the labels (distillation).",
+    )
+    unlabelled_file: str | None = flag_fields.string(
+        None,
+        "--teacher: texts without labels to train on besides, a table with the text columns of the "
+        "training set; what they teach is the teacher's answers alone.",
     )
     distillation_weight: float = flag_fields.number(
         0.5,

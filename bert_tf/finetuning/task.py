@@ -31,7 +31,7 @@ from bert_tf.tasks.calibration import fit_temperature
 from bert_tf.tasks.judging import CLASS_METRICS, Judged, class_metric_names
 from bert_tf.untrusted import listed, one_line
 
-from .data import FIRST_RULES, NEWEST_RULES, Sets, fold_of, read_sets
+from .data import FIRST_RULES, NEWEST_RULES, UNLABELLED, Sets, fold_of, read_sets
 from .distillation import SoftLoss
 from .evaluation import Evaluation, joined
 from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, write_records
@@ -238,6 +238,8 @@ class Task(abc.ABC):
     model_arguments: Mapping[str, Any] = {}
     target_scale: TargetScale = TargetScale()
     by_earlier_rules: bool = False
+    # What only a teacher labels, to be trained on behind the training set.
+    unlabelled: Items = ()
 
     def __init__(
         self,
@@ -358,14 +360,23 @@ class Task(abc.ABC):
         return self._train.items
 
     def training_examples(self, tokenizer: BertTokenizer, max_seq_length: int) -> Examples:
-        """The training set, tokenised once: batches of features and labels."""
+        """The training set, tokenised once: batches of features and labels.
+
+        Behind it is what has no labels, with that of the first example in their place.
+        """
         items = self._training_items()
+        others = (dataclasses.replace(item, label=items[0].label) for item in self.unlabelled)
+        items = [*items, *others]
         found: Examples = self._rows(tokenizer, items, max_seq_length, labelled=True)
         return found
 
     def training_lines(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
         lines = [self.counted.format(items=len(self._training_items()), rows=len(examples))]
+        if self.unlabelled:
+            lines.append(
+                f"{len(self.unlabelled):,} of them have no label: the teacher's answers are theirs."
+            )
         if examples.num_too_long:
             length = examples.max_seq_length
             lines.append(self.too_long.format(count=examples.num_too_long, length=length))
@@ -382,7 +393,8 @@ class Task(abc.ABC):
     def set_sizes(self) -> dict[str, int]:
         """By set, the training set first, how many examples were read."""
         sizes = {name: len(examples.items) for name, examples in self._sets.items()}
-        return {"train": len(self._training_items()), **sizes}
+        unlabelled = {UNLABELLED: len(self.unlabelled)} if self.unlabelled else {}
+        return {"train": len(self._training_items()), **unlabelled, **sizes}
 
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
         """How often each label occurs in one of ``dev_sets``, or (``None``) in the training set.
@@ -574,6 +586,8 @@ def make_task(settings: FineTuningSettings, sets: Sets, rules: str) -> Task:
     first = rules == FIRST_RULES
     task: Task = settings.kind.task_class.from_settings(settings, sets, by_first_rules=first)
     task.by_earlier_rules = first
+    if sets.unlabelled is not None:
+        task.unlabelled = sets.unlabelled.items
     if first:
         task.target_scale = TargetScale()
     task.use_loss(settings.label_smoothing, settings.class_weights)

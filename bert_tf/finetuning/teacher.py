@@ -3,6 +3,8 @@
 Letters: N examples, O outputs of the teacher for an example: the classes, or 1.
 """
 
+import dataclasses
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -15,7 +17,7 @@ from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.training import checkpoints
 from bert_tf.untrusted import listed
 
-from .data import Sets, table_columns
+from .data import UNLABELLED, Sets, table_columns
 from .distillation import DistillationLoss, taught
 from .model import forget_models
 from .results import scores_line
@@ -82,7 +84,7 @@ def distil(
         outputs = _ask(settings, directory, task, sets, strategy)
         _keep(directory, outputs)
     use_loss(settings, task)
-    return taught(examples, outputs)
+    return taught(examples, outputs, len(sets.train.items))
 
 
 def use_loss(settings: FineTuningSettings, task: Task) -> None:
@@ -111,26 +113,25 @@ def _ask(
 ) -> np.ndarray:
     """Runs the teacher on the training set, as it was trained: (N, O) float32.
 
-    The columns are in the order of the task's classes.
+    What has no labels is behind it. The columns are in the order of the task's classes.
     """
     teacher, its = open_teacher(settings, task)
     if directory.has_progress():
         directory.compare_inputs({FLAG: teacher.fingerprint()})
-    print(
-        f"{settings.teacher} answers the {len(sets.train.items):,} training examples.", flush=True
-    )
+    train = dataclasses.replace(sets.train, items=[*sets.train.items, *task.unlabelled])
+    print(f"{settings.teacher} answers the {len(train.items):,} training examples.", flush=True)
     with strategy.scope():
         model = load(teacher)
     inference = Inference(
         model, model.preprocessor.tokenizer, its.max_seq_length, settings.eval_batch_size
     )
-    asked_sets = {_TRAIN: sets.train, **sets.dev}
+    asked_sets = {_TRAIN: train, **sets.dev}
     asked = type(task)(task.name, None, {}, asked_sets, labels=teacher.labels, **its.options)
     if task.deciding_set is not None:
         scores = asked.evaluate(inference, task.deciding_set, teacher.thresholds).scores
         line = scores_line(asked.headline, {name: float(s) for name, s in scores.items()})
         print(f"The teacher on {task.deciding_set}: {line}", flush=True)
-    outputs = asked.outputs(inference, _TRAIN).reshape(len(sets.train.items), -1)
+    outputs = asked.outputs(inference, _TRAIN).reshape(len(train.items), -1)
     if task.labels:
         outputs = outputs[:, [teacher.labels.index(label) for label in task.labels]]
     # The student's variables are to be named as without a teacher.
@@ -144,7 +145,7 @@ def _ask(
 
 def _whose(directory: FineTuningDirectory) -> dict[str, str]:
     inputs = read_json(directory.inputs)
-    return {name: inputs[name] for name in (FLAG, _TRAIN)}
+    return {name: inputs[name] for name in (FLAG, _TRAIN, UNLABELLED) if name in inputs}
 
 
 def _kept(directory: FineTuningDirectory, rows: int, columns: int) -> np.ndarray | None:

@@ -4,8 +4,10 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
+from bert_tf import api
 from bert_tf.finetuning import teacher as teacher_module
 from bert_tf.finetuning.distillation import (
     DistillationLoss,
@@ -24,6 +26,7 @@ from .small_runs import (
     TINY,
     VOCAB,
     assert_ends_as,
+    results_of,
     save_weights,
     saved,
     sentences,
@@ -67,26 +70,52 @@ def test_the_loss_of_classes_is_hintons(temperature):
     np.testing.assert_allclose(float(found), expected, rtol=1e-5)
 
 
+def test_of_a_text_without_a_label_the_teacher_counts_alone():
+    """In the loss and in its gradient, which a NaN would spread through."""
+    student, teacher = RNG.normal(size=(2, 4, 3)) * 4
+    labels = np.array([1, np.nan, 0, np.nan])
+    loss = DistillationLoss(
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True), class_divergence, 3, 2.0, 0.3
+    )
+    given = tf.constant(student, tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        found = loss(np.float32(np.concatenate([labels[:, None], teacher], 1)), given)
+    p, q = softmax(teacher / 2), softmax(student / 2)
+    expected = 0.3 * 4 * (p * np.log(p / q)).sum()
+    slope = 0.3 * 2 * (q - p)
+    for row in (0, 2):
+        right = int(labels[row])
+        expected -= 0.7 * np.log(softmax(student[row])[right])
+        slope[row] += 0.7 * (softmax(student[row]) - np.eye(3)[right])
+    np.testing.assert_allclose(float(found), expected / 4, rtol=1e-5)
+    np.testing.assert_allclose(tape.gradient(found, given), slope / 4, atol=1e-6)
+
+
 def test_the_loss_of_several_labels_and_of_numbers():
     student, teacher = RNG.normal(size=(2, 5, 2)) * 3
     holds = np.float64([[0, 1], [1, 1], [0, 0], [1, 0], [0, 1]])
     several = DistillationLoss(
         keras.losses.BinaryCrossentropy(from_logits=True), classes_divergence, 2, 2.0, 0.25
     )
-    found = several(np.float32(np.concatenate([holds, teacher], 1)), np.float32(student))
+    given = np.concatenate([holds, teacher], 1)
+    given[3, :2] = np.nan  # not labelled
+    found = several(np.float32(given), np.float32(student))
     p, q, at_one = sigmoid(teacher / 2), sigmoid(student / 2), sigmoid(student)
     divergence = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
     likelihood = -(holds * np.log(at_one) + (1 - holds) * np.log(1 - at_one))
+    likelihood[3] = 0
     expected = (0.75 * likelihood + 0.25 * 4 * divergence).mean()
     np.testing.assert_allclose(float(found), expected, rtol=1e-5)
 
     numbers = DistillationLoss(squared_error, number_difference, 1, 2.0, 0.25)
-    found = numbers(np.float32([[1.0, 2.0], [0.0, 1.0]]), np.float32([3.0, -1.0]))
-    assert float(found) == (0.75 * (4 + 1) + 0.25 * (1 + 4)) / 2
+    found = numbers(np.float32([[1.0, 2.0], [0, 1], [np.nan, 3]]), np.float32([3.0, -1.0, 5]))
+    assert float(found) == (0.75 * (4 + 1) + 0.25 * (1 + 4 + 4)) / 3
 
 
 # === Runs ===
 
+UNLABELLED = [text for text, _ in sentences(20, seed=7)]
 # The pieces in another order than the student has them, and the classes.
 PIECES = (*VOCAB[:5], *reversed(VOCAB[5:]))
 TASK = TaskFile(
@@ -109,9 +138,13 @@ def teacher(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def flags(teacher):
-    """What a distillation is given."""
-    return {"teacher": teacher, "eval_steps": 4, "distillation_weight": 0.8}
+def flags(teacher, inputs, tmp_path_factory):
+    """What a distillation is given; of the texts without labels one is evaluated on."""
+    texts = [*UNLABELLED, sentences(1, seed=1)[0][0]]
+    path = tmp_path_factory.mktemp("unlabelled") / "more.csv"
+    path.write_text("number,text\n" + "".join(f"1,{text}\n" for text in texts))
+    more = {"unlabelled_file": path, "class_weights": "pos:3"}
+    return {"teacher": teacher, "eval_steps": 4, "distillation_weight": 0.8, **more}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +164,7 @@ def test_of_weight_0_it_is_plain_training_bit_for_bit(finished, inputs, tmp_path
 def test_the_student_learns_what_the_teacher_says_of_each_row(taught, teacher):
     """In the teacher's own pieces and length; its classes are in the student's order."""
     model = bert_tf.load(str(teacher), max_seq_length=8)
-    texts = [text for text, _ in sentences(46)]
+    texts = [*(text for text, _ in sentences(46)), *UNLABELLED]
     expected = model(model.preprocessor(texts), training=False).numpy()[:, ::-1]
     assert np.ptp(expected, axis=0).min() > 0.5
     np.testing.assert_allclose(saved(taught / "teacher")["outputs"], expected, atol=1e-5)
@@ -142,6 +175,61 @@ def test_the_teacher_changes_what_is_learned_and_no_more(taught, finished):
     assert ours.keys() == plain.keys()
     name = "model/bert_classifier/classifier/kernel"
     assert np.abs(ours[name] - plain[name]).max() > 1e-3
+
+
+def test_a_run_says_what_it_learned_without_labels(taught):
+    assert results_of(taught)["rows"] == {"train": 46, "unlabelled": 20, "dev": 20}
+    card = (taught / "README.md").read_text()
+    line = "| unlabelled | `more.csv` | 20 | trained on, with the teacher's answers for labels |"
+    assert line in card and "\n- more.csv\n" in card
+
+
+def test_the_first_loss_of_a_run_is_that_of_a_plain_loop(inputs, teacher):
+    """Without dropout, and at a rate that leaves the weights as they are."""
+    losses = []
+    recorder = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: losses.append(logs["loss"])
+    )
+    rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+    train, more = sentences(12), UNLABELLED[:4]
+    made = api.fine_tune(
+        train, train, unlabelled=more, task="classification", init=inputs / "tiny",
+        teacher=teacher, distillation_weight=0.3, class_weights="pos:3,neg:2", learning_rate=1e-12,
+        train_batch_size=16, num_train_epochs=1, max_seq_length=16, verbose=False,
+        callbacks=[recorder], **dict.fromkeys(rates, 0.0),
+    )  # fmt: skip
+    said = bert_tf.load(str(teacher), max_seq_length=8)
+    texts = [*(text for text, _ in train), *more]
+    ours, theirs = (m(m.preprocessor(texts), training=False).numpy() for m in (made.model, said))
+    expected = 0.0
+    for row, (student, answer) in enumerate(zip(ours, theirs[:, ::-1], strict=True)):
+        p, q = softmax(answer / 2), softmax(student / 2)
+        loss, weight = 0.3 * 4 * (p * np.log(p / q)).sum(), 1
+        if row < 12:
+            label = ["neg", "pos"].index(train[row][1])
+            loss -= 0.7 * np.log(softmax(student)[label])
+            weight = (2, 3)[label]
+        expected += weight * loss / 16
+    assert losses == [pytest.approx(expected, rel=1e-5)]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "more.tsv is empty: expected a first line with the columns text"),
+        ("text\n", "more.tsv has no rows: expected at least one example"),
+        ("texts\na\n", "more.tsv, line 1: expected one column 'text', got none; the columns are"),
+        (
+            f"text\n{sentences(1, seed=1)[0][0]}\n",
+            "--unlabelled_file=.*more.tsv has the texts alone that are evaluated on: expected oth",
+        ),
+    ],
+)
+def test_files_of_no_unlabelled_texts(inputs, teacher, tmp_path, content, sentence):
+    (tmp_path / "more.tsv").write_text(content)
+    given = {"teacher": teacher, "unlabelled_file": tmp_path / "more.tsv"}
+    with pytest.raises(ValueError, match=sentence):
+        run(settings(inputs, tmp_path / "run", **given))
 
 
 @pytest.mark.slow
@@ -159,7 +247,10 @@ def test_interrupted_and_resumed(taught, flags, inputs, tmp_path, monkeypatch, c
             with pytest.raises(ValueError, match="What --teacher read is not what the run in"):
                 run(settings(inputs, tmp_path / "run", **flags))
     run(settings(inputs, tmp_path / "run", **flags))
-    assert ("answers the 46 training examples" in capsys.readouterr().out) is lost
+    printed = capsys.readouterr().out
+    assert ("answers the 66 training examples" in printed) is lost
+    assert "20 of them have no label: the teacher's answers are theirs." in printed
+    assert "Left out 1 of the 21 texts of" in printed
     assert_ends_as(taught, tmp_path / "run")
 
 
@@ -219,8 +310,10 @@ def test_an_unfinished_teacher_is_refused(inputs, tmp_path):
 def test_a_student_of_numbers_learns_those_of_its_teacher(inputs, tmp_path):
     """A weight of 1: the labels, which are noise of another scale, say nothing."""
     rng = np.random.default_rng(0)
-    rows = [(text, 500 + 30 * rng.normal()) for text, _ in sentences(300, seed=3)]
+    rows = [(text, 500 + 30 * rng.normal()) for text, _ in sentences(150, seed=3)]
     train = write_table(tmp_path / "train.tsv", rows)
+    more = tmp_path / "more.tsv"
+    more.write_text("text\n" + "".join(f"{text}\n" for text, _ in sentences(150, seed=9)))
     task = dataclasses.replace(TASK, kind="regression")
     config = dataclasses.replace(TINY, initializer_range=0.4)
     teacher = tmp_path / "model"
@@ -229,7 +322,12 @@ def test_a_student_of_numbers_learns_those_of_its_teacher(inputs, tmp_path):
     shutil.rmtree(teacher / "checkpoints")
     save_weights(teacher, model)
     flags = {"task": "regression", "teacher": teacher, "train_file": train, "dev_file": train}
-    more = {"distillation_weight": 1, "num_train_epochs": 10, "init_checkpoint": teacher}
+    more = {
+        "unlabelled_file": more,
+        "distillation_weight": 1,
+        "num_train_epochs": 10,
+        "init_checkpoint": teacher,
+    }
     run(settings(inputs, tmp_path / "run", **flags, **more, max_seq_length=8))
     learned, said = (
         bert_tf.load(str(folder), max_seq_length=8) for folder in (tmp_path / "run", teacher)

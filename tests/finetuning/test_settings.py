@@ -151,6 +151,12 @@ def test_googles_names():
             "--task=regression OWN --teacher=t --distillation_temperature=3",
             "--distillation_temperature means nothing to --task=regression: leave it out",
         ),
+        ("TEXTS --unlabelled_file=u.csv", "--unlabelled_file is for --teacher, which is not given"),
+        (
+            "TEXTS --teacher=t --unlabelled_file=u.csv --distillation_weight=0",
+            "--distillation_weight=0: nothing would be learned of --unlabelled_file: leave it out",
+        ),
+        ("NER --unlabelled_file=u.csv", "--unlabelled_file means nothing to --task=ner: leave it"),
         ("TEXTS --distillation_weight=0.1", "--distillation_weight is for --teacher, which is not"),
         ("TEXTS --teacher=t --distillation_temperature=0", "temperature=0.0: expected a number ab"),
         (
