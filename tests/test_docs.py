@@ -1,5 +1,6 @@
 """The pages say what is true: their commands parse, their links lead somewhere."""
 
+import fnmatch
 import re
 import runpy
 
@@ -118,6 +119,18 @@ def test_every_page_is_in_the_site_and_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     for page in PAGES[1:]:
         assert page.name == "index.md" or f"({page.name})" in index, page.name
+
+
+def test_the_map_names_every_module_of_the_folders_and_none_else():
+    page = (ROOT / "docs" / "design.md").read_text()
+    (drawn,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"[a-z_*]+\.py", drawn))
+    there = {path.name for room in ("bert_tf", "pipelines", "saved_models")
+             for path in (ROOT / room).glob("**/*.py")}  # fmt: skip
+    assert [name for name in named if not fnmatch.filter(there, name)] == []
+    for room in ("bert_tf", "pipelines", "saved_models"):
+        for path in (ROOT / room).glob("[!_]*.py"):
+            assert any(fnmatch.fnmatch(path.name, name) for name in named), path
 
 
 def test_the_reference_has_every_public_name():
