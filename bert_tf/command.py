@@ -31,6 +31,8 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
         program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
     try:
         rest = flags.FLAGS(argv, known_only=passes_on)
+    except SystemExit:  # --help, after which absl's own status is that of an error
+        sys.exit(0)
     except flags.Error as error:
         sys.exit(f"Error: {reason(error).rstrip('.')}; {program} --help lists the flags.")
     given = [argument for argument in rest[1:] if not (passes_on and argument.startswith("--"))]
@@ -74,8 +76,8 @@ def run(
 ) -> None:
     """Parses the flags, runs ``main`` and exits the process.
 
-    Exit status: 0 when ``main`` returns; 1 after an error, which is one sentence on standard
-    error (``--debug`` shows the traceback); 130 after Ctrl-C.
+    Exit status: 0 when ``main`` returns, and after ``--help``; 1 after an error, which is one
+    sentence on standard error (``--debug`` shows the traceback); 130 after Ctrl-C.
 
     Args:
         main: takes the arguments left after the flags, the program's name first. It says what a

@@ -186,6 +186,7 @@ def test_help_teaches_and_loads_no_tensorflow(name):
         [sys.executable, "-X", "importtime", "-m", f"bert_tf.{name}", "--help"],
         capture_output=True, text=True,
     )  # fmt: skip
+    assert done.returncode == 0
     assert all(text in done.stdout for text in HELP[name])
     loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "absl" in loaded and not loaded & {"tensorflow", "keras", "torch", "jax"}

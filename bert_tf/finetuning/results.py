@@ -190,7 +190,8 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
     trained = f"{results['steps']:,} steps"
     if results["examples_per_second"]:
         speed = f"{results['examples_per_second']:,.1f} examples/s"
-        trained += f", {duration(results['seconds'])}, {speed}"
+        # Of each process' steps but its first, which compiles the graph.
+        trained += f", {duration(results['seconds'])} after the first, {speed}"
     print(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
     # Results of an earlier version have no intervals and no classes.
     intervals, classes = results.get("intervals", {}), results.get("classes", {})

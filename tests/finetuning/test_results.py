@@ -69,7 +69,8 @@ def test_labels_are_counted_and_compared():
 def test_what_a_finished_run_shows(capsys):
     show(results(), FineTuningDirectory("run"))
     assert capsys.readouterr().out == (
-        "Trained 1,200 steps, 1m15s, 512.0 examples/s; the weights of epoch 0.667 are kept.\n"
+        "Trained 1,200 steps, 1m15s after the first, 512.0 examples/s; the weights of epoch 0.667 "
+        "are kept.\n"
         "  dev             f1 0.836, accuracy 0.750\n"
         "  threshold null: -1.25, of the scores and of the predictions\n"
         "\n"
