@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 
 from bert_tf.config import BertConfig
@@ -6,6 +8,15 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.pretraining import results
 from bert_tf.training.run_directory import RunDirectory
 
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "this", "is", "word", "a", "##b"]
+TINY = BertConfig(
+    vocab_size=len(VOCAB),
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=8,
+    max_position_embeddings=16,
+)
 RESULTS = {
     "step": 1200,
     "parameters": 5,
@@ -89,22 +100,13 @@ def test_accuracies_on_what_was_trained_on_are_called_so(capsys):
 
 
 def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out(monkeypatch):
-    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "this", "is", "word", "a", "##b"]
-    config = BertConfig(
-        vocab_size=len(vocab),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-        max_position_embeddings=16,
-    )
     texts = ["A word is a.", "a " * 30 + "word", "a"]
-    model, tokenizer = BertPretrainer(config), BertTokenizer(vocab)
+    model, tokenizer = BertPretrainer(TINY), BertTokenizer(VOCAB)
     filled = results.fill_masks(model, tokenizer, texts)
     assert len(filled) == 1 and filled[0]["hidden"] == 2
     assert filled[0]["text"].replace("[MASK]", filled[0]["word"]) == texts[0]
     assert filled[0]["word"] in ("word", "is") and len(filled[0]["guesses"]) == 5
-    assert set(filled[0]["guesses"]) <= {*vocab, "b"}
+    assert set(filled[0]["guesses"]) <= {*VOCAB, "b"}
     assert filled[0]["probabilities"] == sorted(filled[0]["probabilities"], reverse=True)
     # Each of the two words alone: the surer one was taken.
     hidden = results._hide_words(texts[0], tokenizer)
@@ -117,19 +119,11 @@ def test_masks_are_filled_and_a_text_beyond_the_positions_is_left_out(monkeypatc
 
 
 def test_a_causal_model_guesses_from_the_words_before(capsys):
-    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "this", "is", "word", "a", "##b"]
-    config = BertConfig(
-        vocab_size=len(vocab),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-        max_position_embeddings=8,
-        initializer_range=0.5,
-        is_decoder=True,
+    config = dataclasses.replace(
+        TINY, max_position_embeddings=8, initializer_range=0.5, is_decoder=True
     )
     model = BertPretrainer(config, nsp=False)
-    tokenizer = BertTokenizer(vocab)
+    tokenizer = BertTokenizer(VOCAB)
     guessed = results.fill_masks(model, tokenizer, ["Is this word?", "a " * 30 + "word", "a"])
     (one,) = guessed
     assert one["hidden"] == 3
@@ -145,10 +139,10 @@ def test_a_causal_model_guesses_from_the_words_before(capsys):
     surest = max(range(3), key=lambda row: expected[row].max())
     assert (one["text"].strip(), one["word"]) == rows[surest][:2]
     order = np.argsort(-expected[surest])[:5]
-    assert one["guesses"] == [vocab[token] for token in order]
+    assert one["guesses"] == [VOCAB[token] for token in order]
     np.testing.assert_allclose(one["probabilities"], expected[surest][order], atol=1e-5)
     right = [
-        vocab[found.argmax()] == row[1].lower() for found, row in zip(expected, rows, strict=True)
+        VOCAB[found.argmax()] == row[1].lower() for found, row in zip(expected, rows, strict=True)
     ]
     assert one["guessed"] == sum(right)
     results.show({**RESULTS, "objective": "ltr", "filled_masks": guessed}, RunDirectory("x"))

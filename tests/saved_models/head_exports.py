@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import keras
+import pytest
 
 from bert_tf import (
     BertClassifier,
@@ -47,6 +48,15 @@ _FOUND: dict[str, dict[str, Any]] = {
 }
 # Arithmetic in bfloat16 rounds otherwise on another processor, and in another TensorFlow.
 TOLERANCES = {"bfloat16": 0.1}
+
+
+def heads(*in_ci: str) -> list[Any]:
+    """The names of ``HEADS`` for a test; those that are not named are exhaustive."""
+    assert set(in_ci) <= HEADS.keys(), in_ci
+    return [
+        name if name in in_ci else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in HEADS
+    ]
 
 
 def export_head(name: str, output_dir: str) -> str:

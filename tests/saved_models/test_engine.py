@@ -11,7 +11,7 @@ from bert_tf.saved_models import replay
 from bert_tf.saved_models.serving_files import predict_request
 
 from . import cpp_engine
-from .head_exports import HEADS, TOLERANCES, exported
+from .head_exports import TOLERANCES, exported, heads
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,12 +29,7 @@ def engine(tmp_path_factory):
 @pytest.mark.parametrize(
     "name",
     # The engine's part is the same for every head: loading, and the operations of text.
-    [
-        name
-        if name in ("encoder", "classifier", "span_predictor")
-        else pytest.param(name, marks=pytest.mark.exhaustive)
-        for name in HEADS
-    ],
+    heads("encoder", "classifier", "span_predictor"),
 )
 def test_recorded_answers(engine, tmp_path, tmp_path_factory, name):
     export = exported(name, tmp_path_factory)

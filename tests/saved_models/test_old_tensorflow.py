@@ -14,7 +14,7 @@ import pytest
 
 from bert_tf.saved_models import operations, verification
 
-from .head_exports import HEADS, TOLERANCES, exported
+from .head_exports import TOLERANCES, exported, heads
 
 pytestmark = pytest.mark.slow
 
@@ -54,13 +54,8 @@ def old_python(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "name",
-    # The operations of the others are those of these three.
-    [
-        name
-        if name in ("pretrainer", "span_predictor", "bfloat16")
-        else pytest.param(name, marks=pytest.mark.exhaustive)
-        for name in HEADS
-    ],
+    # Whether all operations are there, the next test asks.
+    heads("pretrainer", "span_predictor", "bfloat16"),
 )
 def test_recorded_answers(old_python, tmp_path_factory, name):
     export = exported(name, tmp_path_factory)
