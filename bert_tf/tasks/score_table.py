@@ -32,7 +32,7 @@ class Score(NamedTuple):
     seed: str
     score: float
     collapsed: str
-    seconds: float  # of the process, shared among its seeds
+    seconds: int  # of the process, shared among its seeds
     machine: str
 
 
@@ -51,7 +51,7 @@ def read_cells(path: str) -> list[Score]:
             if (number == 1 and row != _COLUMNS) or len(row) != len(_COLUMNS):
                 raise ValueError(f"expected the columns {','.join(_COLUMNS)}")
             if number > 1:
-                figures = float(row[8]), row[9], float(row[10]), row[11]
+                figures = float(row[8]), row[9], round(float(row[10])), row[11]
                 found.append(Score(Cell(*row[:6]), row[6], row[7], *figures))
     except (ValueError, csv.Error) as error:
         where = f"{path}, line {max(reader.line_num, 1)}"

@@ -351,7 +351,10 @@ def test_cells_are_kept_and_a_wrong_line_is_named(tmp_path):
     scores = [Score(cell, "f1", seed, 1 / 3, 'one "class"', 5, "2 cores") for seed in "21"]
     write_cells(path, scores)
     assert read_cells(path) == sorted(scores)
-    lines = [*csv.reader(pathlib.Path(path).read_text().splitlines())]
+    written = pathlib.Path(path).read_bytes()
+    write_cells(path, read_cells(path))
+    assert pathlib.Path(path).read_bytes() == written
+    lines = [*csv.reader(written.decode().splitlines())]
     assert lines[0][:3] == ["pretraining", "step", "corpus"] and len(lines) == 3
     text = pathlib.Path(path).read_text().replace(str(1 / 3), "a third", 1)
     pathlib.Path(path).write_text(text)
