@@ -140,7 +140,9 @@ class Reproduction:
         trained = [run for run in left if run.command == "pretrain"]
         # One for all: the others' steps are like it, but for their blocks and masks.
         seconds = [self.settings.steps * each for each in self._step_seconds(trained[:1])]
-        tuned = [score.seconds * self.settings.seeds for score in self.scores if score.seed]
+        tuned: list[float] = [
+            score.seconds * self.settings.seeds for score in self.scores if score.seed
+        ]
         means = {"pretrain": seconds, "finetune": tuned}
         costs = {run.name: statistics.fmean(means.get(run.command) or [math.nan]) for run in left}
         for name, took in costs.items():
