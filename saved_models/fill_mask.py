@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.vocabulary import CONTINUATION_PREFIX, MASK_TOKEN
 
@@ -74,6 +75,11 @@ def fill_masks(served: Served, text: tf.Tensor) -> Outputs:
         "filled": tf.strings.reduce_join(parts.with_values(pieces), axis=-1) + rest,
         "truncated": truncated,
     }
+
+
+def fills_masks(model: BertModel) -> bool:
+    """Whether a model has a masked-LM head that fills masks; a causal one's has the next token."""
+    return model.masked_lm is not None and not model.config.is_decoder
 
 
 def masked_lm_logits(head: Any, states: tf.Tensor) -> tf.Tensor:

@@ -27,20 +27,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import features
 from bert_tf.choices import LONG_TEXTS, ONNX_PRECISIONS
 from bert_tf.files import write_json
 from bert_tf.modeling import BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel
-from bert_tf.pipelines.vocabulary import PAD_TOKEN, check_vocabulary_fits
+from bert_tf.pipelines.vocabulary import MASK_TOKEN, PAD_TOKEN, check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import markdown_code
 
 from . import replay
 from .comparison import Difference, describe, differences, over_all
 from .embeddings import vectors_of_tokens
+from .fill_mask import fills_masks
 from .precision import copy_model, max_seq_length
 from .samples import Sample, run_samples
-from .served import ExportOptions, Served, Signature
+from .served import ExportOptions, Outputs, Served, Signature
 from .serving_files import write_bytes, write_samples, write_text
 from .signatures import model_signatures
 from .verification import write_hashes
@@ -70,10 +72,11 @@ inputs = {{
     "input_word_ids": np.array([row.ids for row in rows], np.int32),
     "input_mask": np.array([row.attention_mask for row in rows], np.int32),
     "input_type_ids": np.array([row.type_ids for row in rows], np.int32),
-}}{grouped}
+}}{prepared}
 session = onnxruntime.InferenceSession("model.onnx")
 names = [output.name for output in session.get_outputs()]
-print(dict(zip(names, session.run(None, inputs))))
+answers = dict(zip(names, session.run(None, inputs)))
+{shown}
 ```
 
 - `answers.json`: what the numbers mean. A softmax of logits, divided by the temperature where \
@@ -84,13 +87,24 @@ again.
 """
 # Of a card's example.
 _TEXTS = '["A fine film.", "I would not see it again, even for free."]'
+_MASKED_TEXTS = f'["A fine {MASK_TOKEN}.", "I would {MASK_TOKEN} see it again, even for free."]'
 _OF_CHOICES = """
 # All rows are the choices of one example.
 inputs = {key: rows[None] for key, rows in inputs.items()}"""
+_POSITIONS = f"""
+# Which tokens' logits are wanted, the same number of each row; np.zeros((len(rows), 0), np.int32)
+# for none.
+masks = [[row.tokens.index("{MASK_TOKEN}")] for row in rows]
+inputs["{features.MASKED_LM_POSITIONS}"] = np.array(masks, np.int32)"""
+_SHOWN = "print(answers)"
+_GUESSES = f"""\
+best = answers["{features.MASKED_LM_LOGITS}"].argmax(-1)[:, 0]
+print([tokenizer.id_to_token(piece) for piece in best.tolist()])"""
 _ARITHMETIC = {
     "float32": "Computes in float32.",
-    "int8": "The encoder's matrices are int8, with a scale for each output, and activations are "
-    "rounded to 8 bits as they come (ONNX Runtime's dynamic quantisation); the rest is float32.",
+    "int8": "The matrices of the encoder, and of a masked-LM head, are int8, with a scale for each "
+    "output, and activations are rounded to 8 bits as they come (ONNX Runtime's dynamic "
+    "quantisation); the rest is float32.",
 }
 
 
@@ -134,7 +148,10 @@ def write_onnx(
 
     Outputs are those of the signature ``tokens``; encoders and pre-trained models answer
     ``sequence_output`` (B, S, H) and the vectors of ``embeddings.embed``, so that the options
-    ``layers`` and ``normalize`` count; no other option does but ``max_seq_length``.
+    ``layers`` and ``normalize`` count; no other option does but ``max_seq_length``. Pre-trained
+    models answer what their heads say besides: ``masked_lm_logits`` (B, P, V) at the places of
+    another input, ``masked_lm_positions`` (B, P) int32, and ``next_sentence_logits`` (B, 2); of a
+    causal model's next-token head nothing.
 
     Raises:
         ValueError: a package is missing, ``precision`` is none of ``choices.ONNX_PRECISIONS``, the
@@ -156,20 +173,14 @@ def write_onnx(
     served = _served(model, tokenizer, options)
     signature = model_signatures(served)[SIGNATURE]
     if isinstance(model, (BertEncoder, BertPretrainer)):
-        function = functools.partial(vectors_of_tokens, served)
-        signature = dataclasses.replace(
-            signature,
-            function=function,
-            summary="Takes the ids of a tokenizer of the client's own, and returns the encoder's "
-            "last hidden states and vectors of the texts.",
-        )
+        signature = _of_vectors(served, signature)
     expected = run_samples(SIGNATURE, signature.function, signature)
     path = os.path.join(folder, replay.ONNX)
     with tempfile.TemporaryDirectory() as scratch, _silence():
         written = os.path.join(scratch, "float32.onnx")
         _convert(served.model, signature, written)
         if precision == "int8":
-            written = _quantize(written, os.path.join(scratch, "int8.onnx"), model.encoder.name)
+            written = _quantize(written, os.path.join(scratch, "int8.onnx"), served.model)
         with open(written, "rb") as file:
             write_bytes(path, file.read())
     runtime = replay.OnnxSignature(path)
@@ -211,6 +222,42 @@ def _served(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) 
     )
 
 
+def _of_vectors(served: Served, signature: Signature) -> Signature:
+    """Vectors of the texts, and the logits of a pre-trained model's heads."""
+    inputs, samples = dict(signature.inputs), signature.samples
+    if fills_masks(served.model):
+        inputs[features.MASKED_LM_POSITIONS] = tf.TensorSpec([None, None], tf.int32)
+        # Of each row its second token and its first.
+        samples = tuple(
+            {**sample, features.MASKED_LM_POSITIONS: [[1, 0]] * len(next(iter(sample.values())))}
+            for sample in samples
+        )
+    return dataclasses.replace(
+        signature,
+        function=functools.partial(_vectors_and_logits, served),
+        inputs=inputs,
+        samples=samples,
+        summary="Takes the ids of a tokenizer of the client's own, and returns the encoder's "
+        "last hidden states, vectors of the texts and the logits of heads that pre-trained it.",
+    )
+
+
+def _vectors_and_logits(
+    served: Served, masked_lm_positions: tf.Tensor | None = None, **ids: tf.Tensor
+) -> Outputs:
+    answers = vectors_of_tokens(served, **ids)
+    model = served.model
+    if masked_lm_positions is not None:
+        # A place more than was asked for: ONNX's reshape takes a size of 0 for another.
+        positions = tf.pad(masked_lm_positions, [[0, 0], [0, 1]])
+        logits = model.masked_lm(answers[features.SEQUENCE_OUTPUT], positions)
+        answers[features.MASKED_LM_LOGITS] = logits[:, :-1]
+    if isinstance(model, BertPretrainer) and model.next_sentence is not None:
+        pooled = answers[features.POOLED_OUTPUT]
+        answers[features.NEXT_SENTENCE_LOGITS] = model.next_sentence(pooled)
+    return answers
+
+
 class _OnIds(keras.Model):
     """A signature as Keras' exporter takes it."""
 
@@ -234,13 +281,19 @@ def _convert(model: BertModel, signature: Signature, path: str) -> None:
     on_ids.export(path, format="onnx", input_signature=[specs], verbose=False)
 
 
-def _quantize(source: str, target: str, encoder: str) -> str:
-    """Quantises the encoder's matrices; the logits stay float32, as in every precision."""
+def _quantize(source: str, target: str, model: BertModel) -> str:
+    """Quantises the encoder's matrices; a task's logits stay float32, as in every precision.
+
+    The masked-LM head's are the encoder's too: most of it is the table of word embeddings.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     graph = onnx.load(source).graph
-    heads = [node.name for node in graph.node if f"/{encoder}" not in node.name]
+    quantised = [layer.name for layer in (model.encoder, model.masked_lm) if layer is not None]
+    heads = [
+        node.name for node in graph.node if not any(f"/{layer}" in node.name for layer in quantised)
+    ]
     # A scale for each output: with one for a whole matrix MiniLM's cosines fell to 0.93.
     quantize_dynamic(
         source, target, per_channel=True, weight_type=QuantType.QInt8, nodes_to_exclude=heads
@@ -287,6 +340,7 @@ def _card(
     model = served.model
     labels = ", ".join(markdown_code(label) for label in model.labels)
     ids = next(iter(sample.inputs.values()))
+    has_masks = features.MASKED_LM_POSITIONS in sample.inputs
     return _CARD.format(
         name=name,
         class_name=type(model).__name__,
@@ -301,8 +355,9 @@ def _card(
         labels=(f"- Classes: {labels}.\n" if labels else "") + _long_texts(served.options),
         max_seq_length=served.max_seq_length,
         pad=PAD_TOKEN,
-        texts=_TEXTS,
-        grouped=_OF_CHOICES if ids.ndim == 3 else "",
+        texts=_MASKED_TEXTS if has_masks else _TEXTS,
+        prepared=_POSITIONS if has_masks else _OF_CHOICES if ids.ndim == 3 else "",
+        shown=_GUESSES if has_masks else _SHOWN,
     )
 
 

@@ -31,7 +31,7 @@ from .classification import (
     text_features,
 )
 from .embeddings import call_on_tokens, check_layers, embed, encode_tokens
-from .fill_mask import fill_masks
+from .fill_mask import fill_masks, fills_masks
 from .question_answering import answer
 from .served import Outputs, Served, Signature
 from .tagging import find_entities, tag_words
@@ -188,7 +188,7 @@ _CHOICES = _Head(
 
 def _of_pretrainer(served: Served) -> dict[str, _Head]:
     found = {SERVING_DEFAULT: _EMBEDDING}
-    if served.model.mlm and not served.model.config.is_decoder:
+    if fills_masks(served.model):
         found = {SERVING_DEFAULT: _FILLING, "embed": _EMBEDDING}
     found["tokens"] = _STATES
     return {**found, "next_sentence": _FOLLOWING} if served.model.nsp else found

@@ -1,5 +1,6 @@
 """``export --onnx``: ONNX Runtime against Keras and NumPy; the card's code as users run it."""
 
+import dataclasses
 import json
 import os
 
@@ -132,6 +133,86 @@ def test_int8_embeddings(tmp_path):
     # What ONNX Runtime answered is recorded: nothing else is reproducible to 1e-4.
     (row,) = replay.replay(str(folder))
     assert (row["largest_difference"], row["problems"]) == (0.0, [])
+
+
+NORMAL = np.random.default_rng(7)
+
+
+def written(folder, class_name, arguments, precision="float32", config=small_runs.TINY):
+    """A model whose answers differ from row to row, which the command has exported."""
+    for package in ("onnxruntime", "tf2onnx"):
+        pytest.importorskip(package)
+    model = small_runs.write_model(folder / "model", class_name, arguments, config=config)
+    model.set_weights([NORMAL.normal(0, 0.5, weight.shape) for weight in model.weights])
+    small_runs.save_weights(folder / "model", model, step=1)
+    run_main(command, f"--checkpoint={folder}/model", f"--output={folder}/out",
+             f"--onnx={precision}")  # fmt: skip
+    return model
+
+
+@pytest.mark.slow
+def test_the_heads_of_a_pretrained_model(tmp_path, monkeypatch, capsys):
+    model = written(tmp_path, "BertPretrainer", {})
+    for batch, length, count in ((2, 7, 3), (3, 5, 0), (1, 4, 1)):
+        positions = NORMAL.integers(0, length, (batch, count), np.int32)
+        inputs = {**ids(batch, length), "masked_lm_positions": positions}
+        answers = ask(tmp_path / "out", inputs)
+        for name, logits in model(inputs).items():
+            np.testing.assert_allclose(answers[name], logits, atol=1e-5, strict=True)
+    monkeypatch.chdir(tmp_path / "out")
+    capsys.readouterr()
+    exec((tmp_path / "out/README.md").read_text().split("```")[1].lstrip("python"), space := {})
+    # [CLS] a fine [MASK] ..., [CLS] [UNK] [UNK] [MASK] ...
+    assert space["inputs"]["masked_lm_positions"].tolist() == [[3], [3]]
+    best = np.argmax(model(space["inputs"])["masked_lm_logits"], -1)[:, 0]
+    assert capsys.readouterr().out == f"{[small_runs.VOCAB[piece] for piece in best]}\n"
+
+
+@pytest.mark.slow
+def test_a_masked_lm_head_in_int8(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    model = written(tmp_path, "BertPretrainer", {"nsp": False}, "int8")
+    inputs = {**ids(2, 7), "masked_lm_positions": np.int32([[2, 1], [0, 0]])}
+    (logits,) = model(inputs).values()
+    difference = np.abs(ask(tmp_path / "out", inputs)["masked_lm_logits"] - logits)
+    assert 1e-4 < difference.max() < 0.1 * np.abs(logits).max()
+    # Of the word embeddings, for the products with them.
+    weights = onnx.load(str(tmp_path / "out" / "model.onnx")).graph.initializer
+    found = [w.data_type for w in weights if w.dims == [16, len(small_runs.VOCAB)]]
+    assert found == [onnx.TensorProto.INT8]
+
+
+@pytest.mark.slow
+def test_a_causal_models_vectors(tmp_path):
+    """Its last token's state where others have [CLS]'s; its head of next tokens is left out."""
+    config = dataclasses.replace(small_runs.TINY, is_decoder=True)
+    model = written(tmp_path, "BertPretrainer", {"nsp": False}, config=config)
+    inputs = ids(3, 6)
+    answers = ask(tmp_path / "out", inputs)
+    assert sorted(answers) == ["last_output", "mean_output", "sequence_output"]
+    states = np.array(model.encoder(inputs)["sequence_output"])
+    last = inputs["input_mask"].sum(1) - 1
+    np.testing.assert_allclose(answers["last_output"], states[range(3), last], atol=1e-5)
+    # What is behind a token changes nothing of its state.
+    changed = {**inputs, "input_word_ids": inputs["input_word_ids"].copy()}
+    changed["input_word_ids"][:, 2:] = 5
+    again = ask(tmp_path / "out", changed)["sequence_output"]
+    np.testing.assert_allclose(again[:, :2], answers["sequence_output"][:, :2], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("class_name", "arguments"),
+    [("BertTokenClassifier", {"num_classes": 3, "bilstm": True}), ("BertMultipleChoice", {})],
+)
+def test_heads_with_loops_and_groups(class_name, arguments, tmp_path):
+    model = written(tmp_path, class_name, arguments)
+    for shape in ((2, 7), (4, 5)):
+        inputs = ids(*shape)
+        if class_name == "BertMultipleChoice":  # one example, whose last choice is padding
+            inputs = {key: np.append(rows, 0 * rows[:1], 0)[None] for key, rows in inputs.items()}
+        (logits,) = ask(tmp_path / "out", inputs).values()
+        np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
 
 
 def test_the_card_says_what_of_long_texts_is_read():
