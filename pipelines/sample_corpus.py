@@ -12,7 +12,9 @@ line after each document. The same installation gives the same file, byte for by
 
 import ast
 import contextlib
+import functools
 import gc
+import multiprocessing
 import os
 import re
 import subprocess
@@ -176,6 +178,9 @@ _LARGEST_SOURCE = 2_000_000  # bytes; anything longer is a generated table
 _TRIPLE_QUOTED = 0.2
 _MAX_BYTES = 6_000_000
 _SENTENCES_PER_DOCUMENT = 4  # a shorter document has no room for a pair of segments
+_MOST_PROCESSES = 4
+# Calls a function of a path with each path, in order: ``map``, or several processes' ``imap``.
+_Mapped = Callable[[Callable[[str], list[list[str]]], Iterable[str]], Iterable[list[list[str]]]]
 
 
 # The process that collects the corpus for this one, see `collect_ahead`.
@@ -198,8 +203,13 @@ def collect_ahead() -> None:
 
 
 def _send() -> None:
-    """Writes to standard output what `_collected_ahead` reads, in the other process."""
-    sys.stdout.buffer.write(b"".join(_collect(_MAX_BYTES)))
+    """Writes to standard output what `_collected_ahead` reads, in the other process.
+
+    Its own processes read the sources, as parsing is most of the work.
+    """
+    with multiprocessing.Pool(min(os.cpu_count() or 1, _MOST_PROCESSES)) as pool:
+        text = b"".join(_collect(_MAX_BYTES, mapped=functools.partial(pool.imap, chunksize=8)))
+    sys.stdout.buffer.write(text)
 
 
 def _collected_ahead() -> bytes:
@@ -235,11 +245,13 @@ def write_sample_corpus(
     return text.count(b"\n\n")
 
 
-def _collect(max_bytes: int, progress: Callable[[str], None] | None = None) -> list[bytes]:
+def _collect(
+    max_bytes: int, progress: Callable[[str], None] | None = None, mapped: _Mapped = map
+) -> list[bytes]:
     """The documents, each with the blank line behind it."""
     chunks: list[bytes] = []
     size = 0
-    for part, documents in _parts():
+    for part, documents in _parts(mapped):
         count = 0
         for sentences in documents:
             document = ("\n".join(sentences) + "\n\n").encode("utf-8", "replace")
@@ -258,19 +270,31 @@ def _collect(max_bytes: int, progress: Callable[[str], None] | None = None) -> l
     return chunks
 
 
-def read_documents(folder: str, seen: set[str] | None = None) -> Iterator[list[str]]:
+def read_documents(
+    folder: str, seen: set[str] | None = None, mapped: _Mapped = map
+) -> Iterator[list[str]]:
     """Yields the sentences of every module below a folder, in the order of the paths.
 
     Paragraphs in ``seen`` are left out; those yielded are added to it.
     """
     seen = set() if seen is None else seen
+    for paragraphs in mapped(_paragraphs, _sources(folder)):
+        yield from _document(paragraphs, seen)
+
+
+def _sources(folder: str) -> Iterator[str]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(
             name for name in folders if name not in _FOLDERS_LEFT_OUT and not name.startswith(".")
         )
         for name in sorted(files):
             if name.endswith(".py") and not name.startswith("test_") and "_test." not in name:
-                yield from _document(read_docstrings(os.path.join(parent, name)), seen)
+                yield os.path.join(parent, name)
+
+
+def _paragraphs(path: str) -> list[list[str]]:
+    """The sentences of each paragraph in a source's docstrings."""
+    return [paragraph for docstring in read_docstrings(path) for paragraph in read_prose(docstring)]
 
 
 def read_docstrings(path: str) -> list[str]:
@@ -310,12 +334,12 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _parts() -> Iterator[tuple[str, Iterable[list[str]]]]:
+def _parts(mapped: _Mapped) -> Iterator[tuple[str, Iterable[list[str]]]]:
     """Yields the corpus' parts by name, each with its documents; reading is left to the caller."""
     seen: set[str] = set()
     yield "Python's language reference", _topics(seen)
     standard_library = sysconfig.get_path("stdlib")
-    yield "standard library", read_documents(standard_library, seen)
+    yield "standard library", read_documents(standard_library, seen, mapped)
     paths = sysconfig.get_paths()
     folders = {
         os.path.realpath(path)
@@ -331,7 +355,7 @@ def _parts() -> Iterator[tuple[str, Iterable[list[str]]]]:
     order = sorted(packages, key=lambda name: (name not in _PACKAGES_FIRST, name))
     for name in order:
         if name not in _FOLDERS_LEFT_OUT:
-            yield name, read_documents(packages[name], seen)
+            yield name, read_documents(packages[name], seen, mapped)
 
 
 def _topics(seen: set[str]) -> Iterator[list[str]]:
@@ -340,18 +364,17 @@ def _topics(seen: set[str]) -> Iterator[list[str]]:
     except ImportError:  # some distributions package it apart
         return
     for name in sorted(topics):
-        yield from _document([topics[name]], seen)
+        yield from _document(read_prose(topics[name]), seen)
 
 
-def _document(docstrings: list[str], seen: set[str]) -> Iterator[list[str]]:
-    """Yields one document with the docstrings' new prose, or nothing where there is too little."""
+def _document(paragraphs: Iterable[list[str]], seen: set[str]) -> Iterator[list[str]]:
+    """Yields one document with the new paragraphs, or nothing where there is too little."""
     sentences: list[str] = []
-    for docstring in docstrings:
-        for paragraph in read_prose(docstring):
-            key = " ".join(paragraph)
-            if key not in seen:
-                seen.add(key)
-                sentences += paragraph
+    for paragraph in paragraphs:
+        key = " ".join(paragraph)
+        if key not in seen:
+            seen.add(key)
+            sentences += paragraph
     if len(sentences) >= _SENTENCES_PER_DOCUMENT:
         yield sentences
 
