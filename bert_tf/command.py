@@ -5,6 +5,7 @@ that ``--help`` is quick), and ends with ``command.run(main)``.
 """
 
 import _thread
+import difflib
 import functools
 import os
 import subprocess
@@ -33,6 +34,13 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
         rest = flags.FLAGS(argv, known_only=passes_on)
     except SystemExit:  # --help, after which absl's own status is that of an error
         sys.exit(0)
+    except flags.UnrecognizedFlagError as error:
+        near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), 1)
+        guess = f" (did you mean --{near[0]}?)" if near else ""
+        sys.exit(
+            f"Error: --{one_line(error.flagname)} is no flag of this command{guess}; {program} "
+            "--help lists the flags."
+        )
     except flags.Error as error:
         sys.exit(f"Error: {reason(error).rstrip('.')}; {program} --help lists the flags.")
     given = [argument for argument in rest[1:] if not (passes_on and argument.startswith("--"))]

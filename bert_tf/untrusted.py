@@ -5,8 +5,11 @@ A name, a label or a key of a file goes into a sentence or a table by ``quote``,
 long. What a command prints all the same goes through ``Screen``.
 """
 
+import difflib
+import glob
 import json
 import math
+import os
 import re
 import reprlib
 from collections.abc import Iterable
@@ -133,6 +136,23 @@ def one_line(text: str, longest: int = _LONGEST) -> str:
     if len(text) > 2 * longest:  # what is left out anyway takes no time
         text = text[:longest] + text[-longest:]
     return _cut(_OBEYED.sub(_escape, text), longest)
+
+
+def near_name(path: str) -> str:
+    """What a path that is not there may have meant, for the sentence that says so.
+
+    >>> near_name("/no/such/folder/a.txt")
+    ''
+    """
+    folder, name = os.path.split(path)
+    if glob.has_magic(name):
+        return ""
+    try:
+        others = {*os.listdir(folder or ".")} - {name}
+    except (OSError, ValueError):  # a name with a null byte
+        return ""
+    near = difflib.get_close_matches(name, sorted(others), 1)
+    return f" (did you mean {one_line(os.path.join(folder, near[0]))}?)" if near else ""
 
 
 def markdown_code(text: str) -> str:

@@ -18,6 +18,7 @@ import tensorflow as tf
 from isal import igzip, isal_zlib
 
 from bert_tf.files import local_path
+from bert_tf.untrusted import near_name
 
 from . import corpus_formats
 
@@ -58,8 +59,8 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
         found = [file for path in _glob(pattern) for file in _files_below(path)]
         if not found:
             raise ValueError(
-                f"No file matches {pattern!r}: give paths or globs of text files, separated by "
-                "commas."
+                f"No file matches {pattern!r}{near_name(pattern)}: give paths or globs of text "
+                "files, separated by commas."
             )
         for path in found:
             paths.setdefault(_real(path), path)

@@ -116,7 +116,9 @@ def test_arguments_go_to_the_command_among_flags(program):
 def test_an_unknown_flag(program):
     done = _run(program, "--kinds=value")
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: Unknown command line flag 'kinds'. Did you mean: kind")
+    assert done.stderr.startswith(
+        "Error: --kinds is no flag of this command (did you mean --kind?); "
+    )
     assert done.stderr.count("\n") == 1
 
 

@@ -136,7 +136,8 @@ def test_an_error_is_a_sentence(tmp_path):
     assert (done.returncode, done.stdout) == (1, f"Reading {tmp_path}/no.\n")
     assert done.stderr == (
         f"Error: There is no checkpoint at {tmp_path}/no: expected a directory, the prefix of a "
-        "TensorFlow checkpoint (DIR/bert_model.ckpt), or a .keras file.\n"
+        "TensorFlow checkpoint (DIR/bert_model.ckpt), a .keras file, or hf://OWNER/NAME of the "
+        "Hugging Face hub; docs/weights.md says where released weights are.\n"
     )
     assert os.listdir(tmp_path) == []
 

@@ -85,7 +85,8 @@ def open_output(path: str, new: Manifest) -> Manifest:
         # What was left by a process that was killed as it wrote the manifest does not count.
         if tf.io.gfile.exists(path) and not (is_directory and all(map(is_temporary, names))):
             raise ValueError(
-                f"{path} is there and holds no {MANIFEST}: name another --output, or delete it."
+                f"{path} is there and holds no {MANIFEST} of extract_features: name another "
+                "--output, an empty directory or one yet to be made."
             )
         write_json(manifest, dataclasses.asdict(new))
         return new

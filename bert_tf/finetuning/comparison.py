@@ -120,15 +120,18 @@ def _sets(path: str) -> list[str]:
 
 
 def _predictions_in(path: str, set_name: str) -> str:
-    folder = FineTuningDirectory(path).set_folder(set_name)
+    folder, sets = FineTuningDirectory(path).set_folder(set_name), _sets(path)
+    if set_name not in sets:
+        raise ValueError(
+            f"{path} has no scores of the set {one_line(set_name)}: its sets are {listed(sets)}."
+        )
     for suffix in (_CONLL, *_TABLES):
         file = os.path.join(folder, f"{set_name}{suffix}")
         if os.path.isfile(file):
             return file
     raise ValueError(
-        f"{folder} has no predictions to compare, {set_name}{_CONLL}, .tsv or .jsonl: its sets are "
-        f"{listed(_sets(path))}. Answers to questions are kept from this version on: fine-tune "
-        "again."
+        f"{folder} has no predictions to compare: expected {set_name}{_CONLL}, .tsv or .jsonl; an "
+        "earlier version kept no answers to questions, so fine-tune again."
     )
 
 

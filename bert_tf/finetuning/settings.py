@@ -202,8 +202,8 @@ class FineTuningSettings:
     )
     gradient_accumulation_steps: int = flag_fields.integer(
         1,
-        "In so many parts a step's examples are computed, one after the other, which takes less "
-        "memory; the update is that of the whole.",
+        "Compute a step's examples in so many parts, one after the other: less memory, and the "
+        "same update.",
         least=1,
     )
     learning_rate: float = flag_fields.number(5e-5, "The highest rate. The paper's: 5e-5 to 2e-5.")
@@ -242,10 +242,15 @@ class FineTuningSettings:
         within=_RATE,
     )
     attention_probs_dropout_prob: float | None = flag_fields.number(
-        None, "The same of the attention's weights.", within=_RATE
+        None,
+        "The share of attention weights that dropout sets to 0; by default the checkpoint's.",
+        within=_RATE,
     )
     classifier_dropout: float | None = flag_fields.number(
-        None, "The same of what the head reads; by default as --hidden_dropout_prob.", within=_RATE
+        None,
+        "The share of what the head reads that dropout sets to 0; by default as "
+        "--hidden_dropout_prob.",
+        within=_RATE,
     )
     label_smoothing: float = flag_fields.number(
         0.0,

@@ -218,6 +218,11 @@ def _check_target(target: str, form: str) -> None:
         raise ValueError(f"There is no format {form!r} to write: expected {', '.join(FORMATS)}.")
     if form == "keras" and not target.endswith(keras_files.SUFFIX):
         raise ValueError(f"{target} has to end in {keras_files.SUFFIX}, or Keras will not open it.")
+    if form != "keras" and target.endswith(keras_files.SUFFIX):
+        raise ValueError(
+            f"{target} would be a directory, as {form} is: leave out {keras_files.SUFFIX}, or "
+            "choose the format keras."
+        )
     files.check_new(target)
     if form == "keras":
         files.check_is_file(target)

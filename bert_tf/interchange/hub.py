@@ -40,6 +40,20 @@ def is_name(path: str) -> bool:
     return path.startswith(SCHEME)
 
 
+def guess(path: str) -> str:
+    """What a path that is not there may mean on the hub, for the sentence that says so.
+
+    >>> guess("google-bert/bert-base-uncased"), guess("runs/mine.keras")
+    (' (did you mean hf://google-bert/bert-base-uncased?)', '')
+    """
+    owner, _, name = path.partition("/")
+    if not name and re.fullmatch(r"bert-(base|large)-[a-z-]+", owner):
+        path = f"google-bert/{path}"
+    elif not _NAME.fullmatch(path) or os.path.exists(owner) or "." in name:
+        return ""
+    return f" (did you mean {SCHEME}{path}?)"
+
+
 def directory_of(path: str, allow_pickle: bool) -> str:
     """The directory of a model's files on this machine, fetched where they are not there yet."""
     match = _NAME.fullmatch(path.removeprefix(SCHEME).rstrip("/"))

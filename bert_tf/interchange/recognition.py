@@ -67,11 +67,17 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     if not tf.io.gfile.exists(path):
         raise ValueError(
             f"There is no checkpoint at {path}: expected a directory, the prefix of a TensorFlow "
-            "checkpoint (DIR/bert_model.ckpt), or a .keras file."
+            "checkpoint (DIR/bert_model.ckpt), a .keras file, or hf://OWNER/NAME of the Hugging "
+            f"Face hub{hub.guess(path)}; docs/weights.md says where released weights are."
         )
     there = "a file: name the directory that it lies in"
     if tf.io.gfile.isdir(path):
         names = sorted(tf.io.gfile.listdir(path))
+        if "flags.json" in names:
+            raise ValueError(
+                f"{path} is of a run that has kept no model yet: give the run's command again, "
+                "which continues it, and use the directory when it has ended."
+            )
         there = f"a directory with {listed(names, 8) if names else 'nothing'} in it"
     raise ValueError(
         f"{path} is no checkpoint that can be recognised: expected model.json and "

@@ -21,7 +21,7 @@ from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.tasks.examples import BadRow, BadRowError, BadRows, Examples, TextExample
 from bert_tf.tasks.own_data import text_example
 from bert_tf.tasks.records import LINES, LINES_COLUMN, is_given
-from bert_tf.tasks.tables import TableFile, read_columns
+from bert_tf.tasks.tables import SUFFIXES, TableFile, is_table, read_columns
 from bert_tf.untrusted import listed
 
 _CHUNK = 2048
@@ -72,6 +72,11 @@ def read_inputs(
         bad = BadRows(path, skip_bad_rows, answers_all=True)
         options = {"encoding": table.encoding, "skip_bad_rows": bad}
         return _kept(form.read(path, labels=None, labelled=False, **options), bad, task)
+    if not (table.suffix or is_table(path)):
+        raise ValueError(
+            f"{path} has no table's ending ({', '.join(SUFFIXES)}): say by --input_format what it "
+            "is, lines for a text on each line."
+        )
     if table.suffix == LINES:
         text_columns = text_columns or [LINES_COLUMN]
     columns = _columns(task, path, text_columns)

@@ -70,8 +70,8 @@ def _is_finished(output: RunDirectory, now: Mapping[str, Any]) -> bool:
         is_own = all(is_temporary(name) or output.is_lock(name) for name in names)
         if tf.io.gfile.exists(path) and not (is_directory and is_own):
             raise ValueError(
-                f"{path} is there and holds no {MANIFEST} of prepare: name another --output, or "
-                "delete it."
+                f"{path} is there and holds no {MANIFEST} of prepare: name another --output, an "
+                "empty directory or one yet to be made."
             )
         return False
     before = read_json_object(manifest)

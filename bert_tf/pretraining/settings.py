@@ -330,10 +330,10 @@ class PretrainingSettings:
     save_checkpoints_steps: int = integer(1000, "Steps between two checkpoints.", least=1)
     save_checkpoints_minutes: float = number(
         10.0,
-        "Minutes after which one is due anyway.",
+        "Minutes after which a checkpoint is saved whatever the steps.",
         within=(lambda minutes: minutes >= 0, "0 or more"),
     )
-    keep_checkpoints: int = integer(3, "How many of the newest are kept.", least=1)
+    keep_checkpoints: int = integer(3, "How many of the newest checkpoints are kept.", least=1)
     keep_steps: Sequence[str] = words(
         (),
         "Steps whose weights are kept for good, in MODEL_DIR/steps/STEP, which loads as the run "

@@ -75,7 +75,7 @@ class Settings:
     )
     pretrain_flags: str = string("", "More flags for each pre-training, separated by spaces.")
     finetune_flags: str = string("", "More flags for each fine-tuning.")
-    feature_flags: str = string("", "The same for the table features.")
+    feature_flags: str = string("", "More flags for each run of the table features.")
     checkpoint: str | None = string(None, "Weights for the table features.")
     cells: str | None = string(None, "Finished cells, read and added to: OUTPUT_DIR/cells.csv.")
     page: str | None = string(None, "The page to write: OUTPUT_DIR/reproduction.md.")

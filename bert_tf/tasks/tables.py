@@ -132,7 +132,7 @@ def read_columns(
     )
     if header is None:
         raise ValueError(
-            f"{path} is empty: expected a first line with the columns {_names(columns)}."
+            f"{path} is empty: expected a first line that names its columns, {_names(columns)}."
         )
     if isinstance(header, BadRowError):
         raise ValueError(f"{path}, line {line}: {header}; correct the line with the columns.")

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from bert_tf.untrusted import listed, parse_json, reason
+from bert_tf.untrusted import listed, near_name, parse_json, reason
 
 # SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
 # larger is no document to hold in memory whole, or an archive made to fill it.
@@ -275,4 +275,4 @@ def _check_is_file(path: str, what: str) -> None:
     import tensorflow as tf
 
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no file at {path}: expected {what}.")
+        raise ValueError(f"There is no file at {path}: expected {what}{near_name(path)}.")

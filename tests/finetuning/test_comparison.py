@@ -130,7 +130,7 @@ def test_what_does_not_compare(tmp_path):
         ((one, other), {"output": one}, "--output=.*a.tsv is one of the files to compare"),
         ((one, other), {"output": "a.txt"}, "--output=a.txt: expected a name that ends in .tsv"),
         ((folder, str(tmp_path)), {}, "holds no fine-tuning that has finished: expected its resu"),
-        ((folder, folder), {"set_name": "test"}, "run/test has no predictions to compare, test.c"),
+        ((folder, folder), {"set_name": "test"}, "run has no scores of the set test: its sets are"),
         ((one, str(tmp_path / "a.txt")), {}, "expected a fine-tuning's directory, or a file of pr"),
     ]
     for paths, options, sentence in cases:
@@ -138,6 +138,8 @@ def test_what_does_not_compare(tmp_path):
             compare(*paths, **options)
     other_set = run_folder(tmp_path / "other", SECOND)
     (tmp_path / "other" / "results.json").write_text('{"scores": {"test": {}}}')
+    with pytest.raises(ValueError, match="other/test has no predictions to compare: expected test"):
+        compare(other_set, other_set)
     with pytest.raises(ValueError, match="were evaluated on sets of other names, dev and test"):
         compare(folder, other_set)
     write_task_file(tmp_path / "other", TaskFile("regression", "own", 16))

@@ -216,7 +216,7 @@ def test_the_first_loss_of_a_run_is_that_of_a_plain_loop(inputs, teacher):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("", "more.tsv is empty: expected a first line with the columns text"),
+        ("", "more.tsv is empty: expected a first line that names its columns, text"),
         ("text\n", "more.tsv has no rows: expected at least one example"),
         ("texts\na\n", "more.tsv, line 1: expected one column 'text', got none; the columns are"),
         (

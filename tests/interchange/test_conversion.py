@@ -177,6 +177,7 @@ def test_a_target_that_appears_meanwhile(tmp_path, monkeypatch):
     [
         ("x", "onnx", r"^There is no format 'onnx' to write: expected bert_tf, huggingface, goog"),
         ("x", "keras", r"x has to end in \.keras, or Keras will not open it\.$"),
+        ("x.keras", "huggingface", r"x.keras would be a directory, as huggingface is: leave out"),
     ],
 )
 def test_wrong_arguments(target, form, sentence):

@@ -116,6 +116,16 @@ def test_nothing_there(tmp_path):
             ValueError, match=r"^There is no checkpoint at .*: expected a directory, the pref"
         ):
             open_checkpoint(tmp_path / name)
+    meant = r" Face hub \(did you mean hf://google-bert/bert-base-cased\?\); docs/weights.md says"
+    for name in ("bert-base-cased", "google-bert/bert-base-cased"):
+        with pytest.raises(ValueError, match=meant):
+            open_checkpoint(name)
+
+
+def test_a_run_without_a_model(tmp_path):
+    (tmp_path / "flags.json").write_text("{}")
+    with pytest.raises(ValueError, match=" is of a run that has kept no model yet: give the run's"):
+        open_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -91,5 +91,5 @@ def test_named_columns_of_a_task_that_was_swags(tmp_path):
 
 def test_what_is_no_table(tmp_path):
     path = write(tmp_path, "a.txt", ["text", "x"])
-    with pytest.raises(ValueError, match=r"a\.txt is no table: expected a name that ends in \.tsv"):
+    with pytest.raises(ValueError, match=r"a\.txt has no table's ending \(\.tsv, .*lines for"):
         read_inputs(TEXTS, path)

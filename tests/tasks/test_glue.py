@@ -152,7 +152,7 @@ def test_bad_rows(tmp_path):
          "There is no file for RTE's split 'dev' in FOLDER: expected RTE/dev.tsv or dev.tsv, pla"),
         ("SST-2", "dev", ["index|sentence", "0|a"],
          "FOLDER/dev.tsv, line 1: expected one column 'label', got none; the columns are index, s"),
-        ("SST-2", "dev", [], "FOLDER/dev.tsv is empty: expected a first line with the columns sen"),
+        ("SST-2", "dev", [], "FOLDER/dev.tsv is empty: expected a first line that names its"),
         ("CoLA", "dev", [], "FOLDER/dev.tsv has no rows: expected at least one example"),
     ],
 )  # fmt: skip

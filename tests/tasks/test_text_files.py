@@ -218,8 +218,13 @@ def test_says_what_is_no_file(tmp_path):
         list(read_lines("/no/such.txt"))
     with pytest.raises(ValueError, match="There is no file at /no/such.zip: expected an archive"):
         list(read_lines("/no/such.zip/a.txt"))
-    with pytest.raises(ValueError, match=f"There is no file at {tmp_path}"):
+    with pytest.raises(
+        ValueError, match=rf"^There is no file at {tmp_path}: expected a text file\.$"
+    ):
         list(read_lines(str(tmp_path)))
+    (tmp_path / "reviews.csv").touch()
+    with pytest.raises(ValueError, match=rf"file \(did you mean {tmp_path}/reviews.csv\?\)\.$"):
+        list(read_lines(f"{tmp_path}/reviwes.csv"))
     with pytest.raises(ValueError, match="is not a whole gzip file"):
         lines_of(tmp_path / "a.gz", gzip.compress(b"x" * 1000)[:-9])
 
