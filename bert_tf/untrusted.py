@@ -145,13 +145,13 @@ def near_name(path: str) -> str:
     ''
     """
     folder, name = os.path.split(path)
-    if glob.has_magic(name):
-        return ""
     try:
-        others = {*os.listdir(folder or ".")} - {name}
+        if glob.has_magic(name) or os.path.lexists(path):
+            return ""
+        others = sorted(os.listdir(folder or "."))
     except (OSError, ValueError):  # a name with a null byte
         return ""
-    near = difflib.get_close_matches(name, sorted(others), 1)
+    near = difflib.get_close_matches(name, others, 1)
     return f" (did you mean {one_line(os.path.join(folder, near[0]))}?)" if near else ""
 
 

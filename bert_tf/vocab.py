@@ -118,6 +118,11 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
             f"Learned {len(vocab):,} pieces from {text.num_characters / 1e6:,.1f} million "
             f"characters in {time.monotonic() - began:,.0f} s: {output}"
         )
+        if len(vocab) < options.vocab_size:
+            print(
+                f"These are fewer than --vocab_size={options.vocab_size}: no other pair of pieces "
+                f"occurs {options.min_frequency} times, and only more text would give more."
+            )
         step = max(1, len(vocab) // _SHOWN_PIECES)
         print("Some of them:", " ".join(vocab[step // 2 :: step][:_SHOWN_PIECES]))
         print(_coverage(corpus, vocab, options.do_lower_case))

@@ -29,7 +29,7 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
     learned = load_vocabulary(output)
     assert learned == learn_vocabulary(SENTENCES, 80)
     assert learned[:5] == list(SPECIAL_TOKENS) and "cat" in learned and "mause" in learned
-    corpus, learning, size, sample, coverage, *rest = capsys.readouterr().out.splitlines()
+    corpus, learning, size, fewer, sample, coverage, *rest = capsys.readouterr().out.splitlines()
     assert corpus == "Corpus: 1 file, google, 4 documents, 8 sentences, 1 block."
     assert learning == "Learning 80 pieces."
     seconds = r"\d+"
@@ -37,6 +37,10 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
         rf"Learned {len(learned)} pieces from 0\.0 million characters in {seconds} s: {output}"
     )
     assert re.fullmatch(expected, size)
+    assert fewer == (
+        "These are fewer than --vocab_size=80: no other pair of pieces occurs 2 times, and only "
+        "more text would give more."
+    )
     shown = sample.removeprefix("Some of them: ").split(" ")
     assert len(shown) == 20 and set(shown) <= set(learned)
     # Six words and a full stop in each of eight sentences; all in one piece.
@@ -58,7 +62,7 @@ def test_unknown_words_are_counted(text, tmp_path, capsys):
     )  # fmt: skip
     lines = capsys.readouterr().out.splitlines()
     # Of four times each, the letters c, g, w, x, b and M have no piece, nor so "cat" to "Mäuse".
-    assert "24 unknown words (50.000%)" in lines[4]
+    assert "24 unknown words (50.000%)" in lines[-4]
     assert lines[-1].endswith(" --do_lower_case=false")
 
 
