@@ -3,7 +3,7 @@
 The process runs ``replay.py``, imports neither this library nor Keras, and may be of another
 environment with another TensorFlow. Before that, the export's files are compared with their hashes,
 and its graph is looked through for operations that no export has; ONNX Runtime has none that reads
-or writes files.
+or writes files, and gets as much memory as a file of its size needs.
 """
 
 import dataclasses

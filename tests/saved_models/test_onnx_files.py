@@ -286,6 +286,58 @@ def test_files_that_cannot_be_asked(tmp_path, monkeypatch):
     )
 
 
+def test_the_memory_of_a_file_is_bounded(tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource")
+    (tmp_path / "model.onnx").write_bytes(b"0123456789")
+    limits = []
+    monkeypatch.setattr(resource, "setrlimit", lambda *limit: limits.append(limit))
+    replay.bound_memory(str(tmp_path))
+    ((which, (soft, hard)),) = limits
+    assert which == resource.RLIMIT_DATA and soft == hard
+    assert 0 < soft - (4 << 30) - 80 < resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 13
+
+
+@pytest.mark.slow
+def test_a_small_graph_that_asks_for_much(tmp_path):
+    """4 GiB more than there is for it, of a size that only the request tells."""
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    count = onnx.numpy_helper.from_array(np.int64([1 << 30]), "count")
+    one = onnx.numpy_helper.from_array(np.ones(1, np.float32), "one")
+    nodes = [
+        onnx.helper.make_node("Shape", ["input_word_ids"], ["shape"]),
+        onnx.helper.make_node("Mul", ["shape", "count"], ["size"]),
+        onnx.helper.make_node("Expand", ["one", "size"], ["many"]),
+        onnx.helper.make_node("ReduceSum", ["many"], ["logits"]),
+    ]
+    given = onnx.helper.make_tensor_value_info("input_word_ids", onnx.TensorProto.INT32, [None])
+    found = onnx.helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph(nodes, "g", [given], [found], [one, count])
+    opset = [onnx.helper.make_opsetid("", 15)]
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    samples = tmp_path / "assets.extra" / "samples"
+    samples.mkdir(parents=True)
+    (samples / "tokens.0.json").write_text(
+        json.dumps({
+            "signature_name": "tokens",
+            "request": {"inputs": {"input_word_ids": [1, 2]}},
+            "response": {"outputs": [2.0]},
+        })
+    )  # fmt: skip
+    (problem,) = verification.verify(str(tmp_path)).problems
+    assert "Failed to allocate memory for requested buffer of size 8589934592" in problem
+
+
+def test_an_output_of_another_shape_is_no_list_first():
+    class Large(np.ndarray):
+        def tolist(self):
+            raise MemoryError
+
+    found = replay.compare([1.0], {"logits": np.ones([4, 2], np.float32).view(Large)}, 0.1)
+    assert found == (0.0, ["output logits has the shape (4, 2), and (1,) was recorded"])
+
+
 def test_a_pipe_is_no_export(tmp_path):
     os.mkfifo(tmp_path / "model.onnx")
     with pytest.raises(ValueError, match=r"model\.onnx is no file: expected what was exported"):
