@@ -71,7 +71,8 @@ def main(argv: list[str]) -> None:
         ("output_file", _OUTPUT.value),
     ):
         if not value:
-            raise ValueError(f"--{flag} is missing: it has to name a file.")
+            hint = "; python -m bert_tf.vocab learns one" if flag == "vocab_file" else ""
+            raise ValueError(f"--{flag} is missing: it has to name a file{hint}.")
     if argv[1:] and not _RUNNER.value:
         raise ValueError(
             f"{listed(argv[1:])}: no flag of this command, whose --help lists them; flags of "

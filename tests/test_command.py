@@ -194,6 +194,18 @@ def test_help_teaches_and_loads_no_tensorflow(name):
     assert "absl" in loaded and not loaded & {"tensorflow", "keras", "torch", "jax"}
 
 
+def test_records_without_a_vocabulary():
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_tf.create_pretraining_data", "--input=a.txt"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error: --vocab_file is missing: it has to name a file; python -m bert_tf.vocab learns "
+        "one.\n"
+    )
+
+
 def test_another_command_runs_apart(tmp_path):
     log = tmp_path / "log"
     assert command.run_apart("__main__", ["--version"], str(log)) is None

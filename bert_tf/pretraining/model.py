@@ -93,7 +93,8 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
         if phase.max_seq_length > config.max_position_embeddings:
             raise ValueError(
                 f"Rows of {phase.max_seq_length} tokens are longer than the model's "
-                f"{config.max_position_embeddings} positions (max_position_embeddings)."
+                f"{config.max_position_embeddings} positions (max_position_embeddings): lower "
+                "--max_seq_length or the lengths of --phases."
             )
     return config
 

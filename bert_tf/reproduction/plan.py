@@ -50,7 +50,10 @@ class Plan:
             raise ValueError(f"--size={settings.size} is no preset{near}: expected bert-base, say.")
         self._corpus = sorted({p for each in settings.input or () for p in tf.io.gfile.glob(each)})
         if not self._corpus:
-            raise ValueError(f"--input={','.join(settings.input or ())} names no file.")
+            raise ValueError(
+                f"--input={','.join(settings.input or ())} names no file: give the text to "
+                "pre-train on, paths or globs separated by commas."
+            )
         self._text = {"input": ",".join(settings.input or ())}
         # By what files are known, so that no run of others is taken for one of theirs.
         self.inputs = {"the files of --input": sizes_fingerprint(self._corpus)}

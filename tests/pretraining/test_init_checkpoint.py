@@ -116,7 +116,7 @@ def test_flags_that_contradict_the_checkpoint_are_refused(finished, inputs, tmp_
         ({"do_lower_case": False}, "whose do_lower_case is True: leave the flag out."),
         ({"vocab_file": finished[0] / "vocab.txt"}, "a vocabulary of its own: leave --vocab_file"),
         ({"init_checkpoint": tmp_path / "none"}, "There is no checkpoint at "),
-        ({"max_seq_length": 100}, "longer than the model's 64 positions"),
+        ({"max_seq_length": 100}, "model's 64 positions (max_position_embeddings): lower --max_s"),
     ):
         assert message in refusal_of(inputs, tmp_path, **{**flags, **changes})
 

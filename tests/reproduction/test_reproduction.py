@@ -313,7 +313,7 @@ def test_wrong_flags_are_refused(make, tmp_path):
         make(table=["ablation"])
     for values, message in (
         ({"size": "bert-tinny"}, r"--size=bert-tinny is no preset \(did you mean bert-tiny\?\)"),
-        ({"input": ["none/*"]}, r"--input=none/\* names no file\."),
+        ({"input": ["none/*"]}, r"--input=none/\* names no file: give the text"),
         ({"pretrain_flags": "nsp=false"}, r"--pretrain_flags=nsp=false: expected --name=value"),
         ({"output_dir": str(tmp_path / "data")}, "data holds no reproduction: name an empty"),
         (
