@@ -110,9 +110,10 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
 
     Each choice is a row, [CLS] context [SEP] choice [SEP], of which the longer text is cut where it
     is too long. SWAG's choices are its beginning and an ending each, with a blank between (Devlin
-    et al. 2019, section 4.4). Returns ``choice`` (B,) int32, the most probable one's place, counted
-    from 0, and -1 where K is 0; ``probabilities`` (B, K) float32, whose sum is 1; ``truncated``
-    (B,) bool, whether a row of the context's lost tokens.
+    et al. 2019, section 4.4). "" is no choice, but fills up the row of a context that has fewer
+    than others. Returns ``choice`` (B,) int32, the most probable one's place, counted from 0, and
+    -1 where there is none; ``probabilities`` (B, K) float32, whose sum is 1, and 0 of ""s;
+    ``truncated`` (B,) bool, whether a row of the context's lost tokens.
     """
     context, choices = check_equally_many(context, choices)
     shape = tf.shape(choices)
@@ -131,13 +132,15 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
 
     # (B * K,) -> (B, K)
     logits = calibrated(served, tf.reshape(tf.cast(on_rows(rows, head), tf.float32), shape))
-    # A column more, which is the greatest only where there is no other.
-    with_none = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
-    best = tf.argmax(with_none, 1, output_type=tf.int32)
+    is_choice = tf.not_equal(choices, "")
+    logits = tf.where(is_choice, logits, float("-inf"))
+    # A column more: there is a greatest one where K is 0, too.
+    with_one = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
+    best = tf.argmax(with_one, 1, output_type=tf.int32)
     return {
-        "choice": tf.where(best < shape[1], best, -1),
-        "probabilities": tf.nn.softmax(logits),
-        "truncated": tf.reduce_any(tf.reshape(truncated, shape), 1),
+        "choice": tf.where(tf.reduce_any(is_choice, 1), best, -1),
+        "probabilities": tf.where(is_choice, tf.nn.softmax(logits), 0.0),
+        "truncated": tf.reduce_any(tf.reshape(truncated, shape) & is_choice, 1),
     }
 
 

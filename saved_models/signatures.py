@@ -182,7 +182,7 @@ _CHOICES = _Head(
     choose,
     {"context": _STRINGS, "choices": _ROWS_OF_STRINGS},
     samples.requests_of_choices,
-    "Finds which of several texts fits a context.",
+    'Finds which of several texts fits a context; "" is none of them.',
 )
 
 

@@ -160,7 +160,7 @@ def test_next_sentences(model):
 
 CONTEXTS = ["The cat", "", "dog dog dog dog dog", b"a \xff\xc3dog."]
 CHOICES = [
-    ["sat", "the mat", ""],
+    ["sat", "the mat", "?"],
     ["on a mat", "sat", "!"],
     ["a", "the cat sat on the mat", "dog"],
     [b"\xff", b"\xffcat", "unable"],
@@ -182,6 +182,27 @@ def test_rows_of_choices_are_those_of_fine_tuning(chooser, tokenizer):
         assert outputs["choice"][place].tolist() == logits.argmax(1).tolist()
     assert outputs["truncated"].tolist() == [False, False, True, False]
     assert examples.num_too_long == 1
+
+
+def test_an_empty_choice_is_none(chooser):
+    """Rows of different numbers are answered as each by itself, wherever the empty ones are."""
+    rows = [["a cat", "", "on the mat"], ["", "", "dog"], ["sat", "the dog", "unable"], [""] * 3]
+    contexts = ["the cat sat", "dog", "a", "the cat"]
+    outputs = ask(choose, serve(chooser), context=contexts, choices=rows)
+    for at, (context, row) in enumerate(zip(contexts, rows, strict=True)):
+        real = [place for place, choice in enumerate(row) if choice]
+        assert outputs["probabilities"][at, [p for p in range(3) if p not in real]].sum() == 0
+        if not real:
+            assert outputs["choice"][at] == -1
+            continue
+        alone = ask(choose, serve(chooser), context=[context], choices=[[row[p] for p in real]])
+        assert outputs["choice"][at] == real[alone["choice"][0]]
+        np.testing.assert_allclose(
+            outputs["probabilities"][at, real], alone["probabilities"][0], atol=1e-6
+        )
+    # Padding alone is too long for nothing.
+    short = ask(choose, serve(chooser, 8), context=["the cat sat on the mat"], choices=[["", ""]])
+    assert not short["truncated"].any()
 
 
 def test_no_choices(chooser):
