@@ -8,6 +8,7 @@ import _thread
 import difflib
 import functools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -24,6 +25,12 @@ _DEBUG = flags.DEFINE_bool(
 
 _LOG_END = 4096
 INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
+# How Python and absl refuse a flag's value, and what the flag expects.
+_EXPECTED = {
+    r": invalid literal for int\(\) .*": ": expected a whole number",
+    r": could not convert string to float.*": ": expected a number",
+    r": \('Non-boolean argument .*": ": expected true or false",
+}
 
 
 def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> list[str]:
@@ -31,7 +38,8 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
     if program.endswith(".py"):
         program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
     try:
-        rest = flags.FLAGS(argv, known_only=passes_on)
+        words = ["--help" if word == "-h" else word for word in argv]
+        rest = flags.FLAGS(words, known_only=passes_on)
     except SystemExit:  # --help, after which absl's own status is that of an error
         sys.exit(0)
     except flags.UnrecognizedFlagError as error:
@@ -42,7 +50,10 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
             "--help lists the flags."
         )
     except flags.Error as error:
-        sys.exit(f"Error: {reason(error).rstrip('.')}; {program} --help lists the flags.")
+        said = reason(error).rstrip(".")
+        for refused, expected in _EXPECTED.items():
+            said = re.sub(refused, expected, said)
+        sys.exit(f"Error: {said}; {program} --help lists the flags.")
     given = [argument for argument in rest[1:] if not (passes_on and argument.startswith("--"))]
     if given and not arguments:
         sys.exit(

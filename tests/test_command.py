@@ -20,6 +20,9 @@ PROGRAM = textwrap.dedent(
     from bert_tf import command
 
     KIND = flags.DEFINE_string("kind", "none", "What goes wrong.")
+    flags.DEFINE_integer("steps", 1, "A whole number.")
+    flags.DEFINE_float("rate", 1.0, "A number.")
+    flags.DEFINE_bool("export", True, "Yes or no.")
 
     class Finalized:
         def __del__(self):
@@ -120,6 +123,24 @@ def test_an_unknown_flag(program):
         "Error: --kinds is no flag of this command (did you mean --kind?); "
     )
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flag, expected",
+    [("steps=ten", "a whole number"), ("rate=fast", "a number"), ("export=maybe", "true or false")],
+)
+def test_a_value_that_is_none(program, flag, expected):
+    done = _run(program, f"--{flag}")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"Error: flag --{flag}: expected {expected}; python -m bert_tf.program --help lists the "
+        "flags.\n",
+    )
+
+
+def test_help_by_its_short_name(program):
+    assert (done := _run(program, "-h")).stdout == _run(program, "--help").stdout
+    assert done.returncode == 0 and "--kind: What goes wrong." in done.stdout
 
 
 def test_debug_shows_the_traceback(program):
