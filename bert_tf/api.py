@@ -446,6 +446,7 @@ def pretrain(
     *,
     texts: Iterable[Any] | None = None,
     model_dir: Path | None = None,
+    callbacks: Sequence[Any] = (),
     verbose: bool = True,
     **given: Any,
 ) -> Pretrained:
@@ -456,6 +457,26 @@ def pretrain(
         texts: the corpus in memory instead: an iterable of documents, each a text.
         model_dir: where everything is kept, and the run resumes from. Without it the run is in a
             temporary directory, and what is left of it is what this returns.
+        callbacks: Keras callbacks. An epoch is ``save_checkpoints_steps`` steps, counted from 0
+            from the run's start, in a resumed run too. ``on_train_begin`` and ``on_train_end`` are
+            called once in a process that finds something to do, the latter after the last
+            evaluation; ``on_epoch_begin`` before an epoch's first step of the process.
+            ``on_train_batch_begin`` and ``on_train_batch_end`` are not called at each step but
+            round what is reported together, up to 500 steps that take about 2 seconds, or
+            ``steps_per_loop`` (1 for each step); the batch is the first step's place in its epoch
+            and the last one's, and the logs are means over these steps: ``loss``,
+            ``masked_lm_loss``, ``masked_lm_accuracy``, ``next_sentence_loss``,
+            ``next_sentence_accuracy``, ``gradient_norm``, and ``learning_rate``, the last one's;
+            after the first time speeds, as ``tokens_per_second``. ``on_test_begin`` and
+            ``on_test_end`` are called round each evaluation, with ``loss`` and the figures of
+            ``results["evaluation"]``: after each checkpoint on up to 20 batches, at the end on
+            all. ``on_epoch_end`` is called after the evaluation at the epoch's end, at the run's
+            last step and where a callback ends the training, with ``loss``, the mean of the steps
+            that this process made of the epoch, and that evaluation's figures as ``val_loss`` and
+            so on. ``model.stop_training`` ends the training at the end of such a report or epoch,
+            with a checkpoint, an evaluation and the results: the run is finished then, and the
+            same call trains no further. Callbacks change nothing of what is trained; an interrupted
+            run calls no ``on_train_end``. Of several workers each calls its own.
         verbose: whether to print what the command prints.
         **given: the flags.
 
@@ -487,7 +508,7 @@ def pretrain(
 
         for sentence in ignored:
             print(sentence)
-        run(settings)
+        run(settings, callbacks)
         results = read_json(RunDirectory(settings.model_dir).results)
         directory = None if model_dir is None else settings.model_dir
         return Pretrained(load(settings.model_dir), results, directory)

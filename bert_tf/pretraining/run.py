@@ -20,6 +20,7 @@ from bert_tf.pipelines.vocabulary import casing_note, load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution, loop
 from bert_tf.training.bad_steps import BadStepError
+from bert_tf.training.callbacks import Callbacks, check_callbacks
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.throughput import throughput
@@ -58,12 +59,15 @@ _SHOWN_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20
 
 
-def run(settings: PretrainingSettings) -> None:
+def run(settings: PretrainingSettings, callbacks: Sequence[Any] = ()) -> None:
     """Does what is left to do of the run that the settings describe, and prints its results.
+
+    ``callbacks`` are Keras'; of several workers each calls its own.
 
     Raises:
         KeyboardInterrupt: the run was stopped; a checkpoint is kept.
     """
+    check_callbacks(callbacks)
     cluster = find_cluster(settings.worker_hosts, settings.task_index)
     with contextlib.ExitStack() as stack:
         devices = None
@@ -82,7 +86,7 @@ def run(settings: PretrainingSettings) -> None:
         begun = workers.in_turn(lambda: _begin(settings, directory, devices, stack))
         if begun is not None:
             with workers.connected():
-                begun.finish()
+                begun.finish(callbacks)
         workers.wait()  # none ends before the chief has written
 
 
@@ -241,20 +245,25 @@ class _PretrainingRun:
         spec = pretrainer_spec(self.settings.nsp)
         model_directory.write_description(path, self.config, spec, tokenization=self.tokenization)
 
-    def finish(self) -> None:
+    def finish(self, callbacks: Sequence[Any]) -> None:
         """Trains what is left, evaluates, exports, fills masks and writes the results."""
         self.loop = build_loop(self.settings, self.config, self.devices)
         self.saving = Saving(self.settings, self.directory, self.loop, self.workers, self._describe)
         if not self.saving.restore() and self.start is not None:
             for sentence in initialise_pretrainer(self.loop.model, self.start):
                 print(sentence, flush=True)
+        self.callbacks = self._make_callbacks(callbacks)
+        self.callbacks.begin()
         with self.interruption, self.saving.background:
             for number, phase in enumerate(self.phases):
                 if self.loop.step < phase.last_step:
                     if self.saving.position.phase != number:
                         self.saving.position = Position(number)
-                    self._train(number, phase)
+                    if self._train(number, phase):
+                        print(f"A callback ended the training at step {self.loop.step:,}.")
+                        break
         figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
+        self.callbacks.end()
         if not self.workers.is_chief:
             return
         if self.settings.export:
@@ -275,6 +284,16 @@ class _PretrainingRun:
         print()
         show(results, self.directory)
 
+    def _make_callbacks(self, callbacks: Sequence[Any]) -> Callbacks:
+        """What calls the callbacks: an epoch is what is trained from checkpoint to checkpoint."""
+        every = self.settings.save_checkpoints_steps
+        if callbacks:
+            with self.devices.strategy.scope():
+                # The optimizer is for callbacks to look at.
+                self.loop.model.compile(self.loop.optimizer, jit_compile=False)
+        epochs = -(-self.phases[-1].last_step // every)
+        return Callbacks(callbacks, self.loop.model, steps_per_epoch=every, epochs=epochs)
+
     def _batches(self, number: int, phase: Phase) -> Iterator[Any]:
         """The batches of a phase from the position on, for the loop."""
         position = self.saving.position
@@ -293,16 +312,18 @@ class _PretrainingRun:
 
         return self.loop.distribute(of_host)
 
-    def _train(self, number: int, phase: Phase) -> None:
+    def _train(self, number: int, phase: Phase) -> bool:
+        """Trains what is left of a phase; returns whether a callback ended the training."""
         settings = self.settings
         iterator = self._batches(number, phase)
         label = f"Training at length {phase.max_seq_length}"
         progress = Progress(label, phase.last_step, "steps", self.loop.step)
         steps_per_loop = settings.steps_per_loop or 1
-        compiled = False
-        while self.loop.step < phase.last_step:
+        compiled = ends = False
+        while self.loop.step < phase.last_step and not ends:
             left = phase.last_step - self.loop.step
             steps = min(steps_per_loop, left, self.saving.next_due() - self.loop.step)
+            self.callbacks.begin_step(self.loop.step)
             began = time.monotonic()
             try:
                 result = self.loop.train(iterator, steps)
@@ -328,13 +349,18 @@ class _PretrainingRun:
             compiled = True
             # Whoever is asked to stop, all of them do; how many steps are next, the chief says.
             told = self.workers.gather(
-                [self.interruption.requested, self.saving.is_due(phase), steps_per_loop]
+                [
+                    *(self.interruption.requested, self.saving.is_due(phase), steps_per_loop),
+                    self.callbacks.stops,
+                ]
             )
             steps_per_loop = int(told[0, 2])
             # A signal that comes from here on waits for the next time: all do the same till then.
-            stops = bool(told[:, 0].any())
-            if stops or told[0, 1]:
-                self._save(stops)
+            stops, ends = bool(told[:, 0].any()), bool(told[:, 3].any())
+            if stops or ends or told[0, 1]:
+                self._save(stops, ends)
+                # A callback may end the training when it hears of the evaluation.
+                ends = bool(self.workers.gather([self.callbacks.stops]).any())
             if stops:
                 progress.close()
                 self.saving.background.wait()
@@ -342,6 +368,7 @@ class _PretrainingRun:
                 print(f"Stopped at step {self.loop.step:,}. The same command goes on from there.")
                 raise KeyboardInterrupt
         progress.close()
+        return ends
 
     def _report(
         self,
@@ -389,8 +416,10 @@ class _PretrainingRun:
                 shown["MFU"] = f"{speed['mfu']:.1%}"
         progress.update(step, shown)
         self.summaries.write("train", step, figures)
+        made = steps - len(result.skipped)
+        self.callbacks.end_step(step - 1, result.loss, steps=made, others=figures)
 
-    def _save(self, stops: bool) -> None:
+    def _save(self, stops: bool, ends: bool) -> None:
         if not self.saving.save():
             return
         self.summaries.flush()
@@ -401,6 +430,19 @@ class _PretrainingRun:
             if figures:
                 self.summaries.write("eval", self.loop.step, figures)
                 self.saving.keep_best(loss_of(figures))
+            every, last = self.settings.save_checkpoints_steps, self.phases[-1].last_step
+            if ends or self.loop.step % every == 0 or self.loop.step == last:
+                self.callbacks.end_epoch(_with_loss(figures))
 
     def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
-        return self.held_out.figures(self.loop.evaluate, max_steps, max_seq_length)
+        if self.data.evaluated:
+            self.callbacks.begin_evaluation()
+        figures = self.held_out.figures(self.loop.evaluate, max_steps, max_seq_length)
+        if figures:
+            self.callbacks.end_evaluation(_with_loss(figures))
+        return figures
+
+
+def _with_loss(figures: dict[str, float]) -> dict[str, float]:
+    """As callbacks hear of an evaluation: with the loss by the name that Keras has for it."""
+    return {"loss": loss_of(figures), **figures} if figures else {}

@@ -1,6 +1,7 @@
 """Keras callbacks, called by a training that is not ``fit`` as ``fit`` would call them."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -54,11 +55,24 @@ class Callbacks:
                 self._list.on_epoch_begin(epoch)
             self._list.on_train_batch_begin(place)
 
-    def end_step(self, step: int, loss: Any, unit: float = 1.0) -> None:
-        """Ends a step; its loss, a scalar of ``unit``, is waited for only where it is asked for."""
+    def end_step(
+        self,
+        step: int,
+        loss: Any,
+        unit: float = 1.0,
+        *,
+        steps: int = 1,
+        others: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """Ends a step; its loss, a scalar of ``unit``, is waited for only where it is asked for.
+
+        Where ``steps`` are reported together, loss and ``others`` are of all of them, and ``step``
+        is the last.
+        """
         if self._list is not None:
-            self._losses.append(float(loss) * unit)
-            self._list.on_train_batch_end(step % self._steps, {"loss": self._losses[-1]})
+            loss = float(loss) * unit
+            self._losses += [loss] * steps
+            self._list.on_train_batch_end(step % self._steps, {**others, "loss": loss})
 
     def begin_evaluation(self) -> None:
         """Begins an evaluation."""
