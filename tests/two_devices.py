@@ -35,6 +35,7 @@ from tests.finetuning.small_tasks import (
     TAGS,
     TOKENIZER,
     WINDOWS,
+    WORDS,
     examples_of,
     random_choices,
     random_labels,
@@ -56,6 +57,15 @@ def _texts(kind, **options):
     return text_task("own", examples, {"dev": examples}, {}, kind=kind, **options)
 
 
+def _long_texts():
+    """Of one to seven windows each, so that the replicas' shares differ in what they compute."""
+    texts = [" ".join((WORDS * 5)[n : 10 + 10 * n]) for n in range(NUM_EXAMPLES)]
+    items = texts_with(random_labels("classification", NUM_EXAMPLES))
+    items = [dataclasses.replace(i, text_a=text) for i, text in zip(items, texts, strict=True)]
+    examples = examples_of(items, LABELS)
+    return text_task("own", examples, {"dev": examples}, {}, long_text="windows")
+
+
 def _task(kind, examples, **options):
     return KINDS[kind].task_class("own", examples, {"dev": examples}, {}, **options)
 
@@ -72,6 +82,7 @@ CASES = {
 MORE_CASES = {
     "classes": lambda folder: _texts("multilabel"),
     "choices": lambda folder: _task("multiple_choice", random_choices(NUM_EXAMPLES)),
+    "windows": lambda folder: _long_texts(),
     "frozen": lambda folder: task_on(random_sentences(NUM_EXAMPLES), folder, lstm_units=4),
 }
 # Adam, and clipping, hardly see a gradient of twice the size; plain descent does.

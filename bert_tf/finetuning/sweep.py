@@ -150,6 +150,8 @@ def run_sweep(
             f"Every run diverged; the last: {ended[-1]['collapsed']}. Lower --learning_rate and "
             "name another --model_dir."
         )
+    # Of folds the last configuration's may be kept until then.
+    _delete_weights_but_of([best], ended, directory)
     results = {
         **best,
         "best_run": best["name"],

@@ -27,6 +27,7 @@ from .small_tasks import (
     text_task,
     texts_with,
 )
+from .test_training import stop_at
 
 FORMS = ("head", "head_tail", "windows")
 LENGTH = 8  # six tokens of a text; windows begin every four
@@ -107,6 +108,22 @@ def test_it_is_served_as_it_was_trained_and_explains_only_beginnings(tmp_path):
     (tmp_path / "in.tsv").write_text("text\ngood\n")
     with pytest.raises(ValueError, match="was trained with --long_text=windows: leave it out"):
         predict(folder, tmp_path / "in.tsv", tmp_path / "o.tsv", explain=str(tmp_path / "e.html"))
+
+
+@pytest.mark.slow
+def test_a_run_of_windows_resumes_bit_for_bit(inputs, tmp_path, monkeypatch):
+    texts = [
+        (" ".join([text] * (1 + n % 3)), y) for n, (text, y) in enumerate(small_runs.sentences(16))
+    ]
+    table = small_runs.write_table(tmp_path / "train.tsv", texts)
+    flags = {"train_file": table, "dev_file": table, "max_seq_length": 8, "long_text": "windows"}
+    flags |= {"num_train_epochs": 2, "gradient_accumulation_steps": 2}
+    run(small_runs.settings(inputs, tmp_path / "whole", **flags))
+    stop_at(monkeypatch, 3)  # of four steps, two an epoch
+    with pytest.raises(KeyboardInterrupt):
+        run(small_runs.settings(inputs, tmp_path / "again", **flags))
+    run(small_runs.settings(inputs, tmp_path / "again", **flags))
+    small_runs.assert_ends_as(tmp_path / "whole", tmp_path / "again")
 
 
 @pytest.mark.slow

@@ -8,12 +8,16 @@ import pytest
 import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.data import split_folds
-from bert_tf.finetuning.model import forget_models
+from bert_tf.finetuning.model import Start, forget_models
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.task import Inference
+from bert_tf.finetuning.stages import Material
+from bert_tf.finetuning.task import Inference, read_task
+from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.own_data import read_classification
 
 from .small_runs import (
+    TINY,
+    VOCAB,
     assert_bit_equal,
     parse,
     results_of,
@@ -22,6 +26,7 @@ from .small_runs import (
     settings,
     write_table,
 )
+from .test_training import stop_at
 
 
 def test_the_papers_grid(inputs, tmp_path):
@@ -239,38 +244,70 @@ def test_a_grid_keeps_the_best_within_its_hours(inputs, tmp_path, capsys):
     assert "--max_search_hours=1e-09: 2 runs are not made." in capsys.readouterr().out
 
 
+def test_the_folds_of_every_configuration_and_seed_are_the_same(inputs, tmp_path):
+    flags = {"folds": 2, "restarts": 2, "grid": "label_smoothing=0,0.2"}
+    made = settings(inputs, tmp_path, dev_file=None, **flags)
+    task, sets = read_task(made)
+    found = {}
+    for planned in sweep.plan_runs(made):
+        material = Material(task, sets, Start(TINY, None, BertTokenizer(VOCAB), None), None, None)
+        own = sweep._material_of(planned, made, material).task
+        kept, dev = ([i.text_a for i in part.items] for part in (own._train, own._sets["dev"]))
+        assert sorted([*kept, *dev]) == sorted(text for text, _ in sentences(46))
+        found.setdefault(planned.fold, []).append(dev)
+    assert [len(runs) for runs in found.values()] == [4, 4]
+    assert all(runs.count(runs[0]) == 4 for runs in found.values())
+    dev = [text for runs in found.values() for text in runs[0]]
+    assert sorted(dev) == sorted(text for text, _ in sentences(46))
+
+
 @pytest.mark.slow
-def test_folds(inputs, tmp_path, capsys):
-    flags = {"num_train_epochs": 1, "dev_file": None}
-    run(settings(inputs, tmp_path / "folds", folds=2, **flags))
-    printed = capsys.readouterr().out
+def test_folds_of_a_grid_that_was_stopped_in_the_last(inputs, tmp_path, monkeypatch, capsys):
+    flags = {"num_train_epochs": 1, "dev_file": None, "metric": "loss"}
+    grid = {"folds": 2, "grid": "label_smoothing=0.9,0"}
+    train, begun = sweep.train, []
+
+    def stopped_in_the_last(one, directory, material):
+        begun.append(directory.path)
+        if len(begun) == 4:
+            stop_at(monkeypatch, 2)
+        return train(one, directory, material)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "train", stopped_in_the_last)
+        with pytest.raises(KeyboardInterrupt):
+            run(settings(inputs, tmp_path / "folds", **grid, **flags))
+        run(settings(inputs, tmp_path / "folds", **grid, **flags))
+    assert begun[3:] == [begun[3]] * 2
     results = results_of(tmp_path / "folds")
-    (entry,) = results["configurations"]
-    # Each run is the one that its two files would give.
-    rows = [(text, label) for text, label in sentences(46)]
+    scores = [entry["scores"]["dev"] for entry in results["runs"]]
+    # A run is the one that its two files would give: the one that is kept, and the resumed one.
     examples = read_classification(
         str(inputs / "train.tsv"), text_columns=["text"], label_column="label"
     )
-    seed = settings(inputs, tmp_path).seed
-    scores = []
-    for fold in range(2):
-        parts = split_folds(examples.items, 2, seed)
+    parts = split_folds(examples.items, 2, settings(inputs, tmp_path).seed)
+    for fold, smoothing, place in ((0, 0.9, 0), (1, 0.0, 3)):
         files = {}
         for name in ("train", "dev"):
             kept = [
-                row for row, at in zip(rows, parts, strict=True) if (at == fold) == (name == "dev")
+                row
+                for row, at in zip(sentences(46), parts, strict=True)
+                if (at == fold) == (name == "dev")
             ]
             files[f"{name}_file"] = write_table(tmp_path / f"{name}{fold}.tsv", kept)
-        run(settings(inputs, tmp_path / f"alone{fold}", **{**flags, **files}))
-        scores.append(results_of(tmp_path / f"alone{fold}")["scores"]["dev"])
-        assert results["runs"][fold]["scores"]["dev"] == scores[-1]
-    for name, mean in entry["means"].items():
-        column = [one[name] for one in scores]
-        assert mean == pytest.approx(np.mean(column))
-        assert entry["deviations"][name] == pytest.approx(np.std(column, ddof=1))
-    assert scores[0]["loss"] != scores[1]["loss"]
-    assert "Over 2 folds, mean and standard deviation: accuracy 0." in printed
-    # What is kept is the first fold's.
+        alone = tmp_path / f"alone{fold}"
+        run(settings(inputs, alone, **{**flags, **files, "label_smoothing": smoothing}))
+        assert scores[place] == results_of(alone)["scores"]["dev"]
+    assert len({one["loss"] for one in scores}) == 4
+    first, second = results["configurations"]
+    assert (first["label_smoothing"], second["label_smoothing"]) == (0.9, 0)
+    for entry, pair in ((first, scores[:2]), (second, scores[2:])):
+        for name, mean in entry["means"].items():
+            column = [one[name] for one in pair]
+            assert mean == pytest.approx(np.mean(column))
+            assert entry["deviations"][name] == pytest.approx(np.std(column, ddof=1))
+    assert "Over 2 folds, mean and standard deviation: loss 0." in capsys.readouterr().out
+    # What is kept is the better one's first fold.
     assert results["best_run"].endswith("_fold1") and results["scores"]["dev"] == scores[0]
     kept = sorted(path.parent.name for path in (tmp_path / "folds").rglob("step-*"))
     assert kept == ["checkpoints"]
