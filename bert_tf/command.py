@@ -31,6 +31,11 @@ _EXPECTED = {
     r": could not convert string to float.*": ": expected a number",
     r": \('Non-boolean argument .*": ": expected true or false",
 }
+# What to do about what the system refuses, where the error does not say it.
+_REMEDIES = {
+    "No space left on device": "make room there, and give the command again",
+    "Permission denied": "let this user read or write there, or name another place",
+}
 
 
 def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> list[str]:
@@ -120,7 +125,11 @@ def run(
         except Exception as error:
             if _DEBUG.value or not _is_user_error(error):
                 raise
-            print(f"Error: {reason(error)}", file=sys.stderr)
+            said = reason(error)
+            for sign, remedy in _REMEDIES.items():
+                if sign in said and remedy.split()[0] not in said:
+                    said = f"{said.rstrip('.')}: {remedy}."
+            print(f"Error: {said}", file=sys.stderr)
             sys.exit(1)
 
     app.run(

@@ -42,6 +42,12 @@ PROGRAM = textwrap.dedent(
         if KIND.value == "hostile":
             print("label \\x1b[2J\\x9b\\u202e\\ud800\\tseen")
             raise ValueError("label \\x1b[2J\\n" + "x" * 10**7 + "; mend it.")
+        if KIND.value == "full":
+            raise OSError(28, "No space left on device", "a.txt")
+        if KIND.value == "room":
+            raise OSError("No space left on device: make room, and start again.")
+        if KIND.value == "denied":
+            raise PermissionError(13, "Permission denied", "a.txt")
         if KIND.value == "bug":
             [][0]
         if KIND.value == "native":
@@ -85,6 +91,11 @@ def _run(program, *arguments, declared=""):
         (["--kind=value"], 1, "", "Error: The kind must not be 'value'.\n"),
         (["--kind=op"], 1, "", "Error: /no/such/file; No such file or directory\n"),
         (["--kind=graph"], 1, "", "Error: /no/such/file; No such file or directory\n"),
+        (["--kind=full"], 1, "", "Error: [Errno 28] No space left on device: 'a.txt': make room "
+         "there, and give the command again.\n"),
+        (["--kind=room"], 1, "", "Error: No space left on device: make room, and start again.\n"),
+        (["--kind=denied"], 1, "", "Error: [Errno 13] Permission denied: 'a.txt': let this user "
+         "read or write there, or name another place.\n"),
         (["--kind=hostile"], 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
          "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
         (["stray"], 1, "", "Error: 'stray' is no flag: every argument has the form --name=value, "

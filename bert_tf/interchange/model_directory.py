@@ -103,7 +103,10 @@ def open_checkpoint(path: str) -> Checkpoint:
     config, described = read_description(path)
     found = checkpoints.find_latest(os.path.join(path, CHECKPOINTS))
     if found is None:
-        raise ValueError(f"{path} has no checkpoint yet: its run was stopped before the first.")
+        raise ValueError(
+            f"{path} has no checkpoint yet, as its run was stopped before the first: give the "
+            "run's command again, which continues it."
+        )
     bundle = Bundle(os.path.join(found.path, checkpoints.BUNDLE))
     stored = {_below_model(name): name for name in bundle.shapes if name.startswith(_MODEL)}
 

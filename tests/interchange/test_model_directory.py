@@ -144,7 +144,7 @@ def test_a_seal_that_is_none(written):
 @pytest.mark.parametrize(
     "damage, sentence",
     [
-        (shutil.rmtree, r"has no checkpoint yet: its run was stopped before the "),
+        (shutil.rmtree, r"has no checkpoint yet, as its run was stopped before the f"),
         (_empty_index, r"^No checkpoint in .* is intact: bring one back"),
     ],
 )
