@@ -36,7 +36,7 @@ def _shown(page, *, python):
         block
         for block in blocks(page)
         if not block.not_run
-        and python == (block.language == "python")
+        and block.language == ("python" if python else "sh")
         and (python or any(commands(block.text)))
     ]
 
