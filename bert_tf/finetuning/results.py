@@ -38,8 +38,8 @@ def score(name: str, value: float, names: Collection[str]) -> str:
 def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str, float]]]:
     """Of several runs' results: each seed, why it collapsed or "", its scores on dev in percent.
 
-    Losses and errors are left out; a run that diverged has no score. ``commonest_class`` is the
-    accuracy of that answer alone, where classes were counted.
+    Losses and errors are left out; a run that diverged has no score. ``commonest_class_accuracy``
+    and ``commonest_class_f1`` are what that answer alone has, where each row has one class.
 
     >>> run = {"seed": 1, "collapsed": None, "scores": {"dev": {"f1": 0.5, "loss": 3.0}}}
     >>> scores_by_seed({"dev_set": "dev", "runs": [run]})
@@ -52,8 +52,11 @@ def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str,
         percent = {k: v * scale for k, v in scores.items() if k not in LOWER_IS_BETTER}
         classes = run.get("classes", {}).get(results["dev_set"], {})
         counts = [each["true"] for each in classes.values()]
-        if "accuracy" in percent and sum(counts):
-            percent["commonest_class"] = 100 * max(counts) / sum(counts)
+        if counts and sum(counts) == run["rows"].get(results["dev_set"]):
+            share = max(counts) / sum(counts)
+            # F1 of two classes is the second's.
+            alone = {"accuracy": share, "f1": (counts[-1] == max(counts)) * 2 * share / (1 + share)}
+            percent |= {f"commonest_class_{k}": 100 * alone[k] for k in alone if k in percent}
         found.append((str(run["seed"]), run["collapsed"] or "", percent))
     return found
 

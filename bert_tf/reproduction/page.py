@@ -29,8 +29,8 @@ class Found:
         self.commonest: dict[Column, float] = {}
         for (number, column), place in places.items():
             own = [s for s in scores if s.cell == place.cell and s.metric in (column[1], "")]
-            for score in (s for s in scores if s[:2] == (place.cell, "commonest_class")):
-                self.commonest[column] = score.score
+            alone = (place.cell, f"commonest_class_{column[1]}")
+            self.commonest.update((column, s.score) for s in scores if s[:2] == alone)
             self.collapsed[number, column] = sum(bool(score.collapsed) for score in own)
             if values := [score.score for score in own if not math.isnan(score.score)]:
                 self.means.setdefault(column, {})[number] = mean_over_seeds(values)
@@ -90,8 +90,10 @@ def write(
 
 
 def _markdown(found: Found) -> str:
-    heads = (f"{task}, {metric}" for task, metric in found.means)
-    lines = [f"| | {' | '.join(heads)} |", f"|:--|{'--:|' * len(found.means)}"]
+    lines = [
+        f"| | {' | '.join(map(', '.join, found.means))} |",
+        "|:--|" + "--:|" * len(found.means),
+    ]
     for number, row in enumerate(found.table.rows):
         line = f"| {row.name} |"
         for key in ((number, column) for column in found.means):
@@ -116,8 +118,8 @@ def _sentences(found: Found, failed: Mapping[str, str]) -> list[str]:
         if place.note:
             said.setdefault(f"The data of {key[1][0]} are {place.note}", [])
         if key[1] in found.commonest:
-            share = f"the commonest class alone has accuracy {found.commonest[key[1]]:.1f}"
-            said.setdefault(f"Of {key[1][0]} {share}", [])
+            alone = f"the commonest class alone has {key[1][1]} {found.commonest[key[1]]:.1f}"
+            said.setdefault(f"Of {key[1][0]} {alone}", [])
         if count := found.collapsed[key]:
             what = f"{where} {count} of {own.seeds} seeds"
             said.setdefault("Learned nothing, or one answer only", []).append(what)
@@ -131,12 +133,9 @@ def _sentences(found: Found, failed: Mapping[str, str]) -> list[str]:
                 holds = (ours > first) == (change > 0)
                 verdict = f"Signs of the paper that {'hold' if holds else 'do not hold'} here"
             said.setdefault(verdict, []).append(f"{where} {change:+.1f}")
-    sentences = [
-        f"- {what}{': ' * bool(of)}{'; '.join(dict.fromkeys(of))}." for what, of in said.items()
-    ]
     return [
         f"{found.table.note}\n",
-        *sentences,
+        *(f"- {what}{': ' * bool(of)}{'; '.join(dict.fromkeys(of))}." for what, of in said.items()),
         "",
-        CAVEAT * any(len(each) > 1 for each in found.means.values()),
+        (found.table.caveat or CAVEAT) * any(len(each) > 1 for each in found.means.values()),
     ]

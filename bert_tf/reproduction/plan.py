@@ -48,7 +48,8 @@ class Plan:
         if settings.size not in PRESETS:
             near = nearest(settings.size, PRESETS)
             raise ValueError(f"--size={settings.size} is no preset{near}: expected bert-base, say.")
-        self._corpus = sorted({p for each in settings.input or () for p in tf.io.gfile.glob(each)})
+        named = [p for each in settings.input or () for p in sorted(tf.io.gfile.glob(each))]
+        self._corpus, self._first_file = sorted({*named}), named[:1]
         if not self._corpus:
             raise ValueError(
                 f"--input={','.join(settings.input or ())} names no file: give the text to "
@@ -91,7 +92,7 @@ class Plan:
             flags["config_overrides"] = f"{flags.get('config_overrides', '')},{blocks}".strip(",")
             name = f"blocks_{row.blocks:g}"
         if table.one_file:
-            text, name = {"input": self._corpus[0]}, "one_file"
+            text, name = {"input": self._first_file[0]}, "one_file"
             flags |= one_length
         known = {**flags, "vocab_size": str(settings.vocab_size)}
         if row.equal_time:
@@ -108,7 +109,7 @@ class Plan:
         flags |= {"keep_checkpoints": "1", "cache_dir": os.path.join(settings.output_dir, "corpus")}
         product = os.path.join(directory, "results.json")
         run = Run(f"pretrain/{name}", "pretrain", flags, product, (*needs,), row.equal_time)
-        corpus = sizes_fingerprint(self._corpus[:1] if table.one_file else self._corpus)
+        corpus = sizes_fingerprint(self._first_file if table.one_file else self._corpus)
         own = Cell(" ".join(as_words(known)), str(settings.steps), corpus, PERPLEXITY[0], "", "")
         self.trained[run.name] = own
         self.runs.setdefault(run.name, run)

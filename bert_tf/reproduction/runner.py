@@ -40,12 +40,11 @@ class Reproduction:
         if not kept and tf.io.gfile.isdir(path) and tf.io.gfile.listdir(path):
             raise ValueError(f"--output_dir={path} holds no reproduction: name an empty directory.")
         for name, value in settings.plan.items():
-            if not kept or kept.get(name) == value:
-                continue
-            raise ValueError(
-                f"--output_dir={path} holds another plan: --{name}={quote(value)} (was "
-                f"{quote(kept.get(name))}). Give that plan's flags, or name another directory."
-            )
+            if kept and kept.get(name) != value:
+                raise ValueError(
+                    f"--output_dir={path} holds another plan: --{name}={quote(value)} (was "
+                    f"{quote(kept.get(name))}). Give that plan's flags, or name another directory."
+                )
         self.plan = Plan(settings)
         inputs = kept.get("inputs")
         inputs = inputs if isinstance(inputs, dict) else {}
@@ -140,9 +139,7 @@ class Reproduction:
         trained = [run for run in left if run.command == "pretrain"]
         # One for all: the others' steps are like it, but for their blocks and masks.
         seconds = [self.settings.steps * each for each in self._step_seconds(trained[:1])]
-        tuned: list[float] = [
-            score.seconds * self.settings.seeds for score in self.scores if score.seed
-        ]
+        tuned: list[float] = [s.seconds * self.settings.seeds for s in self.scores if s.seed]
         means = {"pretrain": seconds, "finetune": tuned}
         costs = {run.name: statistics.fmean(means.get(run.command) or [math.nan]) for run in left}
         for name, took in costs.items():

@@ -33,6 +33,7 @@ class Table(NamedTuple):
     columns: list[Column]
     rows: list[Row]
     note: str
+    caveat: str = ""
     uses_checkpoint: bool = False
     one_file: bool = False
 
@@ -93,9 +94,8 @@ class Settings:
         for flag in ("finetune_flags", "feature_flags"):
             if "restarts" in parse_words(getattr(self, flag), f"--{flag}"):
                 raise ValueError(f"--{flag} has --restarts: give --seeds, from 2 to 10, instead.")
-        for table in self.table or ():
-            if table not in TABLES:
-                raise ValueError(
-                    f"--table={table} is unknown{nearest(table, TABLES)}: expected some of "
-                    f"{', '.join(TABLES)}."
-                )
+        for table in (each for each in self.table or () if each not in TABLES):
+            raise ValueError(
+                f"--table={table} is unknown{nearest(table, TABLES)}: expected some of "
+                f"{', '.join(TABLES)}."
+            )

@@ -1,4 +1,6 @@
-from bert_tf.finetuning.results import data_lines, label_lines, layer_table, show
+import pytest
+
+from bert_tf.finetuning.results import data_lines, label_lines, layer_table, scores_by_seed, show
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.tasks.examples import TextExample
 
@@ -36,6 +38,24 @@ def test_the_data_in_words():
         "Task: own, 1 examples to train on; evaluated on: nothing.",
         "The numbers to learn: mean 1.5, standard deviation 1.",
     ]
+
+
+def test_the_commonest_class_has_its_own_accuracy_and_f1():
+    def of(first, second, rows, **scores):
+        classes = {"0": {"true": first}, "1": {"true": second}}
+        run = {"seed": 1, "collapsed": None, "scores": {"dev": scores}}
+        run |= {"classes": {"dev": classes}, "rows": {"dev": rows}}
+        return scores_by_seed({"dev_set": "dev", "runs": [run]})[0][2]
+
+    own = {"accuracy": 0.5, "f1": 0.5, "loss": 1.0}
+    assert of(1, 3, 4, **own) == {
+        **{"accuracy": 50.0, "f1": 50.0},
+        **{"commonest_class_accuracy": 75.0, "commonest_class_f1": pytest.approx(600 / 7)},
+    }
+    assert of(3, 1, 4, **own)["commonest_class_f1"] == 0.0
+    assert of(1, 3, 4, accuracy=0.5) == {"accuracy": 50.0, "commonest_class_accuracy": 75.0}
+    # A row has several labels, or none, as one of tags has: no class is an answer to all.
+    assert of(1, 3, 3, **own) == {"accuracy": 50.0, "f1": 50.0}
 
 
 def test_labels_are_counted_and_compared():

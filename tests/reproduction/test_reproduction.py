@@ -80,7 +80,8 @@ class Stub:
                 "seed": seed,
                 "collapsed": None,
                 "scores": {"dev": {"accuracy": value, "loss": 1.0}},
-                "classes": {"dev": {"yes": {"true": 30}, "no": {"true": 10}}},
+                "classes": {"dev": {"no": {"true": 10}, "yes": {"true": 30}}},
+                "rows": {"dev": 40},
             }
             for seed, value in enumerate(values)
         ]
@@ -134,6 +135,9 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     assert runs["records"].flags["input"].endswith("text0.txt")
     assert runs["records"].flags["max_predictions_per_seq"] == "19"
     assert runs["pretrain/one_file"].flags["input"].endswith("text0.txt")
+    (every,) = make().input
+    other = Plan(make(input=[every.replace("*", "1"), every]))
+    assert other.runs["pretrain/one_file"].flags["input"].endswith("text1.txt")
     place = plan.places["features"][0, ("NER, frozen", "f1")]
     assert place.other_task and "foreign language" in place.note
     assert place.cell.pretraining == "--init_checkpoint=minilm/model" and place.cell.step == ""
