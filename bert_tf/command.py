@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
+from bert_tf.help_text import help_text
 from bert_tf.startup import check_versions, filter_native_log
 from bert_tf.untrusted import Screen, one_line, quote, reason
 
@@ -43,10 +44,10 @@ def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> li
     if program.endswith(".py"):
         program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
     try:
-        words = ["--help" if word == "-h" else word for word in argv]
-        rest = flags.FLAGS(words, known_only=passes_on)
-    except SystemExit:  # --help, after which absl's own status is that of an error
-        sys.exit(0)
+        if not {"-h", "-help", "--help"}.isdisjoint(argv[1:]):
+            print(help_text())
+            sys.exit(0)
+        rest = flags.FLAGS(argv, known_only=passes_on)
     except flags.UnrecognizedFlagError as error:
         near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), 1)
         guess = f" (did you mean --{near[0]}?)" if near else ""

@@ -14,6 +14,7 @@ from typing import Any
 
 from absl import flags
 
+from bert_tf.help_text import HEADINGS
 from bert_tf.untrusted import quote
 
 # A flag is listed in --help under the module that calls ``define_flags``.
@@ -27,36 +28,45 @@ STRATEGY = (
 ALLOW_PICKLE = "Read pytorch_model.bin. A pickle can run any code: only from someone you trust."
 
 
-def _field(define: Callable[..., Any], default: Any, help: str, **more: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"define": define, "help": help, **more})
+def _field(
+    define: Callable[..., Any], default: Any, help: str, heading: str, within: Any = None
+) -> Any:
+    metadata = {"define": define, "help": help, "heading": heading, "within": within}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
-def string(default: str | None, help: str) -> Any:
-    """A field of text."""
-    return _field(flags.DEFINE_string, default, help)
+def string(default: str | None, help: str, *, heading: str = "") -> Any:
+    """A field of text; ``heading`` stands above it, and what follows, in ``--help``."""
+    return _field(flags.DEFINE_string, default, help, heading)
 
 
-def switch(default: bool | None, help: str) -> Any:
+def switch(default: bool | None, help: str, *, heading: str = "") -> Any:
     """A field that is true or false."""
-    return _field(flags.DEFINE_bool, default, help)
+    return _field(flags.DEFINE_bool, default, help, heading)
 
 
-def words(default: Sequence[str] | None, help: str) -> Any:
+def words(default: Sequence[str] | None, help: str, *, heading: str = "") -> Any:
     """A field of texts that commas separate."""
-    return _field(flags.DEFINE_list, default, help)
+    return _field(flags.DEFINE_list, default, help, heading)
 
 
-def choice(default: str | None, choices: Sequence[str], help: str) -> Any:
+def choice(default: str | None, choices: Sequence[str], help: str, *, heading: str = "") -> Any:
     """A field of one of some texts."""
-    return _field(functools.partial(flags.DEFINE_enum, enum_values=list(choices)), default, help)
+    define = functools.partial(flags.DEFINE_enum, enum_values=list(choices))
+    return _field(define, default, help, heading)
 
 
 def integer(
-    default: int | None, help: str, *, least: int | None = None, most: int | None = None
+    default: int | None,
+    help: str,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    heading: str = "",
 ) -> Any:
     """A field of a whole number."""
     define = functools.partial(flags.DEFINE_integer, lower_bound=least, upper_bound=most)
-    return _field(define, default, help)
+    return _field(define, default, help, heading)
 
 
 def number(
@@ -66,6 +76,7 @@ def number(
     least: float | None = None,
     most: float | None = None,
     within: tuple[Callable[[float], bool], str] | None = None,
+    heading: str = "",
 ) -> Any:
     """A field of any number.
 
@@ -73,7 +84,7 @@ def number(
     include both ends and let NaN pass.
     """
     define = functools.partial(flags.DEFINE_float, lower_bound=least, upper_bound=most)
-    return _field(define, default, help, within=within)
+    return _field(define, default, help, heading, within)
 
 
 def define_flags(
@@ -89,6 +100,10 @@ def define_flags(
     for field in dataclasses.fields(settings):
         define, help = field.metadata["define"], field.metadata["help"]
         define(name=field.name, default=field.default, help=help, flag_values=values)
+        if field.metadata["heading"]:
+            HEADINGS[field.name] = field.metadata["heading"]
+    for heading, names in (("Other names", aliases), ("Of Google's programs", without_meaning)):
+        HEADINGS.update((name, heading) for name in list(names)[:1])
     for alias, name in aliases.items():
         flags.DEFINE_alias(alias, name, flag_values=values)
     for name, reason in without_meaning.items():

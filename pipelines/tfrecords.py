@@ -92,7 +92,9 @@ def _check_first_record(path: str, max_seq_length: int, max_predictions_per_seq:
         values = found[name].float_list if kind.dtype == "float32" else found[name].int64_list
         if len(values.value) != size:
             option = options.get(kind.dimensions)
-            advice = f": pass {option}={len(values.value)}" if option else ""
+            count = len(values.value)
+            shell = f"(on the command line --{option}={count})"
+            advice = f": pass {option}={count} {shell}" if option else ""
             raise ValueError(
                 f"{path}: feature {name!r} has {len(values.value)} values of type "
                 f"{'float' if kind.dtype == 'float32' else 'int64'} in the first record; expected "

@@ -1,6 +1,7 @@
 """Commands end with one sentence and a status, and keep TensorFlow's notices off the screen."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import bert_tf
 from bert_tf import command
+from bert_tf.finetuning.settings import FineTuningSettings
 
 PROGRAM = textwrap.dedent(
     """
@@ -224,6 +226,23 @@ def test_help_teaches_and_loads_no_tensorflow(name):
     assert all(text in done.stdout for text in HELP[name])
     loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "absl" in loaded and not loaded & {"tensorflow", "keras", "torch", "jax"}
+
+
+def test_help_has_flags_under_headings_with_defaults_and_bounds():
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_tf.finetune", "--help"], capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    assert done.stdout.startswith("Fine-tunes a BERT for a task") and max(map(len, lines)) <= 100
+    headings = [line for line in lines if re.fullmatch(r"[A-Z][a-z ']+:", line)]
+    assert headings[:2] == ["Task and data:", "Tables of your own:"] and headings[-1] == "Errors:"
+    under = lines.index("Training:")
+    assert lines[under + 2 : under + 4] == [
+        "  --train_batch_size: Examples of a step, over all devices. (default: '32'; a",
+        "    positive integer)",
+    ]
+    flags_shown = {m[1] for m in re.finditer(r"^  --(?:\[no\])?(\w+): ", done.stdout, re.M)}
+    assert {*FineTuningSettings.__dataclass_fields__, "debug", "do_train"} <= flags_shown
 
 
 def test_records_without_a_vocabulary():

@@ -84,6 +84,7 @@ class FineTuningSettings:
         "too), qnli, rte, wnli (GLUE: with --data_dir or --tfds); squad, swag, codah, ner (CoNLL's "
         "column files). Your own tables: classification, multilabel, regression, tagging, "
         "multiple_choice, squad.",
+        heading="Task and data",
     )
     data_dir: str | None = flag_fields.string(
         None, "GLUE's files: the task's folder, or the one with a folder for each task."
@@ -120,6 +121,7 @@ class FineTuningSettings:
         None,
         "The columns of a table of your own: one text or two; tagging: the words; multiple_choice: "
         "the context and the choices (in .jsonl: one list of them); squad: question,context.",
+        heading="Tables of your own",
     )
     label_column: str | None = flag_fields.string(
         None,
@@ -153,7 +155,9 @@ class FineTuningSettings:
         "(.jsonl, .json, .parquet).",
     )
     document_context: bool = flag_fields.switch(
-        False, "ner: fill a row with the sentences round the one that is tagged, as the paper did."
+        False,
+        "ner: fill a row with the sentences round the one that is tagged, as the paper did.",
+        heading="Tags and questions",
     )
     doc_stride: int = flag_fields.integer(
         128, "squad: tokens between the starts of two windows of a context.", least=1
@@ -180,6 +184,7 @@ class FineTuningSettings:
         "The weights to start from, their config and vocabulary beside them: a directory of this "
         "library, of Hugging Face, Google, Model Garden or KerasHub, a .keras file, or "
         "hf://OWNER/NAME of the Hugging Face hub.",
+        heading="Model and rows",
     )
     allow_pickle: bool = flag_fields.switch(
         False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
@@ -198,7 +203,7 @@ class FineTuningSettings:
         "in overlapping windows of a row each, at most 16, whose outputs' mean is the text's.",
     )
     train_batch_size: int = flag_fields.integer(
-        32, "Examples of a step, over all devices.", least=1
+        32, "Examples of a step, over all devices.", least=1, heading="Training"
     )
     gradient_accumulation_steps: int = flag_fields.integer(
         1,
@@ -258,10 +263,17 @@ class FineTuningSettings:
         "other.",
         within=(lambda value: 0 <= value < 1, "from 0 to below 1"),
     )
+    class_weights: str | None = flag_fields.string(
+        None,
+        "What a class counts in the loss: balanced (each class as much as any other), or "
+        "NAME:WEIGHT,NAME:WEIGHT, 1 for those not named. multilabel: what an example counts that "
+        "has the class, to one that has not; tagging: of tags.",
+    )
     init_layers: Sequence[int] | None = flag_fields.words(
         None,
         "The blocks of --init_checkpoint to take, counted from 0, as 0,5: a student of so many "
         "blocks. By default all.",
+        heading="A smaller model",
     )
     teacher: str | None = flag_fields.string(
         None,
@@ -286,7 +298,10 @@ class FineTuningSettings:
         within=(lambda value: 0 < value < float("inf"), "above 0"),
     )
     freeze: int = flag_fields.integer(
-        0, "Leave the embeddings and so many of the lowest blocks as they are.", least=0
+        0,
+        "Leave the embeddings and so many of the lowest blocks as they are.",
+        least=0,
+        heading="What is trained",
     )
     lora_rank: int = flag_fields.integer(
         0,
@@ -294,12 +309,6 @@ class FineTuningSettings:
         "head, and leave the rest; 8 is usual, with ten times the --learning_rate. What is kept is "
         "merged, plain weights. 0: train all.",
         least=0,
-    )
-    class_weights: str | None = flag_fields.string(
-        None,
-        "What a class counts in the loss: balanced (each class as much as any other), or "
-        "NAME:WEIGHT,NAME:WEIGHT, 1 for those not named. multilabel: what an example counts that "
-        "has the class, to one that has not; tagging: of tags.",
     )
     bilstm: bool = flag_fields.switch(
         False,
@@ -324,6 +333,7 @@ class FineTuningSettings:
         "The score on the dev set by which the kept weights, and of several runs the best, are "
         "chosen; by default the task's own. loss, accuracy, macro_f1, f1_CLASS, recall_CLASS, ...: "
         "docs/evaluation.md lists those of each task.",
+        heading="Evaluation",
     )
     eval_steps: int = flag_fields.integer(
         0, "Evaluate every so many steps besides the end of each epoch.", least=0
@@ -339,6 +349,7 @@ class FineTuningSettings:
         "What the new head, dropout, the order and what is held out are drawn from.",
         least=0,
         most=2**32 - 1,
+        heading="Several runs",
     )
     sweep: str | None = flag_fields.choice(
         None,
@@ -376,11 +387,14 @@ class FineTuningSettings:
         "float32",
         PRECISIONS,
         "bfloat16: matrix products in bfloat16, weights and sums in float32.",
+        heading="Machine",
     )
-    model_dir: str = flag_fields.string(None, "Where everything is kept; runs/TASK by default.")
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
     eval_batch_size: int = flag_fields.integer(
         64, "Examples of an evaluation's batch, over all devices.", least=1
+    )
+    model_dir: str = flag_fields.string(
+        None, "Where everything is kept; runs/TASK by default.", heading="What is kept"
     )
     explain_errors: int = flag_fields.integer(
         0,

@@ -12,6 +12,7 @@ from bert_tf import flag_fields
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
 from bert_tf.config import PRESETS
 from bert_tf.flag_fields import choice, integer, number, string, switch, words
+from bert_tf.help_text import HEADINGS
 from bert_tf.untrusted import quote, reason
 
 from .recipes import RECIPES, from_recipe
@@ -137,11 +138,11 @@ class PretrainingSettings:
     checkpoint says both, once it is opened.
     """
 
-    # Data
     input: Sequence[str] = words(
         (),
         "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed. "
         "Without it, the documentation that every Python installation has becomes a sample corpus.",
+        heading="Data",
     )
     input_format: str | None = choice(
         None,
@@ -178,6 +179,7 @@ class PretrainingSettings:
         None,
         "The most masked tokens in a row; by default what --masked_lm_prob of a full row comes to.",
         least=1,
+        heading="Rows and masks",
     )
     masked_lm_prob: float = number(
         0.15,
@@ -207,7 +209,6 @@ class PretrainingSettings:
         "5.1.",
     )
 
-    # Model
     recipe: str = choice(
         "paper",
         list(RECIPES),
@@ -215,6 +216,7 @@ class PretrainingSettings:
         "five_minutes, taken where no flag names a corpus or weights to start from: a small model "
         "that learns much in that time on two cores. budget: what helps where --max_hours ends a "
         "run early. What a recipe sets is printed.",
+        heading="Model",
     )
     bert_config: str = string(
         "bert-tiny",
@@ -242,8 +244,7 @@ class PretrainingSettings:
         "the two a few steps at the start show to be faster, from then on.",
     )
 
-    # Schedule
-    num_train_steps: int = integer(3600, "Steps of the whole run.", least=1)
+    num_train_steps: int = integer(3600, "Steps of the whole run.", least=1, heading="Training")
     max_hours: float = number(
         0.0,
         "Instead of --num_train_steps: as many steps as these hours have time for, by the speed "
@@ -285,12 +286,12 @@ class PretrainingSettings:
     seed: int = integer(12345, "What all that is random is drawn from.", least=0, most=2**32 - 1)
 
     # Hardware, saving, logging: free to differ when a run is started again
-    model_dir: str = string("runs/pretrain", "Where everything of the run is kept.")
     strategy: str = choice(
         "auto",
         (*STRATEGIES, "multi_worker"),
         "mirrored: every GPU of this machine. multi_worker: those of every worker, which "
         "--worker_hosts or TF_CONFIG names. auto: what the machine has, or the workers named.",
+        heading="Machines",
     )
     worker_hosts: Sequence[str] = words(
         (),
@@ -327,7 +328,10 @@ class PretrainingSettings:
         "reported. 0: it is not.",
         within=(lambda peak: 0 <= peak < math.inf, "0 or more"),
     )
-    save_checkpoints_steps: int = integer(1000, "Steps between two checkpoints.", least=1)
+    model_dir: str = string("runs/pretrain", "Where everything of the run is kept.")
+    save_checkpoints_steps: int = integer(
+        1000, "Steps between two checkpoints.", least=1, heading="Saving and evaluation"
+    )
     save_checkpoints_minutes: float = number(
         10.0,
         "Minutes after which a checkpoint is saved whatever the steps.",
@@ -418,6 +422,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
         "Tokens in a row, [CLS] and [SEP] included. See also --phases.",
         flag_values=values,
     )
+    HEADINGS["max_seq_length"] = "Short for --phases and --masking"
     flags.DEFINE_bool(
         "do_whole_word_mask",
         False,

@@ -10,12 +10,13 @@ import tensorflow as tf
 from bert_tf.config import PRESETS
 from bert_tf.files import sizes_fingerprint
 from bert_tf.flag_fields import as_words, nearest, parse_words
+from bert_tf.pipelines.masking import default_max_predictions
 from bert_tf.tasks.score_table import Cell
 
 from .settings import PERPLEXITY, TABLES, TASKS, Column, Row, Settings, Table
 
 _SHARES = sorted({row.at for table in TABLES.values() for row in table.rows})
-_MASKED, _VOCAB_BYTES = 0.15, 20_000_000  # the bytes are taken evenly from the whole text
+_VOCAB_BYTES = 20_000_000  # taken evenly from the whole text
 _PLACES = {"data_dir", "train_file", "dev_file"}  # flags by which no cell is known
 Key = tuple[int, Column]  # a row's number and a column
 
@@ -120,7 +121,7 @@ class Plan:
         product = os.path.join(self._settings.output_dir, "static.tfrecord")
         flags = {**text, "vocab_file": self._vocab, "output_file": product}
         flags |= {"max_seq_length": str(length)}
-        flags |= {"max_predictions_per_seq": str(max(1, round(_MASKED * length)))}
+        flags |= {"max_predictions_per_seq": str(default_max_predictions(length, 0.15))}
         run = Run("records", "create_pretraining_data", flags, product, ("vocab",))
         return self.runs.setdefault(run.name, run).name
 

@@ -134,7 +134,7 @@ def _error(paths, **options):
 def test_wrong_lengths(files, name, wrong, feature, right):
     assert _error(files, **{name: wrong}) == (
         f"{files[0]}: feature '{feature}' has {right} values of type int64 in the first record; "
-        f"expected {wrong}: pass {name}={right}."
+        f"expected {wrong}: pass {name}={right} (on the command line --{name}={right})."
     )
 
 

@@ -133,7 +133,7 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     static = runs["pretrain/static"]
     assert static.needs == ("vocab", "records") and static.flags["input_format"] == "tfrecord"
     assert runs["records"].flags["input"].endswith("text0.txt")
-    assert runs["records"].flags["max_predictions_per_seq"] == "19"
+    assert runs["records"].flags["max_predictions_per_seq"] == "20"
     assert runs["pretrain/one_file"].flags["input"].endswith("text0.txt")
     (every,) = make().input
     other = Plan(make(input=[every.replace("*", "1"), every]))
