@@ -88,7 +88,7 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
     # Only now: --help and wrong flags answer without loading TensorFlow.
     import tensorflow as tf
 
-    from bert_tf.files import check_is_file
+    from bert_tf.files import check_is_file, replace_whole
     from bert_tf.pipelines import sources, vocabulary
     from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 
@@ -106,14 +106,16 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
         print(f"Learning {options.vocab_size:,} pieces.", flush=True)
         began = time.monotonic()
         text = _Sentences(corpus, options.max_bytes or None)
-        vocab = learn_vocabulary(
-            text,
-            options.vocab_size,
-            options.do_lower_case,
-            options.min_frequency,
-            options.character_coverage,
-        )
-        vocabulary.save_vocabulary(output, vocab)
+        # Opened first: a place that cannot be written to is refused before the learning.
+        with replace_whole(output) as file:
+            vocab = learn_vocabulary(
+                text,
+                options.vocab_size,
+                options.do_lower_case,
+                options.min_frequency,
+                options.character_coverage,
+            )
+            file.write(vocabulary.encode_vocabulary(vocab, output))
         print(
             f"Learned {len(vocab):,} pieces from {text.num_characters / 1e6:,.1f} million "
             f"characters in {time.monotonic() - began:,.0f} s: {output}"

@@ -6,6 +6,7 @@ import os
 import re
 
 import pytest
+import tensorflow as tf
 
 from bert_tf import vocab
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, load_vocabulary
@@ -52,6 +53,12 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
         "What comes next:",
         f"  python -m bert_tf.pretrain --input={text} --input_format=google --vocab_file={output}",
     ]
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_the_learning(text, monkeypatch):
+    monkeypatch.setattr("bert_tf.pipelines.vocabulary_learning.learn_vocabulary", None)
+    with pytest.raises((OSError, tf.errors.OpError), match="text.txt"):
+        vocab.learn([text], f"{text}/vocab.txt", input_format="google")
 
 
 def test_unknown_words_are_counted(text, tmp_path, capsys):

@@ -200,6 +200,8 @@ def _settings(settings: FineTuningSettings, results: Mapping[str, Any]) -> str:
     ]
     values = {name: results.get(name, chosen[name]) for name in (*_SETTINGS, *others)}
     values["metric"] = results["headline"]
+    if settings.max_steps:
+        del values["num_train_epochs"]
     rows = [(f"`{name}`", _cell(str(value))) for name, value in values.items() if value is not None]
     rows += [
         (f"threshold {_cell(name)}", f"{value:g}") for name, value in results["thresholds"].items()

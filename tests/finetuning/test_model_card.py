@@ -62,6 +62,12 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
     assert "held out" not in text and "`freeze`" not in text
 
 
+def test_a_card_of_so_many_steps_has_no_epochs(finished, tmp_path, inputs):
+    by_steps = dataclasses.replace(settings(inputs, tmp_path), max_steps=7)
+    text = model_card(by_steps, open_checkpoint(str(finished)), results_of(finished))
+    assert "| `max_steps` | `7` |" in text and "num_train_epochs" not in text
+
+
 def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs):
     given = settings(
         inputs, finished, init_checkpoint="hf://someone/bert@abc", license="no", language="no,en",
