@@ -180,13 +180,18 @@ class FineTuned:
 
         The model is run when they are first asked for.
         """
-        from bert_tf.finetuning.data import read_sets
+        from bert_tf.finetuning.data import fold_of, read_sets
+        from bert_tf.finetuning.sweep import plan_runs
         from bert_tf.predicting.inputs import Inputs
         from bert_tf.predicting.prediction import Predictor
         from bert_tf.tasks.records import giving
 
         with giving(self._tables):
             sets = read_sets(self._settings)
+        if self._settings.folds:
+            name = self.results["best_run"]
+            (kept,) = (run for run in plan_runs(self._settings) if run.name == name)
+            sets = fold_of(sets, self._settings, int(kept.fold or 0))
         predictor = Predictor(self.model, batch_size=self._settings.eval_batch_size)
         return {
             name: list(map(dict, predictor.records(Inputs.of(examples.items))))
@@ -374,7 +379,7 @@ def predict(
             predictor = Predictor(source, **{name: options.pop(name) for name in of_model})
             if is_data(data):
                 columns = options["text_columns"] or predictor.text_columns
-                rows, texts = rows_of(data, predictor.kind, columns, None, "data")
+                rows, texts = rows_of(data, predictor.kind, columns, None, "data", labelled=False)
                 options["text_columns"] = texts
                 stack.enter_context(giving({"<data>": rows}))
                 data = "<data>"
@@ -499,14 +504,14 @@ def pretrain(
             given["input"] = [os.fspath(path) for path in paths]
         _place(given, model_dir, stack)
         parsed = flag_fields.flags_of_call(pretraining_settings.define_flags, given)
-        settings, ignored = pretraining_settings.settings_from_flags(parsed=parsed)
+        settings, sentences = pretraining_settings.settings_from_flags(parsed=parsed)
         stack.enter_context(_as_it_was(verbose))
         from bert_tf.files import read_json
         from bert_tf.interchange.load import load
         from bert_tf.pretraining.run import run
         from bert_tf.training.run_directory import RunDirectory
 
-        for sentence in ignored:
+        for sentence in sentences:
             print(sentence)
         run(settings, callbacks)
         results = read_json(RunDirectory(settings.model_dir).results)

@@ -27,8 +27,8 @@ from bert_tf.pretraining.settings import given_flags, settings_from_flags
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    settings, ignored = settings_from_flags()
-    for sentence in ignored:
+    settings, sentences = settings_from_flags()
+    for sentence in sentences:
         print(sentence)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     if settings.dry_run:

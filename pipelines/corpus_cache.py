@@ -14,6 +14,7 @@ from bert_tf.untrusted import listed, parse_json
 from . import corpus_files
 
 _CHUNK = 1 << 22
+_MOST_LINE_BYTES = 64 << 20
 
 
 def digest(*parts: object) -> str:
@@ -37,7 +38,7 @@ def check_space(cache_dir: str, needed: int, what: str) -> None:
 
 def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
     """Yields the text of each line of JSON; ``path`` names the file in errors."""
-    for number, (offset, line) in enumerate(_numbered_lines(stream), 1):
+    for number, (offset, line) in enumerate(_numbered_lines(stream, path), 1):
         corpus_files.check_utf8(line, path, offset)
         if not line.strip():
             continue
@@ -57,7 +58,7 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
         yield text
 
 
-def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def _numbered_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
     """Yields the byte offset and the bytes of each line, without its line break."""
     offset = 0
     rest = b""
@@ -66,6 +67,11 @@ def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
         for line in lines:
             yield offset, line
             offset += len(line) + 1
+        if len(rest) > _MOST_LINE_BYTES:
+            raise ValueError(
+                f"{path}: the line at byte {offset:,} is longer than {_MOST_LINE_BYTES >> 20} MiB; "
+                "expected JSON lines, a document on each."
+            )
     if rest:
         yield offset, rest
 

@@ -11,10 +11,10 @@ line after each document. The same installation gives the same file, byte for by
 """
 
 import ast
+import concurrent.futures
 import contextlib
 import functools
 import gc
-import multiprocessing
 import os
 import re
 import subprocess
@@ -179,7 +179,7 @@ _TRIPLE_QUOTED = 0.2
 _MAX_BYTES = 6_000_000
 _SENTENCES_PER_DOCUMENT = 4  # a shorter document has no room for a pair of segments
 _MOST_PROCESSES = 4
-# Calls a function of a path with each path, in order: ``map``, or several processes' ``imap``.
+# Calls a function of a path with each path, in order: ``map``, or that of several processes.
 _Mapped = Callable[[Callable[[str], list[list[str]]], Iterable[str]], Iterable[list[list[str]]]]
 
 
@@ -207,8 +207,10 @@ def _send() -> None:
 
     Its own processes read the sources, as parsing is most of the work.
     """
-    with multiprocessing.Pool(min(os.cpu_count() or 1, _MOST_PROCESSES)) as pool:
-        text = b"".join(_collect(_MAX_BYTES, mapped=functools.partial(pool.imap, chunksize=8)))
+    # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
+    with concurrent.futures.ProcessPoolExecutor(min(os.cpu_count() or 1, _MOST_PROCESSES)) as pool:
+        text = b"".join(_collect(_MAX_BYTES, mapped=functools.partial(pool.map, chunksize=8)))
+        pool.shutdown(cancel_futures=True)
     sys.stdout.buffer.write(text)
 
 

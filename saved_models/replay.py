@@ -19,6 +19,7 @@ import importlib.util
 import json
 import os
 import sys
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ FOREIGN = ("bert_tf", "keras", "tf_keras")
 
 # Protocol buffers have no more.
 MOST_ONNX_BYTES = 2**31 - 1
-# What ONNX Runtime may have: for all files, and for each of a file's bytes.
-_MEMORY, _MEMORY_OF_BYTE = 4 << 30, 8
+# What a process may have: for all exports, for each byte of one, for the threads of each core.
+_MEMORY, _MEMORY_OF_BYTE, _MEMORY_OF_CORE = 4 << 30, 8, 16 << 20
 _ONNX_DTYPES = {"tensor(int32)": tf.int32, "tensor(int64)": tf.int64}
 
 
@@ -95,12 +96,19 @@ class OnnxSignature:
             raise ReplayError(f"{path} has more than the {MOST_ONNX_BYTES:,} bytes of ONNX files.")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what is wrong is raised
-        # Its bytes, and not its path: so it can name no other file.
+        # Its bytes, and not its path: so it can name no file beside it.
         with tf.io.gfile.GFile(path, "rb") as file:
             content = file.read()
-        self._session = onnxruntime.InferenceSession(
-            content, options, providers=["CPUExecutionProvider"]
-        )
+        # What such a file names is looked for in the current directory, so that is an empty one.
+        here = os.getcwd()
+        with tempfile.TemporaryDirectory() as empty:
+            os.chdir(empty)
+            try:
+                self._session = onnxruntime.InferenceSession(
+                    content, options, providers=["CPUExecutionProvider"]
+                )
+            finally:
+                os.chdir(here)
         specs = {
             field.name: tf.TensorSpec([None] * len(field.shape), _ONNX_DTYPES[field.type])
             for field in self._session.get_inputs()
@@ -147,12 +155,14 @@ def read_samples(directory: str) -> list[Sample]:
     """Reads the recorded questions and answers of an export, at least one, by the files' names."""
     pattern = os.path.join(directory, SAMPLES, "*.json")
     samples = []
+    left = _MOST_SAMPLE_BYTES
     for path in sorted(tf.io.gfile.glob(pattern)):
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
-                content = file.read(_MOST_SAMPLE_BYTES + 1)
-            if len(content) > _MOST_SAMPLE_BYTES:
-                raise ValueError(f"more than {_MOST_SAMPLE_BYTES:,} bytes")
+                content = file.read(left + 1)
+            left -= len(content)
+            if left < 0:
+                raise ValueError(f"more than {_MOST_SAMPLE_BYTES:,} bytes of them all")
             sample = json.loads(content.decode("utf-8"))
             samples.append(
                 Sample(
@@ -326,28 +336,35 @@ def report(directory: str, tolerance: float = DEFAULT_TOLERANCE) -> dict[str, An
 
 
 def bound_memory(directory: str) -> None:
-    """Bounds the memory of this process by what an export to ONNX needs, on Linux.
+    """Bounds the memory of this process by what an export needs, on Linux.
 
-    A graph of a few bytes can ask for any amount. TensorFlow, which only reads files here, leaves
-    GPUs alone.
+    A graph of a few bytes can ask for any amount. For ONNX TensorFlow, which only reads files
+    then, leaves GPUs alone; a SavedModel on a GPU, whose driver maps what it likes, has no bound.
     """
     status = "/proc/self/status"
+    if is_onnx(directory):
+        tf.config.set_visible_devices([], "GPU")
+    elif tf.config.list_physical_devices("GPU"):
+        return
     if not os.path.exists(status):
         return
     import resource
 
     with open(status, encoding="utf-8") as file:
         used = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData:"))
-    size = tf.io.gfile.stat(os.path.join(directory, ONNX)).length
-    most = used + _MEMORY + _MEMORY_OF_BYTE * size
-    # Not RLIMIT_AS, which counts what threads and drivers reserve and never use.
+    patterns = [os.path.join(directory, name) for name in (ONNX, SAVED_MODEL, "variables/*")]
+    paths = [path for pattern in patterns for path in tf.io.gfile.glob(pattern)]
+    size = sum(tf.io.gfile.stat(path).length for path in paths)
+    most = used + _MEMORY + _MEMORY_OF_BYTE * size + _MEMORY_OF_CORE * (os.cpu_count() or 1)
+    # Not RLIMIT_AS, which counts what threads and drivers reserve and never use. Whoever has a
+    # lower one keeps it.
+    limits = [each for each in resource.getrlimit(resource.RLIMIT_DATA) if each >= 0]
+    most = min([most, *limits])
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    tf.config.set_visible_devices([], "GPU")
 
 
 if __name__ == "__main__":
-    if is_onnx(sys.argv[1]):
-        bound_memory(sys.argv[1])
+    bound_memory(sys.argv[1])
     found = report(sys.argv[1], *map(float, sys.argv[2:]))
     print(json.dumps(found), flush=True)
     problems = [problem for row in found["signatures"] for problem in row["problems"]]

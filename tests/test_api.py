@@ -177,6 +177,11 @@ def test_data_of_words_and_choices_and_what_is_missing():
     assert rows_of(choices, KINDS["multiple_choice"], None, None, "train")[0] == [
         {"context": "It is", "choices": ["cold", "hot"], "label": 1}
     ]
+    # A list of words is a sentence; a tuple is the words, and their tags.
+    tagging, words = KINDS["tagging"], ["in", "Paris"]
+    expected = ([{"words": words}], ["words"])
+    assert rows_of([words], tagging, None, None, "data", labelled=False) == expected
+    assert rows_of([(tuple(words), ("O", "B-LOC"))], tagging, None, None, "train")[0] == rows
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": ["a", None], "label": [1.0, float("nan")], "n": [1, 2]})
     assert rows_of(frame, KINDS["regression"], None, None, "train")[0] == [
@@ -340,6 +345,32 @@ def pretrain_with(folder, name, callbacks=(), steps_per_loop=1):
     )  # fmt: skip
 
 
+class Killer(keras.callbacks.Callback):
+    """Interrupts the evaluation of this number."""
+
+    def __init__(self, tests):
+        super().__init__()
+        self.left = tests
+
+    def on_test_end(self, logs=None):
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+class Last(keras.callbacks.Callback):
+    """Says whether the run had its results when the training ended."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def on_train_end(self, logs=None):
+        # Other weights from here on, as EarlyStopping sets, are nobody's.
+        names = ("results.json", "stopped.json")
+        self.found = [name for name in names if (self.folder / name).exists()]
+
+
 def steps_of(recorder):
     return [call for call in recorder.calls if isinstance(call[0], int)]
 
@@ -366,6 +397,12 @@ def test_callbacks_of_a_pretraining_one_of_which_ends_it(tmp_path):
     # The run is finished.
     again = Recorder()
     assert pretrain_with(tmp_path, "run", [again]).results["step"] == 6 and again.calls == []
+    # Stopped by the callback, and killed in the last evaluation: it trains no further.
+    with pytest.raises(KeyboardInterrupt):
+        pretrain_with(tmp_path, "killed", [Recorder(stop_at=6), Killer(tests=3)])
+    resumed = pretrain_with(tmp_path, "killed", [last := Last(tmp_path / "killed")])
+    assert resumed.results["step"] == 6 and last.found == ["results.json"]
+    assert resumed.results["evaluation"] == found.results["evaluation"]
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ def test_without_a_card_one_sentence():
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_trial_on_the_cpu_prints_a_line_for_each_contender():
     done = _run("--device=cpu", "--sizes=tiny", "--lengths=16", "--rows=2", "--rounds=1")

@@ -61,9 +61,10 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             f"--max_seq_length={settings.max_seq_length} is more than the {positions} positions "
             f"that {settings.init_checkpoint} has embeddings for: give {positions} at most."
         )
-    if settings.freeze > config.num_hidden_layers:
+    frozen = max([settings.freeze, *(values.get("freeze", 0) for values in settings.tried)])
+    if frozen > config.num_hidden_layers:
         raise ValueError(
-            f"--freeze={settings.freeze} is more than the {config.num_hidden_layers} blocks of "
+            f"--freeze={frozen} is more than the {config.num_hidden_layers} blocks of "
             f"{settings.init_checkpoint}."
         )
     if settings.lora_rank > config.hidden_size:

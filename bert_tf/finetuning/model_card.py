@@ -196,7 +196,8 @@ def _settings(settings: FineTuningSettings, results: Mapping[str, Any]) -> str:
     others = [
         name
         for name, value in chosen.items()
-        if value != defaults[name] and name not in (*_SETTINGS, *PATHS, *MAY_DIFFER)
+        if (value != defaults[name] or name in results.get("grid", ()))
+        and name not in (*_SETTINGS, *PATHS, *MAY_DIFFER)
     ]
     values = {name: results.get(name, chosen[name]) for name in (*_SETTINGS, *others)}
     values["metric"] = results["headline"]

@@ -54,8 +54,11 @@ class ChoiceTask(Task):
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:
         """SWAG's and CODAH's tables, for a model that was trained on them."""
-        found = {"swag": _read_swag, "codah": _read_codah}.get(name)
-        return FormReader(found, is_table=True) if found and not columns else None
+        forms = {
+            "swag": FormReader(_read_swag, is_table=True, has_names=True),
+            "codah": FormReader(_read_codah, is_table=True),
+        }
+        return None if columns else forms.get(name)
 
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from bert_tf.files import replace_whole
 from bert_tf.tasks import conll, own_data
+from bert_tf.tasks.cells import cell_of_names
 from bert_tf.untrusted import quote
 
 # An example's id, prediction and what else is reported of it.
@@ -76,9 +77,9 @@ class RecordWriter(Writer):
     r"""Writes records one by one, as a table (".tsv", ".csv") or as JSON lines (".jsonl").
 
     In a table a record's keys name the columns: those of ``columns``, or else of the first record.
-    The names of a list are separated by commas, the words of a tuple, which may hold none, by
-    blanks; a mapping (of probabilities) has a column ``probability_NAME`` for each of its names; a
-    list of mappings is in JSON.
+    The names of a list are separated by commas, or in JSON where one has a comma; the words of a
+    tuple, which may hold none, by blanks; a mapping (of probabilities) has a column
+    ``probability_NAME`` for each of its names; a list of mappings is in JSON.
     In ".tsv" white space within a text is a blank, so that a record is always a line; in ".csv" a
     text with a comma, quote or line's end is quoted. Numbers have six digits in all.
 
@@ -119,8 +120,9 @@ class RecordWriter(Writer):
     def _write_cells(self, texts: Sequence[str]) -> None:
         if self._suffix == ".csv":
             line = io.StringIO()
-            csv.writer(line, lineterminator="").writerow(texts)
-            self._write_line(line.getvalue())
+            # Before Python 3.13 a line's end is quoted only where it is in the terminator.
+            csv.writer(line, lineterminator="\r\n").writerow(texts)
+            self._write_line(line.getvalue().removesuffix("\r\n"))
         else:
             self._write_line("\t".join(map(_one_line, texts)))
 
@@ -236,9 +238,9 @@ def _cell_text(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, list | tuple):
-        value = ("," if isinstance(value, list) else " ").join(map(_cell_text, value))
-    return str(value)
+    if isinstance(value, list):
+        return cell_of_names(list(map(_cell_text, value)))
+    return " ".join(map(_cell_text, value)) if isinstance(value, tuple) else str(value)
 
 
 def _one_line(text: str) -> str:

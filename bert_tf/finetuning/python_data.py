@@ -23,12 +23,19 @@ _LABEL = "label"
 
 
 def rows_of(
-    data: Any, kind: Kind, text_columns: Sequence[str] | None, label_column: str | None, what: str
+    data: Any,
+    kind: Kind,
+    text_columns: Sequence[str] | None,
+    label_column: str | None,
+    what: str,
+    *,
+    labelled: bool = True,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of some data, and which columns have the texts.
 
     ``text_columns`` and ``label_column`` are how columns without names are called, the kind's own
-    names where they are ``None``; ``what`` is the argument, for errors.
+    names where they are ``None``; ``what`` is the argument, for errors. Without labels a list of
+    words is a sentence.
 
     >>> from .kinds import KINDS
     >>> kind = next(iter(KINDS.values()))
@@ -37,9 +44,14 @@ def rows_of(
     """
     label = label_of(kind, label_column)
     names = [tuple(text_columns)] if text_columns else list(kind.texts_in_python)
-    rows = [
-        _row(item, names, label, what, place) for place, item in enumerate(_items(data, kind, what))
-    ]
+    rows = []
+    for place, item in enumerate(_items(data, kind, what)):
+        if kind.reads_words:
+            if not labelled and isinstance(item, list) and all(isinstance(w, str) for w in item):
+                item = (item,)
+        elif _is_pair_and_label(item):
+            item = (*item[0], item[1])
+        rows.append(_row(item, names, label, what, place))
     if not rows:
         raise ValueError(f"{what} is empty: expected at least one example.")
     texts = next((list(found) for found in names if {*found} <= rows[0].keys()), None)
@@ -111,14 +123,17 @@ def _row(
         )
     if len(item) == 2 and isinstance(item[0], Mapping):
         return {**_row(item[0], names, label, what, place), label: _value(item[1])}
-    if len(item) == 2 and isinstance(item[0], tuple):
-        item = (*item[0], item[1])
     for texts in names:
         if len(texts) <= len(item) <= len(texts) + 1:
             # A text and a label, not two texts: the shorter names come first.
             return dict(zip((*texts, label), map(_value, item), strict=False))
     forms = " or ".join(f"({', '.join((*texts, label))})" for texts in names)
     raise ValueError(f"{what}[{place}] has {len(item)} items: expected {forms}.")
+
+
+def _is_pair_and_label(item: Any) -> bool:
+    is_row = isinstance(item, Sequence) and not isinstance(item, str | bytes)
+    return is_row and len(item) == 2 and isinstance(item[0], tuple)
 
 
 def _value(value: Any) -> Any:

@@ -55,6 +55,7 @@ _MEANT_FOR = {
     },
 }
 _NEED_EVALUATION = ("early_stopping_epochs", "eval_steps", "metric", "sweep", "grid")
+_SEVERAL = ("sweep", "grid", "folds", "feature_based")
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
 
@@ -240,6 +241,12 @@ def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
                 "above 0."
             )
     _check_grid(wanted, given)
+    is_search = wanted["restarts"] > 1 or any(wanted[name] for name in _SEVERAL)
+    if "max_search_hours" in given and not is_search:
+        raise ValueError(
+            "--max_search_hours is for several runs, and one is asked for: leave it out, or give "
+            "--grid, --restarts or --folds."
+        )
     _check_metric(wanted)
     if wanted["sweep"]:
         swept = [name for name in _SWEPT if name in given]
@@ -301,7 +308,9 @@ def _check_grid(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         if name in _OF_FINE_TUNING and wanted["feature_based"]:
             raise ValueError(f"--grid: {name} is for fine-tuning, not for --feature_based.")
     for values in found:
-        _resolve_training({**wanted, **values, "grid": None, "trials": None}, {})
+        own = {**wanted, **values, "grid": None, "trials": None}
+        _resolve_training(own, {})
+        _check_unlabelled(own)
 
 
 # === A smaller model ===
@@ -324,6 +333,10 @@ def _resolve_student(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
         for name in ("distillation_weight", "distillation_temperature", "unlabelled_file"):
             if name in given:
                 raise ValueError(f"--{name} is for --teacher, which is not given: leave it out.")
+    _check_unlabelled(wanted)
+
+
+def _check_unlabelled(wanted: Mapping[str, Any]) -> None:
     if wanted["unlabelled_file"] and not wanted["distillation_weight"]:
         raise ValueError(
             "--distillation_weight=0: nothing would be learned of --unlabelled_file: leave it out, "

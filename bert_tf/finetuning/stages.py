@@ -64,8 +64,9 @@ def check_inputs(
     rules = directory.rules(NEWEST_RULES)
     task, sets = read_task(settings, rules)
     fingerprints = {**sets.fingerprints(), RULES: rules}
-    # Once the run has a state of its own, the checkpoint may be gone.
-    if "init_checkpoint" in moved or not directory.has_progress():
+    # A run that has a state of its own, or has ended, opens it no more: it may be gone.
+    opens_start = not (directory.has_state() or directory.is_finished())
+    if "init_checkpoint" in moved or opens_start:
         start = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
         fingerprints["--init_checkpoint"] = start.fingerprint()
     if settings.teacher and ("teacher" in moved or not directory.has_progress()):

@@ -286,8 +286,9 @@ def _put_in_place(
     outputs: Mapping[str, Any],
 ) -> dict[str, list[str]]:
     run_directory = FineTuningDirectory(settings.model_dir)
-    # An earlier process may have been stopped when the weights had moved here already.
-    there = directory if checkpoints.find_latest(directory.checkpoints) else run_directory
+    # An earlier process may have been stopped when the weights had moved here already. Those here
+    # may also be of what was the best then: a run's own are gone only where they have moved.
+    there = run_directory if checkpoints.find_latest(run_directory.checkpoints) else directory
     with material.strategy.scope():
         model, _ = load_with_report(
             there.path,
@@ -297,6 +298,8 @@ def _put_in_place(
         )
     describe(settings, directory, material, best["thresholds"])
     weights = {f"model/{weight.path}": weight for weight in model.weights}
+    if there is run_directory:
+        checkpoints.delete_all(directory.checkpoints)
     checkpoints.save(directory.checkpoints, best["best"]["step"], weights, {}, keep=1)
     checkpoints.delete_all(run_directory.checkpoints)
     inference = inference_of(settings, material, model, outputs)

@@ -567,11 +567,13 @@ class FormReader(NamedTuple):
     """How files of a published form are read.
 
     ``read`` takes the path, and ``labels`` (those that there may be), ``labelled``, ``encoding``
-    and ``skip_bad_rows``. The columns of files that are tables may be named after all.
+    and ``skip_bad_rows``. The columns of files that are tables may be named after all;
+    ``has_names``: such a file's own first line names them.
     """
 
     read: Callable[..., ExampleSet]
     is_table: bool = False
+    has_names: bool = False
 
 
 def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> tuple[Task, Sets]:

@@ -11,6 +11,7 @@ weights, of these the form that is safest to read. Where the cache is: huggingfa
 ``constants.py``.
 """
 
+import contextlib
 import importlib
 import os
 import re
@@ -65,6 +66,11 @@ def directory_of(path: str, allow_pickle: bool) -> str:
     name, revision = match[1], match[2] or _MAIN
     found = _find(name, revision)
     if found is not None and _is_whole(found, allow_pickle):
+        if _knows_modules(found):
+            return found
+        # Another program's, which had no use for what makes a sentence's embedding.
+        with contextlib.suppress(ValueError):
+            return _fetch(path, name, os.path.basename(found), allow_pickle, seconds=5)
         return found
     try:
         return _fetch(path, name, revision, allow_pickle)
@@ -121,10 +127,22 @@ def _is_whole(path: str, allow_pickle: bool) -> bool:
     return False
 
 
+def _knows_modules(snapshot: str) -> bool:
+    """Whether the list of a sentence-transformers' modules is there, or known to be nowhere."""
+    return sentence_transformers.is_checkpoint(snapshot) or os.path.exists(_absent(snapshot))
+
+
+def _absent(snapshot: str) -> str:
+    """The empty file by which huggingface_hub says that a commit has no list of modules."""
+    snapshots, commit = os.path.split(snapshot)
+    folder = os.path.dirname(snapshots)
+    return os.path.join(folder, ".no_exist", commit, sentence_transformers.MODULES)
+
+
 # === The hub ===
 
 
-def _fetch(path: str, name: str, revision: str, allow_pickle: bool) -> str:
+def _fetch(path: str, name: str, revision: str, allow_pickle: bool, *, seconds: float = 30) -> str:
     """Brings the files that are read into the cache; gives their snapshot."""
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     by_hand = (
@@ -140,7 +158,7 @@ def _fetch(path: str, name: str, revision: str, allow_pickle: bool) -> str:
         ) from error
     try:
         info = hub.HfApi(endpoint, library_name="bert_tf").model_info(
-            name, revision=revision, files_metadata=True, timeout=30
+            name, revision=revision, files_metadata=True, timeout=seconds
         )
         sizes = {file.rfilename: file.size for file in info.siblings or ()}
         chosen = _choose(path, sizes, allow_pickle)
@@ -161,7 +179,12 @@ def _fetch(path: str, name: str, revision: str, allow_pickle: bool) -> str:
     found = {file.removesuffix(f"/{name}") for file, name in zip(files, chosen, strict=True)}
     if len(found) != 1:
         raise ValueError(f"{path} was changed while it was fetched: run the same again.")
-    return found.pop()
+    (snapshot,) = found
+    if sentence_transformers.MODULES not in sizes:
+        os.makedirs(os.path.dirname(_absent(snapshot)), exist_ok=True)
+        with open(_absent(snapshot), "wb"):
+            pass
+    return snapshot
 
 
 class _NothingToReadError(Exception):
@@ -169,8 +192,9 @@ class _NothingToReadError(Exception):
 
 
 def _choose(path: str, sizes: dict[str, int | None], allow_pickle: bool) -> list[str]:
-    """The files to fetch, in a fixed order."""
+    """The files to fetch, the weights last: who finds them after an interruption finds all."""
     chosen: list[str] = []
+    last: list[str] = []
     has_weights = False
     for folder in ("", *sorted({name.split("/")[0] for name in sizes if "/" in name})):
         if folder and not _MODULE.fullmatch(folder):
@@ -184,7 +208,8 @@ def _choose(path: str, sizes: dict[str, int | None], allow_pickle: bool) -> list
         ]
         weights = _choose_weights(names, allow_pickle)
         has_weights |= bool(weights) and hugging_face.CONFIG in texts
-        chosen += [start + name for name in sorted({*texts, *weights})]
+        chosen += [start + name for name in sorted({*texts} - {*weights})]
+        last += [start + name for name in reversed(weights)]  # an index behind its parts
     if not has_weights:
         raise _NothingToReadError(
             f"{path} has {listed(sorted(sizes), 12)}: expected {hugging_face.CONFIG} with "
@@ -192,7 +217,7 @@ def _choose(path: str, sizes: dict[str, int | None], allow_pickle: bool) -> list
             "fetched with --allow_pickle alone (allow_pickle=True in Python), because a pickle can "
             "run code of whoever made it."
         )
-    return chosen
+    return chosen + last
 
 
 def _choose_weights(names: Sequence[str], allow_pickle: bool) -> list[str]:

@@ -285,10 +285,10 @@ def _check_has_columns(
 ) -> None:
     """Checks that ``--keep_columns`` finds columns, and may write them."""
     form = own_form(task, table, text_columns)
-    if form is not None and not form.is_table:
+    if form is not None and not form.has_names:
         raise ValueError(
-            f"--keep_columns is for tables, and {table.path} is none: leave it out, or name a "
-            f"file that ends in {', '.join(SUFFIXES)}."
+            f"--keep_columns is for tables with names of columns, and {table.path} is none: leave "
+            f"it out, or name a file that ends in {', '.join(SUFFIXES)}, with --text_columns."
         )
     if suffix not in ("", *Task.writers):
         raise ValueError(
@@ -300,7 +300,9 @@ def _check_has_columns(
 def _write_behind_rows(
     predictor: "Predictor", inputs: Inputs, table: TableFile, writer: RecordWriter
 ) -> None:
-    writer.write_header(predictor.columns(inputs), next(iter(read_rows(table)), {}))
+    # Of all rows: the first may be a bad one, and an object of JSON need not have every key.
+    names = dict.fromkeys(name for row in read_rows(table) for name in row)
+    writer.write_header(predictor.columns(inputs), names)
     for row, record in zip(read_rows(table), predictor.records(inputs), strict=True):
         writer.write(record, row)
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf import flag_fields
 from bert_tf.choices import PRECISIONS
 from bert_tf.config import PRESETS, BertConfig
-from bert_tf.files import read_json, write_json
+from bert_tf.files import read_json, read_json_object, remove, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
@@ -254,17 +254,18 @@ class _PretrainingRun:
                 print(sentence, flush=True)
         self.callbacks = self._make_callbacks(callbacks)
         self.callbacks.begin()
+        ended = _stopped_at(self.directory) == self.loop.step
         with self.interruption, self.saving.background:
             for number, phase in enumerate(self.phases):
-                if self.loop.step < phase.last_step:
+                if self.loop.step < phase.last_step and not ended:
                     if self.saving.position.phase != number:
                         self.saving.position = Position(number)
                     if self._train(number, phase):
                         print(f"A callback ended the training at step {self.loop.step:,}.")
                         break
         figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
-        self.callbacks.end()
         if not self.workers.is_chief:
+            self.callbacks.end()
             return
         if self.settings.export:
             export_model(self.loop.model, self.tokenizer, self.phases, self.directory.export)
@@ -281,6 +282,9 @@ class _PretrainingRun:
         }
         # Last: that it is there says that everything before is.
         write_json(self.directory.results, results)
+        remove(self.directory.stopped)
+        # Not before: a callback may set other weights then, as EarlyStopping does.
+        self.callbacks.end()
         print()
         show(results, self.directory)
 
@@ -361,6 +365,8 @@ class _PretrainingRun:
                 self._save(stops, ends)
                 # A callback may end the training when it hears of the evaluation.
                 ends = bool(self.workers.gather([self.callbacks.stops]).any())
+                if ends and self.workers.is_chief:
+                    write_json(self.directory.stopped, {"step": self.loop.step})
             if stops:
                 progress.close()
                 self.saving.background.wait()
@@ -431,6 +437,7 @@ class _PretrainingRun:
                 self.summaries.write("eval", self.loop.step, figures)
                 self.saving.keep_best(loss_of(figures))
             every, last = self.settings.save_checkpoints_steps, self.phases[-1].last_step
+            ends = ends or self.callbacks.stops  # which may be for what the evaluation has shown
             if ends or self.loop.step % every == 0 or self.loop.step == last:
                 self.callbacks.end_epoch(_with_loss(figures))
 
@@ -441,6 +448,12 @@ class _PretrainingRun:
         if figures:
             self.callbacks.end_evaluation(_with_loss(figures))
         return figures
+
+
+def _stopped_at(directory: RunDirectory) -> int | None:
+    """The step at which a callback ended the training of an unfinished run."""
+    there = tf.io.gfile.exists(directory.stopped)
+    return read_json_object(directory.stopped).get("step") if there else None
 
 
 def _with_loss(figures: dict[str, float]) -> dict[str, float]:

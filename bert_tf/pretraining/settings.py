@@ -437,7 +437,7 @@ _CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
 def settings_from_flags(
     without_corpus: str = "five_minutes", parsed: flags.FlagValues = flags.FLAGS
 ) -> tuple[PretrainingSettings, list[str]]:
-    """The settings that the parsed flags ask for, and a sentence for each flag that is ignored.
+    """The settings that the parsed flags ask for, and what to say of flags: ignored, unusual.
 
     ``without_corpus`` is the recipe where no flag names one, nor a corpus or weights to start from.
 
@@ -510,7 +510,14 @@ def settings_from_flags(
         raise ValueError(
             f"--keep_steps={','.join(settings.keep_steps)}: the run has {last:,} steps."
         )
-    return settings, flag_fields.ignored(parsed, _WITHOUT_MEANING)
+    said = flag_fields.ignored(parsed, _WITHOUT_MEANING)
+    rate = flag_fields.defaults(PretrainingSettings)["learning_rate"]
+    if settings.init_checkpoint and settings.learning_rate == rate:
+        said.append(
+            f"--learning_rate={rate:g}, the default, is for weights that begin at random: trained "
+            "weights mostly want less, such as 5e-5."
+        )
+    return settings, said
 
 
 _OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")

@@ -3,6 +3,8 @@
 Each function takes what was expected and two columns of predictions, as files hold them.
 """
 
+import contextlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +39,7 @@ def classes(expected: Column, *predicted: Column) -> Both:
 
 
 def several(expected: Column, *predicted: Column) -> Both:
-    """Any number of classes each: a list, or names between commas."""
+    """Any number of classes each: a list, or a cell of names."""
     rows = [[_names(cell) for cell in column] for column in (expected, *predicted)]
     labels = sorted({name for column in rows for names in column for name in names})
     true, *found = (
@@ -47,7 +49,21 @@ def several(expected: Column, *predicted: Column) -> Both:
     return judge_several(true, found[0], labels), judge_several(true, found[1], labels)
 
 
+def cell_of_names(names: Sequence[str]) -> str:
+    """A list of names as a cell of a table: between commas, or in JSON where that would mislead.
+
+    >>> cell_of_names(["food", "drinks"]), cell_of_names(["food, drinks"])
+    ('food,drinks', '["food, drinks"]')
+    """
+    plain = not any("," in name or name.startswith("[") for name in names)
+    return ",".join(names) if plain else json.dumps(names, ensure_ascii=False)
+
+
 def _names(cell: Any) -> list[str]:
+    """The names that ``cell_of_names`` wrote, or a list of them."""
+    if isinstance(cell, str) and cell.startswith("["):
+        with contextlib.suppress(ValueError):
+            cell = json.loads(cell)
     if isinstance(cell, list):
         return list(map(str, cell))
     return [name for name in str(cell).split(",") if name]

@@ -139,6 +139,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(model_dir, tmp_path):
     write_many(tmp_path / "part.txt", count=20_000)

@@ -13,6 +13,7 @@ from tests.killing import kill_at_a_write
 from .small_runs import arguments, assert_ends_as, settings, write_model
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_run(inputs, tmp_path, capsys):
     whole, cut = tmp_path / "whole", tmp_path / "cut"

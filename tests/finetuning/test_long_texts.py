@@ -126,6 +126,7 @@ def test_a_run_of_windows_resumes_bit_for_bit(inputs, tmp_path, monkeypatch):
     small_runs.assert_ends_as(tmp_path / "whole", tmp_path / "again")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS[1:])
 def test_a_run_its_predictions_and_its_export_agree(inputs, tmp_path, form):

@@ -68,6 +68,13 @@ def test_a_card_of_so_many_steps_has_no_epochs(finished, tmp_path, inputs):
     assert "| `max_steps` | `7` |" in text and "num_train_epochs" not in text
 
 
+def test_a_card_has_what_the_best_of_a_grid_had(finished, tmp_path, inputs):
+    searched = settings(inputs, tmp_path, grid="layer_decay=0.5,0.9")
+    results = {**results_of(finished), "grid": ["layer_decay"], "layer_decay": 0.5}
+    text = model_card(searched, open_checkpoint(str(finished)), results)
+    assert "| `layer_decay` | `0.5` |" in text
+
+
 def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs):
     given = settings(
         inputs, finished, init_checkpoint="hf://someone/bert@abc", license="no", language="no,en",

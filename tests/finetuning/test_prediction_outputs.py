@@ -1,6 +1,7 @@
 """Files of predictions, to the byte."""
 
 import collections
+import csv
 import functools
 import io
 import json
@@ -16,6 +17,7 @@ from bert_tf.finetuning.prediction_outputs import (
     columns_suffix,
     write_records,
 )
+from bert_tf.tasks.cells import several
 from bert_tf.tasks.conll import read_conll
 from bert_tf.tasks.own_data import read_tagging
 
@@ -53,6 +55,26 @@ def test_a_record_is_always_one_line(tmp_path):
     assert path.read_text().splitlines() == ["id\ttext\ttags", "0\ta b c d e f\tB I"]
     write_records(str(path), [])
     assert path.read_bytes() == b""
+
+
+def test_a_cell_of_csv_may_have_any_text(tmp_path):
+    path = tmp_path / "a.csv"
+    texts = ["a\nb", "a\rb", "a\r\nb", 'a "b"', "a,b", "", " a "]
+    write_records(str(path), [{"id": str(n), "text": text} for n, text in enumerate(texts)])
+    with path.open(newline="") as file:
+        assert [row["text"] for row in csv.DictReader(file)] == texts
+
+
+def test_names_that_a_comma_would_split(tmp_path):
+    path = tmp_path / "a.tsv"
+    names = [["food, drinks", "so"], ["food", "so"], ["[1]"], []]
+    write_records(str(path), [{"id": "0", "prediction": each} for each in names])
+    cells_of = [line.split("\t")[1] for line in path.read_text().splitlines()[1:]]
+    assert cells_of == ['["food, drinks", "so"]', "food,so", '["[1]"]', ""]
+    one, other = several(cells_of, cells_of, [*cells_of[:3], "so"])
+    assert one.right.all() and other.right.tolist() == [True, True, True, False]
+    assert one.metrics["micro_f1"](slice(None)) == 1.0
+    assert several(["[odd"], ["[odd"], ["odd"])[0].right.all()
 
 
 def test_conll_columns():

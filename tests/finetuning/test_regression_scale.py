@@ -80,6 +80,7 @@ def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
     assert curve["sums"][0] / curve["counts"][0] == pytest.approx(100, rel=0.2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_every_scale_is_learned_alike(inputs, tmp_path):
     found = {}

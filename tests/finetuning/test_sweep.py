@@ -1,5 +1,6 @@
 import itertools
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ from bert_tf.finetuning.stages import Material
 from bert_tf.finetuning.task import Inference, read_task
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.own_data import read_classification
+from bert_tf.training import checkpoints
 
 from .small_runs import (
     TINY,
@@ -143,6 +145,20 @@ def test_restarts_keep_the_best_and_go_on_where_they_stopped(inputs, tmp_path, m
     (tmp_path / "sweep" / "results.json").unlink()
     run(flags)
     assert results_of(tmp_path / "sweep")["best_run"] == name
+    # An earlier best's weights may be in the place of the best, whose own are where it was made.
+    model = bert_tf.load(str(tmp_path / "sweep"))
+    expected = [np.array(weight) for weight in model.weights]
+    root, own = (tmp_path / "sweep" / part / "checkpoints" for part in ("", f"runs/{name}"))
+    shutil.move(root, own)
+    for weight in model.weights:
+        weight.assign(weight + 1)
+    others = {f"model/{weight.path}": weight for weight in model.weights}
+    (step,) = (int(path.name.removeprefix("step-")) for path in own.iterdir())
+    checkpoints.save(str(root), step, others, {}, keep=1)
+    (tmp_path / "sweep" / "results.json").unlink()
+    run(flags)
+    for one, weight in zip(expected, bert_tf.load(str(tmp_path / "sweep")).weights, strict=True):
+        np.testing.assert_array_equal(one, weight)
     # A process that was killed while it deleted these may have left anything of them.
     (tmp_path / "sweep" / "runs" / name / "checkpoints" / "step-00000006").mkdir(parents=True)
     (tmp_path / "sweep" / "results.json").unlink()
@@ -224,6 +240,7 @@ def test_trials_are_drawn_by_the_seed_and_lie_in_their_ranges(inputs, tmp_path):
         (["--grid=freeze=1", "--sweep=paper"], "--grid and --sweep both choose settings"),
         (["--grid=num_train_epochs=1", "--max_steps=5"], "--max_steps and --grid both set"),
         (["--grid=freeze=1", "--dev_fraction=0"], "--grid needs something to evaluate on"),
+        (["--max_search_hours=1"], "--max_search_hours is for several runs, and one is asked for"),
         (["--trials=2"], "--trials are drawn from --grid, which is not given"),
         (["--grid=freeze=1", "--max_search_hours=0"], "--max_search_hours=0.0: expected a number"),
     ],
@@ -261,6 +278,7 @@ def test_the_folds_of_every_configuration_and_seed_are_the_same(inputs, tmp_path
     assert sorted(dev) == sorted(text for text, _ in sentences(46))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_folds_of_a_grid_that_was_stopped_in_the_last(inputs, tmp_path, monkeypatch, capsys):
     flags = {"num_train_epochs": 1, "dev_file": None, "metric": "loss"}
@@ -368,6 +386,39 @@ def test_a_grid_of_what_the_task_is_made_with(inputs, tmp_path):
 def test_folds_that_are_none(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         parse(*TABLE, "--init_checkpoint=c", "--folds=3", *given)
+
+
+def test_a_grid_is_refused_what_its_flags_are(inputs, tmp_path):
+    given = ["--teacher=t", "--unlabelled_file=u.csv", "--grid=distillation_weight=0,0.5"]
+    with pytest.raises(ValueError, match="--distillation_weight=0: nothing would be learned of"):
+        parse(*TABLE, "--init_checkpoint=c", *given)
+    with pytest.raises(ValueError, match="--freeze=3 is more than the 1 blocks of .*tiny"):
+        run(settings(inputs, tmp_path / "run", grid="freeze=0,3"))
+
+
+def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monkeypatch):
+    start = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
+    train, trained = sweep.train, []
+
+    def stopped(*given):
+        if trained:
+            raise KeyboardInterrupt
+        trained.append(train(*given))
+        return trained[0]
+
+    monkeypatch.setattr(sweep, "train", stopped)
+    flags = settings(
+        inputs, tmp_path / "run", restarts=2, num_train_epochs=1, init_checkpoint=str(start)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run(flags)
+    config = json.loads((start / "bert_config.json").read_text())
+    (start / "bert_config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
+    described = json.loads((start / "model.json").read_text())
+    del described["sha256"]
+    (start / "model.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match="What --init_checkpoint read is not what the run in"):
+        run(flags)
 
 
 def test_a_grid_that_means_nothing_to_the_task():

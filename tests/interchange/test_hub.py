@@ -312,8 +312,7 @@ def test_shards_come_with_their_index(server):
     assert fetched(server) >= {*names, "model.safetensors.index.json"}
 
 
-@pytest.mark.parity
-def test_modules_of_sentence_transformers_are_fetched(server):
+def add_modules(root):
     for name, value in {
         "modules.json": [
             {"type": "sentence_transformers.models.Transformer", "path": ""},
@@ -322,10 +321,46 @@ def test_modules_of_sentence_transformers_are_fetched(server):
         "sentence_bert_config.json": {"max_seq_length": 9},
         "1_Pooling/config.json": {"pooling_mode_cls_token": True},
     }.items():
-        (server.root / name).parent.mkdir(exist_ok=True)
-        (server.root / name).write_text(json.dumps(value))
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(json.dumps(value))
+
+
+@pytest.mark.parity
+def test_modules_of_sentence_transformers_are_fetched(server):
+    add_modules(server.root)
     embedding = open_checkpoint(f"hf://{NAME}").sentence_embedding
     assert (embedding.pooling, embedding.max_seq_length) == ("cls", 9)
+
+
+@pytest.mark.parity
+def test_what_another_program_left_in_the_hub_is_fetched(server, cache, model):
+    """As ``AutoModel.from_pretrained`` leaves a model of sentence-transformers."""
+    snapshot = lay_out(cache, model)
+    assert open_checkpoint(f"hf://{NAME}").sentence_embedding is None
+    # The hub has been asked, and has no modules: nothing is asked again.
+    assert fetched(server) <= {path.name for path in model.iterdir()}
+    server.asked.clear()
+    assert open_checkpoint(f"hf://{NAME}").path == str(snapshot)
+    assert server.asked == []
+    shutil.rmtree(cache)
+    lay_out(cache, model)
+    add_modules(server.root)
+    assert open_checkpoint(f"hf://{NAME}").sentence_embedding.pooling == "cls"
+
+
+@pytest.mark.parity
+def test_without_the_hub_the_cache_is_taken_as_it_is(cache, model):
+    snapshot = lay_out(cache, model)
+    assert open_checkpoint(f"hf://{NAME}").path == str(snapshot)
+
+
+def test_weights_are_fetched_last():
+    shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    index = "model.safetensors.index.json"
+    names = [index, *shards, "vocab.txt", "config.json", "modules.json", "1_Pooling/config.json"]
+    chosen = hub._choose("x", dict.fromkeys(names, 1), False)
+    assert sorted(chosen) == sorted(names)
+    assert chosen[-1] == index and sorted(chosen[-3:-1]) == shards
 
 
 @pytest.mark.parity

@@ -1,6 +1,7 @@
 """The sample corpus: what is kept of a docstring, and what becomes of a tree of sources."""
 
 import os
+import subprocess
 import sys
 import types
 
@@ -170,6 +171,18 @@ def test_a_process_ahead_that_failed_is_made_good(program, installation, tmp_pat
     assert sample_corpus.write_sample_corpus(str(tmp_path / "corpus.txt")) == 6
 
 
+def test_a_process_of_the_process_ahead_that_is_killed_ends_it():
+    program = (
+        "import os\nfrom bert_tf.pipelines import sample_corpus\n"
+        "def killed(path):\n    os.kill(os.getpid(), 9)\n"
+        "sample_corpus._collect = lambda most, mapped: mapped(killed, ['a', 'b'])\n"
+        "sample_corpus._send()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert done.returncode == 1 and b"BrokenProcessPool" in done.stderr
+
+
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_this_installation(tmp_path, monkeypatch):
     count = sample_corpus.write_sample_corpus(str(tmp_path / "a"))

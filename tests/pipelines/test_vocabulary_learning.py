@@ -105,6 +105,7 @@ def test_same_in_another_process():
     assert len(scope["vocab"]) == 150
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_most_pieces_of_real_text_are_the_released_ones(data_dir):
     files = sorted(data_dir.glob("corpora/enwiki/*.gz")) + sorted(

@@ -158,6 +158,13 @@ def test_multiple_choice(tmp_path, form):
     task = TaskFile("multiple_choice", form, 16, columns)
     model = write_model(tmp_path / "model", "BertMultipleChoice", task=task)
     predict(tmp_path / "model", source, tmp_path / "out.jsonl")
+    kept = tmp_path / "kept.tsv"
+    if form == "codah":  # a table without names of columns
+        with pytest.raises(ValueError, match="--keep_columns is for tables with names of columns"):
+            predict(tmp_path / "model", source, kept, keep_columns=True)
+    else:
+        predict(tmp_path / "model", source, kept, keep_columns=True)
+        assert len(kept.read_text().splitlines()) == len(TEXTS) + 1
     preprocessor = preprocessor_of(16)
     for text, row in zip(TEXTS, read_lines(tmp_path / "out.jsonl"), strict=True):
         inputs = preprocessor(([text] * 4, choices))

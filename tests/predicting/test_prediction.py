@@ -340,6 +340,20 @@ def test_the_inputs_columns_are_kept_as_they_are(classifier, tmp_path):
         assert {name: record[name] for name in row} == row and record["prediction"] in LABELS
 
 
+def test_columns_that_the_first_row_has_not(classifier, tmp_path):
+    folder, source, output = classifier[0], tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("key,text\nbroken\n8,so\n")
+    predict(folder, source, output, keep_columns=True, skip_bad_rows=True)
+    with output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["key"], row["text"]) for row in rows] == [("", ""), ("8", "so")]
+    values = [{"text": "so"}, {"text": "is", "note": "x"}]
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in values))
+    predict(folder, tmp_path / "in.jsonl", output, keep_columns=True)
+    with output.open(newline="") as file:
+        assert [row["note"] for row in csv.DictReader(file)] == ["", "x"]
+
+
 def predict_lines(folder, source, tmp_path):
     predict(folder, source, tmp_path / "plain.jsonl")
     return read_lines(tmp_path / "plain.jsonl")
@@ -373,7 +387,7 @@ def test_columns_are_kept_of_tables_alone(tmp_path):
     labels = {"labels": ("O", "B-X"), "task": TaskFile("tagging", "ner", 16)}
     write_model(tmp_path, "BertTokenClassifier", {"num_classes": 2}, **labels)
     (tmp_path / "a.conll").write_text("good O\n")
-    with pytest.raises(ValueError, match="--keep_columns is for tables, and .*a.conll is none"):
+    with pytest.raises(ValueError, match="--keep_columns is for tables .*, and .*a.conll is none"):
         predict(tmp_path, tmp_path / "a.conll", tmp_path / "out.tsv", keep_columns=True)
     (tmp_path / "a.jsonl").write_text('{"words": ["good"]}\n')
     with pytest.raises(ValueError, match="--keep_columns writes tables, and .conll holds none"):

@@ -46,6 +46,7 @@ def test_bad_files_and_flags_leave_the_directory_free_for_the_right_ones(inputs,
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_file_that_changed_behind_its_flag_is_refused(finished, inputs, tmp_path):
     run_path = shutil.copytree(finished[0], tmp_path / "run")

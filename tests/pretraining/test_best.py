@@ -80,6 +80,7 @@ def test_the_best_is_kept_across_a_restart(inputs, tmp_path, monkeypatch, capsys
     assert (model_dir / "best/checkpoints/step-00000012").is_dir()
 
 
+@pytest.mark.exhaustive
 def test_named_steps_are_kept_and_load(inputs, tmp_path):
     flags = {"save_checkpoints_steps": 5, "export": "false"}
     plain, kept = tmp_path / "plain", tmp_path / "kept"

@@ -86,6 +86,7 @@ def test_killed_in_its_first_save_it_starts_again(started, inputs, tmp_path, mon
     assert_bit_equal(weights(tmp_path / "run", 12), weights(started[0], 12))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_head_that_the_checkpoint_lacks_is_new_and_told(finished, inputs, tmp_path):
     encoder = bert_tf.BertEncoder.from_checkpoint(finished[0])

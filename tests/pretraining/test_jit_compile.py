@@ -92,6 +92,7 @@ def test_the_gradients_are_the_same_to_rounding(flags, restored):
         np.testing.assert_allclose(other, one, rtol=0, atol=2e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_run_may_be_started_again_with_another_setting(inputs, tmp_path):
     """The flag is one of hardware."""

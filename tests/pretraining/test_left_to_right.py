@@ -39,6 +39,7 @@ def test_it_learns_and_says_what(ran):
     assert classifier.encoder.config.is_decoder
 
 
+@pytest.mark.exhaustive
 def test_it_goes_on_bit_for_bit(ran, inputs, tmp_path):
     half = shutil.copytree(ran[0], tmp_path / "half")
     (half / "results.json").unlink()

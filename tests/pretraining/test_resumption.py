@@ -83,6 +83,7 @@ def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     assert_bit_equal(weights(model_dir, 200), weights(tmp_path / "whole", 200))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_truncated_newest_checkpoint_is_passed_over(finished, inputs, tmp_path):
     model_dir = shutil.copytree(finished[0], tmp_path / "run")

@@ -152,6 +152,23 @@ def test_errors(arguments, message):
         parse(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--init_checkpoint=x"],
+            ["--learning_rate=0.001, the default, is for weights that begin"],
+        ),
+        (["--init_checkpoint=x", "--learning_rate=5e-5"], []),
+        ([], []),
+    ],
+)
+def test_a_rate_for_random_weights_is_named_where_others_begin(arguments, said):
+    sentences = parse(*arguments)[1]
+    assert len(sentences) == len(said)
+    assert all(map(str.startswith, sentences, said))
+
+
 # === Of a run's flags.json, for its evaluation ===
 
 

@@ -13,6 +13,7 @@ from bert_tf.reproduction.settings import TABLES, Settings
 WORDS = ["a", "very", "good", "film", "some", "long", "dull", "story", "of", "it"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_two_rows_run_and_are_skipped_when_finished(tmp_path, monkeypatch, capsys):
     steps = TABLES["steps"]._replace(columns=[("SST-2", "accuracy")], rows=TABLES["steps"].rows[:2])

@@ -16,7 +16,7 @@ from bert_tf.saved_models import operations, verification
 
 from .head_exports import TOLERANCES, exported, heads
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 PACKAGE = "tensorflow-text==2.14.0"  # which brings TensorFlow 2.14.1
 ASK_REGISTRY = """
