@@ -138,7 +138,7 @@ def main(argv: list[str]) -> None:
                     for shard, path in enumerate(targets)
                 ]
             else:
-                counts = [tfrecords.write_tfrecords(examples(), targets)]
+                counts = [tfrecords.write_tfrecords(examples(), targets, are_new=True)]
             written = f"{sum(counts):,} examples"
     flags_of_next = {
         "input": f"{_OUTPUT.value[0].rpartition('@')[0]}-*" if sharded else ",".join(paths),

@@ -11,11 +11,12 @@ import contextlib
 import hashlib
 import json
 import os
+import pathlib
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import tensorflow as tf
@@ -54,15 +55,16 @@ def replace_whole(path: str) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def whole_file(path: str) -> Iterator[str]:
+def whole_file(path: str, *, is_new: bool = False) -> Iterator[str]:
     """Gives the name to write a file under that takes its own after the block has ended well.
 
-    As ``replace_whole``, for libraries that open files themselves.
+    As ``replace_whole``, for libraries that open files themselves. ``is_new``: nothing is replaced.
     """
-    check_is_file(path)
+    check = check_new if is_new else check_is_file
+    check(path)
     with _temporary(path, _make_file) as temporary:
         yield temporary
-        check_is_file(path)  # again: the block took its time
+        check(path)  # again: the block took its time
         tf.io.gfile.rename(temporary, path, overwrite=True)
 
 
@@ -114,6 +116,29 @@ def check_new(path: str) -> None:
     is_link = local is not None and os.path.islink(local)
     if there and (is_link or not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)):
         raise ValueError(f"{path} is there already, and is never overwritten: name another.")
+
+
+def check_outside(flag: str, written: str, read: Iterable[str]) -> None:
+    """Checks that what is written would not be in a folder that is read.
+
+    ``read`` are paths and globs of files and folders; a folder stands for all that is below it.
+    """
+    own = local_path(written)
+    if own is None:
+        return
+    folders = [pathlib.Path(os.path.realpath(own)), pathlib.Path(os.path.abspath(own))]
+    for pattern in read:
+        local = local_path(pattern)
+        if local is None or not local:
+            continue
+        found = [os.path.realpath(local), os.path.abspath(local)]
+        for place in (place for folder in folders for place in (folder, *folder.parents)):
+            if any(place.match(each) for each in found):
+                raise ValueError(
+                    f"{flag}={written} is in {pattern}, which is read, and what is written there "
+                    "would be read with it: name another place, or the files to read themselves, "
+                    f"as {os.path.join(pattern.rstrip('/*') or '.', '*.txt')}."
+                )
 
 
 def check_is_file(path: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.files import replace_whole
+from bert_tf.files import check_outside, replace_whole
 
 from . import corpus_cache, corpus_files, corpus_formats, corpus_index
 from .corpus import Blocks, Corpus, DocumentTable, FileBlocks, count_documents, memory_blocks
@@ -89,6 +89,9 @@ def open_corpus(
         )
     if block_bytes < 1:
         raise ValueError(f"A block has at least one byte: got block_bytes {block_bytes}.")
+    if cache_dir is not None:
+        paths = input.split(",") if isinstance(input, str) else input
+        check_outside("cache_dir", cache_dir, paths)
     reading = Reading(input_format, text_key, block_bytes)
     return _open_files(corpus_files.find_files(input), reading, cache_dir, progress)
 

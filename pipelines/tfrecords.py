@@ -202,7 +202,11 @@ def tfrecord_dataset(
 
 
 def write_tfrecords(
-    batches: Iterable[Mapping[str, Any]], files: str | Sequence[str], num_rows: int | None = None
+    batches: Iterable[Mapping[str, Any]],
+    files: str | Sequence[str],
+    num_rows: int | None = None,
+    *,
+    are_new: bool = False,
 ) -> int:
     """Writes pre-training batches as TFRecords that Google's ``run_pretraining.py`` reads.
 
@@ -214,6 +218,7 @@ def write_tfrecords(
             rows of padding (``input_mask`` all 0) are left out.
         files: one path, or several.
         num_rows: stop after so many rows; required of an endless dataset.
+        are_new: files that are there, or come in between, are an error and stay.
 
     Returns:
         The number of rows written.
@@ -232,7 +237,7 @@ def write_tfrecords(
     written = 0
     with contextlib.ExitStack() as stack:
         # The stack closes the writers before the files take their names.
-        temporary = [stack.enter_context(whole_file(path)) for path in paths]
+        temporary = [stack.enter_context(whole_file(path, is_new=are_new)) for path in paths]
         writers = [stack.enter_context(tf.io.TFRecordWriter(path)) for path in temporary]
         rows = itertools.chain.from_iterable(map(_rows, batches))
         for row in itertools.islice(rows, num_rows):

@@ -136,6 +136,7 @@ def test_wrong_uses_get_one_sentence(inputs, given, error, sentence):
         api.fine_tune(**{"train": sentences(8), "init": inputs / "tiny", **SMALL, **given})
 
 
+@pytest.mark.parity
 def test_data_of_every_form_are_the_same_rows():
     kind = KINDS["classification"]
     pairs = [("good film", 1), ("bad film", 0)]
@@ -166,6 +167,7 @@ def _frames():
     return found
 
 
+@pytest.mark.parity
 def test_data_of_words_and_choices_and_what_is_missing():
     words = tf.data.Dataset.from_generator(
         lambda: iter([(["in", "Paris"], ["O", "B-LOC"])]),

@@ -7,6 +7,8 @@ import runpy
 import pytest
 
 import bert_tf
+from bert_tf.pretraining import results
+from bert_tf.training.run_directory import RunDirectory
 from tests.documents import PAGES, RECIPES, ROOT, blocks, commands, parse
 
 pytestmark = pytest.mark.skipif(
@@ -157,3 +159,36 @@ def test_the_description_on_pypi_has_no_link_that_leads_nowhere(monkeypatch):
         for line in readme.splitlines()
         if "](" in line and not line.startswith("!")
     ]
+
+
+def test_readmes_figures_are_those_of_the_benchmarks():
+    def rows(text):
+        return [
+            {*re.findall(r"\d+(?:\.\d+)?", line.split("|", 2)[2])}
+            for line in text.splitlines()
+            if line[:2] == "| "
+        ]
+
+    table = (ROOT / "README.md").read_text().split("## Figures")[1].split("\n## ")[0]
+    whole = rows((ROOT / "docs" / "benchmarks.md").read_text())
+    found = rows(table)[1:]
+    assert len(found) > 4
+    for row in found:
+        assert any(row <= other for other in whole), row
+
+
+def test_readmes_output_is_what_a_run_prints(capsys):
+    readme = (ROOT / "README.md").read_text()
+    (block,) = re.findall(r"^```\n(Held-out accuracy.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    ((steps, count),) = re.findall(r"([\d,]+) steps, ([\d,]+) pred", block)
+    names = [
+        f"{task}_{what}"
+        for task in ("masked_lm", "next_sentence")
+        for what in ("accuracy", "baseline")
+    ]
+    shares = (float(share) / 100 for share in re.findall(r"([\d.]+)%", block))
+    evaluation = dict(zip(names, shares, strict=True))
+    evaluation |= {"masked_lm_predictions": int(count.replace(",", "")), "next_sentence_rows": 1}
+    found = {"step": int(steps.replace(",", "")), "held_out": True, "filled_masks": []}
+    results.show({**found, "evaluation": evaluation}, RunDirectory("runs/pretrain"))
+    assert block in capsys.readouterr().out

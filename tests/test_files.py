@@ -277,6 +277,43 @@ def test_only_a_file_is_replaced(tmp_path, target, kind):
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
+@pytest.mark.parametrize(
+    ("read", "written", "is_in"),
+    [
+        ("wiki", "wiki/out", True),
+        ("wiki/", "wiki/a/out", True),
+        (".", "out", True),
+        ("wiki/*", "wiki/out", True),
+        ("*/text", "wiki/text/run", True),
+        ("link", "wiki/out", True),
+        ("wiki/*.txt", "wiki/out", False),
+        ("wiki", "wiki2/out", False),
+        ("wiki/a", "wiki/out", False),
+        ("gs://bucket/wiki", "wiki/out", False),
+    ],
+)
+def test_what_is_written_is_outside_of_what_is_read(tmp_path, monkeypatch, read, written, is_in):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wiki").mkdir()
+    (tmp_path / "link").symlink_to("wiki")
+    if is_in:
+        with pytest.raises(ValueError, match=r"^--output=.* is in .*, which is read, and what"):
+            files.check_outside("--output", written, ["other", read])
+    else:
+        files.check_outside("--output", written, ["other", read])
+
+
+def test_a_new_file_takes_no_others_place(tmp_path):
+    path = tmp_path / "a"
+    with (
+        pytest.raises(ValueError, match="a is there already"),
+        whole_file(str(path), is_new=True) as temporary,
+    ):
+        write(tmp_path, os.path.basename(temporary), "mine")
+        path.write_text("theirs")
+    assert below(tmp_path) == {"a": "theirs"}
+
+
 def test_pipes_and_devices_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/dev/zero")

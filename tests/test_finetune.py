@@ -46,3 +46,5 @@ def test_killed_at_each_write(finished, inputs, tmp_path):
     done = finetune(inputs, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert_ends_as(finished, tmp_path / "run")
+    # What a stopped run goes on from, which was there at the fourth kill.
+    assert not (tmp_path / "run" / "last").exists()

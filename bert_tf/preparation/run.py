@@ -13,7 +13,14 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import beam
-from bert_tf.files import is_temporary, read_json_object, remove_written, size_of, write_json
+from bert_tf.files import (
+    check_outside,
+    is_temporary,
+    read_json_object,
+    remove_written,
+    size_of,
+    write_json,
+)
 from bert_tf.pipelines import sources
 from bert_tf.pipelines.corpus_cache import digest
 from bert_tf.pipelines.corpus_files import find_files, sample_files
@@ -36,6 +43,7 @@ def run(settings: PreparationSettings, beam_flags: Sequence[str]) -> dict[str, A
     """Writes the output, or what is missing of it, and gives the report."""
     output = RunDirectory(settings.output, flag="--output")
     report, work = (os.path.join(output.path, name) for name in (REPORT, WORK))
+    check_outside("--output", settings.output, settings.input)
     identity = _identity(settings, input_may_be_gone=tf.io.gfile.exists(report))
     with contextlib.ExitStack() as stack:
         process = None

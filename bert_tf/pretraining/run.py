@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf import flag_fields
 from bert_tf.choices import PRECISIONS
 from bert_tf.config import PRESETS, BertConfig
-from bert_tf.files import read_json, read_json_object, remove, write_json
+from bert_tf.files import check_outside, read_json, read_json_object, remove, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
@@ -123,6 +123,8 @@ def _begin(
             if name != "bert_config" or settings.bert_config not in PRESETS
         }
     )
+    if not directory.has_progress():
+        check_outside("--model_dir", directory.path, [*settings.input, *settings.eval_input])
     # A finished run may be on a disk that cannot be written to.
     if not directory.is_finished():
         directory.create()
@@ -249,13 +251,16 @@ class _PretrainingRun:
         """Trains what is left, evaluates, exports, fills masks and writes the results."""
         self.loop = build_loop(self.settings, self.config, self.devices)
         self.saving = Saving(self.settings, self.directory, self.loop, self.workers, self._describe)
-        if not self.saving.restore() and self.start is not None:
+        restored = self.saving.restore()
+        if not restored and self.start is not None:
             for sentence in initialise_pretrainer(self.loop.model, self.start):
                 print(sentence, flush=True)
         self.callbacks = self._make_callbacks(callbacks)
         self.callbacks.begin()
-        ended = _stopped_at(self.directory) == self.loop.step
+        judged, ended = self._done(restored)
         with self.interruption, self.saving.background:
+            if not judged:
+                self._judge(self.phases[self.saving.position.phase])
             for number, phase in enumerate(self.phases):
                 if self.loop.step < phase.last_step and not ended:
                     if self.saving.position.phase != number:
@@ -282,7 +287,7 @@ class _PretrainingRun:
         }
         # Last: that it is there says that everything before is.
         write_json(self.directory.results, results)
-        remove(self.directory.stopped)
+        remove(self.directory.progress)
         # Not before: a callback may set other weights then, as EarlyStopping does.
         self.callbacks.end()
         print()
@@ -365,8 +370,8 @@ class _PretrainingRun:
                 self._save(stops, ends)
                 # A callback may end the training when it hears of the evaluation.
                 ends = bool(self.workers.gather([self.callbacks.stops]).any())
-                if ends and self.workers.is_chief:
-                    write_json(self.directory.stopped, {"step": self.loop.step})
+                if ends:
+                    self._keep_progress(ended=self.loop.step)
             if stops:
                 progress.close()
                 self.saving.background.wait()
@@ -431,15 +436,40 @@ class _PretrainingRun:
         self.summaries.flush()
         # Who asked to stop is not kept waiting.
         if not stops:
-            phase = self.phases[self.saving.position.phase]
-            figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
-            if figures:
-                self.summaries.write("eval", self.loop.step, figures)
-                self.saving.keep_best(loss_of(figures))
+            figures = self._judge(self.phases[self.saving.position.phase])
             every, last = self.settings.save_checkpoints_steps, self.phases[-1].last_step
             ends = ends or self.callbacks.stops  # which may be for what the evaluation has shown
             if ends or self.loop.step % every == 0 or self.loop.step == last:
                 self.callbacks.end_epoch(_with_loss(figures))
+
+    def _judge(self, phase: Phase) -> dict[str, float]:
+        """Evaluates what has been saved, and keeps it where it is the best."""
+        figures = self._evaluate(_EVAL_STEPS_WHILE_TRAINING, phase.max_seq_length)
+        if figures:
+            self.summaries.write("eval", self.loop.step, figures)
+            self.saving.keep_best(loss_of(figures))
+        self._keep_progress(evaluated=self.loop.step)
+        return figures
+
+    def _done(self, restored: bool) -> tuple[bool, bool]:
+        """Whether the step has its evaluation, if one is due; whether a callback ended there.
+
+        The process before may have been killed or stopped between a checkpoint and its evaluation.
+        """
+        step, done = self.loop.step, self._progress()
+        last = self.phases[self.saving.position.phase].last_step
+        is_due = restored and step in (last, self.saving.next_due(-1))
+        own = [not is_due or done.get("evaluated") == step, done.get("ended") == step]
+        told = self.workers.gather(own)[0]  # the chief's: it alone writes that file
+        return bool(told[0]), bool(told[1])
+
+    def _progress(self) -> dict[str, Any]:
+        path = self.directory.progress
+        return read_json_object(path) if tf.io.gfile.exists(path) else {}
+
+    def _keep_progress(self, **done: int) -> None:
+        if self.workers.is_chief:
+            write_json(self.directory.progress, {**self._progress(), **done})
 
     def _evaluate(self, max_steps: int, max_seq_length: int) -> dict[str, float]:
         if self.data.evaluated:
@@ -448,12 +478,6 @@ class _PretrainingRun:
         if figures:
             self.callbacks.end_evaluation(_with_loss(figures))
         return figures
-
-
-def _stopped_at(directory: RunDirectory) -> int | None:
-    """The step at which a callback ended the training of an unfinished run."""
-    there = tf.io.gfile.exists(directory.stopped)
-    return read_json_object(directory.stopped).get("step") if there else None
 
 
 def _with_loss(figures: dict[str, float]) -> dict[str, float]:

@@ -84,11 +84,11 @@ class Saving:
         self._saved_at = time.monotonic()
         self._rewinds = 0
 
-    def next_due(self) -> int:
-        """The next step with a checkpoint, whatever the time."""
-        every = self._settings.save_checkpoints_steps
-        due = (self._loop.step // every + 1) * every
-        return min([due, *(step for step in self._settings.kept_steps if step > self._loop.step)])
+    def next_due(self, behind: int = 0) -> int:
+        """The next step with a checkpoint, whatever the time; of this step, or ``behind`` it."""
+        every, step = self._settings.save_checkpoints_steps, self._loop.step + behind
+        due = (step // every + 1) * every
+        return min([due, *(kept for kept in self._settings.kept_steps if kept > step)])
 
     def is_due(self, phase: Phase) -> bool:
         """Whether it is time for a checkpoint."""
@@ -130,6 +130,7 @@ class Saving:
         tf.io.gfile.makedirs(path)
         self._describe(path)
         weights = os.path.join(path, model_directory.CHECKPOINTS)
+        checkpoints.delete_all(weights)  # of a training before, whose checkpoints were deleted
         self.background.save(weights, step, model_state(self._loop.model), {}, keep=1)
 
     def restore(self) -> bool:

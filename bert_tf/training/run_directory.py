@@ -54,7 +54,8 @@ class RunDirectory:
     | logs/            | TensorBoard's event files                                         |
     | results.json     | the final evaluation; written last, so it says the run is whole   |
     | export/1         | the SavedModel                                                    |
-    | stopped.json     | the step at which a callback ended the training, until it is whole |
+    | progress.json    | of a pre-training, which checkpoint's evaluation is done, and whether  |
+    |                  | a callback ended the training; gone when it is finished           |
     """
 
     def __init__(self, path: str, chief: int | None = None, *, flag: str = "--model_dir") -> None:
@@ -78,7 +79,7 @@ class RunDirectory:
         self.logs = os.path.join(path, "logs")
         self.results = os.path.join(path, "results.json")
         self.export = os.path.join(path, "export", "1")
-        self.stopped = os.path.join(path, "stopped.json")
+        self.progress = os.path.join(path, "progress.json")
         # What the description holds the SHA-256 of.
         self.described = [self.vocabulary, self.config]
 

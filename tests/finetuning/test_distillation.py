@@ -170,8 +170,9 @@ def test_the_student_learns_what_the_teacher_says_of_each_row(taught, teacher):
     np.testing.assert_allclose(saved(taught / "teacher")["outputs"], expected, atol=1e-5)
 
 
-def test_the_teacher_changes_what_is_learned_and_no_more(taught, finished):
-    ours, plain = saved(taught / "last"), saved(finished / "last")
+def test_the_teacher_changes_what_is_learned_and_no_more(taught, flags, inputs, tmp_path):
+    run(settings(inputs, tmp_path / "run", **{**flags, "distillation_weight": 0.2}))
+    ours, plain = saved(taught / "last"), saved(tmp_path / "run" / "last")
     assert ours.keys() == plain.keys()
     name = "model/bert_classifier/classifier/kernel"
     assert np.abs(ours[name] - plain[name]).max() > 1e-3
@@ -263,10 +264,15 @@ def test_another_teacher_is_refused_by_name(taught, flags, inputs, teacher, tmp_
     assert "holds this run, finished" in capsys.readouterr().out
 
 
-def test_a_finished_run_needs_the_teachers_answers_no_more(taught, tmp_path, delete_state):
+def test_a_finished_run_needs_the_teachers_answers_no_more(
+    taught, flags, inputs, tmp_path, delete_state, capsys
+):
     model_dir = shutil.copytree(taught, tmp_path / "run")
+    assert (model_dir / "teacher").exists()
     delete_state(FineTuningDirectory(str(model_dir)))
     assert not (model_dir / "teacher").exists()
+    run(settings(inputs, model_dir, **flags))
+    assert "holds this run, finished" in capsys.readouterr().out
 
 
 PAIR = dataclasses.replace(

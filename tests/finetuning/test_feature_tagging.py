@@ -174,8 +174,9 @@ def test_is_shown_again(tagged, inputs, columns, capsys):
     assert f"\n{(tagged / 'feature_based.md').read_text()}\n" in printed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
+@pytest.mark.parametrize("step", [2, 3])
 def test_interrupted_and_gone_on_with(tagged, inputs, columns, tmp_path, monkeypatch, capsys, step):
     given = flags(inputs, columns, tmp_path / "run")
     stop_at(monkeypatch, step)

@@ -119,6 +119,7 @@ def test_one_of_a_few_is_held_out_and_never_all():
 # === Folds ===
 
 
+@pytest.mark.parity
 def test_folds_have_their_share_of_every_class_as_scikit_learns():
     model_selection = pytest.importorskip("sklearn.model_selection")
     labels = [*["rare"] * 13, *["other"] * 40, *["common"] * 147]

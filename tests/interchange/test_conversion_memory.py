@@ -51,12 +51,12 @@ def sources(tmp_path_factory):
     return folder, 4 * sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "source, form",
     [
-        ("huggingface", "bert_tf"),
-        *(pytest.param("huggingface", form, marks=pytest.mark.exhaustive) for form in FORMATS[1:]),
-        pytest.param("keras", "huggingface", marks=pytest.mark.exhaustive),
+        *(("huggingface", form) for form in FORMATS),
+        ("keras", "huggingface"),
     ],
 )
 def test_what_a_conversion_adds(sources, tmp_path, source, form):

@@ -88,7 +88,9 @@ def test_a_run_writes_over_nothing(finished, inputs, tmp_path):
 @pytest.mark.slow
 def test_no_tpu_is_told_in_time(inputs, tmp_path):
     began = time.monotonic()
-    assert "TPU" in error_of(inputs, tmp_path, tpu="grpc://127.0.0.1:9")
+    assert "No TPU was found at 'grpc://127.0.0.1:9'" in refusal_of(
+        inputs, tmp_path, tpu="grpc://127.0.0.1:9"
+    )
     assert time.monotonic() - began < 20
 
 

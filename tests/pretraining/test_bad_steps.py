@@ -53,7 +53,7 @@ def _run(inputs, model_dir, monkeypatch, *, bad=(), without=(), only=None, **fla
     ("on_bad_step", "without"),
     [
         pytest.param("skip", [6], marks=pytest.mark.exhaustive),
-        ("rewind", [4, 5, 6]),
+        pytest.param("rewind", [4, 5, 6], marks=pytest.mark.exhaustive),
     ],
     ids=["skip", "rewind"],
 )

@@ -47,9 +47,10 @@ def test_the_best_is_kept_across_a_restart(inputs, tmp_path, monkeypatch, capsys
     loaded = bert_tf.load(str(model_dir / "best"))
     kept = {f"model/{v.path}": v.numpy() for v in loaded.weights}
     assert_bit_equal(kept, weights(model_dir / "best", 6))
-    # From step 3 on once more, with other losses: what was best after it, or is damaged, is not.
+    # From step 3 on once more, with other losses: what was best after it, or is damaged, is not,
+    # and step 3, of which nothing says whether it was evaluated, is.
     losses |= {6: 4.0, 12: 3.5}
-    for damaged in ("", "best/checkpoints/step-00000009/variables.index"):
+    for damaged in ("", "best/checkpoints/step-00000003/variables.index"):
         for gone in ("", *(f"checkpoints/step-{n:08d}/manifest.json" for n in (6, 9, 12))):
             (model_dir / (gone or "results.json")).unlink()
         if damaged:
@@ -59,8 +60,8 @@ def test_the_best_is_kept_across_a_restart(inputs, tmp_path, monkeypatch, capsys
         assert ("best is damaged: the next evaluation is the best so far." in printed) == bool(
             damaged
         )
-        assert "was after step 9 (loss 3.000); its weights: " in printed
-        assert_bit_equal(weights(model_dir / "best", 9), _of_the_model(weights(model_dir, 9)))
+        assert "was after step 3 (loss 2.000); its weights: " in printed
+        assert_bit_equal(weights(model_dir / "best", 3), _of_the_model(weights(model_dir, 3)))
     # Without its checkpoints the run begins anew; what is not a number is never the best.
     losses |= {3: 5.0, 6: float("nan"), 9: 7.0, 12: 6.0}
     checkpoints.delete_all(str(model_dir / "checkpoints"))
@@ -98,3 +99,43 @@ def test_named_steps_are_kept_and_load(inputs, tmp_path):
     three = weights(kept / "steps" / "3", 3)
     assert any((three[name] != value).any() for name, value in weights(kept, 12).items()
                if name in three)  # fmt: skip
+
+
+def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp_path, monkeypatch):
+    """The last checkpoint's evaluation would have been the best; the process ends before it."""
+    evaluate = _PretrainingRun._evaluate
+    killed = []
+
+    def replaced(self, *arguments):
+        if self.loop.step == 12 and not killed:
+            killed.append(True)
+            raise SystemExit
+        losses = {"masked_lm_loss": 20.0 - self.loop.step, "next_sentence_loss": 0.0}
+        return {**evaluate(self, *arguments), **losses}
+
+    monkeypatch.setattr(_PretrainingRun, "_evaluate", replaced)
+    flags = {"save_checkpoints_steps": 6, "export": "false", "keep_steps": "6"}
+    settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
+    with pytest.raises(SystemExit):
+        run(settings)
+    run(settings)
+    best = json.loads((tmp_path / "run" / "results.json").read_text())["best"]
+    assert best == {"step": 12, "phase": 0, "loss": 8.0}
+    assert not (tmp_path / "run" / "progress.json").exists()
+    # Begun anew with another seed: what is kept of step 6 is the new training's.
+    before = weights(tmp_path / "run" / "steps" / "6", 6)
+    (tmp_path / "run" / "results.json").unlink()
+    checkpoints.delete_all(str(tmp_path / "run" / "checkpoints"))
+    run(parse(*arguments(inputs, tmp_path / "run", **{**flags, "seed": 7}))[0])
+    after = weights(tmp_path / "run" / "steps" / "6", 6)
+    assert any((before[name] != value).any() for name, value in after.items())
+
+
+def test_a_run_within_its_corpus_is_refused(inputs, tmp_path):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    shutil.copy(inputs / "corpus.txt", corpus)
+    given = parse(*arguments(inputs, corpus / "run", input=corpus))[0]
+    with pytest.raises(ValueError, match=r"^--model_dir=.*/run is in .*/corpus, which is read"):
+        run(given)
+    assert [path.name for path in corpus.iterdir()] == ["corpus.txt"]

@@ -444,9 +444,23 @@ def test_the_committed_page_is_the_commands():
     for score in read_cells(str(ROOT / "docs" / "reproduction.csv")):
         if not np.isnan(score.score):
             values.setdefault((score.cell, score.metric), []).append(score.score)
-    means = set()
-    for found in values.values():
+    means = {}
+    for (cell, metric), found in values.items():
         error = np.std(found, ddof=1) / len(found) ** 0.5 if found[1:] else 0  # a pre-training's
-        means.add(f"{np.mean(found):.1f} ± {error:.1f}")
-    shown = re.findall(r"[\d.]+ ± [\d.]+", page)
-    assert len(shown) > 10 and {*shown} <= means
+        shown = f"{np.mean(found):.1f} ± {error:.1f}"
+        means.setdefault((cell.task, metric), set()).add(shown)
+    count = 0
+    for table in (table for table in TABLES.values() if f"## {table.title}\n" in page):
+        lines = re.search(r"(\|.*\n)+", page.split(f"## {table.title}\n")[1])[0].splitlines()
+        head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+        columns = [tuple(name.rsplit(", ", 1)) for name in head[1:]]
+        assert {*columns} <= {*table.columns} and columns
+        assert [row[0] for row in rows] == [row.name for row in table.rows]
+        for (_, *cells), row in zip(rows, table.rows, strict=True):
+            for column, cell in zip(columns, cells, strict=True):
+                if shown := re.match(r"[\d.]+ ± [\d.]+", cell):
+                    assert shown[0] in means[column], (row.name, column)
+                    count += 1
+                if figure := re.search(r"\(([\d.]+)\)", cell):
+                    assert float(figure[1]) == row.paper[table.columns.index(column)], row.name
+    assert count > 60

@@ -255,6 +255,7 @@ def test_a_model_that_the_format_cannot_hold(tmp_path, tokenizer, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parity
 def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     small_runs.write_model(tmp_path / "model", "BertEncoder")
@@ -271,6 +272,7 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["model"]
 
 
+@pytest.mark.parity
 def test_files_that_cannot_be_asked(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     path = tmp_path / "model.onnx"
@@ -357,6 +359,7 @@ def test_a_pipe_is_no_export(tmp_path):
         verification.verify(str(tmp_path))
 
 
+@pytest.mark.parity
 def test_a_strangers_file_reads_no_other(tmp_path, monkeypatch):
     """Weights of a path that the file names, as large models have them."""
     pytest.importorskip("onnxruntime")

@@ -76,6 +76,7 @@ def test_mcnemar_is_the_binomial_test(only):
     assert mcnemar(*reversed(only)) == mcnemar(*only)
 
 
+@pytest.mark.parity
 def test_means_over_seeds_and_their_difference_are_scipys():
     stats = pytest.importorskip("scipy.stats")
     generator = np.random.Generator(np.random.PCG64(1))

@@ -62,6 +62,9 @@ def test_the_loop_waits_for_no_batch_that_is_there():
     loop = PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=0)
     iterator = loop.distribute(batches_dataset(1, rows=1 << 14).repeat())
     loop.train(iterator, 2)
-    began = time.time()
-    waited = loop.train(iterator, 10).waited
-    assert waited < 0.3 * (time.time() - began)
+    shares = []
+    for _ in range(3):  # the least, as other work on the machine may take its time from any
+        began = time.time()
+        waited = loop.train(iterator, 10).waited
+        shares.append(waited / (time.time() - began))
+    assert min(shares) < 0.3
