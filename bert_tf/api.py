@@ -464,8 +464,8 @@ def pretrain(
             temporary directory, and what is left of it is what this returns.
         callbacks: Keras callbacks. An epoch is ``save_checkpoints_steps`` steps, counted from 0
             from the run's start, in a resumed run too. ``on_train_begin`` and ``on_train_end`` are
-            called once in a process that finds something to do, the latter after the last
-            evaluation; ``on_epoch_begin`` before an epoch's first step of the process.
+            called once in a process that finds something to do, the latter when everything is
+            written; ``on_epoch_begin`` before an epoch's first step of the process.
             ``on_train_batch_begin`` and ``on_train_batch_end`` are not called at each step but
             round what is reported together, up to 500 steps that take about 2 seconds, or
             ``steps_per_loop`` (1 for each step); the batch is the first step's place in its epoch

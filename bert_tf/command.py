@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
-from bert_tf.help_text import help_text
+from bert_tf.flag_fields import help_text
 from bert_tf.startup import check_versions, filter_native_log
 from bert_tf.untrusted import Screen, one_line, quote, reason
 

@@ -8,14 +8,19 @@ import difflib
 import functools
 import os
 import shlex
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from absl import flags
 
-from bert_tf.help_text import HEADINGS
 from bert_tf.untrusted import quote
+
+# In --help, what stands above a flag, and above those that follow.
+HEADINGS = {"debug": "Errors"}
+_WIDTH = 80
 
 # A flag is listed in --help under the module that calls ``define_flags``.
 flags.disclaim_key_flags()
@@ -192,3 +197,26 @@ def as_words(given: Mapping[str, str]) -> list[str]:
     ['--nsp=false', '--steps=10']
     """
     return [f"--{name}={value}" for name, value in sorted(given.items())]
+
+
+# === --help ===
+
+
+def help_text(values: flags.FlagValues = flags.FLAGS) -> str:
+    """The docstring of the program, and each of its flags with its default and bounds."""
+    parts = [(sys.modules["__main__"].__doc__ or "").strip()]
+    for flag in values.get_key_flags_for_module(sys.argv[0]):
+        if heading := HEADINGS.get(flag.name):
+            parts.append(f"\n{heading}:\n")
+        parts.append(_paragraph(flag))
+    return "\n".join(parts)
+
+
+def _paragraph(flag: flags.Flag) -> str:
+    name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
+    default = f"default: {flag.default_as_str}" if flag.default_as_str else ""
+    more = "; ".join(filter(None, (default, flag.parser.syntactic_help)))
+    text = f"{name}: {flag.help}" + f" ({more})" * bool(more)
+    return textwrap.fill(
+        text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+    )

@@ -229,7 +229,7 @@ def test_nobody_elses_file_is_taken_for_a_leftover(tmp_path):
     write(tmp_path / "kept", "file", "kept")
     with whole_file(str(tmp_path / "a")) as temporary:
         token = temporary.rsplit(".", 2)[1]
-    other = ("0" if token[-1] != "0" else "1") + token[1:]
+    other = ("0" if token[0] != "0" else "1") + token[1:]
     for name in ("a.tmp", "a.partial", f"a.{'0' * 32}.tmp", f"a.{other}.tmp", f"b.{token}.tmp"):
         write(tmp_path, name, "kept")
     os.symlink(tmp_path / "kept", temporary)

@@ -55,7 +55,6 @@ _MEANT_FOR = {
     },
 }
 _NEED_EVALUATION = ("early_stopping_epochs", "eval_steps", "metric", "sweep", "grid")
-_SEVERAL = ("sweep", "grid", "folds", "feature_based")
 _SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
 
@@ -90,7 +89,13 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     _resolve_training(wanted, given)
     _resolve_student(wanted, given)
     wanted["model_dir"] = wanted["model_dir"] or f"runs/{task}"
-    return FineTuningSettings(**wanted)
+    settings = FineTuningSettings(**wanted)
+    if "max_search_hours" in given and not settings.is_search:
+        raise ValueError(
+            "--max_search_hours is for several runs, and one is asked for: leave it out, or give "
+            "--grid, --restarts or --folds."
+        )
+    return settings
 
 
 def _task(task: str | None, tfds: str | None) -> str:
@@ -241,12 +246,6 @@ def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
                 "above 0."
             )
     _check_grid(wanted, given)
-    is_search = wanted["restarts"] > 1 or any(wanted[name] for name in _SEVERAL)
-    if "max_search_hours" in given and not is_search:
-        raise ValueError(
-            "--max_search_hours is for several runs, and one is asked for: leave it out, or give "
-            "--grid, --restarts or --folds."
-        )
     _check_metric(wanted)
     if wanted["sweep"]:
         swept = [name for name in _SWEPT if name in given]

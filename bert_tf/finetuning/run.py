@@ -20,7 +20,7 @@ from .results import show
 from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
 from .stages import check_inputs, prepare, train, write_outputs
-from .sweep import is_search, run_sweep
+from .sweep import run_sweep
 from .task_file import TaskFile, task_of
 
 
@@ -55,7 +55,7 @@ def run(
             return results
         material = prepare(settings, directory, moved, strategy)
         material = dataclasses.replace(material, callbacks=tuple(callbacks))
-        if is_search(settings):
+        if settings.is_search:
             results = run_sweep(settings, directory, material)
         else:
             trained = train(settings, directory, material)

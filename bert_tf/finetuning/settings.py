@@ -442,6 +442,12 @@ class FineTuningSettings:
         return tuple(self.feature_based.split(",")) if self.feature_based else ()
 
     @property
+    def is_search(self) -> bool:
+        """Whether several runs are asked for."""
+        several = self.restarts > 1 or self.folds
+        return bool(self.sweep or self.grid or several or self.variants)
+
+    @property
     def tried(self) -> list[dict[str, Any]]:
         """The combinations of ``--grid`` to train with; [] without it."""
         if self.grid is None:

@@ -56,12 +56,6 @@ class Run(NamedTuple):
     fold: int | None = None
 
 
-def is_search(settings: FineTuningSettings) -> bool:
-    """Whether the settings ask for several runs."""
-    several = settings.restarts > 1 or settings.folds
-    return bool(settings.sweep or settings.grid or several or settings.variants)
-
-
 def plan_runs(settings: FineTuningSettings) -> list[Run]:
     """The runs of a sweep, of restarts and of folds.
 

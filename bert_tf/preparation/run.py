@@ -43,11 +43,11 @@ def run(settings: PreparationSettings, beam_flags: Sequence[str]) -> dict[str, A
     """Writes the output, or what is missing of it, and gives the report."""
     output = RunDirectory(settings.output, flag="--output")
     report, work = (os.path.join(output.path, name) for name in (REPORT, WORK))
-    check_outside("--output", settings.output, settings.input)
     identity = _identity(settings, input_may_be_gone=tf.io.gfile.exists(report))
     with contextlib.ExitStack() as stack:
         process = None
         if not _is_finished(output, identity):
+            check_outside("--output", output.path, settings.input)
             process = stack.enter_context(beam.started(beam_flags))  # first: its flags may be wrong
             output.create()
         # A finished output may be on a disk that cannot be written to.

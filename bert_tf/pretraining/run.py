@@ -456,11 +456,14 @@ class _PretrainingRun:
 
         The process before may have been killed or stopped between a checkpoint and its evaluation.
         """
-        step, done = self.loop.step, self._progress()
+        step = self.loop.step
+        done = {name: at for name, at in self._progress().items() if at == step}
         last = self.phases[self.saving.position.phase].last_step
         is_due = restored and step in (last, self.saving.next_due(-1))
-        own = [not is_due or done.get("evaluated") == step, done.get("ended") == step]
+        own = [not is_due or "evaluated" in done, "ended" in done]
         told = self.workers.gather(own)[0]  # the chief's: it alone writes that file
+        if self.workers.is_chief and done != self._progress():
+            write_json(self.directory.progress, done)  # the rest is of checkpoints that are gone
         return bool(told[0]), bool(told[1])
 
     def _progress(self) -> dict[str, Any]:

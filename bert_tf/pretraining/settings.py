@@ -12,7 +12,6 @@ from bert_tf import flag_fields
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
 from bert_tf.config import PRESETS
 from bert_tf.flag_fields import choice, integer, number, string, switch, words
-from bert_tf.help_text import HEADINGS
 from bert_tf.untrusted import quote, reason
 
 from .recipes import RECIPES, from_recipe
@@ -422,7 +421,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
         "Tokens in a row, [CLS] and [SEP] included. See also --phases.",
         flag_values=values,
     )
-    HEADINGS["max_seq_length"] = "Short for --phases and --masking"
+    flag_fields.HEADINGS["max_seq_length"] = "Short for --phases and --masking"
     flags.DEFINE_bool(
         "do_whole_word_mask",
         False,

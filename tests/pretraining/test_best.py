@@ -122,11 +122,14 @@ def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp
     best = json.loads((tmp_path / "run" / "results.json").read_text())["best"]
     assert best == {"step": 12, "phase": 0, "loss": 8.0}
     assert not (tmp_path / "run" / "progress.json").exists()
-    # Begun anew with another seed: what is kept of step 6 is the new training's.
+    # Begun anew with another seed: what is kept of step 6 is the new training's, and what is said
+    # of an older one's checkpoint holds for none.
+    (tmp_path / "run" / "progress.json").write_text('{"evaluated": 6, "ended": 6}')
     before = weights(tmp_path / "run" / "steps" / "6", 6)
     (tmp_path / "run" / "results.json").unlink()
     checkpoints.delete_all(str(tmp_path / "run" / "checkpoints"))
     run(parse(*arguments(inputs, tmp_path / "run", **{**flags, "seed": 7}))[0])
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["step"] == 12
     after = weights(tmp_path / "run" / "steps" / "6", 6)
     assert any((before[name] != value).any() for name, value in after.items())
 
