@@ -9,9 +9,11 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import features
+from bert_tf.modeling.transformer import attending
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
+from bert_tf.training.attention import attention_to
 from bert_tf.training.distribution import set_precision
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.schedules import WarmupLinearDecay
@@ -81,14 +83,18 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
         batches = batches.take(steps_per_epoch)
     stopwatch = Stopwatch()
     stopwatch.start()
-    model.fit(
-        batches,
-        epochs=epochs,
-        steps_per_epoch=steps_per_epoch,
-        shuffle=False,
-        verbose=0,
-        callbacks=[_EachStep(stopwatch, epochs * steps_per_epoch)],
-    )
+    attend = None
+    if device == "CPU":
+        attend = attention_to(rows.lengths, BATCH_SIZE, model.config.num_attention_heads)
+    with attending(attend):
+        model.fit(
+            batches,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            shuffle=False,
+            verbose=0,
+            callbacks=[_EachStep(stopwatch, epochs * steps_per_epoch)],
+        )
 
     seen, positions = [], 0
     for batch, _ in batches:

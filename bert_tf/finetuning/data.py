@@ -20,10 +20,10 @@ from bert_tf.tasks.tables import TableFile
 from .settings import FineTuningSettings
 
 T = TypeVar("T")
-# The rules by which data are read. By the first, entities are scored in IOB1 and IOB2 alone, what
-# is held out is drawn without regard to the classes, and the rest is with
-# ``Task.by_earlier_rules``.
-FIRST_RULES, NEWEST_RULES = "1", "2"
+# The rules of a run, which it goes on with. By the first, entities are scored in IOB1 and IOB2
+# alone, what is held out is drawn without regard to the classes, numbers are not scaled, and early
+# stopping may be between two evaluations. By the first two, attention is to all texts at once.
+FIRST_RULES, SECOND_RULES, NEWEST_RULES = "1", "2", "3"
 _TEST = "test"
 # The set of texts that only a teacher labels.
 UNLABELLED = "unlabelled"

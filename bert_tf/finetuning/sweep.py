@@ -16,7 +16,7 @@ from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
 
 from . import teacher
-from .data import FIRST_RULES, NEWEST_RULES, fold_of
+from .data import fold_of
 from .model import RATES, forget_models, with_rates
 from .results import layer_table, score, table_rows
 from .run_directory import FineTuningDirectory
@@ -182,7 +182,7 @@ def _material_of(run: Run, settings: FineTuningSettings, material: Material) -> 
     sets, examples, start = material.sets, material.examples, material.start
     if run.fold is not None:
         sets = fold_of(sets, settings, run.fold)
-    own = make_task(one, sets, FIRST_RULES if task.by_earlier_rules else NEWEST_RULES)
+    own = make_task(one, sets, task.rules)
     if run.fold:
         examples = own.training_examples(start.tokenizer, one.max_seq_length)
     if one.teacher:

@@ -190,8 +190,7 @@ class Task(abc.ABC):
             without it, of the first set that has any.
 
     ``headline`` is the score that decides which epoch, and which run, is best; ``use_metric``
-    chooses another than the kind's own. A run that an earlier version began
-    (``by_earlier_rules``) scales no numbers, and its early stopping may be between two evaluations.
+    chooses another than the kind's own. ``rules`` are those that the run was started with.
     """
 
     model_class: type[BertModel]
@@ -237,7 +236,7 @@ class Task(abc.ABC):
     evaluates_labelled: ClassVar[bool] = False
     model_arguments: Mapping[str, Any] = {}
     target_scale: TargetScale = TargetScale()
-    by_earlier_rules: bool = False
+    rules: str = NEWEST_RULES
     # What only a teacher labels, to be trained on behind the training set.
     unlabelled: Items = ()
 
@@ -587,7 +586,7 @@ def make_task(settings: FineTuningSettings, sets: Sets, rules: str) -> Task:
     """The task that the settings describe, on what was read by some rules."""
     first = rules == FIRST_RULES
     task: Task = settings.kind.task_class.from_settings(settings, sets, by_first_rules=first)
-    task.by_earlier_rules = first
+    task.rules = rules
     if sets.unlabelled is not None:
         task.unlabelled = sets.unlabelled.items
     if first:

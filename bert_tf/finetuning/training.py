@@ -17,6 +17,7 @@ from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import Share
 from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
+from bert_tf.training.attention import attention_to
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.distribution import device_type
 from bert_tf.training.optimizers import create_optimizer
@@ -25,6 +26,7 @@ from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.step import Update, accumulate
 
 from . import lora
+from .data import FIRST_RULES, SECOND_RULES
 from .model import rate_shares
 from .results import scores_line
 from .run_directory import FineTuningDirectory
@@ -105,6 +107,10 @@ class Training:
             epochs=self._num_epochs,
         )
         self._update = Update(model, optimizer, _CLIP_NORM)
+        if device_type() == "CPU" and task.rules not in (FIRST_RULES, SECOND_RULES):
+            texts = settings.train_batch_size * examples.rows_each
+            heads = model.config.num_attention_heads
+            self._update.attend = attention_to(examples.lengths, texts, heads)
 
     # --- Training --------------------------------------------------------------------------
 
@@ -229,7 +235,8 @@ class Training:
         patience = self.settings.early_stopping_epochs * self.steps_per_epoch
         stopped = False
         if patience and state.evaluations:
-            newest = state.step if self.task.by_earlier_rules else state.evaluations[-1]["step"]
+            by_step = self.task.rules == FIRST_RULES
+            newest = state.step if by_step else state.evaluations[-1]["step"]
             stopped = newest - state.best_step >= patience
         return state.step >= self.total_steps or stopped or state.stopped
 

@@ -14,10 +14,12 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.dropout import LEVELS, Dropout
 from bert_tf.modeling.transformer import (
+    Attend,
     TokenRows,
     attend_at_once,
     attention_bias,
@@ -38,10 +40,15 @@ def attend_in_groups(
     dropout: Dropout,
     causal: bool = False,
 ) -> tf.Tensor:
-    """(R, 3 * H) queries, keys and values, the (B, S) mask -> (R, H) contexts; S is static."""
-    texts = max(1, _MOST_SCORES // (heads * real_tokens.shape[1] ** 2))
+    """(R, 3 * H) queries, keys and values, the (B, S) mask -> (R, H) contexts."""
+    size, length = real_tokens.shape
+    texts: int | tf.Tensor
+    if length is None:
+        texts = tf.maximum(1, _MOST_SCORES // (heads * tf.square(tf.shape(real_tokens)[1])))
+    else:
+        texts = max(1, _MOST_SCORES // (heads * length**2))
     # Several workers' batches have no static B.
-    if real_tokens.shape[0] is not None and texts >= real_tokens.shape[0]:
+    if length is not None and size is not None and texts >= size:
         return attend_at_once(
             projected,
             real_tokens,
@@ -58,6 +65,15 @@ def attend_in_groups(
 
     contexts: tf.Tensor = tf.custom_gradient(attend)(projected)
     return contexts
+
+
+def attention_to(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
+    """How batches of so many texts, of the (N,) lengths of all, are best attended to.
+
+    ``None``: at once, since most of them have few scores, and a loop would cost more than it saves.
+    """
+    is_large = texts * heads * float(np.median(lengths)) ** 2 > _MOST_SCORES
+    return attend_in_groups if is_large else None
 
 
 class _Group(NamedTuple):
@@ -89,7 +105,7 @@ class _GroupedAttention:
         rows: TokenRows,
         heads: int,
         dropout: Dropout,
-        texts: int,
+        texts: int | tf.Tensor,
         causal: bool,
     ) -> None:
         self._real_tokens = real_tokens

@@ -17,7 +17,8 @@ from bert_tf.modeling import BertRegressor
 from bert_tf.predicting.prediction import predict_file
 from bert_tf.saved_models.precision import StoredWeights
 from bert_tf.tasks.examples import TextExample
-from bert_tf.training import checkpoints
+from bert_tf.training import attention, checkpoints
+from bert_tf.training.attention import attend_in_groups
 
 from .small_runs import (
     TINY,
@@ -98,10 +99,19 @@ def test_every_scale_is_learned_alike(inputs, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rules", ["2", "1"])
+@pytest.mark.parametrize("rules", ["3", "2", "1"])
 def test_a_run_that_is_interrupted_ends_as_one_that_is_not(inputs, tmp_path, monkeypatch, rules):
-    """By the rules of an earlier version, too, which did not name them."""
+    """By the rules of earlier versions, too, the first of which did not name them."""
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    in_groups = []
+
+    def attend(*arguments):
+        in_groups.append(attend)
+        return attend_in_groups(*arguments)
+
+    # So that these short texts have many scores, and masks that depend on how they are drawn.
+    monkeypatch.setattr(attention, "_MOST_SCORES", 1)
+    monkeypatch.setattr(attention, "attend_in_groups", attend)
     with monkeypatch.context() as earlier:
         earlier.setattr(stages, "NEWEST_RULES", rules)
         for folder in (whole, stopped):
@@ -117,6 +127,7 @@ def test_a_run_that_is_interrupted_ends_as_one_that_is_not(inputs, tmp_path, mon
         (stopped / "run" / "inputs.json").write_text(json.dumps(values))
     run(flags)
     assert_ends_as(whole / "run", stopped / "run")
+    assert bool(in_groups) == (rules == "3")
 
 
 def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):

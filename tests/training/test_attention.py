@@ -35,19 +35,27 @@ def texts(request, monkeypatch):
     return request.param
 
 
-def contexts_and_gradient(attend, without_padding, projected=PROJECTED):
-    """Contexts of real tokens, their weighted sum, and its gradient."""
+def contexts_and_gradient(attend, without_padding, projected=PROJECTED, shape=MASK.shape):
+    """Contexts of real tokens, their weighted sum, and its gradient.
 
-    @tf.function
-    def compute(projected):
-        rows = TokenRows(tf.constant(MASK), without_padding)
+    ``shape`` is what is known of the mask's while the graph is made.
+    """
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([*shape, PROJECTED.shape[-1]], tf.float64),
+            tf.TensorSpec(shape, tf.int32),
+        ]
+    )
+    def compute(projected, mask):
+        rows = TokenRows(mask, without_padding)
         with tf.GradientTape() as tape:
             tape.watch(projected)
-            contexts = rows.to_batch(attend(rows.from_batch(projected), tf.constant(MASK), rows))
+            contexts = rows.to_batch(attend(rows.from_batch(projected), mask, rows))
             total = tf.reduce_sum(contexts * WEIGHTS)
         return contexts * MASK[:, :, None], total, tape.gradient(total, projected)
 
-    return compute(tf.constant(projected))
+    return compute(tf.constant(projected), tf.constant(MASK))
 
 
 def in_groups(rate=0.0, seed=0, causal=False):
@@ -73,6 +81,24 @@ def test_contexts_and_gradients_are_those_of_attention_at_once(texts, without_pa
     theirs = contexts_and_gradient(at_once(causal), without_padding)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(None, None), (len(MASK), None)])
+def test_batches_of_any_shape_are_attended_to_and_drawn_for_alike(texts, shape):
+    """As in fine-tuning, whose texts have other lengths in each batch."""
+    attend = in_groups(rate=0.5, seed=3)
+    ours = contexts_and_gradient(attend, True, shape=shape)
+    theirs = contexts_and_gradient(attend, True)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_loop_is_for_batches_of_many_scores():
+    most = 12 * 33 * 103**2  # just above 16 MB
+    lengths = np.array([5, 103, 104, 512, 100])  # the median counts
+    assert most > attention._MOST_SCORES > 12 * 32 * 103**2
+    assert attention.attention_to(lengths, 33, 12) is attention.attend_in_groups
+    assert attention.attention_to(lengths, 32, 12) is None
 
 
 def test_with_dropout_the_gradient_is_the_derivative(texts):
