@@ -1,4 +1,4 @@
-"""This library's side of ``benchmarks.finetune``: ``compile`` and ``fit``, as its command does."""
+"""This library's side of ``benchmarks.finetune``: ``fit``, with the command's attention."""
 
 import time
 from typing import Any
@@ -83,10 +83,8 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
         batches = batches.take(steps_per_epoch)
     stopwatch = Stopwatch()
     stopwatch.start()
-    attend = None
-    if device == "CPU":
-        attend = attention_to(rows.lengths, BATCH_SIZE, model.config.num_attention_heads)
-    with attending(attend):
+    heads = model.config.num_attention_heads
+    with attending(attention_to(rows.lengths, BATCH_SIZE, heads, device)):
         model.fit(
             batches,
             epochs=epochs,

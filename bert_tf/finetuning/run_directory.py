@@ -8,7 +8,7 @@ from bert_tf.interchange.model_card import README
 from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
-# The key in inputs.json of the rules by which data are read; runs from before it are by rules "1".
+# The key in inputs.json of a run's rules, see ``data``; runs from before it are by rules "1".
 RULES = "rules"
 
 
@@ -56,7 +56,7 @@ class FineTuningDirectory(RunDirectory):
         return os.path.join(self.path, set_name)
 
     def rules(self, newest: str) -> str:
-        """The rules by which data are read: the newest, or those that the run was started with."""
+        """The run's rules: the newest, or those that it was started with."""
         kept = self._kept(self.inputs) if self.has_progress() else {}
         return kept.get(RULES, "1") if kept else newest
 
@@ -75,7 +75,7 @@ class FineTuningDirectory(RunDirectory):
             return True
         runs = tf.io.gfile.listdir(self.runs) if tf.io.gfile.isdir(self.runs) else ()
         below = [FineTuningDirectory(os.path.join(self.runs, name)) for name in runs]
-        return any(run.is_finished() or run.has_state() for run in below)
+        return any(run.has_progress() for run in below)
 
 
 def is_unfinished(path: str) -> bool:

@@ -583,7 +583,7 @@ def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> tuple[
 
 
 def make_task(settings: FineTuningSettings, sets: Sets, rules: str) -> Task:
-    """The task that the settings describe, on what was read by some rules."""
+    """The task that the settings describe, on what was read, by some rules."""
     first = rules == FIRST_RULES
     task: Task = settings.kind.task_class.from_settings(settings, sets, by_first_rules=first)
     task.rules = rules

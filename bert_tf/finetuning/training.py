@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf import features
 from bert_tf.modeling.dropout import count_draws, seed_variables
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import Share
@@ -107,10 +108,6 @@ class Training:
             epochs=self._num_epochs,
         )
         self._update = Update(model, optimizer, _CLIP_NORM)
-        if device_type() == "CPU" and task.rules not in (FIRST_RULES, SECOND_RULES):
-            texts = settings.train_batch_size * examples.rows_each
-            heads = model.config.num_attention_heads
-            self._update.attend = attention_to(examples.lengths, texts, heads)
 
     # --- Training --------------------------------------------------------------------------
 
@@ -188,6 +185,12 @@ class Training:
     def _make_step(self, spec: Any) -> Callable[..., tf.Tensor]:
         """An update by a batch, features, targets and perhaps weights; it returns the loss."""
         model = self.model
+        mask = spec[0].get(features.INPUT_MASK)
+        if mask is not None and self.task.rules not in (FIRST_RULES, SECOND_RULES):
+            # (B, S), or (B, K, S) where an example is K rows.
+            texts = self.settings.train_batch_size * math.prod(mask.shape[1:-1])
+            heads = model.config.num_attention_heads
+            self._update.attend = attention_to(self.examples.lengths, texts, heads, device_type())
         (generator,) = seed_variables(model)
         draws = count_draws(model)
         parts = self.settings.gradient_accumulation_steps

@@ -28,7 +28,8 @@ from bert_tf.modeling.transformer import (
 )
 
 # The scores of a group, 16 MB in float32: more leave a processor's cache. Where those of all texts
-# are no more, there is little to win.
+# are no more, there is little to win. Runs resume by this and by what ``attention_to`` says: other
+# masks are drawn by another value, so it needs new rules of fine-tuning and a new DRAWS_VERSION.
 _MOST_SCORES = 1 << 22
 
 
@@ -67,13 +68,17 @@ def attend_in_groups(
     return contexts
 
 
-def attention_to(lengths: np.ndarray, texts: int, heads: int) -> Attend | None:
-    """How batches of so many texts, of the (N,) lengths of all, are best attended to.
+def attention_to(
+    lengths: np.ndarray, texts: int, heads: int, device_type: str = "CPU"
+) -> Attend | None:
+    """How batches of so many texts, drawn from texts of (N,) lengths, are best attended to.
 
-    ``None``: at once, since most of them have few scores, and a loop would cost more than it saves.
+    ``None``: at once, on a CPU because few scores are usual, where a loop costs more than it saves.
     """
-    is_large = texts * heads * float(np.median(lengths)) ** 2 > _MOST_SCORES
-    return attend_in_groups if is_large else None
+    # A batch is as wide as its longest text, which is about so long.
+    longest = float(np.quantile(lengths, 1 - 1 / (texts + 1)))
+    is_large = texts * heads * longest**2 > _MOST_SCORES
+    return attend_in_groups if device_type == "CPU" and is_large else None
 
 
 class _Group(NamedTuple):

@@ -11,6 +11,7 @@ from bert_tf.finetuning import sweep
 from bert_tf.finetuning.data import split_folds
 from bert_tf.finetuning.model import Start, forget_models
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.stages import Material
 from bert_tf.finetuning.task import Inference, read_task
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -99,6 +100,17 @@ def test_a_table_has_the_mean_and_the_samples_deviation():
     assert (second["best"], second["best_seed"]) == (0.7, 2)
     assert second["means"] == pytest.approx({"f1": 0.6, "accuracy": 0.3})
     assert (third["mean"], third["best_seed"], third["collapsed"]) == (None, None, 1)
+
+
+def test_the_weights_of_one_run_are_progress_of_the_sweep(tmp_path):
+    """Or a search that was killed before it saved a state would go on by newer rules."""
+    search = FineTuningDirectory(str(tmp_path))
+    assert not search.has_progress()
+    own = FineTuningDirectory(f"{search.runs}/batch8_rate0.001_epochs1_seed1")
+    checkpoints.save_values(own.checkpoints, 1, {"model/bias": np.zeros(1)}, {}, keep=1)
+    assert search.has_progress()
+    (tmp_path / "inputs.json").write_text('{"rules": "2"}')
+    assert search.rules("3") == "2"
 
 
 @pytest.mark.slow

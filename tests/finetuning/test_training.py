@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.finetuning import stages, training
+from bert_tf.finetuning.data import NEWEST_RULES
 from bert_tf.finetuning.evaluation import Evaluation
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
@@ -166,10 +167,16 @@ def test_frozen_layers_stay_as_they_were(inputs, tmp_path):
     ("rules", "evaluated", "scores", "epochs", "steps", "best"),
     [
         # An epoch (of 6 steps) after the first evaluation there is none: the next one decides.
-        ("2", (1, 6, 8), [0.7, 0.6, 0.65], 1, 8, 1),
+        (NEWEST_RULES, (1, 6, 8), [0.7, 0.6, 0.65], 1, 8, 1),
         pytest.param("1", (1, 6, 8), [0.7, 0.6, 0.65], 1, 7, 1, marks=pytest.mark.slow),
         pytest.param(
-            "2", range(6, 31, 6), [0.5, 0.7, 0.6, 0.7, 0.9], 2, 24, 12, marks=pytest.mark.slow
+            NEWEST_RULES,
+            range(6, 31, 6),
+            [0.5, 0.7, 0.6, 0.7, 0.9],
+            2,
+            24,
+            12,
+            marks=pytest.mark.slow,
         ),
     ],
 )

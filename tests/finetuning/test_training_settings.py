@@ -9,6 +9,8 @@ import bert_tf
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.model import rate_shares
 from bert_tf.finetuning.run import run
+from bert_tf.training import attention
+from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.optimizers import create_optimizer
 
 from .small_runs import (
@@ -34,7 +36,15 @@ def _weights(inputs, model_dir, **flags):
 @pytest.mark.parametrize(
     "task", ["classification", pytest.param("tagging", marks=pytest.mark.slow)]
 )
-def test_accumulated_steps_are_those_of_the_whole_batch(inputs, tmp_path, task):
+def test_accumulated_steps_are_those_of_the_whole_batch(inputs, tmp_path, monkeypatch, task):
+    """And attention in groups of texts, in a loop within that of the parts, is that at once."""
+    in_groups = []
+
+    def attend(*arguments):
+        in_groups.append(attend)
+        return attend_in_groups(*arguments)
+
+    monkeypatch.setattr(attention, "attend_in_groups", attend)
     flags = {}
     if task == "tagging":
         rng = np.random.default_rng(0)
@@ -43,8 +53,11 @@ def test_accumulated_steps_are_those_of_the_whole_batch(inputs, tmp_path, task):
         table = write_table(tmp_path / "words.tsv", rows)
         flags = {"task": task, "train_file": table, "dev_file": table}
     whole = _weights(inputs, tmp_path / "whole", **flags)
+    assert not in_groups
+    monkeypatch.setattr(attention, "_MOST_SCORES", 1)  # a text by itself is a group
     # 46 rows are 5 batches of 8 and one of 6; of 22 the last has 6, too: parts of 2, and 3 of 2.
     parts = _weights(inputs, tmp_path / "parts", gradient_accumulation_steps=4, **flags)
+    assert in_groups
     for name, value in whole.items():
         np.testing.assert_allclose(parts[name], value, rtol=0, atol=1e-6, err_msg=name)
     start = bert_tf.load(inputs / "tiny").get_weights()[0]

@@ -94,11 +94,12 @@ def test_batches_of_any_shape_are_attended_to_and_drawn_for_alike(texts, shape):
 
 
 def test_a_loop_is_for_batches_of_many_scores():
-    most = 12 * 33 * 103**2  # just above 16 MB
-    lengths = np.array([5, 103, 104, 512, 100])  # the median counts
-    assert most > attention._MOST_SCORES > 12 * 32 * 103**2
-    assert attention.attention_to(lengths, 33, 12) is attention.attend_in_groups
-    assert attention.attention_to(lengths, 32, 12) is None
+    # Three in four of all are no longer than 400, as the longest of three texts is expected to be.
+    lengths = np.array([500, 100, 400, 300, 200])
+    assert 3 * 9 * 400**2 > attention._MOST_SCORES > 3 * 8 * 400**2
+    assert attention.attention_to(lengths, 3, 9) is attention.attend_in_groups
+    assert attention.attention_to(lengths, 3, 8) is None
+    assert attention.attention_to(lengths, 3, 9, "GPU") is None
 
 
 def test_with_dropout_the_gradient_is_the_derivative(texts):
