@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.finetuning import training
 from bert_tf.finetuning.run import export_options, run
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.modeling import BertClassifier, BertRegressor
@@ -118,7 +119,12 @@ def test_a_run_of_windows_resumes_bit_for_bit(inputs, tmp_path, monkeypatch):
     table = small_runs.write_table(tmp_path / "train.tsv", texts)
     flags = {"train_file": table, "dev_file": table, "max_seq_length": 8, "long_text": "windows"}
     flags |= {"num_train_epochs": 2, "gradient_accumulation_steps": 2}
+    rows = []
+    monkeypatch.setattr(training, "attention_to", lambda lengths, texts, *_: rows.append(texts))
     run(small_runs.settings(inputs, tmp_path / "whole", **flags))
+    # Windows of 6 words begin 4 apart, and each of the 8 examples of a batch has as many as any.
+    longest = max(len(text.split()) for text, _ in texts)
+    assert rows == [8 * (1 - -(longest - 6) // 4)] and longest == 27
     stop_at(monkeypatch, 3)  # of four steps, two an epoch
     with pytest.raises(KeyboardInterrupt):
         run(small_runs.settings(inputs, tmp_path / "again", **flags))
