@@ -125,12 +125,12 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
 
 def _decide(settings: ExtractionSettings, encoder: BertEncoder) -> ExtractionSettings:
     """The settings with the model's own embedding, where it has one and nothing else was chosen."""
-    embedding = encoder.sentence_embedding
+    embedding, blocks = encoder.sentence_embedding, encoder.config.num_hidden_layers
     if embedding is None or settings.pooling is not None:
-        return settings.decide()
+        return settings.decide(blocks)
     scaled = ", scaled to length 1" if embedding.normalize else ""
     print(f"Embeds as {settings.init_checkpoint} says: pooling by {embedding.pooling}{scaled}.")
-    return settings.decide(embedding.pooling, embedding.normalize)
+    return settings.decide(blocks, embedding.pooling, embedding.normalize)
 
 
 def _next_shard(lines: Iterator[Line], preprocessor: BertPreprocessor, most: int) -> _Shard | None:

@@ -26,8 +26,8 @@ _LINES_PER_SHARD = {True: 10_000, False: 1_000}  # pooled or not; many have 30 M
 class ExtractionSettings:
     """Every flag of ``bert_tf.extract_features``, its value resolved.
 
-    ``layers`` is () if a ``variant`` is given. Where nothing is said of pooling, layers or variant,
-    the model decides (``decide``), and ``pooling`` is ``None`` until then.
+    ``layers`` is () if a ``variant`` is given. The model decides what is not given (``decide``):
+    ``layers`` are ``None`` until then, and ``pooling``, where layers and variant are not given.
     """
 
     init_checkpoint: str = string(
@@ -46,8 +46,8 @@ class ExtractionSettings:
     )
     layers: tuple[int, ...] = words(
         None,
-        "The blocks to read, -1 for the last and 0 for the lowest. By default -1,-2,-3,-4; where "
-        "lines are pooled -1.",
+        "The blocks to read, -1 for the last and 0 for the lowest. By default -1,-2,-3,-4, or as "
+        "many as the model has; where lines are pooled -1.",
     )
     variant: str | None = choice(
         None,
@@ -84,14 +84,16 @@ class ExtractionSettings:
         """Whether a line has one vector, not one for each token."""
         return self.pooling not in (None, "none")
 
-    def decide(self, pooling: str = "none", normalize: bool = False) -> "ExtractionSettings":
-        """Fills in what depends on the pooling, with this one where none was chosen."""
+    def decide(
+        self, blocks: int, pooling: str = "none", normalize: bool = False
+    ) -> "ExtractionSettings":
+        """Fills in what depends on the model, which has ``blocks`` and pools like this."""
         changes: dict[str, Any] = {}
         if self.pooling is None:
             changes = {"pooling": pooling, "normalize": normalize}
         is_pooled = changes.get("pooling", self.pooling) != "none"
         if self.layers is None:
-            changes["layers"] = _LAST if is_pooled else _GOOGLES_LAYERS
+            changes["layers"] = _LAST if is_pooled else _GOOGLES_LAYERS[:blocks]
         if self.lines_per_shard is None:
             changes["lines_per_shard"] = _LINES_PER_SHARD[is_pooled]
         return dataclasses.replace(self, **changes)
@@ -103,8 +105,9 @@ def resolve(**given: Any) -> ExtractionSettings:
     Raises:
         ValueError: a flag is missing, is no number, or does not go with another.
 
-    >>> resolve(input=["a.txt"], init_checkpoint="bert", output="out", pooling="mean").layers
-    (-1,)
+    >>> settings = resolve(input=["a.txt"], init_checkpoint="bert", output="out")
+    >>> settings.decide(blocks=2).layers
+    (-1, -2)
     """
     wanted = {**defaults(ExtractionSettings), **given}
     for flag in ("input", "init_checkpoint", "output"):
@@ -128,10 +131,10 @@ def resolve(**given: Any) -> ExtractionSettings:
         wanted["layers"] = _parse_layers(layers)
     elif variant is not None:
         wanted["layers"] = ()
+    if layers is not None or variant is not None:
+        wanted["pooling"] = wanted["pooling"] or "none"
     wanted["input"] = tuple(wanted["input"])
-    settings = ExtractionSettings(**wanted)
-    undecided = (wanted["pooling"], layers, variant) == (None, None, None)
-    return settings if undecided else settings.decide()
+    return ExtractionSettings(**wanted)
 
 
 def _parse_layers(layers: Sequence[str]) -> tuple[int, ...]:

@@ -257,9 +257,10 @@ def hold_out(
     key, what = _grouping(items, fraction)
     groups = collections.Counter(key(item) for item in items)
     if len(groups) < 2:
+        several = f"{len(items):,} examples of one article, context or text, which stay together"
         raise ValueError(
-            f"Nothing can be held out of {len(items):,} examples that belong together ({what}): "
-            "give a --dev_file, or --dev_fraction=0."
+            f"Nothing can be held out of {'one example' if len(items) == 1 else several}: give "
+            "more of them, a --dev_file, or --dev_fraction=0."
         )
     ranked = sorted(groups, key=lambda group: _hash(seed, group))
     classes = _classes(items, key) if by_class else {}

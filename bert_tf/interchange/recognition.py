@@ -78,6 +78,13 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
                 f"{path} is of a run that has kept no model yet: give the run's command again, "
                 "which continues it, and use the directory when it has ended."
             )
+        if "saved_model.pb" in names:
+            run = os.path.dirname(os.path.dirname(path))
+            is_run = tf.io.gfile.exists(os.path.join(run, "flags.json"))
+            raise ValueError(
+                f"{path} is an export, which TensorFlow Serving takes: name the model that it was "
+                f"made of{f', the run {run}' if is_run else ''}."
+            )
         there = f"a directory with {listed(names, 8) if names else 'nothing'} in it"
     raise ValueError(
         f"{path} is no checkpoint that can be recognised: expected model.json and "

@@ -42,6 +42,7 @@ _LABELS_SHOWN = 5
 # What programs write where there is no value.
 _MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil"})
 _FLOAT = re.compile(r"-?\d+\.0")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # Fewer classes than these are no cause to ask whether the column is the right one.
 _MANY_CLASSES = 20
 _ALMOST_ALL = 0.97
@@ -347,6 +348,11 @@ def _class_notes(
             f"{path}: the classes are called {places.shown(counts)}, as numbers become where a "
             "column had gaps: write 0 for 0.0 if predictions should, and --task=regression learns "
             "numbers."
+        )
+    elif not several and len(counts) >= _MANY_CLASSES and all(map(_NUMBER.fullmatch, counts)):
+        notes.append(
+            f"{path}: the {len(counts):,} classes are all numbers: if they are amounts and no "
+            "codes, --task=regression learns which of them are near each other."
         )
     return tuple(notes)
 

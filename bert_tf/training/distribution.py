@@ -130,7 +130,7 @@ def open_devices(strategy: str, precision: str) -> tf.distribute.Strategy:
     check_one_worker()
     devices = choose_strategy(strategy)
     set_precision(precision, devices.device_type)
-    if devices.strategy.num_replicas_in_sync > 1:
+    if strategy == "mirrored" or devices.strategy.num_replicas_in_sync > 1:
         # Predictions may be on standard output.
         print(f"Devices: {devices.description}.", file=sys.stderr, flush=True)
     return devices.strategy
@@ -151,6 +151,8 @@ def _mirrored_distribution(num_gpus: int, logical_cpus: int | None) -> Distribut
             ) from error
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
     description = f"MirroredStrategy on {len(devices)} logical CPU devices"
+    if len(devices) == 1:
+        description = "MirroredStrategy on the CPU alone, as TensorFlow finds no GPU"
     return Distribution(_mirrored(*devices), "CPU", description)
 
 

@@ -10,16 +10,17 @@ GIVEN = {"input": ["a.txt"], "init_checkpoint": "bert", "output": "out"}
 def test_defaults():
     settings = resolve(**GIVEN)
     assert settings.pooling is None and not settings.is_pooled  # the model decides
-    settings = settings.decide()
+    settings = settings.decide(blocks=12)
     assert (settings.layers, settings.variant) == ((-1, -2, -3, -4), None)
     assert settings.lines_per_shard == 1000 and not settings.is_pooled
-    settings = resolve(**GIVEN).decide("mean", normalize=True)
+    assert resolve(**GIVEN).decide(blocks=2).layers == (-1, -2)  # all that there are
+    settings = resolve(**GIVEN).decide(12, "mean", normalize=True)
     assert (settings.pooling, settings.normalize, settings.layers) == ("mean", True, (-1,))
     assert settings.lines_per_shard == 10_000
-    assert resolve(**GIVEN, lines_per_shard=7).decide("mean").lines_per_shard == 7
-    settings = resolve(**GIVEN, pooling="cls")
+    assert resolve(**GIVEN, lines_per_shard=7).decide(12, "mean").lines_per_shard == 7
+    settings = resolve(**GIVEN, pooling="cls").decide(12)
     assert settings.layers == (-1,) and settings.lines_per_shard == 10_000 and settings.is_pooled
-    settings = resolve(**GIVEN, variant="last", lines_per_shard=7)
+    settings = resolve(**GIVEN, variant="last", lines_per_shard=7).decide(12)
     assert settings.layers == () and settings.lines_per_shard == 7
     assert resolve(**GIVEN, layers=["2", "-1"]).layers == (2, -1)
     assert dataclasses.asdict(settings)["input"] == ("a.txt",)

@@ -112,7 +112,7 @@ def test_a_tables_rows_are_no_documents():
 def test_one_of_a_few_is_held_out_and_never_all():
     assert [len(part) for part in hold_out(texts(2), 0.01, seed=0)[:2]] == [1, 1]
     assert [len(part) for part in hold_out(texts(2), 0.9, seed=0)[:2]] == [1, 1]
-    with pytest.raises(ValueError, match="Nothing can be held out of 1 examples"):
+    with pytest.raises(ValueError, match="Nothing can be held out of one example: give more of them"):
         hold_out(texts(1), 0.1, seed=0)
 
 
@@ -150,3 +150,15 @@ def test_folds_keep_together_what_belongs_together():
     message = "--folds=8: only 7 parts of the 70 examples do not belong together .whole articles"
     with pytest.raises(ValueError, match=message):
         split_folds(items, 8, seed=0)
+
+
+@pytest.mark.parametrize(
+    "items, what",
+    [
+        (texts(1), "one example"),
+        (3 * texts(1), "3 examples of one article, context or text, which stay together"),
+    ],
+)
+def test_nothing_can_be_held_out(items, what):
+    with pytest.raises(ValueError, match=f"^Nothing can be held out of {what}: give more of them"):
+        hold_out(items, 0.1, seed=1)

@@ -128,6 +128,18 @@ def test_a_run_without_a_model(tmp_path):
         open_checkpoint(tmp_path)
 
 
+def test_an_export(tmp_path):
+    export = tmp_path / "export" / "1"
+    export.mkdir(parents=True)
+    (export / "saved_model.pb").touch()
+    sentence = f"{export} is an export, which TensorFlow Serving takes: name the model that it was"
+    with pytest.raises(ValueError, match=rf"^{sentence} made of\.$"):
+        open_checkpoint(export)
+    (tmp_path / "flags.json").write_text("{}")
+    with pytest.raises(ValueError, match=rf"^{sentence} made of, the run {tmp_path}\.$"):
+        open_checkpoint(export)
+
+
 @pytest.mark.parametrize(
     "files, there",
     [

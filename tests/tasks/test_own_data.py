@@ -211,7 +211,10 @@ def notes_of(tmp_path, rows, read=read_classification, name="a.tsv", **columns):
         (["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own name: if "]),
         (["a", "nan", "NULL", "a"], [": 'nan' (line 3), 'NULL' (line 4) count as classes: where "]),
         (["1.0", "0.0", "1.0"], [": the classes are called '1.0' (line 2), '0.0' (line 3), as "]),
-        (map(str, range(30)), ["l has 30 classes in 30 examples: is it the column to learn"]),
+        ([f"row {n}" for n in range(30)], ["l has 30 classes in 30 examples: is it the column to"]),
+        ([str(n % 20 - 3) for n in range(60)], [": the 20 classes are all numbers: if they are"]),
+        ([f"{n % 20}.5" for n in range(60)], [": the 20 classes are all numbers: if they are"]),
+        ([f"{n % 19}" for n in range(60)], []),
     ],
 )  # fmt: skip
 def test_classes_that_may_not_be_meant(tmp_path, rows, notes):

@@ -36,7 +36,13 @@ def test_mirrored_takes_every_logical_cpu():
     assert distribution.choose_strategy("mirrored").strategy is chosen.strategy
     count = len(tf.config.list_logical_devices("CPU"))
     assert chosen.strategy.num_replicas_in_sync == count
-    assert chosen.description == f"MirroredStrategy on {count} logical CPU devices"
+    where = f"{count} logical CPU devices" if count > 1 else "the CPU alone, as TensorFlow finds no"
+    assert chosen.description.startswith(f"MirroredStrategy on {where}")
+
+
+def test_mirrored_without_a_gpu_is_told(capsys):
+    distribution.open_devices("mirrored", "float32")
+    assert "Devices: MirroredStrategy on " in capsys.readouterr().err
 
 
 def test_a_running_cpu_cannot_be_split():
