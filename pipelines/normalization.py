@@ -6,13 +6,14 @@ This is the slow way, a step per sentence of the definition, for the few strings
 Letters: N strings, C characters of all strings together, W words of all strings together.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from .bounded_memory import value_rows
-from .normalizer_model import CAPITAL_SIGMA, REPLACEMENT_CHARACTER, CodePoints, code_points
+from .normalizer_model import CAPITAL_SIGMA, REPLACEMENT_CHARACTER, code_points
 
 FINAL_SIGMA = 0x03C2
 
@@ -50,10 +51,9 @@ class WordSplitter:
 
     def __init__(self, do_lower_case: bool):
         self._do_lower_case = do_lower_case
-        table = code_points()
-        firsts, traits = _trait_ranges(table)
+        firsts, traits = _trait_ranges()
         # An entry for U+0000, which cleaning removes, so that no code point stands before all.
-        lowered = sorted({0: "\0", **table.lowered}.items())
+        lowered = sorted({0: "\0", **code_points().lowered}.items())
         with tf.init_scope(), tf.device("CPU:0"):
             self._range_firsts = tf.constant(firsts)
             self._range_traits = tf.constant(traits)
@@ -204,8 +204,10 @@ def _utf8_lengths(codes: tf.Tensor) -> tf.Tensor:
     return 1 + sum(tf.cast(codes >= first, tf.int64) for first in (0x80, 0x800, 0x10000))
 
 
-def _trait_ranges(table: CodePoints) -> tuple[np.ndarray, np.ndarray]:
-    """The table as runs of equal traits: each run's first code point, and its traits, int32."""
+@functools.cache
+def _trait_ranges() -> tuple[np.ndarray, np.ndarray]:
+    """The code points as runs of equal traits: each run's first, and its traits, int32."""
+    table = code_points()
     bits = table.combining_class.astype(np.int32) * _CLASSES
     for bit, flags in (
         (_DROPPED, table.dropped),

@@ -148,8 +148,11 @@ _OFFSET_SHIFT = 10
 _IS_VALUE = 1 << 31
 
 
+@functools.cache
 def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
     r"""The op's model, tensorflow-text's ``FastBertNormalizerModel``: uint8, a third of a megabyte.
+
+    It is built once a process, and cannot be written to.
 
     >>> import tensorflow as tf, tensorflow_text
     >>> model = tf.constant(build_normalizer_model(do_lower_case=True))

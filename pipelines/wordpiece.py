@@ -12,6 +12,7 @@ Letters: N strings, W words, V vocabulary.
 Source: google-research/bert ``tokenization.py``, ``FullTokenizer``.
 """
 
+import functools
 import os
 import string
 from collections.abc import Sequence
@@ -46,10 +47,7 @@ def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
     other characters, never enter the op's trie; and what they stand for could confuse its builder,
     which is made for sensible vocabularies.
     """
-    replaced = {" "}
-    for code, new in replacements(do_lower_case).items():
-        if new.strip() not in (chr(code), DOUBTFUL):
-            replaced.add(chr(code))
+    replaced = _replaced_characters(do_lower_case)
     punctuation = frozenset(string.punctuation)
     pieces = []
     for index, piece in enumerate(vocab):
@@ -63,6 +61,14 @@ def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
             )
         pieces.append(piece if matchable else f"[{index}]")
     return pieces
+
+
+@functools.cache
+def _replaced_characters(do_lower_case: bool) -> frozenset[str]:
+    """The characters that normalisation leaves in no word."""
+    changed = replacements(do_lower_case).items()
+    gone = (chr(code) for code, new in changed if new.strip() not in (chr(code), DOUBTFUL))
+    return frozenset([" ", *gone])
 
 
 def _wordpiece_operation(

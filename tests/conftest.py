@@ -1,5 +1,6 @@
 """What every test starts from, and fixtures that any of them may ask for."""
 
+import gc
 import importlib.util
 import os
 import pathlib
@@ -18,6 +19,12 @@ needs_beam = pytest.mark.skipif(
 )
 #: Flags of its Direct runner: processes share the work, as machines do elsewhere.
 WORKERS = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+
+
+def pytest_collection_finish() -> None:
+    """Leaves out of every later collection what imports have made, which stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
