@@ -123,8 +123,8 @@ def test_every_folder_is_packaged():
 
 
 # What only some uses need, and ask for in a sentence.
-OPTIONAL = {"onnx", "onnxruntime", "apache_beam", "jax", "pyarrow", "yaml"}
-DISTRIBUTIONS = {"absl": "absl-py", "google": "protobuf"}
+OPTIONAL = {"onnx", "onnxruntime", "apache_beam", "jax", "pyarrow"}
+DISTRIBUTIONS = {"absl": "absl-py", "google": "protobuf", "yaml": "PyYAML"}
 
 
 @needs_checkout

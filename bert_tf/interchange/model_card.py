@@ -3,13 +3,13 @@
 Source of the header's keys: the Hugging Face hub's documentation, "Model Cards".
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+import yaml
 
 from bert_tf.files import read_bounded, replace_whole
 from bert_tf.untrusted import markdown_code, one_line
@@ -26,9 +26,6 @@ _NAMED = re.compile(
     rf"^library_name: ({'|'.join((*_LIBRARIES.values(), _OF_SENTENCES))})(?=\r?$)", re.MULTILINE
 )
 _HEADER = re.compile(r"\A---\r?\n.*?^---\r?$", re.MULTILINE | re.DOTALL)
-# What YAML takes as a text without quotes, whichever its version.
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
-_NO_TEXTS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
 def header(values: Mapping[str, Any]) -> str:
@@ -36,43 +33,26 @@ def header(values: Mapping[str, Any]) -> str:
 
     >>> print(header({"license": "", "language": "no", "tags": ["bert"], "seed": [{"a": 1e-05}]}))
     ---
-    language: "no"
+    language: 'no'
     tags:
     - bert
     seed:
     - a: 1.0e-05
     ---
     """
-    lines = _block({key: value for key, value in values.items() if value})
-    return "\n".join(["---", *lines, "---"])
+    filled = {key: value for key, value in values.items() if value}
+    text = yaml.dump(filled, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    return f"---\n{text}---"
 
 
-def _block(values: Any, indent: str = "") -> list[str]:
-    lines = []
-    if isinstance(values, Mapping):
-        for key, value in values.items():
-            if isinstance(value, Mapping):
-                lines += [f"{indent}{key}:", *_block(value, f"{indent}  ")]
-            elif isinstance(value, Sequence) and not isinstance(value, str):
-                lines += [f"{indent}{key}:", *_block(value, indent)]
-            else:
-                lines.append(f"{indent}{key}: {_scalar(value)}")
-        return lines
-    for value in values:
-        nested = [_scalar(value)] if isinstance(value, str) else _block(value, f"{indent}  ")
-        lines += [f"{indent}- {nested[0].lstrip()}", *nested[1:]]
-    return lines
+class _Dumper(yaml.SafeDumper):
+    """Writes out what is there twice, and each text on one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
-def _scalar(value: str | float) -> str:
-    if not isinstance(value, str):
-        text = json.dumps(value)
-        # YAML 1.1 reads 1e-05 as a text.
-        return text if "." in text else text.replace("e", ".0e")
-    shown = one_line(value)
-    if _PLAIN.fullmatch(shown) and shown.lower() not in _NO_TEXTS:
-        return shown
-    return json.dumps(shown, ensure_ascii=False)
+_Dumper.add_representer(str, lambda dumper, text: dumper.represent_str(one_line(text)))
 
 
 def about(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+import yaml
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
@@ -154,13 +155,6 @@ def _mapping(values: Any, key: str, path: str) -> Mapping[str, Any]:
 
 
 def _read_yaml(path: str) -> Any:
-    try:
-        import yaml
-    except ImportError as error:
-        raise ValueError(
-            f"{path} says how the model is made, and PyYAML, which reads it, is not installed: pip "
-            "install pyyaml, or put a bert_config.json beside it."
-        ) from error
     content = read_bounded(path, "YAML", _MAX_YAML_BYTES)
     try:
         return yaml.safe_load(content)  # safe: makes no object of a class that the file names

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+import yaml
 
 from bert_tf.finetuning.model_card import model_card
 from bert_tf.finetuning.run import run
@@ -17,7 +18,6 @@ OURS = "library_name: bert_tf\n"
 
 
 def header_of(text):
-    yaml = pytest.importorskip("yaml")
     return yaml.safe_load(re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)[1])
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import sys
 import time
 
 import numpy as np
@@ -331,12 +330,6 @@ def test_a_damaged_params_yaml_is_refused(tmp_path, text, sentence):
     (tmp_path / "params.yaml").write_text(text)
     with pytest.raises(ValueError, match=rf"params\.yaml:? .*{sentence}"):
         read_settings(str(tmp_path))
-
-
-def test_pyyaml_is_asked_for_where_it_is_needed(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(ValueError, match=r"PyYAML, which reads it, is not installed: pip install"):
-        read_settings(params(tmp_path))
 
 
 TABLE = Variable("table", "word_embeddings/embeddings", frozenset())
