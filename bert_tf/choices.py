@@ -7,6 +7,7 @@ WEIGHTS = ("float32", "bfloat16", "float16", "int8")  # as an export stores them
 ONNX_PRECISIONS = ("float32", "int8")
 QUANTIZATIONS = ("none", "float16", "int8")  # of TF Lite
 POOLINGS = ("none", "cls", "mean", "max", "last")
+HEAD_POOLINGS = ("cls", "mean", "max")  # of what a task's head reads
 # The rows of the paper's table 7 that need no training.
 UNLEARNED_VARIANTS = ("embeddings", "second_to_last", "last", "concat_last_four")
 INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus

@@ -154,6 +154,8 @@ def _labels(served: Served) -> str:
 
 def _embedding(served: Served) -> str:
     embedding = served.model.sentence_embedding
+    if (pooling := getattr(served.model, "pooling", "cls")) != "cls":
+        return f"- The head reads the {pooling} over a text's tokens.\n"
     if embedding is None:
         return ""
     scaled = ", scaled to length 1" if embedding.normalize else ""

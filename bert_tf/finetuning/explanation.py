@@ -154,8 +154,7 @@ def _outputs(model: Any, hidden: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     mask = tf.tile(mask, [tf.shape(hidden)[0], 1])
     for block in model.encoder.blocks:
         hidden = block(hidden, mask, training=False)
-    read = model.bilstm or model.encoder.pooler
-    logits = getattr(model, model.head)(read(hidden, mask))
+    logits = getattr(model, model.head)(model.reader(hidden, mask))
     return tf.cast(logits, tf.float32)
 
 

@@ -30,12 +30,16 @@ _EMBEDDINGS = re.compile(r"(?:^|/)embeddings/")
 
 
 class Start(NamedTuple):
-    """What a run starts from; a resumed one has no ``checkpoint``."""
+    """What a run starts from; a resumed one has no ``checkpoint``.
+
+    ``pooling`` is what the head reads of a text, where the task's reads one vector.
+    """
 
     config: BertConfig
     tokenization: Tokenization
     tokenizer: BertTokenizer
     checkpoint: Checkpoint | None
+    pooling: str = "cls"
 
 
 def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> Start:
@@ -43,11 +47,12 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
     if directory.has_state():
         config, described = model_directory.read_description(directory.path)
         tokenization, notes = read_tokenization(directory.path, described.do_lower_case)
-        checkpoint = None
+        checkpoint, pooling = None, described.model.arguments.get("pooling", "cls")
     else:
         checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
         if settings.init_layers:
             checkpoint = take_layers(checkpoint, settings.init_layers)
+        pooling = settings.pooling or ("cls" if settings.bilstm else checkpoint.pooling)
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
         config = with_rates(config, settings)
     if tokenization is None:
@@ -78,7 +83,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         except ValueError as error:
             raise ValueError(f"--feature_based={settings.feature_based}: {error}") from error
     tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
-    return Start(config, tokenization, tokenizer, checkpoint)
+    return Start(config, tokenization, tokenizer, checkpoint, pooling)
 
 
 def with_rates(config: BertConfig, settings: FineTuningSettings) -> BertConfig:
@@ -118,9 +123,11 @@ def forget_models() -> None:
     keras.config.set_dtype_policy(policy)
 
 
-def model_spec(task: Task) -> ModelSpec:
-    """The model that a task trains, as a directory describes it."""
-    return ModelSpec(task.model_class, dict(task.model_arguments))
+def model_spec(task: Task, start: Start) -> ModelSpec:
+    """The model that a task trains from a start, as a directory describes it."""
+    pools = "pooling" in task.model_class.argument_checks
+    pooling = {"pooling": start.pooling} if pools and start.pooling != "cls" else {}
+    return ModelSpec(task.model_class, {**task.model_arguments, **pooling})
 
 
 def build_model(
@@ -128,32 +135,46 @@ def build_model(
 ) -> tuple[BertModel, list[str]]:
     """Makes the task's model with the start's weights; what the seed draws is drawn here.
 
-    The checkpoint's head is reused only when its kind and labels match, and its BiLSTM, if any.
+    The checkpoint's head is reused only when its kind, its labels and what it reads match.
     Except for weights nothing of the checkpoint's model is reused (a pooler that the task does not
     use, a head's own dropout): the directory describes the task's model, and a resumed run makes it
     from there. Also returns sentences on what is new in the model or was not used.
     """
     keras.utils.set_random_seed(settings.seed)
-    spec, found = model_spec(task), start.checkpoint
+    spec, found = model_spec(task, start), start.checkpoint
     if found is None:
         model = weights.build_model(start.config, spec)
         sentences: list[str] = []
     else:
-        own, asked = found.model, spec.arguments.get("bilstm", False)
+        own = found.model
         is_new = own.model_class is not spec.model_class or found.labels != task.labels
-        is_new = is_new or own.arguments.get("bilstm", False) != asked
+        for name, usual in (("bilstm", False), ("pooling", "cls")):
+            is_new |= own.arguments.get(name, usual) != spec.arguments.get(name, usual)
         # Before anything is built: what does not fit may claim any size.
         tensors, report = select(found, spec, new_head=is_new)
         model = weights.build_model(start.config, spec)
         weights.assign(model, tensors)
         if not any(name.startswith("regressor/") for name in report.new):
             task.target_scale.unfold(model)
-        sentences = report.sentences(found.path)
+        sentences = [*report.sentences(found.path), *_what_is_read(settings, spec, found)]
     _freeze(model, settings.freeze)
     if settings.lora_rank:
         lora.add_factors(model, settings.lora_rank)
         sentences = [*sentences, lora.describe(model)]
     return model, sentences
+
+
+def _what_is_read(settings: FineTuningSettings, spec: ModelSpec, found: Checkpoint) -> list[str]:
+    """What the head reads of a text, where that may be something else than the pooler on [CLS]."""
+    pooling = spec.arguments.get("pooling", "cls")
+    pools = "pooling" in spec.model_class.argument_checks and not spec.arguments.get("bilstm")
+    if not pools or (pooling, found.pooling) == ("cls", "cls"):
+        return []
+    read = "[CLS] through the pooler" if pooling == "cls" else f"the {pooling} over a text's tokens"
+    why = "as --pooling says"
+    if settings.pooling is None:
+        why = f"as {found.path} does; --pooling=cls reads [CLS] through the pooler"
+    return [f"The head reads {read}, {why}."]
 
 
 def rate_shares(variables: Iterable[Any], num_blocks: int, decay: float) -> dict[str, float]:

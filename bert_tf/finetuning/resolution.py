@@ -27,7 +27,7 @@ from .settings import (
 
 # What fine-tuning does to an encoder.
 _OF_FINE_TUNING = (
-    *("freeze", "sweep", "layer_decay", "lora_rank", "bilstm"),
+    *("freeze", "sweep", "layer_decay", "lora_rank", "bilstm", "pooling"),
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
 )
 
@@ -232,6 +232,8 @@ def _resolve_training(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
                 f"--{name} is for training the blocks, which --lora_rank leaves as they are: leave "
                 "one of the two out."
             )
+    if wanted["bilstm"] and wanted["pooling"]:
+        raise ValueError("--pooling and --bilstm both say what the head reads: leave one out.")
     evaluates = wanted["task"] in GLUE_NAMES or wanted["dev_file"] or wanted["dev_fraction"] > 0
     if not evaluates:
         for name in (*_NEED_EVALUATION, "feature_based"):

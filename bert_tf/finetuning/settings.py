@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 from bert_tf import flag_fields
-from bert_tf.choices import LONG_TEXTS, PRECISIONS, STRATEGIES
+from bert_tf.choices import HEAD_POOLINGS, LONG_TEXTS, PRECISIONS, STRATEGIES
 
 from .grid import NAMES, combinations
 from .kinds import (
@@ -309,6 +309,13 @@ class FineTuningSettings:
         "head, and leave the rest; 8 is usual, with ten times the --learning_rate. What is kept is "
         "merged, plain weights. 0: train all.",
         least=0,
+    )
+    pooling: str | None = flag_fields.choice(
+        None,
+        HEAD_POOLINGS,
+        "What the head reads of a text. cls: the pooler on [CLS], as in the paper. mean, max: over "
+        "all tokens, without a pooler. By default what --init_checkpoint was trained for: the mean "
+        "of most models of sentence-transformers, elsewhere cls.",
     )
     bilstm: bool = flag_fields.switch(
         False,

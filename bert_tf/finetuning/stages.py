@@ -202,7 +202,7 @@ def describe(
     model_directory.write_description(
         directory.path,
         start.config,
-        model_spec(task),
+        model_spec(task, start),
         tokenization=start.tokenization,
         labels=task.labels,
         multi_label=task.multi_label,

@@ -594,6 +594,10 @@ def make_task(settings: FineTuningSettings, sets: Sets, rules: str) -> Task:
     task.use_loss(settings.label_smoothing, settings.class_weights)
     if settings.bilstm:
         task.model_arguments = {**task.model_arguments, "bilstm": True}
+    if settings.pooling and "pooling" not in task.model_class.argument_checks:
+        raise ValueError(
+            f"--pooling={settings.pooling}: the head of {task.name} reads each token: leave it out."
+        )
     if settings.classifier_dropout is not None:
         task.use_dropout(settings.classifier_dropout)
     if settings.metric is not None:

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.choices import POOLINGS
+from bert_tf.choices import HEAD_POOLINGS, POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel
@@ -95,7 +95,8 @@ class ModelSpec:
     @property
     def known_elsewhere(self) -> bool:
         """Whether other libraries' formats have a place for the model."""
-        return self.model_class.known_elsewhere and not self.arguments.get("bilstm")
+        own = self.arguments.get("bilstm") or self.arguments.get("pooling", "cls") != "cls"
+        return self.model_class.known_elsewhere and not own
 
     def pools_last_token(self, config: BertConfig) -> bool:
         """Whether a pooler reads the last token, where other libraries' reads the first."""
@@ -164,6 +165,13 @@ class Checkpoint:
     sentence_embedding: SentenceEmbedding | None = None
     not_computed: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def pooling(self) -> str:
+        """What the head of a new task reads: as this model's head, or as its texts' vectors."""
+        embedding = self.sentence_embedding
+        found = self.model.arguments.get("pooling", embedding.pooling if embedding else "cls")
+        return found if found in HEAD_POOLINGS else "cls"
 
     def fingerprint(self) -> str:
         """Hexadecimal digits that stand for the model, its vocabulary and every weight."""

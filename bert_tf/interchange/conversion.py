@@ -172,9 +172,11 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
     checkpoint = _complete(open_checkpoint(source, allow_pickle))
     model = checkpoint.model
     if not model.known_elsewhere and form not in _OF_EVERY_MODEL:
-        lstm = " with a BiLSTM" if model.arguments.get("bilstm") else ""
+        own = " with a BiLSTM" if model.arguments.get("bilstm") else ""
+        if (pooling := model.arguments.get("pooling", "cls")) != "cls":
+            own = f" whose head reads the {pooling} over all tokens"
         raise ValueError(
-            f"{checkpoint.path} holds a {model.class_name}{lstm}, which {form} has no place for: "
+            f"{checkpoint.path} holds a {model.class_name}{own}, which {form} has no place for: "
             f"expected one of {', '.join(_OF_EVERY_MODEL)}."
         )
     if checkpoint.config.is_decoder and form not in _SAY_CAUSAL:

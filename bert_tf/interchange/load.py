@@ -75,7 +75,8 @@ def load(
         new_head: whether the head starts anew though the source has one, as for other classes.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
             run any code.
-        **arguments: of the model's constructor, ``num_classes`` for example.
+        **arguments: of the model's constructor, ``num_classes`` for example. A new head's
+            ``pooling`` is the source's: a sentence-transformers directory may say the mean.
 
     Returns:
         The model. Its ``preprocessor`` is made from the source's vocabulary and casing, ``None``
@@ -192,6 +193,8 @@ def _wanted_model(
         return ModelSpec(model_class, merged)
     if model_class is BertEncoder:
         arguments = {"pooler": found.has_pooler, **arguments}
+    if "pooling" in model_class.argument_checks and not arguments.get("bilstm"):
+        arguments = {"pooling": checkpoint.pooling, **arguments}
     if "num_classes" in model_class.argument_checks and "num_classes" not in arguments:
         raise ValueError(
             f"{checkpoint.path} holds a {found.class_name}, which does not say how many classes a "

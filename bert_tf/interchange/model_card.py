@@ -76,6 +76,8 @@ def description(checkpoint: Checkpoint) -> str:
     if tokenization is not None:
         case = "lower-cased, and accents are stripped" if tokenization.do_lower_case else "cased"
         lines.append(f"- A vocabulary of {len(tokenization.vocabulary):,} pieces; text is {case}.")
+    if (pooling := checkpoint.model.arguments.get("pooling", "cls")) != "cls":
+        lines.append(f"- The head reads the {pooling} over a text's tokens.")
     if checkpoint.labels:
         lines.append(f"- {len(checkpoint.labels):,} classes: {_classes(checkpoint.labels)}.")
     return "\n".join(lines)

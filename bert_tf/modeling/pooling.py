@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import keras
 from keras import ops
 
 from bert_tf.choices import POOLINGS
@@ -55,6 +56,31 @@ def normalize(vectors: Any) -> Any:
            [0. , 0. ]], dtype=float32)
     """
     return ops.normalize(vectors, axis=-1, order=2)
+
+
+class Pooling(keras.layers.Layer):
+    """What a head reads where that is no pooler's output: the mean or maximum over a text's tokens.
+
+    It computes in float32 at least: a sum of hundreds of states loses digits in less.
+    """
+
+    def __init__(self, pooling: str, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.pooling = pooling
+
+    def call(self, hidden: Any, real_tokens: Any) -> Any:
+        """(B, S, H) states and the (B, S) mask -> (B, H).
+
+        The first token counts as real whatever the mask says, so that a row of nothing but padding
+        gives numbers too.
+        """
+        mask = ops.concatenate([ops.ones_like(real_tokens[:, :1]), real_tokens[:, 1:]], axis=1)
+        states = ops.cast(hidden, keras.backend.result_type(hidden.dtype, "float32"))
+        return pool(states, mask, self.pooling)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, ready for JSON."""
+        return {**super().get_config(), "pooling": self.pooling}
 
 
 @dataclasses.dataclass(frozen=True)

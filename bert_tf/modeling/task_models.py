@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from bert_tf import features
+from bert_tf.choices import HEAD_POOLINGS
 from bert_tf.config import BertConfig
 
 from .base import (
@@ -24,6 +25,7 @@ from .base import (
 from .bilstm import BiLstm, bilstm_shapes
 from .dropout import Dropout
 from .encoder import BertEncoder
+from .pooling import Pooling
 from .transformer import MASKED_SCORE
 
 
@@ -40,6 +42,10 @@ class TaskModel(BertModel):
     With ``bilstm``, an argument of every such model, a bidirectional LSTM on the sequence output is
     between (section 5.1): each direction as wide as the encoder, 2 * H for the dense layer. What
     reads the pooled output reads both directions' last states then, and there is no pooler.
+
+    What reads the pooled output has an argument ``pooling``: ``"cls"`` is the pooler on [CLS], as
+    in the paper; ``"mean"`` and ``"max"`` are over the last states of all real tokens, [CLS] and
+    [SEP] among them, without a pooler: what models of sentence-transformers were trained for.
 
     Attributes of the class, besides ``BertModel``'s:
         head: the dense layer's name, and the name of the attribute that holds it.
@@ -61,13 +67,15 @@ class TaskModel(BertModel):
         pooler: bool | None = None,
         dropout: float | None = None,
         bilstm: bool = False,
+        pooling: str = "cls",
         name: str,
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
         units = check_num_classes(num_classes) if self.units is None else self.units
+        check_pooling(pooling, bilstm)
         # === Layers ===
-        has_pooler = self.has_pooler({"pooler": pooler, "bilstm": bilstm})
+        has_pooler = self.has_pooler({"pooler": pooler, "bilstm": bilstm, "pooling": pooling})
         encoder = BertEncoder(config, pooler=has_pooler, dtype=dtype)
         policy = encoder.dtype_policy
         rate = config.hidden_dropout_prob if dropout is None else dropout
@@ -84,6 +92,9 @@ class TaskModel(BertModel):
             if bilstm:
                 summarises = self.reads == features.POOLED_OUTPUT
                 reader = BiLstm(config, summarises, name="bilstm", dtype=policy)
+            elif pooling != "cls":
+                reader = Pooling(pooling, name="pooling", dtype=policy)
+            if reader is not None:
                 read = reader(states[features.SEQUENCE_OUTPUT], rows[features.INPUT_MASK])
             logits = dense(head_dropout(read))
         outputs = self.to_outputs(logits, inputs)
@@ -93,7 +104,9 @@ class TaskModel(BertModel):
         self.set_config(config, policy)
         self.encoder = encoder
         self.dropout = head_dropout
-        self.bilstm = reader
+        self.bilstm = reader if bilstm else None
+        self.pooling = pooling
+        self._reader = reader
         if num_classes is not None:
             self.num_classes = num_classes
         setattr(self, self.head, dense)
@@ -112,10 +125,16 @@ class TaskModel(BertModel):
 
     @classmethod
     def has_pooler(cls, arguments: Mapping[str, Any]) -> bool:
-        """As by default, but none by itself where a BiLSTM takes its place."""
-        if arguments.get("bilstm") and arguments.get("pooler") is None:
+        """As by default, but none by itself where a BiLSTM or another pooling takes its place."""
+        is_replaced = arguments.get("bilstm") or arguments.get("pooling", "cls") != "cls"
+        if is_replaced and arguments.get("pooler") is None:
             return False
         return super().has_pooler(arguments)
+
+    @property
+    def reader(self) -> Any:
+        """What the head reads a text by: a layer of the encoder's last states and the mask."""
+        return self._reader or self.encoder.pooler
 
     @staticmethod
     def to_rows(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,8 +153,24 @@ class TaskModel(BertModel):
             "dropout": self.dropout.rate,
             "pooler": self.encoder.pooler is not None,
             "bilstm": self.bilstm is not None,
+            "pooling": self.pooling,
         }
         return {**super().get_config(), **{key: values[key] for key in self.argument_checks}}
+
+
+def is_pooling(value: Any) -> bool:
+    """Whether a value says what a head reads."""
+    return value in HEAD_POOLINGS
+
+
+def check_pooling(pooling: str, bilstm: bool) -> None:
+    """Raises a ``ValueError`` for a pooling that no head has, and for two ways at once."""
+    if not is_pooling(pooling):
+        raise ValueError(f"pooling is {pooling!r}, expected one of {', '.join(HEAD_POOLINGS)}.")
+    if bilstm and pooling != "cls":
+        raise ValueError(
+            f"pooling={pooling!r} and bilstm=True both say what the head reads: give one of them."
+        )
 
 
 def check_num_classes(num_classes: int | None) -> int:
@@ -168,13 +203,15 @@ class BertClassifier(TaskModel):
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
         bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
+        pooling: what the dense layer reads: ``"cls"``, ``"mean"`` or ``"max"``; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
         classifier: the dense layer, kernel (H, C).
 
     Raises:
-        ValueError: ``num_classes`` is less than 1, or the rate is outside [0, 1).
+        ValueError: ``num_classes`` is less than 1, the rate is outside [0, 1), or the pooling is
+            unknown or given with a BiLSTM, which takes its place.
 
     >>> model = BertClassifier(BertConfig.from_preset("bert-tiny", vocab_size=100), num_classes=3)
     >>> ids = keras.ops.ones((2, 5), "int32")
@@ -187,7 +224,12 @@ class BertClassifier(TaskModel):
 
     head = "classifier"
     argument_checks = MappingProxyType(
-        {"num_classes": is_count, "dropout": is_rate_or_none, "bilstm": is_flag}
+        {
+            "num_classes": is_count,
+            "dropout": is_rate_or_none,
+            "bilstm": is_flag,
+            "pooling": is_pooling,
+        }
     )
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
@@ -200,6 +242,7 @@ class BertClassifier(TaskModel):
         name: str = "bert_classifier",
         dtype: Any = None,
         bilstm: bool = False,
+        pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -207,6 +250,7 @@ class BertClassifier(TaskModel):
             num_classes=num_classes,
             dropout=dropout,
             bilstm=bilstm,
+            pooling=pooling,
             name=name,
             dtype=dtype,
             **kwargs,
@@ -229,6 +273,7 @@ class BertRegressor(TaskModel):
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
         bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
+        pooling: what the dense layer reads: ``"cls"``, ``"mean"`` or ``"max"``; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -245,7 +290,9 @@ class BertRegressor(TaskModel):
 
     head = "regressor"
     units = 1
-    argument_checks = MappingProxyType({"dropout": is_rate_or_none, "bilstm": is_flag})
+    argument_checks = MappingProxyType(
+        {"dropout": is_rate_or_none, "bilstm": is_flag, "pooling": is_pooling}
+    )
     hugging_face = "BertForSequenceClassification"
     hub_task = "text-classification"
 
@@ -256,9 +303,11 @@ class BertRegressor(TaskModel):
         name: str = "bert_regressor",
         dtype: Any = None,
         bilstm: bool = False,
+        pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, dropout=dropout, bilstm=bilstm, name=name, dtype=dtype, **kwargs)
+        head = {"dropout": dropout, "bilstm": bilstm, "pooling": pooling}
+        super().__init__(config, **head, name=name, dtype=dtype, **kwargs)
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
@@ -443,6 +492,7 @@ class BertMultipleChoice(TaskModel):
         name: the model's name; its encoder is always called ``bert_encoder``.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
         bilstm: whether a BiLSTM is between the encoder and the dense layer; see ``TaskModel``.
+        pooling: what the dense layer reads: ``"cls"``, ``"mean"`` or ``"max"``; see ``TaskModel``.
 
     Attributes:
         encoder: the ``BertEncoder``.
@@ -460,7 +510,9 @@ class BertMultipleChoice(TaskModel):
     head = "choice"
     units = 1
     contract = features.CHOICE_FEATURES
-    argument_checks = MappingProxyType({"dropout": is_rate_or_none, "bilstm": is_flag})
+    argument_checks = MappingProxyType(
+        {"dropout": is_rate_or_none, "bilstm": is_flag, "pooling": is_pooling}
+    )
     hugging_face = "BertForMultipleChoice"
     hub_task = "multiple-choice"
 
@@ -471,9 +523,11 @@ class BertMultipleChoice(TaskModel):
         name: str = "bert_multiple_choice",
         dtype: Any = None,
         bilstm: bool = False,
+        pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, dropout=dropout, bilstm=bilstm, name=name, dtype=dtype, **kwargs)
+        head = {"dropout": dropout, "bilstm": bilstm, "pooling": pooling}
+        super().__init__(config, **head, name=name, dtype=dtype, **kwargs)
 
     @staticmethod
     def to_rows(inputs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -143,6 +143,8 @@ def test_googles_names():
             "LAST --bilstm",
             "--bilstm is for fine-tuning, and with --feature_based the whole encoder",
         ),
+        ("LAST --pooling=max", "--pooling is for fine-tuning, and with --feature_based the whole"),
+        ("TEXTS --pooling=max --bilstm", "--pooling and --bilstm both say what the head reads: le"),
         ("LAST --sweep=paper", "--sweep is for fine-tuning, and with --featu"),
         ("LAST --export", "--export writes no SavedModel of --feature_based"),
         ("LAST --dev_fraction=0", "--feature_based needs something to evalua"),

@@ -55,6 +55,7 @@ OURS_ALONE = {
     "classifier with a BiLSTM": ModelSpec(
         BertClassifier, {"num_classes": 3, "dropout": 0.4, "bilstm": True}
     ),
+    "multiple choice by the mean": ModelSpec(BertMultipleChoice, {"pooling": "mean"}),
     "feature tagger": ModelSpec(
         BertFeatureTagger,
         {"num_classes": 3, "variant": "last", "lstm_units": 5, "dropout": 0.4},

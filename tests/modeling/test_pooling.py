@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 
 from bert_tf.choices import POOLINGS
-from bert_tf.modeling.pooling import normalize, pool
+from bert_tf.modeling import BertClassifier
+from bert_tf.modeling.pooling import Pooling, normalize, pool
+from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
+from tests.modeling.numpy_bert import encode
 
 
 def make(dtype="float32"):
@@ -48,3 +51,56 @@ def test_normalized():
 def test_no_such_pooling():
     with pytest.raises(ValueError, match="pooling is 'sum', expected one of none, cls, mean, max"):
         pool(*make(), "sum")
+
+
+# === Of a task's head ===
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_head_reads_all_real_tokens(pooling):
+    model = randomise(BertClassifier(TINY, num_classes=3, pooling=pooling))
+    weights, batch = weights_by_path(model), encoder_batch(batch=4)
+    logits = np.asarray(model(batch))
+    for row, mask in enumerate(batch["input_mask"] > 0):
+        ids, real, types = (
+            batch[key][row, mask] for key in ("input_word_ids", "input_mask", "input_type_ids")
+        )
+        last = np.array(encode(weights, TINY, ids, real, types)[0][-1])
+        read = last.mean(0) if pooling == "mean" else last.max(0)
+        kernel, bias = (
+            weights[f"bert_classifier/classifier/{leaf}"] for leaf in ("kernel", "bias")
+        )
+        np.testing.assert_allclose(logits[row], read @ kernel + bias, atol=2e-5)
+    # Training leaves padding out, and reads the same.
+    model.encoder.trains_without_padding = True
+    model.compile(loss="mse")
+    np.testing.assert_allclose(
+        model.evaluate(batch, logits, verbose=0), 0, atol=1e-9, err_msg="evaluation"
+    )
+
+
+def test_a_row_of_padding_gives_numbers():
+    states, mask = make()
+    mask[2] = 0
+    for pooling in ("mean", "max"):
+        read = np.asarray(Pooling(pooling)(states, mask))
+        np.testing.assert_array_equal(read[2], states[2, 0])
+        np.testing.assert_allclose(read[:2], pool(states[:2], mask[:2], pooling), atol=1e-6)
+
+
+def test_half_precision_is_summed_in_float32():
+    states = np.full((1, 4096, 1), 1.001, "float16")
+    read = Pooling("mean", dtype="mixed_float16")(states, np.ones((1, 4096), "int32"))
+    assert np.asarray(read).item() == pytest.approx(float(np.float16(1.001)), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"pooling": "last"}, "pooling is 'last', expected one of cls, mean, max"),
+        ({"pooling": "mean", "bilstm": True}, "pooling='mean' and bilstm=True both say what the"),
+    ],
+)
+def test_a_heads_pooling_is_refused(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        BertClassifier(TINY, num_classes=3, **arguments)
