@@ -19,27 +19,30 @@ from .pools import check_at_least
 from .wordpiece import BertTokenizer
 
 
-class _TagWindows(NamedTuple):
-    """Rows as ranges of tokens and of words, in the sentences' order; (R,) int32 each.
+class TagWindows(NamedTuple):
+    """Rows as ranges of the sentences' tokens, in the sentences' order; int32 vectors.
 
-    ``starts`` and ``lengths`` count tokens, without [CLS] and [SEP]; the words from ``first_words``
-    to before ``end_words`` are tagged here.
+    Attributes:
+        sentences: (R,) which sentence each row is of.
+        starts: (R,) each row's first token, counted over all sentences.
+        lengths: (R,) its tokens, without [CLS] and [SEP].
+        rows: (W,) the row in which each word is tagged.
     """
 
-    sentences: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
-    first_words: np.ndarray
-    end_words: np.ndarray
+    sentences: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+    rows: tf.Tensor
 
 
-def _tag_windows(
-    tokens_per_word: np.ndarray,
-    words_per_sentence: np.ndarray,
-    room: int,
-    documents: np.ndarray | None = None,
-) -> _TagWindows:
-    """Lays out the rows: which of them tags which words.
+def tag_windows(
+    first_tokens: tf.Tensor, sentence: tf.Tensor, bounds: tf.Tensor, room: int
+) -> TagWindows:
+    """Lays out rows of at most ``room`` tokens: which of them tags which words; in-graph.
+
+    Training's batches and an export's requests are cut alike. ``first_tokens`` and ``sentence``,
+    (W,), are each word's first token and its sentence, both ascending, and the tokens of sentence n
+    are ``bounds[n]`` to before ``bounds[n + 1]``, (N + 1,); int32.
 
     A sentence of at most ``room`` tokens is one row. A longer one becomes windows of ``room``
     tokens; each begins half of them after the one before, and the last ends with the sentence. A
@@ -48,49 +51,60 @@ def _tag_windows(
     google-research/bert's ``run_squad.py``, ``_check_is_max_context``, for windows of one size.) So
     it has a quarter of the room on each side, or all that the sentence has there. A window that
     tags no word is left out.
+    """
+    stride = max(1, room // 2)
+    sizes = bounds[1:] - bounds[:-1]
+    excess = tf.maximum(sizes - room, 0)
+    # (N,): the windows of each sentence, and how many are before its first.
+    counts = 1 - (-excess // stride)
+    before = tf.cumsum(counts, exclusive=True)
+
+    # === Rows ===
+    sentences = tf.repeat(tf.range(tf.size(sizes)), counts)
+    number = tf.range(tf.size(sentences)) - tf.gather(before, sentences)
+    starts = tf.gather(bounds, sentences)
+    starts += tf.minimum(number * stride, tf.gather(excess, sentences))
+    lengths = tf.gather(tf.minimum(sizes, room), sentences)
+
+    # === Words ===
+    # Twice the start of the window that has a word's first token in its middle.
+    wanted = 2 * (first_tokens - tf.gather(bounds, sentence)) + 1 - room
+    last, most = tf.gather(counts, sentence) - 1, tf.gather(excess, sentence)
+    earlier = tf.clip_by_value(wanted // (2 * stride), 0, last)
+    later = tf.minimum(earlier + 1, last)
+    earlier_gap, later_gap = (
+        tf.abs(2 * tf.minimum(choice * stride, most) - wanted) for choice in (earlier, later)
+    )
+    rows = tf.gather(before, sentence) + tf.where(later_gap < earlier_gap, later, earlier)
+
+    tags = tf.math.unsorted_segment_sum(tf.ones_like(rows), rows, tf.size(sentences)) > 0
+    renumbered = tf.cumsum(tf.cast(tags, tf.int32)) - 1
+    used = (tf.boolean_mask(values, tags) for values in (sentences, starts, lengths))
+    return TagWindows(*used, tf.gather(renumbered, rows))
+
+
+def _tag_rows(
+    first_tokens: np.ndarray, bounds: np.ndarray, room: int, documents: np.ndarray | None
+) -> TagWindows:
+    """The ``tag_windows`` of words, with what their documents have around them.
 
     Neighbouring sentences of the same value in ``documents`` share their tokens: the room that a
     sentence leaves is halved between those before and those behind it; a half that its document
     does not fill falls to the other.
     """
-    # (W + 1,), (N + 1,), (N + 1,)
-    token_splits = _splits(tokens_per_word)
-    word_splits = _splits(words_per_sentence)
-    bounds = token_splits[word_splits]
-    sizes = np.diff(bounds)
-
-    # === Rows ===
-    stride = max(1, room // 2)
-    excess = np.maximum(sizes - room, 0)
-    rows_per_sentence = 1 - (-excess // stride)
-    row_splits = _splits(rows_per_sentence)
-    sentences = np.repeat(np.arange(len(sizes)), rows_per_sentence)
-    number = np.arange(row_splits[-1]) - row_splits[sentences]
-    starts = bounds[sentences] + np.minimum(number * stride, excess[sentences])
-    ends = starts + np.minimum(sizes, room)[sentences]
-    if documents is not None:
-        before, behind = _context(bounds, documents, room)
-        starts -= before[sentences]
-        ends += behind[sentences]
-
-    # === Words ===
-    sentence = np.repeat(np.arange(len(sizes)), words_per_sentence)
-    # Twice the start of the window that has a word's first token in its middle.
-    wanted = 2 * (token_splits[:-1] - bounds[sentence]) + 1 - room
-    last = rows_per_sentence[sentence] - 1
-    earlier = np.clip(wanted // (2 * stride), 0, last)
-    later = np.minimum(earlier + 1, last)
-    earlier_gap, later_gap = (
-        np.abs(2 * np.minimum(choice * stride, excess[sentence]) - wanted)
-        for choice in (earlier, later)
-    )
-    rows = row_splits[sentence] + np.where(later_gap < earlier_gap, later, earlier)
-    every = np.arange(row_splits[-1])
-    first_words, end_words = np.searchsorted(rows, every), np.searchsorted(rows, every, "right")
-
-    fields = (sentences, starts, ends - starts, first_words, end_words)
-    used = end_words > first_words
-    return _TagWindows(*(field[used].astype(np.int32) for field in fields))
+    sentence = np.searchsorted(bounds, first_tokens, "right") - 1
+    with tf.device("CPU:0"):
+        given = (tf.constant(values, tf.int32) for values in (first_tokens, sentence, bounds))
+        windows = tag_windows(*given, room)
+        if documents is None:
+            return windows
+        before, behind = (
+            tf.gather(tf.constant(tokens, tf.int32), windows.sentences)
+            for tokens in _context(bounds, documents, room)
+        )
+        return windows._replace(
+            starts=windows.starts - before, lengths=windows.lengths + before + behind
+        )
 
 
 def _context(bounds: np.ndarray, documents: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
@@ -102,10 +116,6 @@ def _context(bounds: np.ndarray, documents: np.ndarray, room: int) -> tuple[np.n
     left = np.maximum(room - np.diff(bounds), 0)
     before = np.minimum(most_before, np.maximum(left // 2, left - most_behind))
     return before, np.minimum(most_behind, left - before)
-
-
-def _splits(counts: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(counts)])
 
 
 _NO_WORD = -1
@@ -124,7 +134,7 @@ def tagging_examples(
     Each word is tokenised alone; its first piece is where it is tagged (the paper's section 5.3).
     A word that has no piece, a control character for example, stands as [UNK]: every word gets a
     tag. A row is [CLS] sentence [SEP]. A sentence that is too long for one becomes several rows
-    (``_tag_windows``), and each of its words is tagged in one of them, where it has the most
+    (``tag_windows``), and each of its words is tagged in one of them, where it has the most
     context; ``num_too_long`` counts such sentences. A sentence without words has no row.
 
     With ``documents`` the room that a sentence leaves is filled with the tokens before and behind
@@ -169,9 +179,10 @@ def tagging_examples(
     # (W,) and (N + 1,)
     first_pieces = pieces.row_starts().numpy()
     word_splits = np.concatenate([[0], np.cumsum(words_per_sentence)])
-    windows = _tag_windows(
-        pieces.row_lengths().numpy(),
-        words_per_sentence,
+    bounds = np.append(first_pieces, len(pieces.values))[word_splits]
+    windows = _tag_rows(
+        first_pieces,
+        bounds,
         max_seq_length - 2,
         None if documents is None else _document_column(documents, len(words_per_sentence)),
     )
@@ -181,21 +192,21 @@ def tagging_examples(
 
     with tf.device("CPU:0"):
         table = token_table(pieces.values, tokenizer)
-        all_windows = _TagWindows(*map(tf.constant, windows))
         words_at = tf.constant(word_of_piece)
         sentence_begins = tf.constant(word_splits[:-1], tf.int32)
         kept_tags = None if known is None else tf.constant(known)
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
-        rows = _TagWindows(*(tf.gather(field, indices) for field in all_windows))
+        sentences, starts, lengths = (tf.gather(field, indices) for field in windows[:3])
         # (B, S): which token stands here; [CLS] is at position 0.
         place = tf.range(width)[None, :] - 1
-        inside = (place >= 0) & (place < rows.lengths[:, None])
-        word = tf.gather(words_at, tf.where(inside, rows.starts[:, None] + place, 0))
-        tagged = inside & (word >= rows.first_words[:, None]) & (word < rows.end_words[:, None])
-        begins = tf.gather(sentence_begins, rows.sentences)[:, None]
-        batch = pack_from_table(table, [(rows.starts, rows.lengths)], width)
-        batch[features.EXAMPLE_INDEX] = rows.sentences
+        inside = (place >= 0) & (place < lengths[:, None])
+        word = tf.gather(words_at, tf.where(inside, starts[:, None] + place, 0))
+        row = tf.gather(windows.rows, tf.maximum(word, 0))
+        tagged = inside & (word >= 0) & (row == indices[:, None])
+        begins = tf.gather(sentence_begins, sentences)[:, None]
+        batch = pack_from_table(table, [(starts, lengths)], width)
+        batch[features.EXAMPLE_INDEX] = sentences
         batch[features.WORD_INDEX] = tf.where(tagged, word - begins, _NO_WORD)
         if kept_tags is None:
             return batch
@@ -203,9 +214,8 @@ def tagging_examples(
             tagged, tf.gather(kept_tags, tf.where(tagged, word, 0)), features.NO_LABEL
         )
 
-    tokens_per_sentence = np.diff(np.append(first_pieces, len(pieces.values))[word_splits])
-    num_too_long = int(np.sum(tokens_per_sentence > max_seq_length - 2))
-    return Examples(windows.lengths + 2, max_seq_length, make_batch, num_too_long)
+    num_too_long = int(np.sum(np.diff(bounds) > max_seq_length - 2))
+    return Examples(windows.lengths.numpy() + 2, max_seq_length, make_batch, num_too_long)
 
 
 def _flatten(sentences: Any, name: str) -> tuple[Any, np.ndarray]:

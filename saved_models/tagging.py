@@ -15,9 +15,10 @@ import tensorflow as tf
 
 from bert_tf.pipelines.answers import span_texts
 from bert_tf.pipelines.bounded_memory import value_rows
+from bert_tf.pipelines.tagging import tag_windows
 
 from .classification import calibrated, label_names
-from .rows import Rows, beginnings, dense, on_rows, segment_rows
+from .rows import Rows, dense, on_rows, range_rows
 from .served import Outputs, Served
 
 _OUTSIDE = "O"
@@ -29,31 +30,25 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     """Finds the entities in texts, (B,) string.
 
     Words are the tokenizer's: runs of letters and digits, and each punctuation mark. Each is tagged
-    at its first piece, as in training; one whose first piece was cut off belongs to no entity.
+    at its first piece, as in training. A text that does not fit into a row is read in windows, as
+    in training and by ``predict``, so that nothing of it is lost.
 
     With E the most entities of a text, at least 1, it returns ``entities`` (B, E) string, without
     bytes that are not UTF-8, and ``types`` (B, E) string, "" where padded; ``byte_starts`` and
     ``byte_ends`` (B, E) int64, the first byte of each in the request's text and the byte after its
     last, -1 where padded; ``scores`` (B, E) float32, the mean probability of its words' labels, 0
-    where padded; ``counts`` (B,) int32; ``truncated`` (B,) bool.
+    where padded; ``counts`` (B,) int32; ``truncated`` (B,) bool, false.
     """
     names = label_names(served)
-    text = beginnings(served, text, served.max_seq_length)
     ids, byte_starts, byte_ends = served.tokenizer.tokenize_with_offsets(text)
-    rows, truncated = segment_rows(served, [ids])
-    labels, probabilities = _likeliest(served, rows)
 
-    # === Words: (W,) vectors of those that were not cut off ===
+    # === Words: (W,) vectors ===
     is_first = ~tf.gather(tf.constant(served.tokenizer.continuation), ids.values)
     first = tf.where(is_first)[:, 0]
     # A word ends where the next begins: no text begins within a word.
     last = tf.concat([first, [tf.size(ids.values, tf.int64)]], 0)[1:] - 1
-    place = tf.gather(tf.ragged.range(ids.row_lengths()).values, first)
-    kept = place < served.max_seq_length - 2
-    first, last, place = (tf.boolean_mask(values, kept) for values in (first, last, place))
     row = tf.gather(value_rows(ids.row_splits), first)
-    columns = tf.stack([row, place + 1], 1)
-    label, probability = tf.gather_nd(labels, columns), tf.gather_nd(probabilities, columns)
+    label, probability = _likeliest(served, ids, first, row)
 
     # === Entities: (E,) vectors of those of all texts ===
     found = _join_words(label, row, _read_labels(names))
@@ -79,7 +74,7 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
         "byte_ends": dense(by_text, byte_ends, -1),
         "scores": dense(by_text, scores, 0.0),
         "counts": tf.cast(by_text.row_lengths(), tf.int32),
-        "truncated": truncated,
+        "truncated": tf.zeros_like(text, tf.bool),
     }
 
 
@@ -87,10 +82,10 @@ def tag_words(served: Served, words: tf.Tensor) -> Outputs:
     """Tags the words, (B, W) string, of texts that are split already, as those of CoNLL are.
 
     Each word is tokenised alone and tagged at its first piece, as in training; one that has no
-    piece, a control character for example, is [UNK]; "" is no word, wherever it is. Returns
-    ``tags`` (B, W) string, each word's most probable label, "" where it was cut off or is none;
-    ``scores`` (B, W) float32, its probability, 0 likewise; ``counts`` (B,) int32, how many words
-    have a tag; ``truncated`` (B,) bool.
+    piece, a control character for example, is [UNK]; "" is no word, wherever it is. Long texts are
+    read in windows. Returns ``tags`` (B, W) string, each word's most probable label, "" where it is
+    none; ``scores`` (B, W) float32, its probability, 0 likewise; ``counts`` (B,) int32, how many
+    words have a tag; ``truncated`` (B,) bool, false.
     """
     tokenizer = served.tokenizer
     shape = tf.shape(words)
@@ -105,22 +100,38 @@ def tag_words(served: Served, words: tf.Tensor) -> Outputs:
     # (B, W)
     lengths = tf.reshape(pieces.row_lengths(), shape)
     ids = tf.RaggedTensor.from_row_lengths(pieces.values, tf.reduce_sum(lengths, 1))
-    rows, truncated = segment_rows(served, [ids])
-    labels, probabilities = _likeliest(served, rows)
-
-    first = tf.cumsum(lengths, axis=1, exclusive=True)
-    tagged = is_word & (first < served.max_seq_length - 2)
-    columns = tf.where(tagged, first + 1, 0)
-    label = tf.gather(labels, columns, batch_dims=1)
+    # (W, 2)
+    places = tf.where(is_word)
+    first = tf.boolean_mask(pieces.row_starts(), tf.reshape(is_word, [-1]))
+    label, probability = _likeliest(served, ids, first, places[:, 0])
+    names = tf.gather(tf.constant(label_names(served)), label)
     return {
-        "tags": tf.where(tagged, tf.gather(tf.constant(label_names(served)), label), ""),
-        "scores": tf.where(tagged, tf.gather(probabilities, columns, batch_dims=1), 0.0),
-        "counts": tf.math.count_nonzero(tagged, 1, dtype=tf.int32),
-        "truncated": truncated,
+        "tags": tf.tensor_scatter_nd_update(tf.zeros_like(words), places, names),
+        "scores": tf.scatter_nd(places, probability, tf.cast(shape, tf.int64)),
+        "counts": tf.math.count_nonzero(is_word, 1, dtype=tf.int32),
+        "truncated": tf.zeros(shape[:1], tf.bool),
     }
 
 
-def _likeliest(served: Served, rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
+def _likeliest(
+    served: Served, ids: tf.RaggedTensor, first: tf.Tensor, text: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The most probable label of each word, (W,), and its probability.
+
+    ``ids`` are the texts' tokens, [B, (tokens)]; a word's first is ``first``, counted over all
+    texts, and its text ``text``, (W,) each.
+    """
+    first, text, bounds = (tf.cast(v, tf.int32) for v in (first, text, ids.row_splits))
+    windows = tag_windows(first, text, bounds, served.max_seq_length - 2)
+    segment = windows.starts, windows.lengths
+    rows = range_rows(served, ids.values, [segment], windows.lengths + 2)
+    labels, probabilities = _on_tokens(served, rows)
+    place = first - tf.gather(windows.starts, windows.rows) + 1
+    columns = tf.stack([windows.rows, place], 1)
+    return tf.gather_nd(labels, columns), tf.gather_nd(probabilities, columns)
+
+
+def _on_tokens(served: Served, rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
     """The most probable label of each token of R rows and its probability, (R, S); 0 if padded."""
     # As wide as the longest; of no rows the maximum is the least integer.
     width = tf.maximum(tf.reduce_max(rows.lengths), 2)

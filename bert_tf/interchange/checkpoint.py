@@ -169,8 +169,9 @@ class Checkpoint:
     @property
     def pooling(self) -> str:
         """What the head of a new task reads: as this model's head, or as its texts' vectors."""
-        embedding = self.sentence_embedding
-        found = self.model.arguments.get("pooling", embedding.pooling if embedding else "cls")
+        found, embedding = self.model.arguments.get("pooling", "cls"), self.sentence_embedding
+        if embedding is not None and "pooling" not in self.model.model_class.argument_checks:
+            found = embedding.pooling
         return found if found in HEAD_POOLINGS else "cls"
 
     def fingerprint(self) -> str:

@@ -2,11 +2,10 @@
 
 import bisect
 import functools
-import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from bert_tf.pipelines.normalizer_model import ASCII_PUNCTUATION, IDEOGRAPHS
+from bert_tf.pipelines.normalizer_model import code_points
 from bert_tf.untrusted import listed
 
 from .examples import BadRowError, known_name, shown
@@ -28,32 +27,30 @@ def word_places(text: str) -> tuple[Place, ...]:
 
 
 def _word_places(text: str) -> Iterator[Place]:
-    start = 0
+    start, end = None, 0  # of the word that has begun, if any
     for place, character in enumerate(text):
-        if not _parts(character):
-            continue
-        if start < place:
-            yield start, place
-        start = place + 1
-        if not _is_blank(character):
-            yield place, start
-    if start < len(text):
-        yield start, len(text)
+        kind = _kind(character)
+        if kind == "letter":
+            start, end = place if start is None else start, place + 1
+        elif kind != "dropped":  # what is invisible may be within a word, not at its ends
+            if start is not None:
+                yield start, end
+            start = None
+            if kind == "alone":
+                yield place, place + 1
+    if start is not None:
+        yield start, end
 
 
 @functools.cache
-def _parts(character: str) -> bool:
-    """Whether it is no part of a longer word."""
-    code = ord(character)
-    return (
-        _is_blank(character)
-        or unicodedata.category(character)[0] == "P"
-        or any(first <= code <= last for first, last in (*ASCII_PUNCTUATION, *IDEOGRAPHS))
-    )
-
-
-def _is_blank(character: str) -> bool:
-    return character == "\0" or character.isspace()
+def _kind(character: str) -> str:
+    """What the tokenizer takes a character for."""
+    table, code = code_points(), ord(character)
+    if table.dropped[code]:
+        return "dropped"
+    if table.space[code]:
+        return "space"
+    return "alone" if table.punctuation[code] or table.ideograph[code] else "letter"
 
 
 def tags_of_spans(

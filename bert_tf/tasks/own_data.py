@@ -212,6 +212,8 @@ def read_tagging(
         found_tags: tuple[str, ...] | None = None
         if character_spans:
             example = _text_of_words(name, filled_text(words, words_are), row.number)
+            if not example.words:
+                raise NoTextError(f"expected text in {words_are}, got invisible characters alone")
             if tags_column is not None:
                 found_tags = tags_of_spans(example.text, tags, example.places, types, tags_are)
         else:

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.tagging import _tag_windows, tagging_examples
+from bert_tf.pipelines.tagging import _tag_rows, tagging_examples
 
 from .finetuning_models import TOKENIZER
 
@@ -210,11 +210,14 @@ def test_rows_are_the_twins(room, with_documents):
         words_per_sentence[0] = 20
         tokens_per_word = rng.choice([1, 1, 2, 3, 9], words_per_sentence.sum())
         documents = np.sort(rng.integers(0, 4, 12)) % 3 if with_documents else None
-        rows = _tag_windows(tokens_per_word, words_per_sentence, room, documents)
-        assert {field.dtype for field in rows} == {np.dtype(np.int32)}
+        firsts = np.cumsum(tokens_per_word) - tokens_per_word
+        bounds = np.append(firsts, tokens_per_word.sum())[np.cumsum([0, *words_per_sentence])]
+        *places, row_of_word = (
+            field.numpy().tolist() for field in _tag_rows(firsts, bounds, room, documents)
+        )
         found = [
-            (*place, list(range(first, end)))
-            for *place, first, end in zip(*map(np.ndarray.tolist, rows), strict=True)
+            (*place, [word for word, row in enumerate(row_of_word) if row == number])
+            for number, place in enumerate(zip(*places, strict=True))
         ]
         counts = tokens_per_word.tolist(), words_per_sentence.tolist()
         assert found == [(*place, words) for *place, words in _twin(*counts, room, documents)]
@@ -222,9 +225,11 @@ def test_rows_are_the_twins(room, with_documents):
 
 
 def test_every_word_of_a_long_sentence_has_a_quarter_of_the_room_on_each_side():
-    rows = _tag_windows(np.ones(101, int), np.array([101]), 20)
-    assert rows.starts.tolist() == [0, 10, 20, 30, 40, 50, 60, 70, 80, 81]
-    for start, length, first, end in zip(*rows[1:], strict=True):
-        assert length == 20
+    windows = _tag_rows(np.arange(101), np.array([0, 101]), 20, None)
+    assert windows.starts.numpy().tolist() == [0, 10, 20, 30, 40, 50, 60, 70, 80, 81]
+    assert set(windows.lengths.numpy().tolist()) == {20}
+    for number, start in enumerate(windows.starts.numpy()):
+        (words,) = np.where(windows.rows.numpy() == number)
+        first, end, length = words[0], words[-1] + 1, 20
         assert first - start >= 4 or start == 0
         assert start + length - end >= 4 or start + length == 101

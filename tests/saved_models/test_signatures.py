@@ -186,7 +186,9 @@ def test_samples_have_what_a_server_must_take_and_rows_that_lost_bytes_are_named
             assert answer["invalid_utf8"].tolist() == [any(map(is_bad, row)) for row in rows]
         ordinary, odd = (rows.reshape(-1) for rows in columns)
         assert all(text.isascii() for text in ordinary)
-        assert b"" in odd and any(map(is_bad, odd)) and answers[1]["truncated"].any()
+        assert b"" in odd and any(map(is_bad, odd))
+        # Tags are found in windows over the whole text.
+        assert answers[1]["truncated"].any() == (name != "tagger")
         assert any(not text.isascii() and not is_bad(text) for text in odd)
 
 

@@ -1,5 +1,6 @@
 """Entities and tags against plain loops, fine-tuning's own predictions, and literals."""
 
+import json
 import pathlib
 import types
 
@@ -13,6 +14,7 @@ from bert_tf.modeling import BertTokenClassifier
 from bert_tf.saved_models.tagging import find_entities, tag_words
 from bert_tf.tasks import entities as iob
 from bert_tf.tasks.examples import Examples, TaggedExample
+from bert_tf.tasks.own_data import read_tagging
 
 from .conftest import VOCAB, ask, features_of, make, serve, softmax, texts_of
 
@@ -46,7 +48,26 @@ def by_word(model, tags, max_seq_length=16):
     return serve(model, max_seq_length, call=call)
 
 
-def entities_by_loop(tokenizer, text, labels, logits_of, room):
+def logits_by_windows(model, ids, room):
+    """By a token's place, its logits in the window where it has most tokens on both sides."""
+    starts = [0]
+    while starts[-1] + room < len(ids):
+        starts.append(min(starts[-1] + room // 2, len(ids) - room))
+    windows = [ids[start : start + room] for start in starts]
+    logits = [model(features_of([2, *window, 3])).numpy()[0][1:] for window in windows]
+
+    def at(place):
+        context = [
+            (min(place - start, start + len(window) - 1 - place), -number)
+            for number, (start, window) in enumerate(zip(starts, windows, strict=True))
+        ]
+        best = -max(context)[1]
+        return logits[best][place - starts[best]]
+
+    return at
+
+
+def entities_by_loop(tokenizer, text, labels, logits_of, room=10**6):
     """The entities of one text, (type, bytes, start, end, score) each, word by word."""
     ids, starts, ends = (values[0].numpy() for values in tokenizer.tokenize_with_offsets([text]))
     words = []
@@ -84,21 +105,18 @@ def test_entities_equal_the_plain_loop(tagger, tokenizer):
     check_padding(outputs)
     kinds, longest = set(), 0
     for row, text in enumerate(texts):
-        ids = tokenizer.tokenize([text])[0].numpy()[:10].tolist()
-        logits = tagger(features_of([2, *ids, 3])).numpy()[0]
-        expected = entities_by_loop(
-            tokenizer, text, IOB, lambda _, place, logits=logits: logits[place + 1], 10
-        )
+        logits = logits_by_windows(tagger, tokenizer.tokenize([text])[0].numpy().tolist(), 10)
+        expected = entities_by_loop(tokenizer, text, IOB, lambda _, place, at=logits: at(place))
         kept = slice(int(outputs["counts"][row]))
         received = [outputs[key][row, kept].tolist() for key in PADDING]
         received = [(kind.decode(), *rest) for kind, *rest in zip(*received, strict=True)]
         assert [entity[:4] for entity in received] == [entity[:4] for entity in expected]
         scores = ([entity[4] for entity in entities] for entities in (received, expected))
         np.testing.assert_allclose(*scores, atol=1e-6)
-        assert outputs["truncated"][row] == (len(tokenizer.tokenize([text])[0]) > 10)
         kinds |= {entity[0] for entity in expected}
         longest = max([longest, *(entity[1].count(b" ") for entity in expected)])
     assert kinds == {"PER", "LOC"} and longest >= 2
+    assert not outputs["truncated"].any()  # the longest have two windows
 
 
 @pytest.mark.parametrize("labels", [BIOES, BILOU])
@@ -178,8 +196,37 @@ def test_bytes_of_the_request(tagger):
 def test_a_word_cut_within_keeps_its_tag_and_text(tagger):
     served = by_word(tagger, {"un": "B-LOC", "cat": "B-PER"}, max_seq_length=5)
     outputs = ask(find_entities, served, text=["a a unables cat", "a a a unables"])
-    assert texts_of(outputs["entities"]) == [["unables"], [""]]
-    assert outputs["truncated"].tolist() == [True, True]
+    assert texts_of(outputs["entities"]) == [["unables", "cat"], ["unables", ""]]
+    assert outputs["truncated"].tolist() == [False, False]
+
+
+def test_long_texts_are_read_as_predict_reads_them(tagger, tokenizer, tmp_path):
+    rng = np.random.default_rng(9)
+    words = ["the", "cat", "unables", "dog", "!", "sat", "mat"]
+    long = " ".join(rng.choice(words, 200))
+    texts = [long, *(f"\u200b{one}\u200b" for one in words), "the \ufeffcat\x0bdog\u200b on"]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "spans": []}) + "\n" for text in texts))
+    columns = {"words_column": "text", "tags_column": "spans", "character_spans": True}
+    items = read_tagging(str(path), labels=IOB, **columns).items
+    task = TaggingTask("tags", None, {}, {"test": Examples(items, (), [])}, labels=IOB)
+    inference = Inference(tagger, tokenizer, max_seq_length=24, batch_size=5)
+    records = list(task.predict(inference, "test", {}))
+    outputs = ask(find_entities, serve(tagger, 24), text=texts)
+    assert outputs["counts"][0] > 20 and sum(outputs["counts"][1:]) > 1
+    for row, record in enumerate(records):
+        text, count = texts[row], outputs["counts"][row]
+        found = [
+            (kind.decode(), *(len(text.encode()[:place].decode()) for place in (start, end)))
+            for kind, start, end in zip(
+                *(outputs[key][row, :count] for key in ("types", "byte_starts", "byte_ends")),
+                strict=True,
+            )
+        ]
+        expected = record["entities"]
+        assert found == [(one["label"], one["start"], one["end"]) for one in expected]
+        scores = [one["score"] for one in expected]
+        np.testing.assert_allclose(outputs["scores"][row, :count], scores, atol=1e-5)
 
 
 def test_words_are_tagged_as_in_fine_tuning(tagger, tokenizer, tmp_path):
@@ -209,22 +256,22 @@ def test_words_are_tagged_as_in_fine_tuning(tagger, tokenizer, tmp_path):
 def test_words_golden(tagger):
     served = by_word(tagger, {"cat": "B-PER", "un": "I-LOC", "[UNK]": "I-PER"}, max_seq_length=7)
     words = [
-        ["cat", "unables", "cat", "on"],  # 1 + 3 + 1 pieces, and one too many
+        ["cat", "unables", "cat", "on"],  # 1 + 3 + 1 pieces, and one for a second window
         ["", "cat", "", b"\xff"],
         ["a", "a", "a", "unables"],  # its first piece is in
         ["", "", "", ""],
     ]
     outputs = ask(tag_words, served, words=words)
     assert texts_of(outputs["tags"]) == [
-        ["B-PER", "I-LOC", "B-PER", ""],
+        ["B-PER", "I-LOC", "B-PER", "O"],
         ["", "B-PER", "", "I-PER"],
         ["O", "O", "O", "I-LOC"],
         ["", "", "", ""],
     ]
-    assert outputs["counts"].tolist() == [3, 2, 4, 0]
-    assert outputs["truncated"].tolist() == [True, False, True, False]
+    assert outputs["counts"].tolist() == [4, 2, 4, 0]
+    assert not outputs["truncated"].any()
     score = np.exp(2) / (np.exp(2) + 4)
-    np.testing.assert_allclose(outputs["scores"][0], [score] * 3 + [0], atol=1e-6)
+    np.testing.assert_allclose(outputs["scores"][0], [score] * 4, atol=1e-6)
 
 
 def test_no_words_at_all(tagger):

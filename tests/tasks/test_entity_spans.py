@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks.entities import find_entities
 from bert_tf.tasks.entity_spans import word_places
 from bert_tf.tasks.own_data import read_tagging
@@ -34,15 +35,34 @@ def test_words_are_those_of_tokenizers():
         "Ann Lee's (2).",
         "a_b\u00a0c\u2028d $5 \u20ac7",
         " \t\u00bfqu\u00e9? \U0001f600x",
-        "\u3002e\u0301 \ufeffx",
+        "\u3002e\u0301 x",
     ]
     for text in texts:
         expected = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)
         assert list(word_places(text)) == [place for _, place in expected]
 
 
+def test_words_are_those_of_our_tokenizer():
+    text = "\u200bAnn\x0bL\u200bee\ufeff, \u00ad\x00 \x85.\u2029\ufffdx"
+    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x"], False)
+    _, starts, ends = tokenizer.tokenize_with_offsets([text])
+    places = zip(starts.values.numpy(), ends.values.numpy(), strict=True)
+    expected = [tuple(len(text.encode()[:at].decode()) for at in place) for place in places]
+    found = word_places(text)
+    assert [start for start, _ in found] == [start for start, _ in expected]
+    # Without what the tokenizer removes behind a word.
+    assert [text[start:end] for start, end in found] == ["Ann\x0bL\u200bee", ",", ".", "x"]
+
+
 def test_ideographs_are_words():
     assert word_places("in\u5317\u4eac x") == ((0, 2), (2, 3), (3, 4), (5, 6))
+
+
+def test_a_text_of_invisible_characters_is_none(write):
+    with pytest.raises(
+        ValueError, match=r"a\.jsonl, line 1: expected text in column 'text', got inv"
+    ):
+        read_tagging(write(("\u200b \u200b", [])), **COLUMNS)
 
 
 def test_spans_become_tags(write):
