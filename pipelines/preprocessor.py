@@ -12,9 +12,11 @@ import tensorflow as tf
 
 from bert_tf import features
 
+from .long_texts import head_and_tail
 from .packing import fit_segments, join_segments, pack
 from .wordpiece import BertTokenizer
 
+_LONG_TEXTS = ("head", "head_tail")
 _MIN_SEQ_LENGTH = 5  # a pair of one token each: [CLS] a [SEP] b [SEP]
 
 
@@ -31,13 +33,16 @@ class BertPreprocessor(keras.layers.Layer):
         vocab: the path of a vocabulary file, or the pieces in the order of their ids.
         do_lower_case: whether to lower the case and strip accents ("uncased").
         max_seq_length: S, at least 5.
+        long_text: what is read of a single text that is too long: its ``"head"``, or
+            ``"head_tail"``, both of its ends (``bert_tf.finetune --long_text``).
         **kwargs: ``name`` and what else ``keras.layers.Layer`` takes.
 
     Attributes:
         tokenizer: the ``BertTokenizer``.
 
     Raises:
-        ValueError: ``max_seq_length`` is too short, or the vocabulary is not one.
+        ValueError: ``max_seq_length`` is too short, ``long_text`` is neither of the two, or the
+            vocabulary is not one.
 
     >>> vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "!"]
     >>> preprocessor = BertPreprocessor(vocab, max_seq_length=8)
@@ -54,6 +59,7 @@ class BertPreprocessor(keras.layers.Layer):
         vocab: str | os.PathLike[str] | Sequence[str],
         do_lower_case: bool = True,
         max_seq_length: int = 128,
+        long_text: str = "head",
         **kwargs: Any,
     ):
         super().__init__(**{"autocast": False, "trainable": False, **kwargs})
@@ -62,7 +68,10 @@ class BertPreprocessor(keras.layers.Layer):
                 f"max_seq_length is {max_seq_length}: expected at least {_MIN_SEQ_LENGTH}, so that "
                 "a pair has a token of each beside [CLS] and two [SEP]."
             )
+        if long_text not in _LONG_TEXTS:
+            raise ValueError(f"long_text is {long_text!r}: expected {' or '.join(_LONG_TEXTS)}.")
         self.max_seq_length = max_seq_length
+        self.long_text = long_text
         self.tokenizer = BertTokenizer(vocab, do_lower_case)
         # Keras would make numbers of the strings.
         self._convert_input_args = False
@@ -100,7 +109,10 @@ class BertPreprocessor(keras.layers.Layer):
         segments = [self.tokenizer.tokenize(strings) for strings in _segments(inputs)]
         ids, ranges = join_segments(segments)
         fitted = fit_segments(ranges, self.max_seq_length)
-        packed = pack(ids, fitted.ranges, self.max_seq_length, self.tokenizer)
+        ranges = fitted.ranges
+        if self.long_text == "head_tail" and len(segments) == 1:
+            ids, ranges = join_segments([head_and_tail(segments[0], self.max_seq_length - 2)])
+        packed = pack(ids, ranges, self.max_seq_length, self.tokenizer)
         return packed, fitted.truncated
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
@@ -118,6 +130,7 @@ class BertPreprocessor(keras.layers.Layer):
             "vocab": list(self.tokenizer.vocab),
             "do_lower_case": self.tokenizer.do_lower_case,
             "max_seq_length": self.max_seq_length,
+            "long_text": self.long_text,
         }
 
 

@@ -27,9 +27,9 @@ A {class_name}. {summary}
 {differences}- Rows have at most {max_seq_length} tokens, [CLS] and [SEP] among them.
 {limits}{labels}{embedding}- Runs in TensorFlow Serving {oldest_serving} and later.
 
-Where the output `truncated` is true, text that did not fit into a row has lost its end (of a pair, \
-the longer one), and the answer is about what was left. Bytes that are not UTF-8 are left out; the \
-output `invalid_utf8` is then true.
+Where the output `truncated` is true, text that did not fit into a row has lost its end (of a \
+pair, the longer one), and the answer is about what was left. Bytes that are not UTF-8 are left \
+out; the output `invalid_utf8` is then true.
 
 ## In Python
 

@@ -4,6 +4,7 @@ import collections
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder
@@ -69,8 +70,9 @@ def load(
             again.
         model_class: the model to make of it; by default the one that the source's heads name.
             Asked for by name, a head that the source lacks starts anew.
-        max_seq_length: of the preprocessor; by default what a directory of sentence-transformers
-            says, elsewhere 128, or the positions where they are fewer.
+        max_seq_length: of the preprocessor; by default what a fine-tuned model was trained with or
+            a directory of sentence-transformers says, elsewhere 128, or the positions where they
+            are fewer.
         dtype: a Keras dtype policy; the global one by default.
         new_head: whether the head starts anew though the source has one, as for other classes.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
@@ -80,8 +82,9 @@ def load(
 
     Returns:
         The model. Its ``preprocessor`` is made from the source's vocabulary and casing, ``None``
-        where it has none; its ``labels``, ``multi_label``, ``thresholds``, ``task`` and
-        ``sentence_embedding`` are the source's.
+        where it has none, and cuts long texts as the model's fine-tuning did (of
+        ``--long_text=windows`` it gives the first window); its ``labels``, ``multi_label``,
+        ``thresholds``, ``task`` and ``sentence_embedding`` are the source's.
 
     Raises:
         ValueError: nothing is there, a file is damaged or refused, a weight has another shape, or
@@ -125,11 +128,13 @@ def load_with_report(
     tensors, report = select(
         checkpoint, spec, may_be_new=model_class is not None, new_head=new_head
     )
-    preprocessor, notes = make_preprocessor(checkpoint, max_seq_length)
+    is_own = spec.model_class is checkpoint.model.model_class and not report.new
+    task = (checkpoint.task if is_own else None) or {}
+    preprocessor, notes = make_preprocessor(checkpoint, max_seq_length, task)
     model = build_model(checkpoint.config, spec, dtype)
     assign(model, tensors)
     model.preprocessor = preprocessor
-    if spec.model_class is checkpoint.model.model_class and not report.new:
+    if is_own:
         model.labels = checkpoint.labels
         model.multi_label = checkpoint.multi_label
         model.thresholds = dict(checkpoint.thresholds)
@@ -252,9 +257,14 @@ def _check_missing(
 
 
 def make_preprocessor(
-    checkpoint: Checkpoint, max_seq_length: int | None = None
+    checkpoint: Checkpoint,
+    max_seq_length: int | None = None,
+    task: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[BertPreprocessor | None, tuple[str, ...]]:
-    """The preprocessor of a checkpoint's vocabulary and casing; or ``None``, and why."""
+    """The preprocessor of a checkpoint's vocabulary and casing; or ``None``, and why.
+
+    ``task`` is the ``task.json`` of a model that is used for what it was fine-tuned for, unread.
+    """
     positions = checkpoint.config.max_position_embeddings
     if max_seq_length is not None and max_seq_length > positions:
         raise ValueError(
@@ -266,10 +276,15 @@ def make_preprocessor(
     vocabulary, lower = checkpoint.tokenization.vocabulary, checkpoint.tokenization.do_lower_case
     embedding = checkpoint.sentence_embedding
     default = _MAX_SEQ_LENGTH if embedding is None else embedding.max_seq_length
+    if type(trained := task.get("max_seq_length")) is int:
+        default = trained
     length = min(default, positions) if max_seq_length is None else max_seq_length
+    options = task.get("options")
+    is_cut_within = isinstance(options, Mapping) and options.get("long_text") == "head_tail"
+    long_text = "head_tail" if is_cut_within else "head"
     try:
         check_vocabulary_fits(vocabulary, checkpoint.config.vocab_size, checkpoint.path)
-        return BertPreprocessor(vocabulary, lower, length), ()
+        return BertPreprocessor(vocabulary, lower, length, long_text), ()
     except ValueError as error:
         if max_seq_length is not None:
             raise

@@ -114,6 +114,8 @@ def test_in_keras_models(preprocessor, tmp_path):
 def test_refuses_bad_arguments(preprocessor):
     with pytest.raises(ValueError, match="is 4: expected at least 5, so that a pair"):
         BertPreprocessor(VOCAB, max_seq_length=4)
+    with pytest.raises(ValueError, match="long_text is 'windows': expected head or head_tail"):
+        BertPreprocessor(VOCAB, long_text="windows")
     with pytest.raises(ValueError, match="or a pair of them as a tuple or list of two, but got 3"):
         preprocessor((A, B, A))
     with pytest.raises(ValueError, match=r"got shape \(\)"):

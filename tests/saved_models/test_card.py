@@ -86,7 +86,7 @@ def test_what_the_model_is():
         "- Runs in TensorFlow Serving 2.13 and later.",
     ):
         assert f"\n{line}\n" in text
-    assert "the output `truncated` is then true" in text
+    assert "Where the output `truncated` is true" in text
     assert "{" not in re.sub("```.*?```", "", text, flags=re.DOTALL)
 
 
