@@ -24,13 +24,14 @@ def explained(model, labels, texts=TEXTS, length=24):
     return list(explain_texts(model, TOKENIZER, items, labels, length))
 
 
-@pytest.mark.parametrize("kind", ["classes", "several", "number", "bilstm"])
+@pytest.mark.parametrize("kind", ["classes", "several", "number", "bilstm", "mean"])
 def test_attributions_add_up_to_the_difference(kind):
     keras.utils.set_random_seed(3)
     if kind == "number":
         model, labels = BertRegressor(STRONG), ()
     else:
-        model = BertClassifier(STRONG, num_classes=3, bilstm=kind == "bilstm")
+        reads = {"bilstm": {"bilstm": True}, "mean": {"pooling": "mean"}}.get(kind, {})
+        model = BertClassifier(STRONG, num_classes=3, **reads)
         labels = LABELS
         model.multi_label = kind == "several"
     for found in explained(model, labels):
@@ -38,6 +39,28 @@ def test_attributions_add_up_to_the_difference(kind):
         difference = found.score - found.baseline
         assert abs(difference) > 0.01
         assert total == pytest.approx(difference, rel=0.01)
+
+
+def test_a_steep_way_is_cut_until_all_adds_up(tmp_path, monkeypatch):
+    keras.utils.set_random_seed(3)
+    steep = dataclasses.replace(CONFIG, initializer_range=1.5)
+    model = BertClassifier(steep, num_classes=3)
+    texts = [("a0 b0 c0 d0", None), ("b1 c1, d0s", None), ("d0 d1", None)]
+
+    def worst_rest():
+        found = explained(model, LABELS, texts)
+        return max(abs(one.rest / (one.score - one.baseline)) for one in found), found
+
+    monkeypatch.setattr("bert_tf.finetuning.explanation._MOST_PIECES", 1)
+    rest, found = worst_rest()
+    assert rest > 0.02
+    write_explanations(str(tmp_path / "a.html"), found, "")
+    assert " is no word's · id " in (tmp_path / "a.html").read_text()
+    monkeypatch.undo()
+    rest, found = worst_rest()
+    assert rest <= 0.0101
+    write_explanations(str(tmp_path / "a.html"), found, "")
+    assert " is no word's" not in (tmp_path / "a.html").read_text()
 
 
 def test_scores_and_words_of_a_pair():
