@@ -374,7 +374,7 @@ def predict(
         with open_devices(strategy, precision).scope(), contextlib.ExitStack() as stack:
             of_model = (
                 *("threshold", "raw_probabilities", "max_seq_length", "batch_size"),
-                "allow_pickle",
+                *("allow_pickle", "top_k", "reject_below"),
             )
             predictor = Predictor(source, **{name: options.pop(name) for name in of_model})
             if is_data(data):

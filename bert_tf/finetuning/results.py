@@ -80,22 +80,55 @@ def scores_line(
 
 
 def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What the temperature does on each set, and what is to be known of it.
+    """What the temperature does on each set where it helps, by the loss and by the bins' error.
 
-    >>> sides = {"expected_calibration_error": 0.08}, {"expected_calibration_error": 0.02}
-    >>> found = dict(zip(("raw", "calibrated"), sides)) | {"temperature": 1.7, "decisions": 900}
-    >>> calibration_lines({"dev": found})
-    ['temperature 1.7: on dev the probabilities are off by 0.020 on average, without it by 0.080']
-    """
+    >>> raw = {"expected_calibration_error": 0.08, "loss": 0.5}
+    >>> sides = {"raw": raw, "calibrated": {"expected_calibration_error": 0.02, "loss": 0.4}}
+    >>> calibration_lines({"dev": {"temperature": 1.7, "decisions": 900, **sides}})
+    ['temperature 1.7: on dev the probabilities are off by 0.020 on average, without it by 0.080; the loss is 0.400, without it 0.500']
+    >>> calibration_lines({"dev": {"temperature": 1.7, "decisions": 900, **sides, "raw": {
+    ...     "expected_calibration_error": 0.01, "loss": 0.5}}})
+    []
+    """  # noqa: E501
     lines = []
     for name, found in calibration.items():
-        off, raw = (found[side]["expected_calibration_error"] for side in ("calibrated", "raw"))
+        (off, raw), (loss, raw_loss) = (
+            [found[side][figure] for side in ("calibrated", "raw")]
+            for figure in ("expected_calibration_error", "loss")
+        )
+        if off >= raw or loss >= raw_loss:
+            continue
         few = f"; {found['decisions']:,} decisions are few to tell" * (found["decisions"] < FEW)
         lines.append(
             f"temperature {found['temperature']:.3g}: on {one_line(name)} the probabilities are "
-            f"off by {off:.3f} on average, without it by {raw:.3f}{few}"
+            f"off by {off:.3f} on average, without it by {raw:.3f}; the loss is {loss:.3f}, "
+            f"without it {raw_loss:.3f}{few}"
         )
     return lines
+
+
+_REJECT_BELOW = (0.5, 0.7, 0.9)
+
+
+def rejection_line(name: str, bins: Sequence[Mapping[str, float]]) -> str:
+    """What ``predict --reject_below`` would answer of a set, by the bins of its calibration.
+
+    >>> bins = [{"confidence": c, "decisions": 50, "share": s} for c, s in ((0.45, 0.5), (0.95, 1))]
+    >>> rejection_line("dev", bins)
+    'predict --reject_below: at 0.5 it answers 50% of dev, 100.0% of that right; at 0.7 50%, 100.0%; at 0.9 50%, 100.0%'
+    """  # noqa: E501
+    total, parts = sum(one["decisions"] for one in bins), []
+    for least in _REJECT_BELOW:
+        kept = [one for one in bins if one["confidence"] >= least]
+        answered = sum(one["decisions"] for one in kept)
+        right = sum(one["decisions"] * one["share"] for one in kept) / (answered or 1)
+        words = (
+            ("it answers ", f" of {one_line(name)}", " of that right") if not parts else [""] * 3
+        )
+        parts.append(
+            f"at {least:g} {words[0]}{answered / total:.0%}{words[1]}, {right:.1%}{words[2]}"
+        )
+    return f"predict --reject_below: {'; '.join(parts)}"
 
 
 _CLASS_COLUMNS = ("precision", "recall", "f1")
@@ -206,12 +239,25 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
     for name, value in results["thresholds"].items():
         if name != TEMPERATURE:
             print(f"  threshold {name}: {value:g}, of the scores and of the predictions")
-    for line in calibration_lines(results.get("calibration", {})):
+    calibration = results.get("calibration", {})
+    for line in calibration_lines(calibration):
         print(f"  {line}")
+    for name, found in calibration.items():
+        # Of one class for each row; a tag or a label that may hold is not rejected.
+        if (
+            found["decisions"] == results.get("rows", {}).get(name)
+            and len(classes.get(name, ())) > 2
+        ):
+            print(f"  {rejection_line(name, found['calibrated']['bins'])}")
     if results["collapsed"]:
         print(
             f"COLLAPSED: {results['collapsed']}. Try another --seed (--restarts=5 tries five), a "
             "lower --learning_rate, or more --num_train_epochs."
+        )
+    if results.get("undertrained"):
+        print(
+            f"Trained too little: on dev {results['undertrained']}. More --num_train_epochs or a "
+            "higher --learning_rate most probably help."
         )
     if directory.is_temporary:
         return

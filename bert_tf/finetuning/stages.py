@@ -12,6 +12,7 @@ from bert_tf.interchange import model_directory
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.tasks.calibration import FEW
 from bert_tf.tasks.examples import TextExample
 from bert_tf.training.progress import Progress
 
@@ -27,6 +28,9 @@ from .settings import FineTuningSettings
 from .task import Inference, Task, read_task
 from .task_file import TaskFile, to_json
 from .training import Training, describe_collapse
+
+# A temperature below this is that of a training which ended too early.
+_UNSURE = 0.75
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +145,7 @@ def train(
             constant=deciding.constant_means if deciding and deciding.constant else None,
             set_name=task.deciding_set,
         ),
+        "undertrained": _undertraining(settings, deciding),
         "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},
         "steps": state.step,
         "evaluations": state.evaluations,
@@ -148,6 +153,24 @@ def train(
         "examples_per_second": state.examples / state.seconds if state.seconds else None,
     }
     return Trained(inference, evaluations, results)
+
+
+def _undertraining(settings: FineTuningSettings, deciding: Evaluation | None) -> str | None:
+    """What shows that more training would help, in a phrase; ``None`` where nothing does.
+
+    A model that was trained enough is about as sure as it is often right, or more. One that was
+    trained towards less certain answers says nothing by being less sure.
+    """
+    found = deciding.calibrate() if deciding and deciding.calibrate else None
+    softened = settings.label_smoothing or settings.teacher
+    if softened or found is None or found.count < FEW or found.temperature >= _UNSURE:
+        return None
+    phrase = (
+        f"its answers are right more often than it is sure (temperature {found.temperature:.2g})"
+    )
+    scores = list(deciding.judged.classes.values()) if deciding and deciding.judged else []
+    never = sum(score.num_true > 0 and not score.num_predicted for score in scores)
+    return phrase + (f", and {never} of {len(scores)} classes are never predicted" if never else "")
 
 
 def inference_of(

@@ -73,6 +73,8 @@ def predict_file(
     skip_bad_rows: bool = False,
     threshold: float | None = None,
     raw_probabilities: bool = False,
+    top_k: int | None = None,
+    reject_below: float | None = None,
     explain: str | None = None,
     max_seq_length: int | None = None,
     batch_size: int = 64,
@@ -94,7 +96,14 @@ def predict_file(
     """
     if isinstance(model_dir, str):
         model_dir = Predictor(
-            model_dir, threshold, max_seq_length, batch_size, allow_pickle, raw_probabilities
+            model_dir,
+            threshold,
+            max_seq_length,
+            batch_size,
+            allow_pickle,
+            raw_probabilities,
+            top_k,
+            reject_below,
         )
     predictor = model_dir
     suffix = _suffix(predictor.task, input, output)
@@ -148,6 +157,8 @@ class Predictor:
         batch_size: int = 64,
         allow_pickle: bool = False,
         raw_probabilities: bool = False,
+        top_k: int | None = None,
+        reject_below: float | None = None,
     ) -> None:
         self._model: BertModel | None = None
         if isinstance(source, BertModel):
@@ -165,6 +176,38 @@ class Predictor:
         count = checkpoint.model.arguments.get("num_classes", 0)
         self.labels = checkpoint.labels or tuple(str(number) for number in range(count))
         self._batch_size = batch_size
+        self._top_k, self._reject_below = top_k, reject_below
+        self._check_choice(name)
+
+    def _check_choice(self, name: str) -> None:
+        """Checks that what is asked of the classes' probabilities goes with the task."""
+        if self.task_class.classes == "classes" and not self.task_class.multi_label:
+            return
+        for flag, value in (("top_k", self._top_k), ("reject_below", self._reject_below)):
+            if value is not None:
+                raise ValueError(
+                    f"--{flag} is for one class each, and {name} is of {self.task.kind}: leave it "
+                    "out."
+                )
+
+    def _choose(self, record: Record) -> Record:
+        """A record with as many classes as were asked for, and without what is too improbable."""
+        found = record.get("probabilities")
+        if not found or (self._top_k, self._reject_below) == (None, None):
+            return record
+        # A record of columns alone has no numbers.
+        ranked = sorted(found, key=lambda name: -(found[name] or 0.0))
+        chosen = dict(record)
+        if self._reject_below is not None and (found[ranked[0]] or 0.0) < self._reject_below:
+            chosen["prediction"] = None
+        if self._top_k is not None:
+            del chosen["probabilities"]
+            for place, name in enumerate(ranked[: self._top_k], start=1):
+                suffix = f"_{place}" if place > 1 else ""
+                if place > 1:
+                    chosen[f"prediction{suffix}"] = name
+                chosen[f"probability{suffix}"] = found[name]
+        return chosen
 
     @property
     def path(self) -> str:
@@ -197,7 +240,7 @@ class Predictor:
     def columns(self, inputs: Inputs) -> Record:
         """A record that has every key of all."""
         items = inputs.good()
-        columns: Record = self.task_class.record_columns(self.labels, items, self.task)
+        columns = self._choose(self.task_class.record_columns(self.labels, items, self.task))
         return {**columns, "error": None} if inputs.skipped else columns
 
     def model(self) -> BertModel:
@@ -229,7 +272,8 @@ class Predictor:
         progress = Progress("Predicting", inputs.count, "examples")
         done = 0
         for items in inputs.chunks():
-            yield from _records(self.task, items, self.labels, inference, self._thresholds)
+            found = _records(self.task, items, self.labels, inference, self._thresholds)
+            yield from map(self._choose, found)
             done += sum(not isinstance(item, BadRow) for item in items)
             progress.update(done)
         progress.close()

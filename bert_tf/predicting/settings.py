@@ -65,6 +65,18 @@ class PredictionSettings:
         "Instead of the model's own. multilabel: the least probability of a class that holds; "
         'squad: answer "" where its score is this much over the best answer\'s.',
     )
+    top_k: int | None = flag_fields.integer(
+        None,
+        "One class each: write so many of the likeliest with their probabilities (prediction, "
+        "probability, prediction_2, ...) instead of a column for each class.",
+        least=1,
+    )
+    reject_below: float | None = flag_fields.number(
+        None,
+        "One class each: a row whose likeliest class is less probable than this has no prediction. "
+        "What finetune prints at its end says what that costs on dev.",
+        within=(lambda least: 0 < least <= 1, "above 0 and not above 1"),
+    )
     raw_probabilities: bool = flag_fields.switch(
         False,
         "The model's own probabilities, not calibrated by the temperature that was fitted on dev.",

@@ -1,8 +1,9 @@
 """Probabilities that mean what they say: a temperature for the logits, and how far they are off.
 
-A network that was trained to be right is mostly too sure. Dividing its logits by one number, the
-temperature, changes no prediction of a class, and makes its probabilities as frequent as they say
-(Guo et al., "On Calibration of Modern Neural Networks", 2017).
+A network that was trained for long is too sure, one that was trained little not sure enough.
+Dividing its logits by one number, the temperature, changes no prediction of a class, and brings its
+probabilities nearer to how often they are right (Guo et al., "On Calibration of Modern Neural
+Networks", 2017).
 
 Letters: N decisions, C classes.
 """

@@ -82,6 +82,35 @@ def test_interrupted_and_resumed(finished, inputs, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.slow
+class Losses(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.found = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.found.append(logs["loss"])
+
+
+def test_each_step_and_each_part_of_it_draws_other_masks(inputs, tmp_path):
+    """All rows are one, and no weight moves: losses differ by what dropout leaves out alone."""
+    table = tmp_path / "train.tsv"
+    table.write_text("text\tlabel\n" + 8 * "good film\t1.5\n")
+    flags = {"task": "regression", "train_file": table, "dev_file": None, "dev_fraction": 0}
+    losses = Losses()
+
+    def losses_of(name, **changes):
+        run(settings(inputs, tmp_path / name, learning_rate=1e-30, **flags, **changes), [losses])
+        return losses.found
+
+    whole = losses_of("whole", train_batch_size=4, max_steps=3)
+    assert len(set(whole)) == 3
+    # The first part draws what a whole batch of its size draws; so would a second, by its seed.
+    parts = losses_of("parts", train_batch_size=8, gradient_accumulation_steps=2, max_steps=1)
+    assert parts[0] != pytest.approx(whole[0], rel=1e-6)
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0)
+    without = losses_of("without", train_batch_size=4, max_steps=2, classifier_dropout=0, **rates)
+    assert without[0] == pytest.approx(without[1], rel=1e-6)
+
+
 def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch):
     assert training._CLIP_NORM == 1.0  # as in Google's optimization.py
     clip_norm = 0.05  # below every step's norm

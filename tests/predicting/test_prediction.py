@@ -11,6 +11,7 @@ import types
 import numpy as np
 import pytest
 
+from bert_tf import api
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import conversion
 from bert_tf.interchange import load as load_module
@@ -71,6 +72,29 @@ def test_the_checkpoint_is_opened_once(classifier, monkeypatch):
     opened = open_checkpoint(folder)
     monkeypatch.setattr(load_module, "open_checkpoint", None)
     np.testing.assert_array_equal(prediction._load(opened).weights[0], model.weights[0])
+
+
+def test_the_likeliest_classes_and_none_that_is_improbable(classifier, table, tmp_path):
+    folder, model = classifier
+    shares = probabilities_of(model, TEXTS)
+    least = float(np.median(shares.max(1)))
+    predict(folder, table, tmp_path / "out.tsv", top_k=2, reject_below=least)
+    header, *lines = (tmp_path / "out.tsv").read_text().splitlines()
+    assert header.split("\t") == [
+        *("id", "prediction", "probability", "prediction_2", "probability_2")
+    ]
+    rejected = 0
+    for line, row in zip(lines, shares, strict=True):
+        _, first, share, second, other = line.split("\t")
+        ranked = np.argsort(-row)
+        assert (float(share), float(other)) == pytest.approx(tuple(row[ranked[:2]]), abs=1e-5)
+        assert first == ("" if row.max() < least else LABELS[ranked[0]])
+        assert second == LABELS[ranked[1]]
+        rejected += not first
+    assert rejected == 3
+    found = api.predict(folder, TEXTS, reject_below=least)
+    assert [row["prediction"] is None for row in found] == (shares.max(1) < least).tolist()
+    assert list(found[0]["probabilities"]) == list(LABELS)
 
 
 @pytest.mark.slow
@@ -301,6 +325,16 @@ def test_refusals(classifier, table, tmp_path):
         with pytest.raises(ValueError) as caught:
             predict(folder, table, **{"output": str(output), **options})
         assert str(caught.value).startswith(message)
+
+
+def test_several_classes_each_have_no_likeliest(table, tmp_path):
+    write_model(tmp_path, "BertClassifier", CLASSES, text_task("multilabel"), labels=LABELS,
+                multi_label=True)  # fmt: skip
+    for flag, value in (("top_k", 2), ("reject_below", 0.5)):
+        with pytest.raises(
+            ValueError, match=f"--{flag} is for one class each, and .* is of multil"
+        ):
+            predict(tmp_path, table, tmp_path / "out.tsv", **{flag: value})
 
 
 def test_models_that_do_not_predict(table, tmp_path):
