@@ -12,7 +12,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import tensorflow as tf
 from isal import igzip, isal_zlib
@@ -21,6 +21,12 @@ from bert_tf.files import local_path
 from bert_tf.untrusted import near_name
 
 from . import corpus_formats
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_NUM_THREADS = 16
+_MOST_CALLS = 1024
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types call it no class
@@ -34,11 +40,16 @@ _SMALLEST_SAMPLE = 1 << 18
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
-    """A file that the user named: its path, its bytes on the disk, and when it was last changed."""
+    """A file that the user named: its path, its bytes on the disk, and when it was last changed.
+
+    ``changed_nsec`` is when anything of a local file was changed, its time too; else 0. It is no
+    part of the file's ``repr``, which is in the names of indexes.
+    """
 
     path: str
     size: int
     mtime_nsec: int
+    changed_nsec: int = dataclasses.field(default=0, repr=False)
 
 
 def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
@@ -55,8 +66,10 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
             "The input names no file: give paths or globs of text files, separated by commas."
         )
     paths: dict[str, str] = {}  # by what they are in the end
-    for pattern in patterns:
-        found = [file for path in _glob(pattern) for file in _files_below(path)]
+    named = list(in_threads(_glob, patterns))
+    below = in_threads(_files_below, [path for found in named for path in found])
+    for pattern, matches in zip(patterns, named, strict=True):
+        found = [file for _ in matches for file in next(below)]
         if not found:
             raise ValueError(
                 f"No file matches {pattern!r}{near_name(pattern)}: give paths or globs of text "
@@ -64,8 +77,7 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
             )
         for path in found:
             paths.setdefault(_real(path), path)
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:  # remote file systems are slow to ask
-        files = list(pool.map(describe_file, paths.values()))
+    files = describe_files(list(paths.values()))
     filled = [file for file in files if file.size]
     if not filled:
         raise ValueError(
@@ -75,10 +87,47 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
     return filled
 
 
+def in_threads(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """Does work on each item, several at a time: remote file systems are slow to ask."""
+    step = 1 + len(items) // _MOST_CALLS  # a million calls would take a gigabyte
+    parts = [items[first : first + step] for first in range(0, len(items), step)]
+    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+        done = pool.map(lambda part: [work(item) for item in part], parts)
+        yield from (result for results in done for result in results)
+
+
 def describe_file(path: str) -> SourceFile:
     """Asks the file system about a file."""
     statistics = tf.io.gfile.stat(path)
-    return SourceFile(path, statistics.length, statistics.mtime_nsec)
+    local = local_path(path)
+    changed = 0 if local is None else os.stat(local).st_ctime_ns
+    return SourceFile(path, statistics.length, statistics.mtime_nsec, changed)
+
+
+def describe_files(paths: Sequence[str]) -> list[SourceFile]:
+    """Asks the file system about files."""
+    return list(in_threads(describe_file, paths))
+
+
+def sample_piece(count: int) -> int:
+    """How many bytes a piece of a file's sample has, where there are so many files."""
+    # Their number up to a power of two: a file more seldom changes the samples of the others.
+    share = _SAMPLE_BYTES >> max(0, count - 1).bit_length()
+    return max(_SMALLEST_SAMPLE, share) // _SAMPLE_PIECES
+
+
+def sample_file(path: str, piece: int) -> str:
+    """Hashes a sample of a local file, in pieces of so many bytes, see ``sample_files``."""
+    local = local_path(path)
+    if local is None:
+        return ""
+    digest = hashlib.sha256()
+    with open(local, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        for number in range(_SAMPLE_PIECES):
+            file.seek(max(number * piece, (size - piece) * number // (_SAMPLE_PIECES - 1)))
+            digest.update(file.read(piece))
+    return digest.hexdigest()[:16]
 
 
 def sample_files(paths: Sequence[str]) -> list[str]:
@@ -86,24 +135,8 @@ def sample_files(paths: Sequence[str]) -> list[str]:
 
     "" stands for files of an object store, which cannot be changed without a change of their time.
     """
-    # Their number up to a power of two: a file more seldom changes the samples of the others.
-    share = _SAMPLE_BYTES >> max(0, len(paths) - 1).bit_length()
-    piece = max(_SMALLEST_SAMPLE, share) // _SAMPLE_PIECES
-
-    def sample(path: str) -> str:
-        local = local_path(path)
-        if local is None:
-            return ""
-        digest = hashlib.sha256()
-        with open(local, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            for number in range(_SAMPLE_PIECES):
-                file.seek(max(number * piece, (size - piece) * number // (_SAMPLE_PIECES - 1)))
-                digest.update(file.read(piece))
-        return digest.hexdigest()[:16]
-
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        return list(pool.map(sample, paths))
+    piece = sample_piece(len(paths))
+    return list(in_threads(lambda path: sample_file(path, piece), paths))
 
 
 def _glob(pattern: str) -> list[str]:
@@ -169,7 +202,9 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
     """
     with tf.io.gfile.GFile(path, "rb") as raw:
         is_gzip = starts_as_gzip(raw)
-        file = cast(IO[bytes], raw if on_read is None and not is_gzip else _Reads(raw, on_read))
+        file = cast(
+            IO[bytes], raw if on_read is None and not is_gzip else GFileReader(raw, on_read)
+        )
         if is_gzip:
             with _gzip_errors(path), igzip.IGzipFile(fileobj=file) as stream:
                 yield cast(IO[bytes], stream)
@@ -177,17 +212,19 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
             yield file
 
 
-class _Reads(io.RawIOBase):
+class GFileReader(io.RawIOBase):
     """A file of TensorFlow's as Python has files, with a report of each read's bytes."""
 
-    def __init__(self, file: Any, on_read: Callable[[int], None] | None) -> None:
+    def __init__(self, file: Any, on_read: Callable[[int], None] | None = None) -> None:
         self._file = file
         self._on_read = on_read
 
     def readable(self) -> bool:
+        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Reads into a buffer; returns how many bytes."""
         data: bytes = self._file.read(len(buffer))
         buffer[: len(data)] = data
         if self._on_read is not None:
@@ -195,13 +232,16 @@ class _Reads(io.RawIOBase):
         return len(data)
 
     def seekable(self) -> bool:
+        """It is."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Goes to a place, which is returned."""
         self._file.seek(offset, whence)
         return self.tell()
 
     def tell(self) -> int:
+        """The place."""
         place: int = self._file.tell()
         return place
 

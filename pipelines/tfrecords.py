@@ -8,18 +8,15 @@ epoch changes their order alone.
 """
 
 import contextlib
-import functools
 import hashlib
 import itertools
 import math
 import os
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 
 from bert_tf import features
 from bert_tf.files import whole_file
@@ -27,23 +24,14 @@ from bert_tf.untrusted import listed
 
 from .pools import Cursor, PoolPlan, Reached, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
-
-_GOOGLE_NAMES = {
-    features.INPUT_WORD_IDS: "input_ids",
-    features.INPUT_MASK: "input_mask",
-    features.INPUT_TYPE_IDS: "segment_ids",
-    features.MASKED_LM_POSITIONS: "masked_lm_positions",
-    features.MASKED_LM_IDS: "masked_lm_ids",
-    features.MASKED_LM_WEIGHTS: "masked_lm_weights",
-    features.NEXT_SENTENCE_LABELS: "next_sentence_labels",
-}
+from .record_files import GOOGLE_NAMES, Records, open_records
 
 
 def _serialize_row(row: Mapping[str, np.ndarray]) -> bytes:
     """Makes one row, features of a vector each, a serialised ``tf.train.Example``."""
     example = tf.train.Example()
     for key, values in row.items():
-        feature = example.features.feature[_GOOGLE_NAMES[key]]
+        feature = example.features.feature[GOOGLE_NAMES[key]]
         if values.dtype == np.float32:
             feature.float_list.value.extend(values.tolist())
         else:
@@ -61,45 +49,16 @@ def _parse_records(
     parsed = tf.io.parse_example(
         records,
         {
-            _GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
+            GOOGLE_NAMES[key]: tf.io.FixedLenFeature(
                 [] if kind.dimensions == "B" else [sizes[key]], stored[kind.dtype]
             )
             for key, kind in features.PRETRAINING_FEATURES.items()
         },
     )
     return {
-        key: tf.cast(parsed[_GOOGLE_NAMES[key]], kind.dtype)
+        key: tf.cast(parsed[GOOGLE_NAMES[key]], kind.dtype)
         for key, kind in features.PRETRAINING_FEATURES.items()
     }
-
-
-def _check_first_record(path: str, max_seq_length: int, max_predictions_per_seq: int) -> None:
-    """Checks a file's first record, so that a wrong length is reported by name and at once."""
-    try:
-        example = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(path))).numpy())
-    except (tf.errors.DataLossError, DecodeError) as error:
-        raise ValueError(f"{path}: the first record is no tf.train.Example ({error}).") from error
-    found = example.features.feature
-    options = {"BS": "max_seq_length", "BP": "max_predictions_per_seq"}
-    for key, size in _feature_sizes(max_seq_length, max_predictions_per_seq).items():
-        name, kind = _GOOGLE_NAMES[key], features.PRETRAINING_FEATURES[key]
-        if name not in found:
-            raise ValueError(
-                f"{path}: the records have no feature {name!r} but "
-                f"{listed(sorted(found))}; expected "
-                f"{', '.join(_GOOGLE_NAMES.values())}."
-            )
-        values = found[name].float_list if kind.dtype == "float32" else found[name].int64_list
-        if len(values.value) != size:
-            option = options.get(kind.dimensions)
-            count = len(values.value)
-            shell = f"(on the command line --{option}={count})"
-            advice = f": pass {option}={count} {shell}" if option else ""
-            raise ValueError(
-                f"{path}: feature {name!r} has {len(values.value)} values of type "
-                f"{'float' if kind.dtype == 'float32' else 'int64'} in the first record; expected "
-                f"{size}{advice}."
-            )
 
 
 def _feature_sizes(max_seq_length: int, max_predictions_per_seq: int) -> dict[str, int]:
@@ -108,17 +67,12 @@ def _feature_sizes(max_seq_length: int, max_predictions_per_seq: int) -> dict[st
     return {key: sizes[kind.dimensions] for key, kind in features.PRETRAINING_FEATURES.items()}
 
 
-# A block is a run of this many records of one file; a pool is read and shuffled at once.
-_RECORDS_PER_BLOCK = 1024
+# A pool is read and shuffled at once.
 _BLOCKS_PER_POOL = 16
-
-# A record is its length (8 bytes), a checksum of that (4), the data, and a checksum of those (4).
-_FRAME_BYTES = 16
-_READ_BYTES = 1 << 24
 
 
 def tfrecord_dataset(
-    files: str | Sequence[str],
+    files: str | Sequence[str] | Records,
     *,
     batch_size: int,
     max_seq_length: int = 128,
@@ -131,16 +85,18 @@ def tfrecord_dataset(
     drop_remainder: bool = True,
     pad_final_batch: bool = False,
     num_parallel_calls: int | None = None,
+    cache_dir: str | None = None,
 ) -> tf.data.Dataset:
     """Reads Google's pre-training TFRecords, in another order in every epoch.
 
     The order depends on ``seed`` and on the files in the order of their names, and the dataset
     can start at any row, as ``pretraining.pretraining_dataset`` does and says. Blocks of 1,024
     records are read in random order; a pool is sixteen of them, its rows in random order. Where
-    the records begin is found by reading every file once, when the dataset is made.
+    the records begin is found by reading every file once, see ``record_files.open_records``.
 
     Args:
-        files: globs, in a list or separated by commas, on any file system of TensorFlow.
+        files: globs, in a list or separated by commas, on any file system of TensorFlow; or what
+            ``open_records`` found.
         batch_size: B.
         max_seq_length: S, what the records were written for.
         max_predictions_per_seq: P, what the records were written for.
@@ -153,6 +109,7 @@ def tfrecord_dataset(
         drop_remainder: leave out a last, smaller batch.
         pad_final_batch: fill a last, smaller batch with rows of zeros.
         num_parallel_calls: how many pools are made at once.
+        cache_dir: a folder to keep in where the records begin; None for none.
 
     Returns:
         A dataset of ``features.PRETRAINING_FEATURES`` and ``cursor``.
@@ -161,17 +118,10 @@ def tfrecord_dataset(
         ValueError: no file matches, a file is cut short or holds no such records, or an argument
             is out of its range.
     """
-    paths = match_files(files)
-    index = []
-    for path in paths:
-        status = tf.io.gfile.stat(path)
-        index.append(_block_index(path, status.length, status.mtime_nsec))
-        if len(index[-1][0]):
-            _check_first_record(path, max_seq_length, max_predictions_per_seq)
-    offsets, sizes = (np.concatenate(arrays) for arrays in zip(*index, strict=True))
-    if not sizes.size:
-        raise ValueError(f"No record in {', '.join(paths)}: expected pre-training examples.")
-    owners = np.repeat(np.arange(len(paths)), [len(file_sizes) for _, file_sizes in index])
+    records = files if isinstance(files, Records) else open_records(files, cache_dir)
+    records.check_sizes(_feature_sizes(max_seq_length, max_predictions_per_seq))
+    paths = [file.path for file in records.files]
+    owners, offsets, sizes = records.blocks
     plan = PoolPlan(sizes.size, math.ceil(sizes.size / _BLOCKS_PER_POOL))
 
     def make_rows(epoch: tf.Tensor, pool: tf.Tensor, blocks: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -246,54 +196,12 @@ def write_tfrecords(
     return written
 
 
-def match_files(files: str | Sequence[str]) -> list[str]:
-    """Lists the files that globs match, in a list or separated by commas: sorted, each once."""
-    patterns = files.split(",") if isinstance(files, str) else list(files)
-    paths: set[str] = set()
-    for pattern in patterns:
-        found = tf.io.gfile.glob(pattern)
-        if not found:
-            raise ValueError(f"No file matches {pattern!r}: expected TFRecord files.")
-        paths.update(found)
-    return sorted(paths)
-
-
-def fingerprint(paths: Sequence[str]) -> str:
+def fingerprint(records: Records) -> str:
     """Which files these are in 32 hexadecimal digits, which change with their names and sizes."""
     digest = hashlib.sha256()
-    for path in paths:
-        digest.update(f"{os.path.basename(path)}\n{tf.io.gfile.stat(path).length}\n".encode())
+    for file in records.files:
+        digest.update(f"{os.path.basename(file.path)}\n{file.size}\n".encode())
     return digest.hexdigest()[:32]
-
-
-@functools.lru_cache(maxsize=4096)
-def _block_index(path: str, size: int, mtime_nsec: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where a file's blocks begin, in bytes, and how many records each has; int64 both.
-
-    It follows the records' lengths, once in a process for a file that has not changed.
-    """
-    del mtime_nsec  # part of the cache's key alone
-    offsets, count, offset = [], 0, 0
-    buffer, base = b"", 0
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while offset < size:
-            if offset + 8 > base + len(buffer):
-                file.seek(offset)
-                buffer, base = file.read(_READ_BYTES), offset
-            # A file that ends within the length is cut short too.
-            head = buffer[offset - base : offset - base + 8].ljust(8, b"\0")
-            end = offset + _FRAME_BYTES + struct.unpack("<Q", head)[0]
-            if end > size:
-                raise ValueError(
-                    f"{path}: record {count}, at byte {offset}, would end at byte {end}, but the "
-                    f"file has {size} bytes: it is cut short, or no uncompressed TFRecord file."
-                )
-            if count % _RECORDS_PER_BLOCK == 0:
-                offsets.append(offset)
-            count += 1
-            offset = end
-    sizes = np.diff(np.append(np.arange(0, count, _RECORDS_PER_BLOCK), count))
-    return np.array(offsets, np.int64), sizes.astype(np.int64)
 
 
 def _read_blocks(paths: tf.Tensor, offsets: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:

@@ -13,6 +13,7 @@ from bert_tf.files import read_json_object
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.pipelines import masking, pretraining, sample_corpus, sources, tfrecords, vocabulary
 from bert_tf.pipelines.pools import Reached
+from bert_tf.pipelines.record_files import Records, open_records
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.distribution import Distribution
@@ -40,18 +41,18 @@ class PretrainingData:
 
     train: sources.Corpus | None
     held_out: sources.Corpus | None
-    records: list[str]
-    eval_records: list[str]
+    records: Records | None
+    eval_records: Records | None
     fingerprints: dict[str, str]
     rows_version: int = pretraining.ROWS_VERSION
 
     @property
     def is_held_out(self) -> bool:
         """Whether what is evaluated on is not trained on."""
-        return self.held_out is not None or self.eval_records != self.records
+        return self.held_out is not None or self.eval_records is not self.records
 
     @property
-    def evaluated(self) -> sources.Corpus | list[str]:
+    def evaluated(self) -> sources.Corpus | Records | None:
         """What is evaluated on, if anything is."""
         return self.held_out or self.eval_records
 
@@ -76,12 +77,13 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
     if settings.input_format == "tfrecord":
         if not settings.input:
             raise ValueError("--input_format=tfrecord needs --input: the files to read.")
-        records = tfrecords.match_files(settings.input)
-        print(f"Corpus: TFRecords, {len(records)} files.")
+        cache = _cache(settings, run)
+        records = open_records(settings.input, cache)
+        print(f"Corpus: TFRecords, {len(records.files)} files.")
         fingerprints = {"--input": tfrecords.fingerprint(records)}
         eval_records = records
         if settings.eval_input:
-            eval_records = tfrecords.match_files(settings.eval_input)
+            eval_records = open_records(settings.eval_input, cache)
             fingerprints["--eval_input"] = tfrecords.fingerprint(eval_records)
         else:
             print("No --eval_input: the evaluation reads the training records.")
@@ -117,7 +119,7 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
     rows_version = _rows_version(run)
     if rows_version > 1:
         fingerprints[_ROWS] = str(rows_version)
-    return PretrainingData(train, held_out, [], [], fingerprints, rows_version)
+    return PretrainingData(train, held_out, None, None, fingerprints, rows_version)
 
 
 def open_evaluation_data(
@@ -130,9 +132,10 @@ def open_evaluation_data(
     kept = read_json_object(run.inputs)
     if settings.input_format == "tfrecord":
         flag = "eval_input" if settings.eval_input else "input"
-        records = tfrecords.match_files(getattr(settings, flag))
+        # The run has read these files, too, if it has the same folder.
+        records = open_records(getattr(settings, flag), cache_dir, _cache(settings, run))
         run.compare_inputs({f"--{flag}": tfrecords.fingerprint(records)})
-        return PretrainingData(None, None, [] if settings.eval_input else records, records, {})
+        return PretrainingData(None, None, None if settings.eval_input else records, records, {})
     held_out: sources.Corpus | None
     if settings.eval_input:
         held_out = _open_text(
@@ -148,7 +151,7 @@ def open_evaluation_data(
             "and has to be started again by this one, or its corpus folder is gone."
         )
     rows_version = int(kept.get(_ROWS, 1))
-    return PretrainingData(None, held_out, [], [], {}, rows_version)
+    return PretrainingData(None, held_out, None, None, {}, rows_version)
 
 
 def _rows_version(run: RunDirectory) -> int:
@@ -250,7 +253,7 @@ def _batches(
     settings: PretrainingSettings,
     data: PretrainingData,
     tokenizer: BertTokenizer,
-    source: sources.Corpus | list[str],
+    source: sources.Corpus | Records,
     max_seq_length: int,
     *,
     nsp: bool,
@@ -259,7 +262,7 @@ def _batches(
     """The batches of a corpus, or of TFRecords; ``order`` is what datasets of both kinds take."""
     order["max_seq_length"] = max_seq_length
     order["max_predictions_per_seq"] = predictions_per_row(settings, max_seq_length)
-    if isinstance(source, list):
+    if isinstance(source, Records):
         return tfrecords.tfrecord_dataset(source, **order)
     return pretraining.pretraining_dataset(
         source,
@@ -294,7 +297,7 @@ def training_batches(
         settings,
         data,
         tokenizer,
-        data.records if data.train is None else data.train,
+        data.train or data.records,
         phase.max_seq_length,
         nsp=settings.nsp,
         batch_size=phase.rows(settings) // num_shards,
@@ -373,11 +376,11 @@ def check_records(
     settings: PretrainingSettings, data: PretrainingData, vocab_size: int, length: int
 ) -> None:
     """Checks that the ids of the first records are within the vocabulary."""
-    for files in {tuple(data.records), tuple(data.eval_records)} - {()}:
+    for records in {data.records, data.eval_records} - {None}:
         batch = next(
             iter(
                 tfrecords.tfrecord_dataset(
-                    files,
+                    records,
                     batch_size=settings.eval_batch_size,
                     max_seq_length=length,
                     max_predictions_per_seq=predictions_per_row(settings, length),
@@ -389,6 +392,6 @@ def check_records(
         largest = int(tf.reduce_max(batch[features.INPUT_WORD_IDS]))
         if largest >= vocab_size:
             raise ValueError(
-                f"{files[0]} holds token id {largest}, and the vocabulary has {vocab_size} pieces: "
-                "name the vocabulary that made the records with --vocab_file."
+                f"{records.files[0].path} holds token id {largest}, and the vocabulary has "
+                f"{vocab_size} pieces: name the vocabulary that made the records with --vocab_file."
             )

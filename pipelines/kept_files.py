@@ -1,0 +1,145 @@
+"""What is known of files, kept on the disk as arrays, and whether it still holds of them.
+
+An ``.npz`` file holds the arrays, uncompressed, with a check sum of each; beside them it holds how
+the files were: their sizes and times, and a sample of each. A file is as it was if its size and its
+times are. Of a local file that counts the time of any change of its inode, which nobody can set
+back; where that alone differs, as after a copy or ``chmod``, the samples decide.
+"""
+
+import io
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.files import replace_whole
+
+from .corpus_files import GFileReader, SourceFile, sample_file, sample_piece
+
+#: What reading arrays that are damaged, or another program's, may raise.
+ERRORS = (
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, EOFError),
+    *(zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError),
+)
+
+#: The arrays of ``Look.state``.
+STATE = ("sizes", "times", "changed", "samples")
+
+_READ_BYTES = 1 << 20
+# A file may change again within the same tick of its file system's clock, unseen.
+_TICK_SECONDS = 2
+
+
+class Look:
+    """Files as they are now. A sample of one is taken when it is first asked for, and once.
+
+    ``samples_of`` is how many files share the bytes that are sampled, where those are not all.
+    """
+
+    def __init__(self, files: Sequence[SourceFile], samples_of: int | None = None) -> None:
+        self.files = files
+        self.has_sampled = False
+        self._samples = np.zeros(len(files), "S16")
+        self._is_known = np.zeros(len(files), bool)
+        self._piece = sample_piece(len(files) if samples_of is None else samples_of)
+        self._settled = (time.time() - _TICK_SECONDS) * 1e9
+
+    def _sample(self, number: int) -> bytes:
+        if not self._is_known[number]:
+            self.has_sampled = True
+            self._keep(number, sample_file(self.files[number].path, self._piece).encode())
+        sample: bytes = self._samples[number]
+        return sample
+
+    def _keep(self, numbers: Any, samples: Any) -> None:
+        self._samples[numbers], self._is_known[numbers] = samples, True
+
+    def state(self, numbers: Sequence[int]) -> dict[str, np.ndarray]:
+        """How the files of these numbers are: the arrays ``STATE``, of a value for each."""
+        for number in numbers:
+            self._sample(number)
+        now = self._now(numbers)
+        now["changed"][now["changed"] > self._settled] = 0
+        return {**now, "samples": self._samples[np.asarray(numbers, np.int64)]}
+
+    def is_same(self, kept: Mapping[str, np.ndarray], numbers: Sequence[int]) -> np.ndarray:
+        """Which of the files are as arrays of ``state`` say, (files,) bool.
+
+        Earlier releases kept fewer arrays: what is missing is not compared.
+        """
+        now = self._now(numbers)
+        changed = now.pop("changed")
+        same = np.ones(len(numbers), bool)
+        for name in kept.keys() & now.keys():
+            same &= kept[name] == now[name]
+        if "samples" in kept:
+            places = np.asarray(numbers, np.int64)
+            samples = kept["samples"].astype("S16")
+            before = kept.get("changed", np.zeros(len(numbers), np.int64))
+            # An object store's files have neither: their time changes with them.
+            in_doubt = (before != changed) | (before == 0)
+            for place in np.flatnonzero(same & in_doubt):
+                same[place] = samples[place] == self._sample(numbers[place])
+            self._keep(places[same], samples[same])
+        return same
+
+    def _now(self, numbers: Sequence[int]) -> dict[str, np.ndarray]:
+        of_each = {"sizes": "size", "times": "mtime_nsec", "changed": "changed_nsec"}
+        return {
+            name: np.fromiter(
+                (getattr(self.files[number], field) for number in numbers), np.int64, len(numbers)
+            )
+            for name, field in of_each.items()
+        }
+
+
+def save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays, whole or not at all, without a copy of them in memory."""
+    with replace_whole(path) as file:
+        np.savez(_Writer(file), allow_pickle=False, **arrays)
+
+
+def load_arrays(path: str) -> dict[str, np.ndarray] | None:
+    """Reads what ``save_arrays`` wrote; None where nothing is there, or nothing that it wrote."""
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "rb") as file:
+        try:
+            with np.load(
+                io.BufferedReader(GFileReader(file), _READ_BYTES), allow_pickle=False
+            ) as arrays:
+                # So no array is larger than the file.
+                if any(each.compress_type or each.flag_bits & 1 for each in arrays.zip.infolist()):
+                    return None
+                return {name: arrays[name] for name in arrays.files}
+        except ERRORS:
+            return None  # cut short, or another program's
+
+
+def pack_names(names: Sequence[str]) -> np.ndarray:
+    """Names as an array of bytes, which is as long as they are."""
+    return np.frombuffer("\0".join(names).encode("utf-8", "surrogateescape"), np.uint8)
+
+
+def unpack_names(packed: np.ndarray) -> tuple[str, ...]:
+    """What ``pack_names`` was given, one name at least; earlier releases kept an array of them."""
+    if packed.dtype != np.uint8:
+        return tuple(packed.tolist())
+    return tuple(packed.tobytes().decode("utf-8", "surrogateescape").split("\0"))
+
+
+class _Writer(io.RawIOBase):
+    """A file of TensorFlow's, as NumPy writes to one: from its beginning to its end."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(bytes(data))
+        return len(data)
