@@ -5,24 +5,27 @@ in parallel. Both are threads: what takes time (reading, inflating, NumPy's and 
 a block) does not hold Python's lock, while processes would each load TensorFlow, and must not be
 forked from one that has.
 
-With a cache folder each file's index is saved when it is made, so that a run that is killed loses
-the files in work only, and then the whole corpus', which is all that a later opening reads. Blocks
-of JSON lines and of large gzip files, which nothing can read from the middle, are saved there too,
-each compressed on its own: the copy is about as long as a gzip file, or two fifths of JSON lines.
-An index' name holds a key of the files, by path, size and time, and of all that decides how their
-text is parsed. Every file appears under its name only when it is whole, and any number of processes
+With a cache folder the index of the files that are done is saved once a minute, so that a run that
+is killed loses little, and then the whole corpus', which is all that a later opening reads; where
+the corpus has changed since, only what is new is read, see ``kept_files``. Blocks of JSON lines and
+of large gzip files, which nothing can read from the middle, are saved there too, each compressed on
+its own: the copy is about as long as a gzip file, or two fifths of JSON lines. An index' name holds
+a key of the files, by path, size and time, and of all that decides how their text is parsed.
+Every file appears under its name only when it is whole, and any number of processes
 can make or read the same index at once.
 """
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
+import functools
 import gzip
-import io
 import os
+import sys
 import threading
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -31,16 +34,18 @@ import tensorflow as tf
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.files import replace_whole
 
-from . import corpus_cache, corpus_files, corpus_formats
+from . import corpus_cache, corpus_files, corpus_formats, kept_files
 from .corpus import DocumentTable, FileBlocks, document_table
 from .corpus_counting import count_text
-from .corpus_files import SourceFile
+from .corpus_files import SourceFile, in_threads
 
 #: Called now and then with the bytes done and the bytes in all.
 Progress = Callable[[int, int], None]
 
 # Files read at the same time: remote file systems answer slowly.
 _NUM_READERS = 16
+# Indexes that are held one by one before they are joined.
+_MOST_SMALL = 1024
 _CHUNK = 1 << 22
 # Lines of text enough to tell its format.
 _HEAD_BYTES = 1 << 16
@@ -75,23 +80,35 @@ def open_index(
     reading: Reading,
     cache_dir: str | None,
     progress: Progress | None = None,
+    inputs: Sequence[str] = (),
 ) -> Index:
-    """Loads the index of files, or makes it, and saves it where there is a cache folder."""
+    """Loads the index of files, or makes it, and saves it where there is a cache folder.
+
+    Of files that were named by the same ``inputs`` before, what has not changed is not read again.
+    """
+    look = kept_files.Look(sources)
     if cache_dir is None:
-        return _make(sources, reading, None, [], progress)
-    samples = corpus_files.sample_files([file.path for file in sources])
-    path = _path(cache_dir, sources, reading)
-    known = load_index(path, samples, sources)
+        return _make(look, reading, None, None, progress)
+    path, before = _path(cache_dir, sources, reading), None
+    known = load_index(path, look)
     if known is None:
-        known = _make(sources, reading, cache_dir, samples, progress)
         if len(sources) > 1:
-            save_index(path, known, samples)
+            before = index_path(cache_dir, "inputs", list(inputs), *_parts(reading))
+        known = _make(look, reading, cache_dir, before, progress)
+        save_index(path, known, look)
+    elif look.knows_more:  # the folder may be for reading only
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            save_index(path, known, look)
     return known
 
 
 def _path(cache_dir: str, sources: Sequence[SourceFile], reading: Reading) -> str:
-    parts = (list(sources), reading.input_format, reading.text_key, reading.block_bytes)
-    return index_path(cache_dir, *parts, corpus_files.MAX_DOCUMENT_BYTES)
+    return index_path(cache_dir, list(sources), *_parts(reading))
+
+
+def _parts(reading: Reading) -> tuple[object, ...]:
+    """What a file's index depends on beside the file."""
+    return (*dataclasses.astuple(reading), corpus_files.MAX_DOCUMENT_BYTES)
 
 
 # === Making ===
@@ -122,51 +139,82 @@ class _Kind:
     is_gzip: bool
 
 
+class _Made:
+    """The files that are done, in any order, and their index; saved at ``path`` now and then."""
+
+    def __init__(self, look: kept_files.Look, path: str | None) -> None:
+        self.numbers: list[int] = []
+        self._look, self._path = look, path
+        self._parts: list[Index] = []
+        self._small: list[Index] = []
+        self._lock = threading.Lock()
+        self._saved = time.monotonic()
+        if path is not None and (known := _load_known(path, look)) is not None:
+            index, self.numbers = known
+            self._parts.append(index)
+
+    def add(self, number: int, index: Index) -> None:
+        """Takes a file's index, from any thread."""
+        with self._lock:
+            self.numbers.append(number)
+            self._small.append(index)
+            is_due = time.monotonic() - self._saved >= kept_files.SAVE_SECONDS
+            if self._path is not None and is_due:
+                save_index(self._path, self._joined(), self._look, self.numbers)
+                self._saved = time.monotonic()
+            elif len(self._small) >= _MOST_SMALL:  # they take much memory one by one
+                self._parts.append(_join(self._small))
+                self._small.clear()
+
+    def _joined(self) -> Index:
+        self._parts = [_join(self._parts + self._small)]
+        self._small.clear()
+        return self._parts[0]
+
+    def finish(self) -> Index:
+        """The index of all files, in their order."""
+        index = _of_files(self._joined(), np.argsort(self.numbers))
+        if self._path is not None:
+            save_index(self._path, index, self._look)
+        return index
+
+
 def _make(
-    sources: Sequence[SourceFile],
+    look: kept_files.Look,
     reading: Reading,
     cache_dir: str | None,
-    samples: Sequence[str],
+    before: str | None,
     progress: Progress | None,
 ) -> Index:
-    """Makes the index of each file that has none saved, several at a time, and joins them."""
-    report = _Report(sum(file.size for file in sources), progress)
+    """Makes the index of each file that is not in the one before, several at a time."""
+    total = sum(file.size for file in look.files)
+    report = _Report(total, progress)
+    made = _Made(look, before)
+    known = set(made.numbers)
+    missing = [number for number in range(len(look.files)) if number not in known]
+    files = [look.files[number] for number in missing]
+    report.add(total - sum(file.size for file in files))
+    kinds = list(in_threads(lambda file: _kind(file, reading.input_format), files))
+    _check_packing(files, kinds, reading, cache_dir)
+    waiting = iter(zip(missing, kinds, strict=True))
+    lock = threading.Lock()
     cores = os.cpu_count() or 1
     with (
         concurrent.futures.ThreadPoolExecutor(cores) as workers,
         concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers,
     ):
-        found: list[Index | None] = [None] * len(sources)
-        if cache_dir is not None and len(sources) > 1:
-            paths = [_path(cache_dir, [source], reading) for source in sources]
-            found = list(
-                readers.map(
-                    lambda path, sample, source: load_index(path, [sample], [source]),
-                    paths,
-                    samples,
-                    sources,
-                )
-            )
-        missing = [source for source, index in zip(sources, found, strict=True) if index is None]
-        report.add(sum(file.size for file in sources) - sum(file.size for file in missing))
-        kinds = list(readers.map(lambda file: _kind(file, reading.input_format), missing))
-        _check_packing(missing, kinds, reading, cache_dir)
         making = _Making(reading, cache_dir, report, workers, threading.Semaphore(2 * cores))
 
-        def make(source: SourceFile, kind: _Kind, sample: str) -> Index:
-            index = making.index_of(source, kind)
-            if cache_dir is not None:
-                save_index(_path(cache_dir, [source], reading), index, [sample])
-            return index
+        def read() -> None:
+            while not making.stop.is_set():
+                with lock:
+                    task = next(waiting, None)
+                if task is None:
+                    return
+                number, kind = task
+                made.add(number, making.index_of(look.files[number], kind))
 
-        of_missing = [
-            sample
-            for sample, index in zip(samples or [""] * len(sources), found, strict=True)
-            if index is None
-        ]
-        running = [
-            readers.submit(make, *each) for each in zip(missing, kinds, of_missing, strict=True)
-        ]
+        running = [readers.submit(read) for _ in range(min(_NUM_READERS, len(missing)))]
         try:
             # One that fails is told at once, whatever is read before it.
             ended, _ = concurrent.futures.wait(
@@ -174,19 +222,22 @@ def _make(
             )
             for future in ended:
                 future.result()
-            made = iter([future.result() for future in running])
         except BaseException:
             making.stop.set()
-            readers.shutdown(cancel_futures=True)
             raise
-    return _join([index or next(made) for index in found])
+    return made.finish()
+
+
+@functools.cache  # of a million files few differ
+def _kind_of(text_format: str, is_gzip: bool) -> _Kind:
+    return _Kind(text_format, is_gzip)
 
 
 def _kind(file: SourceFile, input_format: str | None) -> _Kind:
     with corpus_files.open_text(file.path) as stream:
         head = stream.read(_HEAD_BYTES).decode("utf-8", "ignore")
         is_gzip = isinstance(stream, gzip.GzipFile)
-    return _Kind(input_format or corpus_formats.detect_format(file.path, head), is_gzip)
+    return _kind_of(input_format or corpus_formats.detect_format(file.path, head), is_gzip)
 
 
 def _longest_whole(reading: Reading) -> int:
@@ -354,13 +405,18 @@ def _index(
 
 
 def _join(indexes: Sequence[Index]) -> Index:
-    """The index of several files' blocks, in their order."""
+    """The index of several indexes' files, in their order."""
+    if len(indexes) == 1:
+        return indexes[0]
 
     def joined(part: str, name: str) -> np.ndarray:
         return np.concatenate([getattr(getattr(index, part), name) for index in indexes])
 
-    block_files = [index.blocks.block_files + number for number, index in enumerate(indexes)]
-    documents = [np.diff(index.table.block_splits) for index in indexes]
+    before = np.cumsum([0, *(len(index.blocks.files) for index in indexes[:-1])])
+    block_files = [
+        index.blocks.block_files + count for index, count in zip(indexes, before, strict=True)
+    ]
+    documents = np.concatenate([np.diff(index.table.block_splits) for index in indexes])
     return Index(
         tuple(sorted({name for index in indexes for name in index.formats})),
         FileBlocks(
@@ -373,7 +429,7 @@ def _join(indexes: Sequence[Index]) -> Index:
             },
         ),
         DocumentTable(
-            block_splits=np.cumsum([0, *np.concatenate(documents)], dtype=np.int64),
+            block_splits=np.concatenate([[0], np.cumsum(documents, dtype=np.int64)]),
             num_sentences=joined("table", "num_sentences"),
             fingerprints=joined("table", "fingerprints"),
         ),
@@ -382,25 +438,44 @@ def _join(indexes: Sequence[Index]) -> Index:
 
 def part_of(index: Index, first: int, last: int) -> Index:
     """The index of the blocks from ``first`` to before ``last`` alone, with only their files."""
+    return _pick(index, np.unique(index.blocks.block_files[first:last]), np.arange(first, last))
+
+
+def _of_files(index: Index, files: np.ndarray) -> Index:
+    """The index of files of these numbers alone, in this order."""
+    if np.array_equal(files, np.arange(len(index.blocks.files))):
+        return index
+    places = np.full(len(index.blocks.files), len(files))
+    places[files] = np.arange(len(files))
+    of_blocks = places[index.blocks.block_files]
+    order = np.argsort(of_blocks, kind="stable")
+    return _pick(index, files, order[: np.count_nonzero(of_blocks < len(files))])
+
+
+def _pick(index: Index, files: np.ndarray, picked: np.ndarray) -> Index:
+    """The index of some blocks of some files, both in the order given."""
     blocks, table = index.blocks, index.table
-    used, block_files = np.unique(blocks.block_files[first:last], return_inverse=True)
-    splits = table.block_splits[first : last + 1]
-    documents = slice(splits[0], splits[-1])
+    places = np.zeros(len(blocks.files), np.int64)
+    places[files] = np.arange(len(files))
+    first, counts = table.block_splits[picked], np.diff(table.block_splits)[picked]
+    splits = np.concatenate([[0], np.cumsum(counts)])
+    documents = np.repeat(first - splits[:-1], counts) + np.arange(splits[-1])
+    parsed_as = {blocks.file_formats[file] for file in files}
+    if corpus_formats.PARAGRAPHS in parsed_as:
+        parsed_as.add(corpus_formats.JSONL)
     return Index(
-        index.formats,
+        tuple(name for name in index.formats if name in parsed_as),
         FileBlocks(
-            files=tuple(blocks.files[file] for file in used),
-            file_sizes=blocks.file_sizes[used],
-            file_is_gzip=blocks.file_is_gzip[used],
-            file_formats=tuple(blocks.file_formats[file] for file in used),
-            block_files=block_files,
-            offsets=blocks.offsets[first:last],
-            stored=blocks.stored[first:last],
-            lengths=blocks.lengths[first:last],
+            files=tuple(blocks.files[file] for file in files),
+            file_sizes=blocks.file_sizes[files],
+            file_is_gzip=blocks.file_is_gzip[files],
+            file_formats=tuple(blocks.file_formats[file] for file in files),
+            block_files=places[blocks.block_files[picked]],
+            offsets=blocks.offsets[picked],
+            stored=blocks.stored[picked],
+            lengths=blocks.lengths[picked],
         ),
-        DocumentTable(
-            splits - splits[0], table.num_sentences[documents], table.fingerprints[documents]
-        ),
+        DocumentTable(splits, table.num_sentences[documents], table.fingerprints[documents]),
     )
 
 
@@ -416,71 +491,102 @@ def index_path(cache_dir: str, *parts: object) -> str:
     return os.path.join(cache_dir, f"index-{key}.npz")
 
 
-def save_index(path: str, index: Index, samples: Sequence[str] = ()) -> None:
-    """Writes an index, whole or not at all; ``samples`` are the inputs' ``sample_files``."""
-    arrays = {
-        "samples": np.asarray(samples, np.str_),
-        "formats": np.asarray(", ".join(index.formats)),
-        **{
-            f"{part}/{field.name}": np.asarray(getattr(values, field.name))
-            for part, values in (("blocks", index.blocks), ("table", index.table))
-            for field in dataclasses.fields(values)
-        },
-    }
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    with replace_whole(path) as file:
-        file.write(buffer.getvalue())
+def save_index(
+    path: str,
+    index: Index,
+    look: kept_files.Look | None = None,
+    numbers: Sequence[int] | None = None,
+) -> None:
+    """Writes an index, whole or not at all; of files that were looked at also how they are.
 
-
-def load_index(
-    path: str, samples: Sequence[str] = (), sources: Sequence[SourceFile] = ()
-) -> Index | None:
-    """Reads an index that ``save_index`` wrote.
-
-    None where there is no index at ``path``, it is damaged, its samples are others, or a file that
-    it refers to is gone or has another size; the sizes of ``sources`` are known. Earlier releases
-    wrote no samples: none are compared then. They unpacked what is packed now, so that blocks were
-    stored as they are.
+    ``numbers`` are those of the index' files, in its order; None for all.
     """
-    if not tf.io.gfile.exists(path):
+    arrays = {
+        f"{part}/{field.name}": np.asarray(getattr(values, field.name))
+        for part, values in (("blocks", index.blocks), ("table", index.table))
+        for field in dataclasses.fields(values)
+        if field.name != "files"
+    }
+    if look is not None:
+        arrays |= look.state(range(len(look.files)) if numbers is None else numbers)
+    files, formats = kept_files.pack_names(index.blocks.files), np.asarray(", ".join(index.formats))
+    kept_files.save_arrays(path, {**arrays, "blocks/files": files, "formats": formats})
+
+
+def load_index(path: str, look: kept_files.Look | None = None) -> Index | None:
+    """Reads an index that ``save_index`` wrote, of all files that are looked at.
+
+    None where there is no index at ``path``, it is damaged, a file is not as it was, or one that it
+    refers to is gone or has another size. Earlier releases wrote less down of files: what is
+    missing is not compared. They unpacked what is packed now, so that blocks were stored as they
+    are.
+    """
+    arrays = kept_files.load_arrays(path)
+    if arrays is None:
         return None
-    with tf.io.gfile.GFile(path, "rb") as file:
-        data = io.BytesIO(file.read())
     try:
-        with np.load(data, allow_pickle=False) as arrays:
-            values = {name: arrays[name] for name in arrays.files}
-        formats = tuple(str(values.pop("formats")).split(", "))
-        if values.pop("samples", np.asarray(samples)).tolist() != list(samples):
+        if look is not None and not look.is_same(arrays, range(len(look.files))).all():
             return None
-        parts: dict[str, dict[str, Any]] = {"blocks": {}, "table": {}}
-        for name, value in values.items():
-            part, field = name.split("/")
+        return _located(_parsed(arrays), path, look.files if look is not None else ())
+    except kept_files.ERRORS:
+        return None  # another version's: it is made anew
+
+
+def _load_known(path: str, look: kept_files.Look) -> tuple[Index, list[int]] | None:
+    """What an index holds of files that are as they were, and the numbers of these."""
+    arrays = kept_files.load_arrays(path)
+    if arrays is None:
+        return None
+    try:
+        numbers, places = look.known(arrays)
+        index = _of_files(_parsed(arrays), np.array(places, np.int64))
+        found = _located(index, path, [look.files[number] for number in numbers])
+    except kept_files.ERRORS:
+        return None
+    return None if found is None or not numbers else (found, numbers)
+
+
+def _parsed(arrays: Mapping[str, np.ndarray]) -> Index:
+    parts: dict[str, dict[str, Any]] = {"blocks": {}, "table": {}}
+    for name, value in arrays.items():
+        part, _, field = name.partition("/")
+        if field:
             parts[part][field] = value
-        fields = parts["blocks"]
-        if "stored" not in fields:
-            file_of = fields["block_files"]
-            fields["stored"] = np.where(
-                fields["file_is_gzip"][file_of], fields["file_sizes"][file_of], fields["lengths"]
-            )
-        for name in ("files", "file_formats"):
-            fields[name] = tuple(fields[name].tolist())
-        # What is packed is beside the index, in a folder that may be mounted elsewhere or moved.
-        folder, given = os.path.dirname(path), {source.path for source in sources}
-        fields["files"] = tuple(
-            name
-            if name in given or tf.io.gfile.exists(name)
-            else os.path.join(folder, os.path.basename(name))
-            for name in fields["files"]
+    fields = parts["blocks"]
+    if "stored" not in fields:
+        file_of = fields["block_files"]
+        fields["stored"] = np.where(
+            fields["file_is_gzip"][file_of], fields["file_sizes"][file_of], fields["lengths"]
         )
-        index = Index(formats, FileBlocks(**fields), DocumentTable(**parts["table"]))
-    except (ValueError, KeyError, TypeError, IndexError, OSError, EOFError, zipfile.BadZipFile):
-        return None  # cut short, or another version's: it is made anew
-    sizes = dict(zip(index.blocks.files, index.blocks.file_sizes.tolist(), strict=True))
-    for source in sources:
-        if sizes.get(source.path) == source.size:
-            del sizes[source.path]
-    for name, size in sizes.items():
-        if not tf.io.gfile.exists(name) or tf.io.gfile.stat(name).length != size:
+    fields["files"] = kept_files.unpack_names(fields["files"])
+    fields["file_formats"] = tuple(map(sys.intern, fields["file_formats"].tolist()))
+    formats = tuple(str(arrays["formats"]).split(", "))
+    return Index(formats, FileBlocks(**fields), DocumentTable(**parts["table"]))
+
+
+def _located(index: Index, path: str, files: Sequence[SourceFile]) -> Index | None:
+    """The index, with its files where they are now; None where one is gone or has another size.
+
+    ``files`` are the first of them, where they are as described, and not looked at again. What is
+    packed is beside the index, in a folder that may be mounted elsewhere or moved.
+    """
+    names, sizes = list(index.blocks.files), index.blocks.file_sizes.tolist()
+    unknown = []
+    for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
+        if number < len(files) and (files[number].path, files[number].size) == (name, size):
+            names[number] = files[number].path
+        else:
+            unknown.append(number)
+
+    def find(name: str) -> tuple[str, int]:
+        for place in (name, os.path.join(os.path.dirname(path), os.path.basename(name))):
+            if tf.io.gfile.exists(place):
+                return place, tf.io.gfile.stat(place).length
+        return name, -1
+
+    found = in_threads(find, [names[number] for number in unknown])
+    for number, (names[number], size) in zip(unknown, found, strict=True):
+        if size != sizes[number]:
             return None
-    return index
+    blocks = dataclasses.replace(index.blocks, files=tuple(names))
+    return dataclasses.replace(index, blocks=blocks)

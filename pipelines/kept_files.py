@@ -25,9 +25,10 @@ ERRORS = (
     *(zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError),
 )
 
-#: The arrays of ``Look.state``.
-STATE = ("sizes", "times", "changed", "samples")
+#: How often what is known is kept while the rest is read: a process may be killed.
+SAVE_SECONDS = 60.0
 
+_STATE = ("sizes", "times", "changed", "samples")
 _READ_BYTES = 1 << 20
 # A file may change again within the same tick of its file system's clock, unseen.
 _TICK_SECONDS = 2
@@ -36,12 +37,13 @@ _TICK_SECONDS = 2
 class Look:
     """Files as they are now. A sample of one is taken when it is first asked for, and once.
 
+    ``knows_more`` says that keeping what was found would spare the next look samples.
     ``samples_of`` is how many files share the bytes that are sampled, where those are not all.
     """
 
     def __init__(self, files: Sequence[SourceFile], samples_of: int | None = None) -> None:
         self.files = files
-        self.has_sampled = False
+        self.knows_more = False
         self._samples = np.zeros(len(files), "S16")
         self._is_known = np.zeros(len(files), bool)
         self._piece = sample_piece(len(files) if samples_of is None else samples_of)
@@ -49,7 +51,6 @@ class Look:
 
     def _sample(self, number: int) -> bytes:
         if not self._is_known[number]:
-            self.has_sampled = True
             self._keep(number, sample_file(self.files[number].path, self._piece).encode())
         sample: bytes = self._samples[number]
         return sample
@@ -58,15 +59,24 @@ class Look:
         self._samples[numbers], self._is_known[numbers] = samples, True
 
     def state(self, numbers: Sequence[int]) -> dict[str, np.ndarray]:
-        """How the files of these numbers are: the arrays ``STATE``, of a value for each."""
+        """How the files of these numbers are: arrays to keep, and the files' names."""
         for number in numbers:
             self._sample(number)
         now = self._now(numbers)
         now["changed"][now["changed"] > self._settled] = 0
-        return {**now, "samples": self._samples[np.asarray(numbers, np.int64)]}
+        names = pack_names([self.files[number].path for number in numbers])
+        return {**now, "samples": self._samples[np.asarray(numbers, np.int64)], "names": names}
+
+    def known(self, kept: Mapping[str, np.ndarray]) -> tuple[list[int], list[int]]:
+        """The files that are as arrays of ``state`` say: their numbers, and their places there."""
+        places = {name: place for place, name in enumerate(unpack_names(kept["names"]))}
+        numbers = [number for number, file in enumerate(self.files) if file.path in places]
+        of_kept = np.array([places[self.files[number].path] for number in numbers], np.int64)
+        same = self.is_same({name: kept[name][of_kept] for name in _STATE}, numbers)
+        return np.array(numbers, np.int64)[same].tolist(), of_kept[same].tolist()
 
     def is_same(self, kept: Mapping[str, np.ndarray], numbers: Sequence[int]) -> np.ndarray:
-        """Which of the files are as arrays of ``state`` say, (files,) bool.
+        """Which of the files are as arrays of ``state`` say, (files,) bool, in their order.
 
         Earlier releases kept fewer arrays: what is missing is not compared.
         """
@@ -79,10 +89,10 @@ class Look:
             places = np.asarray(numbers, np.int64)
             samples = kept["samples"].astype("S16")
             before = kept.get("changed", np.zeros(len(numbers), np.int64))
-            # An object store's files have neither: their time changes with them.
-            in_doubt = (before != changed) | (before == 0)
-            for place in np.flatnonzero(same & in_doubt):
+            # An object store's files have 0 here: their time changes with them.
+            for place in np.flatnonzero(same & (before != changed)):
                 same[place] = samples[place] == self._sample(numbers[place])
+                self.knows_more |= bool(same[place] and changed[place] < self._settled)
             self._keep(places[same], samples[same])
         return same
 

@@ -45,7 +45,6 @@ _READ_BYTES, _REMOTE_READ_BYTES = 1 << 20, 1 << 24
 
 # To be raised when what is kept means something else.
 _VERSION = 1
-_SAVE_SECONDS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +54,11 @@ class _Found:
     count: int
     values: tuple[int, ...]  # in the order of GOOGLE_NAMES; zeros without a record
     offsets: np.ndarray  # (blocks,) int64, where each block begins
+
+    def fits(self, size: int) -> bool:
+        """Whether a file of that size may hold this."""
+        inside = self.offsets.dtype == np.int64 and ((self.offsets >= 0) & (self.offsets < size))
+        return bool(np.all(inside)) and len(self.values) == len(GOOGLE_NAMES)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,36 +113,47 @@ def open_records(files: str | Sequence[str], cache_dir: str | None = None, *also
         ValueError: no file matches, a file is cut short or its first record is no pre-training
             example, or there is no record.
     """
-    described = tuple(describe_files(match_files(files)))
-    return _open(described, cache_dir, also)
+    patterns = tuple(files.split(",") if isinstance(files, str) else files)
+    described = tuple(describe_files(match_files(patterns)))
+    return _open(described, patterns, cache_dir, also)
 
 
 # What is known without a cache folder, of the sets of files that were opened last.
 @functools.lru_cache(maxsize=16)
-def _open(files: tuple[SourceFile, ...], cache_dir: str | None, also: tuple[str, ...]) -> Records:
+def _open(
+    files: tuple[SourceFile, ...],
+    patterns: tuple[str, ...],
+    cache_dir: str | None,
+    also: tuple[str, ...],
+) -> Records:
     look = kept_files.Look(files, samples_of=1 << 30)  # the least of each
-    known: dict[str, _Found] = {}
-    for folder in (*also, *([cache_dir] if cache_dir is not None else [])):
-        known |= _load(_index_path(folder), look)
-    missing = [file for file in files if file.path not in known]
+    name = f"index-{corpus_cache.digest('records', _VERSION, _RECORDS_PER_BLOCK, patterns)}.npz"
+    known: dict[int, _Found] = {}
+    for folder in (*also, *([] if cache_dir is None else [cache_dir])):
+        known |= _load(os.path.join(folder, name), look)
+    missing = [number for number in range(len(files)) if number not in known]
     saved = time.monotonic()
-    for file, found in zip(missing, in_threads(_find, missing), strict=True):
-        known[file.path] = found
-        # A process that is killed has kept most of what it found.
-        if cache_dir is not None and time.monotonic() - saved > _SAVE_SECONDS:
-            _save(_index_path(cache_dir), known, look)
+
+    def save() -> None:
+        if cache_dir is not None and known:
+            _save(os.path.join(cache_dir, name), dict(sorted(known.items())), look)
+
+    found = in_threads(lambda number: _find(files[number]), missing)
+    for number, of_file in zip(missing, found, strict=True):
+        known[number] = of_file
+        if time.monotonic() - saved >= kept_files.SAVE_SECONDS:
+            save()
             saved = time.monotonic()
-    if cache_dir is not None and (missing or look.has_sampled):
-        _save(_index_path(cache_dir), known, look)
-    if not any(found.count for found in known.values()):
+    if missing or look.knows_more:
+        save()
+    if not any(each.count for each in known.values()):
         names = ", ".join(file.path for file in files)
         raise ValueError(f"No record in {names}: expected pre-training examples.")
-    return Records(files, tuple(known[file.path] for file in files))
+    return Records(files, tuple(known[number] for number in range(len(files))))
 
 
-def match_files(files: str | Sequence[str]) -> list[str]:
-    """Lists the files that globs match, in a list or separated by commas: sorted, each once."""
-    patterns = files.split(",") if isinstance(files, str) else list(files)
+def match_files(patterns: Sequence[str]) -> list[str]:
+    """Lists the files that globs match: sorted, each once."""
     paths: set[str] = set()
     for pattern, found in zip(patterns, in_threads(tf.io.gfile.glob, patterns), strict=True):
         if not found:
@@ -206,89 +221,32 @@ def _stored_as(kind: features.Feature) -> str:
 # === Keeping ===
 
 
-def _index_path(cache_dir: str) -> str:
-    key = corpus_cache.digest("records", _VERSION, _RECORDS_PER_BLOCK)
-    return os.path.join(cache_dir, f"index-{key}.npz")
+def _save(path: str, known: Mapping[int, _Found], look: kept_files.Look) -> None:
+    found = known.values()
+    arrays = {
+        "counts": np.array([each.count for each in found], np.int64),
+        "values": np.array([each.values for each in found], np.int64),
+        "offsets": np.concatenate([each.offsets for each in found]),
+    }
+    kept_files.save_arrays(path, {**arrays, **look.state(list(known))})
 
 
-def _save(path: str, known: Mapping[str, _Found], look: kept_files.Look) -> None:
-    """Keeps what is known of files, and of others what was kept before."""
-    numbers = [number for number, file in enumerate(look.files) if file.path in known]
-    names = [look.files[number].path for number in numbers]
-    found = [known[name] for name in names]
-    arrays = look.state(numbers)
-    if before := _read(path):
-        others = np.flatnonzero(~np.isin(before.names, names))
-        names += [before.names[place] for place in others]
-        found += [before.found[place] for place in others]
-        arrays = {
-            name: np.concatenate([values, before.state[name][others]])
-            for name, values in arrays.items()
-        }
-    kept_files.save_arrays(
-        path,
-        {
-            **arrays,
-            "names": kept_files.pack_names(names),
-            "counts": np.array([each.count for each in found], np.int64),
-            "values": np.array([each.values for each in found], np.int64),
-            "offsets": np.concatenate([each.offsets for each in found]),
-        },
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kept:
-    """What a cache folder holds: names of files, how each was, what was found in it."""
-
-    names: tuple[str, ...]
-    state: dict[str, np.ndarray]
-    found: list[_Found]
-
-
-def _read(path: str) -> _Kept | None:
-    """Reads what was kept; None where there is nothing, or what nobody would have kept."""
-    arrays = kept_files.load_arrays(path)
-    if arrays is None:
-        return None
-    try:
-        names = kept_files.unpack_names(arrays.pop("names"))
-        counts, values, offsets = (arrays.pop(name) for name in ("counts", "values", "offsets"))
-        blocks = -(-counts // _RECORDS_PER_BLOCK)
-        if (
-            arrays.keys() != set(kept_files.STATE)
-            or {array.shape for array in (counts, *arrays.values())} != {(len(names),)}
-            or values.shape != (len(names), len(GOOGLE_NAMES))
-            or {array.dtype for array in (counts, values, offsets)} != {np.dtype(np.int64)}
-            or not 0 <= blocks.min() <= blocks.max() <= len(offsets) == blocks.sum()
-        ):
-            return None
-        last = np.repeat(arrays["sizes"], blocks)
-        if not ((offsets >= 0) & (offsets < last)).all():
-            return None
-        parts = np.split(offsets, np.cumsum(blocks)[:-1])
-        found = [
-            _Found(count, tuple(of_first), part)
-            for count, of_first, part in zip(counts.tolist(), values.tolist(), parts, strict=True)
-        ]
-    except kept_files.ERRORS:
-        return None
-    return _Kept(names, arrays, found)
-
-
-def _load(path: str, look: kept_files.Look) -> dict[str, _Found]:
-    """What was kept of the files, by their paths, where it still holds."""
-    kept = _read(path)
+def _load(path: str, look: kept_files.Look) -> dict[int, _Found]:
+    """What was kept of the files, by their numbers, where it still holds."""
+    kept = kept_files.load_arrays(path)
     if kept is None:
         return {}
-    places = {name: place for place, name in enumerate(kept.names)}
-    numbers = [number for number, file in enumerate(look.files) if file.path in places]
-    of_kept = [places[look.files[number].path] for number in numbers]
     try:
-        same = look.is_same({name: array[of_kept] for name, array in kept.state.items()}, numbers)
+        counts, values, offsets = (kept[name] for name in ("counts", "values", "offsets"))
+        blocks = -(-counts // _RECORDS_PER_BLOCK)
+        if not 0 <= blocks.min() <= blocks.max() <= len(offsets) == blocks.sum():
+            return {}
+        of_files = np.split(offsets, np.cumsum(blocks)[:-1])
+        found = {
+            number: _Found(int(counts[place]), tuple(values[place].tolist()), of_files[place])
+            for number, place in zip(*look.known(kept), strict=True)
+        }
     except kept_files.ERRORS:
         return {}
-    return {
-        look.files[numbers[place]].path: kept.found[of_kept[place]]
-        for place in np.flatnonzero(same)
-    }
+    is_whole = all(each.fits(look.files[number].size) for number, each in found.items())
+    return found if is_whole else {}

@@ -89,11 +89,12 @@ def open_corpus(
         )
     if block_bytes < 1:
         raise ValueError(f"A block has at least one byte: got block_bytes {block_bytes}.")
+    inputs = input.split(",") if isinstance(input, str) else input
     if cache_dir is not None:
-        paths = input.split(",") if isinstance(input, str) else input
-        check_outside("cache_dir", cache_dir, paths)
+        check_outside("cache_dir", cache_dir, inputs)
     reading = Reading(input_format, text_key, block_bytes)
-    return _open_files(corpus_files.find_files(input), reading, cache_dir, progress)
+    files = corpus_files.find_files(inputs)
+    return _open_files(files, reading, cache_dir, progress, inputs=inputs)
 
 
 def open_tfds(
@@ -283,9 +284,10 @@ def _open_files(
     cache_dir: str | None,
     progress: Progress | None,
     label: str | None = None,
+    inputs: Sequence[str] = (),
 ) -> Corpus:
     """Opens found files: see ``open_corpus``. ``label`` is shown in place of their format."""
-    index = corpus_index.open_index(files, reading, cache_dir, progress)
+    index = corpus_index.open_index(files, reading, cache_dir, progress, inputs)
     shown = label or ", ".join(index.formats)
     if not len(index.table.num_sentences):
         names = files[0].path + (f" and {len(files) - 1} more" if len(files) > 1 else "")

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pipelines import corpus, corpus_counting, corpus_files, corpus_index, sources
+from bert_tf.pipelines import (
+    corpus,
+    corpus_counting,
+    corpus_files,
+    corpus_index,
+    kept_files,
+    sources,
+)
 
 READING = corpus_index.Reading(None, "text", 100)
 GOOGLE = "".join(f"This is {i}.\nIt is so.\n\n" for i in range(40))
@@ -100,6 +107,7 @@ def test_a_file_in_parallel_is_as_in_order(tmp_path, monkeypatch):
 def test_a_killed_run_goes_on_with_the_files_that_were_done(folder, tmp_path, monkeypatch):
     expected = open_index(folder, tmp_path / "other")
     monkeypatch.setattr(corpus_index, "_NUM_READERS", 1)
+    monkeypatch.setattr(kept_files, "SAVE_SECONDS", 0)
     index_of = corpus_index._Making.index_of
     read, resumed = [], []
 
@@ -135,7 +143,7 @@ def test_processes_may_make_an_index_at_once(folder, tmp_path):
     for index in made:
         assert_equal(index, made[0])
     names = [path.name for path in (tmp_path / "cache").iterdir()]
-    assert not [name for name in names if name.endswith(".tmp")] and len(names) == 5 + 1 + 3
+    assert not [name for name in names if name.endswith(".tmp")] and len(names) == 2 + 3
 
 
 def test_an_error_stops_all_and_leaves_nothing_half(folder, tmp_path):
@@ -198,13 +206,13 @@ def test_an_index_that_does_not_hold_is_not_used(index, tmp_path):
         path.write_bytes(damaged)
         assert corpus_index.load_index(str(path)) is None
     path.write_bytes(data)
-    sources = corpus_files.find_files(str(text))
+    look = kept_files.Look(corpus_files.find_files(str(text)))
     assert corpus_index.load_index(str(path)) is not None
     for change in (lambda: text.write_text("Another size."), text.unlink):
         change()
         assert corpus_index.load_index(str(path)) is None
         # What has just been looked at is not looked at again.
-        assert corpus_index.load_index(str(path), sources=sources) is not None
+        assert corpus_index.load_index(str(path), look) is not None
 
 
 def test_what_is_packed_is_found_beside_an_index_that_moved(tmp_path):
