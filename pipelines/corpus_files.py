@@ -77,7 +77,7 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
             )
         for path in found:
             paths.setdefault(_real(path), path)
-    files = describe_files(list(paths.values()))
+    files = list(in_threads(describe_file, list(paths.values())))
     filled = [file for file in files if file.size]
     if not filled:
         raise ValueError(
@@ -102,11 +102,6 @@ def describe_file(path: str) -> SourceFile:
     local = local_path(path)
     changed = 0 if local is None else os.stat(local).st_ctime_ns
     return SourceFile(path, statistics.length, statistics.mtime_nsec, changed)
-
-
-def describe_files(paths: Sequence[str]) -> list[SourceFile]:
-    """Asks the file system about files."""
-    return list(in_threads(describe_file, paths))
 
 
 def sample_piece(count: int) -> int:
@@ -202,9 +197,7 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
     """
     with tf.io.gfile.GFile(path, "rb") as raw:
         is_gzip = starts_as_gzip(raw)
-        file = cast(
-            IO[bytes], raw if on_read is None and not is_gzip else GFileReader(raw, on_read)
-        )
+        file = cast(IO[bytes], raw if on_read is None and not is_gzip else _Reads(raw, on_read))
         if is_gzip:
             with _gzip_errors(path), igzip.IGzipFile(fileobj=file) as stream:
                 yield cast(IO[bytes], stream)
@@ -212,19 +205,17 @@ def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterat
             yield file
 
 
-class GFileReader(io.RawIOBase):
+class _Reads(io.RawIOBase):
     """A file of TensorFlow's as Python has files, with a report of each read's bytes."""
 
-    def __init__(self, file: Any, on_read: Callable[[int], None] | None = None) -> None:
+    def __init__(self, file: Any, on_read: Callable[[int], None] | None) -> None:
         self._file = file
         self._on_read = on_read
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Reads into a buffer; returns how many bytes."""
         data: bytes = self._file.read(len(buffer))
         buffer[: len(data)] = data
         if self._on_read is not None:
@@ -232,18 +223,20 @@ class GFileReader(io.RawIOBase):
         return len(data)
 
     def seekable(self) -> bool:
-        """It is."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Goes to a place, which is returned."""
         self._file.seek(offset, whence)
         return self.tell()
 
     def tell(self) -> int:
-        """The place."""
         place: int = self._file.tell()
         return place
+
+
+def buffered(file: Any) -> io.BufferedReader:
+    """A file of TensorFlow's as Python has files."""
+    return io.BufferedReader(_Reads(file, None), 1 << 20)
 
 
 def starts_as_gzip(file: Any) -> bool:

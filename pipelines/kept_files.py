@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.files import replace_whole
 
-from .corpus_files import GFileReader, SourceFile, sample_file, sample_piece
+from .corpus_files import SourceFile, buffered, sample_file, sample_piece
 
 #: What reading arrays that are damaged, or another program's, may raise.
 ERRORS = (
@@ -29,7 +29,6 @@ ERRORS = (
 SAVE_SECONDS = 60.0
 
 _STATE = ("sizes", "times", "changed", "samples")
-_READ_BYTES = 1 << 20
 # A file may change again within the same tick of its file system's clock, unseen.
 _TICK_SECONDS = 2
 
@@ -118,9 +117,7 @@ def load_arrays(path: str) -> dict[str, np.ndarray] | None:
         return None
     with tf.io.gfile.GFile(path, "rb") as file:
         try:
-            with np.load(
-                io.BufferedReader(GFileReader(file), _READ_BYTES), allow_pickle=False
-            ) as arrays:
+            with np.load(buffered(file), allow_pickle=False) as arrays:
                 # So no array is larger than the file.
                 if any(each.compress_type or each.flag_bits & 1 for each in arrays.zip.infolist()):
                     return None

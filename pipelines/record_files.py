@@ -21,7 +21,7 @@ from bert_tf.files import local_path
 from bert_tf.untrusted import listed
 
 from . import corpus_cache, kept_files
-from .corpus_files import SourceFile, describe_files, in_threads
+from .corpus_files import SourceFile, describe_file, in_threads
 
 #: What Google's records call the features of the contract.
 GOOGLE_NAMES = {
@@ -114,7 +114,7 @@ def open_records(files: str | Sequence[str], cache_dir: str | None = None, *also
             example, or there is no record.
     """
     patterns = tuple(files.split(",") if isinstance(files, str) else files)
-    described = tuple(describe_files(match_files(patterns)))
+    described = tuple(in_threads(describe_file, match_files(patterns)))
     return _open(described, patterns, cache_dir, also)
 
 

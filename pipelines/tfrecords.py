@@ -85,7 +85,6 @@ def tfrecord_dataset(
     drop_remainder: bool = True,
     pad_final_batch: bool = False,
     num_parallel_calls: int | None = None,
-    cache_dir: str | None = None,
 ) -> tf.data.Dataset:
     """Reads Google's pre-training TFRecords, in another order in every epoch.
 
@@ -96,7 +95,7 @@ def tfrecord_dataset(
 
     Args:
         files: globs, in a list or separated by commas, on any file system of TensorFlow; or what
-            ``open_records`` found.
+            ``record_files.open_records`` found, which can keep it.
         batch_size: B.
         max_seq_length: S, what the records were written for.
         max_predictions_per_seq: P, what the records were written for.
@@ -109,7 +108,6 @@ def tfrecord_dataset(
         drop_remainder: leave out a last, smaller batch.
         pad_final_batch: fill a last, smaller batch with rows of zeros.
         num_parallel_calls: how many pools are made at once.
-        cache_dir: a folder to keep in where the records begin; None for none.
 
     Returns:
         A dataset of ``features.PRETRAINING_FEATURES`` and ``cursor``.
@@ -118,7 +116,7 @@ def tfrecord_dataset(
         ValueError: no file matches, a file is cut short or holds no such records, or an argument
             is out of its range.
     """
-    records = files if isinstance(files, Records) else open_records(files, cache_dir)
+    records = files if isinstance(files, Records) else open_records(files)
     records.check_sizes(_feature_sizes(max_seq_length, max_predictions_per_seq))
     paths = [file.path for file in records.files]
     owners, offsets, sizes = records.blocks

@@ -85,6 +85,17 @@ def test_rows_depend_on_the_seed_only_and_resume(files):
     assert (_rows(files, seed=1)["input_word_ids"] != rows["input_word_ids"][:23]).any()
 
 
+def test_the_order_stays_the_same_for_ever(files, tmp_path):
+    expected = [
+        *(9, 6, 8, 10, 7, 11, 13, 15, 4, 2, 17, 0, 20, 22, 19, 21, 18, 12, 16, 1, 14, 3, 5),
+        *(5, 3, 21, 19, 1, 7, 11, 9, 13, 17, 15, 10, 20, 8, 22, 6, 18, 14, 2, 0, 4, 12, 16),
+    ]
+    for _ in range(2):  # the second time by what is kept
+        record_files._open.cache_clear()
+        rows = _rows(open_records(files, str(tmp_path / "cache")), num_epochs=2)
+        assert rows["input_word_ids"][:, 0].tolist() == expected
+
+
 def test_padded_final_batch(files):
     rows = _rows(files, pad_final_batch=True)
     assert rows["input_mask"].any(1).tolist() == [True] * 23 + [False]
