@@ -137,6 +137,72 @@ def test_a_killed_run_goes_on_with_the_files_that_were_done(folder, tmp_path, mo
     assert read == ["6.txt"]
 
 
+@pytest.fixture
+def read(monkeypatch):
+    """The names of the files that are read: samples, first lines and text."""
+    names, sample, open_file = [], kept_files.sample_file, tf.io.gfile.GFile
+
+    def counted(path, mode="r"):
+        if "/cache/" not in path:
+            names.append(os.path.basename(path))
+        return open_file(path, mode)
+
+    monkeypatch.setattr(kept_files, "_TICK_SECONDS", -60)  # what was written just now is settled
+    monkeypatch.setattr(
+        kept_files,
+        "sample_file",
+        lambda path, piece: (
+            names.append(f"sample of {os.path.basename(path)}") or sample(path, piece)
+        ),
+    )
+    monkeypatch.setattr(tf.io.gfile, "GFile", counted)
+    return names
+
+
+def _behind_its_time(folder):
+    path = folder / "1.txt"
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    path.write_text(GOOGLE.replace("This is 20.", "That is 20."))
+    os.utime(path, ns=times)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda folder: None, set()),
+        (_behind_its_time, {"1.txt", "sample of 1.txt"}),
+        (lambda folder: (folder / "1.txt").write_text("New.\n"), {"1.txt", "sample of 1.txt"}),
+        (lambda folder: (folder / "2.txt.gz").unlink(), set()),
+        (lambda folder: (folder / "0.txt").write_text("New.\n"), {"0.txt", "sample of 0.txt"}),
+        (lambda folder: (folder / "1.txt").chmod(0o600), {"sample of 1.txt"}),
+    ],
+    ids=["nothing", "content", "size", "gone", "new", "mode"],
+)
+def test_what_changed_alone_is_read_again(folder, tmp_path, read, change, expected):
+    open_index(folder, tmp_path / "cache")
+    change(folder)
+    read.clear()
+    index = open_index(folder, tmp_path / "cache")
+    assert set(read) == expected
+    read.clear()
+    assert_equal(open_index(folder, tmp_path / "cache"), index)
+    assert not read
+    fresh = open_index(folder, tmp_path / "other" / "cache")
+    for part in ("blocks", "table"):
+        for name, value in vars(getattr(fresh, part)).items():
+            if name != "files":
+                np.testing.assert_array_equal(getattr(getattr(index, part), name), value, name)
+    assert index.formats == fresh.formats
+
+
+def test_many_small_indexes_are_joined_as_they_come(folder, tmp_path, monkeypatch):
+    expected = open_index(folder, tmp_path / "cache")
+    monkeypatch.setattr(corpus_index, "_MOST_SMALL", 2)
+    index = open_index(folder, tmp_path / "other")
+    np.testing.assert_array_equal(index.table.fingerprints, expected.table.fingerprints)
+    np.testing.assert_array_equal(index.blocks.block_files, expected.blocks.block_files)
+
+
 def test_processes_may_make_an_index_at_once(folder, tmp_path):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda _: open_index(folder, tmp_path / "cache"), range(4)))
