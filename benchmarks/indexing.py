@@ -1,13 +1,15 @@
-"""Opening a corpus: how fast it is indexed, and what the index of a terabyte costs.
+r"""Opening a corpus: how fast it is indexed, and what the index of a terabyte costs.
 
-    python -m benchmarks.indexing [--megabytes=100] [--documents=10000000] [--json=FILE]
+    python -m benchmarks.indexing [--megabytes=100] [--documents=10000000] [--records=200] \
+        [--json=FILE]
 
 The first part indexes real text, repeated to so many megabytes, in every format, and prints
 megabytes of text per second of processor time (what one core does) and of the clock; beside them
 what ``sha256`` takes, which does nothing but read. The second part makes up an index of a terabyte:
 so many documents, in blocks of a megabyte that all are blocks of one small file. It is saved,
 opened, divided, and read at its start and at a place in the middle, as a resumed run does, with the
-seconds and the memory of each; a corpus a thousandth as large shows what does not grow.
+seconds and the memory of each; a corpus a thousandth as large shows what does not grow. The third
+part opens so many TFRecord files of 50,000 rows, for the first and for the second time.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -187,10 +190,54 @@ def measure_large(documents: int, blocks: int, scratch: str) -> None:
         sys.exit(f"The first batch from {place} on begins at {found}.")
 
 
+# === Where the records of TFRecord files begin ===
+
+
+def measure_records(files: int, scratch: str) -> None:
+    """Opens short records, of 16 tokens: what each of them takes is not hidden by its bytes."""
+    import numpy as np
+
+    from bert_tf.pipelines import record_files
+    from bert_tf.pipelines.tfrecords import tfrecord_dataset, write_tfrecords
+
+    rng = np.random.default_rng(0)
+    rows, length, predictions = 50_000, 16, 3
+    batch = {
+        "input_word_ids": rng.integers(1, 30_000, (rows, length), np.int32),
+        "input_mask": np.ones((rows, length), np.int32),
+        "input_type_ids": np.zeros((rows, length), np.int32),
+        "masked_lm_positions": np.tile(np.int32([1, 2, 3]), (rows, 1)),
+        "masked_lm_ids": rng.integers(1, 30_000, (rows, predictions), np.int32),
+        "masked_lm_weights": np.ones((rows, predictions), np.float32),
+        "next_sentence_labels": np.zeros(rows, np.int32),
+    }
+    folder = os.path.join(scratch, "records")
+    first = os.path.join(folder, "0")
+    write_tfrecords([batch], first)
+    for number in range(1, files):
+        shutil.copyfile(first, os.path.join(folder, str(number)))
+    size = files * os.path.getsize(first)
+    print(f"{files * rows:,} records in {files:,} files, {size / 1e9:.1f} GB:", flush=True)
+
+    def first_batch() -> None:
+        record_files._open.cache_clear()  # as a new process does
+        records = record_files.open_records(f"{folder}/*", os.path.join(scratch, "cache"))
+        dataset = tfrecord_dataset(
+            records, batch_size=256, max_seq_length=length, max_predictions_per_seq=predictions
+        )
+        next(iter(dataset))
+
+    step("first batch, nothing known", first_batch)
+    step("first batch, opened again", first_batch)
+    os.utime(first, (0, 0))
+    step("first batch, one file changed", first_batch)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=100, help="0 leaves the first part out")
     parser.add_argument("--documents", type=int, default=10_000_000, help="0 leaves it out")
+    parser.add_argument("--records", type=int, default=200, help="files; 0 leaves it out")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     print(processor(), flush=True)
@@ -205,6 +252,9 @@ def main() -> None:
     for share in (1000, 1) if arguments.documents else ():
         with tempfile.TemporaryDirectory() as scratch:
             measure_large(arguments.documents // share, BLOCKS_OF_A_TERABYTE // share, scratch)
+    if arguments.records:
+        with tempfile.TemporaryDirectory() as scratch:
+            measure_records(arguments.records, scratch)
 
 
 if __name__ == "__main__":

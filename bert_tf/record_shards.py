@@ -6,6 +6,7 @@ shard is the same whoever writes it, and whether or not others are written.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 import tempfile
@@ -84,9 +85,14 @@ def shard_paths(outputs: Sequence[str]) -> list[str] | None:
     return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
 
 
+@functools.lru_cache(maxsize=1)  # a process may write many shards
+def _opened(settings: RecordSettings) -> tuple[Corpus, BertTokenizer]:
+    return settings.open()
+
+
 def write_shard(settings: RecordSettings, paths: Sequence[str], shard: int) -> None:
     """Writes one shard, in a process that may have opened nothing yet."""
-    corpus, tokenizer = settings.open()
+    corpus, tokenizer = _opened(settings)
     tfrecords.write_tfrecords(settings.examples(corpus, tokenizer, shard, len(paths)), paths[shard])
 
 

@@ -7,6 +7,7 @@ import codecs
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import gzip
 import hashlib
 import io
@@ -25,6 +26,7 @@ from . import corpus_formats
 T = TypeVar("T")
 R = TypeVar("R")
 
+_NSEC = 10**9
 _NUM_THREADS = 16
 _MOST_CALLS = 1024
 
@@ -66,6 +68,7 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
             "The input names no file: give paths or globs of text files, separated by commas."
         )
     paths: dict[str, str] = {}  # by what they are in the end
+    real_folder = functools.cache(os.path.realpath)
     named = list(in_threads(_glob, patterns))
     below = in_threads(_files_below, [path for found in named for path in found])
     for pattern, matches in zip(patterns, named, strict=True):
@@ -76,7 +79,7 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
                 "files, separated by commas."
             )
         for path in found:
-            paths.setdefault(_real(path), path)
+            paths.setdefault(_real(path, real_folder), path)
     files = list(in_threads(describe_file, list(paths.values())))
     filled = [file for file in files if file.size]
     if not filled:
@@ -98,10 +101,14 @@ def in_threads(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
 def describe_file(path: str) -> SourceFile:
     """Asks the file system about a file."""
-    statistics = tf.io.gfile.stat(path)
     local = local_path(path)
-    changed = 0 if local is None else os.stat(local).st_ctime_ns
-    return SourceFile(path, statistics.length, statistics.mtime_nsec, changed)
+    if local is None:
+        found = tf.io.gfile.stat(path)
+        return SourceFile(path, found.length, found.mtime_nsec)
+    status = os.stat(local)
+    # In whole seconds, as TensorFlow has it.
+    seconds = status.st_mtime_ns // _NSEC * _NSEC
+    return SourceFile(path, status.st_size, seconds, status.st_ctime_ns)
 
 
 def sample_piece(count: int) -> int:
@@ -165,16 +172,20 @@ def _folders_below(path: str) -> Iterator[tuple[str, list[str]]]:
         return
     for folder, folders, names in os.walk(local, followlinks=True):
         folders.sort()
-        if _real(folder) in seen:
+        if os.path.realpath(folder) in seen:
             folders.clear()
         else:
-            seen.add(_real(folder))
+            seen.add(os.path.realpath(folder))
             yield path.removesuffix(local) + folder, names
 
 
-def _real(path: str) -> str:
+def _real(path: str, real_folder: Callable[[str], str]) -> str:
     local = local_path(path)
-    return path if local is None else os.path.realpath(local)
+    if local is None:
+        return path
+    if os.path.islink(local):
+        return os.path.realpath(local)
+    return os.path.join(real_folder(os.path.dirname(local)), os.path.basename(local))
 
 
 @contextlib.contextmanager

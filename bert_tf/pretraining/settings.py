@@ -364,7 +364,8 @@ class PretrainingSettings:
     max_eval_steps: int = integer(200, "The most batches of the last evaluation.", least=1)
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
     cache_dir: str | None = string(
-        None, "Where blocks of JSON lines and large gzip files are kept, with the index."
+        None,
+        "Where the index of the input is kept, with blocks of JSON lines and large gzip files.",
     )
     dry_run: bool = switch(False, "Say what the run would cost; write nothing.")
     mode: str = choice(
