@@ -376,7 +376,7 @@ def check_records(
     settings: PretrainingSettings, data: PretrainingData, vocab_size: int, length: int
 ) -> None:
     """Checks that the ids of the first records are within the vocabulary."""
-    for records in {data.records, data.eval_records} - {None}:
+    for records in filter(None, dict.fromkeys([data.records, data.eval_records])):
         batch = next(
             iter(
                 tfrecords.tfrecord_dataset(
