@@ -89,7 +89,7 @@ class Look:
             samples = kept["samples"].astype("S16")
             before = kept.get("changed", np.zeros(len(numbers), np.int64))
             # An object store's files have 0 here: their time changes with them.
-            for place in np.flatnonzero(same & (before != changed)):
+            for place in np.flatnonzero(same & (before != changed)).tolist():
                 same[place] = samples[place] == self._sample(numbers[place])
                 self.knows_more |= bool(same[place] and changed[place] < self._settled)
             self._keep(places[same], samples[same])

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -297,7 +297,7 @@ def training_batches(
         settings,
         data,
         tokenizer,
-        data.train or data.records,
+        cast(sources.Corpus | Records, data.train or data.records),
         phase.max_seq_length,
         nsp=settings.nsp,
         batch_size=phase.rows(settings) // num_shards,
@@ -351,7 +351,7 @@ def evaluation_batches(
         settings,
         data,
         tokenizer,
-        data.evaluated,
+        cast(sources.Corpus | Records, data.evaluated),
         max_seq_length,
         nsp=settings.nsp and data.evaluates_next_sentence,
         batch_size=-(-settings.eval_batch_size // replicas) * replicas,
