@@ -296,15 +296,17 @@ class PretrainingSettings:
         (),
         "Of a run on several machines: HOST:PORT of every worker, by commas, the same on each. The "
         "first is the chief, which alone writes. --model_dir and the input must be on a disk that "
-        "all of them share. TF_CONFIG does the same.",
+        "all of them share. Whoever reaches these ports can read and write files as this user: let "
+        "only the workers reach them. TF_CONFIG does the same.",
     )
     task_index: int | None = integer(
         None, "Which of --worker_hosts this process is, from 0.", least=0
     )
-    connect_seconds: float = number(
-        10.0,
-        "Seconds to wait for the other workers to come.",
-        within=(lambda seconds: 0 < seconds < math.inf, "above 0"),
+    connect_seconds: float | None = number(
+        None,
+        "Seconds to wait for the other workers to come (default 10), or for a TPU that answers to "
+        "be ready (default 600: a slice of several hosts takes minutes).",
+        within=(lambda seconds: seconds is None or 0 < seconds < math.inf, "above 0"),
     )
     tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
     deterministic: bool = switch(False, "On a GPU: ops that repeat bit for bit, and are slower.")

@@ -5,7 +5,8 @@ import os
 import platform
 import socket
 import sys
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import keras
 import tensorflow as tf
@@ -14,12 +15,16 @@ from bert_tf import choices
 
 from .workers import Cluster, Workers, check_one_worker, connect, within
 
+T = TypeVar("T")
 STRATEGIES = (*choices.STRATEGIES, "multi_worker", "tpu")
 _REWRITE = "auto_mixed_precision_onednn_bfloat16"
 
-# Together below the 20 seconds after which a missing TPU has to have been reported.
+# A missing TPU is told within 20 seconds: the name is looked up, and what is at its address greets.
 _CONNECT_SECONDS = 5.0
-_INITIALISE_SECONDS = 10.0
+_LOOK_UP_SECONDS = 10.0
+# One that is there may take minutes to start, if it has several hosts.
+_TPU_SECONDS = 600.0
+_WORKER_SECONDS = 10.0
 
 # What an HTTP/2 client says first (RFC 9113, 3.4), with an empty SETTINGS frame of its own, and the
 # type of the frame that the server says first.
@@ -46,7 +51,7 @@ def choose_strategy(
     tpu: str | None = None,
     logical_cpus: int | None = None,
     cluster: Cluster | None = None,
-    connect_seconds: float = 10.0,
+    connect_seconds: float | None = None,
 ) -> Distribution:
     """Chooses the ``tf.distribute`` strategy, before any variable is built.
 
@@ -62,14 +67,15 @@ def choose_strategy(
         logical_cpus: for ``mirrored`` without GPUs: how many devices to split the CPU into. It can
             only be set before TensorFlow has started its devices.
         cluster: the workers, of which this process is one, from `workers.find_cluster`.
-        connect_seconds: how long to wait for the other workers.
+        connect_seconds: how long to wait for the other workers (default 10), or for a TPU that
+            answers to be ready (default 600).
 
     Returns:
         The strategy, its type of device and a line that describes it.
 
     Raises:
         ValueError: the name is unknown, the options contradict each other, a worker does not come
-            in time, or no TPU answers (told within 20 seconds).
+            in time, no TPU answers (told within 20 seconds), or it is not ready in time.
 
     >>> choose_strategy("one_device").strategy.num_replicas_in_sync
     1
@@ -92,10 +98,12 @@ def choose_strategy(
             "--task_index, or by TF_CONFIG."
         )
     if strategy == "tpu" or tpu is not None:
-        return _tpu_distribution(tpu or os.environ.get("TPU_NAME", ""))
+        return _tpu_distribution(
+            tpu or os.environ.get("TPU_NAME", ""), connect_seconds or _TPU_SECONDS
+        )
     gpus = tf.config.list_physical_devices("GPU")
     if cluster is not None:
-        multi_worker = connect(cluster, connect_seconds)
+        multi_worker = connect(cluster, connect_seconds or _WORKER_SECONDS)
         return Distribution(
             multi_worker,
             device_type(),
@@ -165,7 +173,7 @@ def _mirrored(*devices: str) -> tf.distribute.MirroredStrategy:
     return tf.distribute.MirroredStrategy(devices or None)
 
 
-def _tpu_distribution(tpu: str) -> Distribution:
+def _tpu_distribution(tpu: str, seconds: float) -> Distribution:
     if not tpu:
         raise ValueError(
             "No TPU was named: give its name, 'local' or grpc://host:port, or set TPU_NAME."
@@ -174,18 +182,25 @@ def _tpu_distribution(tpu: str) -> Distribution:
     if ":" in address:
         _check_address(tpu, address)
         tpu = "grpc://" + address
-    try:
-        resolver = within(lambda: _initialise_tpu(tpu), _INITIALISE_SECONDS)
-    except TimeoutError:
-        raise _no_tpu(tpu, f"no answer in {_INITIALISE_SECONDS:.0f} seconds") from None
-    except Exception as error:  # each failure has a type of its own: URLError, NotFoundError...
-        raise _no_tpu(tpu, str(error)) from error
+    resolver, found = _in_time(tpu, lambda: _find_tpu(tpu), _LOOK_UP_SECONDS)
+    if found and ":" not in address:
+        _check_address(tpu, found.removeprefix("grpc://"))
+    _in_time(tpu, lambda: _initialise_tpu(resolver), seconds)
     strategy = tf.distribute.TPUStrategy(resolver)
     hosts = getattr(strategy.extended, "num_hosts", 1)
     cores = f"TPUStrategy on {strategy.num_replicas_in_sync} cores of TPU {tpu!r}"
     return Distribution(
         strategy, "TPU", cores + (f", of {hosts} hosts" if hosts > 1 else ""), hosts=hosts
     )
+
+
+def _in_time(tpu: str, work: Callable[[], T], seconds: float) -> T:
+    try:
+        return within(work, seconds)
+    except TimeoutError:
+        raise _no_tpu(tpu, f"no answer in {seconds:.0f} seconds") from None
+    except Exception as error:  # each failure has a type of its own: URLError, NotFoundError...
+        raise _no_tpu(tpu, str(error)) from error
 
 
 def _no_tpu(tpu: str, reason: str) -> ValueError:
@@ -217,11 +232,15 @@ def _check_address(tpu: str, address: str) -> None:
         raise _no_tpu(tpu, "what answers there does not speak gRPC")
 
 
-def _initialise_tpu(tpu: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+def _find_tpu(tpu: str) -> tuple[tf.distribute.cluster_resolver.TPUClusterResolver, str]:
+    """Looks the TPU up; also gives its first host's address, empty on its own VM."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
+    return resolver, resolver.master()
+
+
+def _initialise_tpu(resolver: tf.distribute.cluster_resolver.TPUClusterResolver) -> None:
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
-    return resolver
 
 
 def set_precision(precision: str, device_type: str, jit_compile: bool = False) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import (
+    hold,
     is_temporary,
     local_path,
     read_json,
@@ -138,8 +139,8 @@ class RunDirectory:
     def locked(self, by: str = "a run") -> Iterator[None]:
         """Holds the directory for one process at a time; a killed process lets go of it.
 
-        Remote file systems have no such lock, and go without. A worker that does not write checks
-        that it sees the chief's lock.
+        File systems without such a lock, as remote ones, go without. A worker that does not write
+        checks that it sees the chief's lock.
         """
         local = local_path(self.path)
         if local is None:
@@ -149,8 +150,6 @@ class RunDirectory:
             self._check_shared(os.path.join(local, _LOCK), self._chief)
             yield
             return
-        import fcntl  # only where processes lock local files
-
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
             descriptor = os.open(os.path.join(local, _LOCK), flags, 0o666)
@@ -161,7 +160,7 @@ class RunDirectory:
             ) from error
         with os.fdopen(descriptor, "a+", encoding="utf-8") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                hold(file.fileno())
             except BlockingIOError:
                 file.seek(0)
                 raise ValueError(

@@ -9,11 +9,13 @@ import faulthandler
 import glob
 import hashlib
 import importlib
+import ipaddress
 import math
 import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -166,38 +168,46 @@ def connect(cluster: Cluster, seconds: float) -> tf.distribute.Strategy:
 
 def _meet(cluster: Cluster, seconds: float, gpus: int) -> None:
     """Waits until every worker's port answers, with this worker's own open; compares their GPUs."""
-    places = [_resolve(number, address) for number, address in enumerate(cluster.addresses)]
-    family, port = places[cluster.task][0], places[cluster.task][1][1]
-    absent = {number: place for number, place in enumerate(places) if number != cluster.task}
+    places = [_place(address) for address in cluster.addresses]
+    port = places[cluster.task][1]
+    absent: dict[int, Exception] = dict.fromkeys(range(len(places)), TimeoutError())
     until = time.monotonic() + seconds
-    with socket.socket(family) as own:
-        try:
-            # gRPC itself would share the port with another server of its kind; one whose server
-            # was killed is nobody's, and still waits for a minute.
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            own.bind(("", port))
-            own.listen(2 * len(places))
-        except OSError as error:
-            raise ValueError(
-                f"Port {port}, which worker {cluster.task} ({cluster.addresses[cluster.task]}) is "
-                f"to have, cannot be taken ({error.strerror}): end what uses it, or give another."
-            ) from error
+    try:
+        # It may be taken from a server that was killed, whose port waits for a minute. gRPC listens
+        # on all addresses of the machine, too.
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        server = socket.create_server(
+            ("", port), family=family, backlog=2 * len(places), dualstack_ipv6=both
+        )
+    except OSError as error:
+        raise ValueError(
+            f"Port {port}, which worker {cluster.task} ({cluster.addresses[cluster.task]}) is "
+            f"to have, cannot be taken ({error.strerror}): end what uses it, or give another."
+        ) from error
+    with server as own:
         while absent:
-            for number, (other, place) in list(absent.items()):
-                with socket.socket(other) as there:
-                    there.settimeout(1.0)
-                    if there.connect_ex(place) == 0:
-                        del absent[number]
+            for number in list(absent):
+                try:
+                    # A scheduler may give a name its address, or another one, while this waits.
+                    found = socket.getaddrinfo(*places[number], type=socket.SOCK_STREAM)
+                    if number != cluster.task:
+                        socket.create_connection(places[number], 1.0).close()
+                    del absent[number]
+                    if number == cluster.task:
+                        _warn_of_strangers(port, [place[4][0] for place in found])
+                except (OSError, UnicodeError) as error:
+                    absent[number] = error
             if absent and time.monotonic() > until:
                 raise _no_answer(cluster, absent, seconds)
             time.sleep(_POLL_SECONDS)
         until = max(until, time.monotonic() + _TELL_SECONDS)
         if cluster.task:
             counts = _tell_chief(places[0], cluster.task, gpus, until)
-            silent = [] if len(counts) == len(places) else [0]
+            silent = {} if len(counts) == len(places) else {0: TimeoutError()}
         else:
             counts = _hear_all(own, len(places), gpus, until)
-            silent = [number for number in range(len(places)) if number not in counts]
+            silent = {n: TimeoutError() for n in range(len(places)) if n not in counts}
     if silent:
         raise _no_answer(cluster, silent, seconds)
     if len(set(counts.values())) > 1:
@@ -208,8 +218,16 @@ def _meet(cluster: Cluster, seconds: float, gpus: int) -> None:
         )
 
 
-def _no_answer(cluster: Cluster, numbers: Iterable[int], seconds: float) -> ValueError:
-    who = listed([f"worker {number} ({cluster.addresses[number]})" for number in numbers])
+def _no_answer(cluster: Cluster, silent: Mapping[int, Exception], seconds: float) -> ValueError:
+    who = listed([f"worker {number} ({cluster.addresses[number]})" for number in silent])
+    nameless = [n for n, error in silent.items() if isinstance(error, socket.gaierror | ValueError)]
+    if nameless:
+        error = silent[nameless[0]]
+        return ValueError(
+            f"Worker {nameless[0]}'s address {cluster.addresses[nameless[0]]} had no host that is "
+            f"known here within {seconds:.0f} seconds ({getattr(error, 'strerror', error)}): check "
+            "its name, and that the name server has it; --connect_seconds waits longer."
+        )
     return ValueError(
         f"No answer from {who} within {seconds:.0f} seconds: start every worker, each with its own "
         "--task_index (or TF_CONFIG), on machines that reach each other's ports; --connect_seconds "
@@ -217,13 +235,23 @@ def _no_answer(cluster: Cluster, numbers: Iterable[int], seconds: float) -> Valu
     )
 
 
-def _tell_chief(chief: tuple[int, Any], task: int, gpus: int, until: float) -> dict[int, int]:
+def _warn_of_strangers(port: int, own: Iterable[str]) -> None:
+    """Says once that TensorFlow's server asks nobody who they are, where strangers may reach it."""
+    public = [address for address in own if ipaddress.ip_address(address).is_global]
+    if public:
+        print(
+            f"Warning: {public[0]} is an address of the internet, and whoever reaches port {port} "
+            "there can read and write files as this user: let only the workers reach it, by a "
+            "private network or a firewall.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _tell_chief(chief: tuple[str, int], task: int, gpus: int, until: float) -> dict[int, int]:
     """Tells the chief a number; every worker's when all have, and none where it does not answer."""
-    family, place = chief
     while (left := until - time.monotonic()) > 0:
-        with contextlib.suppress(OSError), socket.socket(family) as there:
-            there.settimeout(left)
-            there.connect(place)
+        with contextlib.suppress(OSError), socket.create_connection(chief, left) as there:
             there.sendall(b"bert_tf %d %d" % (task, gpus))
             with there.makefile("rb") as told:
                 if said := re.fullmatch(rb"bert_tf((?: \d{1,9})+)", told.read(1 << 20)):
@@ -253,17 +281,10 @@ def _hear_all(own: socket.socket, count: int, gpus: int, until: float) -> dict[i
     return counts
 
 
-def _resolve(number: int, address: str) -> tuple[int, Any]:
-    """The address' family and place, for a socket."""
+def _place(address: str) -> tuple[str, int]:
+    """An address' host and port, for a socket."""
     host, _, port = address.rpartition(":")
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ValueError(
-            f"Worker {number}'s address {address} is of no host that is known here "
-            f"({error.strerror}): check its name."
-        ) from error
-    return found[0][0], found[0][4]
+    return host.strip("[]"), int(port)
 
 
 def within(work: Callable[[], T], seconds: float = math.inf) -> T:

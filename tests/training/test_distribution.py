@@ -76,7 +76,7 @@ def test_a_closed_port_is_told_at_once():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     address = f"grpc://127.0.0.1:{port}"
-    with pytest.raises(ValueError, match=NO_TPU.format(address, r"\[Errno 111\] Connection refus")):
+    with pytest.raises(ValueError, match=NO_TPU.format(address, r"\[Errno 111\] Connection")):
         distribution.choose_strategy(tpu=address)
 
 
@@ -86,24 +86,10 @@ def test_the_environment_names_the_tpu(monkeypatch):
         distribution.choose_strategy("tpu")
 
 
-def test_an_unanswered_initialisation_is_left_behind(monkeypatch):
-    monkeypatch.setattr(distribution, "_INITIALISE_SECONDS", 0.05)
-    monkeypatch.setattr(distribution, "_initialise_tpu", lambda tpu: time.sleep(1))
-    with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "no answer in 0 seconds")):
-        distribution.choose_strategy(tpu="my-tpu")
-
-
 @pytest.fixture
 def server():
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
         yield listening, f"grpc://127.0.0.1:{listening.getsockname()[1]}"
-
-
-def test_a_server_that_accepts_and_never_answers_is_told(server, monkeypatch):
-    monkeypatch.setattr(distribution, "_CONNECT_SECONDS", 0.1)
-    _, address = server
-    with pytest.raises(ValueError, match=NO_TPU.format(address, "timed out")):
-        distribution.choose_strategy(tpu=address)
 
 
 @contextlib.contextmanager
@@ -123,6 +109,53 @@ def answering(listening, answer):
     thread.join()
 
 
+def test_an_unanswered_look_up_is_left_behind(monkeypatch):
+    monkeypatch.setattr(distribution, "_LOOK_UP_SECONDS", 0.05)
+    monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: time.sleep(1))
+    with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "no answer in 0 seconds")):
+        distribution.choose_strategy(tpu="my-tpu")
+
+
+@pytest.mark.parametrize(("given", "waits"), [({}, 600), ({"connect_seconds": 61.0}, 61)])
+def test_a_slice_takes_its_time_and_a_missing_one_does_not(server, monkeypatch, given, waits):
+    """Its initialisation would take a minute."""
+    listening, address = server
+    limits = []
+
+    def within(work, seconds):
+        limits.append(seconds)
+        if len(limits) == 2 and seconds < 60:
+            raise TimeoutError
+        return work()
+
+    monkeypatch.setattr(distribution, "within", within)
+    monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: (tpu, address))
+    monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: 1 / 0)
+    with answering(listening, b"\0\0\0\4\0\0\0\0\0"):
+        with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "division by zero")):
+            distribution.choose_strategy(tpu="my-tpu", **given)
+    assert limits == [10, waits]
+    # Nothing listens there any more: that is told before the initialisation.
+    listening.close()
+    with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", r"\[Errno 111\] Connection")):
+        distribution.choose_strategy(tpu="my-tpu", **given)
+    assert limits == [10, waits, 10]
+
+
+def test_an_unanswered_initialisation_is_left_behind(monkeypatch):
+    monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: (tpu, ""))
+    monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: time.sleep(1))
+    with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "no answer in 0 seconds")):
+        distribution.choose_strategy(tpu="my-tpu", connect_seconds=0.05)
+
+
+def test_a_server_that_accepts_and_never_answers_is_told(server, monkeypatch):
+    monkeypatch.setattr(distribution, "_CONNECT_SECONDS", 0.1)
+    _, address = server
+    with pytest.raises(ValueError, match=NO_TPU.format(address, "timed out")):
+        distribution.choose_strategy(tpu=address)
+
+
 def test_a_server_that_speaks_something_else_is_told(server):
     listening, address = server
     sentence = NO_TPU.format(address, "what answers there does not spe")
@@ -135,7 +168,8 @@ def test_a_grpc_server_is_handed_to_tensorflow(server, monkeypatch):
     # A real server that is no TPU would lock TensorFlow, so only the way there is tested.
     listening, address = server
     given = []
-    monkeypatch.setattr(distribution, "_initialise_tpu", lambda tpu: given.append(tpu) or 1 / 0)
+    monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: given.append(tpu) or (tpu, tpu))
+    monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: 1 / 0)
     with answering(listening, b"\0\0\0\4\0\0\0\0\0") as received:
         with pytest.raises(ValueError, match=NO_TPU.format(address, "division by zero")):
             distribution.choose_strategy(tpu=address.removeprefix("grpc://"))

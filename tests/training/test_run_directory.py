@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import multiprocessing
 import os
 import pathlib
@@ -194,6 +196,22 @@ def test_one_run_at_a_time_and_a_killed_one_lets_go(directory):
     process.join()
     with directory.locked():
         assert os.path.exists(os.path.join(directory.path, ".lock"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL])
+def test_a_file_system_without_locks(directory, monkeypatch, number):
+    def no_lock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_lock)
+    with directory.locked():
+        with open(os.path.join(directory.path, ".lock"), encoding="utf-8") as file:
+            assert file.read() == str(os.getpid())  # other workers look for it
+        with pytest.raises(KeyError), whole_file(directory.flags) as temporary:
+            write_json(directory.flags, {})  # what nobody holds may be another's, and stays
+            assert os.path.exists(temporary)
+            raise KeyError
+    assert sorted(os.listdir(directory.path)) == [".lock", "flags.json"]
 
 
 def test_a_path_that_cannot_be_a_directory(tmp_path):

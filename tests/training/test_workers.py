@@ -107,10 +107,51 @@ def test_a_worker_that_does_not_come(free_port):
             connect(cluster, 0.3)
 
 
-def test_a_host_without_an_address(free_port):
-    cluster = Cluster((f"127.0.0.1:{free_port}", "nowhere.invalid:1"), 0)
-    with pytest.raises(ValueError, match="Worker 1's address nowhere.invalid:1 is of no host"):
-        connect(cluster, 5)
+@pytest.mark.parametrize("host", ["nowhere.invalid", "n" * 70])
+def test_a_host_without_an_address(free_port, host):
+    addresses = [f"127.0.0.1:{free_port}", f"{host}:1"]
+    with pytest.raises(ValueError, match=f"Worker 1's address {host}:1 had no host .* 0 seconds"):
+        connect(Cluster(tuple(addresses), 0), 0.1)
+
+
+def test_hosts_whose_names_come_late(monkeypatch):
+    """As those of a scheduler's pods, which have names before they have addresses."""
+    known, asked = socket.getaddrinfo, []
+
+    def resolve(host, port, *arguments, **options):
+        if host.endswith(".bert"):
+            asked.append(host)
+            if asked.count(host) < 4:
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+            host = "127.0.0.1"
+        return known(host, port, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(workers, "_POLL_SECONDS", 0.01)
+    ports = [address.split(":")[1] for address in free_addresses(2)]
+    addresses = [f"pod-{task}.bert:{port}" for task, port in enumerate(ports)]
+    assert _met(addresses, [1, 1]) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("address", "is_public"),
+    [("8.8.8.8", True), ("2001:4860:4860::8888", True), ("10.1.2.3", False), ("::1", False),
+     ("100.64.0.1", False), ("fe80::1%eth0", False)],
+)  # fmt: skip
+def test_a_server_that_strangers_may_reach(free_port, monkeypatch, capsys, address, is_public):
+    known = socket.getaddrinfo
+    place = (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, free_port))
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *a, **k: [place] if host == "me" else known(host, *a, **k),
+    )
+    monkeypatch.setattr(workers, "_POLL_SECONDS", 0.01)
+    with pytest.raises(ValueError, match="No answer from worker 1"):
+        connect(Cluster((f"me:{free_port}", "127.0.0.1:1"), 0), 0.05)
+    said = f"Warning: {address} is an address of the internet, and whoever reaches port {free_port}"
+    error = capsys.readouterr().err
+    assert (error.count(said), error.count("Warning")) == (is_public, is_public)
 
 
 def test_a_port_in_use():
@@ -150,16 +191,12 @@ def _met(addresses, gpus):
         thread.start()
         time.sleep(0.1)  # the first one waits
     # What is no worker is not listened to.
-    with contextlib.suppress(OSError), socket.create_connection(_place(addresses[0])) as other:
+    port = int(addresses[0].split(":")[1])
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as other:
         other.sendall(b"GET / HTTP/1.1\r\n\r\n")
     for thread in threads:
         thread.join()
     return said
-
-
-def _place(address):
-    host, port = address.split(":")
-    return host, int(port)
 
 
 def test_workers_meet_and_compare_their_gpus():
