@@ -11,6 +11,7 @@ import runpy
 import sys
 
 import bert_tf
+from bert_tf.startup import quiet_without_reader
 
 _HELP = ("--help", "-h", "-help", "--helpfull", "help")
 
@@ -45,7 +46,8 @@ def main() -> None:
     found = commands()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in _HELP:
-        print(_listing(found))
+        with quiet_without_reader():
+            print(_listing(found))
     elif name == "--version":
         print(f"bert_tf {bert_tf.__version__}")
     elif name in found:

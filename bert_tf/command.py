@@ -17,7 +17,12 @@ from collections.abc import Callable, Sequence
 from absl import app, flags
 
 from bert_tf.flag_fields import help_text
-from bert_tf.startup import check_versions, filter_native_log
+from bert_tf.startup import (
+    check_versions,
+    filter_native_log,
+    has_reader,
+    quiet_without_reader,
+)
 from bert_tf.untrusted import Screen, one_line, quote, reason
 
 _DEBUG = flags.DEFINE_bool(
@@ -102,7 +107,8 @@ def run(
     """Parses the flags, runs ``main`` and exits the process.
 
     Exit status: 0 when ``main`` returns, and after ``--help``; 1 after an error, which is one
-    sentence on standard error (``--debug`` shows the traceback); 130 after Ctrl-C.
+    sentence on standard error (``--debug`` shows the traceback); 130 after Ctrl-C; 141 where nobody
+    reads standard output any more.
 
     Args:
         main: takes the arguments left after the flags, the program's name first. It says what a
@@ -124,18 +130,23 @@ def run(
             print("\nInterrupted.", file=sys.stderr)
             sys.exit(INTERRUPTED)
         except Exception as error:
-            if _DEBUG.value or not _is_user_error(error):
+            if _DEBUG.value or not _is_user_error(error) or not has_reader():
                 raise
             said = reason(error)
             for sign, remedy in _REMEDIES.items():
                 if sign in said and remedy.split()[0] not in said:
                     said = f"{said.rstrip('.')}: {remedy}."
-            print(f"Error: {said}", file=sys.stderr)
+            print(f"Error: {said}", file=sys.stderr, flush=True)
+            # Known by its name, too. What TensorFlow still holds of a lost worker would take Python
+            # up to minutes to clean up, in which a scheduler waits.
+            if type(error).__name__ == "LostWorkerError":
+                print(end="", flush=True)
+                os._exit(1)
             sys.exit(1)
 
-    app.run(
-        guarded, flags_parser=functools.partial(_parse, arguments=arguments, passes_on=passes_on)
-    )
+    parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
+    with quiet_without_reader():
+        app.run(guarded, flags_parser=parse)
 
 
 def run_apart(name: str, words: Sequence[str], log: str) -> str | None:

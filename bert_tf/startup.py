@@ -10,16 +10,21 @@ before it aborts still reaches the screen. Python's own ``sys.stderr`` keeps wri
 directly.
 """
 
+import contextlib
 import glob
 import os
 import re
+import select
 import signal
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 
 # Distributions that install the ``tensorflow`` package: each owns the same files.
 _TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu")
 SUPPORTED_MINORS = ("2.20", "2.21")
+# 2.20.0's tokenizer does not find [UNK], 2.21.0 has an undefined symbol.
+_BROKEN_TEXTS = ("2.20.0", "2.21.0")
 
 
 def _installed(name: str) -> str | None:
@@ -35,14 +40,14 @@ def check_versions() -> None:
     Raises:
         ImportError: in one sentence with the command that mends it: no TensorFlow, two
             distributions of it, one outside ``SUPPORTED_MINORS``, or a tensorflow-text of
-            another minor version.
+            another minor version or of a release that is broken.
     """
     found = {name: _installed(name) for name in _TENSORFLOW_DISTRIBUTIONS}
     installed = {name: version for name, version in found.items() if version is not None}
     if not installed:
         raise ImportError(
             "bert_tf needs TensorFlow, and none is installed: run "
-            "pip install 'tensorflow==2.21.*' 'tensorflow-text==2.21.*'."
+            "pip install 'tensorflow==2.21.*' 'tensorflow-text~=2.21.1'."
         )
     if len(installed) > 1:
         both = " and ".join(f"{name} {version}" for name, version in installed.items())
@@ -58,16 +63,23 @@ def check_versions() -> None:
     if minor not in SUPPORTED_MINORS:
         raise ImportError(
             f"{name} {version} is installed, and bert_tf runs with {' and '.join(SUPPORTED_MINORS)}"
-            f": run pip install --no-deps '{name}=={wanted}.*' 'tensorflow-text=={wanted}.*'."
+            f": run pip install --no-deps '{name}=={wanted}.*' 'tensorflow-text~={wanted}.1'."
         )
     text = _installed("tensorflow-text")
     if text is None or ".".join(text.split(".")[:2]) != minor:
         raise ImportError(
             f"{name} {version} needs tensorflow-text {minor}, and "
             f"{'none' if text is None else text} is installed: run "
-            f"pip install --no-deps 'tensorflow-text=={minor}.*'."
+            f"pip install --no-deps 'tensorflow-text~={minor}.1'."
+        )
+    if text in _BROKEN_TEXTS:
+        raise ImportError(
+            f"tensorflow-text {text} is installed, and is broken: run "
+            f"pip install --no-deps 'tensorflow-text~={minor}.1'."
         )
 
+
+_NO_READER = 141  # what a shell gives a program that SIGPIPE ended
 
 _INFORMATION = re.compile(rb"^(I\d{4} \d\d:\d\d|I0000 |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: I )")
 _KNOWN_NOISE = re.compile(
@@ -115,6 +127,27 @@ def _forward(source: int, target: int, has_gpu: bool) -> None:
                     os.write(target, line + b"\n")
         if rest and not _is_noise(rest, has_gpu):
             os.write(target, rest)
+
+
+def has_reader() -> bool:
+    """Whether standard output is no pipe, or one that somebody reads."""
+    output = select.poll()
+    output.register(1, 0)
+    return not output.poll(0)
+
+
+@contextlib.contextmanager
+def quiet_without_reader() -> Iterator[None]:
+    """Ends the process where whoever reads standard output has gone, with no word, as tools do."""
+    try:
+        try:
+            yield
+        finally:
+            print(end="", flush=True)
+    except BrokenPipeError:
+        # Python writes what is left once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(_NO_READER)
 
 
 def filter_native_log() -> None:

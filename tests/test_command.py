@@ -17,7 +17,7 @@ from bert_tf.finetuning.settings import FineTuningSettings
 PROGRAM = textwrap.dedent(
     """
     \"\"\"A command for the test.\"\"\"
-    import os, signal, sys, time
+    import atexit, os, signal, sys, time
     from absl import flags
     from bert_tf import command
 
@@ -48,6 +48,17 @@ PROGRAM = textwrap.dedent(
             raise OSError(28, "No space left on device", "a.txt")
         if KIND.value == "room":
             raise OSError("No space left on device: make room, and start again.")
+        if KIND.value == "lost":
+            atexit.register(print, "cleaned up")
+            print("of before")
+            raise type("LostWorkerError", (ConnectionError,), {})("Another worker ended.")
+        if KIND.value == "pages":
+            for _ in range(10000):
+                print("a page")
+        if KIND.value == "socket":
+            raise BrokenPipeError(32, "Broken pipe", "a socket")
+        if KIND.value == "bytes":
+            sys.stdout.buffer.write(b"a row\\n" * 20000)
         if KIND.value == "denied":
             raise PermissionError(13, "Permission denied", "a.txt")
         if KIND.value == "bug":
@@ -87,6 +98,20 @@ def _run(program, *arguments, declared=""):
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [["bert_tf"], ["bert_tf.evaluate_squad", "--help"], *([f"--kind={k}"] for k in
+     ("none", "pages", "bytes"))],
+)  # fmt: skip
+def test_the_end_is_quiet_where_nobody_reads(program, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    start = [program, *arguments] if arguments[0].startswith("--") else ["-m", *arguments]
+    done = subprocess.run([sys.executable, *start], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
     "arguments, status, stdout, stderr",
     [
         ([], 0, "done\n", ""),
@@ -98,6 +123,8 @@ def _run(program, *arguments, declared=""):
         (["--kind=room"], 1, "", "Error: No space left on device: make room, and start again.\n"),
         (["--kind=denied"], 1, "", "Error: [Errno 13] Permission denied: 'a.txt': let this user "
          "read or write there, or name another place.\n"),
+        (["--kind=socket"], 1, "", "Error: [Errno 32] Broken pipe: 'a socket'\n"),
+        (["--kind=lost"], 1, "of before\n", "Error: Another worker ended.\n"),
         (["--kind=hostile"], 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
          "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
         (["stray"], 1, "", "Error: 'stray' is no flag: every argument has the form --name=value, "

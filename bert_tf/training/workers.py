@@ -44,6 +44,10 @@ _LOST = (
 )
 
 
+class LostWorkerError(ConnectionError):
+    """Another worker ended; ``command`` ends the process at once."""
+
+
 class Cluster(NamedTuple):
     """The ``host:port`` of every worker, the chief's first, and which of them this process is."""
 
@@ -377,7 +381,7 @@ class Workers:
         except _LOST as error:
             if self.count == 1:
                 raise
-            raise ConnectionError(
+            raise LostWorkerError(
                 f"Another of the {self.count} workers ended or cannot be reached: see what it "
                 "printed, and start every worker again with the same command; the run goes on from "
                 "its newest checkpoint."
