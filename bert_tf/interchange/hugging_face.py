@@ -221,6 +221,8 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
             tensors[name] = spelling.lay_out(stored.pop(spelling.name))
     if any(name.startswith("masked_lm/") for name in spec.head_shapes(config)):
         _take_decoder(path, stored, tensors)
+    # 0, 1, 2, ...: a buffer that older releases of transformers wrote, and no weight.
+    unused = (e.name for e in stored.values() if not e.name.endswith("embeddings.position_ids"))
     tokenization, tokenizer_notes = read_tokenization(path)
     return Checkpoint(
         path=path,
@@ -228,7 +230,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         config=config,
         model=spec,
         tensors=tensors,
-        unused=tuple(sorted(entry.name for entry in stored.values())),
+        unused=tuple(sorted(unused)),
         tokenization=tokenization,
         labels=read_labels(values, spec, os.path.join(path, CONFIG)),
         multi_label=values.get("problem_type") == "multi_label_classification",

@@ -169,7 +169,7 @@ _OPTIMIZERS = ("optimizer", "_optimizer")
 # From a variable up: its layer, the head that the layer is in, a list of heads.
 _LEVELS = 3
 # A large BERT's with an optimizer has some ten thousand.
-_MAX_SIZE = 500_000
+_MAX_SIZE = 150_000
 
 
 class Variable(NamedTuple):
@@ -221,7 +221,8 @@ def _around(nodes: Any, wanted: Collection[str], prefix: str) -> dict[int, froze
     """
     waiting = [0] if nodes else []
     holders: dict[int, set[int]] = {node: set() for node in waiting}
-    held_as: dict[int, frozenset[str]] = dict.fromkeys(waiting, frozenset())
+    none: frozenset[str] = frozenset()
+    held_as: dict[int, frozenset[str]] = {}
     while waiting:
         holder = waiting.pop()
         for child in nodes[holder].children:
@@ -233,20 +234,21 @@ def _around(nodes: Any, wanted: Collection[str], prefix: str) -> dict[int, froze
             if child.local_name in _OPTIMIZERS:
                 continue
             if child.node_id not in holders:
-                holders[child.node_id], held_as[child.node_id] = set(), frozenset()
+                holders[child.node_id] = set()
                 waiting.append(child.node_id)
             holders[child.node_id].add(holder)
             if child.local_name in wanted:
-                held_as[child.node_id] |= {child.local_name}
-    none: frozenset[str] = frozenset()
-    found, level = dict.fromkeys(holders, none), held_as
+                held_as[child.node_id] = held_as.get(child.node_id, none) | {child.local_name}
+    # Most have no wanted name, and no set of their own: making those would take most of the time.
+    found, level = dict[int, frozenset[str]](), held_as
     for _ in range(_LEVELS):
-        level = {
-            node: none.union(*(level[holder] for holder in above))
-            for node, above in holders.items()
-        }
-        found = {node: names | level[node] for node, names in found.items()}
-    return found
+        upper: dict[int, frozenset[str]] = {}
+        for node, above in holders.items():
+            if names := none.union(*(level[holder] for holder in above if holder in level)):
+                upper[node] = names
+                found[node] = names | found.get(node, names)
+        level = upper
+    return {node: found.get(node, none) for node in holders}
 
 
 # By the end of a variable's name, up to its last part.

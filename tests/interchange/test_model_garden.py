@@ -528,6 +528,13 @@ def test_a_damaged_graph_is_refused(tmp_path, monkeypatch, graph, sentence):
         model_garden.read_variables(save_graph(tmp_path, graph), ())
 
 
+def test_a_long_chain_of_objects_is_refused(tmp_path):
+    node = graph_of({"node_id": 1}).nodes[0]
+    chain = TrackableObjectGraph(nodes=[node] * 80_000)
+    with pytest.raises(ValueError, match="GRAPH has 160,000 objects, names and values, expected"):
+        model_garden.read_variables(save_graph(tmp_path, chain), ())
+
+
 def test_a_graph_of_numbers_is_refused(tmp_path):
     bundle = write_bundle(tmp_path / "second", **{model_garden.GRAPH_KEY: tf.zeros(3)})
     sentence = r"second: _CHECKPOINTABLE_OBJECT_GRAPH is float32 \(3,\), expected one str"
