@@ -127,8 +127,9 @@ class Progress:
         self.label = label
         self.total = total
         self.unit = unit
-        self._start = start
         self._done = start
+        # What comes before the first update is mostly tracing.
+        self._first: tuple[int, float] | None = None
         self._began = self._logged = time.monotonic()
         self._status = ""
         self._bar: tqdm | None = None
@@ -146,10 +147,10 @@ class Progress:
         """Says that ``done`` units are done now, with figures to show behind them."""
         self._done = done
         now = time.monotonic()
-        elapsed = now - self._began
+        first, began = self._first = self._first or (done, now)
         left = ""
-        if done > self._start and elapsed > 0:
-            seconds = elapsed * (self.total - done) / (done - self._start)
+        if done > first and now > began:
+            seconds = (now - began) * (self.total - done) / (done - first)
             left = f", {duration(seconds)} left"
         shown = "".join(f"  {name} {value}" for name, value in (figures or {}).items())
         self._status = f"{done:,}/{self.total:,} {self.unit}{left}{shown}"
