@@ -364,6 +364,8 @@ def predict(
         raise ValueError(
             f"explain={explain!r} is written next to predictions: name an output, too."
         )
+    if data is None:
+        raise ValueError("data=None: expected a path, or rows such as a list of texts.")
     with _as_it_was(verbose):
         from bert_tf.finetuning.python_data import is_data, rows_of
         from bert_tf.predicting.prediction import Predictor, predict_file, predict_rows

@@ -249,6 +249,8 @@ def _temporary(path: str, make: Callable[[str], None]) -> Iterator[str]:
             lock = _lock(temporary)
         except (BlockingIOError, FileNotFoundError):
             continue  # another process took it for a leftover before it was locked
+        except OSError:
+            lock = None  # a file system without locks
         break
     try:
         yield temporary
@@ -264,42 +266,35 @@ def _make_file(path: str) -> None:
         os.close(os.open(local, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 
 
-def hold(descriptor: int) -> bool:
-    """Locks an open local file until it is closed; False where its file system has no locks.
+def hold(descriptor: int) -> None:
+    """Locks an open local file until it is closed.
 
-    A ``BlockingIOError`` says that another process holds it.
+    A ``BlockingIOError`` says that another process holds it; another ``OSError``, of many numbers,
+    that its file system has no locks, and the writer does without.
     """
     import fcntl  # only where processes lock local files
 
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # of many numbers: ENOSYS, EOPNOTSUPP, ENOLCK, on NFS EBADF
-        return False
-    return True
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _lock(path: str) -> int | None:
-    """Locks a local file or directory; gives what to close, or None where there are no locks.
+    """Locks a local file or directory; gives what to close.
 
     A ``BlockingIOError`` says that another process holds it; another ``OSError``, that it is a link
-    or not there.
+    or not there, or that its file system has no locks.
     """
     local = local_path(path)
     if local is None:
         return None
     descriptor = os.open(local, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        is_held = hold(descriptor)
+        hold(descriptor)
         if not os.path.samestat(os.fstat(descriptor), os.lstat(local)):
             raise FileNotFoundError(f"{path} was replaced.")
     except OSError:
         os.close(descriptor)
         raise
-    if not is_held:
-        os.close(descriptor)
-    return descriptor if is_held else None
+    return descriptor
 
 
 def _remove_leftovers(path: str) -> None:
@@ -315,13 +310,12 @@ def _remove_leftovers(path: str) -> None:
         try:
             lock = _lock(left)
         except OSError:
-            continue  # it is being written
-        if lock is None:
-            continue  # nobody can tell
+            continue  # it is being written, or nobody can tell
         try:
             remove(left)
         finally:
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
 
 
 # === JSON, sizes ===

@@ -84,7 +84,9 @@ def traced_step(
             rows = batch[0] if isinstance(batch, tuple) else batch
             return _on_replicas(strategy, lambda share: compute(model, share, *arguments), rows)
 
-        steps[key] = step
+        # TensorFlow warns of functions that are traced at several calls in a row, which this one
+        # would be in a process that opens a model again and again.
+        steps[key] = step.get_concrete_function()
     return steps[key]
 
 

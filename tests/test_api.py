@@ -255,6 +255,11 @@ def test_callbacks_are_called_as_fit_calls_them(tuned):
     assert [rate for *_, rate in steps] == pytest.approx(rates, abs=1e-9)
 
 
+def test_predictions_of_nothing(tmp_path):
+    with pytest.raises(ValueError, match="data=None: expected a path, or rows such as a list of"):
+        api.predict(str(tmp_path), None)
+
+
 @pytest.mark.parametrize("by", ["the model", "a directory", "a file"])
 def test_predictions(tuned, tmp_path, by):
     found, _ = tuned

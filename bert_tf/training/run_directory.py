@@ -150,28 +150,35 @@ class RunDirectory:
             self._check_shared(os.path.join(local, _LOCK), self._chief)
             yield
             return
+        lock = os.path.join(local, _LOCK)
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-            descriptor = os.open(os.path.join(local, _LOCK), flags, 0o666)
+            descriptor = os.open(lock, flags, 0o666)
         except OSError as error:
             raise OSError(
                 f"{self.path} cannot be written to ({error.strerror}), and its run is not "
                 f"finished: make it writable, or name another {self._flag}."
             ) from error
-        with os.fdopen(descriptor, "a+", encoding="utf-8") as file:
+        try:
             try:
-                hold(file.fileno())
+                hold(descriptor)
             except BlockingIOError:
-                file.seek(0)
+                holder = os.pread(descriptor, 21, 0).decode("utf-8", "replace").strip()
                 raise ValueError(
-                    f"{self.path} is in use by {by} of process {file.read().strip() or '?'}: "
+                    f"{self.path} is in use by {by} of process {holder or '?'}: "
                     f"wait for it, or name another {self._flag}."
                 ) from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            os.fsync(file.fileno())  # other machines may look for it
+            except OSError:
+                pass  # a file system without locks
+            try:
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, str(os.getpid()).encode())
+                os.fsync(descriptor)  # other machines may look for it
+            except OSError as error:  # the disk is full, and the error would name no file
+                raise OSError(error.errno, error.strerror, lock) from error
             yield
+        finally:
+            os.close(descriptor)
 
     def _check_shared(self, lock: str, chief: int) -> None:
         """Checks that the chief, process ``chief`` of its machine, has this very directory."""

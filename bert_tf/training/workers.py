@@ -174,7 +174,7 @@ def _meet(cluster: Cluster, seconds: float, gpus: int) -> None:
     """Waits until every worker's port answers, with this worker's own open; compares their GPUs."""
     places = [_place(address) for address in cluster.addresses]
     port = places[cluster.task][1]
-    absent: dict[int, Exception] = dict.fromkeys(range(len(places)), TimeoutError())
+    absent = dict.fromkeys(range(len(places)), "")
     until = time.monotonic() + seconds
     try:
         # It may be taken from a server that was killed, whose port waits for a minute. gRPC listens
@@ -197,23 +197,24 @@ def _meet(cluster: Cluster, seconds: float, gpus: int) -> None:
                     found = socket.getaddrinfo(*places[number], type=socket.SOCK_STREAM)
                     if number != cluster.task:
                         socket.create_connection(places[number], 1.0).close()
-                    del absent[number]
-                    if number == cluster.task:
+                    else:
                         _warn_of_strangers(port, [place[4][0] for place in found])
+                    del absent[number]
                 except (OSError, UnicodeError) as error:
-                    absent[number] = error
+                    is_nameless = isinstance(error, socket.gaierror | UnicodeError)
+                    absent[number] = str(error) if is_nameless else ""
             if absent and time.monotonic() > until:
                 raise _no_answer(cluster, absent, seconds)
             time.sleep(_POLL_SECONDS)
         until = max(until, time.monotonic() + _TELL_SECONDS)
         if cluster.task:
             counts = _tell_chief(places[0], cluster.task, gpus, until)
-            silent = {} if len(counts) == len(places) else {0: TimeoutError()}
+            silent = [] if len(counts) == len(places) else [0]
         else:
             counts = _hear_all(own, len(places), gpus, until)
-            silent = {n: TimeoutError() for n in range(len(places)) if n not in counts}
+            silent = [number for number in range(len(places)) if number not in counts]
     if silent:
-        raise _no_answer(cluster, silent, seconds)
+        raise _no_answer(cluster, dict.fromkeys(silent, ""), seconds)
     if len(set(counts.values())) > 1:
         have = [f"worker {n} ({cluster.addresses[n]}) has {counts[n]}" for n in sorted(counts)]
         raise ValueError(
@@ -222,20 +223,13 @@ def _meet(cluster: Cluster, seconds: float, gpus: int) -> None:
         )
 
 
-def _no_answer(cluster: Cluster, silent: Mapping[int, Exception], seconds: float) -> ValueError:
+def _no_answer(cluster: Cluster, silent: Mapping[int, str], seconds: float) -> ValueError:
     who = listed([f"worker {number} ({cluster.addresses[number]})" for number in silent])
-    nameless = [n for n, error in silent.items() if isinstance(error, socket.gaierror | ValueError)]
-    if nameless:
-        error = silent[nameless[0]]
-        return ValueError(
-            f"Worker {nameless[0]}'s address {cluster.addresses[nameless[0]]} had no host that is "
-            f"known here within {seconds:.0f} seconds ({getattr(error, 'strerror', error)}): check "
-            "its name, and that the name server has it; --connect_seconds waits longer."
-        )
+    why = next((f" ({said})" for said in silent.values() if said), "")
     return ValueError(
-        f"No answer from {who} within {seconds:.0f} seconds: start every worker, each with its own "
-        "--task_index (or TF_CONFIG), on machines that reach each other's ports; --connect_seconds "
-        "waits longer."
+        f"No answer from {who} within {seconds:.0f} seconds{why}: start every worker, each with "
+        "its own --task_index (or TF_CONFIG), on machines that reach each other's names and ports; "
+        "--connect_seconds waits longer."
     )
 
 
@@ -248,7 +242,6 @@ def _warn_of_strangers(port: int, own: Iterable[str]) -> None:
             "there can read and write files as this user: let only the workers reach it, by a "
             "private network or a firewall.",
             file=sys.stderr,
-            flush=True,
         )
 
 

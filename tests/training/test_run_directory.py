@@ -214,6 +214,16 @@ def test_a_file_system_without_locks(directory, monkeypatch, number):
     assert sorted(os.listdir(directory.path)) == [".lock", "flags.json"]
 
 
+def test_a_full_disk_is_told_with_the_file(directory, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left on device: '.*/run/.lock'"):
+        with directory.locked():
+            pass
+
+
 def test_a_path_that_cannot_be_a_directory(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="file is a file: name a directory"):

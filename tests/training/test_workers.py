@@ -110,7 +110,9 @@ def test_a_worker_that_does_not_come(free_port):
 @pytest.mark.parametrize("host", ["nowhere.invalid", "n" * 70])
 def test_a_host_without_an_address(free_port, host):
     addresses = [f"127.0.0.1:{free_port}", f"{host}:1"]
-    with pytest.raises(ValueError, match=f"Worker 1's address {host}:1 had no host .* 0 seconds"):
+    with pytest.raises(
+        ValueError, match=r"No answer from worker 1 .* within 0 seconds \(\S+ .+\): st"
+    ):
         connect(Cluster(tuple(addresses), 0), 0.1)
 
 
