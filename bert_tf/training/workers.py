@@ -198,7 +198,7 @@ def _meet(cluster: Cluster, seconds: float, gpus: int) -> None:
                     if number != cluster.task:
                         socket.create_connection(places[number], 1.0).close()
                     else:
-                        _warn_of_strangers(port, [place[4][0] for place in found])
+                        _warn_of_strangers(port, [str(place[4][0]) for place in found])
                     del absent[number]
                 except (OSError, UnicodeError) as error:
                     is_nameless = isinstance(error, socket.gaierror | UnicodeError)
