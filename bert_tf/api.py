@@ -494,6 +494,7 @@ def pretrain(
         TypeError: a keyword is no setting.
         ValueError: what the command says in one sentence.
         KeyboardInterrupt: the run was stopped; with a ``model_dir`` the same call resumes it.
+        TimeoutError: ``stop_after_minutes`` stopped it; the same.
     """
     with contextlib.ExitStack() as stack:
         if texts is not None:
@@ -515,7 +516,7 @@ def pretrain(
 
         for sentence in sentences:
             print(sentence)
-        run(settings, callbacks)
+        run(settings, callbacks, given=pretraining_settings.given_flags(parsed))
         results = read_json(RunDirectory(settings.model_dir).results)
         directory = None if model_dir is None else settings.model_dir
         return Pretrained(load(settings.model_dir), results, directory)

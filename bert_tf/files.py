@@ -28,9 +28,10 @@ _FILE_SCHEME = "file://"
 _CHUNK_BYTES = 16 << 20
 _SEAL = "sha256"
 _NO_HASH = "0" * 64
-_CHANGED = (
-    "has other contents than were saved: bring it back from a copy. If the change is yours, delete "
-    f"{_SEAL} from the JSON file that holds it, and nothing is checked."
+_CHANGED = "has other contents than were saved: bring it back from a copy"
+_UNSEALED = (
+    f". If the change is yours, delete {_SEAL} from the JSON file that holds it, and nothing is "
+    "checked."
 )
 
 
@@ -349,10 +350,11 @@ def write_sealed(path: str, value: Mapping[str, Any], beside: Mapping[str, bytes
             file.write(content)
 
 
-def read_sealed(path: str) -> tuple[dict[str, Any], dict[str, str] | None]:
+def read_sealed(path: str, remedy: str = _UNSEALED) -> tuple[dict[str, Any], dict[str, str] | None]:
     """Reads the object that ``write_sealed`` wrote, without its seal.
 
     Also returned: the SHA-256 of the files next to it by name, ``None`` where there is no seal.
+    ``remedy`` ends the sentence that refuses other contents.
     """
     content = read_bounded(path, "JSON", MAX_JSON_BYTES)
     values = parse_json_object(content, path)
@@ -364,7 +366,7 @@ def read_sealed(path: str) -> tuple[dict[str, Any], dict[str, str] | None]:
         before, _, after = content.rpartition(own.encode())
         if hashlib.sha256(before + _NO_HASH.encode() + after).hexdigest() == own:
             return values, hashes
-    raise ValueError(f"{path} {_CHANGED}")
+    raise ValueError(f"{path} {_CHANGED}{remedy}")
 
 
 def check_sealed(path: str, sha256: str | None) -> None:
@@ -372,7 +374,7 @@ def check_sealed(path: str, sha256: str | None) -> None:
     if sha256 is not None and tf.io.gfile.exists(path):
         check_readable(path)
         if sha256_of(path) != sha256:
-            raise ValueError(f"{path} {_CHANGED}")
+            raise ValueError(f"{path} {_CHANGED}{_UNSEALED}")
 
 
 def sha256_of(path: str) -> str:

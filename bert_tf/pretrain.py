@@ -8,7 +8,7 @@ r"""Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel.
 
 Without flags it trains a small model on a sample corpus for about five minutes
 (--recipe=five_minutes). A run that was stopped, however it was, goes on when the same command is
-given again.
+given again. Exit status 75 says that --stop_after_minutes stopped it.
 
     python -m bert_tf.pretrain --mode=eval --model_dir=runs/mine
 
@@ -16,12 +16,15 @@ evaluates the checkpoints of that run as they come, in a process next to the tra
 """
 
 import os
+import time
 
 from absl import flags
 
 from bert_tf import command
 from bert_tf.pretraining import settings as pretraining_settings
 from bert_tf.pretraining.settings import given_flags, settings_from_flags
+
+_BEGAN = time.monotonic()
 
 
 def main(argv: list[str]) -> None:
@@ -49,7 +52,7 @@ def main(argv: list[str]) -> None:
 
         if RunDirectory(settings.model_dir).began_without("recipe"):
             settings, _ = settings_from_flags(without_corpus="paper")
-        run(settings)
+        run(settings, given=given_flags(), began=_BEGAN)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,10 @@ PROGRAM = textwrap.dedent(
             sys.stdout.buffer.write(b"a row\\n" * 20000)
         if KIND.value == "denied":
             raise PermissionError(13, "Permission denied", "a.txt")
+        if KIND.value == "time":
+            error = TimeoutError("Stopped in time.")
+            error.exit_status = 75
+            raise error
         if KIND.value == "bug":
             [][0]
         if KIND.value == "native":
@@ -127,6 +131,8 @@ def test_the_end_is_quiet_where_nobody_reads(program, arguments):
         (["--kind=lost"], 1, "of before\n", "Error: Another worker ended.\n"),
         (["--kind=hostile"], 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
          "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
+        (["--kind=time"], 75, "", "Stopped in time.\n"),
+        (["--kind=time", "--debug"], 75, "", "Stopped in time.\n"),
         (["stray"], 1, "", "Error: 'stray' is no flag: every argument has the form --name=value, "
          "and a list of files is one argument with commas.\n"),
     ],

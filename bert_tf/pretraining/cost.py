@@ -63,8 +63,12 @@ def estimate_step(
     nsp: bool = True,
     bytes_per_activation: int = 4,
     remat: bool = False,
+    real: tuple[float, float] | None = None,
 ) -> StepEstimate:
     """Estimates a step of ``batch_size`` rows over all replicas.
+
+    ``real`` are the tokens and the predictions that are computed, where padding is not; in
+    attention all rows have the mean length then.
 
     Matrix products alone are counted, three times over: once forward, twice backward; what
     ``remat`` computes again is not. ``bytes_per_activation`` is 4 for float32, 2 for bfloat16.
@@ -76,11 +80,16 @@ def estimate_step(
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     length, layers = max_seq_length, config.num_hidden_layers
-    per_token_layer = 2 * (4 * hidden * hidden + 2 * hidden * inner) + 2 * (2 * length * hidden)
+    tokens, predictions = real or (
+        batch_size * max_seq_length,
+        batch_size * max_predictions_per_seq,
+    )
+    attended = tokens / batch_size
+    per_token_layer = 2 * (4 * hidden * hidden + 2 * hidden * inner) + 2 * (2 * attended * hidden)
     per_prediction = 2 * (hidden * hidden + hidden * config.vocab_size)
-    per_row = layers * length * per_token_layer + max_predictions_per_seq * per_prediction
+    forward = layers * tokens * per_token_layer + predictions * per_prediction
     if nsp:
-        per_row += 2 * hidden * hidden  # the pooler
+        forward += batch_size * 2 * hidden * hidden  # the pooler
 
     # Kept for the backward pass in each layer: about 12 arrays as wide as the hidden size (inputs
     # of products, of normalisations, dropout's masks), 3 as wide as the feed-forward layer and 3
@@ -94,7 +103,7 @@ def estimate_step(
     return StepEstimate(
         parameters=parameters,
         tokens=batch_size * max_seq_length,
-        flops=3 * batch_size * per_row,
+        flops=round(3 * forward),
         memory_bytes=parameters * _TRAINING_BYTES_PER_PARAMETER
         + rows * kept * bytes_per_activation,
     )

@@ -40,11 +40,18 @@ from .evaluation import HeldOut, loss_of
 from .model import set_arithmetic
 from .results import PREDICTED, export_model
 from .saving import Position
-from .settings import MAY_DIFFER, PATHS, PretrainingSettings, phases_of, settings_of_run
+from .settings import (
+    BY_CHANGE,
+    MAY_DIFFER,
+    PATHS,
+    PretrainingSettings,
+    phases_of,
+    settings_of_run,
+)
 
 _POLL_SECONDS = 2.0
-# Figures are compared over as many rows.
-_MAY_DIFFER = MAY_DIFFER - {"max_eval_steps", "eval_batch_size"}
+# Figures are compared over as many rows; what --change changes of a run, changes none.
+_MAY_DIFFER = (MAY_DIFFER | BY_CHANGE) - {"max_eval_steps", "eval_batch_size"}
 
 
 def evaluate(settings: PretrainingSettings, given: Collection[str]) -> None:
@@ -68,7 +75,7 @@ def evaluate(settings: PretrainingSettings, given: Collection[str]) -> None:
                 f"{settings.model_dir} got no checkpoint within {_timeout(settings)} "
                 "(--eval_timeout): start the training, or name the --model_dir of one."
             )
-        settings = settings_of_run(read_json_object(run.flags), run.flags, settings, given)
+        settings = settings_of_run(run.kept_flags(), run.flags, settings, given)
         defaults = flag_fields.defaults(PretrainingSettings)
         run.compare_settings(settings.to_dict(), MAY_DIFFER, PATHS, defaults)
         directory = RunDirectory(run.evaluation)

@@ -163,7 +163,9 @@ def build_loop(
             settings.optimizer,
             schedule,
             model.trainable_variables,
+            weight_decay=settings.weight_decay,
             beta_2=settings.adam_beta_2,
+            epsilon=settings.adam_epsilon,
         )
     return loop.PretrainingLoop(
         model,
@@ -171,6 +173,7 @@ def build_loop(
         devices.strategy,
         seed=settings.seed,
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
+        clip_norm=settings.clip_norm or None,
         jit_compile=jit_compile,
         device_type=devices.device_type,
         spike_factor=settings.spike_factor,

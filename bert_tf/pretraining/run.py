@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,11 +22,12 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution, loop
 from bert_tf.training.bad_steps import BadStepError
 from bert_tf.training.callbacks import Callbacks, check_callbacks
-from bert_tf.training.progress import Interruption, Progress, Summaries
+from bert_tf.training.progress import Interruption, OutOfTimeError, Progress, Summaries
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.throughput import throughput
 from bert_tf.training.workers import Cluster, Workers, find_cluster, installed
 
+from .changes import with_changes
 from .cost import estimate_step, parameter_count
 from .data import (
     PretrainingData,
@@ -50,7 +52,7 @@ from .model import (
 from .recipes import as_flags
 from .results import export_model, fill_masks, show
 from .saving import Position, Saving
-from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, phases_of
+from .settings import BY_CHANGE, MAY_DIFFER, PATHS, Phase, PretrainingSettings, phases_of
 from .timing import choose_precision, choose_steps
 
 _REPORT_SECONDS = 2.0
@@ -59,14 +61,24 @@ _SHOWN_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20
 
 
-def run(settings: PretrainingSettings, callbacks: Sequence[Any] = ()) -> None:
+def run(
+    settings: PretrainingSettings,
+    callbacks: Sequence[Any] = (),
+    *,
+    given: Collection[str] = tuple(flag_fields.defaults(PretrainingSettings)),
+    began: float | None = None,
+) -> None:
     """Does what is left to do of the run that the settings describe, and prints its results.
 
-    ``callbacks`` are Keras'; of several workers each calls its own.
+    ``callbacks`` are Keras'; of several workers each calls its own. ``given`` are the settings that
+    the user named: a run that was changed has its own values of others. ``stop_after_minutes``
+    counts from ``began``, of ``time.monotonic``, by default from now.
 
     Raises:
         KeyboardInterrupt: the run was stopped; a checkpoint is kept.
+        OutOfTimeError: ``stop_after_minutes`` are over; a checkpoint is kept.
     """
+    began = time.monotonic() if began is None else began
     check_callbacks(callbacks)
     cluster = find_cluster(settings.worker_hosts, settings.task_index)
     with contextlib.ExitStack() as stack:
@@ -83,10 +95,10 @@ def run(settings: PretrainingSettings, callbacks: Sequence[Any] = ()) -> None:
             )
         chief = int(workers.gather([os.getpid()])[0, 0])
         directory = RunDirectory(settings.model_dir, None if workers.is_chief else chief)
-        begun = workers.in_turn(lambda: _begin(settings, directory, devices, stack))
+        begun = workers.in_turn(lambda: _begin(settings, given, directory, devices, stack))
         if begun is not None:
             with workers.connected():
-                begun.finish(callbacks)
+                begun.finish(callbacks, began)
         workers.wait()  # none ends before the chief has written
 
 
@@ -111,6 +123,7 @@ def _check_alike(settings: PretrainingSettings, workers: Workers) -> None:
 
 def _begin(
     settings: PretrainingSettings,
+    given: Collection[str],
     directory: RunDirectory,
     devices: distribution.Distribution | None,
     stack: contextlib.ExitStack,
@@ -126,7 +139,8 @@ def _begin(
     if not directory.has_progress():
         check_outside("--model_dir", directory.path, [*settings.input, *settings.eval_input])
     # A finished run may be on a disk that cannot be written to.
-    if not directory.is_finished():
+    is_written = not directory.is_finished() or bool(settings.change)
+    if is_written:
         directory.create()
         stack.enter_context(directory.locked())
     settings, start = open_start(settings, directory)
@@ -134,12 +148,13 @@ def _begin(
         settings, devices = _settle(settings, directory, devices, start)
     # Of TFRecords no contents are compared.
     paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
-    moved = directory.check_settings(
-        settings.to_dict(), MAY_DIFFER, paths, flag_fields.defaults(PretrainingSettings)
-    )
+    settings = with_changes(settings, directory, given, paths)
+    defaults = flag_fields.defaults(PretrainingSettings)
+    moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, paths, defaults, BY_CHANGE)
     if directory.is_finished():
         if moved:
-            stack.enter_context(directory.locked())  # the corpus' index may be written
+            if not is_written:
+                stack.enter_context(directory.locked())  # the corpus' index may be written
             _open_inputs(settings, directory, start, moved)
         print(f"{directory.path} holds this run, finished.\n")
         show(read_json(directory.results), directory)
@@ -154,8 +169,9 @@ def _settle(
     start: Checkpoint | None,
 ) -> tuple[PretrainingSettings, distribution.Distribution | None]:
     """Takes precision and steps, where they are to be measured, as the run began, or measures."""
-    wanted = ["precision"] if settings.precision == "auto" else []
-    wanted += ["num_train_steps", "num_warmup_steps"] if settings.max_hours else []
+    wanted = {"precision"} if settings.precision == "auto" else set()
+    if settings.max_hours:
+        wanted |= {"num_train_steps", "num_warmup_steps"}.difference(settings.change)
     kept = {name: directory.kept_setting(name) for name in wanted}
     if all(value in PRECISIONS or isinstance(value, int) for value in kept.values()):
         return dataclasses.replace(settings, **kept), devices
@@ -247,8 +263,13 @@ class _PretrainingRun:
         spec = pretrainer_spec(self.settings.nsp)
         model_directory.write_description(path, self.config, spec, tokenization=self.tokenization)
 
-    def finish(self, callbacks: Sequence[Any]) -> None:
-        """Trains what is left, evaluates, exports, fills masks and writes the results."""
+    def finish(self, callbacks: Sequence[Any], began: float) -> None:
+        """Trains what is left, evaluates, exports, fills masks and writes the results.
+
+        Of a process that ``began`` then; the training stops with a checkpoint in time.
+        """
+        self.ends = began + (60 * self.settings.stop_after_minutes or math.inf)
+        self.pause = 0.0
         self.loop = build_loop(self.settings, self.config, self.devices)
         self.saving = Saving(self.settings, self.directory, self.loop, self.workers, self._describe)
         restored = self.saving.restore()
@@ -261,7 +282,9 @@ class _PretrainingRun:
         with self.interruption, self.saving.background:
             if not judged:
                 self._judge(self.phases[self.saving.position.phase])
-            for number, phase in enumerate(self.phases):
+            # A change of the steps makes no phase come again that was left.
+            first = self.saving.position.phase
+            for number, phase in list(enumerate(self.phases))[first:]:
                 if self.loop.step < phase.last_step and not ended:
                     if self.saving.position.phase != number:
                         self.saving.position = Position(number)
@@ -337,10 +360,11 @@ class _PretrainingRun:
             try:
                 result = self.loop.train(iterator, steps)
             except BadStepError as error:
+                advised = BadStepError(error.bad, self._remedy())
                 if settings.on_bad_step != "rewind":
-                    raise
+                    raise advised from error
                 progress.say(f"{error.bad}.")
-                self.saving.rewind(number, phase, error)
+                self.saving.rewind(number, phase, advised)
                 iterator = self._batches(number, phase)
                 continue
             seconds = time.monotonic() - began
@@ -355,19 +379,29 @@ class _PretrainingRun:
                 progress.say(f"{bad}: skipped.")
             if len(result.skipped) < steps:
                 self._report(progress, phase, result, steps, seconds if compiled else None)
+            # Before the next look at the clock may come as many steps, whatever else took longest
+            # (to compile, to evaluate), and the last save.
+            if not compiled:
+                self.pause = max(self.pause, seconds)
+            ahead = self.pause + 2 * self.saving.background.seconds
+            ahead += 1.5 * steps_per_loop * seconds / steps if compiled else 0.0
             compiled = True
-            # Whoever is asked to stop, all of them do; how many steps are next, the chief says.
+            # Whoever is asked to stop, all of them do; how many steps are next, the chief says, and
+            # whether there is time for them.
             told = self.workers.gather(
                 [
                     *(self.interruption.requested, self.saving.is_due(phase), steps_per_loop),
-                    self.callbacks.stops,
+                    *(self.callbacks.stops, time.monotonic() + ahead > self.ends),
                 ]
             )
             steps_per_loop = int(told[0, 2])
             # A signal that comes from here on waits for the next time: all do the same till then.
-            stops, ends = bool(told[:, 0].any()), bool(told[:, 3].any())
+            is_late = bool(told[0, 4])
+            stops, ends = bool(told[:, 0].any()) or is_late, bool(told[:, 3].any())
             if stops or ends or told[0, 1]:
+                began = time.monotonic()
                 self._save(stops, ends)
+                self.pause = max(self.pause, time.monotonic() - began)
                 # A callback may end the training when it hears of the evaluation.
                 ends = bool(self.workers.gather([self.callbacks.stops]).any())
                 if ends:
@@ -376,10 +410,24 @@ class _PretrainingRun:
                 progress.close()
                 self.saving.background.wait()
                 self.workers.wait()
-                print(f"Stopped at step {self.loop.step:,}. The same command goes on from there.")
+                said = f"at step {self.loop.step:,}. The same command goes on from there."
+                if is_late:
+                    minutes = f"{settings.stop_after_minutes:g}"
+                    raise OutOfTimeError(f"Stopped by --stop_after_minutes={minutes} {said}")
+                print(f"Stopped {said}")
                 raise KeyboardInterrupt
         progress.close()
         return ends
+
+    def _remedy(self) -> str:
+        """What to do about a bad step."""
+        rate = f"--learning_rate={self.settings.learning_rate / 10:g}"
+        if not self.directory.has_progress():
+            return f"no checkpoint was saved before it, so begin anew with a lower rate, {rate}"
+        said = f"go on from a checkpoint before it by --change=learning_rate {rate}"
+        if self.settings.on_bad_step == "rewind":
+            return said
+        return f"{said}, and if that one is ruined, too, by --on_bad_step=rewind besides"
 
     def _report(
         self,
@@ -394,7 +442,7 @@ class _PretrainingRun:
         del figures["cursors"], figures["skipped"]
         waited = figures.pop("waited")
         step = figures.pop("step")
-        tokens = figures.pop("tokens")
+        real = tokens, _ = figures.pop("tokens"), figures.pop("predictions")
         predicts = "MLM" if self.settings.objective == "mlm" else "next-token"
         accuracy = f"{result.masked_lm_accuracy:.3f}"
         shown = {"loss": f"{result.loss:.3f}", f"{predicts} accuracy": accuracy}
@@ -402,20 +450,21 @@ class _PretrainingRun:
             shown["NSP accuracy"] = f"{result.next_sentence_accuracy:.3f}"
         if seconds is not None:
             settings, length = self.settings, phase.max_seq_length
-            rows = phase.rows(settings)
+            rows = (steps - len(result.skipped)) * phase.rows(settings)
             cost = estimate_step(
                 self.config,
                 batch_size=rows,
                 max_seq_length=length,
                 max_predictions_per_seq=predictions_per_row(settings, length),
                 nsp=settings.nsp,
+                real=real if self.loop.replica_step.leaves_padding_out else None,
             )
             speed = throughput(
                 seconds=seconds,
                 waited=waited,
                 tokens=tokens,
-                examples=steps * rows,
-                flops=steps * cost.flops,
+                examples=rows,
+                flops=cost.flops,
                 devices=self.devices.strategy.num_replicas_in_sync,
                 peak_tflops=settings.peak_tflops,
             )

@@ -83,6 +83,9 @@ class Saving:
         self._saved_step = -1
         self._saved_at = time.monotonic()
         self._rewinds = 0
+        self._furthest_bad = -1
+        # Where the last rewind went back to; a number beyond all steps where there was progress.
+        self._went_back_to = math.inf
 
     def next_due(self, behind: int = 0) -> int:
         """The next step with a checkpoint, whatever the time; of this step, or ``behind`` it."""
@@ -120,7 +123,8 @@ class Saving:
             )
         self._saved_step = self._loop.step
         self._saved_at = time.monotonic()
-        self._rewinds = 0
+        if self._loop.step > self._furthest_bad:
+            self._rewinds = 0
         return True
 
     def _keep_step(self) -> None:
@@ -133,9 +137,10 @@ class Saving:
         checkpoints.delete_all(weights)  # of a training before, whose checkpoints were deleted
         self.background.save(weights, step, model_state(self._loop.model), {}, keep=1)
 
-    def restore(self) -> bool:
-        """Restores the newest checkpoint and says so; returns whether there is one."""
-        restored = checkpoints.restore_latest(self._directory.checkpoints, self._loop.state())
+    def restore(self, before: float = math.inf) -> bool:
+        """Restores the newest checkpoint (``before`` a step) and says so; whether there is one."""
+        state = self._loop.state()
+        restored = checkpoints.restore_latest(self._directory.checkpoints, state, before)
         # One that reads while the chief writes, or another disk, would go on from another step.
         self._workers.check_equal({"step": self._loop.step}, "checkpoints in --model_dir")
         self._restore_best()  # where the user deleted the checkpoints, theirs goes
@@ -154,19 +159,35 @@ class Saving:
     def rewind(self, number: int, phase: Phase, error: BadStepError) -> None:
         """Restores the newest checkpoint and skips the data up to behind a bad step's batch.
 
-        Raises the error where there is no checkpoint, or this was done too often since the last.
+        Where the training got no further than to the bad step before, the checkpoint may be ruined:
+        the one before it is restored. Those behind are deleted, as they come again. Raises the
+        error where the phase has no such checkpoint, or this was done too often.
         """
         self._rewinds += 1
-        if self._saved_step < 0 or self._rewinds > self._settings.max_bad_steps:
-            raise error
         self.background.wait()
         self._workers.wait()
-        self.restore()
+        if error.bad.step > self._furthest_bad:
+            self._furthest_bad, self._went_back_to = error.bad.step, math.inf
+        found = checkpoints.find_latest(self._directory.checkpoints, self._went_back_to)
+        is_possible = found is not None and (
+            self._rewinds <= self._settings.max_bad_steps
+            and (found.extra["phase"] == number or found.step >= phase.first_step)
+        )
+        # The chief's disk decides: the others see it later, perhaps.
+        if not self._workers.gather([is_possible])[0, 0]:
+            self._delete_after(self._went_back_to)
+            raise error
+        self.restore(self._went_back_to)
+        self._went_back_to = self._loop.step
+        self._delete_after(self._went_back_to)
         if self.position.phase != number:
-            if self._loop.step < phase.first_step:
-                raise error
             self.position = Position(number)  # the phase before ended there
         self.position = self.position.behind(error.bad.cursors)
+
+    def _delete_after(self, step: float) -> None:
+        if self._workers.is_chief:
+            checkpoints.delete_all(self._directory.checkpoints, step)
+        self._workers.wait()
 
     def keep_best(self, loss: float) -> None:
         """Keeps the weights if this is the best evaluation of its phase: lengths differ in theirs.

@@ -10,7 +10,7 @@ from absl import flags
 
 from bert_tf import flag_fields
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
-from bert_tf.config import PRESETS
+from bert_tf.config import PRESETS, BertConfig
 from bert_tf.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.untrusted import quote, reason
 
@@ -92,15 +92,26 @@ def phases_of(settings: "PretrainingSettings") -> list[Phase]:
     ]
 
 
-# Settings that do not change data, model or schedule.
+# Settings that do not change data, model or schedule, or by rounding alone. All that are neither
+# here nor in the two tables below stay as a run began. docs/resuming.md has the same tables.
 MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
+        *("gradient_accumulation_steps", "stop_after_minutes", "change"),
         *("save_checkpoints_steps", "save_checkpoints_minutes", "keep_checkpoints", "cache_dir"),
         "keep_steps",
         *("worker_hosts", "task_index", "connect_seconds"),
         *("eval_batch_size", "allow_pickle", "export", "dry_run", "mode", "eval_timeout"),
         *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat", "jit_compile"),
+    }
+)
+
+# Settings that may differ where --change names them: those under which a run's weights, moments and
+# place in the data still mean the same.
+BY_CHANGE = frozenset(
+    {
+        *("num_train_steps", "num_warmup_steps", "learning_rate", "train_batch_size", "precision"),
+        *("weight_decay", "clip_norm", "adam_beta_2", "adam_epsilon", "config_overrides"),
     }
 )
 
@@ -273,6 +284,21 @@ class PretrainingSettings:
         "How much of its mean of squared gradients the optimizer keeps from step to step.",
         within=(lambda beta: 0 <= beta < 1, "0 or more and below 1"),
     )
+    adam_epsilon: float | None = number(
+        None,
+        "What the optimizer adds to the root of that mean; 1e-6 by default, with adamw 1e-8.",
+        within=(lambda epsilon: epsilon is None or 0 < epsilon < math.inf, "above 0"),
+    )
+    weight_decay: float = number(
+        0.01,
+        "The weights' decay per unit of the rate, but for biases and LayerNorm. 0: none.",
+        within=(lambda decay: 0 <= decay < math.inf, "0 or more"),
+    )
+    clip_norm: float = number(
+        1.0,
+        "The global norm that gradients are clipped to. 0: they are not.",
+        within=(lambda norm: 0 <= norm < math.inf, "0 or more"),
+    )
     phases: str = string(
         None,
         "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule.",
@@ -330,6 +356,18 @@ class PretrainingSettings:
         within=(lambda peak: 0 <= peak < math.inf, "0 or more"),
     )
     model_dir: str = string("runs/pretrain", "Where everything of the run is kept.")
+    change: Sequence[str] = words(
+        (),
+        "Flags whose values may differ from those that the run in --model_dir was started with, "
+        f"out of {', '.join(sorted(BY_CHANGE))} (of config_overrides, dropout alone). The new "
+        "values hold from the newest checkpoint on, and in later starts.",
+    )
+    stop_after_minutes: float = number(
+        0.0,
+        "Minutes from the start of this process after which it has saved a checkpoint and ended, "
+        "with exit status 75; the same command goes on from there. 0: no such limit.",
+        within=(lambda minutes: 0 <= minutes < math.inf, "0 or more"),
+    )
     save_checkpoints_steps: int = integer(
         1000, "Steps between two checkpoints.", least=1, heading="Saving and evaluation"
     )
@@ -349,7 +387,8 @@ class PretrainingSettings:
         ("stop", "skip", "rewind"),
         "What follows a step whose loss or gradient is not finite, or spikes. stop: an error. "
         "skip: no update is made, as if its batch had not been there. rewind: the newest "
-        "checkpoint is restored, and training goes on with the data behind the batch.",
+        "checkpoint is restored, and training goes on with the data behind the batch; where it "
+        "gets no further, one checkpoint further back each time.",
     )
     spike_factor: float = number(
         0.0,
@@ -359,7 +398,8 @@ class PretrainingSettings:
     )
     max_bad_steps: int = integer(
         10,
-        "Bad steps that are skipped in a row, or rewinds to one checkpoint, before the run stops.",
+        "Bad steps that are skipped in a row, or rewinds without a checkpoint beyond the bad step, "
+        "before the run stops.",
         least=1,
     )
     eval_batch_size: int = integer(64, "Rows in an evaluation batch.", least=1)
@@ -434,6 +474,13 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 _CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
+# What in a config the shapes of the weights follow from.
+_SIZES = frozenset(name for name, value in vars(BertConfig()).items() if type(value) is int)
+
+
+def overridden(texts: Sequence[str]) -> dict[str, str]:
+    """The values that ``--config_overrides`` names."""
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
 def settings_from_flags(
@@ -470,8 +517,16 @@ def settings_from_flags(
         _check_left_to_right(values, given_flags(parsed))
         defaults = flag_fields.defaults(PretrainingSettings)
         values |= {name: defaults[name] for name in _OF_MASKS} | {"nsp": False}
+    given = given_flags(parsed)
+    for name in values["change"]:
+        if name not in BY_CHANGE or name not in given:
+            raise ValueError(
+                f"--change={','.join(values['change'])}: expected flags out of "
+                f"{', '.join(sorted(BY_CHANGE))}, each with its new value on the command line "
+                f"(--{name}=...), got {quote(name)}."
+            )
     if values["max_hours"]:
-        for name in ("num_train_steps", "num_warmup_steps"):
+        for name in {"num_train_steps", "num_warmup_steps"}.difference(values["change"]):
             if parsed[name].present:
                 raise ValueError(
                     f"--max_hours and --{name} both set the schedule: give one of them."
@@ -480,7 +535,9 @@ def settings_from_flags(
         raise ValueError("--recipe=budget needs --max_hours, the time that the run may take.")
     if values["num_warmup_steps"] is None:
         values["num_warmup_steps"] = values["num_train_steps"] // 10
-    if values["num_warmup_steps"] > values["num_train_steps"]:
+    if values["change"] and "num_warmup_steps" not in given:
+        pass  # the run's, which is not known here
+    elif values["num_warmup_steps"] > values["num_train_steps"]:
         raise ValueError(
             f"--num_warmup_steps={values['num_warmup_steps']} is more than "
             f"--num_train_steps={values['num_train_steps']}."
@@ -493,9 +550,14 @@ def settings_from_flags(
             f"--gradient_accumulation_steps={values['gradient_accumulation_steps']}."
         )
     if values["init_checkpoint"]:
-        for name in ("bert_config", "vocab_size", "config_overrides"):
+        for name in ("bert_config", "vocab_size"):
             if parsed[name].present:
                 raise ValueError(f"--init_checkpoint says its own --{name}: leave the flag out.")
+        for name in overridden(values["config_overrides"]).keys() & _SIZES:
+            raise ValueError(
+                f"--config_overrides={','.join(values['config_overrides'])}: --init_checkpoint "
+                f"says its own {name}, which its weights have: leave it out."
+            )
         values["bert_config"] = ""
     elif values["do_lower_case"] is None:
         values["do_lower_case"] = True

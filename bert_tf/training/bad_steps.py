@@ -46,31 +46,44 @@ class Trend(NamedTuple):
 
 
 class BadStep(NamedTuple):
-    """A bad step: its number, the (epoch, pool, row) of each host's last row, and its measures."""
+    """A bad step: its number, the (epoch, pool, row) of each host's last row, and its measures.
+
+    ``ruins``: the step's own measures are good, and the weights behind it have no finite norm.
+    """
 
     step: int
     cursors: tuple[tuple[int, int, int], ...]
     loss: float
     gradient_norm: float
+    ruins: bool = False
 
     def __str__(self) -> str:
         is_finite = math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
-        what = "spiked" if is_finite else "became infinite or not a number"
+        what = "The loss or its gradient " + (
+            "spiked" if is_finite else "became infinite or not a number"
+        )
+        if self.ruins:
+            what = "The norm of the weights became infinite or not a number"
         rows = " and ".join(
             f"row {row:,} of pool {pool:,} in epoch {epoch:,}" for epoch, pool, row in self.cursors
         )
         return (
-            f"The loss or its gradient {what} at step {self.step:,} (loss {self.loss:.4g}, "
+            f"{what} at step {self.step:,} (loss {self.loss:.4g}, "
             f"gradient norm {self.gradient_norm:.4g}), on the batch that ends with {rows}"
         )
 
 
 class BadStepError(ValueError):
-    """The weights are unusable after ``bad``: an earlier checkpoint has to be restored."""
+    """The weights are unusable after ``bad``: an earlier checkpoint has to be restored.
 
-    def __init__(self, bad: BadStep) -> None:
-        super().__init__(
-            f"{bad}: lower the learning rate or lengthen the warm-up, and go on from the "
-            "checkpoint before."
-        )
+    ``remedy`` is what to do, where more is known.
+    """
+
+    def __init__(
+        self,
+        bad: BadStep,
+        remedy: str = "lower the learning rate or lengthen the warm-up, and go on from the "
+        "checkpoint before",
+    ) -> None:
+        super().__init__(f"{bad}: {remedy}.")
         self.bad = bad

@@ -15,6 +15,7 @@ to the disk before the manifest says that they are there.
 
 import contextlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -232,13 +233,15 @@ def save_values(
     return path
 
 
-def restore_latest(directory: str, variables: Mapping[str, keras.Variable]) -> Restored | None:
-    """Restores the newest intact checkpoint, bit for bit; None where no save ever ended.
+def restore_latest(
+    directory: str, variables: Mapping[str, keras.Variable], before: float = math.inf
+) -> Restored | None:
+    """Restores the newest intact checkpoint of a step ``before`` one, bit for bit.
 
-    A ValueError says that checkpoints are there but none is intact, or that names, shapes or dtypes
-    differ: nothing is assigned then.
+    None where no save ever ended. A ValueError says that checkpoints are there but none is intact,
+    or that names, shapes or dtypes differ: nothing is assigned then.
     """
-    found = find_latest(directory)
+    found = find_latest(directory, before)
     if found is not None:
         _assign(found.path, variables)
     return found
@@ -264,11 +267,12 @@ def restore(
     return extra
 
 
-def find_latest(directory: str) -> Restored | None:
+def find_latest(directory: str, before: float = math.inf) -> Restored | None:
     """Finds the newest intact checkpoint, which ``restore_latest`` would restore."""
     warnings: list[str] = []
     damaged = False
-    for path in reversed(_checkpoint_paths(directory)):
+    paths = [path for path in _checkpoint_paths(directory) if _step_of(path) < before]
+    for path in reversed(paths):
         try:
             manifest = _read_manifest(path)
         except UnusableError as error:
@@ -298,10 +302,11 @@ def finished(directory: str) -> dict[int, str]:
     return found
 
 
-def delete_all(directory: str) -> None:
-    """Deletes every checkpoint, and the directory if nothing else is in it."""
-    for path in _checkpoint_paths(directory):
-        _delete(path)
+def delete_all(directory: str, after: float = -math.inf) -> None:
+    """Deletes every checkpoint after a step, and the directory if nothing else is in it."""
+    for path in reversed(_checkpoint_paths(directory)):
+        if _step_of(path) > after:
+            _delete(path)
     if tf.io.gfile.isdir(directory) and not tf.io.gfile.listdir(directory):
         remove(directory)
 

@@ -134,6 +134,7 @@ class TrainingResult(NamedTuple):
     gradient_norm: float
     learning_rate: float
     tokens: int
+    predictions: int
     cursors: tuple[tuple[int, int, int], ...]
     skipped: tuple[BadStep, ...]
     waited: float | None
@@ -264,15 +265,16 @@ class PretrainingLoop:
         Of ``num_steps`` batches those of skipped steps make no update.
 
         Raises:
-            BadStepError: a step was bad, or too many in a row were; the weights are unusable then,
-                and an earlier checkpoint has to be restored.
+            BadStepError: a step was bad, or too many in a row were, or the weights have no finite
+                norm after the last one; the weights are unusable then, and an earlier checkpoint
+                has to be restored.
             ValueError: the data ended before the last step.
         """
         if num_steps < 1:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}.")
         first_step = self.step
         try:
-            sums, rate, trend, measures, cursors, waited = self._train(
+            sums, rate, trend, measures, cursors, waited, weights_norm = self._train(
                 iterator, tf.constant(num_steps), Trend(*map(tf.constant, self.trend))
             )
         except tf.errors.OutOfRangeError as error:
@@ -293,6 +295,8 @@ class PretrainingLoop:
             if not self._skips or self._bad_in_a_row > self._most_bad_steps:
                 raise BadStepError(bad)
             skipped.append(bad)
+        if not math.isfinite(weights_norm):
+            raise BadStepError(BadStep(self.step - 1, last, loss, norm, ruins=True))
         self.trend = Trend(*map(float, trend))
         means = losses.means(sums)
         norms = [norm for _, norm, is_good in measures.numpy() if is_good]
@@ -303,6 +307,7 @@ class PretrainingLoop:
             gradient_norm=float(np.mean(norms)) if norms else 0.0,
             learning_rate=float(rate),
             tokens=int(sums.tokens),
+            predictions=int(sums.masked_lm_weight),
             cursors=last,
             skipped=tuple(skipped),
             waited=float(waited) if self._measures_waits else None,
@@ -319,6 +324,7 @@ class PretrainingLoop:
     ) -> tuple[Any, ...]:
         """Sums over the updates, the last rate, the trend, each step's measures and cursor, waits.
 
+        Behind them is the norm of the weights after the last step.
         The measures are (steps, 3): loss, gradient norm, and 1 if the step is good.
         """
         sums, rate = losses.PretrainingSums.zeros(), tf.zeros(())
@@ -358,7 +364,9 @@ class PretrainingLoop:
             measures = measures.write(index, tf.stack([loss, norm, tf.cast(is_good, tf.float32)]))
             cursors = cursors.write(index, step_cursors)
             ended = self._time_after(norm)  # the loss is there before the gradients
-        return sums, rate, trend, measures.stack(), cursors.stack(), waited
+        weights_norm = self.strategy.run(self.replica_step.weights_norm)
+        weights_norm = self.strategy.experimental_local_results(weights_norm)[0]
+        return sums, rate, trend, measures.stack(), cursors.stack(), waited, weights_norm
 
     @tf.autograph.experimental.do_not_convert
     def _time_after(self, values: Any) -> tf.Tensor:

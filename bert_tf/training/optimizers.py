@@ -293,6 +293,7 @@ def create_optimizer(
     *,
     weight_decay: float = 0.01,
     beta_2: float = 0.999,
+    epsilon: float | None = None,
     rate_shares: Mapping[str, float] | None = None,
     **kwargs: Any,
 ) -> AdamWeightDecay:
@@ -311,6 +312,7 @@ def create_optimizer(
         variables: the model's trainable variables.
         weight_decay: the decay per unit of learning rate; 0 for none.
         beta_2: the decay of the second moment.
+        epsilon: added to the root of the second moment, if not the optimizer's own.
         rate_shares: by a variable's path, what its rate is multiplied with (``LayerwiseAdam``);
             1 for those not named.
         **kwargs: further arguments of ``keras.optimizers.Optimizer``: ``global_clipnorm``.
@@ -330,7 +332,7 @@ def create_optimizer(
     """
     if name not in OPTIMIZERS:
         raise ValueError(f"Unknown optimizer {name!r}: expected one of {', '.join(OPTIMIZERS)}.")
-    optimizer_class, epsilon, bias_correction = _KINDS[name]
+    optimizer_class, own_epsilon, bias_correction = _KINDS[name]
     if rate_shares:
         if optimizer_class is not AdamWeightDecay:
             raise ValueError(f"{name} has no shares of the rate: expected adam or adamw.")
@@ -339,7 +341,7 @@ def create_optimizer(
         learning_rate,
         weight_decay=weight_decay or None,
         beta_2=beta_2,
-        epsilon=epsilon,
+        epsilon=own_epsilon if epsilon is None else epsilon,
         bias_correction=bias_correction,
         name=name,
         **kwargs,

@@ -54,6 +54,12 @@ class Interruption:
         )
 
 
+class OutOfTimeError(TimeoutError):
+    """A limit of time has come, and all is saved: the same command goes on."""
+
+    exit_status = 75  # EX_TEMPFAIL of BSD's sysexits.h: try again
+
+
 # An object store takes all of a file again each time something is added to it.
 _REMOTE_SECONDS = 60.0
 

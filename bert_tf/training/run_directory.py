@@ -22,6 +22,7 @@ from bert_tf.files import (
     remove,
     sha256_of,
     write_json,
+    write_sealed,
 )
 from bert_tf.untrusted import listed, reason
 
@@ -30,7 +31,10 @@ from . import checkpoints
 _LOCK = ".lock"
 # A network's file system may show what another machine wrote some seconds later.
 _SHARED_SECONDS = 5.0
-_FORMAT = {"format_version": 1}
+# From version 2 on flags.json has a seal.
+_FORMAT = {"format_version": 2}
+_CHANGES = "changes"
+_BY_FLAGS = ", and change settings by flags alone (of pretrain by --change=FLAG,...)."
 # What every run's flags.json has, of any version.
 _FLAGS = {"model_dir", "seed"}
 _START = "init_checkpoint"
@@ -41,7 +45,7 @@ class RunDirectory:
 
     | path             | what                                                              |
     |------------------|-------------------------------------------------------------------|
-    | flags.json       | every resolved setting of the run                                 |
+    | flags.json       | every resolved setting of the run, and its changes; sealed        |
     | inputs.json      | fingerprints of the files that the run was started with           |
     | vocab.txt        | the vocabulary, one piece a line                                  |
     | bert_config.json | the model's sizes                                                 |
@@ -67,6 +71,7 @@ class RunDirectory:
         self.path = path
         self._flag = flag
         self._chief = chief
+        self._made: list[str] = []
         self.flags = os.path.join(path, "flags.json")
         self.vocabulary = os.path.join(path, "vocab.txt")
         self.config = os.path.join(path, "bert_config.json")
@@ -128,6 +133,10 @@ class RunDirectory:
             raise ValueError(
                 f"{self._flag}={self.path} is a file: name a directory, or one yet to be made."
             )
+        self._made, place = [], os.path.abspath(local_path(self.path) or os.sep)
+        while not os.path.exists(place):
+            self._made.append(place)
+            place = os.path.dirname(place)
         try:
             tf.io.gfile.makedirs(self.path)
         except tf.errors.OpError as error:
@@ -140,7 +149,8 @@ class RunDirectory:
         """Holds the directory for one process at a time; a killed process lets go of it.
 
         File systems without such a lock, as remote ones, go without. A worker that does not write
-        checks that it sees the chief's lock.
+        checks that it sees the chief's lock. A process that fails before it wrote anything but its
+        flags leaves nothing.
         """
         local = local_path(self.path)
         if local is None:
@@ -162,6 +172,8 @@ class RunDirectory:
         try:
             try:
                 hold(descriptor)
+                if not _is_at(descriptor, lock):
+                    raise BlockingIOError  # its holder has just removed it
             except BlockingIOError:
                 holder = os.pread(descriptor, 21, 0).decode("utf-8", "replace").strip()
                 raise ValueError(
@@ -176,9 +188,25 @@ class RunDirectory:
                 os.fsync(descriptor)  # other machines may look for it
             except OSError as error:  # the disk is full, and the error would name no file
                 raise OSError(error.errno, error.strerror, lock) from error
-            yield
+            is_begun = os.path.lexists(self.flags)
+            try:
+                yield
+            except BaseException:
+                if not is_begun:
+                    self._forget(local)
+                raise
         finally:
             os.close(descriptor)
+
+    def _forget(self, local: str) -> None:
+        """Removes the lock, the flags and the folders of a start, where nothing else is there."""
+        own = {_LOCK, os.path.basename(self.flags)}
+        if own.issuperset(os.listdir(local)):
+            for name in own:
+                remove(os.path.join(local, name))
+            with contextlib.suppress(OSError):  # others may be in them by now
+                for path in self._made:
+                    os.rmdir(path)
 
     def _check_shared(self, lock: str, chief: int) -> None:
         """Checks that the chief, process ``chief`` of its machine, has this very directory."""
@@ -208,7 +236,47 @@ class RunDirectory:
     def kept_setting(self, name: str) -> Any:
         """What a flag is in the run that is under way, or that the chief began; None without."""
         is_begun = self._chief is not None or self.has_progress()
-        return self._kept(self.flags).get(name) if is_begun else None
+        return self.kept_flags().get(name) if is_begun else None
+
+    def kept_flags(self) -> dict[str, Any]:
+        """What flags.json holds; empty without it. A ValueError says that it was changed."""
+        if not tf.io.gfile.exists(self.flags):
+            return {}
+        flags, hashes = read_sealed(self.flags, _BY_FLAGS)
+        if hashes is None and flags.get("format_version", 1) != 1:
+            raise ValueError(
+                f"{self.flags} has lost its seal: bring it back from a copy{_BY_FLAGS}"
+            )
+        return flags
+
+    def newest_step(self) -> int:
+        """The step of the newest checkpoint, which a run with other settings goes on from."""
+        finished = checkpoints.finished(self.checkpoints)
+        if not finished:
+            raise ValueError(
+                f"{self.path} has no checkpoint to go on from with other settings: bring one back "
+                "from a copy, or name another --model_dir."
+            )
+        return max(finished)
+
+    def change_settings(
+        self, step: int, values: Mapping[str, Any], outdated: Sequence[str] = ()
+    ) -> None:
+        """Keeps other values of settings, which hold in later starts, too, from a step on.
+
+        The step and the values before are kept as well. A finished run is unfinished then. Of what
+        was kept of the inputs ``outdated`` is kept anew.
+        """
+        kept, inputs = self.kept_flags(), self._kept(self.inputs)
+        if inputs.keys() & {*outdated}:
+            write_json(self.inputs, {k: v for k, v in inputs.items() if k not in outdated})
+        changes = [
+            {"step": step, "flag": name, "from": kept.get(name), "to": value}
+            for name, value in values.items()
+        ]
+        remove(self.results)  # first: a killed change is made again
+        changes = [*kept.get(_CHANGES, []), *changes]
+        write_sealed(self.flags, {**kept, **_FORMAT, **values, _CHANGES: changes}, {})
 
     def check_settings(
         self,
@@ -216,6 +284,7 @@ class RunDirectory:
         may_differ: frozenset[str] = frozenset(),
         paths: frozenset[str] = frozenset(),
         defaults: Mapping[str, Any] = MappingProxyType({}),
+        by_change: frozenset[str] = frozenset(),
     ) -> list[str]:
         """Keeps the settings of a start, and refuses others once the run has progress.
 
@@ -228,23 +297,24 @@ class RunDirectory:
 
         A restart may change the settings in ``may_differ``: hardware, logging, saving. Those in
         ``paths`` name files that may have moved: ``check_inputs`` compares their contents, and the
-        flags of which that is still to do are returned. ``defaults`` are today's.
+        flags of which that is still to do are returned. ``defaults`` are today's. Those in
+        ``by_change`` may differ where --change names them, as their refusal says.
         """
-        kept, current = self._kept(self.flags), _through_json(settings)
+        kept, current = self.kept_flags(), _through_json(settings)
         if kept and self.has_progress():
-            return self.compare_settings(settings, may_differ, paths, defaults)
+            return self.compare_settings(settings, may_differ, paths, defaults, by_change)
         if kept:
             self._check_described(is_older=not kept.keys() >= _FORMAT.keys())
             if not _changed(kept, current, may_differ, defaults):
                 return []
             for path in (self.inputs, *self.described, self.description):
                 remove(path)
-        write_json(self.flags, {**_FORMAT, **current})
+        write_sealed(self.flags, {**_FORMAT, **current}, {})
         return []
 
     def began_without(self, flag: str) -> bool:
         """Whether a release that did not have the flag began the run that is here."""
-        return self.has_progress() and flag not in self._kept(self.flags)
+        return self.has_progress() and flag not in self.kept_flags()
 
     def compare_settings(
         self,
@@ -252,9 +322,10 @@ class RunDirectory:
         may_differ: frozenset[str],
         paths: frozenset[str],
         defaults: Mapping[str, Any],
+        by_change: frozenset[str] = frozenset(),
     ) -> list[str]:
         """Does what ``check_settings`` does once the run has progress, and writes nothing."""
-        kept, current = self._kept(self.flags), _through_json(settings)
+        kept, current = self.kept_flags(), _through_json(settings)
         changed = _changed(kept, current, may_differ, defaults)
         places = [name for name in changed if name in paths]
         places = [name for name in places if not _is_same_place(kept.get(name), current.get(name))]
@@ -275,9 +346,11 @@ class RunDirectory:
             differences = ", ".join(
                 f"--{name}={current.get(name)} (was {kept.get(name)})" for name in other
             )
+            changeable = [name for name in other if name in by_change]
+            how = f" (or with --change={','.join(changeable)})" if changeable == other else ""
             raise ValueError(
-                f"{self.path} holds a run with other settings: {differences}. "
-                "Start again with the same flags to go on with it, or name another --model_dir."
+                f"{self.path} holds a run with other settings: {differences}. Start again with the "
+                f"same flags{how} to go on with it, or name another --model_dir."
             )
         return moved
 
@@ -347,6 +420,10 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
+def _is_at(descriptor: int, path: str) -> bool:
+    return os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path))
+
+
 def _changed(
     kept: Mapping[str, Any],
     current: Mapping[str, Any],
@@ -356,7 +433,7 @@ def _changed(
     before = {**_through_json(defaults), **kept}
     return [
         name
-        for name in sorted({*kept, *current} - may_differ - _FORMAT.keys())
+        for name in sorted({*kept, *current} - may_differ - {*_FORMAT, _CHANGES})
         if (before.get(name) != current[name] if name in current else kept[name])
     ]
 

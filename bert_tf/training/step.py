@@ -234,7 +234,7 @@ class ReplicaStep:
         self.draws_version = version
         on_tpu = self._device_type == "TPU"
         self._update.draw = draw_on_tpu if on_tpu and version >= 2 else None
-        leaves_out = version >= 3 and not (on_tpu or self._jit_compile)
+        self.leaves_padding_out = leaves_out = version >= 3 and not (on_tpu or self._jit_compile)
         if encoder := getattr(self._model, "encoder", None):
             encoder.trains_without_padding = leaves_out
         on_cpu = leaves_out and self._device_type == "CPU"
@@ -281,6 +281,11 @@ class ReplicaStep:
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Makes the update with the gradients that ``reduce`` returned."""
         self._update.apply(gradients)
+
+    @tf.autograph.experimental.do_not_convert
+    def weights_norm(self) -> tf.Tensor:
+        """The global norm of the trainable variables, which overflows where one is beyond use."""
+        return tf.linalg.global_norm([v.value for v in self._model.trainable_variables])
 
     def sum_gradients(
         self, batch: Batch, step: tf.Tensor, replica: tf.Tensor, weight: tf.Tensor, rows: tf.Tensor

@@ -1,6 +1,7 @@
 """Bad input to the pretrain command: one sentence, and nothing lost."""
 
 import json
+import os
 import re
 import shutil
 import time
@@ -54,7 +55,9 @@ def test_a_file_that_changed_behind_its_flag_is_refused(finished, inputs, tmp_pa
     # As if it had been started with the file that changes.
     config = tmp_path / "config.json"
     flags = json.loads((run_path / "flags.json").read_text())
-    (run_path / "flags.json").write_text(json.dumps({**flags, "bert_config": str(config)}))
+    flags |= {"bert_config": str(config), "format_version": 1}
+    del flags["sha256"]
+    (run_path / "flags.json").write_text(json.dumps(flags))
     config.write_text(json.dumps({**TINY, "hidden_act": "relu"}))
     assert "What --bert_config read is not what the run" in refusal_of(
         inputs, tmp_path, bert_config=config
@@ -101,6 +104,12 @@ def test_the_hosts_of_a_tpu_slice_read_records_alone():
     check_hosts_can_read(slice._replace(hosts=1), None)
     with pytest.raises(ValueError, match="TPU has 4 hosts, .* give them with --input_format=tfrec"):
         check_hosts_can_read(slice, "google")
+
+
+def test_a_refused_start_leaves_nothing(inputs, tmp_path):
+    before = os.listdir(tmp_path)
+    assert "/none" in refusal_of(inputs, tmp_path, input=tmp_path / "none")
+    assert os.listdir(tmp_path) == before
 
 
 def test_a_wrong_cluster_is_refused_before_anything_is_written(inputs, tmp_path, monkeypatch):

@@ -43,6 +43,16 @@ def test_flops_against_a_count_written_out():
     assert step.tokens == 15
 
 
+def test_padding_that_is_left_out_is_not_counted():
+    sizes = {"batch_size": 4, "max_seq_length": 128, "max_predictions_per_seq": 20}
+    full = cost.estimate_step(BertConfig(), **sizes)
+    assert cost.estimate_step(BertConfig(), **sizes, real=(4 * 128, 4 * 20)) == full
+    shorter = {**sizes, "max_seq_length": 96, "max_predictions_per_seq": 15}
+    left_out = cost.estimate_step(BertConfig(), **sizes, real=(4 * 96, 4 * 15))
+    assert left_out.flops == cost.estimate_step(BertConfig(), **shorter).flops < full.flops
+    assert left_out.memory_bytes == full.memory_bytes
+
+
 def test_memory_falls_with_replicas_and_accumulation():
     def memory(**changes):
         sizes = {"batch_size": 64, "max_seq_length": 128, "max_predictions_per_seq": 20, **changes}

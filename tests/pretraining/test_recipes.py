@@ -75,9 +75,11 @@ def test_overrides_that_no_config_has(wrong):
         read_config(settings)
 
 
-def test_a_checkpoint_has_a_config_of_its_own():
-    with pytest.raises(ValueError, match="--init_checkpoint says its own --config_overrides"):
-        parse("--init_checkpoint=a", "--config_overrides=initializer_range=0.1")
+def test_a_checkpoint_has_sizes_of_its_own():
+    settings = parse("--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0")[0]
+    assert settings.config_overrides == ["hidden_dropout_prob=0"]
+    with pytest.raises(ValueError, match="--init_checkpoint says its own hidden_size, which its"):
+        parse("--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0,hidden_size=8")
 
 
 @pytest.mark.parametrize("flags", [{}, {"learning_rate": 0.5}])

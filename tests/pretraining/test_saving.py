@@ -1,6 +1,7 @@
 """What a checkpoint says beside the variables."""
 
 import dataclasses
+import math
 
 import pytest
 import tensorflow as tf
@@ -9,7 +10,9 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import saving
 from bert_tf.pretraining.saving import Saving
+from bert_tf.pretraining.settings import Phase
 from bert_tf.training import checkpoints, optimizers
+from bert_tf.training.bad_steps import BadStep, BadStepError
 from bert_tf.training.loop import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.step import draw_on_tpu
@@ -63,3 +66,50 @@ def test_a_run_keeps_the_draws_that_it_began_with(
     with second.background:
         second.save()
     assert checkpoints.find_latest(folder).extra["draws"] == kept.get("draws", 1)
+
+
+def test_a_rewind_goes_back_further_where_nothing_is_gained(make_saving, tmp_path):
+    loop, saving = make_saving("CPU")
+    phase = Phase(32, 0, 9)
+
+    def steps():
+        return sorted(checkpoints.finished(str(tmp_path / "run" / "checkpoints")))
+
+    def save(*steps):
+        for step in steps:
+            loop.optimizer.iterations.assign(step)
+            saving.position = saving.position.behind([(0, 0, step)])
+            saving.save()
+
+    def rewind(step):
+        bad = BadStep(step, ((0, 1, step),), math.nan, 1.0)
+        saving.rewind(0, phase, BadStepError(bad))
+        assert list(saving.position.reached[0]) == [(0, 1, step + 1)]
+        return loop.step
+
+    with saving.background:
+        save(2, 4, 6)
+        assert rewind(6) == 6
+        save(8)
+        assert rewind(8) == 8  # it got further
+        assert (rewind(8), steps()) == (6, [4, 6])
+        loop.optimizer.iterations.assign(7)
+        save(7)
+        assert (rewind(7), steps()) == (4, [4])
+        save(6)
+        with pytest.raises(BadStepError):
+            rewind(8)
+        assert steps() == [4]  # what a restart restores
+
+
+def test_so_many_rewinds_without_a_checkpoint_beyond(make_saving):
+    loop, saving = make_saving("CPU")
+    saving._settings = dataclasses.replace(saving._settings, max_bad_steps=1)
+    with saving.background:
+        saving.save()
+        bad = BadStepError(BadStep(3, ((0, 0, 1),), math.nan, 1.0))
+        saving.rewind(0, Phase(32, 0, 9), bad)
+        loop.optimizer.iterations.assign(3)
+        saving.save()  # of no use: not beyond the bad step
+        with pytest.raises(BadStepError):
+            saving.rewind(0, Phase(32, 0, 9), BadStepError(bad.bad._replace(step=5)))

@@ -112,7 +112,7 @@ def test_every_setting_that_matters_is_compared():
         *("max_predictions_per_seq", "masked_lm_prob", "short_seq_prob", "masking", "phases"),
         "mask_split",
         *("num_train_steps", "num_warmup_steps", "train_batch_size", "learning_rate"),
-        *("gradient_accumulation_steps", "optimizer", "seed", "init_checkpoint"),
+        *("optimizer", "seed", "init_checkpoint", "adam_epsilon", "weight_decay", "clip_norm"),
         *("recipe", "config_overrides", "adam_beta_2", "equal_tokens"),
     }
 

@@ -18,10 +18,10 @@ from .conftest import random_batch, small_model
 POISONS = {"nan": [[np.nan, 1.0, 1.0]], "spike": [[1.0, -0.99, 0.0]]}
 
 
-def _loop(**options):
+def _loop(peak=1e-2, **options):
     keras.utils.clear_session()
     model = small_model(dropout=0.5)
-    schedule = WarmupLinearDecay(1e-2, warmup_steps=2, total_steps=20)
+    schedule = WarmupLinearDecay(peak, warmup_steps=2, total_steps=20)
     optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
     return PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=1, **options)
 
@@ -77,6 +77,12 @@ def test_a_bad_step_is_named_with_its_data(poison, what, monkeypatch):
         "lengthen the warm-up, and go on from the checkpoint before."
     )
     assert raised.value.bad.cursors == ((0, 9, 7),)
+
+
+def test_weights_beyond_use_are_a_bad_step():
+    """The steps' own losses are numbers: the last update ruined what the next would be made of."""
+    with pytest.raises(BadStepError, match="norm of the weights became infinite or not a number a"):
+        _train(_loop(peak=1e30), [0, 1])  # the first step's rate is 0
 
 
 def test_spikes_are_not_looked_for_unasked_nor_early(monkeypatch):

@@ -161,6 +161,20 @@ def test_the_optimizer_survives_serialisation(optimizer_class):
     assert copy.bias_correction is True and copy.get_config()["weight_decay"] == 0.1
 
 
+@pytest.mark.parametrize(("name", "own"), [("adam", 1e-6), ("adamw", 1e-8), ("lamb", 1e-6)])
+def test_epsilon_and_decay_are_the_callers(name, own):
+    weight = keras.Variable([2.0], name="kernel")
+    assert optimizers.create_optimizer(name, 1e-3, [weight]).epsilon == own
+    made = optimizers.create_optimizer(name, 0.5, [weight], epsilon=1e-3, weight_decay=0.0)
+    assert made.epsilon == 1e-3
+    made.apply([keras.ops.zeros(1)], [weight])
+    assert weight.numpy().tolist() == [2.0]
+    made = optimizers.create_optimizer(name, 0.5, [weight], weight_decay=0.5)
+    made.apply([keras.ops.zeros(1)], [weight])
+    # LAMB scales the update, of the decay alone here, to the weight's own norm.
+    assert weight.numpy().tolist() == [1.0 if name == "lamb" else 1.5]
+
+
 def test_an_unknown_name_is_refused():
     with pytest.raises(
         ValueError, match=r"Unknown optimizer 'sgd': expected one of adam, adamw, lamb\."

@@ -28,7 +28,42 @@ def test_settings_are_kept_and_may_be_repeated(directory):
     settings = settings_of(directory, phases=("128", 1.0), tpu=None)
     directory.check_settings(settings)
     directory.check_settings(settings)
-    assert read_json(directory.flags) == {"format_version": 1, **settings, "phases": ["128", 1.0]}
+    kept = {"format_version": 2, **settings, "phases": ["128", 1.0]}
+    assert directory.kept_flags() == kept
+
+
+def test_flags_that_were_changed_are_refused(under_way):
+    under_way.check_settings(settings_of(under_way, rate=0.1))
+    path, whole = pathlib.Path(under_way.flags), pathlib.Path(under_way.flags).read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=r"run/flags\.json"):
+            under_way.kept_flags()
+    path.write_bytes(whole.replace(b"0.1", b"0.2"))
+    with pytest.raises(ValueError, match="a copy, and change settings by flags alone .*--change="):
+        under_way.check_settings(settings_of(under_way, rate=0.2))
+
+
+def test_a_start_that_fails_at_once_leaves_nothing(tmp_path):
+    directory = RunDirectory(str(tmp_path / "a" / "b" / "run"))
+
+    def start(*written):
+        directory.create()
+        with pytest.raises(ValueError), directory.locked():
+            directory.check_settings(settings_of(directory))
+            for name in written:
+                (tmp_path / "a" / "b" / "run" / name).write_text("")
+            raise ValueError
+
+    start()
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "a").mkdir()
+    start()
+    assert os.listdir(tmp_path / "a") == []
+    start("vocab.txt")
+    before = contents(tmp_path)
+    start()  # the start before was one
+    assert contents(tmp_path).keys() == before.keys() and len(os.listdir(directory.path)) == 3
 
 
 def save(path, finished=True):
