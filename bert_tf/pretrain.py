@@ -48,10 +48,7 @@ def main(argv: list[str]) -> None:
 
             sample_corpus.collect_ahead()
         from bert_tf.pretraining.run import run
-        from bert_tf.training.run_directory import RunDirectory
 
-        if RunDirectory(settings.model_dir).began_without("recipe"):
-            settings, _ = settings_from_flags(without_corpus="paper")
         run(settings, given=given_flags(), began=_BEGAN)
 
 

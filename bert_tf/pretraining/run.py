@@ -421,6 +421,7 @@ class _PretrainingRun:
 
     def _remedy(self) -> str:
         """What to do about a bad step."""
+        self.saving.background.wait()
         rate = f"--learning_rate={self.settings.learning_rate / 10:g}"
         if not self.directory.has_progress():
             return f"no checkpoint was saved before it, so begin anew with a lower rate, {rate}"

@@ -535,9 +535,7 @@ def settings_from_flags(
         raise ValueError("--recipe=budget needs --max_hours, the time that the run may take.")
     if values["num_warmup_steps"] is None:
         values["num_warmup_steps"] = values["num_train_steps"] // 10
-    if values["change"] and "num_warmup_steps" not in given:
-        pass  # the run's, which is not known here
-    elif values["num_warmup_steps"] > values["num_train_steps"]:
+    if values["num_warmup_steps"] > values["num_train_steps"]:
         raise ValueError(
             f"--num_warmup_steps={values['num_warmup_steps']} is more than "
             f"--num_train_steps={values['num_train_steps']}."

@@ -125,7 +125,7 @@ def choose_steps(
         raise ValueError(
             f"--max_hours={settings.max_hours:g}: the steps of {devices.hosts} workers cannot be "
             "timed by one of them: time some steps of a run, and give their number with "
-            "--num_train_steps."
+            "--num_train_steps; --stop_after_minutes is a limit by the clock."
         )
     # Shares of the steps, whatever their number is.
     phases = phases_of(settings)

@@ -312,10 +312,6 @@ class RunDirectory:
         write_sealed(self.flags, {**_FORMAT, **current}, {})
         return []
 
-    def began_without(self, flag: str) -> bool:
-        """Whether a release that did not have the flag began the run that is here."""
-        return self.has_progress() and flag not in self.kept_flags()
-
     def compare_settings(
         self,
         settings: Mapping[str, Any],

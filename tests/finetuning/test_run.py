@@ -42,6 +42,14 @@ def test_what_a_run_leaves(finished):
     assert bert_tf.load(str(finished)).task["columns"]["text_columns"] == ["text"]
 
 
+def test_a_refused_start_leaves_nothing(inputs, tmp_path):
+    (tmp_path / "empty.tsv").write_text("text\tlabel\n")
+    for changes in ({"train_file": tmp_path / "empty.tsv"}, {"init_checkpoint": tmp_path / "none"}):
+        with pytest.raises(ValueError):
+            run(settings(inputs, tmp_path / "runs" / "one", **changes))
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.tsv"]
+
+
 def test_the_directory_is_loaded_with_the_best_weights(finished):
     model = bert_tf.load(str(finished))
     assert (type(model).__name__, model.labels) == ("BertClassifier", ("neg", "pos"))

@@ -1,16 +1,13 @@
 """What a recipe sets, what takes its place, and runs that were begun before there were any."""
 
 import dataclasses
-import json
 
 import pytest
 
 from bert_tf.pretraining.model import read_config
 from bert_tf.pretraining.settings import Phase, PretrainingSettings, phases_of
-from tests.killing import run_command
 
 from .commands import parse
-from .test_results import RESULTS
 
 NEW = {"recipe", "config_overrides", "adam_beta_2", "equal_tokens"}
 
@@ -80,20 +77,6 @@ def test_a_checkpoint_has_sizes_of_its_own():
     assert settings.config_overrides == ["hidden_dropout_prob=0"]
     with pytest.raises(ValueError, match="--init_checkpoint says its own hidden_size, which its"):
         parse("--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0,hidden_size=8")
-
-
-@pytest.mark.parametrize("flags", [{}, {"learning_rate": 0.5}])
-def test_a_run_of_before_there_were_recipes_is_resumed_without_one(tmp_path, flags):
-    kept = parse("--recipe=paper", f"--model_dir={tmp_path}")[0].to_dict()
-    kept = {name: value for name, value in kept.items() if name not in NEW}
-    (tmp_path / "flags.json").write_text(json.dumps({"format_version": 1, **kept}))
-    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
-    arguments = [f"--{name}={value}" for name, value in {"model_dir": tmp_path, **flags}.items()]
-    done = run_command("bert_tf.pretrain", arguments)
-    if flags:
-        assert "other settings: --learning_rate=0.5 (was 0.001). Start again" in done.stderr
-    else:
-        assert done.stdout.startswith(f"{tmp_path} holds this run, finished."), done.stderr
 
 
 def test_the_defaults_are_the_papers():

@@ -96,6 +96,17 @@ def test_workers_that_end_are_started_again_and_end_as_if_nothing_had_been(
     assert_bit_equal(weights(model_dir, STEPS), weights(whole, STEPS))
 
 
+def test_workers_stop_in_time_by_the_chiefs_clock(inputs, whole, tmp_path):
+    model_dirs = (tmp_path / "run", tmp_path / "run")
+    for out, error, status in _end(_start(inputs, model_dirs, stop_after_minutes=0.001)):
+        assert status == 75, out + error
+        assert error.startswith("Stopped by --stop_after_minutes=0.001 at step "), error
+        assert error.endswith(". The same command goes on from there.\n")
+    for out, error, status in _end(_start(inputs, model_dirs)):
+        assert status == 0, out + error
+    assert_bit_equal(weights(model_dirs[0], STEPS), weights(whole, STEPS))
+
+
 @pytest.mark.exhaustive
 def test_any_worker_killed_at_random_moments(inputs, whole, tmp_path):
     """Runs are killed and started again until so many have been: each ends as the whole one."""

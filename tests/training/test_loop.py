@@ -91,6 +91,7 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
         "gradient_norm": np.mean([norm for _, norm in rows[1:]]),
         "learning_rate": 1e-2 * (1 - 3 / 20),
         "tokens": sum(float(sums.tokens) for sums in last),
+        "predictions": weight,
         "cursors": ((0, 3, 7),),
     }
     expected["loss"] = expected["masked_lm_loss"] + expected["next_sentence_loss"]
