@@ -115,7 +115,8 @@ class RunDirectory:
                 flags = read_json_object(self.flags)
             except ValueError:
                 flags = {}
-            found = [] if flags.keys() >= _FLAGS else ["a flags.json of something else"]
+            is_own = flags.keys() >= _FLAGS or flags.keys() >= _FORMAT.keys()
+            found = [] if is_own else ["a flags.json of something else"]
         else:
             names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self.path))
             found = [name for name in names if not (is_temporary(name) or self.is_lock(name))]
@@ -172,9 +173,10 @@ class RunDirectory:
         try:
             try:
                 hold(descriptor)
-                if not _is_at(descriptor, lock):
-                    raise BlockingIOError  # its holder has just removed it
-            except BlockingIOError:
+                # Its holder may just have removed it.
+                if not os.path.samestat(os.fstat(descriptor), os.lstat(lock)):
+                    raise BlockingIOError
+            except (BlockingIOError, FileNotFoundError):
                 holder = os.pread(descriptor, 21, 0).decode("utf-8", "replace").strip()
                 raise ValueError(
                     f"{self.path} is in use by {by} of process {holder or '?'}: "
@@ -414,10 +416,6 @@ def fingerprint(value: Any) -> str:
     False
     """
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    return os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path))
 
 
 def _changed(
