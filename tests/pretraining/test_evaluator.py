@@ -12,7 +12,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from bert_tf.files import write_json
+from bert_tf.files import write_json, write_sealed
 from bert_tf.pretraining.evaluator import evaluate
 from bert_tf.pretraining.settings import given_flags, settings_from_flags
 from bert_tf.training import checkpoints
@@ -219,7 +219,7 @@ def test_refusals(run, inputs, tmp_path):
     write_json(str(run / "inputs.json"), {**kept, "held_out": "another"})
     assert f"{run} has no held-out documents to evaluate on: its run holds out none" in refusal()
     write_json(str(run / "inputs.json"), {**kept, "--eval_input": "of before"})
-    write_json(str(run / "flags.json"), {**flags, "eval_input": [str(inputs / "corpus.txt")]})
+    write_sealed(str(run / "flags.json"), {**flags, "eval_input": [f"{inputs}/corpus.txt"]}, {})
     assert "What --eval_input read is not what" in refusal()
 
 
