@@ -101,9 +101,7 @@ def test_workers_stop_in_time_by_the_chiefs_clock(inputs, whole, tmp_path):
     model_dirs = (tmp_path / "run", tmp_path / "run")
     for out, error, status in _end(_start(inputs, model_dirs, stop_after_minutes=0.001)):
         assert status == 75, out + error
-        said = (
-            r"Stopped by --stop_after_minutes=0.001 at step \d+. The same command goes"
-        )
+        said = r"Stopped by --stop_after_minutes=0.001 at step \d+. The same command goes"
         assert re.match(said, error.splitlines()[-1]), error
     for out, error, status in _end(_start(inputs, model_dirs)):
         assert status == 0, out + error
