@@ -17,16 +17,25 @@ from collections.abc import Callable, Sequence
 from absl import app, flags
 
 from bert_tf.flag_fields import help_text
+from bert_tf.pipes import spooled_pipes
 from bert_tf.startup import (
     check_versions,
     filter_native_log,
     has_reader,
     quiet_without_reader,
 )
-from bert_tf.untrusted import Screen, one_line, quote, reason
+from bert_tf.untrusted import LINE_VARIABLE, Screen, one_line, quote, reason
 
 _DEBUG = flags.DEFINE_bool(
     "debug", False, "Show the Python traceback of an error instead of its one sentence."
+)
+
+_MAX_LINE_MB = flags.DEFINE_integer(
+    "max_line_mb",
+    None,
+    "The most megabytes of a line of text, 64 by default: a longer one is refused, as it may never "
+    "end. A book may be one line of JSON.",
+    lower_bound=1,
 )
 
 _LOG_END = 4096
@@ -126,7 +135,10 @@ def run(
             if not _DEBUG.value:
                 filter_native_log()
             check_versions()
-            main(argv)
+            if _MAX_LINE_MB.value is not None:
+                os.environ[LINE_VARIABLE] = str(_MAX_LINE_MB.value)
+            with spooled_pipes(flags.FLAGS):
+                main(argv)
         except KeyboardInterrupt:
             print("\nInterrupted.", file=sys.stderr)
             sys.exit(INTERRUPTED)

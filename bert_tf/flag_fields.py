@@ -19,7 +19,7 @@ from absl import flags
 from bert_tf.untrusted import quote
 
 # In --help, what stands above a flag, and above those that follow.
-HEADINGS = {"debug": "Errors"}
+HEADINGS = {"debug": "Errors and limits"}
 _WIDTH = 80
 
 # A flag is listed in --help under the module that calls ``define_flags``.

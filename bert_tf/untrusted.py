@@ -18,6 +18,10 @@ from typing import Any, TextIO
 # The most that readers of JSON files take. LaBSE's tokenizer.json, of 501,153 pieces, has 10 MB; a
 # parsed value takes up to thirty times the text.
 MAX_JSON_BYTES = 32 << 20
+# The most MiB of a line of text, unless this environment variable says another number, which
+# --max_line_mb sets for a command and the processes that it starts.
+_LINE_MB = 64
+LINE_VARIABLE = "BERT_TF_MAX_LINE_MB"
 # The most that a checkpoint may hold: BERT-large has 400, three times that with an optimizer's.
 MAX_TENSORS = 50_000
 # Keras' configs, the deepest files that are read, have about fifteen levels.
@@ -99,6 +103,16 @@ def _is_deep(value: Any) -> bool:
         if not level:
             return False
     return True
+
+
+def check_line(length: int, path: str, where: str) -> None:
+    """Refuses a line of too many bytes, of which ``length`` were read: it may have no end."""
+    most = int(os.environ.get(LINE_VARIABLE, _LINE_MB))
+    if length > most << 20:
+        raise ValueError(
+            f"{path}, {where}: expected a line of at most {most} MiB, got more; if it is meant, "
+            f"--max_line_mb={2 * most} allows twice as much ({LINE_VARIABLE} in Python)."
+        )
 
 
 def is_number(value: object) -> bool:

@@ -9,12 +9,11 @@ from typing import IO, Any
 import tensorflow as tf
 
 from bert_tf.files import local_path, replace_whole
-from bert_tf.untrusted import listed, parse_json
+from bert_tf.untrusted import check_line, listed, parse_json
 
 from . import corpus_files
 
 _CHUNK = 1 << 22
-_MOST_LINE_BYTES = 64 << 20
 
 
 def digest(*parts: object) -> str:
@@ -67,11 +66,7 @@ def _numbered_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]
         for line in lines:
             yield offset, line
             offset += len(line) + 1
-        if len(rest) > _MOST_LINE_BYTES:
-            raise ValueError(
-                f"{path}: the line at byte {offset:,} is longer than {_MOST_LINE_BYTES >> 20} MiB; "
-                "expected JSON lines, a document on each."
-            )
+        check_line(len(rest), path, f"the line at byte {offset:,}")
     if rest:
         yield offset, rest
 

@@ -189,6 +189,9 @@ def test_data_of_words_and_choices_and_what_is_missing():
     assert rows_of(frame, KINDS["regression"], None, None, "train")[0] == [
         {"text": "a", "label": 1.0, "n": 1}, {"text": None, "label": None, "n": 2},
     ]  # fmt: skip
+    twice = pandas.DataFrame([["a", 1.0, 2.0]], columns=["text", "label", "label"])
+    with pytest.raises(ValueError, match="^train: expected each column once, got label more than"):
+        rows_of(twice, KINDS["regression"], None, None, "train")
 
 
 # === That they do what the commands do ===

@@ -268,7 +268,10 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds():
     lines = done.stdout.splitlines()
     assert done.stdout.startswith("Fine-tunes a BERT for a task") and max(map(len, lines)) <= 100
     headings = [line for line in lines if re.fullmatch(r"[A-Z][a-z ']+:", line)]
-    assert headings[:2] == ["Task and data:", "Tables of your own:"] and headings[-1] == "Errors:"
+    assert (
+        headings[:2] == ["Task and data:", "Tables of your own:"]
+        and headings[-1] == "Errors and limits:"
+    )
     under = lines.index("Training:")
     assert lines[under + 2 : under + 4] == [
         "  --train_batch_size: Examples of a step, over all devices. (default: '32'; a",

@@ -16,9 +16,9 @@ from bert_tf.pipelines.corpus_files import SourceFile, open_text
 from bert_tf.pipelines.length_buckets import padded_lengths
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.untrusted import check_line
 
 _CHUNK_BYTES = 1 << 20
-_MAX_LINE_BYTES = 16 << 20
 _PAIR_MARK = " ||| "
 _LENGTH_MULTIPLE = 8
 
@@ -62,7 +62,7 @@ def read_lines(files: Sequence[SourceFile], start: Position = BEGINNING) -> Iter
     time; a gzip file is unpacked again up to ``start``, the ``end`` of some line.
 
     Raises:
-        ValueError: a line is longer than 16 MiB, or a gzip file is damaged.
+        ValueError: a line is longer than ``--max_line_mb``, or a gzip file is damaged.
     """
     position = start
     bytes_before = sum(file.size for file in files[: start.file])
@@ -87,11 +87,7 @@ def _raw_lines(text: IO[bytes], path: str, offset: int) -> Iterator[tuple[bytes,
         for line in lines:
             offset += len(line) + 1
             yield line + b"\n", on_disk.tell() if on_disk else offset
-        if len(rest) > _MAX_LINE_BYTES:
-            raise ValueError(
-                f"{path}: the line at byte {offset} is longer than {_MAX_LINE_BYTES >> 20} MiB; "
-                "expected text with one sentence, or one pair, a line."
-            )
+        check_line(len(rest), path, f"the line at byte {offset:,}")
     if rest:
         yield rest, on_disk.tell() if on_disk else offset + len(rest)
 

@@ -12,9 +12,10 @@
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_tf.tasks.records import check_columns_differ
 from bert_tf.untrusted import quote
 
 from .kinds import Kind
@@ -77,6 +78,9 @@ def is_data(value: Any) -> bool:
 def _items(data: Any, kind: Kind, what: str) -> Iterator[Any]:
     if hasattr(data, "element_spec") and hasattr(data, "as_numpy_iterator"):
         return iter(_elements(data, kind))
+    names = getattr(data, "column_names", None) or getattr(data, "columns", None)
+    if not isinstance(data, Mapping) and names is not None:  # a frame, which may have one twice
+        check_columns_differ([name for name in names if isinstance(name, Hashable)], what)
     for method in ("to_pylist", "to_dicts"):  # Arrow's, polars'
         if hasattr(data, method):
             return iter(getattr(data, method)())

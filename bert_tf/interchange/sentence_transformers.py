@@ -121,7 +121,12 @@ def _read_embedding(path: str, modules: list[tuple[str, str]]) -> tuple[str, boo
     values = read_json_object(source)
     modes = values.get("pooling_mode")
     if modes is None:
-        modes = [mode for key, mode in _MODES.items() if values.get(key) is True] or ["mean"]
+        asked = {key: value for key, value in values.items() if key.startswith("pooling_mode_")}
+        for key, value in asked.items():
+            if not isinstance(value, bool):
+                raise ValueError(f"{source}: {key} is {quote(value)}, expected true or false.")
+        modes = [_MODES.get(key, key) for key, is_on in asked.items() if is_on]
+        modes = modes if asked else ["mean"]  # its default
     modes = [_SPELLED.get(modes, modes)] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLINGS[1:]:
         raise _NotComputedError(

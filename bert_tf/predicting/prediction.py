@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import math
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
+from bert_tf.pipes import copy_bounded
 from bert_tf.tasks.examples import BadRow, Examples
 from bert_tf.tasks.tables import FORMS, SUFFIXES, TableFile, read_rows
 from bert_tf.training.distribution import open_devices
@@ -319,8 +319,7 @@ def _input_table(
         )
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, f"standard_input{suffix}")
-        with open(path, "wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+        copy_bounded(sys.stdin.buffer, path, "Standard input")
         yield TableFile(path, encoding, delimiter, suffix)
 
 

@@ -3,14 +3,15 @@
 A row is a mapping. What is no such row is a ``BadRowError`` in its place.
 """
 
+import collections
 import contextlib
 import contextvars
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from bert_tf.untrusted import parse_json, reason
+from bert_tf.untrusted import listed, parse_json, reason
 
 from .examples import BadRowError, Place, shown
 from .text_files import read_json_document, read_lines
@@ -27,7 +28,7 @@ def read_json_lines(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         if not text.strip():
             continue
         try:
-            yield line, _checked(parse_json(text, "the line"))
+            yield line, _checked(parse_json(text, "the line", unique_keys=True))
         except ValueError as error:
             what = str(error).removesuffix(".")
             yield line, BadRowError(f"expected a JSON object, got {shown(text)} ({what})")
@@ -42,7 +43,7 @@ def _checked(row: Any) -> Mapping[str, Any] | BadRowError:
 def read_json_list(path: str, encoding: str = "utf-8") -> Iterator[Record]:
     """Yields the objects of a document that is a list of them; it is UTF-8 and read whole."""
     del encoding
-    rows = read_json_document(path)
+    rows = read_json_document(path, unique_keys=True)
     if not isinstance(rows, list):
         raise ValueError(
             f"{path}: expected a JSON list of objects, a row each, got {shown(rows)}; pandas "
@@ -63,17 +64,32 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         ) from error
     import tensorflow as tf
 
+    from bert_tf.files import check_readable
+
+    check_readable(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise ValueError(f"There is no file at {path}: expected a Parquet file.")
     number = 0
     with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb") as file:
         try:
-            for batch in parquet.ParquetFile(file).iter_batches(_BATCH_ROWS):
+            opened = parquet.ParquetFile(file, page_checksum_verification=True)
+            check_columns_differ(opened.schema_arrow.names, path)
+            for batch in opened.iter_batches(_BATCH_ROWS):
                 for row in batch.to_pylist():
                     yield f"row {number}", row
                     number += 1
-        except (ArrowException, OSError) as error:
-            raise ValueError(f"{path} is no whole Parquet file: {reason(error, 120)}.") from error
+        except (ArrowException, OSError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{path}, behind row {number}: it is no whole Parquet file, or its text is not "
+                f"UTF-8 ({reason(error, 120)})."
+            ) from error
+
+
+def check_columns_differ(names: Iterable[Any], what: str) -> None:
+    """Refuses two columns of one name, of which a row would have the last one's value."""
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{what}: expected each column once, got {listed(twice)} more than once.")
 
 
 # === Rows that a caller in Python has in memory ===

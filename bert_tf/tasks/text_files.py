@@ -10,12 +10,13 @@ import codecs
 import contextlib
 import gzip
 import io
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from bert_tf.untrusted import listed, near_name, parse_json, reason
+from bert_tf.untrusted import check_line, listed, near_name, parse_json, reason
 
 # SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
 # larger is no document to hold in memory whole, or an archive made to fill it.
@@ -32,7 +33,7 @@ _UNPACKING_ERRORS = (EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 # === JSON documents ===
 
 
-def read_json_document(path: str) -> Any:
+def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
     """Reads one JSON document from a file that is plain, gzip or zip by its first bytes.
 
     The text is UTF-8, with or without a byte order mark, and unpacked at most 1 GiB. A local path
@@ -54,7 +55,7 @@ def read_json_document(path: str) -> Any:
     if not text.strip():
         raise ValueError(f"{path} is empty: expected a JSON document.")
     try:
-        return parse_json(text, path)
+        return parse_json(text, path, unique_keys=unique_keys)
     except ValueError as error:
         first, _, rest = text.strip().partition("\n")
         if rest and first.startswith("{") and first.rstrip().endswith("}"):
@@ -72,6 +73,8 @@ def _read_bytes(path: str) -> bytes:
 
         with tf.io.gfile.GFile(path, "rb") as file:
             return _read_bounded(file, path)
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise ValueError(f"{path} is a pipe or a device: expected a file.")
     try:
         with open(path, "rb") as file:
             return _read_bounded(file, path)
@@ -80,13 +83,17 @@ def _read_bytes(path: str) -> bytes:
 
 
 def _read_bounded(file: Any, path: str) -> bytes:
-    content: bytes = file.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise ValueError(
-            f"{path} holds more than {_MAX_BYTES:,} bytes: expected a JSON document that fits into "
-            "memory; split it."
-        )
-    return content
+    # Piece by piece: one read of as much would hold an archive's text twice.
+    pieces, size = [], 0
+    while chunk := file.read(_CHUNK_BYTES):
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > _MAX_BYTES:
+            raise ValueError(
+                f"{path} holds more than {_MAX_BYTES:,} bytes: expected a JSON document that fits "
+                "into memory; split it."
+            )
+    return b"".join(pieces)
 
 
 def _unpack(content: bytes, path: str) -> bytes:
@@ -171,7 +178,8 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
                 raise ValueError(
                     f"{path}, line {line}: expected text in {encoding}, got "
                     f"{'UTF-16' if utf16 else f'the byte 0x{block[error.start]:02x}'}; save the "
-                    "file as UTF-8."
+                    "file as UTF-8, or name its encoding, such as --encoding=latin-1, where the "
+                    "command has that flag."
                 ) from error
             _check_encoding(path, block, encoding)
             if not before:
@@ -200,13 +208,17 @@ def _whole_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
     """Yields the file in pieces of whole lines, each without the end of its last line."""
     pieces: list[bytes] = []
     is_one_line = True
+    size = before = 0
     while chunk := file.read(_CHUNK_BYTES):
         whole, newline, rest = chunk.rpartition(b"\n")
         if newline:
             yield b"".join([*pieces, whole])
-            pieces = []
+            pieces, size = [], 0
             is_one_line = False
+            before += chunk.count(b"\n")
         pieces.append(rest)
+        size += len(rest)
+        check_line(size, path, f"line {before + 1:,}")
     last = b"".join(pieces)
     if is_one_line and b"\r" in last[:-1]:
         raise ValueError(
@@ -256,11 +268,10 @@ def _open_member(archive: str, member: str) -> Iterator[IO[bytes]]:
 
 
 def _open_archive(path: str) -> zipfile.ZipFile:
-    import tensorflow as tf
-
+    if "://" not in path:
+        return zipfile.ZipFile(path)
     # From memory: a GFile seeks otherwise than zipfile expects it of a file that is no archive.
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return zipfile.ZipFile(io.BytesIO(file.read()))
+    return zipfile.ZipFile(io.BytesIO(_read_bytes(path)))
 
 
 def _first_member(archive: str) -> str:
@@ -274,5 +285,8 @@ def _first_member(archive: str) -> str:
 def _check_is_file(path: str, what: str) -> None:
     import tensorflow as tf
 
+    from bert_tf.files import check_readable
+
+    check_readable(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise ValueError(f"There is no file at {path}: expected {what}{near_name(path)}.")

@@ -7,6 +7,7 @@ import pytest
 from bert_tf.extraction import lines as input_lines
 from bert_tf.extraction.lines import Position, fingerprint, read_lines
 from bert_tf.pipelines.corpus_files import find_files
+from bert_tf.untrusted import LINE_VARIABLE
 
 
 @pytest.fixture
@@ -52,8 +53,10 @@ def test_positions(files):
 
 def test_a_line_without_end(files, monkeypatch):
     monkeypatch.setattr(input_lines, "_CHUNK_BYTES", 4)
-    monkeypatch.setattr(input_lines, "_MAX_LINE_BYTES", 8)
-    with pytest.raises(ValueError, match=r"1\.txt: the line at byte 6 is longer than 0 MiB; expec"):
+    monkeypatch.setenv(LINE_VARIABLE, "0")
+    with pytest.raises(
+        ValueError, match=r"1\.txt, the line at byte 0: expected a line of at most 0"
+    ):
         list(read_lines(files))
 
 

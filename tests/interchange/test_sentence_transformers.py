@@ -225,6 +225,11 @@ def test_a_conversion_keeps_it(tmp_path, form):
          "pools by ['mean_sqrt_len_tokens'], and only one of cls, mean, max, last is computed"),
         ({"pooling": {"pooling_mode": ["cls", "mean"]}}, "pools by ['cls', 'mean'], and only one "),
         ({"pooling": {"pooling_mode": {}}}, "pools by {}, and only one of cls, mean, max"),
+        ({"pooling": {"pooling_mode_cls_token": False}}, "pools by [], and only one of cls, mean"),
+        (
+            {"pooling": {"pooling_mode_cls_token": True, "pooling_mode_new": True}},
+            "pools by ['cls', 'pooling_mode_new'], and only one of cls, mean",
+        ),
         ({"sentence_bert_config": {"transformer_task": "fill-mask"}},
          "runs its transformer for 'fill-mask', which makes no embeddings"),
         ({"sentence_bert_config": {"do_lower_case": True}, "tokenization": CASED},
@@ -242,6 +247,13 @@ def test_what_is_not_computed_is_refused(tmp_path, changes, sentence):
         "; for its BERT alone pass model_class=BertEncoder, or convert it first "
         "(python -m bert_tf.convert)."
     )
+
+
+@pytest.mark.parametrize("value", [1, "true", None, [True]])
+def test_a_pooling_that_is_neither_true_nor_false_is_refused(tmp_path, value):
+    path = write_directory(tmp_path / "m", pooling={"pooling_mode_cls_token": value})
+    with pytest.raises(ValueError, match=r"pooling_mode_cls_token is .*, expected true or false\."):
+        bert_tf.load(path)
 
 
 def test_the_bert_below_what_is_not_computed_is_there(tmp_path):

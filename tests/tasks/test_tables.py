@@ -273,6 +273,45 @@ def test_what_is_no_parquet_file(tmp_path):
         list(read_columns(str(path), ["a"], BadRows("a", skip=False)))
 
 
+def test_what_a_parquet_file_must_not_have(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
+    from pyarrow import parquet
+
+    def refused(path):
+        with pytest.raises(ValueError) as caught:
+            list(read_columns(str(path), ["text"], BadRows(str(path), skip=False)))
+        return str(caught.value)
+
+    path = tmp_path / "twice.parquet"
+    columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, ["text", "text"]), path)
+    assert refused(path) == f"{path}: expected each column once, got text more than once."
+
+    path = tmp_path / "latin.parquet"
+    latin = pyarrow.array([b"caf\xe9"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": latin}), path)
+    assert refused(path).startswith(f"{path}, behind row 0: it is no whole Parquet file, or its te")
+
+    path = tmp_path / "flipped.parquet"
+    numbers = [f"number {n}" for n in range(1000)]
+    options = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
+    parquet.write_table(pyarrow.table({"text": numbers}), path, **options)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"number 500") + 7] ^= 1  # still UTF-8: nothing else would notice
+    path.write_bytes(content)
+    assert refused(path).startswith(f"{path}, behind row 0: it is no whole Parquet file")
+
+
+def test_a_key_that_is_there_twice_is_refused(tmp_path):
+    path = str(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": 1, "n": 2}\n')
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: expected a JSON object, got .* twice"):
+        list(read_columns(path, ["n"], BadRows(path, skip=False)))
+    (tmp_path / "a.json").write_text('[{"n": 1, "n": 2}]')
+    with pytest.raises(ValueError, match=r"a\.json.* twice"):
+        list(read_columns(str(tmp_path / "a.json"), ["n"], BadRows("a", skip=False)))
+
+
 def test_parquet_without_pyarrow_is_refused_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match="needs pyarrow to be read: pip install pyarrow, or"):

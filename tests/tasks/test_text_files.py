@@ -105,6 +105,29 @@ def test_what_is_too_large_is_not_unpacked(tmp_path, monkeypatch, pack):
     )
 
 
+def test_a_device_is_no_document():
+    with pytest.raises(ValueError, match=r"^/dev/zero is a pipe or a device: expected a file\.$"):
+        read_json_document("/dev/zero")
+    with pytest.raises(ValueError, match=r"^/dev/zero is a pipe or a device: expected a file\.$"):
+        list(read_lines("/dev/zero"))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_line_that_does_not_end(tmp_path, monkeypatch, pack):
+    monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "1")
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", 1 << 18)
+    path = tmp_path / "a.csv"
+    path.write_bytes(pack(b"a\nb\n" + b"x" * ((1 << 20) - 1) + b"\n" + b"x" * (1 << 21)))
+    with pytest.raises(ValueError) as caught:
+        list(read_lines(str(path)))
+    assert str(caught.value) == (
+        f"{path}, line 4: expected a line of at most 1 MiB, got more; if it is meant, "
+        "--max_line_mb=2 allows twice as much (BERT_TF_MAX_LINE_MB in Python)."
+    )
+    monkeypatch.setenv("BERT_TF_MAX_LINE_MB", "3")
+    assert len(list(read_lines(str(path)))) == 4
+
+
 def test_a_missing_file_and_a_folder(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         read_json_document(str(tmp_path / "dev.json"))
@@ -200,7 +223,10 @@ def test_utf8_is_not_read_as_another_encoding(tmp_path):
 def test_encodings(tmp_path):
     path = tmp_path / "a.txt"
     assert lines_of(path, "señor\n".encode("latin-1"), encoding="latin-1") == [(1, "señor")]
-    message = f"{path}, line 3: expected text in utf-8, got the byte 0xf1; save the file as UTF-8."
+    message = (
+        f"{path}, line 3: expected text in utf-8, got the byte 0xf1; save the file as UTF-8, or "
+    )
+    message += "name its encoding, such as --encoding=latin-1, where the command has that flag."
     with pytest.raises(ValueError, match=re.escape(message)):
         lines_of(path, "a\nb\nseñor\n".encode("latin-1"))
     with pytest.raises(ValueError, match="Unknown encoding 'utf-9': expected a name such as utf-8"):
