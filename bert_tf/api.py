@@ -339,7 +339,8 @@ def predict(
 
     A record has ``id``, ``prediction`` and ``probabilities``, by class; of tagging ``words`` and
     ``tags``. Of a row without text, or of a bad one with ``skip_bad_rows``, the prediction is
-    ``None``, and ``error`` says why.
+    ``None``, and ``error`` says why. With ``explain=True`` the first 50 records have an
+    ``explanation``: what each word spoke for the prediction, as ``--explain=why.jsonl`` writes it.
 
     Args:
         model: a fine-tuned model: its directory, any path that ``bert_tf.load`` takes, the model
@@ -354,6 +355,9 @@ def predict(
         The records, a list of dicts; with an ``output`` its path.
     """
     source = _source(model)
+    explains = output is None and given.get("explain") is True
+    if explains:
+        del given["explain"]
     parsed = flag_fields.flags_of_call(predicting_settings.define_flags, given)
     names = flag_fields.defaults(predicting_settings.PredictionSettings)
     options = {name: parsed[name].value for name in names}
@@ -362,7 +366,8 @@ def predict(
     explain = options.pop("explain")
     if explain is not None and output is None:
         raise ValueError(
-            f"explain={explain!r} is written next to predictions: name an output, too."
+            f"explain={explain!r} is written next to predictions: name an output, too, or pass "
+            "explain=True."
         )
     if data is None:
         raise ValueError("data=None: expected a path, or rows such as a list of texts.")
@@ -386,7 +391,7 @@ def predict(
                 stack.enter_context(giving({"<data>": rows}))
                 data = "<data>"
             if output is None:
-                return predict_rows(predictor, os.fspath(data), **options)
+                return predict_rows(predictor, os.fspath(data), explain=explains, **options)
             explained = None if explain is None else os.fspath(explain)
             predict_file(
                 predictor, os.fspath(data), os.fspath(output), explain=explained, **options
@@ -516,7 +521,12 @@ def pretrain(
 
         for sentence in sentences:
             print(sentence)
-        run(settings, callbacks, given=pretraining_settings.given_flags(parsed))
+        run(
+            settings,
+            callbacks,
+            given=pretraining_settings.given_flags(parsed),
+            is_temporary=model_dir is None,
+        )
         results = read_json(RunDirectory(settings.model_dir).results)
         directory = None if model_dir is None else settings.model_dir
         return Pretrained(load(settings.model_dir), results, directory)

@@ -277,6 +277,13 @@ def test_predictions(tuned, tmp_path, by):
     records = api.predict(model, [*texts, ""], output, precision="bfloat16", **explain)
     with pytest.raises(ValueError, match=r"explain='why.html' is written next to predictions: na"):
         api.predict(model, texts, explain="why.html")
+    if by == "the model":
+        *explained, none = api.predict(model, [*texts[:2], ""], explain=True)
+        for record, text in zip(explained, texts, strict=False):
+            why = record["explanation"]
+            assert [word["word"] for word in why["words"]] == text.split()
+            assert abs(why["rest"]) <= 0.011 * max(abs(why["score"] - why["baseline"]), 0.01)
+        assert none["prediction"] is None and "explanation" not in none
     expected = [record["prediction"] for record in found.predictions["test"]]
     if by == "a file":
         assert records == str(output)

@@ -219,33 +219,32 @@ def write_explanations(path: str, explanations: Sequence[Explanation], title: st
     if os.path.splitext(path)[1] == ".html":
         content = _page(explanations, title)
     else:
-        content = "".join(f"{_line(found)}\n" for found in explanations)
+        lines = (json.dumps(values_of(found), ensure_ascii=False) for found in explanations)
+        content = "".join(f"{line}\n" for line in lines)
     with replace_whole(path) as file:
         file.write(content.encode())
 
 
-def _line(found: Explanation) -> str:
+def values_of(found: Explanation) -> dict[str, Any]:
+    """An explanation without its texts, ready for JSON."""
     texts = [text.encode() for text in found.texts]
-    return json.dumps(
-        {
-            "id": found.id,
-            "explained": found.explained,
-            "score": found.score,
-            "baseline": found.baseline,
-            "rest": found.rest,
-            "words": [
-                {
-                    "text": word.text,
-                    "word": texts[word.text][word.start : word.end].decode(errors="replace"),
-                    "byte_start": word.start,
-                    "byte_end": word.end,
-                    "attribution": word.attribution,
-                }
-                for word in found.words
-            ],
-        },
-        ensure_ascii=False,
-    )
+    return {
+        "id": found.id,
+        "explained": found.explained,
+        "score": found.score,
+        "baseline": found.baseline,
+        "rest": found.rest,
+        "words": [
+            {
+                "text": word.text,
+                "word": texts[word.text][word.start : word.end].decode(errors="replace"),
+                "byte_start": word.start,
+                "byte_end": word.end,
+                "attribution": word.attribution,
+            }
+            for word in found.words
+        ],
+    }
 
 
 def _page(explanations: Sequence[Explanation], title: str) -> str:

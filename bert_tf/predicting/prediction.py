@@ -17,6 +17,7 @@ from bert_tf.finetuning.explanation import (
     MOST,
     Explanation,
     explain_texts,
+    values_of,
     write_explanations,
 )
 from bert_tf.finetuning.kinds import KINDS, Kind
@@ -108,7 +109,8 @@ def predict_file(
     predictor = model_dir
     suffix = _suffix(predictor.task, input, output)
     if explain is not None:
-        _check_explains(predictor, input, output, explain)
+        _check_explanation(input, output, explain)
+        _check_explains(predictor, f"--explain={explain}")
     standard_output = sys.stdout
     # What is printed must not come between the predictions.
     with (
@@ -290,15 +292,27 @@ def predict_rows(
     text_columns: Sequence[str] | None = None,
     id_column: str | None = None,
     skip_bad_rows: bool = False,
+    explain: bool = False,
 ) -> list[dict[str, Any]]:
-    """The records that ``predict_file`` would write, as ``Task.predict`` gives them."""
+    """The records that ``predict_file`` would write, as ``Task.predict`` gives them.
+
+    With ``explain`` the first 50 good ones have an ``explanation`` besides.
+    """
+    if explain:
+        _check_explains(predictor, "explain=True")
     with _input_table(input, input_format, encoding, check_delimiter(delimiter)) as table:
         inputs = read_inputs(predictor.task, table, text_columns, id_column, skip_bad_rows)
         records = predictor.records(inputs)
-        if not keep_columns:
-            return [dict(record) for record in records]
-        _check_has_columns(predictor.task, table, text_columns)
-        return [dict(with_columns(*both)) for both in zip(read_rows(table), records, strict=True)]
+        if keep_columns:
+            _check_has_columns(predictor.task, table, text_columns)
+            records = map(with_columns, read_rows(table), records)
+        found = [dict(record) for record in records]
+        good = (record for record in found if record.get("error") is None)
+        for record, why in zip(
+            good, predictor.explanations(inputs) if explain else (), strict=False
+        ):
+            record["explanation"] = values_of(why)
+        return found
 
 
 # === The input ===
@@ -403,25 +417,27 @@ def _thresholds(
     return {**kept, task_class.threshold: threshold}
 
 
-def _check_explains(predictor: Predictor, input: str, output: str | None, path: str) -> None:
+def _check_explanation(input: str, output: str | None, path: str) -> None:
     if os.path.splitext(path)[1] not in EXPLANATIONS:
         expected = " or ".join(EXPLANATIONS)
         raise ValueError(f"--explain={path}: expected a name that ends in {expected}.")
+    others = {os.path.realpath(other) for other in (input, output or input)}
+    if os.path.realpath(path) in others:
+        raise ValueError(f"--explain={path} is the input or the output: name another.")
+
+
+def _check_explains(predictor: Predictor, given: str) -> None:
     if not predictor.task_class.explains:
         having = [kind.name for kind in KINDS.values() if kind.task_class.explains]
         raise ValueError(
-            f"--explain={path} means nothing to {predictor.task.kind}: it is for "
-            f"{', '.join(having)}."
+            f"{given} means nothing to {predictor.task.kind}: it is for {', '.join(having)}."
         )
     form = predictor.task.options.get("long_text", LONG_TEXTS[0])
     if form != LONG_TEXTS[0]:
         raise ValueError(
-            f"--explain={path} explains texts that are read from their beginning, and "
+            f"{given} explains texts that are read from their beginning, and "
             f"{predictor.path} was trained with --long_text={form}: leave it out."
         )
-    others = {os.path.realpath(other) for other in (input, output or input)}
-    if os.path.realpath(path) in others:
-        raise ValueError(f"--explain={path} is the input or the output: name another.")
 
 
 def _suffix(task: TaskFile, input: str, output: str | None) -> str:

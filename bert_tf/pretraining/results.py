@@ -188,6 +188,8 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
                 )
             )
             print(f"  {filled['text']}\n    guesses: {guesses}   (was: {filled['word']})")
+    if directory.is_temporary:
+        return
     # A release that had no --export wrote no such key, and always exported.
     is_exported = results.get("export", directory.export) is not None
     print(

@@ -67,12 +67,14 @@ def run(
     *,
     given: Collection[str] = tuple(flag_fields.defaults(PretrainingSettings)),
     began: float | None = None,
+    is_temporary: bool = False,
 ) -> None:
     """Does what is left to do of the run that the settings describe, and prints its results.
 
     ``callbacks`` are Keras'; of several workers each calls its own. ``given`` are the settings that
     the user named: a run that was changed has its own values of others. ``stop_after_minutes``
-    counts from ``began``, of ``time.monotonic``, by default from now.
+    counts from ``began``, of ``time.monotonic``, by default from now. ``is_temporary``: the model
+    directory is gone after it.
 
     Raises:
         KeyboardInterrupt: the run was stopped; a checkpoint is kept.
@@ -95,6 +97,7 @@ def run(
             )
         chief = int(workers.gather([os.getpid()])[0, 0])
         directory = RunDirectory(settings.model_dir, None if workers.is_chief else chief)
+        directory.is_temporary = is_temporary
         begun = workers.in_turn(lambda: _begin(settings, given, directory, devices, stack))
         if begun is not None:
             with workers.connected():

@@ -20,7 +20,7 @@ from bert_tf.untrusted import check_line, listed, near_name, parse_json, reason
 
 # SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
 # larger is no document to hold in memory whole, or an archive made to fill it.
-_MAX_BYTES = 1 << 30
+_MAX_BYTES = 1 << 29
 _CHUNK_BYTES = 1 << 20
 # So many characters are UTF-8 by chance in no text of another encoding.
 _NO_CHANCE = 20
@@ -36,7 +36,7 @@ _UNPACKING_ERRORS = (EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 def read_json_document(path: str, *, unique_keys: bool = False) -> Any:
     """Reads one JSON document from a file that is plain, gzip or zip by its first bytes.
 
-    The text is UTF-8, with or without a byte order mark, and unpacked at most 1 GiB. A local path
+    The text is UTF-8, with or without a byte order mark, and unpacked at most 512 MiB. A local path
     needs no TensorFlow; one with ``://`` is on any of its file systems. A zip archive holds exactly
     one file whose name ends in ``.json``; what macOS adds (``__MACOSX/``) does not count.
 

@@ -69,6 +69,7 @@ class RunDirectory:
         ``flag`` is the one that names the directory.
         """
         self.path = path
+        self.is_temporary = False  # gone after the run: nothing is named that comes next
         self._flag = flag
         self._chief = chief
         self._made: list[str] = []
@@ -203,6 +204,9 @@ class RunDirectory:
     def _forget(self, local: str) -> None:
         """Removes the lock, the flags and the folders of a start, where nothing else is there."""
         own = {_LOCK, os.path.basename(self.flags)}
+        for name in set(os.listdir(local)) - own:
+            with contextlib.suppress(OSError):  # a file, or a folder that is not empty
+                os.rmdir(os.path.join(local, name))
         if own.issuperset(os.listdir(local)):
             for name in own:
                 remove(os.path.join(local, name))

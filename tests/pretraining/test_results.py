@@ -149,3 +149,12 @@ def test_a_causal_model_guesses_from_the_words_before(capsys):
     printed = capsys.readouterr().out
     assert "  next token     25.0%" in printed
     assert "Of 3 words, each after the beginning of its held-out sentence, " in printed
+
+
+def test_nothing_comes_next_of_a_directory_that_is_gone(capsys):
+    directory = RunDirectory("runs/gone")
+    results.show(RESULTS, directory)
+    assert "What comes next" in capsys.readouterr().out
+    directory.is_temporary = True
+    results.show(RESULTS, directory)
+    assert "runs/gone" not in capsys.readouterr().out
