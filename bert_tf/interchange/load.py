@@ -18,6 +18,7 @@ from .recognition import open_checkpoint
 from .weights import assign, build_model, expected_shapes, heads
 
 _LOGGER = logging.getLogger("bert_tf")
+_FILLING = 128  # tables of embeddings are filled up to round sizes
 _MAX_SEQ_LENGTH = 128
 _SHOWN = 8
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -283,8 +284,15 @@ def make_preprocessor(
     is_cut_within = isinstance(options, Mapping) and options.get("long_text") == "head_tail"
     long_text = "head_tail" if is_cut_within else "head"
     try:
-        check_vocabulary_fits(vocabulary, checkpoint.config.vocab_size, checkpoint.path)
-        return BertPreprocessor(vocabulary, lower, length, long_text), ()
+        size = checkpoint.config.vocab_size
+        check_vocabulary_fits(vocabulary, size, checkpoint.path)
+        notes: tuple[str, ...] = ()
+        if len(vocabulary) <= size - _FILLING:
+            notes = (
+                f"{checkpoint.path} has {len(vocabulary):,} pieces in its vocabulary and {size:,} "
+                "embeddings: the vocabulary may be cut short.",
+            )
+        return BertPreprocessor(vocabulary, lower, length, long_text), notes
     except ValueError as error:
         if max_seq_length is not None:
             raise

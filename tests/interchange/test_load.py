@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.interchange import google
+from bert_tf.interchange import google, model_directory
 from bert_tf.interchange.checkpoint import Tokenization
 from bert_tf.interchange.load import load, load_with_report
 from bert_tf.modeling import (
@@ -162,6 +162,19 @@ def test_no_vocabulary_is_told(save, caplog):
         assert bert_tf.load(path).preprocessor is None
     (record,) = caplog.records
     assert record.getMessage().startswith("No preprocessor is made: ") and record.name == "bert_tf"
+
+
+def test_a_vocabulary_that_is_cut_short_is_told(tmp_path):
+    config = dataclasses.replace(CONFIG, vocab_size=len(UNCASED.vocabulary) + 128)
+    path = str(tmp_path)
+    source = make_checkpoint(MODELS["encoder"], config, tokenization=UNCASED)
+    model_directory.write(source, path)
+    _, report = load_with_report(path)
+    (note,) = report.notes
+    assert note == (
+        f"{path} has {len(UNCASED.vocabulary)} pieces in its vocabulary and "
+        f"{config.vocab_size} embeddings: the vocabulary may be cut short."
+    )
 
 
 def test_a_vocabulary_that_is_too_large(save):
