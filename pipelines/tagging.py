@@ -73,9 +73,10 @@ def tag_windows(
     earlier = tf.clip_by_value(wanted // (2 * stride), 0, last)
     later = tf.minimum(earlier + 1, last)
     earlier_gap, later_gap = (
-        tf.abs(2 * tf.minimum(choice * stride, most) - wanted) for choice in (earlier, later)
+        2 * tf.minimum(choice * stride, most) - wanted for choice in (earlier, later)
     )
-    rows = tf.gather(before, sentence) + tf.where(later_gap < earlier_gap, later, earlier)
+    is_later = tf.maximum(later_gap, -later_gap) < tf.maximum(earlier_gap, -earlier_gap)
+    rows = tf.gather(before, sentence) + tf.where(is_later, later, earlier)
 
     tags = tf.math.unsorted_segment_sum(tf.ones_like(rows), rows, tf.size(sentences)) > 0
     renumbered = tf.cumsum(tf.cast(tags, tf.int32)) - 1

@@ -107,7 +107,7 @@ def tag_words(served: Served, words: tf.Tensor) -> Outputs:
     names = tf.gather(tf.constant(label_names(served)), label)
     return {
         "tags": tf.tensor_scatter_nd_update(tf.zeros_like(words), places, names),
-        "scores": tf.scatter_nd(places, probability, tf.cast(shape, tf.int64)),
+        "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), places, probability),
         "counts": tf.math.count_nonzero(is_word, 1, dtype=tf.int32),
         "truncated": tf.zeros(shape[:1], tf.bool),
     }

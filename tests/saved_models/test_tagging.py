@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.finetuning.task import Inference
 from bert_tf.modeling import BertTokenClassifier
+from bert_tf.saved_models.operations import oldest_serving
 from bert_tf.saved_models.tagging import find_entities, tag_words
 from bert_tf.tasks import entities as iob
 from bert_tf.tasks.examples import Examples, TaggedExample
@@ -277,3 +278,12 @@ def test_words_golden(tagger):
 def test_no_words_at_all(tagger):
     outputs = ask(tag_words, serve(tagger), words=tf.zeros([2, 0], tf.string))
     assert outputs["tags"].shape == (2, 0) and outputs["counts"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("head", "shape"), [(find_entities, [None]), (tag_words, [None, None])])
+def test_servers_have_its_operations(tagger, head, shape):
+    served = serve(tagger, 12)
+    traced = tf.function(lambda given: head(served, given), autograph=False)
+    graph = traced.get_concrete_function(tf.TensorSpec(shape, tf.string)).graph.as_graph_def()
+    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    assert oldest_serving({node.op for node in nodes})
