@@ -80,8 +80,10 @@ def tag_windows(
 
     tags = tf.math.unsorted_segment_sum(tf.ones_like(rows), rows, tf.size(sentences)) > 0
     renumbered = tf.cumsum(tf.cast(tags, tf.int32)) - 1
-    used = (tf.boolean_mask(values, tags) for values in (sentences, starts, lengths))
-    return TagWindows(*used, tf.gather(renumbered, rows))
+    sentences, starts, lengths = (
+        tf.boolean_mask(values, tags) for values in (sentences, starts, lengths)
+    )
+    return TagWindows(sentences, starts, lengths, tf.gather(renumbered, rows))
 
 
 def _tag_rows(
@@ -95,8 +97,10 @@ def _tag_rows(
     """
     sentence = np.searchsorted(bounds, first_tokens, "right") - 1
     with tf.device("CPU:0"):
-        given = (tf.constant(values, tf.int32) for values in (first_tokens, sentence, bounds))
-        windows = tag_windows(*given, room)
+        first, text, ends = (
+            tf.constant(values, tf.int32) for values in (first_tokens, sentence, bounds)
+        )
+        windows = tag_windows(first, text, ends, room)
         if documents is None:
             return windows
         before, behind = (

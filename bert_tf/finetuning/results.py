@@ -117,7 +117,8 @@ def rejection_line(name: str, bins: Sequence[Mapping[str, float]]) -> str:
     >>> rejection_line("dev", bins)
     'predict --reject_below: at 0.5 it answers 50% of dev, 100.0% of that right; at 0.7 50%, 100.0%; at 0.9 50%, 100.0%'
     """  # noqa: E501
-    total, parts = sum(one["decisions"] for one in bins), []
+    total = sum(one["decisions"] for one in bins)
+    parts: list[str] = []
     for least in _REJECT_BELOW:
         kept = [one for one in bins if one["confidence"] >= least]
         answered = sum(one["decisions"] for one in kept)

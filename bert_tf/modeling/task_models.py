@@ -306,8 +306,15 @@ class BertRegressor(TaskModel):
         pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
-        head = {"dropout": dropout, "bilstm": bilstm, "pooling": pooling}
-        super().__init__(config, **head, name=name, dtype=dtype, **kwargs)
+        super().__init__(
+            config,
+            dropout=dropout,
+            bilstm=bilstm,
+            pooling=pooling,
+            name=name,
+            dtype=dtype,
+            **kwargs,
+        )
 
     @staticmethod
     def to_outputs(logits: Any, inputs: Mapping[str, Any]) -> Any:
@@ -526,8 +533,15 @@ class BertMultipleChoice(TaskModel):
         pooling: str = "cls",
         **kwargs: Any,
     ) -> None:
-        head = {"dropout": dropout, "bilstm": bilstm, "pooling": pooling}
-        super().__init__(config, **head, name=name, dtype=dtype, **kwargs)
+        super().__init__(
+            config,
+            dropout=dropout,
+            bilstm=bilstm,
+            pooling=pooling,
+            name=name,
+            dtype=dtype,
+            **kwargs,
+        )
 
     @staticmethod
     def to_rows(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
