@@ -80,3 +80,70 @@ def test_a_length_that_is_none_is_not_taken(tmp_path, length):
     )
     model = bert_tf.load(tmp_path)
     assert model.preprocessor.max_seq_length == model.config.max_position_embeddings
+
+
+TAGS = ("O", "B-LOC", "I-LOC")
+OWN_KINDS = {
+    "multilabel": ("BertClassifier", {"text_columns": ["text"], "label_column": "label"}, {}),
+    "tagging": (
+        "BertTokenClassifier",
+        {"words_column": "words", "tags_column": "tags"},
+        {"document_context": False},
+    ),
+    "multiple_choice": (
+        "BertMultipleChoice",
+        {"context_column": "context", "choice_columns": ["choices"], "label_column": "label"},
+        {},
+    ),
+    "squad": (
+        "BertSpanPredictor",
+        {},
+        {"doc_stride": 4, "max_query_length": 3, "n_best_size": 5, "max_answer_length": 4,
+         "with_null": False},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OWN_KINDS)
+def test_other_kinds(tmp_path, kind):
+    class_name, columns, options = OWN_KINDS[kind]
+    own = {**columns, "id_column": None} if columns else {}
+    task = TaskFile(kind, "own", 16, own, options)
+    several = class_name in ("BertClassifier", "BertTokenClassifier")
+    labels = TAGS if kind == "tagging" else LABELS[: 3 * several]
+    write_model(
+        tmp_path, class_name, CLASSES if several else {}, task, labels=labels,
+        multi_label=kind == "multilabel",
+    )  # fmt: skip
+    model = bert_tf.load(tmp_path)
+    assert model.preprocessor.max_seq_length == 16
+
+    def outputs(*texts):
+        return model(model.preprocessor(texts if len(texts) > 1 else texts[0]), training=False)
+
+    if kind == "multilabel":
+        found = [list(row["probabilities"].values()) for row in api.predict(tmp_path, LONG)]
+        np.testing.assert_allclose(found, tf.sigmoid(outputs(LONG)), atol=1e-5)
+    elif kind == "tagging":
+        (record,) = api.predict(tmp_path, [{"words": TEXTS[1].split()}])
+        best = outputs([TEXTS[1]])[0, 1 : 1 + len(record["words"])].numpy().argmax(-1)
+        assert list(record["tags"]) == [TAGS[at] for at in best]
+    elif kind == "multiple_choice":
+        (record,) = api.predict(tmp_path, [(TEXTS[1], TEXTS[:3])])
+        rows = model.preprocessor((3 * [TEXTS[1]], TEXTS[:3]))
+        logits = model({key: value[None] for key, value in rows.items()}, training=False)
+        shares = tf.nn.softmax(logits)[0]
+        np.testing.assert_allclose(list(record["probabilities"].values()), shares, atol=1e-5)
+    else:
+        (record,) = api.predict(tmp_path, [("the film", TEXTS[1])])
+        logits = outputs(["the film"], [TEXTS[1]])
+        begins, ends = (logits[key][0].numpy() for key in ("start_logits", "end_logits"))
+        words = TEXTS[1].split()
+        best = max(
+            (
+                (begins[4 + a] + ends[4 + b], a, b)
+                for a in range(5)
+                for b in range(a, min(a + 4, 5))
+            ),
+        )
+        assert record["prediction"] == " ".join(words[best[1] : best[2] + 1])
