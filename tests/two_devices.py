@@ -19,11 +19,11 @@ from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning import training
 from bert_tf.finetuning.kinds import KINDS
-from bert_tf.finetuning.model import model_spec
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
 from bert_tf.finetuning.task import Inference
+from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.weights import build_model
 from bert_tf.training.distribution import choose_strategy
 from tests.anew import run_main
@@ -106,7 +106,7 @@ def train(name, strategy, folder):
     flags = {"train_batch_size": BATCH_SIZE, "num_train_epochs": 2, "learning_rate": 1e-4}
     made = FineTuningSettings(**{**flag_defaults(), **flags})
     with strategy.scope():
-        model = build_model(TINY, model_spec(task))
+        model = build_model(TINY, ModelSpec(task.model_class, dict(task.model_arguments)))
     inference = Inference(model, TOKENIZER, 32, EVAL_BATCH_SIZE, {})
     examples = task.training_examples(TOKENIZER, 32)
     clips = name == CLIPPED_WITH_ADAM
