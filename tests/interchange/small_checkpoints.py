@@ -55,7 +55,9 @@ OURS_ALONE = {
     "classifier with a BiLSTM": ModelSpec(
         BertClassifier, {"num_classes": 3, "dropout": 0.4, "bilstm": True}
     ),
-    "multiple choice by the mean": ModelSpec(BertMultipleChoice, {"pooling": "mean"}),
+    "multiple choice by the mean": ModelSpec(
+        BertMultipleChoice, {"dropout": 0.5, "pooling": "mean"}
+    ),
     "feature tagger": ModelSpec(
         BertFeatureTagger,
         {"num_classes": 3, "variant": "last", "lstm_units": 5, "dropout": 0.4},
