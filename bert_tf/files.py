@@ -9,6 +9,7 @@ such lock, and there what was left stays.
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -425,6 +426,23 @@ def readable(path: str) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         raise ValueError(f"{path} cannot be read: {reason(error)}.") from error
+
+
+class WritableFile(io.RawIOBase):
+    """A file of TensorFlow's for writing alone, for libraries that ask what a file can do."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self._file = file
+
+    def writable(self) -> bool:
+        """Yes; it is neither read nor sought."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Appends bytes."""
+        self._file.write(bytes(data))
+        return len(data)
 
 
 def read_bounded(path: str, kind: str, most: int) -> bytes:

@@ -517,9 +517,7 @@ def load_index(path: str, look: kept_files.Look | None = None) -> Index | None:
     """Reads an index that ``save_index`` wrote, of all files that are looked at.
 
     None where there is no index at ``path``, it is damaged, a file is not as it was, or one that it
-    refers to is gone or has another size. Earlier releases wrote less down of files: what is
-    missing is not compared. They unpacked what is packed now, so that blocks were stored as they
-    are.
+    refers to is gone or has another size.
     """
     arrays = kept_files.load_arrays(path)
     if arrays is None:
@@ -553,11 +551,6 @@ def _parsed(arrays: Mapping[str, np.ndarray]) -> Index:
         if field:
             parts[part][field] = value
     fields = parts["blocks"]
-    if "stored" not in fields:
-        file_of = fields["block_files"]
-        fields["stored"] = np.where(
-            fields["file_is_gzip"][file_of], fields["file_sizes"][file_of], fields["lengths"]
-        )
     fields["files"] = kept_files.unpack_names(fields["files"])
     fields["file_formats"] = tuple(map(sys.intern, fields["file_formats"].tolist()))
     formats = tuple(str(arrays["formats"]).split(", "))

@@ -6,7 +6,6 @@ times are. Of a local file that counts the time of any change of its inode, whic
 back; where that alone differs, as after a copy or ``chmod``, the samples decide.
 """
 
-import io
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import replace_whole
+from bert_tf.files import WritableFile, replace_whole
 
 from .corpus_files import SourceFile, buffered, sample_file, sample_piece
 
@@ -75,24 +74,14 @@ class Look:
         return np.array(numbers, np.int64)[same].tolist(), of_kept[same].tolist()
 
     def is_same(self, kept: Mapping[str, np.ndarray], numbers: Sequence[int]) -> np.ndarray:
-        """Which of the files are as arrays of ``state`` say, (files,) bool, in their order.
-
-        Earlier releases kept fewer arrays: what is missing is not compared.
-        """
-        now = self._now(numbers)
-        changed = now.pop("changed")
-        same = np.ones(len(numbers), bool)
-        for name in kept.keys() & now.keys():
-            same &= kept[name] == now[name]
-        if "samples" in kept:
-            places = np.asarray(numbers, np.int64)
-            samples = kept["samples"].astype("S16")
-            before = kept.get("changed", np.zeros(len(numbers), np.int64))
-            # An object store's files have 0 here: their time changes with them.
-            for place in np.flatnonzero(same & (before != changed)).tolist():
-                same[place] = samples[place] == self._sample(numbers[place])
-                self.knows_more |= bool(same[place] and changed[place] < self._settled)
-            self._keep(places[same], samples[same])
+        """Which of the files are as arrays of ``state`` say, (files,) bool, in their order."""
+        now, places, samples = self._now(numbers), np.asarray(numbers, np.int64), kept["samples"]
+        same = (kept["sizes"] == now["sizes"]) & (kept["times"] == now["times"])
+        # An object store's files have 0 here: their time changes with them.
+        for place in np.flatnonzero(same & (kept["changed"] != now["changed"])).tolist():
+            same[place] = samples[place] == self._sample(numbers[place])
+            self.knows_more |= bool(same[place] and now["changed"][place] < self._settled)
+        self._keep(places[same], samples[same])
         return same
 
     def _now(self, numbers: Sequence[int]) -> dict[str, np.ndarray]:
@@ -108,7 +97,7 @@ class Look:
 def save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays, whole or not at all, without a copy of them in memory."""
     with replace_whole(path) as file:
-        np.savez(_Writer(file), allow_pickle=False, **arrays)
+        np.savez(WritableFile(file), allow_pickle=False, **arrays)
 
 
 def load_arrays(path: str) -> dict[str, np.ndarray] | None:
@@ -132,21 +121,5 @@ def pack_names(names: Sequence[str]) -> np.ndarray:
 
 
 def unpack_names(packed: np.ndarray) -> tuple[str, ...]:
-    """What ``pack_names`` was given, one name at least; earlier releases kept an array of them."""
-    if packed.dtype != np.uint8:
-        return tuple(packed.tolist())
+    """What ``pack_names`` was given, one name at least."""
     return tuple(packed.tobytes().decode("utf-8", "surrogateescape").split("\0"))
-
-
-class _Writer(io.RawIOBase):
-    """A file of TensorFlow's, as NumPy writes to one: from its beginning to its end."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._file.write(bytes(data))
-        return len(data)

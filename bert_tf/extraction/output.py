@@ -29,7 +29,6 @@ Source: google-research/bert ``extract_features.py``.
 """
 
 import dataclasses
-import io
 import json
 import os
 import zipfile
@@ -39,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.files import is_temporary, read_json_object, write_json
+from bert_tf.files import WritableFile, is_temporary, read_json_object, write_json
 from bert_tf.untrusted import listed, one_line
 
 from .lines import BEGINNING, Position, Rows
@@ -184,21 +183,6 @@ class Block(NamedTuple):
     values: np.ndarray  # float32; (N, L, D), or (T, L, D) where each token has its vectors
 
 
-class _Stream(io.RawIOBase):
-    """A ``GFile`` for writing alone, for libraries that ask what a file can do."""
-
-    def __init__(self, file: Any) -> None:
-        super().__init__()
-        self._file = file
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._file.write(bytes(data))
-        return len(data)
-
-
 def _write_jsonl(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block]) -> None:
     with tf.io.gfile.GFile(path, "wb") as file:
         for block in blocks:
@@ -232,7 +216,7 @@ def _write_numpy(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block])
         first |= {"lengths": rows.lengths, "token_ids": rows.ids}
     count = numbers if layout.is_pooled else len(rows.ids)
     header = {"descr": "<f4", "fortran_order": False, "shape": (count, *layout.shape)}
-    with tf.io.gfile.GFile(path, "wb") as file, zipfile.ZipFile(_Stream(file), "w") as archive:
+    with tf.io.gfile.GFile(path, "wb") as file, zipfile.ZipFile(WritableFile(file), "w") as archive:
         for name, array in first.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
@@ -278,7 +262,7 @@ def _write_parquet(path: str, layout: Layout, rows: Rows, blocks: Iterable[Block
         tf.io.gfile.GFile(path, "wb") as file,
         # Floats neither repeat nor shrink.
         pyarrow.parquet.ParquetWriter(
-            _Stream(file), schema, use_dictionary=False, compression="none"
+            WritableFile(file), schema, use_dictionary=False, compression="none"
         ) as writer,
     ):
         for block in blocks:

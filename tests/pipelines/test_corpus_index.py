@@ -266,13 +266,13 @@ def test_is_saved_and_loaded(index, tmp_path):
 
 def test_an_index_that_does_not_hold_is_not_used(index, tmp_path):
     path, text = tmp_path / "index.npz", tmp_path / "a.txt"
-    corpus_index.save_index(str(path), index)
+    look = kept_files.Look(corpus_files.find_files(str(text)))
+    corpus_index.save_index(str(path), index, look)
     data = path.read_bytes()
     for damaged in (data[:-30], data[:100], b"", b"nonsense"):
         path.write_bytes(damaged)
         assert corpus_index.load_index(str(path)) is None
     path.write_bytes(data)
-    look = kept_files.Look(corpus_files.find_files(str(text)))
     assert corpus_index.load_index(str(path)) is not None
     for change in (lambda: text.write_text("Another size."), text.unlink):
         change()
@@ -299,26 +299,3 @@ def test_the_key_depends_on_everything(monkeypatch):
     assert path != corpus_index.index_path("c", "parts", 2)
     monkeypatch.setattr(corpus_index.corpus_formats, "PATTERNS", ("other",))
     assert path != corpus_index.index_path("c", "parts", 1)
-
-
-def test_an_index_of_an_earlier_release_is_read(folder, tmp_path, monkeypatch):
-    """It unpacked what cannot be read from the middle, and knew no bytes that are stored."""
-    cache = tmp_path / "cache"
-    made = open_index(folder / "3.txt.gz", cache)
-    (name,) = cache.glob("*.npz")
-    unpacked = cache / "3.txt-123.txt"
-    unpacked.write_text(GOOGLE)
-    with np.load(name) as arrays:
-        values = {key: arrays[key] for key in arrays.files if key != "blocks/stored"}
-    values["blocks/files"] = np.array([str(unpacked)])
-    values["blocks/file_sizes"] = np.array([len(GOOGLE)])
-    values["blocks/file_is_gzip"] = np.array([False])
-    values["blocks/offsets"] = np.cumsum([0, *values["blocks/lengths"][:-1]])
-    with name.open("wb") as file:
-        np.savez(file, **values)
-    monkeypatch.setattr(corpus_index, "_make", None)
-    index = open_index(folder / "3.txt.gz", cache)
-    assert index.blocks.files == (str(unpacked),)
-    np.testing.assert_array_equal(
-        corpus.count_documents(index.blocks).fingerprints, made.table.fingerprints
-    )

@@ -159,15 +159,6 @@ def test_a_file_changed_behind_its_size_and_time_is_read_anew(tmp_path, monkeypa
         os.utime(path, ns=times)
         changed = sources.open_corpus(str(path), cache_dir=cache)
         assert changed.fingerprint != first.fingerprint
-    # The index of a release that took no samples is as good as it was.
-    (index,) = (tmp_path / "cache").iterdir()
-    with np.load(index) as arrays:
-        kept = {name: arrays[name] for name in arrays.files if name != "samples"}
-    with index.open("wb") as file:
-        np.savez(file, **kept)
-    path.write_text(GOOGLE)
-    os.utime(path, ns=times)
-    assert sources.open_corpus(str(path), cache_dir=cache).fingerprint == changed.fingerprint
 
 
 def test_reports_progress(tmp_path):
