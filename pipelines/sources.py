@@ -3,7 +3,7 @@
 A corpus is a list of blocks of about a megabyte. ``Corpus.read_documents`` reads one of them
 in-graph, so that a pipeline can take blocks in any order, by any number of threads, and start
 anywhere. Opening a corpus reads it once, to check it and to count its documents; with a cache
-folder the counts are kept, file by file, and opening it again is quick.
+folder the counts are kept, and opening it again reads only what has changed.
 """
 
 import os
