@@ -3,8 +3,8 @@
 What the heads of this room have in common: inputs and outputs have the request's batch first, of
 any size, also 0; outputs are dense, padded where rows differ ("", -1, 0) next to a count, so that
 TensorFlow Serving can split a batch; texts longer than ``max_seq_length`` lose their end, unless
-the head reads windows, and ``truncated`` says so. They are functions of the served model and of a request's tensors, and work
-eagerly too.
+the head reads windows, and ``truncated`` says so. They are functions of the served model and of a
+request's tensors, and work eagerly too.
 
 Letters, here and in the heads: B batch, S sequence, H hidden, V vocabulary, C classes, K guesses,
 answers or choices, R rows.
