@@ -80,16 +80,16 @@ def scores_line(
 
 
 def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What the temperature does on each set where it helps, by the loss and by the bins' error.
+    r"""What the temperature does on each set where it helps, by the loss and by the bins' error.
 
-    >>> raw = {"expected_calibration_error": 0.08, "loss": 0.5}
-    >>> sides = {"raw": raw, "calibrated": {"expected_calibration_error": 0.02, "loss": 0.4}}
-    >>> calibration_lines({"dev": {"temperature": 1.7, "decisions": 900, **sides}})
-    ['temperature 1.7: on dev the probabilities are off by 0.020 on average, without it by 0.080; the loss is 0.400, without it 0.500']
-    >>> calibration_lines({"dev": {"temperature": 1.7, "decisions": 900, **sides, "raw": {
-    ...     "expected_calibration_error": 0.01, "loss": 0.5}}})
+    >>> raw, better = ({"expected_calibration_error": e, "loss": e} for e in (0.5, 0.25))
+    >>> found = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
+    >>> print(*calibration_lines({"dev": found})[0].split("; "), sep="\\n")
+    temperature 1.7: on dev the probabilities are off by 0.250 on average, without it by 0.500
+    the loss is 0.250, without it 0.500
+    >>> calibration_lines({"dev": {**found, "raw": {**raw, "expected_calibration_error": 0.2}}})
     []
-    """  # noqa: E501
+    """
     lines = []
     for name, found in calibration.items():
         (off, raw), (loss, raw_loss) = (
@@ -113,23 +113,20 @@ _REJECT_BELOW = (0.5, 0.7, 0.9)
 def rejection_line(name: str, bins: Sequence[Mapping[str, float]]) -> str:
     """What ``predict --reject_below`` would answer of a set, by the bins of its calibration.
 
-    >>> bins = [{"confidence": c, "decisions": 50, "share": s} for c, s in ((0.45, 0.5), (0.95, 1))]
-    >>> rejection_line("dev", bins)
-    'predict --reject_below: at 0.5 it answers 50% of dev, 100.0% of that right; at 0.7 50%, 100.0%; at 0.9 50%, 100.0%'
-    """  # noqa: E501
-    total = sum(one["decisions"] for one in bins)
-    parts: list[str] = []
+    >>> shares = ((0.45, 0.5), (0.75, 0.8), (0.95, 1.0))
+    >>> rejection_line("dev", [{"confidence": c, "decisions": 50, "share": s} for c, s in shares])
+    'of dev predict --reject_below=0.5 answers 67% (90% right), 0.7 67% (90%), 0.9 33% (100%)'
+    """
+    total, parts = sum(one["decisions"] for one in bins), dict[float, str]()
     for least in _REJECT_BELOW:
         kept = [one for one in bins if one["confidence"] >= least]
         answered = sum(one["decisions"] for one in kept)
         right = sum(one["decisions"] * one["share"] for one in kept) / (answered or 1)
-        words = (
-            ("it answers ", f" of {one_line(name)}", " of that right") if not parts else [""] * 3
-        )
-        parts.append(
-            f"at {least:g} {words[0]}{answered / total:.0%}{words[1]}, {right:.1%}{words[2]}"
-        )
-    return f"predict --reject_below: {'; '.join(parts)}"
+        parts[least] = f"{answered / total:.0%} ({right:.0%})"
+    first, *others = _REJECT_BELOW
+    rest = "".join(f", {least:g} {parts[least]}" for least in others)
+    said = parts[first].replace(")", " right)")
+    return f"of {one_line(name)} predict --reject_below={first:g} answers {said}{rest}"
 
 
 _CLASS_COLUMNS = ("precision", "recall", "f1")
@@ -257,8 +254,8 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         )
     if results.get("undertrained"):
         print(
-            f"Trained too little: on dev {results['undertrained']}. More --num_train_epochs or a "
-            "higher --learning_rate most probably help."
+            f"Trained too little: {results['undertrained']}. More --num_train_epochs or a higher "
+            "--learning_rate most probably help."
         )
     if directory.is_temporary:
         return

@@ -145,7 +145,7 @@ def train(
             constant=deciding.constant_means if deciding and deciding.constant else None,
             set_name=task.deciding_set,
         ),
-        "undertrained": _undertraining(settings, deciding),
+        "undertrained": _undertraining(settings, task.deciding_set, deciding),
         "best": {"step": state.best_step, "epoch": state.best_step / training.steps_per_epoch},
         "steps": state.step,
         "evaluations": state.evaluations,
@@ -155,7 +155,9 @@ def train(
     return Trained(inference, evaluations, results)
 
 
-def _undertraining(settings: FineTuningSettings, deciding: Evaluation | None) -> str | None:
+def _undertraining(
+    settings: FineTuningSettings, name: str | None, deciding: Evaluation | None
+) -> str | None:
     """What shows that more training would help, in a phrase; ``None`` where nothing does.
 
     A model that was trained enough is about as sure as it is often right, or more. One that was
@@ -166,7 +168,8 @@ def _undertraining(settings: FineTuningSettings, deciding: Evaluation | None) ->
     if softened or found is None or found.count < FEW or found.temperature >= _UNSURE:
         return None
     phrase = (
-        f"its answers are right more often than it is sure (temperature {found.temperature:.2g})"
+        f"on {name} its answers are right more often than it is sure (temperature "
+        f"{found.temperature:.2g})"
     )
     scores = list(deciding.judged.classes.values()) if deciding and deciding.judged else []
     never = sum(score.num_true > 0 and not score.num_predicted for score in scores)
