@@ -84,7 +84,7 @@ def calibration_lines(calibration: Mapping[str, Mapping[str, Any]]) -> list[str]
 
     >>> raw, better = ({"expected_calibration_error": e, "loss": e} for e in (0.5, 0.25))
     >>> found = {"temperature": 1.7, "decisions": 900, "raw": raw, "calibrated": better}
-    >>> print(*calibration_lines({"dev": found})[0].split("; "), sep="\\n")
+    >>> print(*calibration_lines({"dev": found})[0].split("; "), sep="\n")
     temperature 1.7: on dev the probabilities are off by 0.250 on average, without it by 0.500
     the loss is 0.250, without it 0.500
     >>> calibration_lines({"dev": {**found, "raw": {**raw, "expected_calibration_error": 0.2}}})
