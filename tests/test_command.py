@@ -22,6 +22,7 @@ PROGRAM = textwrap.dedent(
     from bert_tf import command
 
     KIND = flags.DEFINE_string("kind", "none", "What goes wrong.")
+    INPUT = flags.DEFINE_string("input", None, "What is read twice.")
     flags.DEFINE_integer("steps", 1, "A whole number.")
     flags.DEFINE_float("rate", 1.0, "A number.")
     flags.DEFINE_bool("export", True, "Yes or no.")
@@ -67,6 +68,9 @@ PROGRAM = textwrap.dedent(
             raise error
         if KIND.value == "bug":
             [][0]
+        if KIND.value == "input":
+            for _ in range(2):
+                print(open(INPUT.value).read(), os.environ.get("BERT_TF_MAX_LINE_MB"))
         if KIND.value == "native":
             os.write(2, b"I0000 00:00:17.68 5278 port.cc:153] oneDNN custom operations are on.\\n")
             os.write(2, b"W0000 00:00:17.68 5278 real.cc:1] a real warning\\n")
@@ -90,6 +94,12 @@ def program(tmp_path_factory):
     path = tmp_path_factory.mktemp("command") / "program.py"
     path.write_text(PROGRAM)
     return path
+
+
+def test_pipes_and_the_bound_of_lines_are_every_commands(program):
+    command = f"{sys.executable} {program} --kind=input --input=<(printf so) --max_line_mb=7"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout.splitlines()[:2] == ["so 7", "so 7"], done.stderr
 
 
 def _run(program, *arguments, declared=""):

@@ -22,7 +22,13 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution, loop
 from bert_tf.training.bad_steps import BadStepError
 from bert_tf.training.callbacks import Callbacks, check_callbacks
-from bert_tf.training.progress import Interruption, OutOfTimeError, Progress, Summaries
+from bert_tf.training.progress import (
+    Deadline,
+    Interruption,
+    OutOfTimeError,
+    Progress,
+    Summaries,
+)
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.throughput import throughput
 from bert_tf.training.workers import Cluster, Workers, find_cluster, installed
@@ -271,8 +277,7 @@ class _PretrainingRun:
 
         Of a process that ``began`` then; the training stops with a checkpoint in time.
         """
-        self.ends = began + (60 * self.settings.stop_after_minutes or math.inf)
-        self.pause = 0.0
+        self.deadline = Deadline(began + (60 * self.settings.stop_after_minutes or math.inf))
         self.loop = build_loop(self.settings, self.config, self.devices)
         self.saving = Saving(self.settings, self.directory, self.loop, self.workers, self._describe)
         restored = self.saving.restore()
@@ -382,19 +387,17 @@ class _PretrainingRun:
                 progress.say(f"{bad}: skipped.")
             if len(result.skipped) < steps:
                 self._report(progress, phase, result, steps, seconds if compiled else None)
-            # Before the next look at the clock may come as many steps, whatever else took longest
-            # (to compile, to evaluate), and the last save.
             if not compiled:
-                self.pause = max(self.pause, seconds)
-            ahead = self.pause + 2 * self.saving.background.seconds
-            ahead += 1.5 * steps_per_loop * seconds / steps if compiled else 0.0
+                self.deadline.note_pause(seconds)
+            next_steps = steps_per_loop * seconds / steps if compiled else 0.0
+            is_near = self.deadline.is_near(next_steps, self.saving.background.seconds)
             compiled = True
             # Whoever is asked to stop, all of them do; how many steps are next, the chief says, and
             # whether there is time for them.
             told = self.workers.gather(
                 [
                     *(self.interruption.requested, self.saving.is_due(phase), steps_per_loop),
-                    *(self.callbacks.stops, time.monotonic() + ahead > self.ends),
+                    *(self.callbacks.stops, is_near),
                 ]
             )
             steps_per_loop = int(told[0, 2])
@@ -404,7 +407,7 @@ class _PretrainingRun:
             if stops or ends or told[0, 1]:
                 began = time.monotonic()
                 self._save(stops, ends)
-                self.pause = max(self.pause, time.monotonic() - began)
+                self.deadline.note_pause(0.0)
                 # A callback may end the training when it hears of the evaluation.
                 ends = bool(self.workers.gather([self.callbacks.stops]).any())
                 if ends:

@@ -7,9 +7,18 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from bert_tf import command
 from bert_tf.training import distribution, workers
-from bert_tf.training.workers import Cluster, Workers, check_one_worker, connect, find_cluster
+from bert_tf.training.workers import (
+    Cluster,
+    LostWorkerError,
+    Workers,
+    check_one_worker,
+    connect,
+    find_cluster,
+)
 
 from .test_two_workers import free_addresses
 
@@ -279,3 +288,14 @@ def test_facts_that_differ():
     mine.gather = lambda values: np.array([values, other], float)
     with pytest.raises(ValueError, match=r"worker 1 \(b:1\) .* the flags differ \(--input\)"):
         mine.check_equal({"--seed": 1, "--input": ["a"]}, "flags")
+
+
+def test_a_lost_worker_is_told_in_the_sentence_that_a_command_ends_with():
+    of_two = Workers(cluster=Cluster(("one:1", "two:2"), 0))
+    with pytest.raises(
+        LostWorkerError, match="^Another of the 2 workers ended or cannot be"
+    ) as error:
+        with of_two.connected():
+            raise tf.errors.UnavailableError(None, None, "gone")
+    # Which knows it without importing TensorFlow.
+    assert command._is_user_error(error.value) and error.type.__name__ == "LostWorkerError"
