@@ -69,7 +69,6 @@ def pretraining_dataset(
     drop_remainder: bool = True,
     pad_final_batch: bool = False,
     num_parallel_calls: int | None = None,
-    rows_version: int = ROWS_VERSION,
 ) -> tf.data.Dataset:
     """Makes the batches of BERT's pre-training from a corpus, anew in every epoch.
 
@@ -112,8 +111,6 @@ def pretraining_dataset(
             be given no weight.
         num_parallel_calls: how many pools are made at once, by default one per processor, four at
             most.
-        rows_version: 1 goes on with what a release made that did not cut sentences longer than a
-            row (``pairing.cut_long_sentences``) and sized pools by sentences alone.
 
     Returns:
         A dataset of dicts: ``features.PRETRAINING_FEATURES`` and ``cursor`` (B, 3) int32, the
@@ -147,7 +144,6 @@ def pretraining_dataset(
         replacement=replacement,
         nsp=nsp,
         seed=seed,
-        rows_version=rows_version,
         objective=objective,
     )
     plan = _plan_pools(corpus, blocks_per_pool, options)
@@ -180,7 +176,6 @@ def measure_share(
     short_seq_prob: float = 0.1,
     nsp: bool = True,
     seed: int = 0,
-    rows_version: int = ROWS_VERSION,
 ) -> tuple[float, int]:
     """Measures how much of a corpus' text reaches rows: pairs that are too long are cut to length.
 
@@ -197,7 +192,7 @@ def measure_share(
     >>> measure_share(corpus, BertTokenizer(vocab), max_seq_length=11, short_seq_prob=0, seed=1)
     (0.8333333333333334, 12)
     """
-    options = _RowOptions(max_seq_length, 1, 0.15, short_seq_prob, "token", nsp, seed, rows_version)
+    options = _RowOptions(max_seq_length, 1, 0.15, short_seq_prob, "token", nsp, seed)
     plan = _plan_pools(corpus, None, options)
     blocks = plan.blocks_of(plan.order(seed, 0), 0)
     filled = np.cumsum(corpus.bytes_per_block[blocks])
@@ -257,7 +252,6 @@ class _RowOptions:
     masking: Masking
     nsp: bool
     seed: int
-    rows_version: int
     replacement: Replacement = PAPER_REPLACEMENT
     objective: Objective = "mlm"
 
@@ -276,8 +270,6 @@ class _RowOptions:
             )
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed: expected an integer of 64 bits; got {self.seed}.")
-        if self.rows_version not in (1, ROWS_VERSION):
-            raise ValueError(f"rows_version: expected 1 or 2; got {self.rows_version}.")
 
     @property
     def max_tokens(self) -> int:
@@ -297,10 +289,8 @@ def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: _RowOption
         )
     if blocks_per_pool is None:
         share = _SENTENCES_PER_POOL / max(1, corpus.num_sentences)
-        blocks_per_pool = max(1, round(corpus.num_blocks * share))
-        if options.rows_version > 1:
-            most = _BYTES_PER_POOL / max(1, corpus.bytes_per_block.mean())
-            blocks_per_pool = max(1, min(blocks_per_pool, round(most)))
+        most = _BYTES_PER_POOL / max(1, corpus.bytes_per_block.mean())
+        blocks_per_pool = max(1, min(round(corpus.num_blocks * share), round(most)))
     check_at_least("blocks_per_pool", blocks_per_pool, 1)
     # With two blocks a pool has two documents, whatever the order: no block is without one.
     least = 2 if options.nsp and corpus.documents_per_block.min() == 1 else 1
@@ -326,8 +316,7 @@ def _segments_of(tokens: Tokens, options: _RowOptions, seed: tf.Tensor) -> tuple
     )
     if not options.nsp:
         return tokens, chunk_documents(tokens, targets)
-    if options.rows_version > 1:
-        tokens, targets = cut_long_sentences(tokens, targets, options.max_tokens)
+    tokens, targets = cut_long_sentences(tokens, targets, options.max_tokens)
     draws = draw_pairs(tf.size(tokens.token_splits) - 1, targets, seed)
     return tokens, cut_pairs(pair_sentences(tokens, draws), options.max_tokens, seed)
 

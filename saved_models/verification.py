@@ -56,7 +56,7 @@ class Verification:
         tensorflow: the version that answered, or that read the files of an export to ONNX.
         tensorflow_text: the version whose operations it used; "" of ONNX.
         signatures: by name.
-        has_hashes: whether the files were compared with hashes; older exports have none.
+        has_hashes: whether the files were compared with hashes, which may have been deleted.
         onnxruntime: the version that answered for ONNX; else "".
     """
 
@@ -184,7 +184,7 @@ def check_hashes(folder: str) -> bool:
     """Checks an export's files against their hashes; other files are ignored.
 
     Returns:
-        Whether there are any hashes: exports of older versions have none.
+        Whether there are any hashes: a user who changes an export deletes them.
 
     Raises:
         ValueError: a file is missing or is not what was exported, or the file of hashes is damaged.

@@ -130,8 +130,7 @@ def _predictions_in(path: str, set_name: str) -> str:
         if os.path.isfile(file):
             return file
     raise ValueError(
-        f"{folder} has no predictions to compare: expected {set_name}{_CONLL}, .tsv or .jsonl; an "
-        "earlier version kept no answers to questions, so fine-tune again."
+        f"{folder} has no predictions to compare: expected {set_name}{_CONLL}, .tsv or .jsonl."
     )
 
 

@@ -20,10 +20,6 @@ from bert_tf.tasks.tables import TableFile
 from .settings import FineTuningSettings
 
 T = TypeVar("T")
-# The rules of a run, which it goes on with. By the first, entities are scored in IOB1 and IOB2
-# alone, what is held out is drawn without regard to the classes, numbers are not scaled, and early
-# stopping may be between two evaluations. By the first two, attention is to all texts at once.
-FIRST_RULES, SECOND_RULES, NEWEST_RULES = "1", "2", "3"
 _TEST = "test"
 # The set of texts that only a teacher labels.
 UNLABELLED = "unlabelled"
@@ -68,10 +64,9 @@ def _fingerprint(examples: Examples[Any]) -> str:
     return digest.hexdigest()[:32]
 
 
-def read_sets(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> Sets:
-    """Reads and checks all data, by the rules that the run was started with."""
-    by_class = rules != FIRST_RULES
-    sets = _read_glue_sets(settings) if settings.glue else _read_files(settings, by_class)
+def read_sets(settings: FineTuningSettings) -> Sets:
+    """Reads and checks all data."""
+    sets = _read_glue_sets(settings) if settings.glue else _read_files(settings)
     if settings.unlabelled_file:
         sets = dataclasses.replace(sets, unlabelled=_read_unlabelled(settings, sets))
     skipped = sets.skipped()
@@ -110,7 +105,7 @@ def _read_glue_sets(settings: FineTuningSettings) -> Sets:
 # === Files ===
 
 
-def _read_files(settings: FineTuningSettings, by_class: bool) -> Sets:
+def _read_files(settings: FineTuningSettings) -> Sets:
     read = _reader(settings)
     train = read(str(settings.train_file), None, True)
     labels = train.labels or None
@@ -126,7 +121,7 @@ def _read_files(settings: FineTuningSettings, by_class: bool) -> Sets:
     elif settings.dev_fraction > 0:
         whole = train
         share, seed = settings.dev_fraction, settings.seed
-        kept, held_out, what = hold_out(whole.items, share, seed, by_class=by_class)
+        kept, held_out, what = hold_out(whole.items, share, seed)
         train = dataclasses.replace(whole, items=kept)
         dev["dev"] = dataclasses.replace(whole, items=held_out)
         notes.append(
@@ -242,16 +237,14 @@ def split_folds(items: Sequence[Any], count: int, seed: int) -> list[int]:
     return [found[key(item)] for item in items]
 
 
-def hold_out(
-    items: Sequence[T], fraction: float, seed: int, *, by_class: bool = True
-) -> tuple[list[T], list[T], str]:
+def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], list[T], str]:
     """Splits examples in two, where no set to evaluate on is given.
 
     Examples that share what makes them alike stay together: questions of one article (or, without
     titles, of one paragraph), sentences of one document where there are enough documents, choices
     for one context, equal texts. Which of these groups are held out depends on their contents and
-    the seed, not on their order. With ``by_class`` every class of texts gives its share. At least
-    one group is held out, and at least one is not. Returns what is left, what is held out, each in
+    the seed, not on their order. Every class of texts gives its share. At least one group is held
+    out, and at least one is not. Returns what is left, what is held out, each in
     the order of ``items``, and what the groups are.
     """
     key, what = _grouping(items, fraction)
@@ -263,7 +256,7 @@ def hold_out(
             "more of them, a --dev_file, or --dev_fraction=0."
         )
     ranked = sorted(groups, key=lambda group: _hash(seed, group))
-    classes = _classes(items, key) if by_class else {}
+    classes = _classes(items, key)
     if len(set(classes.values())) > 1:
         chosen = _draw_by_class(ranked, groups, classes, fraction, seed)
     else:

@@ -121,7 +121,7 @@ def _data(
     settings: FineTuningSettings, results: Mapping[str, Any], files: Mapping[str, str]
 ) -> str:
     rows = []
-    sizes = results.get("rows", {})  # a run of a sweep that an earlier version finished has none
+    sizes = results["rows"]
     for name, file in files.items():
         if name == "train":
             use = "trained on"

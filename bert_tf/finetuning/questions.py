@@ -104,9 +104,7 @@ class QuestionTask(Task):
         super().__init__(*data)
 
     @classmethod
-    def from_settings(
-        cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
-    ) -> "QuestionTask":
+    def from_settings(cls, settings: FineTuningSettings, sets: Sets) -> "QuestionTask":
         """With null where a labelled question has no answer, or the flag says so."""
         items = [item for examples in (sets.train, *sets.dev.values()) for item in examples.items]
         return cls(

@@ -227,8 +227,7 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
         # Of each process' steps but its first, which compiles the graph.
         trained += f", {duration(results['seconds'])} after the first, {speed}"
     print(f"Trained {trained}; the weights of epoch {best['epoch']:.3g} are kept.")
-    # Results of an earlier version have no intervals and no classes.
-    intervals, classes = results.get("intervals", {}), results.get("classes", {})
+    intervals, classes = results["intervals"], results["classes"]
     for name, scores in results["scores"].items():
         line = scores_line(results["headline"], scores, intervals.get(name, {}))
         print(f"  {name:<16}{line}")

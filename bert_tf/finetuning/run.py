@@ -18,7 +18,7 @@ from .kinds import KINDS
 from .model_card import model_card
 from .results import show
 from .run_directory import FineTuningDirectory
-from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
+from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import check_inputs, prepare, train, write_outputs
 from .sweep import run_sweep
 from .task_file import TaskFile, task_of
@@ -40,7 +40,7 @@ def run(
         if not directory.is_finished() or _is_export_left(settings, read_json(directory.results)):
             directory.create()
             stack.enter_context(directory.locked())
-        moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
+        moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, PATHS)
         if directory.is_finished():
             # What was given in Python has no path that would say whether it is the same.
             if moved or any(is_given(str(getattr(settings, name))) for name in PATHS):

@@ -8,9 +8,6 @@ from bert_tf.interchange.model_card import README
 from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
-# The key in inputs.json of a run's rules, see ``data``; runs from before it are by rules "1".
-RULES = "rules"
-
 
 class FineTuningDirectory(RunDirectory):
     """The paths of a fine-tuning's ``--model_dir``; ``bert_tf.load`` takes it.
@@ -54,11 +51,6 @@ class FineTuningDirectory(RunDirectory):
     def set_folder(self, set_name: str) -> str:
         """Where what belongs to a set is put."""
         return os.path.join(self.path, set_name)
-
-    def rules(self, newest: str) -> str:
-        """The run's rules: the newest, or those that it was started with."""
-        kept = self._kept(self.inputs) if self.has_progress() else {}
-        return kept.get(RULES, "1") if kept else newest
 
     def has_state(self) -> bool:
         """Whether the training has saved a state to go on from."""

@@ -17,13 +17,13 @@ from bert_tf.tasks.examples import TextExample
 from bert_tf.training.progress import Progress
 
 from . import teacher
-from .data import NEWEST_RULES, Sets, table_columns
+from .data import Sets, table_columns
 from .evaluation import Evaluation, Mistake
 from .explanation import Explanation, explain_texts
 from .model import Start, build_model, model_spec, open_start
 from .report import write_report
 from .results import data_lines, label_lines
-from .run_directory import RULES, FineTuningDirectory
+from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
 from .task import Inference, Task, read_task
 from .task_file import TaskFile, to_json
@@ -65,9 +65,8 @@ def check_inputs(
 
     ``moved`` are the flags that name other paths than at the start.
     """
-    rules = directory.rules(NEWEST_RULES)
-    task, sets = read_task(settings, rules)
-    fingerprints = {**sets.fingerprints(), RULES: rules}
+    task, sets = read_task(settings)
+    fingerprints = sets.fingerprints()
     # A run that has a state of its own, or has ended, opens it no more: it may be gone.
     opens_start = not (directory.has_state() or directory.is_finished())
     if "init_checkpoint" in moved or opens_start:
@@ -271,8 +270,7 @@ def write_outputs(
         )
         if name in trained.evaluations:
             evaluation, title = trained.evaluations[name], f"{task.name}, {name}"
-            # A sweep's run that an earlier version finished has none.
-            found = trained.results.get("intervals", {}).get(name, {})
+            found = trained.results["intervals"].get(name, {})
             collapsed = trained.results["collapsed"]
             mistakes = evaluation.mistakes[:explain_errors]
             why = list(explain_mistakes(trained.inference, mistakes, task.labels))

@@ -20,7 +20,7 @@ from .data import fold_of
 from .model import RATES, forget_models, with_rates
 from .results import layer_table, score, table_rows
 from .run_directory import FineTuningDirectory
-from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
+from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import (
     Material,
     Trained,
@@ -122,7 +122,7 @@ def run_sweep(
         print(f"\nRun {number} of {len(planned)}: {name}", flush=True)
         run_directory.check_place({})
         run_directory.create()
-        run_directory.check_settings(run_settings.to_dict(), MAY_DIFFER, PATHS, flag_defaults())
+        run_directory.check_settings(run_settings.to_dict(), MAY_DIFFER, PATHS)
         # The same data and the same start for all, and found to be those by now.
         run_directory.check_inputs(read_json(directory.inputs))
         if has_ended:
@@ -182,7 +182,7 @@ def _material_of(run: Run, settings: FineTuningSettings, material: Material) -> 
     sets, examples, start = material.sets, material.examples, material.start
     if run.fold is not None:
         sets = fold_of(sets, settings, run.fold)
-    own = make_task(one, sets, task.rules)
+    own = make_task(one, sets)
     if run.fold:
         examples = own.training_examples(start.tokenizer, one.max_seq_length)
     if one.teacher:
@@ -316,7 +316,7 @@ def summarise(
         scored = [run for run in members if run["scores"]]
         values = [_headline(run, dev_set) for run in scored]
         best = _best(members, dev_set)
-        # A run that an earlier version finished may have fewer.
+        # Of a class that no run of the seed has on dev there is no score.
         names = [
             name
             for name in (scored[0]["scores"][dev_set] if scored else ())

@@ -70,8 +70,7 @@ class TaggingTask(Task):
     are scored: ``f1``, ``precision`` and ``recall`` over all, ``f1_TYPE`` of each type, and
     ``accuracy``, the share of words with the right tag. Odd tags among them, as misspelt ones,
     count as O. Of other tags, as parts of speech, it is ``accuracy`` and ``macro_f1``, the mean F1
-    of the tags that are true or predicted somewhere. With ``only_iob`` entities are scored only
-    where every tag is one of IOB1's and IOB2's.
+    of the tags that are true or predicted somewhere.
 
     Source: Devlin et al. 2019, section 5.3: no layer joins neighbouring tags, and each word is
     tagged at its first piece. With ``document_context`` a row is filled with its sentence's
@@ -103,7 +102,6 @@ class TaggingTask(Task):
         *data: Any,
         document_context: bool = False,
         labels: Sequence[str] = (),
-        only_iob: bool = False,
     ) -> None:
         super().__init__(*data, labels=labels)
         self.model_arguments = {"num_classes": len(self.labels)}
@@ -111,28 +109,23 @@ class TaggingTask(Task):
             tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
         )
         odd = odd_tags_of_entities(self.labels, counts)
-        if only_iob and (odd or any(label[0] not in "OBI" for label in self.labels)):
-            odd = None
         self._has_entities, self._odd_tags = odd is not None, odd or set()
         self.headline = "f1" if self._has_entities else "accuracy"
         self.no_scores = ("macro_f1",) if self._has_entities else ("f1", "precision", "recall")
         self._document_context = document_context
 
     @classmethod
-    def from_settings(
-        cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
-    ) -> "TaggingTask":
-        """On frozen features where the settings ask for them; the first rules knew only IOB."""
+    def from_settings(cls, settings: FineTuningSettings, sets: Sets) -> "TaggingTask":
+        """On frozen features where the settings ask for them."""
         data, context = sets.of_task(settings), settings.document_context
         if not settings.variants:
-            return cls(*data, document_context=context, only_iob=by_first_rules)
+            return cls(*data, document_context=context)
         return FeatureTaggingTask(
             *data,
             variant=settings.variants[0],
             lstm_units=int(settings.lstm_units or 0),
             folder=settings.model_dir,
             document_context=context,
-            only_iob=by_first_rules,
         )
 
     @property

@@ -31,7 +31,7 @@ from bert_tf.tasks.calibration import fit_temperature
 from bert_tf.tasks.judging import CLASS_METRICS, Judged, class_metric_names
 from bert_tf.untrusted import listed, one_line
 
-from .data import FIRST_RULES, NEWEST_RULES, UNLABELLED, Sets, fold_of, read_sets
+from .data import UNLABELLED, Sets, fold_of, read_sets
 from .distillation import SoftLoss
 from .evaluation import Evaluation, joined
 from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, write_records
@@ -190,7 +190,7 @@ class Task(abc.ABC):
             without it, of the first set that has any.
 
     ``headline`` is the score that decides which epoch, and which run, is best; ``use_metric``
-    chooses another than the kind's own. ``rules`` are those that the run was started with.
+    chooses another than the kind's own.
     """
 
     model_class: type[BertModel]
@@ -236,7 +236,6 @@ class Task(abc.ABC):
     evaluates_labelled: ClassVar[bool] = False
     model_arguments: Mapping[str, Any] = {}
     target_scale: TargetScale = TargetScale()
-    rules: str = NEWEST_RULES
     # What only a teacher labels, to be trained on behind the training set.
     unlabelled: Items = ()
 
@@ -278,9 +277,7 @@ class Task(abc.ABC):
     # === What the data are ===
 
     @classmethod
-    def from_settings(
-        cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
-    ) -> "Task":
+    def from_settings(cls, settings: FineTuningSettings, sets: Sets) -> "Task":
         """The task that the settings describe, on what was read."""
         return cls(*sets.of_task(settings))
 
@@ -575,22 +572,18 @@ class FormReader(NamedTuple):
     has_names: bool = False
 
 
-def read_task(settings: FineTuningSettings, rules: str = NEWEST_RULES) -> tuple[Task, Sets]:
+def read_task(settings: FineTuningSettings) -> tuple[Task, Sets]:
     """The task on its data (with ``--folds`` on the first of them), and what was read."""
-    sets = read_sets(settings, rules)
+    sets = read_sets(settings)
     own = fold_of(sets, settings, 0) if settings.folds else sets
-    return make_task(settings, own, rules), sets
+    return make_task(settings, own), sets
 
 
-def make_task(settings: FineTuningSettings, sets: Sets, rules: str) -> Task:
-    """The task that the settings describe, on what was read, by some rules."""
-    first = rules == FIRST_RULES
-    task: Task = settings.kind.task_class.from_settings(settings, sets, by_first_rules=first)
-    task.rules = rules
+def make_task(settings: FineTuningSettings, sets: Sets) -> Task:
+    """The task that the settings describe, on what was read."""
+    task: Task = settings.kind.task_class.from_settings(settings, sets)
     if sets.unlabelled is not None:
         task.unlabelled = sets.unlabelled.items
-    if first:
-        task.target_scale = TargetScale()
     task.use_loss(settings.label_smoothing, settings.class_weights)
     if settings.bilstm:
         task.model_arguments = {**task.model_arguments, "bilstm": True}

@@ -95,9 +95,7 @@ class _TextTask(Task):
             self.model_arguments = {"num_classes": len(self.labels)}
 
     @classmethod
-    def from_settings(
-        cls, settings: FineTuningSettings, sets: Sets, *, by_first_rules: bool
-    ) -> "_TextTask":
+    def from_settings(cls, settings: FineTuningSettings, sets: Sets) -> "_TextTask":
         """With GLUE's metrics for its tasks."""
         weights = None
         if settings.class_weights is not None and not cls.multi_label:

@@ -27,7 +27,6 @@ from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.step import Update, accumulate
 
 from . import lora
-from .data import FIRST_RULES, SECOND_RULES
 from .model import rate_shares
 from .results import scores_line
 from .run_directory import FineTuningDirectory
@@ -186,7 +185,7 @@ class Training:
         """An update by a batch, features, targets and perhaps weights; it returns the loss."""
         model = self.model
         mask = spec[0].get(features.INPUT_MASK)
-        if mask is not None and self.task.rules not in (FIRST_RULES, SECOND_RULES):
+        if mask is not None:
             # (B, S), or (B, K, S) where an example is K rows.
             texts = self.settings.train_batch_size * math.prod(mask.shape[1:-1])
             heads = model.config.num_attention_heads
@@ -238,9 +237,7 @@ class Training:
         patience = self.settings.early_stopping_epochs * self.steps_per_epoch
         stopped = False
         if patience and state.evaluations:
-            by_step = self.task.rules == FIRST_RULES
-            newest = state.step if by_step else state.evaluations[-1]["step"]
-            stopped = newest - state.best_step >= patience
+            stopped = state.evaluations[-1]["step"] - state.best_step >= patience
         return state.step >= self.total_steps or stopped or state.stopped
 
     # --- What follows a step -----------------------------------------------------------------

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Collection
 
-from bert_tf import flag_fields
 from bert_tf.training.run_directory import RunDirectory
 
 from .settings import BY_CHANGE, MAY_DIFFER, PretrainingSettings, overridden, phases_of
@@ -25,17 +24,17 @@ def with_changes(
     kept = directory.kept_flags() if directory.has_progress() else {}
     if not kept or not (settings.change or kept.get("changes")):
         return settings
-    own = {name: kept[name] for name in BY_CHANGE.difference(given) if name in kept}
+    own = {name: kept[name] for name in BY_CHANGE.difference(given)}
     settings = dataclasses.replace(settings, **own)
-    now, defaults = settings.to_dict(), flag_fields.defaults(PretrainingSettings)
+    now = settings.to_dict()
     now["config_overrides"] = list(settings.config_overrides)  # as JSON has it
-    before = {name: kept.get(name, defaults[name]) for name in settings.change}
+    before = {name: kept[name] for name in settings.change}
     changed = {name: now[name] for name, value in before.items() if value != now[name]}
     if changed:
         step = directory.newest_step()
         _check(settings, dataclasses.replace(settings, **before), step, directory.path)
         may_differ = MAY_DIFFER.union(changed)
-        directory.compare_settings(now, may_differ, paths, defaults, BY_CHANGE)
+        directory.compare_settings(now, may_differ, paths, BY_CHANGE)
         # The fingerprint is of the config with its overrides.
         outdated = ["--bert_config"] if "config_overrides" in changed else []
         directory.change_settings(step, changed, outdated)

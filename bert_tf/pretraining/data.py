@@ -25,8 +25,7 @@ from .settings import Phase, PretrainingSettings
 # Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
 _VOCABULARY_BYTES = 200_000_000
 
-# Keys of inputs.json: the rows' version, and what the held-out documents are.
-_ROWS = "rows_version"
+# The key of inputs.json that says what the held-out documents are.
 _HELD_OUT = "held_out"
 
 
@@ -36,7 +35,7 @@ class PretrainingData:
 
     TFRecords are ``records`` and ``eval_records``; ``train`` is None then, and ``held_out`` where
     nothing is evaluated. ``fingerprints`` hold by flag what changes when the files behind it do,
-    the rows' version, see ``pretraining.pretraining_dataset``, and what is held out.
+    and what is held out.
     """
 
     train: sources.Corpus | None
@@ -44,7 +43,6 @@ class PretrainingData:
     records: Records | None
     eval_records: Records | None
     fingerprints: dict[str, str]
-    rows_version: int = pretraining.ROWS_VERSION
 
     @property
     def is_held_out(self) -> bool:
@@ -116,10 +114,7 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             "prediction draws its random segments from another one: add documents, or pass "
             "--nsp=false."
         )
-    rows_version = _rows_version(run)
-    if rows_version > 1:
-        fingerprints[_ROWS] = str(rows_version)
-    return PretrainingData(train, held_out, None, None, fingerprints, rows_version)
+    return PretrainingData(train, held_out, None, None, fingerprints)
 
 
 def open_evaluation_data(
@@ -147,18 +142,10 @@ def open_evaluation_data(
     if held_out is None:
         raise ValueError(
             f"{run.path} has no held-out documents to evaluate on: its run holds out none "
-            "(--held_out_fraction=0, or a corpus of one document), or an earlier release began it, "
-            "and has to be started again by this one, or its corpus folder is gone."
+            "(--held_out_fraction=0, or a corpus of one document), or its corpus folder is "
+            "gone."
         )
-    rows_version = int(kept.get(_ROWS, 1))
-    return PretrainingData(None, held_out, None, None, {}, rows_version)
-
-
-def _rows_version(run: RunDirectory) -> int:
-    """The newest; 1 for a run that got somewhere with a release that wrote no version down."""
-    if not run.has_progress() or _ROWS in read_json_object(run.inputs):
-        return pretraining.ROWS_VERSION
-    return 1
+    return PretrainingData(None, held_out, None, None, {})
 
 
 def _open_corpus(settings: PretrainingSettings, run: RunDirectory) -> sources.Corpus:
@@ -273,7 +260,6 @@ def _batches(
         replacement=masking.Replacement(*settings.replacement),
         nsp=nsp,
         objective=settings.objective,
-        rows_version=data.rows_version,
         **order,
     )
 
@@ -321,19 +307,14 @@ def report_share(
         short_seq_prob=settings.short_seq_prob,
         nsp=settings.nsp,
         seed=settings.seed,
-        rows_version=data.rows_version,
     )
     print(f"Tokens that reach rows: {share:.1%} of a sample of {tokens:,}.")
     if share < _LOW_SHARE:
-        reason = (
-            f"most sentences nearly fill the {phase.max_seq_length} tokens of a row, and pairs of "
-            "them are cut to length. Longer rows (--max_seq_length) use more of the text, and "
-            "--nsp=false leaves no token out."
-            if data.rows_version > 1
-            else "this run goes on as the release that began it, which keeps one row of a sentence "
-            "longer than that. A run in another --model_dir cuts such sentences into several."
+        print(
+            f"  That is little: most sentences nearly fill the {phase.max_seq_length} tokens of a "
+            "row, and pairs of them are cut to length. Longer rows (--max_seq_length) use more of "
+            "the text, and --nsp=false leaves no token out."
         )
-        print(f"  That is little: {reason}")
 
 
 def evaluation_batches(

@@ -22,7 +22,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import flag_fields
 from bert_tf.files import read_json_object, write_json
 from bert_tf.interchange import model_directory
 from bert_tf.modeling import BertPretrainer
@@ -76,13 +75,12 @@ def evaluate(settings: PretrainingSettings, given: Collection[str]) -> None:
                 "(--eval_timeout): start the training, or name the --model_dir of one."
             )
         settings = settings_of_run(run.kept_flags(), run.flags, settings, given)
-        defaults = flag_fields.defaults(PretrainingSettings)
-        run.compare_settings(settings.to_dict(), MAY_DIFFER, PATHS, defaults)
+        run.compare_settings(settings.to_dict(), MAY_DIFFER, PATHS)
         directory = RunDirectory(run.evaluation)
         directory.check_place({})
         directory.create()
         with directory.locked("an evaluation"):
-            directory.check_settings(settings.to_dict(), _MAY_DIFFER, PATHS, defaults)
+            directory.check_settings(settings.to_dict(), _MAY_DIFFER, PATHS)
             directory.check_inputs(read_json_object(run.inputs))
             _Evaluation(settings, run, directory).follow()
     except KeyboardInterrupt:

@@ -152,7 +152,7 @@ def _bar(share: float, width: int = 30) -> str:
 def show(results: dict[str, Any], directory: RunDirectory) -> None:
     """Prints the results of a finished run, and the commands that come next."""
     evaluation = results["evaluation"]
-    objective = results.get("objective", "mlm")
+    objective = results["objective"]
     if evaluation:
         rows = [(PREDICTED[objective], "masked_lm", "the most frequent token")]
         if evaluation["next_sentence_rows"]:
@@ -167,15 +167,14 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
             baseline = evaluation[f"{key}_baseline"]
             print(f"  {label:<14}{accuracy:6.1%}  {_bar(accuracy)}")
             print(f"  {'':<14}{baseline:6.1%}  {_bar(baseline)}  always guessing {guess}")
-    if results.get("best"):  # which earlier releases did not keep
+    if results["best"]:
         print(
             f"The best evaluation while training was after step {results['best']['step']:,} (loss "
             f"{results['best']['loss']:.3f}); its weights: {directory.best}"
         )
     if masks := results["filled_masks"]:
-        # An earlier release hid one word of a sentence, and counted none.
-        hidden = sum(filled.get("hidden", 1) for filled in masks)
-        right = sum(filled.get("guessed", _is_guessed(filled)) for filled in masks)
+        hidden = sum(filled["hidden"] for filled in masks)
+        right = sum(filled["guessed"] for filled in masks)
         print(
             f"\nOf {hidden} words, {_GUESSED[objective]}, {right} guessed "
             f"({right / hidden:.0%}); the surest:"
@@ -190,8 +189,7 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
             print(f"  {filled['text']}\n    guesses: {guesses}   (was: {filled['word']})")
     if directory.is_temporary:
         return
-    # A release that had no --export wrote no such key, and always exported.
-    is_exported = results.get("export", directory.export) is not None
+    is_exported = results["export"] is not None
     print(
         f"\nResults: {directory.results}\n"
         + (f"SavedModel: {directory.export}\n" if is_exported else "")

@@ -158,8 +158,7 @@ def _begin(
     # Of TFRecords no contents are compared.
     paths = PATHS - {"input", "eval_input"} if settings.input_format == "tfrecord" else PATHS
     settings = with_changes(settings, directory, given, paths)
-    defaults = flag_fields.defaults(PretrainingSettings)
-    moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, paths, defaults, BY_CHANGE)
+    moved = directory.check_settings(settings.to_dict(), MAY_DIFFER, paths, BY_CHANGE)
     if directory.is_finished():
         if moved:
             if not is_written:

@@ -41,16 +41,13 @@ class Position:
         return Position(self.phase, [*before, now])
 
     def to_json(self) -> dict[str, Any]:
-        """One host's is what earlier versions wrote: its (epoch, pool, row)."""
-        is_one = len(self.reached) == 1 and len(self.reached[0]) == 1
-        return {"phase": self.phase, "start": self.reached[0][0] if is_one else self.reached}
+        """What ``from_json`` reads."""
+        return {"phase": self.phase, "start": self.reached}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> "Position":
         """Reads what ``to_json`` gave, whatever the number of hosts."""
-        start = kept["start"]
-        reached = [[start]] if isinstance(start[0], int) else start
-        return cls(kept["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in reached])
+        return cls(kept["phase"], [[(e, p, r) for e, p, r in hosts] for hosts in kept["start"]])
 
 
 class Saving:
@@ -117,7 +114,6 @@ class Saving:
                 {
                     **self.position.to_json(),
                     "trend": self._loop.trend,
-                    "draws": self._loop.replica_step.draws_version,
                 },
                 keep=self._settings.keep_checkpoints,
             )
@@ -149,9 +145,7 @@ class Saving:
         for warning in restored.warnings:
             print(warning)
         self.position = Position.from_json(restored.extra)
-        # Earlier versions kept none.
-        self._loop.trend = Trend(*restored.extra.get("trend", Trend()))
-        self._loop.replica_step.draw_as(restored.extra.get("draws", 1))
+        self._loop.trend = Trend(*restored.extra["trend"])
         self._saved_step = self._loop.step
         print(f"Going on from the checkpoint at step {self._loop.step:,}.", flush=True)
         return True

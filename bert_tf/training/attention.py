@@ -29,7 +29,7 @@ from bert_tf.modeling.transformer import (
 
 # The scores of a group, 16 MB in float32: more leave a processor's cache. Where those of all texts
 # are no more, there is little to win. Runs resume by this and by what ``attention_to`` says: other
-# masks are drawn by another value, so it needs new rules of fine-tuning and a new DRAWS_VERSION.
+# masks are drawn by another value, so it needs a new format of ``RunDirectory``.
 _MOST_SCORES = 1 << 22
 
 

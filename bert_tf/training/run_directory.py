@@ -7,7 +7,6 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -24,20 +23,17 @@ from bert_tf.files import (
     write_json,
     write_sealed,
 )
-from bert_tf.untrusted import listed, reason
+from bert_tf.untrusted import listed, quote, reason
 
 from . import checkpoints
 
 _LOCK = ".lock"
 # A network's file system may show what another machine wrote some seconds later.
 _SHARED_SECONDS = 5.0
-# From version 2 on flags.json has a seal.
-_FORMAT = {"format_version": 2}
+# What a run keeps, and how a run of the same flags goes on. CHANGELOG has the promise.
+_FORMAT = {"format_version": 3}
 _CHANGES = "changes"
 _BY_FLAGS = ", and change settings by flags alone (of pretrain by --change=FLAG,...)."
-# What every run's flags.json has, of any version.
-_FLAGS = {"model_dir", "seed"}
-_START = "init_checkpoint"
 
 
 class RunDirectory:
@@ -116,7 +112,7 @@ class RunDirectory:
                 flags = read_json_object(self.flags)
             except ValueError:
                 flags = {}
-            is_own = flags.keys() >= _FLAGS or flags.keys() >= _FORMAT.keys()
+            is_own = flags.keys() >= _FORMAT.keys()
             found = [] if is_own else ["a flags.json of something else"]
         else:
             names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self.path))
@@ -245,11 +241,21 @@ class RunDirectory:
         return self.kept_flags().get(name) if is_begun else None
 
     def kept_flags(self) -> dict[str, Any]:
-        """What flags.json holds; empty without it. A ValueError says that it was changed."""
+        """What flags.json holds; empty without it.
+
+        A ValueError says that another version wrote it, or that it was changed.
+        """
         if not tf.io.gfile.exists(self.flags):
             return {}
+        found = read_json_object(self.flags).get("format_version")
+        if found != _FORMAT["format_version"]:
+            raise ValueError(
+                f"{self.flags} is of a run of format {quote(found)}, and this version of bert_tf "
+                f"goes on with runs of format {_FORMAT['format_version']}: use the version that "
+                f"began it, or name another {self._flag}."
+            )
         flags, hashes = read_sealed(self.flags, _BY_FLAGS)
-        if hashes is None and flags.get("format_version", 1) != 1:
+        if hashes is None:
             raise ValueError(
                 f"{self.flags} has lost its seal: bring it back from a copy{_BY_FLAGS}"
             )
@@ -289,7 +295,6 @@ class RunDirectory:
         settings: Mapping[str, Any],
         may_differ: frozenset[str] = frozenset(),
         paths: frozenset[str] = frozenset(),
-        defaults: Mapping[str, Any] = MappingProxyType({}),
         by_change: frozenset[str] = frozenset(),
     ) -> list[str]:
         """Keeps the settings of a start, and refuses others once the run has progress.
@@ -297,21 +302,17 @@ class RunDirectory:
         A start that ended before its first checkpoint is forgotten: its vocabulary, its config and
         what it said of its inputs are removed. The corpus' copies and its index stay.
 
-        A flag that the directory does not have is one of a later version: it has to have today's
-        default, which is how the run was started. One that this version does not have may have said
-        anything, and so is refused where it said something.
-
         A restart may change the settings in ``may_differ``: hardware, logging, saving. Those in
         ``paths`` name files that may have moved: ``check_inputs`` compares their contents, and the
-        flags of which that is still to do are returned. ``defaults`` are today's. Those in
-        ``by_change`` may differ where --change names them, as their refusal says.
+        flags of which that is still to do are returned. Those in ``by_change`` may differ where
+        --change names them, as their refusal says.
         """
         kept, current = self.kept_flags(), _through_json(settings)
         if kept and self.has_progress():
-            return self.compare_settings(settings, may_differ, paths, defaults, by_change)
+            return self.compare_settings(settings, may_differ, paths, by_change)
         if kept:
-            self._check_described(is_older=not kept.keys() >= _FORMAT.keys())
-            if not _changed(kept, current, may_differ, defaults):
+            self._check_described()
+            if not _changed(kept, current, may_differ):
                 return []
             for path in (self.inputs, *self.described, self.description):
                 remove(path)
@@ -323,24 +324,15 @@ class RunDirectory:
         settings: Mapping[str, Any],
         may_differ: frozenset[str],
         paths: frozenset[str],
-        defaults: Mapping[str, Any],
         by_change: frozenset[str] = frozenset(),
     ) -> list[str]:
         """Does what ``check_settings`` does once the run has progress, and writes nothing."""
         kept, current = self.kept_flags(), _through_json(settings)
-        changed = _changed(kept, current, may_differ, defaults)
+        changed = _changed(kept, current, may_differ)
         places = [name for name in changed if name in paths]
         places = [name for name in places if not _is_same_place(kept.get(name), current.get(name))]
-        compared = self._kept(self.inputs)
-        moved = [
-            name
-            for name in places
-            if kept.get(name)
-            and current.get(name)
-            and compared
-            # Not kept of its contents by earlier versions.
-            and (name != _START or f"--{_START}" in compared)
-        ]
+        is_compared = bool(self._kept(self.inputs))
+        moved = [name for name in places if kept.get(name) and current.get(name) and is_compared]
         other = [
             name for name in changed if name not in moved and (name not in paths or name in places)
         ]
@@ -380,16 +372,11 @@ class RunDirectory:
                 "back to go on, or name another --model_dir."
             )
 
-    def _check_described(self, *, is_older: bool) -> None:
-        """Checks that what a start is to write over was written by one before it.
-
-        ``is_older``: the start before was of a version that kept no record of it.
-        """
+    def _check_described(self) -> None:
+        """Checks that what a start is to write over was written by one before it."""
         hashes: Mapping[str, str] | None = None
         if tf.io.gfile.exists(self.description):
             hashes = read_sealed(self.description)[1]
-        if hashes is None and is_older:
-            return
         files = self.described if hashes is not None else [self.description, *self.described]
         for path in files:
             digest = (hashes or {}).get(os.path.basename(path))
@@ -426,14 +413,9 @@ def _changed(
     kept: Mapping[str, Any],
     current: Mapping[str, Any],
     may_differ: frozenset[str],
-    defaults: Mapping[str, Any],
 ) -> list[str]:
-    before = {**_through_json(defaults), **kept}
-    return [
-        name
-        for name in sorted({*kept, *current} - may_differ - {*_FORMAT, _CHANGES})
-        if (before.get(name) != current[name] if name in current else kept[name])
-    ]
+    names = sorted({*kept, *current} - may_differ - {*_FORMAT, _CHANGES})
+    return [name for name in names if kept.get(name) != current.get(name)]
 
 
 def _is_same_place(before: Any, now: Any) -> bool:

@@ -190,11 +190,6 @@ def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 Batch = Mapping[str, tf.Tensor]
 
 
-# How dropout draws on every kind of device. Version 2 drew masks for padding, too, as it computed
-# padding everywhere; version 1 moreover drew on a TPU as on a CPU.
-DRAWS_VERSION = 3
-
-
 class ReplicaStep:
     """One update of a `BertPretrainer`, as one replica runs it inside ``strategy.run``.
 
@@ -218,8 +213,14 @@ class ReplicaStep:
         self._model = model
         self._update = Update(model, optimizer, clip_norm)
         self._device_type = device_type
-        self._jit_compile = jit_compile
-        self.draw_as(DRAWS_VERSION)
+        on_tpu = device_type == "TPU"
+        self._update.draw = draw_on_tpu if on_tpu else None
+        self.leaves_padding_out = not (on_tpu or jit_compile)
+        if encoder := getattr(model, "encoder", None):
+            encoder.trains_without_padding = self.leaves_padding_out
+        on_cpu = self.leaves_padding_out and device_type == "CPU"
+        self._predicts_sums = on_cpu and isinstance(model, modeling.BertPretrainer)
+        self._update.attend = attend_in_groups if on_cpu else None
         self._seed = seed
         self._num_seeds = len(modeling.seed_variables(model))
         self._micro_batches = micro_batches
@@ -228,18 +229,6 @@ class ReplicaStep:
         self._gradients = (
             tf.function(self.sum_gradients, jit_compile=True) if jit_compile else self.sum_gradients
         )
-
-    def draw_as(self, version: int) -> None:
-        """Draws, and computes padding, as a version of `DRAWS_VERSION` did; before any step."""
-        self.draws_version = version
-        on_tpu = self._device_type == "TPU"
-        self._update.draw = draw_on_tpu if on_tpu and version >= 2 else None
-        self.leaves_padding_out = leaves_out = version >= 3 and not (on_tpu or self._jit_compile)
-        if encoder := getattr(self._model, "encoder", None):
-            encoder.trains_without_padding = leaves_out
-        on_cpu = leaves_out and self._device_type == "CPU"
-        self._predicts_sums = on_cpu and isinstance(self._model, modeling.BertPretrainer)
-        self._update.attend = attend_in_groups if on_cpu else None
 
     def __call__(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Makes the update from this replica's share of a batch; returns what ``reduce`` does."""

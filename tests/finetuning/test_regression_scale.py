@@ -1,14 +1,11 @@
 """Numbers of any scale are learned as those near 0 are, and what is kept answers in their units."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.finetuning import stages
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.run_directory import FineTuningDirectory
@@ -99,9 +96,7 @@ def test_every_scale_is_learned_alike(inputs, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rules", ["3", "2", "1"])
-def test_a_run_that_is_interrupted_ends_as_one_that_is_not(inputs, tmp_path, monkeypatch, rules):
-    """By the rules of earlier versions, too, the first of which did not name them."""
+def test_a_run_that_is_interrupted_ends_as_one_that_is_not(inputs, tmp_path, monkeypatch):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     in_groups = []
 
@@ -112,22 +107,17 @@ def test_a_run_that_is_interrupted_ends_as_one_that_is_not(inputs, tmp_path, mon
     # So that these short texts have many scores, and masks that depend on how they are drawn.
     monkeypatch.setattr(attention, "_MOST_SCORES", 1)
     monkeypatch.setattr(attention, "attend_in_groups", attend)
-    with monkeypatch.context() as earlier:
-        earlier.setattr(stages, "NEWEST_RULES", rules)
-        for folder in (whole, stopped):
-            folder.mkdir()
-        run(regression(inputs, whole, (90, 70), **BRIEF))
-        stop_at(earlier, 3)
+    for folder in (whole, stopped):
+        folder.mkdir()
+    run(regression(inputs, whole, (90, 70), **BRIEF))
+    with monkeypatch.context() as brief:
+        stop_at(brief, 3)
         flags = regression(inputs, stopped, (90, 70), **BRIEF)
         with pytest.raises(KeyboardInterrupt):
             run(flags)
-    if rules == "1":
-        values = json.loads((stopped / "run" / "inputs.json").read_text())
-        assert values.pop("rules") == "1"
-        (stopped / "run" / "inputs.json").write_text(json.dumps(values))
     run(flags)
     assert_ends_as(whole / "run", stopped / "run")
-    assert bool(in_groups) == (rules == "3")
+    assert in_groups
 
 
 def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):

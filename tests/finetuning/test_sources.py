@@ -1,10 +1,8 @@
 import json
-import pathlib
 
 import pytest
 
 from bert_tf.finetuning.data import table_columns
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.task import read_task
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
@@ -119,26 +117,6 @@ def test_tagging_tables_and_columns(tmp_path):
     task, _, named = source_of("ner", conll, "--encoding=latin-1", "--dev_fraction=0.4")
     assert task.labels == ("O", "B-PER", "I-PER") and named == {}
     assert task.options == {"document_context": False}
-
-
-def test_a_run_that_began_by_other_rules_goes_on_by_them(inputs, tmp_path):
-    rows = [{"words": ["Ann", f"saw{n}"], "tags": ["S-PER", "O"]} for n in range(5)]
-    path = jsonl(tmp_path / "a.jsonl", rows)
-    read = parse("--task=tagging", f"--train_file={path}", "--init_checkpoint=c")[0]
-    assert read_task(read)[0].headline == "f1"
-    assert read_task(read, "1")[0].headline == "accuracy"
-    directory = FineTuningDirectory(str(tmp_path / "run"))
-    directory.create()
-    directory.check_inputs({"train": "x"})
-    assert directory.rules("2") == "2", "it has not got anywhere"
-    pathlib.Path(directory.results).write_text("{}")
-    assert directory.rules("2") == "1"
-    directory.check_inputs({"train": "x", "rules": "2"})
-    assert directory.rules("3") == "2"
-    with pytest.raises(
-        ValueError, match="What train read is not what the run .* reads them otherw"
-    ):
-        directory.check_inputs({"train": "y", "rules": "2"})
 
 
 def test_choices(tmp_path):

@@ -9,10 +9,8 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.finetuning import stages, training
-from bert_tf.finetuning.data import NEWEST_RULES
 from bert_tf.finetuning.evaluation import Evaluation
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.task import Inference
 from bert_tf.finetuning.text import ClassTask
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
@@ -193,13 +191,11 @@ def test_frozen_layers_stay_as_they_were(inputs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rules", "evaluated", "scores", "epochs", "steps", "best"),
+    ("evaluated", "scores", "epochs", "steps", "best"),
     [
         # An epoch (of 6 steps) after the first evaluation there is none: the next one decides.
-        (NEWEST_RULES, (1, 6, 8), [0.7, 0.6, 0.65], 1, 8, 1),
-        pytest.param("1", (1, 6, 8), [0.7, 0.6, 0.65], 1, 7, 1, marks=pytest.mark.slow),
+        ((1, 6, 8), [0.7, 0.6, 0.65], 1, 8, 1),
         pytest.param(
-            NEWEST_RULES,
             range(6, 31, 6),
             [0.5, 0.7, 0.6, 0.7, 0.9],
             2,
@@ -209,9 +205,7 @@ def test_frozen_layers_stay_as_they_were(inputs, tmp_path):
         ),
     ],
 )
-def test_early_stopping(
-    inputs, tmp_path, monkeypatch, rules, evaluated, scores, epochs, steps, best
-):
+def test_early_stopping(inputs, tmp_path, monkeypatch, evaluated, scores, epochs, steps, best):
     left = iter(scores)
 
     def falling(self, inference, set_name, thresholds=None):
@@ -221,7 +215,6 @@ def test_early_stopping(
     monkeypatch.setattr(
         training.Training, "is_evaluation_due", lambda self: self.state.step in evaluated
     )
-    monkeypatch.setattr(FineTuningDirectory, "rules", lambda self, newest: rules)
     monkeypatch.setattr(stages, "evaluate_all", lambda task, inference: {})
     monkeypatch.setattr(ClassTask, "write_predictions", lambda *given: [])
     run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=epochs))

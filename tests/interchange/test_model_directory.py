@@ -93,13 +93,13 @@ def _save(folder, step, model, more=None):
 
 
 def unseal(folder):
-    """Leaves a directory as earlier versions wrote it, which kept no hashes."""
+    """Deletes the hashes, as a user does who changes a file."""
     values = json.loads((folder / "model.json").read_text())
     del values["sha256"]
     (folder / "model.json").write_text(json.dumps(values))
 
 
-def test_a_directory_of_an_earlier_version(written):
+def test_a_directory_without_hashes(written):
     folder, checkpoint = written
     unseal(folder)
     read = model_directory.open_checkpoint(str(folder))

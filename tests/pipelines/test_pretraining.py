@@ -204,16 +204,14 @@ def test_every_pool_has_two_documents_and_the_shortest_rows():
     assert (rows["input_mask"] == 1).all()
 
 
-def test_rows_are_those_of_the_first_release(two_epochs):
-    """What is resumed must not change: these are the digests of rows that version 0.1 made."""
+def test_rows_stay_as_they_were(two_epochs):
+    """What is resumed must not change: these are digests of rows that were made."""
     assert _digest(two_epochs) == "221ed314c33e3bdb"
     spans = _rows(_dataset(num_epochs=2, masking="span", blocks_per_pool=None))
     assert _digest(spans) == "667f5057b6547da2"
     assert _digest(_rows(_dataset(nsp=False))) == "5d57b5d624b652a7"
-    # With sentences longer than a row that holds only of the version it had.
     corpus = from_documents(_long_texts(6, 200), block_bytes=1)
-    rows = _rows(_dataset(corpus, blocks_per_pool=None, rows_version=1))
-    assert _digest(rows) == "eb4f7de9991029a7"
+    assert _digest(_rows(_dataset(corpus, blocks_per_pool=None))) == "51aa92a55eb753ae"
 
 
 def _long_texts(count, words):
@@ -228,8 +226,6 @@ def test_texts_without_full_stops_reach_rows_and_half_of_their_labels_are_random
     assert tokens == count * words and share > 0.85
     labels = _rows(_dataset(corpus, batch_size=64))["next_sentence_labels"]
     assert abs(labels.mean() - 0.5) < 3 * 0.5 / len(labels) ** 0.5
-    # A release kept one row of each, and B was random in all of them.
-    assert measure_share(corpus, TOKENIZER, max_seq_length=16, rows_version=1)[0] < 0.5
     assert measure_share(corpus, TOKENIZER, max_seq_length=16, nsp=False)[0] == 1
 
 
@@ -248,9 +244,8 @@ def test_the_share_is_of_a_sample_and_counts_no_token_twice():
 def test_pools_are_capped_by_bytes():
     """A pool of texts without full stops would otherwise be the whole corpus."""
     corpus = from_documents([["w1 " * 350_000]] * 24)
-    for options, pools in (({}, 3), ({"rows_version": 1}, 1)):
-        with pytest.raises(ValueError, match=f"pool below {pools}, the pools of an epoch"):
-            _dataset(corpus, blocks_per_pool=None, start=(0, 99, 0), **options)
+    with pytest.raises(ValueError, match="pool below 3, the pools of an epoch"):
+        _dataset(corpus, blocks_per_pool=None, start=(0, 99, 0))
 
 
 def test_a_long_document_in_one_pool_by_default():
@@ -306,7 +301,6 @@ class _NoDocuments:
         ({"seed": 2**63}, f"seed: expected an integer of 64 bits; got {2**63}."),
         ({"blocks_per_pool": 0}, "blocks_per_pool: expected 1 or more; got 0."),
         ({"batch_size": 0}, "batch_size: expected 1 or more; got 0."),
-        ({"rows_version": 3}, "rows_version: expected 1 or 2; got 3."),
         ({"corpus": _NoDocuments()}, "The corpus has no documents: expected one at least."),
         (
             {"corpus": from_documents([DOCUMENTS[0]])},

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from bert_tf.files import write_sealed
 from bert_tf.pretraining.data import check_hosts_can_read
 from bert_tf.pretraining.run import run
 from bert_tf.training import distribution
@@ -55,9 +56,8 @@ def test_a_file_that_changed_behind_its_flag_is_refused(finished, inputs, tmp_pa
     # As if it had been started with the file that changes.
     config = tmp_path / "config.json"
     flags = json.loads((run_path / "flags.json").read_text())
-    flags |= {"bert_config": str(config), "format_version": 1}
     del flags["sha256"]
-    (run_path / "flags.json").write_text(json.dumps(flags))
+    write_sealed(str(run_path / "flags.json"), {**flags, "bert_config": str(config)}, {})
     config.write_text(json.dumps({**TINY, "hidden_act": "relu"}))
     assert "What --bert_config read is not what the run" in refusal_of(
         inputs, tmp_path, bert_config=config

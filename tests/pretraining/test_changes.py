@@ -81,8 +81,7 @@ def begun(tmp_path):
         base = ("--input=a", f"--model_dir={directory.path}")
         settings, given = parse_given(*base, *flags)
         settings = with_changes(settings, directory, given, PATHS)
-        defaults = flag_fields.defaults(PretrainingSettings)
-        directory.check_settings(settings.to_dict(), MAY_DIFFER, PATHS, defaults, BY_CHANGE)
+        directory.check_settings(settings.to_dict(), MAY_DIFFER, PATHS, BY_CHANGE)
         return settings
 
     # No run without progress has changes.

@@ -20,7 +20,10 @@ TINY = BertConfig(
 RESULTS = {
     "step": 1200,
     "parameters": 5,
+    "objective": "mlm",
     "held_out": True,
+    "best": None,
+    "export": "x/export/1",
     "evaluation": {
         "masked_lm_accuracy": 0.25,
         "masked_lm_baseline": 0.1,
@@ -30,7 +33,10 @@ RESULTS = {
         "next_sentence_rows": 10,
     },
     "filled_masks": [
-        {"text": "A [MASK].", "word": "word", "guesses": ["thing"], "probabilities": [0.5]}
+        {
+            **{"text": "A [MASK].", "word": "word", "guesses": ["thing"], "probabilities": [0.5]},
+            **{"hidden": 1, "guessed": 0},
+        }
     ],
 }
 
@@ -51,7 +57,10 @@ def test_accuracies_stand_beside_guessing(capsys):
 
 def test_the_surest_guesses_are_shown(capsys):
     masks = [
-        {"text": f"{n} [MASK].", "word": "Word", "guesses": [guess], "probabilities": [n / 10]}
+        {
+            **{"text": f"{n} [MASK].", "word": "Word", "guesses": [guess]},
+            **{"probabilities": [n / 10], "hidden": 1, "guessed": int(guess == "word")},
+        }
         for n, guess in enumerate(["word", "a", "b", "word", "c", "d", "e"])
     ]
     results.show({**RESULTS, "filled_masks": masks}, RunDirectory("x"))

@@ -97,27 +97,6 @@ def test_a_truncated_newest_checkpoint_is_passed_over(finished, inputs, tmp_path
     assert_bit_equal(weights(model_dir, 12), weights(finished[0], 12))
 
 
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_a_run_of_a_release_that_wrote_no_rows_version_goes_on_with_its_rows(inputs, tmp_path):
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("\n\n".join(["abc fade bead " * 40, "cab deaf jade. " * 40] * 20))
-    steps = {"input": corpus, "input_format": "google", "num_train_steps": 8, "export": "false"}
-    whole = pretrain(inputs, tmp_path / "whole", **steps)
-    assert whole.returncode == 0, whole.stderr
-    assert "That is little" not in whole.stdout
-    model_dir = shutil.copytree(tmp_path / "whole", tmp_path / "run")
-    kept = json.loads((model_dir / "inputs.json").read_text())
-    assert kept.pop("rows_version") == "2"
-    (model_dir / "inputs.json").write_text(json.dumps(kept))
-    for gone in ("results.json", "checkpoints/step-00000008/manifest.json"):
-        (model_dir / gone).unlink()
-    done = pretrain(inputs, model_dir, **steps)
-    assert done.returncode == 0, done.stderr
-    assert "this run goes on as the release that began it" in done.stdout
-    assert json.loads((model_dir / "inputs.json").read_text()) == kept
-
-
 @pytest.mark.slow
 def test_phases_resume_in_the_second(inputs, tmp_path):
     flags = {"max_seq_length": None, "phases": "16:0.5,48:0.5", "save_checkpoints_steps": 3}

@@ -3,6 +3,8 @@ import fcntl
 import multiprocessing
 import os
 import pathlib
+import re
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -28,7 +30,7 @@ def test_settings_are_kept_and_may_be_repeated(directory):
     settings = settings_of(directory, phases=("128", 1.0), tpu=None)
     directory.check_settings(settings)
     directory.check_settings(settings)
-    kept = {"format_version": 2, **settings, "phases": ["128", 1.0]}
+    kept = {"format_version": 3, **settings, "phases": ["128", 1.0]}
     assert directory.kept_flags() == kept
 
 
@@ -133,26 +135,28 @@ def test_a_forgotten_start_takes_nobody_elses_file(directory, written):
     directory.check_settings(settings_of(directory, seed=2))
 
 
-def test_a_forgotten_start_of_an_earlier_version(directory):
-    write_json(directory.flags, settings_of(directory))
-    for path in (directory.vocabulary, directory.config, directory.description):
-        write_json(path, {})
-    directory.check_settings(settings_of(directory))
-    assert os.path.exists(directory.vocabulary)
-    directory.check_settings(settings_of(directory, seed=2))
-    assert sorted(os.listdir(directory.path)) == ["flags.json"]
+@pytest.mark.parametrize("found", [None, 2, 4, "3"])
+def test_a_run_of_another_version_is_refused(under_way, found):
+    """Before anything else of it is read; and one that has only begun as well."""
+    write_sealed(under_way.flags, {"format_version": found, **settings_of(under_way)}, {})
+    shown = re.escape(repr(found) if isinstance(found, str) else str(found))
+    sentence = rf"flags\.json is of a run of format {shown}, and this version .* runs of format 3:"
+    path = pathlib.Path(under_way.path)
+    before = contents(path)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=sentence):
+            under_way.check_settings(settings_of(under_way))
+        assert contents(path) == before
+        shutil.rmtree(under_way.checkpoints, ignore_errors=True)
+        before = contents(path)
 
 
-def test_flags_of_other_versions(under_way):
-    """What a later version asks has today's default; what this one does not know was not asked."""
-    write_json(under_way.flags, settings_of(under_way, gone=None, off=False))
-    settings = settings_of(under_way, new=3, other=None)
-    under_way.check_settings(settings, defaults={"new": 3})
-    with pytest.raises(ValueError, match=r"other settings: --new=3 \(was None\)\."):
-        under_way.check_settings(settings, defaults={"new": 4})
-    write_json(under_way.flags, settings_of(under_way, gone=0.5))
-    with pytest.raises(ValueError, match=r"other settings: --gone=None \(was 0.5\)\."):
-        under_way.check_settings(settings_of(under_way))
+def test_a_flag_that_only_one_of_two_starts_has_is_refused(under_way):
+    under_way.check_settings(settings_of(under_way, gone=0.5))
+    with pytest.raises(
+        ValueError, match=r"other settings: --gone=None \(was 0.5\), --new=3 \(was "
+    ):
+        under_way.check_settings(settings_of(under_way, new=3))
 
 
 def test_paths_may_differ_where_their_contents_are_compared(under_way, monkeypatch):
@@ -174,7 +178,7 @@ def test_paths_may_differ_where_their_contents_are_compared(under_way, monkeypat
             moved(**changes)
     under_way.check_inputs({"--input": "abc"})
     assert moved(input=["e"]) == ["input"]
-    for changes in ({"init_checkpoint": "e"}, {"eval_input": "e"}, {"input": []}):
+    for changes in ({"eval_input": "e"}, {"input": []}):
         with pytest.raises(ValueError, match=f"other settings: --{next(iter(changes))}="):
             moved(**changes)
     under_way.check_inputs({"--init_checkpoint": "def"})
