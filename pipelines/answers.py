@@ -66,6 +66,16 @@ class Answers(NamedTuple):
         return self.null_start_logits + self.null_end_logits
 
 
+def null_odds(answers: Answers) -> tf.Tensor:
+    """The score of "no answer" less the best span's, (B,) float64; of no spans, that score."""
+    null = answers.null_start_logits, answers.null_end_logits
+    best = answers.start_logits[:, 0], answers.end_logits[:, 0]
+    null_score, score = (
+        tf.cast(start, tf.float64) + tf.cast(end, tf.float64) for start, end in (null, best)
+    )
+    return null_score - score
+
+
 class BestColumns(NamedTuple):
     """The columns of each window's row with the greatest logits: all that answers depend on.
 

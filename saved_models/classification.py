@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.choices import LONG_TEXTS
-from bert_tf.modeling.base import PROBABILITY_THRESHOLD, TEMPERATURE
+from bert_tf.heads import classes
+from bert_tf.modeling.base import PROBABILITY_THRESHOLD
 from bert_tf.pipelines.long_texts import (
     cut_windows,
     head_and_tail,
@@ -24,7 +25,6 @@ from .rows import (
 )
 from .served import Outputs, Served
 
-_HALF = 0.5
 _SPECIAL_TOKENS = 2  # [CLS] text [SEP]
 
 
@@ -131,23 +131,13 @@ def choose(served: Served, context: tf.Tensor, choices: tf.Tensor) -> Outputs:
         return served.call({key: value[:, None] for key, value in inputs.items()})[:, 0]
 
     # (B * K,) -> (B, K)
-    logits = calibrated(served, tf.reshape(tf.cast(on_rows(rows, head), tf.float32), shape))
-    is_choice = tf.not_equal(choices, "")
-    logits = tf.where(is_choice, logits, float("-inf"))
-    # A column more: there is a greatest one where K is 0, too.
-    with_one = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
-    best = tf.argmax(with_one, 1, output_type=tf.int32)
+    logits, is_choice = tf.reshape(on_rows(rows, head), shape), tf.not_equal(choices, "")
+    best, probabilities = classes.choose(logits, is_choice, served.temperature)
     return {
-        "choice": tf.where(tf.reduce_any(is_choice, 1), best, -1),
-        "probabilities": tf.where(is_choice, tf.nn.softmax(logits), 0.0),
+        "choice": best,
+        "probabilities": tf.cast(probabilities, tf.float32),
         "truncated": tf.reduce_any(tf.reshape(truncated, shape) & is_choice, 1),
     }
-
-
-def calibrated(served: Served, logits: tf.Tensor) -> tf.Tensor:
-    """Logits divided by the temperature that fine-tuning found on its dev set, if it did."""
-    temperature = served.thresholds.get(TEMPERATURE, 1.0)
-    return logits if temperature == 1.0 else logits / tf.cast(temperature, logits.dtype)
 
 
 def label_names(served: Served) -> list[str]:
@@ -198,9 +188,9 @@ def _given(text: tf.Tensor, text_pair: tf.Tensor | None) -> list[tf.Tensor]:
 
 def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
     """One class for each row."""
-    probabilities = tf.nn.softmax(calibrated(served, tf.cast(logits, tf.float32)))
+    probabilities = tf.cast(classes.probabilities(logits, served.temperature), tf.float32)
     return {
-        "label": tf.gather(names, tf.argmax(probabilities, 1)),
+        "label": tf.gather(names, tf.argmax(logits, 1)),
         "score": tf.reduce_max(probabilities, 1),
         "probabilities": probabilities,
     }
@@ -208,9 +198,8 @@ def _class(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
 
 def _classes(served: Served, logits: tf.Tensor, names: tf.Tensor) -> Outputs:
     """Any number of classes for each row."""
-    # In float64, as fine-tuning compares: a float32 is 1 for every logit from 17 on.
-    probabilities = tf.sigmoid(calibrated(served, tf.cast(logits, tf.float64)))
-    threshold = served.thresholds.get(PROBABILITY_THRESHOLD, _HALF)
+    probabilities = classes.probabilities_of_several(logits, served.temperature)
+    threshold = served.thresholds.get(PROBABILITY_THRESHOLD, classes.HALF)
     counts = tf.math.count_nonzero(probabilities >= threshold, 1, dtype=tf.int32)
     count = names.shape[0]
     best_first = tf.gather(names, tf.math.top_k(probabilities, count).indices)

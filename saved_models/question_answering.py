@@ -10,6 +10,7 @@ from bert_tf.pipelines.answers import (
     answers_from_columns,
     best_columns,
     character_places,
+    null_odds,
 )
 from bert_tf.pipelines.context_windows import (
     Windows,
@@ -66,7 +67,7 @@ def answer(served: Served, question: tf.Tensor, context: tf.Tensor) -> Outputs:
     threshold = served.model.thresholds.get(NULL_THRESHOLD)
     is_answered = found.counts > 0
     if threshold is not None:
-        is_answered &= _null_odds(found) <= threshold
+        is_answered &= null_odds(found) <= threshold
     places = character_places(context, tf.concat([found.byte_starts, found.byte_ends], 1))
     starts, ends = tf.split(places, 2, 1)
     return {
@@ -110,16 +111,6 @@ def _best_columns(served: Served, windows: Windows) -> BestColumns:
         )
 
     return on_rows(rows, head)
-
-
-def _null_odds(found: Answers) -> tf.Tensor:
-    """The score of "no answer" less the best span's, (B,), in float64 as fine-tuning compares."""
-    null = found.null_start_logits, found.null_end_logits
-    best = found.start_logits[:, 0], found.end_logits[:, 0]
-    null_score, score = (
-        tf.cast(start, tf.float64) + tf.cast(end, tf.float64) for start, end in (null, best)
-    )
-    return null_score - score
 
 
 def _probabilities(found: Answers, with_null: bool) -> tf.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.choices import LONG_TEXTS, PRECISIONS, WEIGHTS
-from bert_tf.modeling.base import BertModel, without_temperature
+from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 Outputs = dict[str, tf.Tensor]
@@ -140,6 +140,11 @@ class Served:
         """The model's, or those that decide alike where its probabilities are to be raw."""
         found = self.model.thresholds
         return without_temperature(found) if self.options.raw_probabilities else found
+
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by."""
+        return self.thresholds.get(TEMPERATURE, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)

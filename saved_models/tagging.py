@@ -1,29 +1,16 @@
-"""The entities in texts, and a tag for each word.
-
-A label is ``O``, no entity; ``B-TYPE``, which begins one; ``I-TYPE``, which continues one, and
-begins one after anything but that type: so both IOB1 and IOB2 are read, and any order of them, as
-CoNLL's evaluation does. Where all labels are those of BIOES or BILOU, ``E-TYPE`` and ``L-TYPE`` end
-one, and ``S-TYPE`` and ``U-TYPE`` are one alone. Any other label is a type, and neighbours that
-have it are one entity; in a model without the label ``O`` every word is part of one.
-"""
-
-import re
-from collections.abc import Sequence
-from typing import NamedTuple
+"""The entities in texts, and a tag for each word; `heads.entities` says what labels mean."""
 
 import tensorflow as tf
 
+from bert_tf.heads.classes import likeliest
+from bert_tf.heads.entities import join_words, read_labels
 from bert_tf.pipelines.answers import span_texts
 from bert_tf.pipelines.bounded_memory import value_rows
 from bert_tf.pipelines.tagging import tag_windows
 
-from .classification import calibrated, label_names
+from .classification import label_names
 from .rows import Rows, dense, on_rows, range_rows
 from .served import Outputs, Served
-
-_OUTSIDE = "O"
-_ENTITY_TAG = re.compile("([BI])-(.+)", re.DOTALL)
-_ANY_SCHEMES_TAG = re.compile("([BIESLU])-(.+)", re.DOTALL)
 
 
 def find_entities(served: Served, text: tf.Tensor) -> Outputs:
@@ -51,28 +38,22 @@ def find_entities(served: Served, text: tf.Tensor) -> Outputs:
     label, probability = _likeliest(served, ids, first, row)
 
     # === Entities: (E,) vectors of those of all texts ===
-    found = _join_words(label, row, _read_labels(names))
-    first_word, last_word = tf.where(found.begins)[:, 0], tf.where(found.ends)[:, 0]
+    found = join_words(label, row, probability, read_labels(names))
     texts, byte_starts, byte_ends = span_texts(
         text,
-        tf.gather(row, first_word),
-        tf.gather(byte_starts.values, tf.gather(first, first_word)),
-        tf.gather(byte_ends.values, tf.gather(last, last_word)),
-    )
-    scores = tf.math.unsorted_segment_mean(
-        tf.boolean_mask(probability, found.inside),
-        tf.boolean_mask(tf.cumsum(tf.cast(found.begins, tf.int32)) - 1, found.inside),
-        tf.size(first_word),
+        found.text,
+        tf.gather(byte_starts.values, tf.gather(first, found.first)),
+        tf.gather(byte_ends.values, tf.gather(last, found.last)),
     )
     by_text = tf.RaggedTensor.from_value_rowids(
-        first_word, tf.gather(row, first_word), nrows=tf.size(text, tf.int64), validate=False
+        found.first, found.text, nrows=tf.size(text, tf.int64), validate=False
     )
     return {
         "entities": dense(by_text, texts, ""),
-        "types": dense(by_text, tf.gather(found.types, first_word), ""),
+        "types": dense(by_text, found.types, ""),
         "byte_starts": dense(by_text, byte_starts, -1),
         "byte_ends": dense(by_text, byte_ends, -1),
-        "scores": dense(by_text, scores, 0.0),
+        "scores": dense(by_text, found.scores, 0.0),
         "counts": tf.cast(by_text.row_lengths(), tf.int32),
         "truncated": tf.zeros_like(text, tf.bool),
     }
@@ -137,63 +118,9 @@ def _on_tokens(served: Served, rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
     width = tf.maximum(tf.reduce_max(rows.lengths), 2)
 
     def head(inputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
-        # (N, S, C)
-        probabilities = tf.nn.softmax(calibrated(served, tf.cast(served.call(inputs), tf.float32)))
-        missing = width - tf.shape(probabilities)[1]
-        best = tf.argmax(probabilities, -1), tf.reduce_max(probabilities, -1)
-        return tuple(tf.pad(values, [[0, 0], [0, missing]]) for values in best)
+        # (N, S) each
+        labels, probabilities = likeliest(served.call(inputs), served.temperature)
+        missing = [[0, 0], [0, width - tf.shape(labels)[1]]]
+        return tf.pad(labels, missing), tf.pad(tf.cast(probabilities, tf.float32), missing)
 
     return on_rows(rows, head)
-
-
-class _Labels(NamedTuple):
-    """By label id, (C,): the type, "" for none, its number, -1 for none; what it begins, ends."""
-
-    types: list[str]
-    numbers: list[int]
-    begins: list[bool]
-    ends: list[bool]
-
-
-def _read_labels(names: Sequence[str]) -> _Labels:
-    matches = [_ANY_SCHEMES_TAG.fullmatch(name) for name in names]
-    if not all(match or name == _OUTSIDE for match, name in zip(matches, names, strict=True)):
-        matches = [_ENTITY_TAG.fullmatch(name) for name in names]
-    types = [
-        match[2] if match else "" if name == _OUTSIDE else name
-        for name, match in zip(names, matches, strict=True)
-    ]
-    return _Labels(
-        types,
-        [
-            -1 if name == _OUTSIDE else types.index(kind)
-            for name, kind in zip(names, types, strict=True)
-        ],
-        [match is not None and match[1] in "BSU" for match in matches],
-        [match is not None and match[1] in "ESLU" for match in matches],
-    )
-
-
-class _JoinedWords(NamedTuple):
-    """Of each word, (W,): its type, whether it is in an entity, begins one, ends one."""
-
-    types: tf.Tensor
-    inside: tf.Tensor
-    begins: tf.Tensor
-    ends: tf.Tensor
-
-
-def _join_words(label: tf.Tensor, row: tf.Tensor, labels: _Labels) -> _JoinedWords:
-    """Joins neighbouring words of all texts, in their order, to entities."""
-    kind = tf.gather(tf.constant(labels.numbers), label)
-    inside = kind >= 0
-    same_kind, same_row = (
-        tf.concat([values[:1] != values[:1], values[1:] == values[:-1]], 0)
-        for values in (kind, row)
-    )
-    ended = tf.concat([[False], tf.gather(tf.constant(labels.ends), label)[:-1]], 0)[: tf.size(row)]
-    joins = inside & same_kind & same_row & ~tf.gather(tf.constant(labels.begins), label) & ~ended
-    next_joins = tf.concat([joins, [False]], 0)[1:]
-    return _JoinedWords(
-        tf.gather(tf.constant(labels.types), label), inside, inside & ~joins, inside & ~next_joins
-    )

@@ -24,23 +24,25 @@ ALLOWED = {
     "loader": set(),
     "startup": set(),
     "files": {"untrusted"},
+    "heads": set(),
     "modeling": {"choices", "config", "features", "loader"},
     "training": {"choices", "config", "features", "files", "modeling", "untrusted"},
     "pipelines": {"choices", "config", "features", "files", "startup", "untrusted"},
     "saved_models": {
-        *("choices", "config", "features", "files", "modeling", "pipelines", "untrusted")
+        *("choices", "config", "features", "files", "heads", "modeling", "pipelines", "untrusted")
     },
     "interchange": {
         *("choices", "config", "features", "files", "modeling", "pipelines", "training"),
         "untrusted",
     },
-    "tasks": {"config", "features", "files", "pipelines", "untrusted"},
+    "tasks": {"config", "features", "files", "heads", "pipelines", "untrusted"},
     "pictures": {"tasks", "untrusted"},
 }
 FOLDERS = {
     "bert_tf": ROOT / "bert_tf",
     "extraction": ROOT / "bert_tf" / "extraction",
     "finetuning": ROOT / "bert_tf" / "finetuning",
+    "heads": ROOT / "bert_tf" / "heads",
     "interchange": ROOT / "bert_tf" / "interchange",
     "modeling": ROOT / "bert_tf" / "modeling",
     "pictures": ROOT / "bert_tf" / "pictures",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.heads import classes as heads
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines import length_buckets
@@ -26,8 +27,6 @@ from .task import (
     Items,
     Task,
     Thresholds,
-    calibrated,
-    log_softmax,
     temperature_of,
 )
 from .task_file import TaskFile
@@ -79,7 +78,7 @@ class ChoiceTask(Task):
         return np.where(np.arange(logits.shape[1]) < counts[:, None], logits, NO_CHOICE)
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        log_probabilities = log_softmax(outputs)
+        log_probabilities = heads.log_probabilities(outputs).numpy()
         chosen = log_probabilities.argmax(1)
         labels = np.array([item.label for item in items])
 
@@ -105,13 +104,14 @@ class ChoiceTask(Task):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        found = np.exp(log_softmax(calibrated(outputs, thresholds)))
-        for item, row in zip(items, found, strict=True):
-            count = len(item.choices)
+        counts = np.array([len(item.choices) for item in items])
+        is_choice = np.arange(outputs.shape[1]) < counts[:, None]
+        best, found = heads.choose(outputs, is_choice, thresholds.get(TEMPERATURE, 1.0))
+        for count, choice, row in zip(counts, best.numpy(), found.numpy(), strict=True):
             probabilities = {
                 str(at): p if at < count else None for at, p in enumerate(row.tolist())
             }
-            yield {"prediction": int(row.argmax()), "probabilities": probabilities}
+            yield {"prediction": int(choice), "probabilities": probabilities}
 
     @classmethod
     def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:

@@ -14,8 +14,7 @@ from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pictures.confusion import confusion_svg
 from bert_tf.pictures.reliability import reliability_svg
 from bert_tf.tasks.calibration import Calibration
-from bert_tf.tasks.judging import CLASS_METRICS
-from bert_tf.tasks.metrics import ClassScore
+from bert_tf.tasks.metrics import CLASS_METRICS, ClassScore
 from bert_tf.untrusted import one_line
 
 from .evaluation import Evaluation, Mistake

@@ -9,7 +9,7 @@ from absl import flags
 from bert_tf import flag_fields
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.tasks.glue_tasks import glue_task
-from bert_tf.tasks.judging import CLASS_METRICS
+from bert_tf.tasks.metrics import CLASS_METRICS
 from bert_tf.tasks.tables import SUFFIXES, holds_values
 
 from .grid import combinations

@@ -3,7 +3,6 @@
 import collections
 import copy
 import functools
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.files import replace_whole
+from bert_tf.heads.classes import likeliest, log_probabilities
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines import length_buckets
@@ -25,7 +25,8 @@ from bert_tf.tasks.entities import (
     Entity,
     EntityScores,
     entity_scores,
-    find_entities,
+    find_all,
+    find_scored,
     odd_tags_of_entities,
 )
 from bert_tf.tasks.examples import TaggedExample
@@ -53,8 +54,6 @@ from .task import (
     Items,
     Task,
     Thresholds,
-    calibrated,
-    log_softmax,
     temperature_of,
 )
 from .task_file import TaskFile
@@ -133,7 +132,8 @@ class TaggingTask(Task):
         """The types of entities, or the tags."""
         if not self._has_entities:
             return self.labels
-        return sorted({kind for label in self.labels for kind, *_ in self._entities([label])})
+        found = self._entities([[label] for label in self.labels])
+        return sorted({entity.type for entities in found for entity in entities})
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -197,7 +197,7 @@ class TaggingTask(Task):
         """
         true = np.concatenate([self._tag_ids(item) for item in items])
         predicted = outputs.argmax(1)
-        losses = -log_softmax(outputs)[np.arange(len(true)), true]
+        losses = -log_probabilities(outputs).numpy()[np.arange(len(true)), true]
         temperature = temperature_of(thresholds, outputs, true)
         tags = self._tags_by_sentence(items, predicted)
         sentence = np.repeat(np.arange(len(items)), [len(item.words) for item in items])
@@ -225,25 +225,19 @@ class TaggingTask(Task):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        tags = self._tags_by_sentence(items, outputs.argmax(1))
-        logs = log_softmax(calibrated(outputs, thresholds)).max(1)
-        scores = iter(np.exp(logs).tolist())
-        for item, found in zip(items, tags, strict=True):
-            shares = tuple(itertools.islice(scores, len(found)))
-            record = {"words": item.words, "tags": tuple(found), "scores": shares}
+        labels, scores = (v.numpy() for v in likeliest(outputs, thresholds.get(TEMPERATURE, 1.0)))
+        tags = self._tags_by_sentence(items, labels)
+        shares = np.split(scores, np.cumsum([len(item.words) for item in items])[:-1])
+        spans = (
+            find_scored(list(map(self._as_entities, tags)), scores)
+            if self._has_entities
+            else [[]] * len(items)
+        )
+        for item, found, own, entities in zip(items, tags, shares, spans, strict=True):
+            record = {"words": item.words, "tags": tuple(found), "scores": tuple(own.tolist())}
             if item.places:
-                record[ENTITIES] = list(self._spans(item, found, shares))
+                record[ENTITIES] = [_in_text(item, *entity) for entity in entities]
             yield record
-
-    def _spans(
-        self, item: TaggedExample, tags: Sequence[str], scores: Sequence[float]
-    ) -> Iterator[Record]:
-        """The entities of a text; the score of one is the mean of its words'."""
-        for kind, first, behind in self._entities(tags) if self._has_entities else ():
-            start, end = item.places[first][0], item.places[behind - 1][1]
-            score = sum(scores[first:behind]) / (behind - first)
-            text = item.text[start:end]
-            yield {"start": start, "end": end, "label": kind, "text": text, "score": score}
 
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
@@ -281,17 +275,17 @@ class TaggingTask(Task):
         """The tags with O in place of those that are none of entities."""
         return ["O" if tag in self._odd_tags else tag for tag in tags]
 
-    def _entities(self, tags: Sequence[str]) -> list[Entity]:
-        return find_entities(self._as_entities(tags))
+    def _entities(self, tags: Sequence[Sequence[str]]) -> list[list[Entity]]:
+        return find_all(list(map(self._as_entities, tags)))
 
     def _show_entities(self, item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:
         """The true and the predicted entities."""
         expected, found = (
             "; ".join(
-                f"{kind}: {' '.join(item.words[start:end])}"
-                for kind, start, end in self._entities(column)
+                f"{entity.type}: {' '.join(item.words[entity.start : entity.end])}"
+                for entity in entities
             )
-            for column in (item.tags or (), tags)
+            for entities in self._entities([item.tags or (), tags])
         )
         return expected or _NO_ENTITY, found or _NO_ENTITY
 
@@ -314,6 +308,13 @@ class TaggingTask(Task):
             words = begins[sentences[tagged]] + batch[features.WORD_INDEX][tagged]
             found[words] = logits[tagged]
         return found
+
+
+def _in_text(item: TaggedExample, entity: Entity, score: float) -> Record:
+    """An entity as characters of its text."""
+    start, end = item.places[entity.start][0], item.places[entity.end - 1][1]
+    where = {"start": start, "end": end, "label": entity.type, "text": item.text[start:end]}
+    return {**where, "score": score}
 
 
 def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, str]:

@@ -28,7 +28,8 @@ from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.tasks import examples as tasks_examples
 from bert_tf.tasks.calibration import fit_temperature
-from bert_tf.tasks.judging import CLASS_METRICS, Judged, class_metric_names
+from bert_tf.tasks.judging import Judged
+from bert_tf.tasks.metrics import CLASS_METRICS, class_metric_names
 from bert_tf.untrusted import listed, one_line
 
 from .data import UNLABELLED, Sets, fold_of, read_sets
@@ -151,23 +152,6 @@ def outputs_of(model: Any, rows: Any, *, training: bool) -> Any:
     is_window = tf.sequence_mask(counts, tf.shape(rows[features.INPUT_WORD_IDS])[1])
     flat = {key: tf.boolean_mask(rows[key], is_window) for key in features.ENCODER_FEATURES}
     return mean_of_windows(model(flat, training=training), counts)
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """The logarithms of the classes' probabilities, (..., C), in float64.
-
-    >>> log_softmax(np.array([[0.0, 0.0], [1e4, 0.0]])).round(2)
-    array([[-6.9e-01, -6.9e-01],
-           [ 0.0e+00, -1.0e+04]])
-    """
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    logs: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return logs
-
-
-def calibrated(logits: np.ndarray, thresholds: Thresholds) -> np.ndarray:
-    """Logits divided by the temperature, where there is one."""
-    return logits / np.float64(thresholds.get(TEMPERATURE, 1.0))
 
 
 def temperature_of(thresholds: Thresholds | None, logits: np.ndarray, labels: np.ndarray) -> float:

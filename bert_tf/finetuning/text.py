@@ -17,6 +17,7 @@ import numpy as np
 from keras import ops
 
 from bert_tf.choices import LONG_TEXTS
+from bert_tf.heads import classes as heads
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.pipelines import length_buckets
@@ -43,14 +44,11 @@ from .task import (
     TargetScale,
     Task,
     Thresholds,
-    calibrated,
-    log_softmax,
     temperature_of,
 )
 
 # The name of MNLI's further set to predict: GLUE's diagnostic set.
 DIAGNOSTIC = "ax"
-_HALF = 0.5
 # What is said of texts that are too long, where they are not cut.
 _TOO_LONG = {
     "head_tail": "{count:,} of the training examples have more than {length} tokens "
@@ -192,7 +190,8 @@ class ClassTask(_TextTask):
         return np.array([self._ids[item.label] for item in items], np.int32)
 
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        true, log_probabilities = self._targets(items), log_softmax(outputs)
+        true = self._targets(items)
+        log_probabilities = heads.log_probabilities(outputs).numpy()
         predicted = log_probabilities.argmax(1)
         losses = -log_probabilities[np.arange(len(items)), true]
         judged = judge_classes(true, predicted, self.labels, losses)
@@ -215,7 +214,7 @@ class ClassTask(_TextTask):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        for row in np.exp(log_softmax(calibrated(outputs, thresholds))):
+        for row in heads.probabilities(outputs, thresholds.get(TEMPERATURE, 1.0)).numpy():
             probabilities = dict(zip(self.labels, row.tolist(), strict=True))
             yield {"prediction": self.labels[row.argmax()], "probabilities": probabilities}
 
@@ -279,12 +278,12 @@ class ClassesTask(_TextTask):
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
         true, logits = self._targets(items), outputs.astype(np.float64)
         temperature = temperature_of(thresholds, as_two_classes(logits), true.ravel())
-        probabilities = _sigmoid(logits / temperature)
+        probabilities = heads.probabilities_of_several(logits, temperature).numpy()
         if thresholds is None:
             threshold = best_threshold(true, probabilities)
         else:
-            threshold = thresholds.get(PROBABILITY_THRESHOLD, _HALF)
-        predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, _HALF))
+            threshold = thresholds.get(PROBABILITY_THRESHOLD, heads.HALF)
+        predicted, by_half = ((probabilities >= t).astype(int) for t in (threshold, heads.HALF))
         losses = np.logaddexp(0, np.where(true == 1, -logits, logits)).sum(1)
         wrong = (true != predicted).any(1)
         judged = judge_several(true, predicted, self.labels, losses / len(self.labels))
@@ -302,8 +301,9 @@ class ClassesTask(_TextTask):
     def _records(
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
-        threshold = thresholds.get(PROBABILITY_THRESHOLD, _HALF)
-        for row in _sigmoid(calibrated(outputs, thresholds)):
+        threshold = thresholds.get(PROBABILITY_THRESHOLD, heads.HALF)
+        temperature = thresholds.get(TEMPERATURE, 1.0)
+        for row in heads.probabilities_of_several(outputs, temperature).numpy():
             probabilities = dict(zip(self.labels, row.tolist(), strict=True))
             yield {"prediction": self._names(row >= threshold), "probabilities": probabilities}
 
@@ -334,15 +334,10 @@ def best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
     cuts = (ranked[ends] + np.append(ranked[ends[1:]], 0.0)) / 2
     best = np.flatnonzero(f1 == f1.max())
     if not holds.any():
-        return _HALF
+        return heads.HALF
     # Where half-way is not between (0 and 0, or neighbouring floats) the probability itself is.
     cuts = np.where(cuts > 0, cuts, np.finfo(np.float64).tiny)
-    return float(cuts[best[np.argmin(np.abs(cuts[best] - _HALF))]])
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    probabilities: np.ndarray = np.exp(-np.logaddexp(0, -logits))
-    return probabilities
+    return float(cuts[best[np.argmin(np.abs(cuts[best] - heads.HALF))]])
 
 
 # === A number each ===

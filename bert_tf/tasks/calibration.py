@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bert_tf.heads.classes import log_probabilities, probabilities_of_several
+
 # The logarithm of the temperature is 0 give or take 1 before anything is seen: a few rows move it
 # little, and a model that is never wrong does not become infinitely sure.
 _COLDEST, _HOTTEST = 0.05, 20.0
@@ -126,7 +128,7 @@ def of_classes(logits: NDArray[Any], labels: NDArray[Any], temperature: float) -
     """Of a class each: how often the likeliest one is right; logits (N, C), ids (N,)."""
 
     def judge(by: float) -> Reliability:
-        logs = _log_softmax(logits / by)
+        logs = log_probabilities(logits, by).numpy()
         loss = -logs[np.arange(len(labels)), labels].mean()
         return reliability(np.exp(logs.max(1)), logs.argmax(1) == labels, loss)
 
@@ -139,7 +141,7 @@ def of_several(logits: NDArray[Any], holds: NDArray[Any], temperature: float) ->
     def judge(by: float) -> Reliability:
         scaled = logits.astype(np.float64) / by
         losses = np.logaddexp(0, np.where(holds == 1, -scaled, scaled))
-        probabilities = np.exp(-np.logaddexp(0, -scaled))
+        probabilities = probabilities_of_several(logits, by).numpy()
         return reliability(probabilities.ravel(), holds.ravel(), losses.mean())
 
     return Calibration(temperature, logits.size, judge(1.0), judge(temperature))
@@ -148,9 +150,3 @@ def of_several(logits: NDArray[Any], holds: NDArray[Any], temperature: float) ->
 def as_two_classes(logits: NDArray[Any]) -> NDArray[Any]:
     """Logits of classes that hold or do not, (N, C), as those of two classes each, (N * C, 2)."""
     return np.stack([np.zeros(logits.size), logits.astype(np.float64).ravel()], 1)
-
-
-def _log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
-    logs: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return logs

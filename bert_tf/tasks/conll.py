@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bert_tf.untrusted import listed, quote
 
-from .entities import SCHEMES, Scheme, convert_tags, entity_labels, find_fault, prefixes
+from .entities import SCHEMES, Scheme, convert_all, entity_labels, find_fault, prefixes
 from .examples import BadRowError, BadRows, Examples, TaggedExample, shown
 from .text_files import read_lines
 
@@ -77,13 +77,19 @@ def read_conll(
     known = labels or prefixes(file_scheme or "IOB2")
     if convert_to is not None and {name[0] for name in known} - {"O", *prefixes(convert_to)}:
         convert_to = None
+    # Those of a sentence with a fault are not looked at.
+    spelt = [s.tags() if file_scheme and not s.fault(file_scheme) else [] for s in sentences]
+    if convert_to is not None:
+        spelt = convert_all(spelt, convert_to)
 
     def make_example(row: tuple[int, _Sentence]) -> TaggedExample:
         number, sentence = row
         words = tuple(columns[0] for columns in sentence.rows)
         bad.begin(number, words=words)
         _check_columns(sentence, width if labelled else None)
-        tags = None if file_scheme is None else _tags(sentence, file_scheme, convert_to, labels)
+        tags = None
+        if file_scheme is not None:
+            tags = _checked(sentence, spelt[number], file_scheme, labels)
         return TaggedExample(str(number), words, tags, sentence.document)
 
     places = (sentence.first_line for sentence in sentences)
@@ -156,15 +162,12 @@ def _likeliest_scheme(sentences: Sequence[_Sentence]) -> Scheme:
     return min(SCHEMES, key=lambda scheme: faults[scheme])
 
 
-def _tags(
-    sentence: _Sentence, scheme: Scheme, convert_to: Scheme | None, labels: Collection[str] | None
+def _checked(
+    sentence: _Sentence, tags: Sequence[str], scheme: Scheme, labels: Collection[str] | None
 ) -> tuple[str, ...]:
     fault = sentence.fault(scheme)
     if fault is not None:
         raise BadRowError(fault[1].rstrip("."), sentence.first_line + fault[0])
-    tags = sentence.tags()
-    if convert_to is not None:
-        tags = convert_tags(tags, convert_to)
     for line, tag in enumerate(tags, start=sentence.first_line):
         if labels is not None and tag not in labels:
             raise BadRowError(f"expected one of {listed(labels)}, got the tag {quote(tag)}", line)

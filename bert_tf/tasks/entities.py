@@ -9,8 +9,12 @@ the two L- and U-.
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bert_tf.heads.entities import join_words, read_labels
 from bert_tf.untrusted import one_line, quote
 
 from .metrics import ClassScore
@@ -89,22 +93,37 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
     >>> find_entities(["B-PER", "E-PER", "S-PER"])
     [Entity(type='PER', start=0, end=2), Entity(type='PER', start=2, end=3)]
     """
-    found: list[Entity] = []
-    open_type, start = "", 0
-    for index, tag in enumerate(tags):
-        if not is_tag(tag):
-            raise ValueError(f"Tag {index} is {quote(tag)}: expected {_ENTITY_TAGS}.")
-        prefix, kind = tag[0], tag[2:]
-        if open_type and (prefix not in "IEL" or kind != open_type):
-            found.append(Entity(open_type, start, index))
-            open_type = ""
-        if prefix != "O" and not open_type:
-            open_type, start = kind, index
-        if prefix in "ESLU":
-            found.append(Entity(open_type, start, index + 1))
-            open_type = ""
-    if open_type:
-        found.append(Entity(open_type, start, len(tags)))
+    return find_all([tags])[0]
+
+
+def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
+    """Finds the entities of each sequence, as ``find_entities`` does of one."""
+    scores = np.zeros(sum(map(len, sequences)))
+    return [[entity for entity, _ in found] for found in find_scored(sequences, scores)]
+
+
+def find_scored(
+    sequences: Sequence[Sequence[str]], scores: NDArray[Any]
+) -> list[list[tuple[Entity, float]]]:
+    """Finds them with the mean of their tokens' scores, (W,) of all sequences."""
+    lengths = np.array([len(tags) for tags in sequences], np.int64)
+    names = sorted({tag for tags in sequences for tag in tags})
+    if not all(map(is_tag, names)):
+        tags = next(tags for tags in sequences if not all(map(is_tag, tags)))
+        index = next(index for index, tag in enumerate(tags) if not is_tag(tag))
+        raise ValueError(f"Tag {index} is {quote(tags[index])}: expected {_ENTITY_TAGS}.")
+    found: list[list[tuple[Entity, float]]] = [[] for _ in sequences]
+    if not names:
+        return found
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = np.array([numbers[tag] for tags in sequences for tag in tags])
+    text = np.repeat(np.arange(len(lengths)), lengths)
+    entities = join_words(labels, text, scores, read_labels(names))
+    begins = np.cumsum(lengths) - lengths
+    columns = (column.numpy().tolist() for column in entities)
+    for number, first, last, kind, score in zip(*columns, strict=True):
+        begin = int(begins[number])
+        found[number].append((Entity(kind.decode(), first - begin, last + 1 - begin), score))
     return found
 
 
@@ -168,8 +187,18 @@ def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
     >>> convert_tags(["I-PER", "I-PER", "B-PER", "O"], "BIOES")
     ['B-PER', 'E-PER', 'S-PER', 'O']
     """
-    converted = ["O"] * len(tags)
-    for kind, start, end in find_entities(tags):
+    return convert_all([tags], scheme)[0]
+
+
+def convert_all(sequences: Sequence[Sequence[str]], scheme: Scheme) -> list[list[str]]:
+    """Writes the entities of each sequence, as ``convert_tags`` does of one."""
+    entities = find_all(sequences)
+    return [_spell(len(tags), e, scheme) for tags, e in zip(sequences, entities, strict=True)]
+
+
+def _spell(length: int, entities: Sequence[Entity], scheme: Scheme) -> list[str]:
+    converted = ["O"] * length
+    for kind, start, end in entities:
         touches = start > 0 and converted[start - 1][2:] == kind
         written = ["I" if scheme == "IOB1" and not touches else "B", *"I" * (end - start - 1)]
         if scheme in _LAST:
@@ -205,15 +234,15 @@ def entity_scores(
         raise ValueError(
             f"Expected predictions for {len(true)} sequences, got them for {len(predicted)}."
         )
-    truth: set[tuple[int, Entity]] = set()
-    guesses: set[tuple[int, Entity]] = set()
     for number, (tags, guess) in enumerate(zip(true, predicted, strict=True)):
         if len(tags) != len(guess):
             raise ValueError(
                 f"Sequence {number}: expected {len(tags)} predicted tags, got {len(guess)}."
             )
-        truth.update((number, entity) for entity in find_entities(tags))
-        guesses.update((number, entity) for entity in find_entities(guess))
+    truth, guesses = (
+        {(number, entity) for number, found in enumerate(find_all(tags)) for entity in found}
+        for tags in (true, predicted)
+    )
     kinds = sorted({entity.type for _, entity in truth | guesses})
     return EntityScores(
         ClassScore(len(truth), len(guesses), len(truth & guesses)),

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import metrics
-from .entities import Entity, find_entities
-from .metrics import ClassScore
+from .entities import Entity, find_all
+from .metrics import CLASS_METRICS, ClassScore
 
 # Which rows: their numbers, any of them several times; or all.
 Rows = NDArray[np.intp] | slice
@@ -23,8 +23,6 @@ ALL = slice(None)
 Metric = Callable[[Rows], float]
 # For each row, (N, 3): of one class how often it is true, is predicted, is both.
 Counts = NDArray[np.int64]
-# The scores that every class has: each is the beginning of a metric's name.
-CLASS_METRICS = ("precision", "recall", "f1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,15 +54,6 @@ class Judged:
         """Scores of all rows; a name that there is no score of is left out."""
         found = {name: self.metric(name) for name in dict.fromkeys(names)}
         return {name: float(metric(ALL)) for name, metric in found.items() if metric is not None}
-
-
-def class_metric_names(labels: Iterable[str]) -> list[str]:
-    """The names of the classes' scores.
-
-    >>> class_metric_names(["spam"])
-    ['precision_spam', 'recall_spam', 'f1_spam']
-    """
-    return [f"{metric}_{label}" for label in labels for metric in CLASS_METRICS]
 
 
 def judge_classes(
@@ -171,10 +160,10 @@ def judge_entities(
     A sentence is right where its entities are; ``odd_tags`` belong to none.
     """
 
-    def entities_of(tags: Sequence[str]) -> list[Entity]:
-        return find_entities(["O" if tag in odd_tags else tag for tag in tags])
+    def entities_of(rows: Tags) -> list[list[Entity]]:
+        return find_all([["O" if tag in odd_tags else tag for tag in row] for row in rows])
 
-    entities = [tuple(map(entities_of, row)) for row in zip(true, predicted, strict=True)]
+    entities = list(zip(entities_of(true), entities_of(predicted), strict=True))
     kinds = sorted({entity.type for row in entities for found in row for entity in found})
     by_kind = {kind: np.zeros([len(true), 3], np.int64) for kind in kinds}
     for number, (gold, found) in enumerate(entities):

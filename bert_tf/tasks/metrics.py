@@ -9,6 +9,7 @@ learned nothing, and its result can be written as JSON, which has no NaN.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,19 @@ def rank(name: str, value: float) -> float:
     (0.5, -0.5)
     """
     return -value if name in LOWER_IS_BETTER else value
+
+
+# The scores that every class has: each is the beginning of a metric's name.
+CLASS_METRICS = ("precision", "recall", "f1")
+
+
+def class_metric_names(labels: Iterable[str]) -> list[str]:
+    """The names of the classes' scores.
+
+    >>> class_metric_names(["spam"])
+    ['precision_spam', 'recall_spam', 'f1_spam']
+    """
+    return [f"{metric}_{label}" for label in labels for metric in CLASS_METRICS]
 
 
 @dataclasses.dataclass(frozen=True)

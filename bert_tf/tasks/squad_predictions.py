@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_tf.files import write_json
 from bert_tf.pipelines.answers import Answers
+from bert_tf.pipelines.answers import null_odds as null_odds_of
 
 PREDICTIONS = "predictions.json"
 N_BEST_PREDICTIONS = "nbest_predictions.json"
@@ -83,6 +84,7 @@ def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) 
     ({'q1': (4, 9)}, 0.622)
     """
     columns = Answers(*map(np.asarray, answers))
+    odds = np.asarray(null_odds_of(columns)).tolist()
     if len(ids) != len(columns.counts):
         raise ValueError(
             f"Expected answers for {len(ids)} questions, one row for each id; got "
@@ -101,7 +103,7 @@ def squad_predictions(ids: Sequence[str], answers: Answers, *, with_null: bool) 
             places[name] = int(columns.byte_starts[row, 0]), int(columns.byte_ends[row, 0])
         if with_null:
             null = ("", float(columns.null_start_logits[row]), float(columns.null_end_logits[row]))
-            null_odds[name] = _score(null) - _score(spans[0]) if spans else CERTAINLY_NULL
+            null_odds[name] = odds[row] if spans else CERTAINLY_NULL
             spans = _with_null(spans, null, columns.texts.shape[1])
         n_best[name] = _entries(spans or [("", 0.0, 0.0)])
     return SquadPredictions(texts, n_best, null_odds if with_null else None, places)

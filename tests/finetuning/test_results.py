@@ -12,6 +12,8 @@ def results(**changes):
         "task": "MRPC",
         "headline": "f1",
         "scores": {"dev": {"accuracy": 0.75, "f1": 0.8364}},
+        "intervals": {},
+        "classes": {},
         "thresholds": {"null": -1.25},
         "collapsed": None,
         "best": {"step": 40, "epoch": 2 / 3},

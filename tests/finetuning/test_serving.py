@@ -53,6 +53,8 @@ RESULTS = {
     "steps": 4,
     "seconds": 1.0,
     "examples_per_second": None,
+    "intervals": {},
+    "classes": {},
 }
 
 
