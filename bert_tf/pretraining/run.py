@@ -406,7 +406,7 @@ class _PretrainingRun:
             if stops or ends or told[0, 1]:
                 began = time.monotonic()
                 self._save(stops, ends)
-                self.deadline.note_pause(0.0)
+                self.deadline.note_pause(time.monotonic() - began)
                 # A callback may end the training when it hears of the evaluation.
                 ends = bool(self.workers.gather([self.callbacks.stops]).any())
                 if ends:
