@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training.input_pipelines import MakeBatches
-from bert_tf.training.loop import EvaluationResult
+from bert_tf.training.pretraining import EvaluationResult
 
 from .data import PretrainingData, evaluation_batches
 from .settings import PretrainingSettings

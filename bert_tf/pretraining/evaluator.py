@@ -29,7 +29,8 @@ from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import remove_export
 from bert_tf.training import checkpoints, distribution
-from bert_tf.training.loop import Evaluator, model_state
+from bert_tf.training.loop import model_state
+from bert_tf.training.pretraining import Evaluator
 from bert_tf.training.progress import Progress, Summaries, duration
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.workers import check_one_worker

@@ -14,7 +14,8 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.weights import assign
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines import vocabulary
-from bert_tf.training import distribution, loop, optimizers, schedules
+from bert_tf.training import distribution, optimizers, schedules
+from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 
 from .settings import PretrainingSettings, phases_of
@@ -142,7 +143,7 @@ def set_arithmetic(settings: PretrainingSettings, device_type: str) -> bool:
 
 def build_loop(
     settings: PretrainingSettings, config: BertConfig, devices: distribution.Distribution
-) -> loop.PretrainingLoop:
+) -> PretrainingLoop:
     """Builds the model, its optimizer and the loop round them, on the devices."""
     parts = devices.strategy.num_replicas_in_sync * settings.gradient_accumulation_steps
     if settings.train_batch_size % parts:
@@ -167,7 +168,7 @@ def build_loop(
             beta_2=settings.adam_beta_2,
             epsilon=settings.adam_epsilon,
         )
-    return loop.PretrainingLoop(
+    return PretrainingLoop(
         model,
         optimizer,
         devices.strategy,

@@ -19,9 +19,10 @@ from bert_tf.interchange.checkpoint import Checkpoint, Tokenization
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.pipelines.vocabulary import casing_note, load_vocabulary
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.training import distribution, loop
+from bert_tf.training import distribution
 from bert_tf.training.bad_steps import BadStepError
 from bert_tf.training.callbacks import Callbacks, check_callbacks
+from bert_tf.training.pretraining import TrainingResult
 from bert_tf.training.progress import (
     Deadline,
     Interruption,
@@ -439,7 +440,7 @@ class _PretrainingRun:
         self,
         progress: Progress,
         phase: Phase,
-        result: loop.TrainingResult,
+        result: TrainingResult,
         steps: int,
         seconds: float | None,
     ) -> None:
@@ -463,7 +464,7 @@ class _PretrainingRun:
                 max_seq_length=length,
                 max_predictions_per_seq=predictions_per_row(settings, length),
                 nsp=settings.nsp,
-                real=real if self.loop.replica_step.leaves_padding_out else None,
+                real=real if self.loop.leaves_padding_out else None,
             )
             speed = throughput(
                 seconds=seconds,

@@ -1,20 +1,20 @@
-"""The step of one replica, inside ``strategy.run``: the same code for every strategy.
+"""The step of one replica, inside ``strategy.run``: the same code for every training and strategy.
 
-``Update`` is every training's: gradients are summed over the replicas, then clipped by their global
-norm, then applied. The model runs inside a ``keras.StatelessScope`` that gives each seed generator
-its value, so the dropout masks are a function of what the seeds are made from, and nothing about
-them changes in a training.
+An ``Objective`` says what is minimised. A replica's share of a batch is cut into micro-batches, and
+the gradients of their parts of the batch's mean loss are added up, summed over the replicas, then
+clipped by their global norm, then applied. So the number of replicas and of micro-batches changes
+the result by rounding only (and by which dropout masks are drawn: they are a function of the seed,
+the step, the replica and the micro-batch).
 
-``ReplicaStep`` is the pre-training's. The weights of the whole batch are summed over the replicas;
-each micro-batch's gradient of (its summed loss / those sums) is added up, and ``Update`` does the
-rest. So the number of replicas and of micro-batches changes the result by rounding only (and by
-which dropout masks are drawn: they are a function of (seed, step, replica, micro-batch)).
+The model runs inside a ``keras.StatelessScope`` that gives each seed generator its value, so
+nothing about the dropout masks changes in a training, or has to be saved.
 
-Dimension letters: B batch, S sequence, P masked-LM predictions, K micro-batches.
+Dimension letters: B batch, K micro-batches.
 """
 
+import abc
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -25,117 +25,31 @@ from bert_tf.modeling.dropout import Draw, drawing
 from bert_tf.modeling.keras_hooks import without_reduction
 from bert_tf.modeling.transformer import Attend, attending
 
-from . import losses
-from .attention import attend_in_groups
+# Nested tensors by name, (B, ...) each, with the rows' places in the data, ``features.CURSOR``.
+Batch = Mapping[str, Any]
 
 
-class Update:
-    """Computes and applies the gradients of a model's trainable variables.
+class Objective(abc.ABC):
+    """What a training minimises: a batch's mean loss, from the sums of its parts."""
 
-    The optimizer, built for these variables, no longer reduces gradients over the replicas: they
-    are reduced here, before they are clipped to the global norm ``clip_norm``. ``draw`` is how
-    dropout draws its masks, if not as on a CPU, and ``attend`` how attention is computed, if not
-    at once.
-    """
+    # How many figures ``part`` sums up.
+    num_sums: int
 
-    def __init__(
-        self,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        clip_norm: float | None,
-    ) -> None:
-        self._model = model
-        self.draw: Draw | None = None
-        self.attend: Attend | None = None
-        self._optimizer = optimizer
-        self._clip_norm = clip_norm
-        self._apply = without_reduction(optimizer)
-        self._seed_variables = modeling.seed_variables(model)
+    @abc.abstractmethod
+    def totals(self, batch: Batch) -> list[tf.Tensor]:
+        """What the mean loss of the whole batch divides by; inside ``strategy.run``."""
 
-    @property
-    def step(self) -> tf.Tensor:
-        """The number of updates made before."""
-        return tf.convert_to_tensor(self._optimizer.iterations.value)
+    @abc.abstractmethod
+    def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Runs the model in training on a part of a batch.
 
-    def gradients(
-        self, seeds: list[tf.Tensor], compute: Callable[[], tuple[tf.Tensor, Any]]
-    ) -> tuple[list[tf.Tensor], Any]:
-        """The replica's gradients, dense, and what ``compute`` returns behind the loss.
-
-        ``compute`` runs the model; ``seeds``, (2,) int64 each, are for its seed generators.
+        Returns the part's share of the batch's mean loss, and sums (``num_sums``,) float32, both to
+        be added up over the micro-batches and the replicas.
         """
-        mapping = list(zip(self._seed_variables, seeds, strict=True))
-        variables = [variable.value for variable in self._model.trainable_variables]
-        with drawing(self.draw), attending(self.attend):
-            with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=mapping):
-                loss, others = compute()
-            gradients = tape.gradient(
-                loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-            )
-        # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
-        return [tf.convert_to_tensor(gradient) for gradient in gradients], others
 
-    @tf.autograph.experimental.do_not_convert
-    def reduce(
-        self, gradients: list[tf.Tensor], sums: tf.Tensor
-    ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
-        """The clipped gradients, ``sums`` and the norm before clipping, all of all replicas."""
-        context = tf.distribute.get_replica_context()
-        *gradients, sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, sums])
-        norm = tf.linalg.global_norm(gradients)
-        if self._clip_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
-        return gradients, sums, norm
-
-    @tf.autograph.experimental.do_not_convert
-    def apply(self, gradients: list[tf.Tensor]) -> None:
-        """Makes the update with what ``reduce`` returned."""
-        self._apply(gradients, self._model.trainable_variables)
-
-
-def accumulate(
-    gradients_of: Callable[..., tuple[list[tf.Tensor], tf.Tensor]],
-    shapes: Sequence[Sequence[int]],
-    parts: int,
-    weight_of: Callable[[Any], tf.Tensor],
-    rows: Any,
-    targets: Any,
-    weights: Any,
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """A batch's gradients, of ``shapes``, and mean loss from those of its parts, one at a time.
-
-    ``gradients_of`` takes a part's rows, targets, weights and number; ``weight_of`` says of
-    targets what their mean loss counts. A small batch has fewer parts.
-    """
-    size = tf.shape(tf.nest.flatten(rows)[0])[0]
-    part_size = -(-size // parts)
-    whole = weight_of(targets)
-
-    def add(number: tf.Tensor, totals: list[tf.Tensor], mean: tf.Tensor) -> Any:
-        def part(values: Any) -> Any:
-            begin = number * part_size
-            return tf.nest.map_structure(lambda value: value[begin : begin + part_size], values)
-
-        own = part(targets)
-        of_weights = None if weights is None else part(weights)
-        gradients, loss = gradients_of(part(rows), own, of_weights, number)
-        share = weight_of(own) / whole
-        # Flat: of a chain of sums of one shape TensorFlow makes a sum in place, which fails the
-        # second time in a loop.
-        totals = [
-            total + share * tf.reshape(gradient, [-1])
-            for total, gradient in zip(totals, gradients, strict=True)
-        ]
-        return number + 1, totals, mean + share * loss
-
-    _, totals, mean = tf.while_loop(
-        lambda number, *_: number * part_size < size,
-        add,
-        [tf.constant(0), [tf.zeros([math.prod(shape)]) for shape in shapes], tf.constant(0.0)],
-        parallel_iterations=1,
-    )
-    shaped = zip(totals, shapes, strict=True)
-    return [tf.reshape(total, shape) for total, shape in shaped], mean
+    @abc.abstractmethod
+    def loss(self, sums: tf.Tensor) -> tf.Tensor:
+        """The batch's mean loss, from all of its sums."""
 
 
 def dropout_seeds(seed: int, step: Any, replica: Any, micro_batch: Any, count: int) -> tf.Tensor:
@@ -173,58 +87,40 @@ def draw_on_tpu(shape: Sequence[int], dropped: int, generator: Any) -> tf.Tensor
     return tf.concat([half >= threshold for half in halves], axis=0)[:rows]
 
 
-# What `BertPretrainer` takes: the encoder's features and where the predictions stand.
-_MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
-
-
-def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The part of a pre-training batch that `BertPretrainer` takes.
-
-    >>> batch = dict.fromkeys([*features.PRETRAINING_FEATURES, features.CURSOR], 0)
-    >>> sorted(model_inputs(batch))
-    ['input_mask', 'input_type_ids', 'input_word_ids', 'masked_lm_positions']
-    """
-    return {key: batch[key] for key in _MODEL_INPUTS}
-
-
-Batch = Mapping[str, tf.Tensor]
-
-
 class ReplicaStep:
-    """One update of a `BertPretrainer`, as one replica runs it inside ``strategy.run``.
+    """One update of a model, as one replica runs it inside ``strategy.run``.
 
-    The model may lack the next-sentence head. ``micro_batches`` is K; ``jit_compile`` compiles the
-    gradients with XLA. On a TPU dropout draws by ``draw_on_tpu``. The model's encoder, if it has
-    one, leaves padding out unless XLA compiles the step. AutoGraph converts the loop over
-    micro-batches alone: converting the rest would take a second, and change nothing.
+    The optimizer, built for the model's trainable variables, no longer reduces gradients over the
+    replicas: they are reduced here, before they are clipped to the global norm ``clip_norm``.
+    ``micro_batches`` is K; a batch that is too small has fewer. ``jit_compile`` compiles the
+    gradients with XLA.
+
+    Attributes:
+        draw: how dropout draws its masks; ``None``: as on a CPU.
+        attend: how attention is computed; ``None``: at once.
     """
 
     def __init__(
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
+        objective: Objective,
         *,
         seed: int,
         micro_batches: int,
         clip_norm: float | None,
-        jit_compile: bool,
-        device_type: str = "CPU",
+        jit_compile: bool = False,
     ) -> None:
+        self.draw: Draw | None = None
+        self.attend: Attend | None = None
         self._model = model
-        self._update = Update(model, optimizer, clip_norm)
-        self._device_type = device_type
-        on_tpu = device_type == "TPU"
-        self._update.draw = draw_on_tpu if on_tpu else None
-        self.leaves_padding_out = not (on_tpu or jit_compile)
-        if encoder := getattr(model, "encoder", None):
-            encoder.trains_without_padding = self.leaves_padding_out
-        on_cpu = self.leaves_padding_out and device_type == "CPU"
-        self._predicts_sums = on_cpu and isinstance(model, modeling.BertPretrainer)
-        self._update.attend = attend_in_groups if on_cpu else None
+        self._optimizer = optimizer
+        self._objective = objective
+        self._apply = without_reduction(optimizer)
         self._seed = seed
-        self._num_seeds = len(modeling.seed_variables(model))
+        self._seed_variables = modeling.seed_variables(model)
         self._micro_batches = micro_batches
-        self._has_next_sentence = features.NEXT_SENTENCE_LOGITS in model.output
+        self._clip_norm = clip_norm
         # Strategies forbid XLA round their collectives, so it goes round the gradients only.
         self._gradients = (
             tf.function(self.sum_gradients, jit_compile=True) if jit_compile else self.sum_gradients
@@ -241,117 +137,94 @@ class ReplicaStep:
     ) -> tuple[list[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
         """The update's gradients for ``apply``, of all replicas and clipped, and the outcome.
 
-        That is `losses.PretrainingSums` stacked to (7,), the gradients' global norm before
-        clipping, and (replicas, C) the cursor of each share's last row.
+        That is the objective's sums, the gradients' global norm before clipping, and (replicas, C)
+        the cursor of each share's last row.
         """
         context = tf.distribute.get_replica_context()
-        masked_lm_weight, rows = context.all_reduce(
-            tf.distribute.ReduceOp.SUM,
-            [
-                tf.reduce_sum(batch[features.MASKED_LM_WEIGHTS]),
-                tf.reduce_sum(losses.row_weights(batch[features.INPUT_MASK])),
-            ],
-        )
-        model_batch = {key: batch[key] for key in features.PRETRAINING_FEATURES}
+        rows = {key: value for key, value in batch.items() if key != features.CURSOR}
+        step = tf.convert_to_tensor(self._optimizer.iterations.value)
         replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
-        gradients, sums = self._gradients(
-            model_batch, self._update.step, replica, masked_lm_weight, rows
-        )
+        gradients, sums = self._gradients(rows, step, replica, self._objective.totals(rows))
         cursor = batch[features.CURSOR][-1]
         # In two halves, which float32 holds exactly, to be summed along with the rest.
         halves = tf.cast(tf.stack([cursor // 65536, cursor % 65536]), tf.float32)
         placed = tf.one_hot(replica, context.num_replicas_in_sync)[:, None, None] * halves
         flat = tf.concat([sums, tf.reshape(placed, [-1])], 0)
-        gradients, flat, norm = self._update.reduce(gradients, flat)
+        *gradients, flat = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, flat])
+        norm = tf.linalg.global_norm(gradients)
+        if self._clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
         cursors = tf.cast(tf.reshape(flat[tf.size(sums) :], tf.shape(placed)), tf.int32)
         cursors = cursors[:, 0] * 65536 + cursors[:, 1]
         return gradients, (flat[: tf.size(sums)], norm, cursors)
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
         """Makes the update with the gradients that ``reduce`` returned."""
-        self._update.apply(gradients)
+        self._apply(gradients, self._model.trainable_variables)
 
-    @tf.autograph.experimental.do_not_convert
     def weights_norm(self) -> tf.Tensor:
         """The global norm of the trainable variables, which overflows where one is beyond use."""
         return tf.linalg.global_norm([v.value for v in self._model.trainable_variables])
 
     def sum_gradients(
-        self, batch: Batch, step: tf.Tensor, replica: tf.Tensor, weight: tf.Tensor, rows: tf.Tensor
+        self, rows: Batch, step: tf.Tensor, replica: tf.Tensor, totals: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The share's gradients, dense, and its sums, added up over its micro-batches."""
         if self._micro_batches == 1:
-            return self.micro_gradients(batch, step, replica, tf.constant(0), weight, rows)
-        # (B, ...) -> (K, B / K, ...)
-        parts = {
-            key: tf.reshape(value, [self._micro_batches, -1, *value.shape[1:]])
-            for key, value in batch.items()
-        }
+            return self.part_gradients(rows, step, replica, tf.constant(0), totals)
+        first = tf.nest.flatten(rows)[0]
+        size = -(-tf.shape(first)[0] // self._micro_batches)
+        # XLA needs to know the shape of a part.
+        is_even = first.shape[0] is not None and first.shape[0] % self._micro_batches == 0
+
+        def part_of(value: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+            if is_even:  # (B, ...) -> (K, B / K, ...)
+                return tf.reshape(value, [self._micro_batches, -1, *value.shape[1:]])[index]
+            return value[index * size : (index + 1) * size]
+
         variables = self._model.trainable_variables
-        # Flat: of a chain of sums of one shape TensorFlow makes a sum in place, which fails the
-        # second time in a loop.
-        totals = [tf.zeros([math.prod(v.shape)], v.dtype) for v in variables]
-        sums = tf.zeros((len(losses.PretrainingSums._fields),))
-        # A loop and not K copies of the graph: one micro-batch's activations live at a time.
-        for index in tf.range(self._micro_batches):
-            micro = {key: value[index] for key, value in parts.items()}
-            gradients, micro_sums = self.micro_gradients(micro, step, replica, index, weight, rows)
-            totals = [
-                total + tf.reshape(gradient, [-1])
-                for total, gradient in zip(totals, gradients, strict=True)
+
+        def add(index: tf.Tensor, sums: tf.Tensor, *before: tf.Tensor) -> list[tf.Tensor]:
+            part = tf.nest.map_structure(lambda value: part_of(value, index), rows)
+            gradients, own = self.part_gradients(part, step, replica, index, totals)
+            after = zip(before, gradients, strict=True)
+            return [
+                index + 1,
+                sums + own,
+                *(total + tf.reshape(gradient, [-1]) for total, gradient in after),
             ]
-            sums = sums + micro_sums
-        shaped = zip(totals, variables, strict=True)
+
+        # Flat: of a chain of sums of one shape TensorFlow makes a sum in place, which fails the
+        # second time in a loop. A loop and not K copies of the graph: one micro-batch's activations
+        # live at a time.
+        zeros = [tf.zeros([math.prod(v.shape)], v.dtype) for v in variables]
+        _, sums, *totalled = tf.while_loop(
+            lambda index, *_: (index < self._micro_batches) & (index * size < tf.shape(first)[0]),
+            add,
+            [tf.constant(0), tf.zeros([self._objective.num_sums]), *zeros],
+            parallel_iterations=1,
+        )
+        shaped = zip(totalled, variables, strict=True)
         return [tf.reshape(total, variable.shape) for total, variable in shaped], sums
 
-    @tf.autograph.experimental.do_not_convert
-    def micro_gradients(
+    def part_gradients(
         self,
-        batch: Batch,
+        rows: Batch,
         step: tf.Tensor,
         replica: tf.Tensor,
         index: tf.Tensor,
-        weight: tf.Tensor,
-        rows: tf.Tensor,
+        totals: Sequence[tf.Tensor],
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """One micro-batch's gradients, dense, and its sums."""
-
-        def compute() -> tuple[tf.Tensor, tf.Tensor]:
-            sums = self._sums(batch)
-            loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
-            if self._has_next_sentence:
-                loss += losses.next_sentence_mean(sums.next_sentence_loss, rows)
-            return loss, tf.stack(sums)
-
-        seeds = dropout_seeds(self._seed, step, replica, index, self._num_seeds)
-        return self._update.gradients(tf.unstack(seeds), compute)
-
-    def _sums(self, batch: Batch) -> losses.PretrainingSums:
-        """Runs the model in training."""
-        if not self._predicts_sums:
-            outputs = self._model(model_inputs(batch), training=True)
-            return losses.batch_sums(outputs, batch, self._device_type)
-        inputs = {key: batch[key] for key in features.ENCODER_FEATURES}
-        states = self._model.encoder(inputs, training=True)
-        # (N, 2): the row and the number of each prediction that counts, N <= B * P. A weight that
-        # is not a number counts too, or nobody would notice it.
-        real = tf.where(tf.not_equal(batch[features.MASKED_LM_WEIGHTS], 0.0))
-        positions, labels, weights = (
-            tf.gather_nd(batch[key], real)
-            for key in (
-                features.MASKED_LM_POSITIONS,
-                features.MASKED_LM_IDS,
-                features.MASKED_LM_WEIGHTS,
+        count = len(self._seed_variables)
+        seeds = tf.unstack(dropout_seeds(self._seed, step, replica, index, count))
+        mapping = list(zip(self._seed_variables, seeds, strict=True))
+        variables = [variable.value for variable in self._model.trainable_variables]
+        with drawing(self.draw), attending(self.attend):
+            with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=mapping):
+                loss, sums = self._objective.part(rows, totals)
+            gradients = tape.gradient(
+                loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
-        )
-        head, hidden = self._model.masked_lm, states[features.SEQUENCE_OUTPUT]
-        places = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
-        transformed = head.transform(hidden, places, training=True)
-        table = tf.cast(head.embedding_table(), transformed.dtype)
-        bias = tf.convert_to_tensor(head.output_bias)
-        masked_lm = losses.predicted_sums(transformed, table, bias, labels, weights)
-        outputs = {}
-        if self._has_next_sentence:
-            pooled = states[features.POOLED_OUTPUT]
-            outputs[features.NEXT_SENTENCE_LOGITS] = self._model.next_sentence(pooled)
-        return losses.batch_sums(outputs, batch, self._device_type, masked_lm)
+        # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], sums

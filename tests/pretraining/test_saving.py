@@ -12,7 +12,7 @@ from bert_tf.pretraining.saving import Saving
 from bert_tf.pretraining.settings import Phase
 from bert_tf.training import checkpoints, optimizers
 from bert_tf.training.bad_steps import BadStep, BadStepError
-from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.step import draw_on_tpu
 from bert_tf.training.workers import Workers
@@ -41,7 +41,7 @@ def make_saving(inputs, tmp_path):
 )
 def test_how_dropout_draws(make_saving, device_type, draw, leaves_out_padding):
     loop, _ = make_saving(device_type)
-    assert loop.replica_step._update.draw is draw
+    assert loop.replica_step.draw is draw
     assert loop.model.encoder.trains_without_padding is leaves_out_padding
 
 

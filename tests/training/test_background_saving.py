@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.training import checkpoints, optimizers
 from bert_tf.training.background_saving import BackgroundSaving
-from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.pretraining import PretrainingLoop
 
 from .conftest import batches_dataset, small_model
 

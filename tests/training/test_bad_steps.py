@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.training import bad_steps, optimizers
 from bert_tf.training.bad_steps import BadStepError, Trend
-from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from .conftest import random_batch, small_model

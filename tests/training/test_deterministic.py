@@ -20,7 +20,7 @@ REFUSED = {
 PROGRAM = """
 import sys
 import tensorflow as tf
-from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.pretraining import PretrainingLoop
 from tests.training.conftest import batches_dataset
 from tests.training.two_replicas import bert
 from bert_tf.training import optimizers

@@ -8,8 +8,8 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
-from bert_tf.training import attention, checkpoints, losses, optimizers, step
-from bert_tf.training.loop import Evaluator, PretrainingLoop
+from bert_tf.training import attention, checkpoints, losses, optimizers, pretraining
+from bert_tf.training.pretraining import Evaluator, PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from .conftest import PREDICTIONS, SEQUENCE, batches_dataset, random_batch, small_model
@@ -182,7 +182,7 @@ def test_masks_differ_between_micro_batches_and_steps():
 
     def loss(step, index):
         ones = tf.constant(1.0)
-        _, sums = loop.replica_step.micro_gradients(batch, step, tf.constant(0), index, ones, ones)
+        _, sums = loop.replica_step.part_gradients(batch, step, tf.constant(0), index, [ones, ones])
         return float(sums[0])
 
     drawn = {(step, index): loss(step, index) for step in (0, 1) for index in (0, 1)}
@@ -220,9 +220,9 @@ def test_gradients_without_padding_are_those_with_it(
     def gradients(leaves_out):
         loop = _loop(_bert(remat=remat), gradient_accumulation_steps=micro_batches)
         if not leaves_out:
-            one = loop.replica_step
-            loop.model.encoder.trains_without_padding = one._predicts_sums = False
-            one._update.attend = None
+            loop.model.encoder.trains_without_padding = False
+            loop.objective.predicts_all = True
+            loop.replica_step.attend = None
         found, (sums, norm, _) = tf.function(loop.replica_step.reduce)(batch)
         return loop.model.encoder.trains_without_padding, [*found, sums / 100.0, norm]
 
@@ -398,7 +398,7 @@ def test_the_step_has_static_shapes_and_neither_strings_nor_python(bert_loop):
 
 def _twin(model, rows):
     """Every measure from the model's logits, row by row in float64."""
-    outputs = model.predict_on_batch(step.model_inputs(rows))
+    outputs = model.predict_on_batch(pretraining.model_inputs(rows))
     logits = outputs[features.MASKED_LM_LOGITS].astype(np.float64)
     weights = rows[features.MASKED_LM_WEIGHTS] > 0
     ids = rows[features.MASKED_LM_IDS]

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.training import step
+from bert_tf.training import pretraining
 from bert_tf.training.input_pipelines import check_static_batches
 from bert_tf.training.step import dropout_seeds
 
@@ -15,7 +15,7 @@ from .conftest import batches_dataset, random_batch
 
 
 def test_model_inputs_leave_the_labels_out():
-    assert sorted(step.model_inputs(random_batch(0))) == [
+    assert sorted(pretraining.model_inputs(random_batch(0))) == [
         "input_mask", "input_type_ids", "input_word_ids", "masked_lm_positions"
     ]  # fmt: skip
 

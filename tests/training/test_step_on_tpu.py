@@ -12,7 +12,8 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.dropout import Dropout, drawing
 from bert_tf.training import losses, optimizers
-from bert_tf.training.step import ReplicaStep, draw_on_tpu
+from bert_tf.training.pretraining import PretrainingLoop
+from bert_tf.training.step import draw_on_tpu
 
 LARGE = 1_000_000
 LANES = 128  # to which a TPU pads the last dimension of an array
@@ -30,16 +31,9 @@ def traced_step(draw=draw_on_tpu):
     )
     model = BertPretrainer(config, dtype="mixed_bfloat16")
     optimizer = optimizers.create_optimizer("adam", 1e-4, model.trainable_variables)
-    step = ReplicaStep(
-        model,
-        optimizer,
-        seed=0,
-        micro_batches=1,
-        clip_norm=1.0,
-        jit_compile=False,
-        device_type="TPU",
-    )
-    step._update.draw = draw
+    strategy = tf.distribute.get_strategy()
+    step = PretrainingLoop(model, optimizer, strategy, seed=0, device_type="TPU").replica_step
+    step.draw = draw
     shapes = {"S": LENGTH, "P": PREDICTIONS, "B": ROWS}
     spec = {
         key: tf.TensorSpec([shapes[letter] for letter in feature.dimensions], feature.dtype)

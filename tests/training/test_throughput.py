@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training import optimizers
-from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.throughput import throughput
 
 from .conftest import batches_dataset, small_model

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training import checkpoints, optimizers
-from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
 from . import two_replicas

@@ -14,7 +14,7 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.training import attention, checkpoints, distribution, optimizers, schedules
-from bert_tf.training.loop import PretrainingLoop
+from bert_tf.training.pretraining import PretrainingLoop
 from tests.training.conftest import SEQUENCE, VOCABULARY, batches_dataset, random_batch, small_model
 
 STEPS = 4
@@ -82,7 +82,7 @@ def _replica_losses(strategy, steps):
         def replica():
             context = tf.distribute.get_replica_context()
             replica_id = tf.convert_to_tensor(context.replica_id_in_sync_group)
-            return loop.replica_step.sum_gradients(batch, step, replica_id, one, one)[1][0]
+            return loop.replica_step.sum_gradients(batch, step, replica_id, [one, one])[1][0]
 
         return strategy.experimental_local_results(strategy.run(replica))
 

@@ -1,0 +1,329 @@
+"""Pre-training in the loop: its objective, what its steps gave, and evaluation.
+
+Dimension letters: B batch, P masked-LM predictions, N those of a batch that count.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features, modeling
+
+from . import losses
+from .attention import attend_in_groups
+from .bad_steps import BadStep
+from .input_pipelines import MakeBatches, distribute
+from .loop import TrainingLoop
+from .step import Batch, Objective, draw_on_tpu
+
+# What `BertPretrainer` takes: the encoder's features and where the predictions stand.
+_MODEL_INPUTS = (*features.ENCODER_FEATURES, features.MASKED_LM_POSITIONS)
+
+
+def model_inputs(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The part of a pre-training batch that `BertPretrainer` takes.
+
+    >>> batch = dict.fromkeys([*features.PRETRAINING_FEATURES, features.CURSOR], 0)
+    >>> sorted(model_inputs(batch))
+    ['input_mask', 'input_type_ids', 'input_word_ids', 'masked_lm_positions']
+    """
+    return {key: batch[key] for key in _MODEL_INPUTS}
+
+
+class PretrainingObjective(Objective):
+    """The two losses of a `BertPretrainer`, which may lack the next-sentence head.
+
+    The weights of the whole batch are summed over the replicas, and each part's summed losses are
+    divided by those sums. The sums are those of `losses.PretrainingSums`.
+
+    Attributes:
+        predicts_all: gives every prediction its logits, those of padding too; or else a
+            `BertPretrainer`'s masked-LM head is run on the predictions that count.
+    """
+
+    num_sums = len(losses.PretrainingSums._fields)
+
+    def __init__(self, model: keras.Model, device_type: str, *, predicts_all: bool) -> None:
+        self.predicts_all = predicts_all
+        self._model = model
+        self._device_type = device_type
+        self._has_next_sentence = features.NEXT_SENTENCE_LOGITS in model.output
+
+    def totals(self, batch: Batch) -> list[tf.Tensor]:
+        """The predictions' weights and the rows, of all replicas."""
+        weights = tf.reduce_sum(batch[features.MASKED_LM_WEIGHTS])
+        rows = tf.reduce_sum(losses.row_weights(batch[features.INPUT_MASK]))
+        context = tf.distribute.get_replica_context()
+        reduced: list[tf.Tensor] = context.all_reduce(tf.distribute.ReduceOp.SUM, [weights, rows])
+        return reduced
+
+    def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Both losses' shares, and all sums."""
+        weight, rows = totals
+        sums = self._sums(batch)
+        loss = losses.masked_lm_mean(sums.masked_lm_loss, weight)
+        if self._has_next_sentence:
+            loss += losses.next_sentence_mean(sums.next_sentence_loss, rows)
+        return loss, tf.stack(sums)
+
+    def loss(self, sums: tf.Tensor) -> tf.Tensor:
+        """The sum of both mean losses."""
+        return losses.loss(losses.PretrainingSums(*tf.unstack(sums, num=self.num_sums)))
+
+    def _sums(self, batch: Batch) -> losses.PretrainingSums:
+        if self.predicts_all:
+            outputs = self._model(model_inputs(batch), training=True)
+            return losses.batch_sums(outputs, batch, self._device_type)
+        inputs = {key: batch[key] for key in features.ENCODER_FEATURES}
+        states = self._model.encoder(inputs, training=True)
+        # (N, 2): the row and the number of each prediction that counts, N <= B * P. A weight that
+        # is not a number counts too, or nobody would notice it.
+        real = tf.where(tf.not_equal(batch[features.MASKED_LM_WEIGHTS], 0.0))
+        positions, labels, weights = (
+            tf.gather_nd(batch[key], real)
+            for key in (
+                features.MASKED_LM_POSITIONS,
+                features.MASKED_LM_IDS,
+                features.MASKED_LM_WEIGHTS,
+            )
+        )
+        head, hidden = self._model.masked_lm, states[features.SEQUENCE_OUTPUT]
+        places = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
+        transformed = head.transform(hidden, places, training=True)
+        table = tf.cast(head.embedding_table(), transformed.dtype)
+        bias = tf.convert_to_tensor(head.output_bias)
+        masked_lm = losses.predicted_sums(transformed, table, bias, labels, weights)
+        outputs = {}
+        if self._has_next_sentence:
+            pooled = states[features.POOLED_OUTPUT]
+            outputs[features.NEXT_SENTENCE_LOGITS] = self._model.next_sentence(pooled)
+        return losses.batch_sums(outputs, batch, self._device_type, masked_lm)
+
+
+class EvaluationResult(NamedTuple):
+    """Measures over a whole evaluation set, as Python numbers.
+
+    Losses are means in nats, accuracies shares. ``masked_lm_baseline`` is the share that the most
+    frequent original token would get right, ``next_sentence_baseline`` that of the majority's
+    label. Those of the next sentence are 0 without that head.
+    """
+
+    masked_lm_loss: float
+    masked_lm_perplexity: float
+    masked_lm_accuracy: float
+    masked_lm_baseline: float
+    masked_lm_predictions: int
+    next_sentence_loss: float
+    next_sentence_accuracy: float
+    next_sentence_baseline: float
+    next_sentence_rows: int
+
+
+class Evaluator:
+    """Evaluates a `BertPretrainer` without dropout, under the strategy that it was built under."""
+
+    def __init__(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
+        self._model = model
+        self._strategy = strategy
+        self._step = tf.function(self._evaluate_step, autograph=False)
+
+    def evaluate(
+        self,
+        batches: tf.data.Dataset | MakeBatches,
+        max_steps: int | None = None,
+        report: Callable[[int], None] = lambda done: None,
+    ) -> EvaluationResult:
+        """Runs the model over finite batches (``max_steps`` at most) and sums in double precision.
+
+        Every input pipeline reads all of them: a dataset, or what a function makes for each, which
+        several hosts need. Its replicas are given their rows alone, so that each row counts once.
+        Rows of padding (``input_mask`` and ``masked_lm_weights`` all 0) weigh nothing. ``report``
+        is called with the number of batches that are done.
+        """
+
+        def first_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            dataset = batches if isinstance(batches, tf.data.Dataset) else batches(context)
+            return dataset.take(-1 if max_steps is None else max_steps)
+
+        totals = np.zeros(len(losses.PretrainingSums._fields))
+        tokens, labels = np.zeros(1), np.zeros(2)
+        shared = distribute(self._strategy, first_batches, reads_all=True)
+        for number, batch in enumerate(shared, 1):
+            batch_sums, batch_tokens, batch_labels = self._step(batch)
+            totals = totals + batch_sums.numpy()
+            tokens, labels = tokens + batch_tokens.numpy(), labels + batch_labels.numpy()
+            report(number)
+        sums = losses.PretrainingSums(*totals)
+        if sums.masked_lm_weight == 0:
+            raise ValueError(
+                "The evaluation data holds no masked position: give documents to evaluate on, or "
+                "hold out a larger fraction."
+            )
+        means = losses.means(sums)
+        has_rows = sums.next_sentence_rows > 0
+        return EvaluationResult(
+            **means,
+            masked_lm_perplexity=math.exp(min(means["masked_lm_loss"], 700.0)),
+            masked_lm_baseline=float(tokens.max() / tokens.sum()),
+            masked_lm_predictions=int(sums.masked_lm_weight),
+            next_sentence_baseline=float(labels.max() / labels.sum()) if has_rows else 0.0,
+            next_sentence_rows=int(sums.next_sentence_rows),
+        )
+
+    def _evaluate_step(self, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        outputs = self._strategy.run(self._replica_step, args=(batch,))
+        return tuple(self._strategy.experimental_local_results(value)[0] for value in outputs)
+
+    def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        """The loss sums (7,), and how often each token (V,) and each label (2,) is the answer."""
+        outputs = self._model(model_inputs(batch), training=False)
+        tokens = tf.math.unsorted_segment_sum(
+            tf.reshape(batch[features.MASKED_LM_WEIGHTS], [-1]),
+            tf.reshape(batch[features.MASKED_LM_IDS], [-1]),
+            outputs[features.MASKED_LM_LOGITS].shape[-1],
+        )
+        labels = tf.math.unsorted_segment_sum(
+            losses.row_weights(batch[features.INPUT_MASK]),
+            batch[features.NEXT_SENTENCE_LABELS],
+            2,
+        )
+        sums = tf.stack(losses.batch_sums(outputs, batch))
+        context = tf.distribute.get_replica_context()
+        reduced: list[tf.Tensor] = context.all_reduce(
+            tf.distribute.ReduceOp.SUM, [sums, tokens, labels]
+        )
+        return reduced
+
+
+class TrainingResult(NamedTuple):
+    """What `PretrainingLoop.train` returns: Python numbers over the updates it made, as `Made`.
+
+    ``step`` counts the updates of all calls. ``loss`` is the sum of the two losses, means in nats;
+    ``gradient_norm`` is the mean over the updates of the global norm before clipping,
+    ``learning_rate`` the last step's. ``tokens`` are those that are not padding; ``cursors`` are
+    the (epoch, pool, row) of the last row of each input pipeline; ``skipped`` are the steps that
+    were bad, in their order; ``waited`` are the seconds in which a step had ended and the next
+    batch was not there, where they are measured.
+    """
+
+    step: int
+    loss: float
+    masked_lm_loss: float
+    masked_lm_accuracy: float
+    next_sentence_loss: float
+    next_sentence_accuracy: float
+    gradient_norm: float
+    learning_rate: float
+    tokens: int
+    predictions: int
+    cursors: tuple[tuple[int, int, int], ...]
+    skipped: tuple[BadStep, ...]
+    waited: float | None
+
+
+class PretrainingLoop(TrainingLoop):
+    """Trains a `BertPretrainer`.
+
+    Args:
+        model: inputs and outputs as `BertPretrainer` has them, built in the strategy's scope; the
+            next-sentence head may be missing.
+        optimizer: a Keras optimizer built for ``model.trainable_variables`` in the strategy's
+            scope. It is the loop's from then on: its own reduction of gradients over the replicas
+            is switched off, because the loop reduces them before it clips.
+        strategy: any ``tf.distribute`` strategy.
+        seed: seeds the dropout masks.
+        gradient_accumulation_steps: K, the number of micro-batches that a replica cuts its share
+            of the batch into; one update for all of them.
+        clip_norm: the global norm that the summed gradients are clipped to; ``None`` for none.
+        jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
+        device_type: "CPU", "GPU" or "TPU", the strategy's.
+        spike_factor: a step is bad if its loss or its gradients are not finite, or, where this is
+            above 0, if its loss or their norm before clipping is over so many times the running
+            mean of the good steps (see `Trend`), of which there must be 100.
+        skip_bad_steps: make no update in a bad step: all is as if its batch had not been there.
+        most_bad_steps: how many are skipped in a row.
+        measures_waits: TensorFlow's clock runs only without ``enable_op_determinism``.
+
+    Attributes:
+        trend: what a spike is measured by: Python floats, to be kept with a checkpoint.
+
+    Raises:
+        ValueError: an argument is out of range, or the optimizer is not built.
+
+    >>> from bert_tf.config import BertConfig
+    >>> from bert_tf.training.optimizers import create_optimizer
+    >>> sizes = {"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1}
+    >>> sizes |= {"num_attention_heads": 2, "intermediate_size": 4, "max_position_embeddings": 6}
+    >>> model = modeling.BertPretrainer(BertConfig(**sizes))
+    >>> optimizer = create_optimizer("adam", 1e-4, model.trainable_variables)
+    >>> training = PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=0)
+    >>> ids, predicted = tf.ones((2, 6), tf.int32), tf.ones((2, 1), tf.int32)
+    >>> batch = {"input_word_ids": ids, "input_mask": ids, "input_type_ids": 0 * ids,
+    ...          "masked_lm_positions": predicted, "masked_lm_ids": predicted,
+    ...          "masked_lm_weights": tf.ones((2, 1)), "next_sentence_labels": ids[:, 0],
+    ...          "cursor": tf.constant([[0, 0, 0], [0, 0, 1]])}
+    >>> iterator = training.distribute(tf.data.Dataset.from_tensors(batch).repeat())
+    >>> result = training.train(iterator, 3)
+    >>> result.step, result.tokens, result.cursors
+    (3, 36, ((0, 0, 1),))
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        strategy: tf.distribute.Strategy,
+        *,
+        device_type: str = "CPU",
+        jit_compile: bool = False,
+        **options: Any,
+    ) -> None:
+        on_tpu = device_type == "TPU"
+        self.leaves_padding_out = not (on_tpu or jit_compile)
+        if encoder := getattr(model, "encoder", None):
+            encoder.trains_without_padding = self.leaves_padding_out
+        on_cpu = self.leaves_padding_out and device_type == "CPU"
+        self.objective = PretrainingObjective(
+            model,
+            device_type,
+            predicts_all=not (on_cpu and isinstance(model, modeling.BertPretrainer)),
+        )
+        super().__init__(
+            model, optimizer, strategy, self.objective, jit_compile=jit_compile, **options
+        )
+        self.replica_step.draw = draw_on_tpu if on_tpu else None
+        self.replica_step.attend = attend_in_groups if on_cpu else None
+        self._evaluator = Evaluator(model, strategy)
+
+    def distribute(self, batches: tf.data.Dataset | MakeBatches) -> Iterator[Any]:
+        """An iterator, for `train`, that hands each replica its share of every batch.
+
+        The batches are ``features.PRETRAINING_FEATURES`` and ``features.CURSOR`` with static
+        shapes: whole ones of a dataset that every input pipeline reads, or what a function makes
+        of a pipeline's ``tf.distribute.InputContext``, its share of each batch, of rows of its own.
+        """
+        return iter(distribute(self.strategy, batches, self._micro_batches))
+
+    def train(self, iterator: Iterator[Any], num_steps: int) -> TrainingResult:
+        """Makes updates; arguments and errors are those of ``make``."""
+        made = self.make(iterator, num_steps)._asdict()
+        sums = losses.PretrainingSums(*made.pop("sums"))
+        means = losses.means(sums)
+        del made["losses"]
+        return TrainingResult(
+            loss=means["masked_lm_loss"] + means["next_sentence_loss"],
+            **means,
+            tokens=int(sums.tokens),
+            predictions=int(sums.masked_lm_weight),
+            **made,
+        )
+
+    def evaluate(
+        self, batches: tf.data.Dataset | MakeBatches, max_steps: int | None = None
+    ) -> EvaluationResult:
+        """Losses and accuracies without dropout; see `Evaluator.evaluate`."""
+        return self._evaluator.evaluate(batches, max_steps)
