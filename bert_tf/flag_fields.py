@@ -6,6 +6,7 @@ Both the command line and a call from Python start from the fields.
 import dataclasses
 import difflib
 import functools
+import math
 import os
 import shlex
 import sys
@@ -30,6 +31,15 @@ STRATEGY = (
     "mirrored: every GPU of this machine shares each batch. one_device: the first GPU, or the CPU. "
     "auto: mirrored where there are several GPUs."
 )
+REMAT = (
+    "Keep each layer's input alone and compute the rest again for the backward pass: less than "
+    "half the memory, about a third more time."
+)
+SPIKE_FACTOR = (
+    "A step is bad, too, whose loss or gradient norm before clipping is over so many times the "
+    "running mean of about the last 100 good steps; none of the first 100 is. 0: none ever is."
+)
+SPIKE_BOUNDS = (lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0")
 ALLOW_PICKLE = "Read pytorch_model.bin. A pickle can run any code: only from someone you trust."
 
 

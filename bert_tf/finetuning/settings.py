@@ -26,6 +26,7 @@ MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "eval_batch_size", "save_checkpoints_minutes"),
         *("allow_pickle", "export", "max_search_hours", "language", "license", "explain_errors"),
+        *("remat", "on_bad_step", "spike_factor", "max_bad_steps"),
     }
 )
 # Settings that name files whose contents a run keeps the fingerprints of.
@@ -211,6 +212,7 @@ class FineTuningSettings:
         "same update.",
         least=1,
     )
+    remat: bool = flag_fields.switch(False, flag_fields.REMAT)
     learning_rate: float = flag_fields.number(5e-5, "The highest rate. The paper's: 5e-5 to 2e-5.")
     num_train_epochs: int = flag_fields.number(3, "How often each example is seen; whole.")
     max_steps: int | None = flag_fields.integer(
@@ -395,6 +397,18 @@ class FineTuningSettings:
         PRECISIONS,
         "bfloat16: matrix products in bfloat16, weights and sums in float32.",
         heading="Machine",
+    )
+    on_bad_step: str = flag_fields.choice(
+        "stop",
+        ("stop", "skip"),
+        "What follows a step whose loss or gradient is not finite, or spikes. stop: an error. "
+        "skip: no update is made, as if its batch had not been there.",
+    )
+    spike_factor: float = flag_fields.number(
+        0.0, flag_fields.SPIKE_FACTOR, within=flag_fields.SPIKE_BOUNDS
+    )
+    max_bad_steps: int = flag_fields.integer(
+        10, "Bad steps that are skipped in a row before the run stops.", least=1
     )
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
     eval_batch_size: int = flag_fields.integer(

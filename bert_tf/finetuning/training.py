@@ -7,34 +7,35 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling.dropout import count_draws, seed_variables
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.pipelines.replicas import Share
 from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
 from bert_tf.training.attention import attention_to
+from bert_tf.training.background_saving import BackgroundSaving
+from bert_tf.training.bad_steps import BadStep, BadStepError, Trend
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.distribution import device_type
+from bert_tf.training.loop import Made, Pace, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.progress import Interruption, Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
-from bert_tf.training.step import Update, accumulate
+from bert_tf.training.throughput import throughput
 
 from . import lora
 from .model import rate_shares
+from .objective import TaskObjective, training_batches
 from .results import scores_line
 from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
-from .task import Inference, Task, outputs_of
+from .task import Inference, Task
 
 _CLIP_NORM = 1.0
-_REPORT_SECONDS = 1.0
 _SHOWN_STEPS = 20  # the loss of a step or two says little
 # On a CPU ragged batches cost nothing; elsewhere each new length is compiled for.
 _LENGTH_MULTIPLE = {"CPU": 1, "GPU": 16}
@@ -84,11 +85,6 @@ class Training:
                 weight_decay=settings.weight_decay,
                 rate_shares=rate_shares(variables, blocks, settings.layer_decay),
             )
-        self._variables = {
-            **{f"model/{weight.path}": weight for weight in model.weights},
-            **{f"model/{seed.path}": seed for seed in seed_variables(model)},
-            **{f"optimizer/{variable.path}": variable for variable in optimizer.variables},
-        }
         self.state = TrainingState(0, LossCurve(self.total_steps))
         # A squared error, where numbers are learned: in their own units, as the scores are.
         self._unit = task.target_scale.std**2
@@ -97,6 +93,7 @@ class Training:
         self._saved_step = -1
         self._saved_at = time.monotonic()
         model.encoder.trains_without_padding = True
+        model.encoder.recomputes_blocks = settings.remat
         with model.distribute_strategy.scope():
             # The optimizer is for callbacks to look at.
             model.compile(optimizer, jit_compile=False, **task.compile_arguments)
@@ -106,7 +103,20 @@ class Training:
             steps_per_epoch=self.steps_per_epoch,
             epochs=self._num_epochs,
         )
-        self._update = Update(model, optimizer, _CLIP_NORM)
+        self._calls_back = bool(callbacks)
+        self.background = BackgroundSaving()
+        self.loop = TrainingLoop(
+            model,
+            optimizer,
+            model.distribute_strategy,
+            TaskObjective(model, task.loss_weight),
+            seed=settings.seed,
+            gradient_accumulation_steps=settings.gradient_accumulation_steps,
+            clip_norm=_CLIP_NORM,
+            spike_factor=settings.spike_factor,
+            skip_bad_steps=settings.on_bad_step == "skip",
+            most_bad_steps=settings.max_bad_steps,
+        )
 
     # --- Training --------------------------------------------------------------------------
 
@@ -119,7 +129,7 @@ class Training:
         self._restore()
         if not self.has_ended():
             self.examples = self.task.prepared(self.model, self.examples)
-        with self.interruption:
+        with self.interruption, self.background:
             if not self.has_ended():
                 progress = Progress("Training", self.total_steps, "steps", self.state.step)
                 self._train(progress)
@@ -137,35 +147,29 @@ class Training:
 
     def _train(self, progress: Progress) -> None:
         """Makes updates to the end; evaluates and saves where that is due."""
-        settings, state = self.settings, self.state
-        batches = self.task.target_scale.scaled(
-            self.examples.training_batches(
-                settings.train_batch_size,
-                epochs=self._num_epochs,
-                seed=settings.seed,
-                first_step=state.step,
-                length_multiple=_LENGTH_MULTIPLE[device_type()],
-            )
-        )
-        make_step = self._make_step(batches.element_spec)
-        # Losses as tensors: read one by one, each would wait for the device.
-        losses: list[tf.Tensor] = []
-        reported = time.monotonic()
-        began: float | None = None
+        state = self.state
+        iterator = iter(self._batches())
+        # A callback hears of each step.
+        pace, compiled = Pace(1 if self._calls_back else None), False
         self._callbacks.begin()
-        for batch in batches:
+        while not self.has_ended():
+            steps = min(pace.steps, self._next_pause() - state.step)
             self._callbacks.begin_step(state.step)
-            losses.append(make_step(*batch))
-            self._callbacks.end_step(state.step, losses[-1], self._unit)
-            state.step += 1
-            evaluates, saves = self.is_evaluation_due(), self.is_save_due()
-            if evaluates or saves or time.monotonic() - reported >= _REPORT_SECONDS:
-                self._report(progress, losses)
-                losses, reported = [], time.monotonic()
-            if began is not None:  # the first step of a process is mostly tracing
-                state.seconds += time.monotonic() - began
-                state.examples += self._examples_of(state.step)
-            if evaluates and (line := self.evaluate()) is not None:
+            began = time.monotonic()
+            try:
+                made = self.loop.make(iterator, steps)
+            except BadStepError as error:
+                raise DivergedError(_divergence(error.bad)) from error
+            seconds = time.monotonic() - began
+            if compiled:
+                pace.note(steps, seconds)
+            for bad in made.skipped:
+                progress.say(f"{bad._replace(cursors=())}: skipped.")
+            self._report(progress, made, seconds if compiled else None)
+            compiled = True
+            self._callbacks.end_step(state.step - 1, made.losses[-1], self._unit, steps=steps)
+            saves = self.is_save_due()
+            if self.is_evaluation_due() and (line := self.evaluate()) is not None:
                 progress.say(line)
             state.stopped = self._callbacks.stops
             # A signal may have come in the meantime.
@@ -173,63 +177,37 @@ class Training:
                 self.save()
             if self.interruption.requested:
                 progress.close()
+                self.background.wait()
                 if not self.directory.is_temporary:
                     print(f"Stopped at step {state.step:,}. The same command goes on from there.")
                 raise KeyboardInterrupt
-            if self.has_ended():
-                break
-            began = time.monotonic()
         self._callbacks.end()
 
-    def _make_step(self, spec: Any) -> Callable[..., tf.Tensor]:
-        """An update by a batch, features, targets and perhaps weights; it returns the loss."""
-        model = self.model
-        mask = spec[0].get(features.INPUT_MASK)
+    def _batches(self) -> tf.data.Dataset:
+        """The batches from the state on; how attention is computed depends on their shapes."""
+        settings, model, device = self.settings, self.model, device_type()
+        batches = training_batches(
+            self.examples,
+            self.task.target_scale,
+            settings.train_batch_size,
+            epochs=self._num_epochs,
+            seed=settings.seed,
+            first_step=self.state.step,
+            length_multiple=_LENGTH_MULTIPLE[device],
+        )
+        mask = batches.element_spec["rows"].get(features.INPUT_MASK)
         if mask is not None:
             # (B, S), or (B, K, S) where an example is K rows.
-            texts = self.settings.train_batch_size * math.prod(mask.shape[1:-1])
+            texts = settings.train_batch_size * math.prod(mask.shape[1:-1])
             heads = model.config.num_attention_heads
-            self._update.attend = attention_to(self.examples.lengths, texts, heads, device_type())
-        (generator,) = seed_variables(model)
-        draws = count_draws(model)
-        parts = self.settings.gradient_accumulation_steps
-        strategy = model.distribute_strategy
+            attend = attention_to(self.examples.lengths, texts, heads, device)
+            self.loop.replica_step.attend = attend
+        return batches
 
-        def gradients_of(
-            rows: Any, targets: Any, weights: Any, part: tf.Tensor | int = 0
-        ) -> tuple[list[tf.Tensor], tf.Tensor]:
-            share = Share(rows)
-
-            def compute() -> tuple[tf.Tensor, tf.Tensor]:
-                outputs = share.join(outputs_of(model, share.rows, training=True))
-                # The whole batch's, divided by the number of replicas: Keras expects their sum.
-                loss = model.compute_loss(rows, targets, outputs, weights, training=True)
-                return loss * share.num_replicas, loss
-
-            # What the generator would hold if each step drew from it; each replica has its own.
-            made = tf.cast(self._update.step, tf.int64) * parts + tf.cast(part, tf.int64)
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            seed = tf.stack([generator.value[0] + tf.cast(replica, tf.int64), made * draws])
-            return self._update.gradients([seed], compute)
-
-        def replica_step(rows: Any, targets: Any, weights: Any) -> tf.Tensor:
-            if parts == 1:
-                gradients, loss = gradients_of(rows, targets, weights)
-            else:
-                shapes = [variable.shape for variable in model.trainable_variables]
-                gradients, loss = accumulate(
-                    gradients_of, shapes, parts, self.task.loss_weight, rows, targets, weights
-                )
-            gradients, loss, _ = self._update.reduce(gradients, loss)
-            self._update.apply(gradients)
-            return loss
-
-        @tf.function(input_signature=spec, autograph=False)
-        def make_step(rows: Any, targets: Any, weights: Any = None) -> tf.Tensor:
-            losses = strategy.run(replica_step, args=(rows, targets, weights))
-            return strategy.experimental_local_results(losses)[0]
-
-        return make_step
+    def _next_pause(self) -> int:
+        """The next step that may be followed by an evaluation."""
+        intervals = [self.steps_per_epoch, *filter(None, [self.settings.eval_steps])]
+        return min(self.total_steps, *((self.state.step // n + 1) * n for n in intervals))
 
     def has_ended(self) -> bool:
         """Whether all steps are made, the best evaluation is too old, or a callback says so."""
@@ -303,45 +281,62 @@ class Training:
     def _keep_weights(self) -> None:
         self.state.best_step = self.state.step
         values = {f"model/{path}": value for path, value in lora.plain_values(self.model).items()}
-        checkpoints.save_values(self.directory.checkpoints, self.state.step, values, {}, keep=1)
+        self.background.save(self.directory.checkpoints, self.state.step, values, {}, keep=1)
 
     def save(self) -> None:
         """Saves all that going on needs; of a temporary directory nothing goes on."""
         if self.state.step != self._saved_step and not self.directory.is_temporary:
-            state = dataclasses.asdict(self.state)
-            checkpoints.save(self.directory.last, self.state.step, self._variables, state, keep=1)
+            state = {**dataclasses.asdict(self.state), "trend": self.loop.trend}
+            variables = self.loop.state()
+            self.background.save(self.directory.last, self.state.step, variables, state, keep=1)
         self._summaries.flush()
         self._saved_step = self.state.step
         self._saved_at = time.monotonic()
 
     def _restore(self) -> None:
-        restored = checkpoints.restore_latest(self.directory.last, self._variables)
+        restored = checkpoints.restore_latest(self.directory.last, self.loop.state())
         if restored is None:
             return
         for warning in restored.warnings:
             print(warning)
-        curve = LossCurve(**restored.extra["curve"])
-        self.state = TrainingState(**{**restored.extra, "curve": curve})
+        state = dict(restored.extra)
+        self.loop.trend = Trend(*state.pop("trend"))
+        self.state = TrainingState(**{**state, "curve": LossCurve(**state["curve"])})
         self._saved_step = restored.step
         if not self.has_ended():
             print(f"Going on from the state saved at step {restored.step:,}.", flush=True)
 
-    def _report(self, progress: Progress, values: list[tf.Tensor]) -> None:
-        """Shows the losses of the newest steps, and writes them for TensorBoard."""
-        state = self.state
-        losses = [float(loss) * self._unit for loss in values]
-        for step, loss in enumerate(losses, start=state.step - len(losses)):
+    def _report(self, progress: Progress, made: Made, seconds: float | None) -> None:
+        """Takes the steps that were made: shows their figures, and writes them for TensorBoard.
+
+        There is no speed without the seconds that they took.
+        """
+        state, steps = self.state, len(made.losses)
+        bad = {bad.loss for bad in made.skipped}
+        losses = [loss * self._unit for loss in made.losses if loss not in bad]
+        for step, loss in enumerate(losses, start=state.step):
             state.curve.add(step, loss)
         self._recent.extend(losses)
-        figures = {
-            "loss": sum(losses) / len(losses),
-            "learning_rate": float(self._schedule(state.step)),
-        }
-        shown = {"loss": f"{sum(self._recent) / len(self._recent):#.4g}"}
+        figures = {"gradient_norm": made.gradient_norm, "learning_rate": made.learning_rate}
+        shown = {}
+        if losses:
+            figures["loss"] = sum(losses) / len(losses)
+            shown["loss"] = f"{sum(self._recent) / len(self._recent):#.4g}"
+        examples = sum(map(self._examples_of, range(state.step + 1, state.step + steps + 1)))
+        state.step += steps
+        if seconds is not None:  # the first step of a process is mostly tracing
+            figures |= throughput(
+                seconds=seconds,
+                waited=made.waited,
+                tokens=int(made.sums[1]),
+                examples=examples,
+                flops=0.0,
+                devices=self.loop.strategy.num_replicas_in_sync,
+            )
+            state.seconds += seconds
+            state.examples += examples
         if state.seconds:
-            per_second = state.examples / state.seconds
-            figures["examples_per_second"] = per_second
-            shown["examples/s"] = f"{per_second:,.0f}"
+            shown["examples/s"] = f"{state.examples / state.seconds:,.0f}"
         progress.update(state.step, shown)
         self._summaries.write("train", state.step, figures)
 
@@ -374,7 +369,17 @@ class TrainingState:
 
 
 class DivergedError(ValueError):
-    """The loss is no number; the message says what to do."""
+    """The training went wrong at a step; the message says what to do."""
+
+
+def _divergence(bad: BadStep) -> str:
+    what = str(bad._replace(cursors=()))
+    if not bad.ruins and not math.isfinite(bad.loss):
+        what = f"The loss of step {bad.step + 1:,} is {bad.loss}"
+    return (
+        f"{what}: start again with a lower --learning_rate and another --model_dir (or "
+        "--precision=float32, or --on_bad_step=skip); what was saved before is kept."
+    )
 
 
 @dataclasses.dataclass
@@ -393,13 +398,7 @@ class LossCurve:
     counts: list[int] = dataclasses.field(default_factory=lambda: [0] * _TENTHS)
 
     def add(self, step: int, loss: float) -> None:
-        """Adds the loss of a step, counted from 0; raises ``DivergedError`` if it is not finite."""
-        if not math.isfinite(loss):
-            raise DivergedError(
-                f"The loss of step {step + 1:,} is {loss}: start again with a lower "
-                "--learning_rate and another --model_dir (or --precision=float32); what was saved "
-                "before is kept."
-            )
+        """Adds the finite loss of a step, counted from 0."""
         tenth = step * _TENTHS // self.num_steps
         self.sums[tenth] += loss
         self.counts[tenth] += 1

@@ -22,6 +22,7 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.bad_steps import BadStepError
 from bert_tf.training.callbacks import Callbacks, check_callbacks
+from bert_tf.training.loop import Pace
 from bert_tf.training.pretraining import TrainingResult
 from bert_tf.training.progress import (
     Deadline,
@@ -62,8 +63,6 @@ from .saving import Position, Saving
 from .settings import BY_CHANGE, MAY_DIFFER, PATHS, Phase, PretrainingSettings, phases_of
 from .timing import choose_precision, choose_steps
 
-_REPORT_SECONDS = 2.0
-_MAX_STEPS_PER_LOOP = 500
 _SHOWN_WAIT = 0.05
 _EVAL_STEPS_WHILE_TRAINING = 20
 
@@ -358,11 +357,11 @@ class _PretrainingRun:
         iterator = self._batches(number, phase)
         label = f"Training at length {phase.max_seq_length}"
         progress = Progress(label, phase.last_step, "steps", self.loop.step)
-        steps_per_loop = settings.steps_per_loop or 1
+        pace = Pace(settings.steps_per_loop)
         compiled = ends = False
         while self.loop.step < phase.last_step and not ends:
             left = phase.last_step - self.loop.step
-            steps = min(steps_per_loop, left, self.saving.next_due() - self.loop.step)
+            steps = min(pace.steps, left, self.saving.next_due() - self.loop.step)
             self.callbacks.begin_step(self.loop.step)
             began = time.monotonic()
             try:
@@ -379,28 +378,26 @@ class _PretrainingRun:
             self.saving.position = self.saving.position.behind(result.cursors)
             if not compiled:
                 progress.say(f"First step made: {seconds:.1f} s, most of it to compile.")
-            # The first call's time is mostly compilation, and says nothing of the next.
-            if not settings.steps_per_loop and compiled:
-                wanted = round(steps * _REPORT_SECONDS / seconds)
-                steps_per_loop = min(max(1, wanted), 2 * steps_per_loop, _MAX_STEPS_PER_LOOP)
+            else:
+                pace.note(steps, seconds)
             for bad in result.skipped:
                 progress.say(f"{bad}: skipped.")
             if len(result.skipped) < steps:
                 self._report(progress, phase, result, steps, seconds if compiled else None)
             if not compiled:
                 self.deadline.note_pause(seconds)
-            next_steps = steps_per_loop * seconds / steps if compiled else 0.0
+            next_steps = pace.steps * seconds / steps if compiled else 0.0
             is_near = self.deadline.is_near(next_steps, self.saving.background.seconds)
             compiled = True
             # Whoever is asked to stop, all of them do; how many steps are next, the chief says, and
             # whether there is time for them.
             told = self.workers.gather(
                 [
-                    *(self.interruption.requested, self.saving.is_due(phase), steps_per_loop),
+                    *(self.interruption.requested, self.saving.is_due(phase), pace.steps),
                     *(self.callbacks.stops, is_near),
                 ]
             )
-            steps_per_loop = int(told[0, 2])
+            pace.steps = int(told[0, 2])
             # A signal that comes from here on waits for the next time: all do the same till then.
             is_late = bool(told[0, 4])
             stops, ends = bool(told[:, 0].any()) or is_late, bool(told[:, 3].any())

@@ -344,11 +344,7 @@ class PretrainingSettings:
         "a run that is started again with another setting goes on, but not bit for bit.",
     )
     steps_per_loop: int = integer(0, "Steps between two reports; 0: a few seconds' worth.", least=0)
-    remat: bool = switch(
-        False,
-        "Keep each layer's input alone and compute the rest again for the backward pass: less than "
-        "half the memory, about a third more time.",
-    )
+    remat: bool = switch(False, flag_fields.REMAT)
     peak_tflops: float = number(
         0.0,
         "The TFLOP/s that one device can do in this precision: the model's share of them, MFU, is "
@@ -390,12 +386,7 @@ class PretrainingSettings:
         "checkpoint is restored, and training goes on with the data behind the batch; where it "
         "gets no further, one checkpoint further back each time.",
     )
-    spike_factor: float = number(
-        0.0,
-        "A step is bad, too, whose loss or gradient norm before clipping is over so many times the "
-        "running mean of about the last 100 good steps; none of the first 100 is. 0: none ever is.",
-        within=(lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0"),
-    )
+    spike_factor: float = number(0.0, flag_fields.SPIKE_FACTOR, within=flag_fields.SPIKE_BOUNDS)
     max_bad_steps: int = integer(
         10,
         "Bad steps that are skipped in a row, or rewinds without a checkpoint beyond the bad step, "

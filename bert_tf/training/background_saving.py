@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 import keras
+import tensorflow as tf
 
 from . import checkpoints
 
@@ -34,7 +35,7 @@ class BackgroundSaving:
         self,
         directory: str,
         step: int,
-        variables: Mapping[str, keras.Variable],
+        variables: Mapping[str, keras.Variable | tf.Tensor],
         extra: Mapping[str, Any],
         *,
         keep: int,

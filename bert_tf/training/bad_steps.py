@@ -48,7 +48,8 @@ class Trend(NamedTuple):
 class BadStep(NamedTuple):
     """A bad step: its number, the (epoch, pool, row) of each host's last row, and its measures.
 
-    ``ruins``: the step's own measures are good, and the weights behind it have no finite norm.
+    Where the number says enough there are no ``cursors``. ``ruins``: the step's own measures are
+    good, and the weights behind it have no finite norm.
     """
 
     step: int
@@ -67,9 +68,10 @@ class BadStep(NamedTuple):
         rows = " and ".join(
             f"row {row:,} of pool {pool:,} in epoch {epoch:,}" for epoch, pool, row in self.cursors
         )
+        where = f", on the batch that ends with {rows}" if rows else ""
         return (
             f"{what} at step {self.step:,} (loss {self.loss:.4g}, "
-            f"gradient norm {self.gradient_norm:.4g}), on the batch that ends with {rows}"
+            f"gradient norm {self.gradient_norm:.4g}){where}"
         )
 
 

@@ -195,14 +195,17 @@ def save(
     return save_values(directory, step, copy_values(variables), extra, keep=keep)
 
 
-def copy_values(variables: Mapping[str, keras.Variable]) -> dict[str, tf.Tensor]:
-    """The variables' values by name, which later updates of the variables leave as they are.
+def copy_values(variables: Mapping[str, keras.Variable | tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The values by name, which later updates of the variables leave as they are.
 
     On a CPU nothing is copied yet: a variable whose value is held is updated in a place of its own.
     """
     with tf.device("CPU:0"):
         # A mirrored variable gives its first copy.
-        return {name: tf.identity(variable.value) for name, variable in variables.items()}
+        return {
+            name: tf.identity(one.value if isinstance(one, keras.Variable) else one)
+            for name, one in variables.items()
+        }
 
 
 def save_values(

@@ -14,6 +14,9 @@ from .bad_steps import BadStep, BadStepError, Trend
 from .input_pipelines import last_cursors
 from .step import Objective, ReplicaStep
 
+_CALL_SECONDS = 2.0
+_MOST_STEPS = 500
+
 
 class Made(NamedTuple):
     """Some steps that were made, as NumPy arrays and Python numbers.
@@ -34,6 +37,23 @@ class Made(NamedTuple):
     cursors: tuple[tuple[int, int, int], ...]
     skipped: tuple[BadStep, ...]
     waited: float | None
+
+
+class Pace:
+    """How many steps are made in a call: as many as take about two seconds.
+
+    ``fixed`` is another number. The first call is mostly compilation, and says nothing of the next.
+    """
+
+    def __init__(self, fixed: int | None = None) -> None:
+        self.steps = fixed or 1
+        self._is_fixed = bool(fixed)
+
+    def note(self, steps: int, seconds: float) -> None:
+        """Takes what some steps took that were compiled before."""
+        if not self._is_fixed:
+            wanted = max(1, round(steps * _CALL_SECONDS / seconds))
+            self.steps = min(wanted, 2 * self.steps, _MOST_STEPS)
 
 
 class TrainingLoop:

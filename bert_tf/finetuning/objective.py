@@ -1,0 +1,89 @@
+"""What fine-tuning minimises: the loss that a task's model is compiled with.
+
+Every replica is handed the whole batch and runs the model on its share of the rows.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.modeling.base import BertModel
+from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.replicas import Share
+from bert_tf.training.step import Batch, Objective
+
+from .task import TargetScale, outputs_of
+
+# The parts of a batch: features, targets, and perhaps sample weights.
+_PARTS = ("rows", "targets", "weights")
+
+
+class TaskObjective(Objective):
+    """The mean loss of the rows, as ``model.compute_loss`` has it; the sums: it, real tokens.
+
+    ``weight_of`` says of targets what their mean loss counts among others'.
+    """
+
+    num_sums = 2
+
+    def __init__(self, model: BertModel, weight_of: Callable[[Any], tf.Tensor]) -> None:
+        self._model = model
+        self._weight_of = weight_of
+
+    def totals(self, batch: Batch) -> list[tf.Tensor]:
+        """What the loss of the whole batch counts."""
+        return [self._weight_of(batch["targets"])]
+
+    def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        """The loss by what the part counts in the batch."""
+        rows, targets = batch["rows"], batch["targets"]
+        share = Share(rows)
+        outputs = share.join(outputs_of(self._model, share.rows, training=True))
+        # The whole batch's, divided by the number of replicas: Keras expects their sum.
+        loss = self._model.compute_loss(rows, targets, outputs, batch.get("weights"), training=True)
+        loss *= tf.math.divide_no_nan(self._weight_of(targets), totals[0])
+        tokens = tf.zeros(())
+        if features.INPUT_MASK in rows:
+            real = tf.reduce_sum(tf.cast(rows[features.INPUT_MASK], tf.float32))
+            tokens = real / share.num_replicas
+        return loss * share.num_replicas, tf.stack([loss, tokens])
+
+    def loss(self, sums: tf.Tensor) -> tf.Tensor:
+        """The mean loss."""
+        return sums[0]
+
+
+def training_batches(
+    examples: Examples,
+    scale: TargetScale,
+    batch_size: int,
+    *,
+    epochs: int,
+    seed: int,
+    first_step: int,
+    length_multiple: int,
+) -> tf.data.Dataset:
+    """The batches from a step on, for a ``TrainingLoop``, with the places of their last rows."""
+    batches = scale.scaled(
+        examples.training_batches(
+            batch_size,
+            epochs=epochs,
+            seed=seed,
+            first_step=first_step,
+            length_multiple=length_multiple,
+        )
+    )
+    each_epoch, most = examples.num_batches(batch_size), len(examples)
+
+    def with_place(step: tf.Tensor, parts: tuple[Any, ...]) -> dict[str, Any]:
+        epoch, place = step // each_epoch, step % each_epoch
+        last = tf.minimum((place + 1) * batch_size, most) - 1
+        zero = tf.zeros_like(step)
+        cursor = tf.cast([[zero, epoch, zero, last]], tf.int32)
+        return {**dict(zip(_PARTS, parts, strict=False)), features.CURSOR: cursor}
+
+    # Nothing here or below needs AutoGraph, whose first conversion takes seconds.
+    with_place = tf.autograph.experimental.do_not_convert(with_place)
+    return batches.enumerate(first_step).map(with_place)
