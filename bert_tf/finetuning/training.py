@@ -7,25 +7,23 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
-
-import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
 from bert_tf.training.attention import attention_to
-from bert_tf.training.background_saving import BackgroundSaving
 from bert_tf.training.bad_steps import BadStep, BadStepError, Trend
 from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.distribution import device_type
-from bert_tf.training.loop import Made, Pace, TrainingLoop
+from bert_tf.training.loop import Made, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
-from bert_tf.training.progress import Interruption, Progress, Summaries
+from bert_tf.training.progress import Progress, Summaries
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.throughput import throughput
+from bert_tf.training.trainer import Trainer
 
 from . import lora
 from .model import rate_shares
@@ -45,7 +43,7 @@ _FEWEST_STEPS = 50
 _LEAST_FALL = 0.02
 
 
-class Training:
+class Training(Trainer):
     """A model in training.
 
     Batches, order, dropout and so the weights are functions of the settings alone: a training that
@@ -63,13 +61,13 @@ class Training:
         directory: FineTuningDirectory,
         callbacks: Sequence[Any] = (),
     ) -> None:
+        super().__init__(is_temporary=directory.is_temporary)
         self.settings = settings
         self.task = task
         self.model = model = inference.model
         self.inference = inference
         self.examples = examples
         self.directory = directory
-        self.interruption = Interruption()
         self._summaries = Summaries(directory.logs)
         self.steps_per_epoch = examples.num_batches(settings.train_batch_size)
         self.total_steps = settings.max_steps or self.steps_per_epoch * settings.num_train_epochs
@@ -90,21 +88,20 @@ class Training:
         self._unit = task.target_scale.std**2
         self._recent: collections.deque[float] = collections.deque(maxlen=_SHOWN_STEPS)
         self._outputs_of_best: dict[str, Any] = {}  # where this process evaluated it
-        self._saved_step = -1
+        self._judged_step = self._saved_step = -1
         self._saved_at = time.monotonic()
         model.encoder.trains_without_padding = True
         model.encoder.recomputes_blocks = settings.remat
         with model.distribute_strategy.scope():
             # The optimizer is for callbacks to look at.
             model.compile(optimizer, jit_compile=False, **task.compile_arguments)
-        self._callbacks = Callbacks(
+        self.callbacks = Callbacks(
             callbacks,
             model,
             steps_per_epoch=self.steps_per_epoch,
             epochs=self._num_epochs,
         )
         self._calls_back = bool(callbacks)
-        self.background = BackgroundSaving()
         self.loop = TrainingLoop(
             model,
             optimizer,
@@ -131,9 +128,10 @@ class Training:
             self.examples = self.task.prepared(self.model, self.examples)
         with self.interruption, self.background:
             if not self.has_ended():
-                progress = Progress("Training", self.total_steps, "steps", self.state.step)
-                self._train(progress)
-                progress.close()
+                self.callbacks.begin()
+                # A callback hears of each step.
+                self.train("Training", self.total_steps, 1 if self._calls_back else None)
+                self.callbacks.end()
         self._summaries.flush()
         # What is kept has no factors of LoRA: they are in the matrices.
         kept = lora.plain_variables(self.model).items()
@@ -145,45 +143,12 @@ class Training:
             self.inference.kept.clear()
             self.inference.kept.update(self._outputs_of_best)
 
-    def _train(self, progress: Progress) -> None:
-        """Makes updates to the end; evaluates and saves where that is due."""
-        state = self.state
-        iterator = iter(self._batches())
-        # A callback hears of each step.
-        pace, compiled = Pace(1 if self._calls_back else None), False
-        self._callbacks.begin()
-        while not self.has_ended():
-            steps = min(pace.steps, self._next_pause() - state.step)
-            self._callbacks.begin_step(state.step)
-            began = time.monotonic()
-            try:
-                made = self.loop.make(iterator, steps)
-            except BadStepError as error:
-                raise DivergedError(_divergence(error.bad)) from error
-            seconds = time.monotonic() - began
-            if compiled:
-                pace.note(steps, seconds)
-            for bad in made.skipped:
-                progress.say(f"{bad._replace(cursors=())}: skipped.")
-            self._report(progress, made, seconds if compiled else None)
-            compiled = True
-            self._callbacks.end_step(state.step - 1, made.losses[-1], self._unit, steps=steps)
-            saves = self.is_save_due()
-            if self.is_evaluation_due() and (line := self.evaluate()) is not None:
-                progress.say(line)
-            state.stopped = self._callbacks.stops
-            # A signal may have come in the meantime.
-            if saves or self.interruption.requested:
-                self.save()
-            if self.interruption.requested:
-                progress.close()
-                self.background.wait()
-                if not self.directory.is_temporary:
-                    print(f"Stopped at step {state.step:,}. The same command goes on from there.")
-                raise KeyboardInterrupt
-        self._callbacks.end()
+    @property
+    def step(self) -> int:
+        """The steps that are made, skipped ones too."""
+        return self.state.step
 
-    def _batches(self) -> tf.data.Dataset:
+    def batches(self) -> Iterator[Any]:
         """The batches from the state on; how attention is computed depends on their shapes."""
         settings, model, device = self.settings, self.model, device_type()
         batches = training_batches(
@@ -202,9 +167,9 @@ class Training:
             heads = model.config.num_attention_heads
             attend = attention_to(self.examples.lengths, texts, heads, device)
             self.loop.replica_step.attend = attend
-        return batches
+        return iter(batches)
 
-    def _next_pause(self) -> int:
+    def next_pause(self) -> int:
         """The next step that may be followed by an evaluation."""
         intervals = [self.steps_per_epoch, *filter(None, [self.settings.eval_steps])]
         return min(self.total_steps, *((self.state.step // n + 1) * n for n in intervals))
@@ -229,7 +194,7 @@ class Training:
         """Whether the newest step is to be followed by an evaluation."""
         every = self.settings.eval_steps
         is_due = bool(every and self.state.step % every == 0)
-        return is_due or self.is_epochs_end() or self._callbacks.stops
+        return is_due or self.is_epochs_end() or self.callbacks.stops
 
     def is_save_due(self) -> bool:
         """Whether the newest step is to be followed by a save."""
@@ -237,9 +202,28 @@ class Training:
         return (
             self.is_epochs_end()
             or self.interruption.requested
-            or self._callbacks.stops
+            or self.callbacks.stops
             or minutes >= self.settings.save_checkpoints_minutes
         )
+
+    def is_pause_due(self) -> bool:
+        """Whether the newest step is followed by either."""
+        return self.is_evaluation_due() or self.is_save_due()
+
+    def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
+        """Evaluates, then saves: who asked to stop waits for an evaluation that is due."""
+        if self.is_evaluation_due() and self._judged_step != self.step:
+            if (line := self.evaluate()) is not None:
+                progress.say(line)
+            self._judged_step = self.step
+        self.state.stopped = self.callbacks.stops
+        # A signal may have come in the meantime.
+        if stops or self.is_save_due():
+            self.save()
+
+    def after_bad_step(self, progress: Progress, error: BadStepError) -> None:
+        """Says what went wrong, and what helps."""
+        raise DivergedError(_divergence(error.bad)) from error
 
     def evaluate(self) -> str | None:
         """Evaluates on the set that decides and keeps the weights if they are the best so far.
@@ -249,14 +233,14 @@ class Training:
         with self.task.target_scale.folded(self.model):
             deciding, line = self.task.deciding_set, None
             if deciding is not None:
-                self._callbacks.begin_evaluation()
+                self.callbacks.begin_evaluation()
                 line = self._evaluate(deciding)
-                self._callbacks.end_evaluation(self.state.evaluations[-1]["scores"])
+                self.callbacks.end_evaluation(self.state.evaluations[-1]["scores"])
             else:
                 self._keep_weights()
-            if self.is_epochs_end() or self._callbacks.stops:
+            if self.is_epochs_end() or self.callbacks.stops:
                 evaluated = self.state.evaluations[-1:] if deciding is not None else []
-                self._callbacks.end_epoch(evaluated[0]["scores"] if evaluated else {})
+                self.callbacks.end_epoch(evaluated[0]["scores"] if evaluated else {})
             return line
 
     def _evaluate(self, deciding: str) -> str:
@@ -306,14 +290,13 @@ class Training:
         if not self.has_ended():
             print(f"Going on from the state saved at step {restored.step:,}.", flush=True)
 
-    def _report(self, progress: Progress, made: Made, seconds: float | None) -> None:
-        """Takes the steps that were made: shows their figures, and writes them for TensorBoard.
-
-        There is no speed without the seconds that they took.
-        """
+    def note(self, progress: Progress, made: Made, seconds: float | None) -> None:
+        """Takes the steps that were made: shows their figures, and writes them for TensorBoard."""
+        for bad in made.skipped:
+            progress.say(f"{bad._replace(cursors=())}: skipped.")
         state, steps = self.state, len(made.losses)
-        bad = {bad.loss for bad in made.skipped}
-        losses = [loss * self._unit for loss in made.losses if loss not in bad]
+        without = {bad.loss for bad in made.skipped}
+        losses = [loss * self._unit for loss in made.losses if loss not in without]
         for step, loss in enumerate(losses, start=state.step):
             state.curve.add(step, loss)
         self._recent.extend(losses)
@@ -339,6 +322,7 @@ class Training:
             shown["examples/s"] = f"{state.examples / state.seconds:,.0f}"
         progress.update(state.step, shown)
         self._summaries.write("train", state.step, figures)
+        self.callbacks.end_step(state.step - 1, made.losses[-1], self._unit, steps=steps)
 
     def _examples_of(self, step: int) -> int:
         """How many examples a step had, counted from 1."""

@@ -22,17 +22,16 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.training import distribution
 from bert_tf.training.bad_steps import BadStepError
 from bert_tf.training.callbacks import Callbacks, check_callbacks
-from bert_tf.training.loop import Pace
-from bert_tf.training.pretraining import TrainingResult
+from bert_tf.training.loop import Made
+from bert_tf.training.pretraining import PretrainingLoop, training_result
 from bert_tf.training.progress import (
     Deadline,
-    Interruption,
-    OutOfTimeError,
     Progress,
     Summaries,
 )
 from bert_tf.training.run_directory import RunDirectory, fingerprint
 from bert_tf.training.throughput import throughput
+from bert_tf.training.trainer import Trainer
 from bert_tf.training.workers import Cluster, Workers, find_cluster, installed
 
 from .changes import with_changes
@@ -220,8 +219,10 @@ def _open_inputs(
     return data, vocab, config
 
 
-class _PretrainingRun:
+class _PretrainingRun(Trainer):
     """The state that the stages of a run share: data, model, loop, checkpoints."""
+
+    loop: PretrainingLoop
 
     def __init__(
         self,
@@ -233,11 +234,10 @@ class _PretrainingRun:
     ) -> None:
         self.settings = settings
         self.directory = directory
-        self.interruption = Interruption()
         self.phases = phases_of(settings)
         # A TPU that cannot be reached is told before the corpus is read.
         self.devices = devices or _choose_devices(settings)
-        self.workers = self.devices.workers
+        super().__init__(self.devices.workers, is_temporary=directory.is_temporary)
         check_hosts_can_read(self.devices, settings.input_format)
         print(f"Devices: {self.devices.description}.", flush=True)
         if settings.deterministic:
@@ -276,9 +276,14 @@ class _PretrainingRun:
 
         Of a process that ``began`` then; the training stops with a checkpoint in time.
         """
-        self.deadline = Deadline(began + (60 * self.settings.stop_after_minutes or math.inf))
+        minutes = self.settings.stop_after_minutes
+        self.deadline = Deadline(began + (60 * minutes or math.inf))
+        self.limit = f"--stop_after_minutes={minutes:g}"
         self.loop = build_loop(self.settings, self.config, self.devices)
-        self.saving = Saving(self.settings, self.directory, self.loop, self.workers, self._describe)
+        self.saving = Saving(
+            *(self.settings, self.directory, self.loop, self.workers, self.background),
+            self._describe,
+        )
         restored = self.saving.restore()
         if not restored and self.start is not None:
             for sentence in initialise_pretrainer(self.loop.model, self.start):
@@ -286,7 +291,7 @@ class _PretrainingRun:
         self.callbacks = self._make_callbacks(callbacks)
         self.callbacks.begin()
         judged, ended = self._done(restored)
-        with self.interruption, self.saving.background:
+        with self.interruption, self.background:
             if not judged:
                 self._judge(self.phases[self.saving.position.phase])
             # A change of the steps makes no phase come again that was left.
@@ -295,7 +300,9 @@ class _PretrainingRun:
                 if self.loop.step < phase.last_step and not ended:
                     if self.saving.position.phase != number:
                         self.saving.position = Position(number)
-                    if self._train(number, phase):
+                    self.number, self.phase = number, phase
+                    label = f"Training at length {phase.max_seq_length}"
+                    if self.train(label, phase.last_step, self.settings.steps_per_loop):
                         print(f"A callback ended the training at step {self.loop.step:,}.")
                         break
         figures = self._evaluate(self.settings.max_eval_steps, self.phases[-1].max_seq_length)
@@ -333,8 +340,13 @@ class _PretrainingRun:
         epochs = -(-self.phases[-1].last_step // every)
         return Callbacks(callbacks, self.loop.model, steps_per_epoch=every, epochs=epochs)
 
-    def _batches(self, number: int, phase: Phase) -> Iterator[Any]:
-        """The batches of a phase from the position on, for the loop."""
+    @property
+    def step(self) -> int:
+        """The updates that are made."""
+        return self.loop.step
+
+    def batches(self) -> Iterator[Any]:
+        """The batches of the phase from the position on."""
         position = self.saving.position
 
         def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -342,8 +354,8 @@ class _PretrainingRun:
                 self.settings,
                 self.data,
                 self.tokenizer,
-                phase,
-                number,
+                self.phase,
+                self.number,
                 position.reached,
                 shard_index=context.input_pipeline_id,
                 num_shards=context.num_input_pipelines,
@@ -351,80 +363,29 @@ class _PretrainingRun:
 
         return self.loop.distribute(of_host)
 
-    def _train(self, number: int, phase: Phase) -> bool:
-        """Trains what is left of a phase; returns whether a callback ended the training."""
-        settings = self.settings
-        iterator = self._batches(number, phase)
-        label = f"Training at length {phase.max_seq_length}"
-        progress = Progress(label, phase.last_step, "steps", self.loop.step)
-        pace = Pace(settings.steps_per_loop)
-        compiled = ends = False
-        while self.loop.step < phase.last_step and not ends:
-            left = phase.last_step - self.loop.step
-            steps = min(pace.steps, left, self.saving.next_due() - self.loop.step)
-            self.callbacks.begin_step(self.loop.step)
-            began = time.monotonic()
-            try:
-                result = self.loop.train(iterator, steps)
-            except BadStepError as error:
-                advised = BadStepError(error.bad, self._remedy())
-                if settings.on_bad_step != "rewind":
-                    raise advised from error
-                progress.say(f"{error.bad}.")
-                self.saving.rewind(number, phase, advised)
-                iterator = self._batches(number, phase)
-                continue
-            seconds = time.monotonic() - began
-            self.saving.position = self.saving.position.behind(result.cursors)
-            if not compiled:
-                progress.say(f"First step made: {seconds:.1f} s, most of it to compile.")
-            else:
-                pace.note(steps, seconds)
-            for bad in result.skipped:
-                progress.say(f"{bad}: skipped.")
-            if len(result.skipped) < steps:
-                self._report(progress, phase, result, steps, seconds if compiled else None)
-            if not compiled:
-                self.deadline.note_pause(seconds)
-            next_steps = pace.steps * seconds / steps if compiled else 0.0
-            is_near = self.deadline.is_near(next_steps, self.saving.background.seconds)
-            compiled = True
-            # Whoever is asked to stop, all of them do; how many steps are next, the chief says, and
-            # whether there is time for them.
-            told = self.workers.gather(
-                [
-                    *(self.interruption.requested, self.saving.is_due(phase), pace.steps),
-                    *(self.callbacks.stops, is_near),
-                ]
-            )
-            pace.steps = int(told[0, 2])
-            # A signal that comes from here on waits for the next time: all do the same till then.
-            is_late = bool(told[0, 4])
-            stops, ends = bool(told[:, 0].any()) or is_late, bool(told[:, 3].any())
-            if stops or ends or told[0, 1]:
-                began = time.monotonic()
-                self._save(stops, ends)
-                self.deadline.note_pause(time.monotonic() - began)
-                # A callback may end the training when it hears of the evaluation.
-                ends = bool(self.workers.gather([self.callbacks.stops]).any())
-                if ends:
-                    self._keep_progress(ended=self.loop.step)
-            if stops:
-                progress.close()
-                self.saving.background.wait()
-                self.workers.wait()
-                said = f"at step {self.loop.step:,}. The same command goes on from there."
-                if is_late:
-                    minutes = f"{settings.stop_after_minutes:g}"
-                    raise OutOfTimeError(f"Stopped by --stop_after_minutes={minutes} {said}")
-                print(f"Stopped {said}")
-                raise KeyboardInterrupt
-        progress.close()
-        return ends
+    def next_pause(self) -> int:
+        """The next step with a checkpoint."""
+        return self.saving.next_due()
+
+    def is_pause_due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return self.saving.is_due(self.phase)
+
+    def note_end(self) -> None:
+        """So that the same command goes on behind the training."""
+        self._keep_progress(ended=self.step)
+
+    def after_bad_step(self, progress: Progress, error: BadStepError) -> None:
+        """Says what helps, or goes back to a checkpoint and on behind the batch."""
+        advised = BadStepError(error.bad, self._remedy())
+        if self.settings.on_bad_step != "rewind":
+            raise advised from error
+        progress.say(f"{error.bad}.")
+        self.saving.rewind(self.number, self.phase, advised)
 
     def _remedy(self) -> str:
         """What to do about a bad step."""
-        self.saving.background.wait()
+        self.background.wait()
         rate = f"--learning_rate={self.settings.learning_rate / 10:g}"
         if not self.directory.has_progress():
             return f"no checkpoint was saved before it, so begin anew with a lower rate, {rate}"
@@ -433,15 +394,15 @@ class _PretrainingRun:
             return said
         return f"{said}, and if that one is ruined, too, by --on_bad_step=rewind besides"
 
-    def _report(
-        self,
-        progress: Progress,
-        phase: Phase,
-        result: TrainingResult,
-        steps: int,
-        seconds: float | None,
-    ) -> None:
-        """Shows and writes the figures of some steps; no speed without the seconds they took."""
+    def note(self, progress: Progress, made: Made, seconds: float | None) -> None:
+        """Takes the steps that were made: shows their figures, and writes them for TensorBoard."""
+        self.saving.position = self.saving.position.behind(made.cursors)
+        for bad in made.skipped:
+            progress.say(f"{bad}: skipped.")
+        steps, phase = len(made.losses), self.phase
+        if len(made.skipped) == steps:
+            return
+        result = training_result(made)
         figures = result._asdict()
         del figures["cursors"], figures["skipped"]
         waited = figures.pop("waited")
@@ -480,10 +441,11 @@ class _PretrainingRun:
                 shown["MFU"] = f"{speed['mfu']:.1%}"
         progress.update(step, shown)
         self.summaries.write("train", step, figures)
-        made = steps - len(result.skipped)
-        self.callbacks.end_step(step - 1, result.loss, steps=made, others=figures)
+        steps -= len(result.skipped)
+        self.callbacks.end_step(step - 1, result.loss, steps=steps, others=figures)
 
-    def _save(self, stops: bool, ends: bool) -> None:
+    def pause(self, progress: Progress, stops: bool, ends: bool) -> None:
+        """Saves, then evaluates what was saved."""
         if not self.saving.save():
             return
         self.summaries.flush()

@@ -66,12 +66,13 @@ class Saving:
         directory: RunDirectory,
         loop: PretrainingLoop,
         workers: Workers,
+        background: BackgroundSaving,
         describe: Callable[[str], None],
     ) -> None:
         """``describe`` writes to a directory what the model is."""
         self.position = Position()
         self.best: dict[str, Any] = {}
-        self.background = BackgroundSaving()
+        self.background = background
         self._settings = settings
         self._directory = directory
         self._loop = loop

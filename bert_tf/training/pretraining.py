@@ -17,7 +17,7 @@ from . import losses
 from .attention import attend_in_groups
 from .bad_steps import BadStep
 from .input_pipelines import MakeBatches, distribute
-from .loop import TrainingLoop
+from .loop import Made, TrainingLoop
 from .step import Batch, Objective, draw_on_tpu
 
 # What `BertPretrainer` takes: the encoder's features and where the predictions stand.
@@ -225,6 +225,21 @@ class TrainingResult(NamedTuple):
     waited: float | None
 
 
+def training_result(made: Made) -> TrainingResult:
+    """The means over some updates."""
+    sums = losses.PretrainingSums(*made.sums)
+    means: dict[str, Any] = losses.means(sums)
+    same = made._asdict()
+    del same["sums"], same["losses"]
+    return TrainingResult(
+        loss=means["masked_lm_loss"] + means["next_sentence_loss"],
+        tokens=int(sums.tokens),
+        predictions=int(sums.masked_lm_weight),
+        **means,
+        **same,
+    )
+
+
 class PretrainingLoop(TrainingLoop):
     """Trains a `BertPretrainer`.
 
@@ -310,17 +325,7 @@ class PretrainingLoop(TrainingLoop):
 
     def train(self, iterator: Iterator[Any], num_steps: int) -> TrainingResult:
         """Makes updates; arguments and errors are those of ``make``."""
-        made = self.make(iterator, num_steps)._asdict()
-        sums = losses.PretrainingSums(*made.pop("sums"))
-        means = losses.means(sums)
-        del made["losses"]
-        return TrainingResult(
-            loss=means["masked_lm_loss"] + means["next_sentence_loss"],
-            **means,
-            tokens=int(sums.tokens),
-            predictions=int(sums.masked_lm_weight),
-            **made,
-        )
+        return training_result(self.make(iterator, num_steps))
 
     def evaluate(
         self, batches: tf.data.Dataset | MakeBatches, max_steps: int | None = None

@@ -227,7 +227,7 @@ def test_early_stopping(inputs, tmp_path, monkeypatch, evaluated, scores, epochs
     monkeypatch.setattr(
         training.Training, "is_evaluation_due", lambda self: self.state.step in evaluated
     )
-    monkeypatch.setattr(training.Training, "_next_pause", lambda self: self.state.step + 1)
+    monkeypatch.setattr(training.Training, "next_pause", lambda self: self.state.step + 1)
     monkeypatch.setattr(stages, "evaluate_all", lambda task, inference: {})
     monkeypatch.setattr(ClassTask, "write_predictions", lambda *given: [])
     run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=epochs))

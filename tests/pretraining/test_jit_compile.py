@@ -61,7 +61,7 @@ def _trained(settings, devices):
     iterator = loop.distribute(batches_dataset(3))
     loop.train(iterator, 3)
     found = [variable.numpy() for variable in loop.model.trainable_variables]
-    graph = loop._train.get_concrete_function(
+    graph = loop._make.get_concrete_function(
         iterator, tf.constant(3), type(loop.trend)(*map(tf.constant, loop.trend))
     ).graph
     compiled = any(

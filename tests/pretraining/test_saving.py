@@ -11,6 +11,7 @@ from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining.saving import Saving
 from bert_tf.pretraining.settings import Phase
 from bert_tf.training import checkpoints, optimizers
+from bert_tf.training.background_saving import BackgroundSaving
 from bert_tf.training.bad_steps import BadStep, BadStepError
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
@@ -30,7 +31,9 @@ def make_saving(inputs, tmp_path):
         loop = PretrainingLoop(model, optimizer, strategy, seed=0, device_type=device_type)
         settings = parse(*arguments(inputs, tmp_path / "run"))[0]
         directory = RunDirectory(str(tmp_path / "run"))
-        return loop, Saving(settings, directory, loop, Workers(), lambda path: None)
+        return loop, Saving(
+            *(settings, directory, loop, Workers(), BackgroundSaving()), lambda path: None
+        )
 
     return make
 
