@@ -24,14 +24,15 @@ ALLOWED = {
     "loader": set(),
     "startup": set(),
     "files": {"untrusted"},
+    "cards": {"files", "untrusted"},
     "modeling": {"choices", "config", "features", "loader"},
     "training": {"choices", "config", "features", "files", "modeling", "untrusted"},
     "pipelines": {"choices", "config", "features", "files", "startup", "untrusted"},
     "saved_models": {
-        *("choices", "config", "features", "files", "modeling", "pipelines", "untrusted")
+        *("cards", "choices", "config", "features", "files", "modeling", "pipelines", "untrusted")
     },
     "interchange": {
-        *("choices", "config", "features", "files", "modeling", "pipelines", "training"),
+        *("cards", "choices", "config", "features", "files", "modeling", "pipelines", "training"),
         "untrusted",
     },
     "tasks": {"config", "features", "files", "pipelines", "untrusted"},
