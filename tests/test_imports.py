@@ -25,15 +25,17 @@ ALLOWED = {
     "startup": set(),
     "files": {"untrusted"},
     "cards": {"files", "untrusted"},
+    "seals": {"files", "untrusted"},
     "modeling": {"choices", "config", "features", "loader"},
-    "training": {"choices", "config", "features", "files", "modeling", "untrusted"},
+    "training": {"choices", "config", "features", "files", "modeling", "seals", "untrusted"},
     "pipelines": {"choices", "config", "features", "files", "startup", "untrusted"},
     "saved_models": {
-        *("cards", "choices", "config", "features", "files", "modeling", "pipelines", "untrusted")
+        *("cards", "choices", "config", "features", "files", "modeling", "pipelines", "seals"),
+        "untrusted",
     },
     "interchange": {
-        *("cards", "choices", "config", "features", "files", "modeling", "pipelines", "training"),
-        "untrusted",
+        *("cards", "choices", "config", "features", "files", "modeling", "pipelines", "seals"),
+        *("training", "untrusted"),
     },
     "tasks": {"config", "features", "files", "pipelines", "untrusted"},
     "pictures": {"tasks", "untrusted"},
