@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from bert_tf.flag_fields import help_text
 from bert_tf.pipes import spooled_pipes
@@ -133,6 +133,7 @@ def run(
             sys.stdout = Screen(sys.stdout)
             sys.unraisablehook = _interrupt_again
             if not _DEBUG.value:
+                logging.set_verbosity(logging.WARNING)
                 filter_native_log()
             check_versions()
             if _MAX_LINE_MB.value is not None:

@@ -17,7 +17,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import tensorflow as tf
@@ -26,14 +26,6 @@ from bert_tf.untrusted import MAX_JSON_BYTES, parse_json, parse_json_object, rea
 
 _TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
 _FILE_SCHEME = "file://"
-_CHUNK_BYTES = 16 << 20
-_SEAL = "sha256"
-_NO_HASH = "0" * 64
-_CHANGED = "has other contents than were saved: bring it back from a copy"
-_UNSEALED = (
-    f". If the change is yours, delete {_SEAL} from the JSON file that holds it, and nothing is "
-    "checked."
-)
 
 
 @contextlib.contextmanager
@@ -332,59 +324,6 @@ def write_json(path: str, value: Any) -> None:
     """Writes JSON so that the file appears whole or not at all."""
     with replace_whole(path) as file:
         file.write(encode_json(value))
-
-
-def write_sealed(path: str, value: Mapping[str, Any], beside: Mapping[str, bytes]) -> None:
-    """Writes a JSON object and files next to it, whose SHA-256 and its own it holds.
-
-    ``beside`` has the files' contents, by name. The object is written first: whatever the moment of
-    a kill, a file that differs from what the object says is either of before or not this library's.
-    """
-    folder, name = os.path.split(path)
-    hashes = {other: hashlib.sha256(content).hexdigest() for other, content in beside.items()}
-    blank = encode_json({**value, _SEAL: {**hashes, name: _NO_HASH}})
-    before, _, after = blank.rpartition(_NO_HASH.encode())
-    with replace_whole(path) as file:
-        file.write(before + hashlib.sha256(blank).hexdigest().encode() + after)
-    for other, content in beside.items():
-        with replace_whole(os.path.join(folder, other)) as file:
-            file.write(content)
-
-
-def read_sealed(path: str, remedy: str = _UNSEALED) -> tuple[dict[str, Any], dict[str, str] | None]:
-    """Reads the object that ``write_sealed`` wrote, without its seal.
-
-    Also returned: the SHA-256 of the files next to it by name, ``None`` where there is no seal.
-    ``remedy`` ends the sentence that refuses other contents.
-    """
-    content = read_bounded(path, "JSON", MAX_JSON_BYTES)
-    values = parse_json_object(content, path)
-    if _SEAL not in values:
-        return values, None
-    hashes = values.pop(_SEAL)
-    own = hashes.pop(os.path.basename(path), None) if isinstance(hashes, dict) else None
-    if isinstance(own, str) and len(own) == len(_NO_HASH):
-        before, _, after = content.rpartition(own.encode())
-        if hashlib.sha256(before + _NO_HASH.encode() + after).hexdigest() == own:
-            return values, hashes
-    raise ValueError(f"{path} {_CHANGED}{remedy}")
-
-
-def check_sealed(path: str, sha256: str | None) -> None:
-    """Checks that a file, where it exists, has the SHA-256 that was sealed, if one was."""
-    if sha256 is not None and tf.io.gfile.exists(path):
-        check_readable(path)
-        if sha256_of(path) != sha256:
-            raise ValueError(f"{path} {_CHANGED}{_UNSEALED}")
-
-
-def sha256_of(path: str) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def size_of(path: str) -> int:

@@ -2,12 +2,13 @@
 
 import json
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.untrusted import markdown_code
+from bert_tf import cards
+from bert_tf.modeling.base import BertModel
 
 from . import limits, serving_files
 from .comparison import Differences, describe
@@ -15,73 +16,32 @@ from .embeddings import ENCODER_TRAINING
 from .samples import Sample
 from .served import Served, Signature
 
-_CARD = """\
-# {name}
-
-A {class_name}. {summary}
-
-- {parameters:,} parameters: {config.num_hidden_layers} layers, hidden size {config.hidden_size}, \
-{config.num_attention_heads} attention heads.
-- A vocabulary of {vocab_size:,} pieces; text is {case}.
-- Computes in {options.precision}; its weights are stored as {options.weights}.
-{differences}- Rows have at most {max_seq_length} tokens, [CLS] and [SEP] among them.
-{limits}{labels}{embedding}- Runs in TensorFlow Serving {oldest_serving} and later.
-
-Where the output `truncated` is true, text that did not fit into a row has lost its end (of a \
-pair, the longer one), and the answer is about what was left. Bytes that are not UTF-8 are left \
-out; the output `invalid_utf8` is then true.
-
-## In Python
-
-Loading takes `tensorflow` and `tensorflow_text`, the latter imported for its operations alone:
-
-```python
+_TRUNCATED = (
+    "Where the output `truncated` is true, text that did not fit into a row has lost its end (of a "
+    "pair, the longer one), and the answer is about what was left. Bytes that are not UTF-8 are "
+    "left out; the output `invalid_utf8` is then true."
+)
+_LOADED = """\
 import tensorflow as tf
 import tensorflow_text
 
 model = tf.saved_model.load("path/of/this/version")
 answer = model.signatures["serving_default"]({arguments})
-print({{name: value.numpy() for name, value in answer.items()}})
-```
-
-`model.encoder` takes a dict of `input_word_ids`, `input_mask` and `input_type_ids`, and returns \
-the encoder's outputs by TensorFlow Hub's names. In Keras,
-
-```python
-keras.layers.TFSMLayer("path/of/this/version", {endpoints})
-```
-
-is a layer {layer}.
-
-## In TensorFlow Serving
-
-DIR is the directory above this version's:
-
-```
-docker run -p 8500:8500 -p 8501:8501 -v DIR:/models/{name} -e MODEL_NAME={name} tensorflow/serving
-```
-
-with, behind it, `--enable_batching --enable_per_model_batching_parameters` for many clients at \
-once. Then:
-
-```
-curl http://localhost:8501/v1/models/{name}:predict -d {body}
-```
-
-- `{warm_up}`: the server asks these before it takes the version into service.
-- `{batching}`: how requests are joined into batches; read its comments.
-- `{model_config}`: for a server of several models.
-- `assets.extra/samples/`: of each signature, requests with their answers, as REST's JSON and as \
-gRPC's `PredictRequest` and `PredictResponse`. `python -m bert_tf.verify DIR` asks them again.
-- `assets.extra/vocab.txt`, `assets.extra/bert_config.json`: the tokenizer's pieces (it is in the \
-graph, and does not read them) and the model's sizes.
-
-## Signatures
-
-B is the batch, of any size; ? a size that depends on the request. Rows that are shorter than \
-others of their batch are padded with "", -1 or 0, and a count says where that begins.
-
-{signatures}"""
+print({{name: value.numpy() for name, value in answer.items()}})"""
+_DOCKER = (
+    "docker run -p 8500:8500 -p 8501:8501 -v DIR:/models/{name} -e MODEL_NAME={name} "
+    "tensorflow/serving"
+)
+_BESIDE = (
+    f"`{serving_files.WARM_UP}`: the server asks these before it takes the version into service.",
+    f"`{serving_files.BATCHING}`: how requests are joined into batches; read its comments.",
+    f"`{serving_files.MODEL_CONFIG}`: for a server of several models.",
+    "`assets.extra/samples/`: of each signature, requests with their answers, as REST's JSON and "
+    "as gRPC's `PredictRequest` and `PredictResponse`. `python -m bert_tf.verify DIR` asks them "
+    "again.",
+    "`assets.extra/vocab.txt`, `assets.extra/bert_config.json`: the tokenizer's pieces (it is in "
+    "the graph, and does not read them) and the model's sizes.",
+)
 
 
 def model_card(
@@ -100,69 +60,89 @@ def model_card(
     names of ``embeddings.endpoints``.
     """
     example = next(sample for sample in samples if sample.signature == "serving_default")
-    request = example.rest_request(rows=1)
-    lower = served.tokenizer.do_lower_case
-    called, layer = 'call_endpoint="encoder"', "that is frozen"
-    if ENCODER_TRAINING in endpoints:
-        called += f', call_training_endpoint="{ENCODER_TRAINING}"'
-        layer = "that can be trained further"
-    return _CARD.format(
-        name=name,
-        class_name=type(served.model).__name__,
-        summary=signatures["serving_default"].summary,
-        parameters=served.model.count_params(),
-        config=served.model.config,
-        vocab_size=served.tokenizer.vocab_size,
-        case="lower-cased, and accents are stripped" if lower else "cased",
-        options=served.options,
-        differences=_differences(differences),
-        endpoints=called,
-        layer=layer,
-        max_seq_length=served.max_seq_length,
-        limits=limits.sentence(served.options),
-        labels=_labels(served),
-        embedding=_embedding(served),
-        oldest_serving=oldest_serving,
-        arguments=_arguments(example),
-        body=shlex.quote(json.dumps(request, ensure_ascii=False)),
-        warm_up=serving_files.WARM_UP,
-        batching=serving_files.BATCHING,
-        model_config=serving_files.MODEL_CONFIG,
-        signatures="\n".join(
-            _section(key, signature, traced[key].structured_outputs)
-            for key, signature in signatures.items()
+    request = json.dumps(example.rest_request(rows=1), ensure_ascii=False)
+    address = f"http://localhost:8501/v1/models/{name}:predict"
+    return cards.card(
+        name,
+        f"A {type(served.model).__name__}. {signatures['serving_default'].summary}",
+        cards.bullets(_facts(served, oldest_serving, differences)),
+        _TRUNCATED,
+        cards.section(
+            "In Python",
+            "Loading takes `tensorflow` and `tensorflow_text`, the latter imported for its "
+            "operations alone:",
+            cards.code(_LOADED.format(arguments=_arguments(example)), "python"),
+            "`model.encoder` takes a dict of `input_word_ids`, `input_mask` and `input_type_ids`, "
+            "and returns the encoder's outputs by TensorFlow Hub's names. In Keras,",
+            *_layer(endpoints),
+        ),
+        cards.section(
+            "In TensorFlow Serving",
+            "DIR is the directory above this version's:",
+            cards.code(_DOCKER.format(name=name)),
+            "with, behind it, `--enable_batching --enable_per_model_batching_parameters` for many "
+            "clients at once. Then:",
+            cards.code(f"curl {address} -d {shlex.quote(request)}"),
+            cards.bullets(_BESIDE),
+        ),
+        cards.section(
+            "Signatures",
+            "B is the batch, of any size; ? a size that depends on the request. Rows that are "
+            'shorter than others of their batch are padded with "", -1 or 0, and a count says '
+            "where that begins.",
+            *(
+                _signature(key, signature, traced[key].structured_outputs)
+                for key, signature in signatures.items()
+            ),
         ),
     )
 
 
-def _differences(differences: Differences) -> str:
+def parameters(model: BertModel) -> str:
+    """What a card says of a model's size."""
+    config = model.config
+    return (
+        f"{model.count_params():,} parameters: {config.num_hidden_layers} layers, hidden size "
+        f"{config.hidden_size}, {config.num_attention_heads} attention heads."
+    )
+
+
+def _facts(served: Served, oldest_serving: str, differences: Differences) -> Iterator[str]:
+    model, options = served.model, served.options
+    yield parameters(model)
+    yield cards.vocabulary(served.tokenizer.vocab_size, served.tokenizer.do_lower_case)
+    yield f"Computes in {options.precision}; its weights are stored as {options.weights}."
     lines = [
-        f"  - `{output}` of `{what}`: {describe(difference)}\n"
+        f"\n  - `{output}` of `{what}`: {describe(difference)}"
         for what, by_output in differences.items()
         for output, difference in by_output.items()
     ]
-    return "- Its samples' answers differ from float32's:\n" + "".join(lines) if lines else ""
+    if lines:
+        yield f"Its samples' answers differ from float32's:{''.join(lines)}"
+    yield f"Rows have at most {served.max_seq_length} tokens, [CLS] and [SEP] among them."
+    yield limits.sentence(options)
+    if model.labels:
+        several = ", any number of which may hold at once" if model.multi_label else ""
+        yield f"Classes: {cards.names(model.labels)}{several}."
+    if pooled := cards.pooling(getattr(model, "pooling", "cls")):
+        yield pooled
+    elif (embedding := model.sentence_embedding) is not None:
+        scaled = ", scaled to length 1" if embedding.normalize else ""
+        yield (
+            "`sentence_embedding` is the vector that the model was trained to give: pooling by "
+            f"{embedding.pooling}{scaled}."
+        )
+    yield f"Runs in TensorFlow Serving {oldest_serving} and later."
 
 
-def _labels(served: Served) -> str:
-    if not served.model.labels:
-        return ""
-    names = ", ".join(markdown_code(label) for label in served.model.labels)
-    several = ", any number of which may hold at once" if served.model.multi_label else ""
-    return f"- Classes: {names}{several}.\n"
-
-
-def _embedding(served: Served) -> str:
-    embedding = served.model.sentence_embedding
-    if (pooling := getattr(served.model, "pooling", "cls")) != "cls":
-        return f"- The head reads the {pooling} over a text's tokens.\n"
-    if embedding is None:
-        return ""
-    scaled = ", scaled to length 1" if embedding.normalize else ""
-    return (
-        "- `sentence_embedding` is the vector that the model was trained to give: pooling by "
-        f"{embedding.pooling}{scaled}.\n"
-    )
+def _layer(endpoints: Collection[str]) -> tuple[str, str]:
+    """The export as a layer of Keras: its call, and what can be done with it."""
+    called, what = 'call_endpoint="encoder"', "that is frozen"
+    if ENCODER_TRAINING in endpoints:
+        called += f', call_training_endpoint="{ENCODER_TRAINING}"'
+        what = "that can be trained further"
+    call = f'keras.layers.TFSMLayer("path/of/this/version", {called})'
+    return cards.code(call, "python"), f"is a layer {what}."
 
 
 def _arguments(sample: Sample) -> str:
@@ -175,14 +155,14 @@ def _arguments(sample: Sample) -> str:
     return ", ".join(parts)
 
 
-def _section(name: str, signature: Signature, outputs: Mapping[str, tf.TensorSpec]) -> str:
-    lines = [f"### `{name}`\n", signature.summary + "\n"]
+def _signature(name: str, signature: Signature, outputs: Mapping[str, tf.TensorSpec]) -> str:
+    lines = []
     for title, specs in (("Inputs", signature.inputs), ("Outputs", outputs)):
         described = ", ".join(
             f"`{key}` {_shape(spec.shape)} {spec.dtype.name}" for key, spec in specs.items()
         )
-        lines.append(f"- {title}: {described}")
-    return "\n".join(lines) + "\n"
+        lines.append(f"{title}: {described}")
+    return cards.section(f"`{name}`", signature.summary, cards.bullets(lines), level=3)
 
 
 def _shape(shape: tf.TensorShape) -> str:

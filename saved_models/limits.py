@@ -89,6 +89,6 @@ def sentence(options: ExportOptions) -> str:
     if not stated:
         return ""
     return (
-        f"- Takes at most {', '.join(stated)}, and refuses more (INVALID_ARGUMENT). Of requests "
-        "that the server joins into a batch, one beyond a limit fails them all.\n"
+        f"Takes at most {', '.join(stated)}, and refuses more (INVALID_ARGUMENT). Of requests "
+        "that the server joins into a batch, one beyond a limit fails them all."
     )

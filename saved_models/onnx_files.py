@@ -27,16 +27,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import features
+from bert_tf import cards, features
 from bert_tf.choices import LONG_TEXTS, ONNX_PRECISIONS
 from bert_tf.files import write_json
 from bert_tf.modeling import BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import MASK_TOKEN, PAD_TOKEN, check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.untrusted import markdown_code
 
 from . import replay
+from .card import parameters
 from .comparison import Difference, describe, differences, over_all
 from .embeddings import vectors_of_tokens
 from .fill_mask import fills_masks
@@ -49,17 +49,7 @@ from .verification import write_hashes
 
 SIGNATURE = "tokens"
 _NEEDED = ("onnx", "onnxruntime", "tf2onnx")
-_CARD = """\
-# {name}
-
-A {class_name} for ONNX Runtime: ids in, {outputs} out, for any batch and up to {positions} tokens.
-
-- {parameters:,} parameters: {config.num_hidden_layers} layers, hidden size {config.hidden_size}, \
-{config.num_attention_heads} attention heads.
-- {arithmetic}
-- On its samples, the largest difference from Keras' float32:
-{differences}{labels}
-```python
+_ASKED = """\
 import numpy as np
 import onnxruntime
 import tokenizers
@@ -76,15 +66,15 @@ inputs = {{
 session = onnxruntime.InferenceSession("model.onnx")
 names = [output.name for output in session.get_outputs()]
 answers = dict(zip(names, session.run(None, inputs)))
-{shown}
-```
-
-- `answers.json`: what the numbers mean. A softmax of logits, divided by the temperature where \
-there is one, gives probabilities; where several classes may hold at once, a sigmoid of each does.
-- `tokenizer.json`, `tokenizer_config.json`, `vocab.txt`: the tokenizer.
-- `assets.extra/samples/`: requests with their answers. `python -m bert_tf.verify DIR` asks them \
-again.
-"""
+{shown}"""
+_BESIDE = (
+    "`answers.json`: what the numbers mean. A softmax of logits, divided by the temperature where "
+    "there is one, gives probabilities; where several classes may hold at once, a sigmoid of each "
+    "does.",
+    "`tokenizer.json`, `tokenizer_config.json`, `vocab.txt`: the tokenizer.",
+    "`assets.extra/samples/`: requests with their answers. `python -m bert_tf.verify DIR` asks "
+    "them again.",
+)
 # Of a card's example.
 _TEXTS = '["A fine film.", "I would not see it again, even for free."]'
 _MASKED_TEXTS = f'["A fine {MASK_TOKEN}.", "I would {MASK_TOKEN} see it again, even for free."]'
@@ -203,7 +193,7 @@ def write_onnx(
     write_text(os.path.join(folder, "bert_config.json"), model.config.to_json())
     write_json(os.path.join(folder, "answers.json"), _answers(served))
     write_text(
-        os.path.join(folder, "README.md"), _card(name, served, expected[0], precision, found)
+        os.path.join(folder, cards.README), _card(name, served, expected[0], precision, found)
     )
     write_hashes(folder)
     return OnnxExport(folder, signature, tuple(samples), found)
@@ -338,26 +328,32 @@ def _card(
     found: Mapping[str, Difference],
 ) -> str:
     model = served.model
-    labels = ", ".join(markdown_code(label) for label in model.labels)
     ids = next(iter(sample.inputs.values()))
     has_masks = features.MASKED_LM_POSITIONS in sample.inputs
-    return _CARD.format(
-        name=name,
-        class_name=type(model).__name__,
-        outputs=" and ".join(f"`{output}`" for output in sample.outputs),
-        positions=model.config.max_position_embeddings,
-        parameters=model.count_params(),
-        config=model.config,
-        arithmetic=_ARITHMETIC[precision],
-        differences="".join(
-            f"  - `{output}`: {describe(difference)}\n" for output, difference in found.items()
-        ),
-        labels=(f"- Classes: {labels}.\n" if labels else "") + _long_texts(served.options),
+    asked = _ASKED.format(
         max_seq_length=served.max_seq_length,
         pad=PAD_TOKEN,
         texts=_MASKED_TEXTS if has_masks else _TEXTS,
         prepared=_POSITIONS if has_masks else _OF_CHOICES if ids.ndim == 3 else "",
         shown=_GUESSES if has_masks else _SHOWN,
+    )
+    outputs = " and ".join(f"`{output}`" for output in sample.outputs)
+    differing = "".join(f"\n  - `{output}`: {describe(each)}" for output, each in found.items())
+    return cards.card(
+        name,
+        f"A {type(model).__name__} for ONNX Runtime: ids in, {outputs} out, for any batch and up "
+        f"to {model.config.max_position_embeddings} tokens.",
+        cards.bullets(
+            [
+                parameters(model),
+                _ARITHMETIC[precision],
+                f"On its samples, the largest difference from Keras' float32:{differing}",
+                f"Classes: {cards.names(model.labels)}." if model.labels else "",
+                _long_texts(served.options),
+            ]
+        ),
+        cards.code(asked, "python"),
+        cards.bullets(_BESIDE),
     )
 
 
@@ -365,6 +361,6 @@ def _long_texts(options: ExportOptions) -> str:
     if options.long_text == LONG_TEXTS[0]:
         return ""
     return (
-        f"- Of long texts it was trained to read `{options.long_text}`, as --long_text of "
-        "bert_tf.finetune says; below only the beginning is read.\n"
+        f"Of long texts it was trained to read `{options.long_text}`, as --long_text of "
+        "bert_tf.finetune says; below only the beginning is read."
     )

@@ -15,7 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import local_path, sha256_of, write_json
+from bert_tf.files import local_path, write_json
+from bert_tf.seals import change, check_fingerprints, fingerprint
 from bert_tf.untrusted import MAX_JSON_BYTES, listed, one_line, parse_json_object, quote
 
 from . import replay
@@ -176,7 +177,7 @@ def verify(
 
 def write_hashes(folder: str) -> None:
     """Writes the hashes of all files of an export."""
-    files = {name: _entry(os.path.join(folder, name)) for name in sorted(_names(folder))}
+    files = {name: fingerprint(os.path.join(folder, name)) for name in sorted(_names(folder))}
     write_json(os.path.join(folder, HASHES), {"format_version": _FORMAT_VERSION, "files": files})
 
 
@@ -199,13 +200,13 @@ def check_hashes(folder: str) -> bool:
                 f"{folder} has no {one_line(name)}, which was exported: fetch it again."
             )
         _check_regular(file)
-        length = tf.io.gfile.stat(file).length
-        if length != expected["bytes"]:
+        changed = change(file, expected)
+        if changed == "bytes":
             raise ValueError(
-                f"{file} has {length:,} bytes, and {expected['bytes']:,} were exported: fetch it "
-                "again."
+                f"{file} has {tf.io.gfile.stat(file).length:,} bytes, and {expected['bytes']:,} "
+                "were exported: fetch it again."
             )
-        if _entry(file) != expected:
+        if changed:
             raise ValueError(
                 f"{file} is not what was exported: its SHA-256 differs; fetch it again, or export "
                 f"anew. If the change is yours, delete {path}, and nothing is compared."
@@ -225,13 +226,14 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
         raise ValueError(f"{path} is damaged, or of another version of this library.")
     if not isinstance(files, dict) or not {replay.SAVED_MODEL, replay.ONNX} & files.keys():
         raise ValueError(f"{path}: expected hashes by file, got {quote(files)}.")
-    for name, entry in files.items():
+    for name in files:
         plain = all(part not in ("", ".", "..") for part in name.split("/"))
         if not plain or not name.isprintable() or set(name) & set("\\:"):
             raise ValueError(f"{path} names the file {quote(name)}: expected names below {path}.")
-        known = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
-        if not known or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
-            raise ValueError(f"{path}: expected bytes and sha256 of {name}, got {quote(entry)}.")
+    try:
+        check_fingerprints(files)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}.") from error
     return files
 
 
@@ -247,7 +249,3 @@ def _names(folder: str) -> list[str]:
         for place, _, names in tf.io.gfile.walk(folder)
         for name in names
     ]
-
-
-def _entry(path: str) -> dict[str, Any]:
-    return {"bytes": tf.io.gfile.stat(path).length, "sha256": sha256_of(path)}

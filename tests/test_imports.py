@@ -24,16 +24,19 @@ ALLOWED = {
     "loader": set(),
     "startup": set(),
     "files": {"untrusted"},
+    "cards": {"files", "untrusted"},
+    "seals": {"files", "untrusted"},
     "heads": set(),
     "modeling": {"choices", "config", "features", "loader"},
-    "training": {"choices", "config", "features", "files", "modeling", "untrusted"},
+    "training": {"choices", "config", "features", "files", "modeling", "seals", "untrusted"},
     "pipelines": {"choices", "config", "features", "files", "startup", "untrusted"},
     "saved_models": {
-        *("choices", "config", "features", "files", "heads", "modeling", "pipelines", "untrusted")
+        *("cards", "choices", "config", "features", "files", "heads", "modeling", "pipelines"),
+        *("seals", "untrusted"),
     },
     "interchange": {
-        *("choices", "config", "features", "files", "modeling", "pipelines", "training"),
-        "untrusted",
+        *("cards", "choices", "config", "features", "files", "modeling", "pipelines", "seals"),
+        *("training", "untrusted"),
     },
     "tasks": {"config", "features", "files", "heads", "pipelines", "untrusted"},
     "pictures": {"tasks", "untrusted"},

@@ -42,7 +42,7 @@ def test_tpu_builds_count_as_tensorflow(monkeypatch):
         (b"I0000 00:00:17.68 5278 port.cc:153] oneDNN custom operations are on.", True, True),
         (b"2026-01-01 10:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN", True, True),
         (b"WARNING: All log messages before absl::InitializeLog() is called are", True, True),
-        (b"W0000 00:00:1 2 local_rendezvous.cc:412] ... OUT_OF_RANGE: End of sequence", True, True),
+        (b"W0000 00:00:1 2 local_rendezvous.cc:412] Local rendezvous is aborting", True, True),
         (b"E0000 00:00:1 2 cuda_platform.cc:52] failed call to cuInit: INTERNAL", False, True),
         (b"E0000 00:00:1 2 util.cc:131] oneDNN supports DT_INT64 only on platforms", True, True),
         # Where there is a GPU, that it cannot be used is news.

@@ -2,13 +2,14 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import bert_tf
-from bert_tf.interchange import model_card as cards
+from bert_tf import cards
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.hub import SCHEME
+from bert_tf.interchange.model_card import about, description, use
 from bert_tf.untrusted import markdown_code, one_line
 
 from .data import UNLABELLED
@@ -33,18 +34,18 @@ def model_card(
     sets = ["train", *results["scores"], *([TEST] if settings.test_file else ())]
     files = _files(settings, list(dict.fromkeys([*results.get("rows", {}), *sets])))
     start = _start(settings)
-    parts = [
-        cards.header(_header(settings, checkpoint, results, name, files)),
-        f"# {one_line(name)}\n\n{_opening(checkpoint, start, files)}",
-        cards.description(checkpoint),
-        f"## Data\n\n{_data(settings, results, files)}",
-        _scores(results),
+    return cards.card(
+        one_line(name),
+        _opening(checkpoint, start, files),
+        description(checkpoint),
+        cards.section("Data", *_data(settings, results, files)),
+        cards.section("Scores", *_scores(results)),
         *_class_tables(results),
-        f"## Settings\n\n{_settings(settings, results)}",
-        f"## Limits\n\n{_limits(settings, checkpoint, results)}",
-        cards.use(checkpoint),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+        cards.section("Settings", _settings(settings, results)),
+        cards.section("Limits", cards.bullets(_limits(settings, checkpoint, results))),
+        use(checkpoint),
+        header=_header(settings, checkpoint, results, name, files),
+    )
 
 
 # === The header ===
@@ -57,7 +58,7 @@ def _header(
     name: str,
     files: Mapping[str, str],
 ) -> dict[str, Any]:
-    known, start = cards.about(checkpoint), _start(settings)
+    known, start = about(checkpoint), _start(settings)
     evaluated = [
         {
             "task": {"type": known["pipeline_tag"]},
@@ -119,43 +120,44 @@ def _deciding(results: Mapping[str, Any]) -> str | None:
 
 def _data(
     settings: FineTuningSettings, results: Mapping[str, Any], files: Mapping[str, str]
-) -> str:
+) -> Iterator[str]:
     rows = []
     sizes = results["rows"]
     for name, file in files.items():
         if name == "train":
-            use = "trained on"
+            role = "trained on"
         elif name == UNLABELLED:
-            use = "trained on, with the teacher's answers for labels"
+            role = "trained on, with the teacher's answers for labels"
         elif name == _deciding(results):
-            use = "scored; its scores decided which weights were kept"
+            role = "scored; its scores decided which weights were kept"
         else:
-            use = "scored; nothing was decided on it" if name in results["scores"] else "predicted"
-        rows.append((name, _cell(file), f"{sizes[name]:,}" if name in sizes else "", use))
-    text = _table(("set", "from", "examples", "use"), rows)
+            role = "scored; nothing was decided on it" if name in results["scores"] else "predicted"
+        rows.append((name, cards.cell(file), f"{sizes[name]:,}" if name in sizes else "", role))
+    yield cards.table(("set", "from", "examples", "use"), rows)
     if not (settings.glue or settings.dev_file) and "dev" in files:
         part = f"one of {settings.folds} folds" if settings.folds else f"{settings.dev_fraction:g}"
-        text += (
-            f"\n\n`dev` is {part} of {markdown_code(files['train'])}, held out "
+        yield (
+            f"`dev` is {part} of {markdown_code(files['train'])}, held out "
             f"of the training by the seed {settings.seed}; equal texts are on one side only."
         )
-    return text
 
 
-def _scores(results: Mapping[str, Any]) -> str:
+def _scores(results: Mapping[str, Any]) -> Iterator[str]:
     rows = []
     for name, scores in results["scores"].items():
         intervals = results.get("intervals", {}).get(name, {})
         for metric in sorted(scores, key=lambda metric: metric != results["headline"]):
             ends = " to ".join(score(metric, end, scores) for end in intervals.get(metric, ()))
             shown = score(metric, scores[metric], scores)
-            rows.append((name, _cell(metric), shown, ends))
+            rows.append((name, cards.cell(metric), shown, ends))
     if not rows:
-        return "## Scores\n\nNothing was evaluated: there was no set to evaluate on."
-    text = _table(("set", "score", "value", "95% interval"), rows)
-    notes = [f"{fold_line(results)}."] if results.get("folds") else []
+        yield "Nothing was evaluated: there was no set to evaluate on."
+        return
+    yield cards.table(("set", "score", "value", "95% interval"), rows)
+    if results.get("folds"):
+        yield f"{fold_line(results)}."
     if any(row[-1] for row in rows):
-        notes.append(
+        yield (
             "The interval is of resampled rows: how far the choice of these rows could have moved "
             "the score. What another seed would give is not in it."
         )
@@ -164,30 +166,31 @@ def _scores(results: Mapping[str, Any]) -> str:
         runs = len(results.get("runs", ()))
         several = runs > 1 and not results.get("folds")
         kept = f"the best of {runs:,} runs, after" if several else "those of"
-        notes.append(
+        yield (
             f"The kept weights are {kept} epoch {results['best']['epoch']:.3g}, chosen by "
             f"{markdown_code(results['headline'])} on `{deciding}`, which makes the scores on "
             f"`{deciding}` a little too good."
         )
-    return "\n\n".join(["## Scores", text, *notes])
 
 
-def _class_tables(results: Mapping[str, Any]) -> list[str]:
-    tables = []
+def _class_tables(results: Mapping[str, Any]) -> Iterator[str]:
     for name, classes in results.get("classes", {}).items():
         ranked = sorted(classes, key=lambda label: classes[label]["f1"])[:_MOST_CLASSES]
         rows = [
             (
-                _cell(label),
+                cards.cell(label),
                 *(f"{classes[label][column]:.3f}" for column in _CLASS_COLUMNS[:3]),
                 *(f"{classes[label][column]:,}" for column in _CLASS_COLUMNS[3:]),
             )
             for label in ranked
         ]
-        text = f"### Classes of `{name}`\n\n{_table(('class', *_CLASS_COLUMNS), rows)}"
         left = len(classes) - len(ranked)
-        tables.append(f"{text}\n\nAnd {left:,} more, which are better." if left else text)
-    return tables
+        yield cards.section(
+            f"Classes of `{name}`",
+            cards.table(("class", *_CLASS_COLUMNS), rows),
+            f"And {left:,} more, which are better." if left else "",
+            level=3,
+        )
 
 
 def _settings(settings: FineTuningSettings, results: Mapping[str, Any]) -> str:
@@ -203,39 +206,30 @@ def _settings(settings: FineTuningSettings, results: Mapping[str, Any]) -> str:
     values["metric"] = results["headline"]
     if settings.max_steps:
         del values["num_train_epochs"]
-    rows = [(f"`{name}`", _cell(str(value))) for name, value in values.items() if value is not None]
-    rows += [
-        (f"threshold {_cell(name)}", f"{value:g}") for name, value in results["thresholds"].items()
+    rows = [
+        (f"`{name}`", cards.cell(str(value))) for name, value in values.items() if value is not None
     ]
-    return _table(("setting", "value"), rows)
+    rows += [
+        (f"threshold {cards.cell(name)}", f"{value:g}")
+        for name, value in results["thresholds"].items()
+    ]
+    return cards.table(("setting", "value"), rows)
 
 
 def _limits(
     settings: FineTuningSettings, checkpoint: Checkpoint, results: Mapping[str, Any]
-) -> str:
-    length = f"A row has at most {settings.max_seq_length:,} tokens, [CLS] and [SEP] among them"
-    lines = []
+) -> Iterator[str]:
     if results["collapsed"]:
-        lines.append(f"The training collapsed: {results['collapsed']}.")
-    lines += [
+        yield f"The training collapsed: {results['collapsed']}."
+    yield (
         "Nothing was measured on other texts than those of the sets above: of another source, "
-        "subject or time.",
-        f"{length}: of what is longer, the model sees that much at once.",
-    ]
+        "subject or time."
+    )
+    yield (
+        f"A row has at most {settings.max_seq_length:,} tokens, [CLS] and [SEP] among them: of "
+        "what is longer, the model sees that much at once."
+    )
     if not settings.language:
-        lines.append("Which languages its vocabulary and its training serve is not recorded.")
+        yield "Which languages its vocabulary and its training serve is not recorded."
     if checkpoint.labels and not checkpoint.multi_label:
-        lines.append("It always answers one of its classes, also where none of them fits.")
-    return "\n".join(f"- {line}" for line in lines)
-
-
-# === Tables ===
-
-
-def _cell(text: str) -> str:
-    return markdown_code(text).replace("|", "\\|")
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---"] * len(head)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+        yield "It always answers one of its classes, also where none of them fits."

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bert_tf
+from bert_tf import cards
 from bert_tf.files import read_json, write_json
-from bert_tf.interchange.model_card import write as write_card
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
@@ -66,7 +66,7 @@ def run(
             export_best(directory, settings.task)
             results["export"] = directory.export
         card = model_card(settings, open_checkpoint(directory.path), results)
-        write_card(directory.card, card)
+        cards.write(directory.card, card)
         # Last: that it is there says that everything before is.
         write_json(directory.results, results)
         directory.delete_state()

@@ -1,21 +1,18 @@
 """``hf://OWNER/NAME[@REVISION]``: a model of the Hugging Face hub, as a directory of its files.
 
-What is in the machine's cache of the hub is taken as it is there; else the package
-``huggingface_hub`` fetches it into that cache, which other programs share:
-
-    HF_HUB_CACHE/models--OWNER--NAME/refs/REVISION     the commit that a branch or a tag is
-    HF_HUB_CACHE/models--OWNER--NAME/snapshots/COMMIT  its files, as links
+The package ``huggingface_hub`` finds the directory in the machine's cache of the hub, which other
+programs share. What the cache has is taken as it is there, without asking the hub.
 
 No file is fetched but those that the readers know by their names: JSON, the vocabulary and the
-weights, of these the form that is safest to read. Where the cache is: huggingface_hub's
-``constants.py``.
+weights, of these the form that is safest to read.
 """
 
 import contextlib
+import fnmatch
 import importlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from bert_tf.untrusted import MAX_JSON_BYTES, listed, quote, reason
@@ -26,14 +23,16 @@ SCHEME = "hf://"
 _PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")
 _COMMIT = re.compile("[0-9a-f]{40}")
-_MAIN = "main"
-# The folders of sentence-transformers' modules.
-_MODULE = re.compile(r"\d+_\w+", re.ASCII)
-_TEXTS = {
+_TEXTS = (
     *(hugging_face.CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES),
     *(name for name in hugging_face.FILES if name.endswith(".json")),
-}
-_SHARD = re.compile(r"(model|pytorch_model)-\d{5}-of-\d{5}\.(safetensors|bin)")
+)
+# The forms of the weights, the safest to read first.
+_FORMS = (
+    (hugging_face.WEIGHTS, "model-?????-of-?????.safetensors"),
+    (hugging_face.TF_WEIGHTS,),
+    (hugging_face.PICKLED, "pytorch_model-?????-of-?????.bin"),
+)
 
 
 def is_name(path: str) -> bool:
@@ -63,47 +62,50 @@ def directory_of(path: str, allow_pickle: bool) -> str:
             f"{quote(path)} names no model of the Hugging Face hub: expected hf://OWNER/NAME or "
             "hf://OWNER/NAME@REVISION, such as hf://google-bert/bert-base-uncased."
         )
-    name, revision = match[1], match[2] or _MAIN
-    found = _find(name, revision)
-    if found is not None and _is_whole(found, allow_pickle):
-        if _knows_modules(found):
-            return found
-        # Another program's, which had no use for what makes a sentence's embedding.
-        with contextlib.suppress(ValueError):
-            return _fetch(path, name, os.path.basename(found), allow_pickle, seconds=5)
-        return found
+    name, revision = match[1], match[2] or "main"
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    by_hand = (
+        f"or bring the files of {endpoint}/{name} ({hugging_face.CONFIG}, {hugging_face.WEIGHTS}, "
+        f"{tokenizer_files.VOCABULARY}, tokenizer*.json) into a directory, and name the directory."
+    )
     try:
-        return _fetch(path, name, revision, allow_pickle)
-    except ValueError:
+        hub: Any = importlib.import_module("huggingface_hub")
+    except ImportError as error:
+        raise ValueError(
+            f"{path} is found and fetched by huggingface_hub, which is not installed: "
+            f"pip install 'bert_tf[hub]', {by_hand}"
+        ) from error
+    found = _find(hub, name, revision)
+    if found is not None and _is_whole(found, allow_pickle):
+        # Another program's may be without the files that make a sentence's embedding.
+        revision = os.path.basename(found)
+        modules = sentence_transformers.MODULES
+        if hub.try_to_load_from_cache(name, modules, revision=revision) is not None:
+            return found  # they are there, or known to be nowhere
+    try:
+        return _fetch(hub, path, name, revision, allow_pickle, seconds=30 if found is None else 5)
+    except Exception as error:  # of the network, in a version's own classes
         # Weights without a vocabulary, or a pickle: their reader says what is to be said.
         if found is not None and hugging_face.is_checkpoint(found):
             return found
-        raise
+        if isinstance(error, _NothingToReadError):
+            raise ValueError(str(error)) from error
+        raise ValueError(
+            f"{path} is not in {hub.constants.HF_HUB_CACHE}, and cannot be fetched "
+            f"({_why(error)}): try again, {by_hand}"
+        ) from error
 
 
-# === The cache ===
-
-
-def _cache() -> str:
-    """Where huggingface_hub keeps its files."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
-    home = os.environ.get("HF_HOME") or os.path.join(home, "huggingface")
-    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    return os.path.expanduser(os.path.expandvars(cache or os.path.join(home, "hub")))
-
-
-def _find(name: str, revision: str) -> str | None:
+def _find(hub: Any, name: str, revision: str) -> str | None:
     """The snapshot in the cache, of any number of files; ``None`` where there is none."""
-    folder = os.path.join(_cache(), f"models--{name.replace('/', '--')}")
-    commit = revision
-    if not _COMMIT.fullmatch(revision):
-        try:
-            with open(os.path.join(folder, "refs", revision), encoding="ascii") as file:
-                commit = file.read(64).strip()
-        except (OSError, ValueError):
-            return None
-    path = os.path.join(folder, "snapshots", commit)
-    return path if _COMMIT.fullmatch(commit) and os.path.isdir(path) else None
+    with contextlib.suppress(OSError, ValueError):
+        # Which other files are needed says _is_whole.
+        found = hub.snapshot_download(
+            name, revision=revision, local_files_only=True, allow_patterns=hugging_face.CONFIG
+        )
+        if _COMMIT.fullmatch(os.path.basename(found)):
+            return found
+    return None
 
 
 def _is_whole(path: str, allow_pickle: bool) -> bool:
@@ -127,109 +129,63 @@ def _is_whole(path: str, allow_pickle: bool) -> bool:
     return False
 
 
-def _knows_modules(snapshot: str) -> bool:
-    """Whether the list of a sentence-transformers' modules is there, or known to be nowhere."""
-    return sentence_transformers.is_checkpoint(snapshot) or os.path.exists(_absent(snapshot))
-
-
-def _absent(snapshot: str) -> str:
-    """The empty file by which huggingface_hub says that a commit has no list of modules."""
-    snapshots, commit = os.path.split(snapshot)
-    folder = os.path.dirname(snapshots)
-    return os.path.join(folder, ".no_exist", commit, sentence_transformers.MODULES)
-
-
-# === The hub ===
-
-
-def _fetch(path: str, name: str, revision: str, allow_pickle: bool, *, seconds: float = 30) -> str:
-    """Brings the files that are read into the cache; gives their snapshot."""
-    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    by_hand = (
-        f"or bring the files of {endpoint}/{name} ({hugging_face.CONFIG}, {hugging_face.WEIGHTS}, "
-        f"{tokenizer_files.VOCABULARY}, tokenizer*.json) into a directory, and name the directory."
-    )
-    try:
-        hub: Any = importlib.import_module("huggingface_hub")
-    except ImportError as error:
-        raise ValueError(
-            f"{path} is not in {_cache()}, and is fetched by huggingface_hub, which is not "
-            f"installed: pip install 'bert_tf[hub]', {by_hand}"
-        ) from error
-    try:
-        info = hub.HfApi(endpoint, library_name="bert_tf").model_info(
-            name, revision=revision, files_metadata=True, timeout=seconds
-        )
-        sizes = {file.rfilename: file.size for file in info.siblings or ()}
-        chosen = _choose(path, sizes, allow_pickle)
-        # By the revision's own name: so the cache knows which commit it is.
-        files = [
-            hub.hf_hub_download(
-                name, file, revision=revision, cache_dir=_cache(), endpoint=endpoint
-            )
-            for file in chosen
-        ]
-    except _NothingToReadError as error:
-        raise ValueError(str(error)) from error
-    except Exception as error:  # of the network, in a version's own classes
-        raise ValueError(
-            f"{path} is not in {_cache()}, and cannot be fetched ({_why(error)}): try again, "
-            f"{by_hand}"
-        ) from error
-    found = {file.removesuffix(f"/{name}") for file, name in zip(files, chosen, strict=True)}
-    if len(found) != 1:
-        raise ValueError(f"{path} was changed while it was fetched: run the same again.")
-    (snapshot,) = found
-    if sentence_transformers.MODULES not in sizes:
-        os.makedirs(os.path.dirname(_absent(snapshot)), exist_ok=True)
-        with open(_absent(snapshot), "wb"):
-            pass
-    return snapshot
-
-
 class _NothingToReadError(Exception):
     """A model of the hub has no files that are read."""
 
 
-def _choose(path: str, sizes: dict[str, int | None], allow_pickle: bool) -> list[str]:
-    """The files to fetch, the weights last: who finds them after an interruption finds all."""
-    chosen: list[str] = []
-    last: list[str] = []
-    has_weights = False
-    for folder in ("", *sorted({name.split("/")[0] for name in sizes if "/" in name})):
-        if folder and not _MODULE.fullmatch(folder):
-            continue
-        start = f"{folder}/" if folder else ""
-        names = [name.removeprefix(start) for name in sizes if name.startswith(start)]
-        texts = [
-            name
-            for name in names
-            if name in _TEXTS and (sizes[start + name] or 0) <= MAX_JSON_BYTES
-        ]
-        weights = _choose_weights(names, allow_pickle)
-        has_weights |= bool(weights) and hugging_face.CONFIG in texts
-        chosen += [start + name for name in sorted({*texts} - {*weights})]
-        last += [start + name for name in reversed(weights)]  # an index behind its parts
-    if not has_weights:
-        raise _NothingToReadError(
-            f"{path} has {listed(sorted(sizes), 12)}: expected {hugging_face.CONFIG} with "
-            f"{hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS}; {hugging_face.PICKLED} is "
-            "fetched with --allow_pickle alone (allow_pickle=True in Python), because a pickle can "
-            "run code of whoever made it."
-        )
-    return chosen + last
+def _fetch(
+    hub: Any, path: str, name: str, revision: str, allow_pickle: bool, seconds: float
+) -> str:
+    """Brings the files that are read into the cache; gives their snapshot."""
+    info = hub.HfApi(library_name="bert_tf").model_info(
+        name, revision=revision, files_metadata=True, timeout=seconds
+    )
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    too_long = [
+        file
+        for file, size in sizes.items()
+        if size > MAX_JSON_BYTES and os.path.basename(file) in _TEXTS
+    ]
+    read = _patterns((*_TEXTS, *_form(path, sizes, allow_pickle)))
+    # By the revision's own name, so that the cache knows which commit it is. The file by which
+    # weights are found comes last: who finds it after an interruption finds all.
+    found = hub.snapshot_download(
+        name,
+        revision=revision,
+        allow_patterns=read,
+        ignore_patterns=[*too_long, *_patterns(hugging_face.FILES)],
+    )
+    commit = os.path.basename(found)
+    hub.snapshot_download(name, revision=commit, allow_patterns=read, ignore_patterns=too_long)
+    if not sentence_transformers.is_checkpoint(found):
+        # The cache learns that the hub has no such file.
+        with contextlib.suppress(hub.errors.EntryNotFoundError):
+            hub.hf_hub_download(name, sentence_transformers.MODULES, revision=commit)
+    return found
 
 
-def _choose_weights(names: Sequence[str], allow_pickle: bool) -> list[str]:
-    """The weights of a folder in the form that is safest to read, an index with its parts."""
-    for name in hugging_face.FILES:
-        pickled = name.startswith(hugging_face.PICKLED)
-        if name in names and (allow_pickle or not pickled):
-            if not name.endswith(".json"):
-                return [name]
-            suffix = ".bin" if pickled else ".safetensors"
-            return [name, *(n for n in names if _SHARD.fullmatch(n) and n.endswith(suffix))]
-    return []
+def _form(path: str, names: Iterable[str], allow_pickle: bool) -> tuple[str, ...]:
+    """The form that is safest to read of those that a model's files are in."""
+    names = [*names]
+    for form in _FORMS if allow_pickle else _FORMS[:-1]:
+        folders = {
+            os.path.dirname(name)
+            for pattern in _patterns(form)
+            for name in fnmatch.filter(names, pattern)
+        }
+        if any(os.path.join(folder, hugging_face.CONFIG) in names for folder in folders):
+            return form
+    raise _NothingToReadError(
+        f"{path} has {listed(sorted(names), 12)}: expected {hugging_face.CONFIG} with "
+        f"{hugging_face.WEIGHTS} or {hugging_face.TF_WEIGHTS}; {hugging_face.PICKLED} is "
+        "fetched with --allow_pickle alone (allow_pickle=True in Python), because a pickle can "
+        "run code of whoever made it."
+    )
+
+
+def _patterns(names: Iterable[str]) -> list[str]:
+    """The names at the top of a model, and in the folders of sentence-transformers' modules."""
+    return [folder + name for folder in ("", "[0-9]_*/") for name in names]
 
 
 def _why(error: Exception) -> str:

@@ -17,9 +17,10 @@ from types import MappingProxyType
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.files import check_sealed, encode_json, read_json_object, read_sealed, write_sealed
+from bert_tf.files import encode_json, read_json_object
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.vocabulary import encode_vocabulary
+from bert_tf.seals import check_sealed, read_sealed, write_sealed
 from bert_tf.training import checkpoints
 from bert_tf.untrusted import listed
 

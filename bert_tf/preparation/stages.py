@@ -36,12 +36,12 @@ from bert_tf.files import (
     move_new,
     read_json_object,
     replace_whole,
-    sha256_of,
     size_of,
     write_json,
 )
 from bert_tf.pipelines.corpus import MOST_HELD_OUT, fingerprint_texts, held_out_fingerprints
 from bert_tf.pipelines.sources import load_part
+from bert_tf.seals import sha256_of
 
 from . import documents, near_duplicates
 from .exchange import read_at, read_part, split_rows, write_parts

@@ -29,9 +29,9 @@ from bert_tf.files import (
     read_json_object,
     remove,
     remove_written,
-    sha256_of,
     whole_file,
 )
+from bert_tf.seals import change, check_fingerprints, fingerprint, sha256_of
 from bert_tf.untrusted import listed, one_line, quote, reason
 
 from .bundle_reader import Bundle
@@ -72,7 +72,7 @@ def write(path: str, step: int, tensors: Mapping[str, tf.Tensor], extra: Mapping
     for name in sorted(tf.io.gfile.listdir(path)):
         if name.startswith(f"{BUNDLE}."):
             _force_to_disk(os.path.join(path, name))
-            files[name] = _fingerprint(os.path.join(path, name))
+            files[name] = fingerprint(os.path.join(path, name))
     _force_to_disk(path)
     manifest = {"step": step, "extra": dict(extra), "files": files}
     with whole_file(os.path.join(path, _MANIFEST)) as temporary:
@@ -91,10 +91,6 @@ def _force_to_disk(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _fingerprint(path: str) -> dict[str, Any]:
-    return {"bytes": tf.io.gfile.stat(path).length, "sha256": sha256_of(path)}
 
 
 def _read_manifest(path: str) -> dict[str, Any]:
@@ -124,10 +120,7 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
         raise ValueError(f"expected a step and an object, got {quote(step)} and {quote(extra)}")
     if not isinstance(files, dict) or f"{BUNDLE}.index" not in files:
         raise ValueError(f"expected {BUNDLE}.index among its files, got {quote(files)}")
-    for name, entry in files.items():
-        known = isinstance(entry, dict) and entry.keys() == {"bytes", "sha256"}
-        if not known or type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
-            raise ValueError(f"expected bytes and sha256 of {one_line(name)}, got {quote(entry)}")
+    check_fingerprints(files)
 
 
 def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str]) -> None:
@@ -136,10 +129,11 @@ def _check_file(path: str, name: str, entry: Mapping[str, Any], listing: set[str
         if name not in listing:
             raise UnusableError(f"{shown} is missing or cannot be read")
         check_readable(file_path)
-        size = tf.io.gfile.stat(file_path).length
-        if size != entry["bytes"]:
+        changed = change(file_path, entry)
+        if changed == "bytes":
+            size = tf.io.gfile.stat(file_path).length
             raise UnusableError(f"{shown} has {size} bytes instead of {entry['bytes']}")
-        if _fingerprint(file_path) != entry:
+        if changed:
             raise UnusableError(f"{shown} has the right size but other contents than were saved")
     except (tf.errors.OpError, ValueError) as error:
         raise UnusableError(f"{shown} is missing or cannot be read") from error

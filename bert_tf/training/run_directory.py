@@ -17,12 +17,10 @@ from bert_tf.files import (
     local_path,
     read_json,
     read_json_object,
-    read_sealed,
     remove,
-    sha256_of,
     write_json,
-    write_sealed,
 )
+from bert_tf.seals import read_sealed, sha256_of, write_sealed
 from bert_tf.untrusted import listed, quote, reason
 
 from . import checkpoints

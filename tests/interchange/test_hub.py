@@ -21,14 +21,22 @@ COMMIT, OLDER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 NAME = "someone/a-bert_1.5"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache, and no hub."""
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    constants = pytest.importorskip("huggingface_hub.constants")
+    # The package reads the environment once, when it is loaded.
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    set_endpoint(monkeypatch, "http://127.0.0.1:9")
     return tmp_path / "hub"
+
+
+def set_endpoint(monkeypatch, endpoint):
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
 
 
 @pytest.fixture(scope="module")
@@ -64,39 +72,37 @@ def without_the_package(monkeypatch):
 # === The cache ===
 
 
-@pytest.mark.parametrize(
-    ("variable", "folder"),
-    [
-        ("HF_HUB_CACHE", "."),
-        ("HUGGINGFACE_HUB_CACHE", "."),
-        ("HF_HOME", "hub"),
-        ("XDG_CACHE_HOME", "huggingface/hub"),
-        ("HOME", ".cache/huggingface/hub"),
-    ],
-)
-def test_where_the_cache_is(tmp_path, model, monkeypatch, variable, folder):
-    without_the_package(monkeypatch)
-    monkeypatch.delenv("HF_HUB_CACHE")
-    monkeypatch.setenv(variable, str(tmp_path / "place"))
-    snapshot = lay_out(tmp_path / "place" / folder, model)
+def test_what_is_in_the_cache_is_taken_from_it(cache, model):
+    snapshot = lay_out(cache, model)
     checkpoint = open_checkpoint(f"hf://{NAME}")
     assert checkpoint.path == str(snapshot)
     assert checkpoint.tokenization == UNCASED
 
 
-def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model, monkeypatch):
+def test_without_the_package(monkeypatch):
     without_the_package(monkeypatch)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ValueError) as error:
+        open_checkpoint(f"hf://{NAME}")
+    assert str(error.value) == (
+        f"hf://{NAME} is found and fetched by huggingface_hub, which is not installed: "
+        f"pip install 'bert_tf[hub]', or bring the files of http://127.0.0.1:9/{NAME} "
+        "(config.json, model.safetensors, vocab.txt, tokenizer*.json) into a directory, and name "
+        "the directory."
+    )
+
+
+def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model):
     lay_out(cache, model)
     older = lay_out(cache, model, OLDER, "refs/pr/1")
     for revision in ("refs/pr/1", OLDER):
         assert open_checkpoint(f"hf://{NAME}@{revision}").path == str(older)
     assert open_checkpoint(f"hf://{NAME}@{COMMIT}/").path.endswith(COMMIT)
-    with pytest.raises(ValueError, match=r"^hf://.*@v2 is not in .*: pip install 'bert_tf\[hub\]'"):
+    with pytest.raises(ValueError, match=r"^hf://.*@v2 is not in .*, and cannot be fetched \("):
         open_checkpoint(f"hf://{NAME}@v2")
 
 
-def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path, monkeypatch):
-    without_the_package(monkeypatch)
+def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path):
     lay_out(cache, model)
     encoder = bert_tf.load(f"hf://{NAME}")
     expected = bert_tf.load(model)
@@ -108,8 +114,7 @@ def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path,
     assert resolve(input=["a"], init_checkpoint=f"hf://{NAME}", output="b").init_checkpoint
 
 
-def test_a_classifier_of_the_hub_predicts(cache, tmp_path, monkeypatch):
-    without_the_package(monkeypatch)
+def test_a_classifier_of_the_hub_predicts(cache, tmp_path):
     (tmp_path / "classifier").mkdir()
     classifier = make_checkpoint(
         MODELS["classifier"], tokenization=UNCASED, labels=("bad", "fine", "good")
@@ -124,9 +129,8 @@ def test_a_classifier_of_the_hub_predicts(cache, tmp_path, monkeypatch):
 
 
 def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
-    cache, model, tmp_path, monkeypatch
+    cache, model, tmp_path
 ):
-    without_the_package(monkeypatch)
     partial = shutil.copytree(model, tmp_path / "partial")
     (partial / "vocab.txt").unlink()
     (partial / "tokenizer.json").unlink()
@@ -134,13 +138,12 @@ def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
     checkpoint = open_checkpoint(f"hf://{NAME}")
     assert checkpoint.tokenization is None
     (cache / f"models--{NAME.replace('/', '--')}/snapshots/{COMMIT}/model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"is fetched by huggingface_hub, which is not installed"):
+    with pytest.raises(ValueError, match=r"^hf://someone/a-bert_1.5 is not in "):
         open_checkpoint(f"hf://{NAME}")
 
 
 @pytest.mark.parametrize("content", ["", "../../../etc", "x" * 10_000, "\x00", "é"])
-def test_a_reference_that_is_no_commit_is_none(cache, model, monkeypatch, content):
-    without_the_package(monkeypatch)
+def test_a_reference_that_is_no_commit_is_none(cache, model, content):
     snapshot = lay_out(cache, model)
     (snapshot.parent.parent / "refs" / "main").write_text(content)
     with pytest.raises(ValueError, match=r"^hf://someone/a-bert_1.5 is not in "):
@@ -189,13 +192,21 @@ class Hub(http.server.BaseHTTPRequestHandler):
                  "private": False, "downloads": 0, "likes": 0}
             ).encode()  # fmt: skip
             return self.answer(200, {"Content-Type": "application/json"}, content)
+        if path == f"/api/models/{NAME}/tree/{COMMIT}":
+            content = json.dumps(
+                [
+                    {"type": "file", "path": name, "size": size, "oid": "0"}
+                    for name, size in self.server.listed().items()
+                ]
+            ).encode()
+            return self.answer(200, {"Content-Type": "application/json"}, content)
         parts = path.split("/")
         if "/".join(parts[1:3]) == NAME and parts[3] == "resolve":
             file = self.server.root / "/".join(parts[5:])
             if file.is_file():
                 headers = {"ETag": f'"{abs(hash(str(file))):040d}"', "X-Repo-Commit": COMMIT}
                 return self.answer(200, headers, file.read_bytes())
-            return self.answer(404, {"X-Error-Code": "EntryNotFound"})
+            return self.answer(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
         return self.answer(404, {"X-Error-Code": "RepoNotFound"})
 
     def answer(self, status, headers, content=b""):
@@ -211,8 +222,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(tmp_path, model, monkeypatch):
-    pytest.importorskip("huggingface_hub")
+def server(tmp_path, model, cache, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as served:
         served.root = shutil.copytree(model, tmp_path / "served")
         served.asked = []
@@ -228,8 +238,7 @@ def server(tmp_path, model, monkeypatch):
 
         served.listed = listed
         threading.Thread(target=served.serve_forever, daemon=True).start()
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{served.server_address[1]}")
-        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        set_endpoint(monkeypatch, f"http://127.0.0.1:{served.server_address[1]}")
         yield served
         served.shutdown()
 
@@ -248,7 +257,8 @@ def test_what_the_cache_lacks_is_fetched_once(server, cache):
     assert checkpoint.path == f"{cache}/models--{NAME.replace('/', '--')}/snapshots/{COMMIT}"
     assert checkpoint.tokenization == UNCASED
     texts = {"config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"}
-    assert fetched(server) == {*texts, "model.safetensors"}
+    # Of modules.json the cache learns that there is none.
+    assert fetched(server) == {*texts, "model.safetensors", "modules.json"}
     expected = make_checkpoint(MODELS["encoder"]).tensors
     for key, tensor in checkpoint.tensors.items():
         np.testing.assert_array_equal(tensor.read(), expected[key].read())
@@ -296,7 +306,7 @@ def test_a_cached_pickle_gives_way_to_safetensors(server, cache, tmp_path, monke
     assert open_checkpoint(f"hf://{NAME}").tensors
     shutil.rmtree(cache)
     lay_out(cache, pickled)
-    without_the_package(monkeypatch)
+    set_endpoint(monkeypatch, "http://127.0.0.1:9")
     with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, which can run code"):
         open_checkpoint(f"hf://{NAME}")
 
@@ -338,11 +348,14 @@ def test_what_another_program_left_in_the_hub_is_fetched(server, cache, model):
     snapshot = lay_out(cache, model)
     assert open_checkpoint(f"hf://{NAME}").sentence_embedding is None
     # The hub has been asked, and has no modules: nothing is asked again.
-    assert fetched(server) <= {path.name for path in model.iterdir()}
+    assert fetched(server) <= {"modules.json", *(path.name for path in model.iterdir())}
     server.asked.clear()
     assert open_checkpoint(f"hf://{NAME}").path == str(snapshot)
     assert server.asked == []
-    shutil.rmtree(cache)
+
+
+@pytest.mark.parity
+def test_modules_that_another_program_left_in_the_hub_are_fetched(server, cache, model):
     lay_out(cache, model)
     add_modules(server.root)
     assert open_checkpoint(f"hf://{NAME}").sentence_embedding.pooling == "cls"
@@ -354,13 +367,19 @@ def test_without_the_hub_the_cache_is_taken_as_it_is(cache, model):
     assert open_checkpoint(f"hf://{NAME}").path == str(snapshot)
 
 
-def test_weights_are_fetched_last():
+@pytest.mark.parity
+def test_weights_are_fetched_last(server):
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     index = "model.safetensors.index.json"
-    names = [index, *shards, "vocab.txt", "config.json", "modules.json", "1_Pooling/config.json"]
-    chosen = hub._choose("x", dict.fromkeys(names, 1), False)
-    assert sorted(chosen) == sorted(names)
-    assert chosen[-1] == index and sorted(chosen[-3:-1]) == shards
+    os.rename(server.root / "model.safetensors", server.root / shards[0])
+    for name in (shards[1], index):
+        (server.root / name).write_bytes(b"{}")
+    add_modules(server.root)
+    with pytest.raises(ValueError, match=r"index\.json: expected weight_map"):
+        open_checkpoint(f"hf://{NAME}")
+    assert fetched(server) == set(server.listed())
+    asked = [path.split("/", 5)[5] for path in server.asked if "/resolve/" in path]
+    assert asked.index(index) > max(asked.index(name) for name in fetched(server) - {index})
 
 
 @pytest.mark.parity
@@ -404,8 +423,7 @@ def test_a_model_without_weights(server):
 
 
 @pytest.mark.parity
-def test_no_network():
-    pytest.importorskip("huggingface_hub")
+def test_no_network(cache):
     with pytest.raises(
         ValueError, match=r"cannot be fetched \(\w*Error: .*\): try again, or bring"
     ):
@@ -413,8 +431,8 @@ def test_no_network():
 
 
 @pytest.mark.parity
-def test_no_network_wanted(monkeypatch):
-    constants = pytest.importorskip("huggingface_hub").constants
+def test_no_network_wanted(cache, monkeypatch):
+    constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ValueError, match=r"cannot be fetched \(HF_HUB_OFFLINE is set\): try again"):
         open_checkpoint(f"hf://{NAME}")

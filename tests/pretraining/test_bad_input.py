@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from bert_tf.files import write_sealed
 from bert_tf.pretraining.data import check_hosts_can_read
 from bert_tf.pretraining.run import run
+from bert_tf.seals import write_sealed
 from bert_tf.training import distribution
 
 from .commands import TINY, arguments, error_of, parse, pretrain, refusal_of, write_corpus

@@ -12,9 +12,10 @@ import time
 import pytest
 import tensorflow as tf
 
-from bert_tf.files import write_json, write_sealed
+from bert_tf.files import write_json
 from bert_tf.pretraining.evaluator import evaluate
 from bert_tf.pretraining.settings import given_flags, settings_from_flags
+from bert_tf.seals import write_sealed
 from bert_tf.training import checkpoints
 from tests.killing import Started
 

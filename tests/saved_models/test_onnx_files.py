@@ -218,7 +218,7 @@ def test_heads_with_loops_and_groups(class_name, arguments, tmp_path):
 def test_the_card_says_what_of_long_texts_is_read():
     assert onnx_files._long_texts(ExportOptions()) == ""
     assert onnx_files._long_texts(ExportOptions(long_text="windows")).startswith(
-        "- Of long texts it was trained to read `windows`, as --long_text"
+        "Of long texts it was trained to read `windows`, as --long_text"
     )
 
 

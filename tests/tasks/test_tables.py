@@ -118,6 +118,7 @@ def test_long_fields(read):
     ],
 )
 def test_what_may_be_text_of_a_broken_row_is_no_row(read, content, lines, kept):
+    """The csv module alone reads on at the line behind its error, and makes rows of such text."""
     rows, skipped = read("a.csv", "a,b\n" + content, ["a"], skip=True)
     assert [values for _, _, values in rows] == [[value] for value in kept]
     assert len(skipped) == 1 and lines in skipped[0]

@@ -229,7 +229,7 @@ def test_an_intact_step_is_not_written_again(tmp_path):
     assert (path / "manifest.json").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("write", ["SaveV2", "_fingerprint", "_force_to_disk", "rename"])
+@pytest.mark.parametrize("write", ["SaveV2", "fingerprint", "_force_to_disk", "rename"])
 def test_killed_at_any_stage_of_a_save_the_one_before_is_restored(tmp_path, monkeypatch, write):
     owner = {"SaveV2": tf.raw_ops, "rename": tf.io.gfile}.get(write, checkpoints)
     _save(tmp_path, 1)

@@ -9,7 +9,8 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from bert_tf.files import read_json, whole_file, write_json, write_sealed
+from bert_tf.files import read_json, whole_file, write_json
+from bert_tf.seals import write_sealed
 from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 
