@@ -4,13 +4,22 @@ import hashlib
 import os
 from typing import Any
 
-from bert_tf.tasks.glue import glue_scores, read_glue
-from bert_tf.tasks.squad import SquadReferences, read_squad
-from bert_tf.tasks.squad_metrics import score_predictions
+from bert_tf.metrics import formulas
+from bert_tf.metrics.squad_scores import score_predictions
+from bert_tf.readers.glue import read_glue
+from bert_tf.readers.glue_tasks import GLUE_TASKS
+from bert_tf.readers.squad import SquadReferences, read_squad
 
 from .finetune_tasks import COMPARISONS, Run, text_columns
 
 _DEV_ARTICLES = 8
+_METRICS = {
+    "accuracy": formulas.accuracy,
+    "f1": formulas.f1,
+    "matthews_correlation": formulas.matthews_correlation,
+    "pearson": formulas.pearson_correlation,
+    "spearman": formulas.spearman_correlation,
+}
 
 
 def read_examples(run: Run, folder: str) -> tuple[list[Any], list[Any]]:
@@ -45,8 +54,11 @@ def score(run: Run, items: list[Any], predictions: list[Any]) -> dict[str, float
         return {}
     comparison = COMPARISONS[run.task]
     if comparison.glue:
-        fractions = glue_scores(comparison.glue, text_columns(items)[2], predictions)
-        return {name: 100 * value for name, value in fractions.items()}
+        labels = text_columns(items)[2]
+        return {
+            name: 100 * _METRICS[name](labels, predictions)
+            for name in GLUE_TASKS[comparison.glue].metrics
+        }
     gold = {item.id: tuple(answer.text for answer in item.answers) for item in items}
     answers = {item.id: answer for item, answer in zip(items, predictions, strict=True)}
     scores = score_predictions(SquadReferences(gold, "1.1"), answers).overall

@@ -6,7 +6,7 @@ Both libraries' processes import it, so it loads neither TensorFlow nor torch.
 import dataclasses
 import time
 
-from bert_tf.tasks.examples import TextExample
+from bert_tf.readers.examples import TextExample
 
 OURS, PEER = "bert_tf", "transformers"
 FLOAT32, BFLOAT16 = "float32", "bfloat16"

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import transformers
 
-from bert_tf.tasks.examples import QuestionExample
+from bert_tf.readers.examples import QuestionExample
 
 from .finetune_tasks import (
     BATCH_SIZE,

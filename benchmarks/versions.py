@@ -230,7 +230,7 @@ def _prepare_finetuning(folder: str, scratch: str) -> None:
     from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
     from bert_tf.interchange.model_directory import write_description
     from bert_tf.pipelines.vocabulary import load_vocabulary
-    from bert_tf.tasks.glue import read_glue
+    from bert_tf.readers.glue import read_glue
     from bert_tf.training import checkpoints
 
     keras.utils.set_random_seed(1)

@@ -64,7 +64,7 @@ _ROOMS = (
         "modeling",
         "pipelines",
     ),
-    *("pretraining", "saved_models", "tasks", "training"),
+    *("metrics", "pretraining", "readers", "saved_models", "training"),
 )
 
 __all__ = sorted([*_PUBLIC, "__version__"])

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from absl import flags
 
 from bert_tf import export as export_command
-from bert_tf import flag_fields
+from bert_tf.cli import flag_fields
 from bert_tf.finetuning import resolution
 from bert_tf.finetuning import settings as fine_tuning_settings
 from bert_tf.predicting import settings as predicting_settings
@@ -184,7 +184,7 @@ class FineTuned:
         from bert_tf.finetuning.sweep import plan_runs
         from bert_tf.predicting.inputs import Inputs
         from bert_tf.predicting.prediction import Predictor
-        from bert_tf.tasks.records import giving
+        from bert_tf.readers.records import giving
 
         with giving(self._tables):
             sets = read_sets(self._settings)
@@ -283,7 +283,7 @@ def fine_tune(
         # Only now: wrong settings answer without loading TensorFlow.
         from bert_tf.finetuning.run import run
         from bert_tf.interchange.load import load
-        from bert_tf.tasks.records import giving
+        from bert_tf.readers.records import giving
 
         for sentence in ignored:
             print(sentence)
@@ -374,7 +374,7 @@ def predict(
     with _as_it_was(verbose):
         from bert_tf.finetuning.python_data import is_data, rows_of
         from bert_tf.predicting.prediction import Predictor, predict_file, predict_rows
-        from bert_tf.tasks.records import giving
+        from bert_tf.readers.records import giving
         from bert_tf.training.distribution import open_devices
 
         strategy, precision = options.pop("strategy"), options.pop("precision")

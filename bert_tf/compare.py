@@ -11,7 +11,7 @@ same resampled rows.
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf.cli import command
 from bert_tf.finetuning.kinds import KINDS
 
 

@@ -12,7 +12,7 @@ that move most bytes are printed. What the cores send each other is not in it.
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf.cli import command
 from bert_tf.pretraining import settings as pretraining_settings
 from bert_tf.pretraining.settings import settings_from_flags
 

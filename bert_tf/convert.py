@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from bert_tf import command, flag_fields
+from bert_tf.cli import command, flag_fields
 from bert_tf.interchange import FORMATS
 from bert_tf.untrusted import listed
 

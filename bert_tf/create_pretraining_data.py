@@ -18,8 +18,8 @@ import shlex
 
 from absl import flags
 
-from bert_tf import command
 from bert_tf.choices import INPUT_FORMATS
+from bert_tf.cli import command
 from bert_tf.untrusted import listed
 
 _INPUT = flags.DEFINE_list("input", [], "Text files, with globs and commas; gzip allowed.")
@@ -79,10 +79,10 @@ def main(argv: list[str]) -> None:
             "Apache Beam are given with --runner."
         )
 
-    from bert_tf import beam, record_shards
     from bert_tf.files import check_new
     from bert_tf.pipelines import pretraining, tfrecords
     from bert_tf.pipelines.vocabulary import casing_note
+    from bert_tf.preparation import beam, record_shards
 
     sharded = record_shards.shard_paths(_OUTPUT.value)
     paths = sharded or _OUTPUT.value

@@ -11,9 +11,9 @@ import os
 
 from absl import flags
 
-from bert_tf import command
-from bert_tf.tasks.squad import read_null_odds, read_predictions, read_references
-from bert_tf.tasks.squad_metrics import SquadScores, score_predictions
+from bert_tf.cli import command
+from bert_tf.metrics.squad_scores import SquadScores, score_predictions
+from bert_tf.readers.squad import read_null_odds, read_predictions, read_references
 from bert_tf.untrusted import listed
 
 

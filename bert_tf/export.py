@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from bert_tf import command, flag_fields
 from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
+from bert_tf.cli import command, flag_fields
 
 if TYPE_CHECKING:
     from bert_tf.interchange.checkpoint import Checkpoint

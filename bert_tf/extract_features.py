@@ -13,7 +13,7 @@ it had not been stopped.
 
 from absl import flags
 
-from bert_tf import command, flag_fields
+from bert_tf.cli import command, flag_fields
 from bert_tf.extraction.settings import ExtractionSettings, resolve
 
 

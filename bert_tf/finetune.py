@@ -26,7 +26,7 @@ kept. A run whose loss does not fall, or which predicts one thing only, is told.
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf.cli import command
 from bert_tf.finetuning import resolution, settings
 
 

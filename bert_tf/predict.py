@@ -17,7 +17,7 @@ has an ``error`` instead. --keep_columns writes the input's columns, too.
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf.cli import command
 from bert_tf.predicting import settings as predicting_settings
 
 

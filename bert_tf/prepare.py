@@ -16,7 +16,7 @@ pip install 'bert_tf[beam]'.
 
 from absl import flags
 
-from bert_tf import command, flag_fields
+from bert_tf.cli import command, flag_fields
 from bert_tf.preparation.settings import PreparationSettings, resolve
 
 

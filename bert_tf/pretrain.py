@@ -20,7 +20,7 @@ import time
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf.cli import command
 from bert_tf.pretraining import settings as pretraining_settings
 from bert_tf.pretraining.settings import given_flags, settings_from_flags
 

@@ -11,7 +11,7 @@ import signal
 
 from absl import flags
 
-from bert_tf import command, flag_fields
+from bert_tf.cli import command, flag_fields
 from bert_tf.reproduction.settings import Settings
 
 

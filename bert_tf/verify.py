@@ -15,7 +15,7 @@ import sys
 
 from absl import flags
 
-from bert_tf import command
+from bert_tf.cli import command
 
 
 def define_flags() -> None:

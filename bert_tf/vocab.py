@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from bert_tf import command, flag_fields
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.flag_fields import choice, integer, number, string, switch
+from bert_tf.cli import command, flag_fields
+from bert_tf.cli.flag_fields import choice, integer, number, string, switch
 
 if TYPE_CHECKING:
     from bert_tf.pipelines.corpus import Corpus

@@ -90,7 +90,7 @@ def commands(text):
 _PARSE = """
 import json, runpy, sys
 from absl import flags
-from bert_tf import command
+from bert_tf.cli import command
 name, lines = json.load(sys.stdin)
 command.run = lambda *_, **__: None  # the command as it is run, but for this last call
 runpy.run_module(f"bert_tf.{name}", run_name="__main__")

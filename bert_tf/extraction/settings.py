@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.choices import POOLINGS, PRECISIONS, STRATEGIES, UNLEARNED_VARIANTS
-from bert_tf.flag_fields import (
+from bert_tf.cli.flag_fields import (
     ALLOW_PICKLE,
     STRATEGY,
     choice,

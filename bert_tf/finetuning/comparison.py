@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.files import read_json_object
-from bert_tf.tasks import cells
-from bert_tf.tasks.conll import read_tags
-from bert_tf.tasks.examples import BadRows
-from bert_tf.tasks.judging import Judged
-from bert_tf.tasks.metrics import rank
-from bert_tf.tasks.resampling import mcnemar, percentiles, resampled
-from bert_tf.tasks.tables import read_columns
+from bert_tf.metrics import cells
+from bert_tf.metrics.formulas import rank
+from bert_tf.metrics.judging import Judged
+from bert_tf.metrics.resampling import mcnemar, percentiles, resampled
+from bert_tf.readers.conll import read_tags
+from bert_tf.readers.examples import BadRows
+from bert_tf.readers.tables import read_columns
 from bert_tf.untrusted import listed, one_line, quote
 
 from .kinds import KINDS

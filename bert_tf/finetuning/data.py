@@ -6,16 +6,16 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_tf.tasks.examples import (
+from bert_tf.readers.examples import (
     ChoiceExample,
-    Examples,
+    ExampleSet,
     QuestionExample,
     TaggedExample,
     TextExample,
 )
-from bert_tf.tasks.glue import has_glue_file, read_glue, read_glue_tfds
-from bert_tf.tasks.glue_tasks import glue_task, is_labelled
-from bert_tf.tasks.tables import TableFile
+from bert_tf.readers.glue import has_glue_file, read_glue, read_glue_tfds
+from bert_tf.readers.glue_tasks import glue_task, is_labelled
+from bert_tf.readers.tables import TableFile
 
 from .settings import FineTuningSettings
 
@@ -25,20 +25,20 @@ _TEST = "test"
 UNLABELLED = "unlabelled"
 # Reads a file: its path, the labels that there may be (None: those that are there), and whether it
 # has labels.
-_Reader = Callable[[str, Sequence[str] | None, bool], Examples[Any]]
+_Reader = Callable[[str, Sequence[str] | None, bool], ExampleSet[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sets:
     """What was read: by the sets' names, and sentences on what was held out or is missing."""
 
-    train: Examples[Any]
-    dev: dict[str, Examples[Any]]
-    test: dict[str, Examples[Any]]
+    train: ExampleSet[Any]
+    dev: dict[str, ExampleSet[Any]]
+    test: dict[str, ExampleSet[Any]]
     notes: list[str]
-    unlabelled: Examples[TextExample] | None = None
+    unlabelled: ExampleSet[TextExample] | None = None
 
-    def all(self) -> dict[str, Examples[Any]]:
+    def all(self) -> dict[str, ExampleSet[Any]]:
         """Every set by its name."""
         unlabelled = {} if self.unlabelled is None else {UNLABELLED: self.unlabelled}
         return {"train": self.train, **unlabelled, **self.dev, **self.test}
@@ -57,7 +57,7 @@ class Sets:
         return {name: _fingerprint(examples) for name, examples in self.all().items()}
 
 
-def _fingerprint(examples: Examples[Any]) -> str:
+def _fingerprint(examples: ExampleSet[Any]) -> str:
     digest = hashlib.sha256(repr(examples.labels).encode())
     for item in examples.items:
         digest.update(repr(item).encode())
@@ -82,7 +82,7 @@ def read_sets(settings: FineTuningSettings) -> Sets:
 def _read_glue_sets(settings: FineTuningSettings) -> Sets:
     task, folder = glue_task(str(settings.glue)), settings.data_dir
 
-    def read(split: str, name: str = task.name) -> Examples[TextExample]:
+    def read(split: str, name: str = task.name) -> ExampleSet[TextExample]:
         if folder is None:
             return read_glue_tfds(name, split)
         return read_glue(name, folder, split, skip_bad_rows=settings.skip_bad_rows)
@@ -109,7 +109,7 @@ def _read_files(settings: FineTuningSettings) -> Sets:
     read = _reader(settings)
     train = read(str(settings.train_file), None, True)
     labels = train.labels or None
-    dev: dict[str, Examples[Any]] = {}
+    dev: dict[str, ExampleSet[Any]] = {}
     notes: list[str] = []
     if settings.dev_file:
         dev["dev"] = read(settings.dev_file, labels, True)
@@ -130,7 +130,7 @@ def _read_files(settings: FineTuningSettings) -> Sets:
         )
     else:
         notes.append("Nothing decides which epoch is best: the last one counts as it.")
-    test: dict[str, Examples[Any]] = {}
+    test: dict[str, ExampleSet[Any]] = {}
     if settings.test_file:
         examples = read(settings.test_file, labels, settings.test_has_labels)
         (dev if settings.test_has_labels else test)[_TEST] = examples
@@ -158,7 +158,7 @@ def _reader(settings: FineTuningSettings) -> _Reader:
     form = task_class.own_form(settings.task, columns)
     skip = settings.skip_bad_rows
 
-    def read(path: str, labels: Sequence[str] | None, labelled: bool) -> Examples[Any]:
+    def read(path: str, labels: Sequence[str] | None, labelled: bool) -> ExampleSet[Any]:
         if form is not None and not columns:
             encoding = settings.encoding
             return form.read(
@@ -174,12 +174,12 @@ def _reader(settings: FineTuningSettings) -> _Reader:
     return read
 
 
-def _read_unlabelled(settings: FineTuningSettings, sets: Sets) -> Examples[TextExample]:
+def _read_unlabelled(settings: FineTuningSettings, sets: Sets) -> ExampleSet[TextExample]:
     """The texts that a teacher labels, without those that are evaluated on."""
     path, kind = str(settings.unlabelled_file), settings.kind
     columns = {**table_columns(settings), kind.label: None, "id_column": None}
     table = TableFile(path, settings.encoding, settings.delimiter)
-    found: Examples[TextExample] = kind.task_class.read_table(
+    found: ExampleSet[TextExample] = kind.task_class.read_table(
         table, skip_bad_rows=settings.skip_bad_rows, **columns
     )
     dev = {(item.text_a, item.text_b) for one in sets.dev.values() for item in one.items}
@@ -240,7 +240,7 @@ def split_folds(items: Sequence[Any], count: int, seed: int) -> list[int]:
 def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], list[T], str]:
     """Splits examples in two, where no set to evaluate on is given.
 
-    Examples that share what makes them alike stay together: questions of one article (or, without
+    ExampleSet that share what makes them alike stay together: questions of one article (or, without
     titles, of one paragraph), sentences of one document where there are enough documents, choices
     for one context, equal texts. Which of these groups are held out depends on their contents and
     the seed, not on their order. Every class of texts gives its share. At least one group is held

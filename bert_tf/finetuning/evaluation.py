@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.tasks.calibration import Calibration
-from bert_tf.tasks.judging import Judged
-from bert_tf.tasks.resampling import Interval, bootstrap
+from bert_tf.metrics.calibration import Calibration
+from bert_tf.metrics.judging import Judged
+from bert_tf.metrics.resampling import Interval, bootstrap
 
 _MOST_MISTAKES = 50
 

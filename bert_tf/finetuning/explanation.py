@@ -23,7 +23,7 @@ from bert_tf.files import replace_whole
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.examples import TextExample
+from bert_tf.readers.examples import TextExample
 from bert_tf.untrusted import one_line
 
 EXPLANATIONS = (".html", ".jsonl")

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.flag_fields import nearest
+from bert_tf.cli.flag_fields import nearest
 
 # What a grid may vary: nothing of it changes what is read, tokenised, or which weights are first.
 NAMES = (

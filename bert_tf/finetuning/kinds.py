@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_tf.choices import LONG_TEXTS
-from bert_tf.tasks.glue_tasks import GLUE_TASKS
-from bert_tf.tasks.tables import is_table
+from bert_tf.readers.glue_tasks import GLUE_TASKS
+from bert_tf.readers.tables import is_table
 
 # A value's description for errors, and its test.
 Check = tuple[str, Callable[[Any], bool]]
@@ -59,7 +59,7 @@ class Kind:
         text_form: how ``--text_columns`` is written.
         num_texts: the least and the most names in ``--text_columns``.
         metrics: the scores that ``--metric`` may name; some data lack some of them.
-        cells: the function of ``tasks.cells`` that compares files of its predictions.
+        cells: the function of ``metrics.cells`` that compares files of its predictions.
         class_metrics: whether it may name the scores of a class or of a type of entity, too.
         label: the argument that ``--label_column`` names.
         others: further arguments of the reader: the flag that gives each, and its check.

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from bert_tf.heads import classes as heads
+from bert_tf.metrics.calibration import of_classes
+from bert_tf.metrics.judging import judge_choices
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.calibration import of_classes
-from bert_tf.tasks.examples import ChoiceExample
-from bert_tf.tasks.judging import judge_choices
-from bert_tf.tasks.multiple_choice import read_choices, read_codah, read_swag
+from bert_tf.readers.choices import read_choices, read_codah, read_swag
+from bert_tf.readers.examples import ChoiceExample
 
 from .evaluation import Evaluation, is_constant, worst_mistakes
 from .losses import NO_CHOICE, ChoiceCrossEntropy, SmoothedCrossEntropy

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from bert_tf.files import replace_whole
-from bert_tf.tasks import conll, own_data
-from bert_tf.tasks.cells import cell_of_names
+from bert_tf.metrics.cells import cell_of_names
+from bert_tf.readers import conll, own_data
 from bert_tf.untrusted import quote
 
 # An example's id, prediction and what else is reported of it.

@@ -15,7 +15,7 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.tasks.records import check_columns_differ
+from bert_tf.readers.records import check_columns_differ
 from bert_tf.untrusted import quote
 
 from .kinds import Kind

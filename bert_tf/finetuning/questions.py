@@ -10,22 +10,22 @@ import keras
 import numpy as np
 
 from bert_tf import features
-from bert_tf.modeling import BertSpanPredictor
-from bert_tf.modeling.base import NULL_THRESHOLD
-from bert_tf.pipelines import length_buckets
-from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
-from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.examples import QuestionExample
-from bert_tf.tasks.judging import judge_answers
-from bert_tf.tasks.squad import SquadReferences, read_questions, read_squad
-from bert_tf.tasks.squad_metrics import SquadScores, score_answer, score_predictions
-from bert_tf.tasks.squad_predictions import (
+from bert_tf.metrics.judging import judge_answers
+from bert_tf.metrics.squad_predictions import (
     N_BEST_PREDICTIONS,
     NULL_ODDS,
     PREDICTIONS,
     SquadPredictions,
     squad_predictions,
 )
+from bert_tf.metrics.squad_scores import SquadScores, score_answer, score_predictions
+from bert_tf.modeling import BertSpanPredictor
+from bert_tf.modeling.base import NULL_THRESHOLD
+from bert_tf.pipelines import length_buckets
+from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.readers.examples import QuestionExample
+from bert_tf.readers.squad import SquadReferences, read_questions, read_squad
 
 from .data import Sets
 from .evaluation import Evaluation, worst_mistakes

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from bert_tf.files import replace_whole
+from bert_tf.metrics.calibration import Calibration
+from bert_tf.metrics.formulas import CLASS_METRICS, ClassScore
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pictures.confusion import confusion_svg
 from bert_tf.pictures.reliability import reliability_svg
-from bert_tf.tasks.calibration import Calibration
-from bert_tf.tasks.metrics import CLASS_METRICS, ClassScore
 from bert_tf.untrusted import one_line
 
 from .evaluation import Evaluation, Mistake

@@ -6,11 +6,11 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf import flag_fields
 from bert_tf.choices import LONG_TEXTS
-from bert_tf.tasks.glue_tasks import glue_task
-from bert_tf.tasks.metrics import CLASS_METRICS
-from bert_tf.tasks.tables import SUFFIXES, holds_values
+from bert_tf.cli import flag_fields
+from bert_tf.metrics.formulas import CLASS_METRICS
+from bert_tf.readers.glue_tasks import glue_task
+from bert_tf.readers.tables import SUFFIXES, holds_values
 
 from .grid import combinations
 from .kinds import CONLL_TASKS, GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS, having_flag, tasks_of

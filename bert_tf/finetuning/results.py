@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from bert_tf.metrics.calibration import FEW
+from bert_tf.metrics.formulas import LOWER_IS_BETTER
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.tasks.calibration import FEW
-from bert_tf.tasks.metrics import LOWER_IS_BETTER
 from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
 

@@ -9,9 +9,9 @@ import bert_tf
 from bert_tf import cards
 from bert_tf.files import read_json, write_json
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.readers.records import is_given
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
-from bert_tf.tasks.records import is_given
 from bert_tf.training.distribution import open_devices
 
 from .kinds import KINDS

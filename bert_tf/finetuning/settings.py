@@ -10,8 +10,8 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf import flag_fields
 from bert_tf.choices import HEAD_POOLINGS, LONG_TEXTS, PRECISIONS, STRATEGIES
+from bert_tf.cli import flag_fields
 
 from .grid import NAMES, combinations
 from .kinds import (

@@ -10,10 +10,10 @@ import tensorflow as tf
 from bert_tf.files import encode_json, replace_whole
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.metrics.calibration import FEW
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.tasks.calibration import FEW
-from bert_tf.tasks.examples import TextExample
+from bert_tf.readers.examples import TextExample
 from bert_tf.training.progress import Progress
 
 from . import teacher

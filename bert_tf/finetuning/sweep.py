@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.interchange.load import load_with_report
-from bert_tf.tasks.metrics import rank
+from bert_tf.metrics.formulas import rank
 from bert_tf.training import checkpoints
 
 from . import teacher

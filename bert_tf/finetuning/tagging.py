@@ -14,25 +14,23 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.files import replace_whole
 from bert_tf.heads.classes import likeliest, log_probabilities
+from bert_tf.metrics.calibration import of_classes
+from bert_tf.metrics.formulas import confusion_matrix, total
+from bert_tf.metrics.judging import judge_entities, judge_tags
 from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.calibration import of_classes
-from bert_tf.tasks.conll import read_conll
-from bert_tf.tasks.entities import (
+from bert_tf.readers.conll import read_conll
+from bert_tf.readers.entities import (
     Entity,
-    EntityScores,
-    entity_scores,
     find_all,
     find_scored,
     odd_tags_of_entities,
 )
-from bert_tf.tasks.examples import TaggedExample
-from bert_tf.tasks.judging import judge_entities, judge_tags
-from bert_tf.tasks.metrics import confusion_matrix
-from bert_tf.tasks.own_data import read_tagging
+from bert_tf.readers.examples import TaggedExample
+from bert_tf.readers.own_data import read_tagging
 
 from .data import Sets
 from .evaluation import Evaluation, is_constant, worst_mistakes
@@ -257,19 +255,13 @@ class TaggingTask(Task):
         if not (self._has_entities and set_name in self.dev_sets):
             return [columns]
         table = os.path.join(folder, f"{set_name}_entities.tsv")
-        found = self._entity_scores(items, [record["tags"] for record in records])
-        write_records(
-            table,
-            [
-                {"type": kind, **score.to_dict()}
-                for kind, score in [("all", found.overall), *found.by_type.items()]
-            ],
-        )
+        found = judge_entities(
+            *([item.tags for item in items], [record["tags"] for record in records]),
+            odd_tags=self._odd_tags,
+        ).classes
+        scores = [("all", total(found.values())), *found.items()]
+        write_records(table, [{"type": kind, **score.to_dict()} for kind, score in scores])
         return [columns, table]
-
-    def _entity_scores(self, items: Items, tags: Sequence[Sequence[str]]) -> EntityScores:
-        true = [self._as_entities(item.tags) for item in items]
-        return entity_scores(true, [self._as_entities(found) for found in tags])
 
     def _as_entities(self, tags: Sequence[str]) -> list[str]:
         """The tags with O in place of those that are none of entities."""

@@ -21,15 +21,15 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.metrics.calibration import fit_temperature
+from bert_tf.metrics.formulas import CLASS_METRICS, class_metric_names
+from bert_tf.metrics.judging import Judged
 from bert_tf.modeling.base import TEMPERATURE, BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.long_texts import mean_of_windows
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks import examples as tasks_examples
-from bert_tf.tasks.calibration import fit_temperature
-from bert_tf.tasks.judging import Judged
-from bert_tf.tasks.metrics import CLASS_METRICS, class_metric_names
+from bert_tf.readers import examples as read
 from bert_tf.untrusted import listed, one_line
 
 from .data import UNLABELLED, Sets, fold_of, read_sets
@@ -41,7 +41,7 @@ from .task_file import TaskFile
 
 T = TypeVar("T")
 # What a file or a part of one holds.
-ExampleSet = tasks_examples.Examples[Any]
+ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
 Thresholds = Mapping[str, float]
 # The mean loss on a set, as training has it, without the weights of classes.

@@ -18,19 +18,19 @@ from keras import ops
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.heads import classes as heads
+from bert_tf.metrics.calibration import as_two_classes, of_classes, of_several
+from bert_tf.metrics.formulas import confusion_matrix
+from bert_tf.metrics.judging import judge_classes, judge_numbers, judge_several
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.modeling.base import PROBABILITY_THRESHOLD, TEMPERATURE
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.long_texts import MOST_WINDOWS
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.calibration import as_two_classes, of_classes, of_several
-from bert_tf.tasks.examples import TextExample
-from bert_tf.tasks.glue import write_glue_submission
-from bert_tf.tasks.glue_tasks import GLUE_TASKS
-from bert_tf.tasks.judging import judge_classes, judge_numbers, judge_several
-from bert_tf.tasks.metrics import confusion_matrix
-from bert_tf.tasks.own_data import read_classification, read_multilabel, read_regression
+from bert_tf.readers.examples import TextExample
+from bert_tf.readers.glue import write_glue_submission
+from bert_tf.readers.glue_tasks import GLUE_TASKS
+from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
 from bert_tf.untrusted import one_line, quote
 
 from .data import Sets

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_tf import features
+from bert_tf.metrics.formulas import rank
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.tasks.metrics import rank
 from bert_tf.training import checkpoints
 from bert_tf.training.attention import attention_to
 from bert_tf.training.bad_steps import BadStep, BadStepError, Trend

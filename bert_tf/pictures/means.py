@@ -3,7 +3,7 @@
 import html
 from collections.abc import Mapping, Sequence
 
-from bert_tf.tasks.resampling import Mean
+from bert_tf.metrics.resampling import Mean
 
 _LEFT, _WIDTH, _ROW, _TOP, _ROOM = 250, 190, 26, 50, 160
 _INK, _POINT = "#1c2733", "#2b7bba"

@@ -1,6 +1,6 @@
 """A reliability diagram as a picture: how often what is so probable is so, raw and calibrated."""
 
-from bert_tf.tasks.calibration import Calibration, Reliability
+from bert_tf.metrics.calibration import Calibration, Reliability
 
 _FONT = 'font-family=\'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif\''
 _INK, _FAINT, _LINES = "#1c2733", "#66727f", "#d5dbe1"

@@ -18,10 +18,10 @@ from typing import Any
 
 from bert_tf.finetuning.kinds import KINDS
 from bert_tf.finetuning.task_file import TaskFile
-from bert_tf.tasks.examples import BadRow, BadRowError, BadRows, Examples, TextExample
-from bert_tf.tasks.own_data import text_example
-from bert_tf.tasks.records import LINES, LINES_COLUMN, is_given
-from bert_tf.tasks.tables import SUFFIXES, TableFile, is_table, read_columns
+from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, TextExample
+from bert_tf.readers.own_data import text_example
+from bert_tf.readers.records import LINES, LINES_COLUMN, is_given
+from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
 from bert_tf.untrusted import listed
 
 _CHUNK = 2048
@@ -42,7 +42,7 @@ class Inputs:
 
     @classmethod
     def of(cls, items: Sequence[Any]) -> "Inputs":
-        """Examples that were read before, all of them good."""
+        """ExampleSet that were read before, all of them good."""
         return cls(len(items), [], lambda: iter([list(items)]))
 
     def good(self) -> Iterator[Any]:
@@ -104,7 +104,7 @@ def own_form(
     return form if is_own else None
 
 
-def _kept(examples: Examples[Any], bad: BadRows, task: TaskFile) -> Inputs:
+def _kept(examples: ExampleSet[Any], bad: BadRows, task: TaskFile) -> Inputs:
     items: list[Any] = []
     rows = collections.deque(bad.rows)
     for number, item in enumerate(examples.items):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TextIO, cast
 
 from bert_tf.choices import LONG_TEXTS
+from bert_tf.cli.pipes import copy_bounded
 from bert_tf.files import replace_whole
 from bert_tf.finetuning.explanation import (
     EXPLANATIONS,
@@ -31,9 +32,8 @@ from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
-from bert_tf.pipes import copy_bounded
-from bert_tf.tasks.examples import BadRow, Examples
-from bert_tf.tasks.tables import FORMS, SUFFIXES, TableFile, read_rows
+from bert_tf.readers.examples import BadRow, ExampleSet
+from bert_tf.readers.tables import FORMS, SUFFIXES, TableFile, read_rows
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen
@@ -499,7 +499,7 @@ def _records(
     good = [item for item in items if not isinstance(item, BadRow)]
     found: Iterator[Record] = iter(())
     if good:
-        sets = {_SET: Examples(good, tuple(labels), [])}
+        sets = {_SET: ExampleSet(good, tuple(labels), [])}
         made = task_class(task.name, None, {}, sets, labels=labels, **task.options)
         found = made.predict(inference, _SET, thresholds)
     for item in items:

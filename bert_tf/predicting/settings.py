@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from bert_tf import flag_fields
 from bert_tf.choices import PRECISIONS, STRATEGIES
-from bert_tf.tasks.tables import FORMS
+from bert_tf.cli import flag_fields
+from bert_tf.readers.tables import FORMS
 
 STANDARD_INPUT = "-"
 

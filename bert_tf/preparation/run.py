@@ -12,7 +12,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import beam
 from bert_tf.files import (
     check_outside,
     is_temporary,
@@ -28,6 +27,7 @@ from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.untrusted import listed, one_line
 
+from . import beam
 from .documents import REASONS
 from .plan import WORK, Plan, make_plan
 from .settings import PreparationSettings

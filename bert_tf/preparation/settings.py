@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.flag_fields import check_ranges, choice, defaults, integer, number, string, words
+from bert_tf.cli.flag_fields import check_ranges, choice, defaults, integer, number, string, words
 
 from .scripts import SCRIPTS
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import flag_fields
 from bert_tf.choices import PRECISIONS
+from bert_tf.cli import flag_fields
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import check_outside, read_json, read_json_object, remove, write_json
 from bert_tf.interchange import model_directory

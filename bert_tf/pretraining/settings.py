@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 from absl import flags
 
-from bert_tf import flag_fields
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
+from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.config import PRESETS, BertConfig
-from bert_tf.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.untrusted import quote, reason
 
 from .recipes import RECIPES, from_recipe

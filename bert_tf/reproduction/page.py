@@ -6,14 +6,14 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 
+from bert_tf.cli.flag_fields import as_words
 from bert_tf.files import check_marked, write_marked
-from bert_tf.flag_fields import as_words
+from bert_tf.metrics.resampling import Mean, mean_over_seeds
 from bert_tf.pictures.means import means_svg
-from bert_tf.tasks.resampling import Mean, mean_over_seeds
-from bert_tf.tasks.score_table import Score
 from bert_tf.training.progress import duration
 
 from .plan import Key, Place, Plan
+from .score_table import Score
 from .settings import CAVEAT, INTRODUCTION, TABLES, Column, Settings, Table
 
 MARK = "<!-- Written by python -m bert_tf.reproduce: changes are lost. -->\n"

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.cli.flag_fields import as_words, nearest, parse_words
 from bert_tf.config import PRESETS
 from bert_tf.files import sizes_fingerprint
-from bert_tf.flag_fields import as_words, nearest, parse_words
 from bert_tf.pipelines.masking import default_max_predictions
-from bert_tf.tasks.score_table import Cell
 
+from .score_table import Cell
 from .settings import PERPLEXITY, TABLES, TASKS, Column, Row, Settings, Table
 
 _SHARES = sorted({row.at for table in TABLES.values() for row in table.rows})

@@ -12,10 +12,10 @@ from bert_tf.finetuning.kinds import KINDS
 from bert_tf.finetuning.task import Inference
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.examples import (
+from bert_tf.readers.examples import (
     Answer,
     ChoiceExample,
-    Examples,
+    ExampleSet,
     QuestionExample,
     TaggedExample,
     TextExample,
@@ -39,7 +39,7 @@ CONFIG = BertConfig(
 
 
 def examples_of(items, labels=()):
-    return Examples(list(items), tuple(labels), [])
+    return ExampleSet(list(items), tuple(labels), [])
 
 
 def inference(model, *, tokenizer=TOKENIZER, max_seq_length=32, batch_size=4):

@@ -7,7 +7,7 @@ import pytest
 from bert_tf.finetuning.comparison import compare
 from bert_tf.finetuning.kinds import KINDS
 from bert_tf.finetuning.task_file import TaskFile
-from bert_tf.tasks import cells
+from bert_tf.metrics import cells
 
 from .small_runs import write_task_file
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.finetuning.explanation import Explanation, Word, explain_texts, write_explanations
 from bert_tf.modeling import BertClassifier, BertRegressor
-from bert_tf.tasks.examples import TextExample
+from bert_tf.readers.examples import TextExample
 
 from .small_tasks import CONFIG, LABELS, TOKENIZER
 

@@ -4,7 +4,7 @@ import operator
 import pytest
 
 from bert_tf.finetuning.data import hold_out, split_folds
-from bert_tf.tasks.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from bert_tf.readers.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 
 
 def texts(count):

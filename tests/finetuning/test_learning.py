@@ -11,12 +11,12 @@ import pytest
 from bert_tf.finetuning.multiple_choice import ChoiceTask
 from bert_tf.finetuning.questions import QuestionTask
 from bert_tf.finetuning.tagging import FeatureTaggingTask, TaggingTask
+from bert_tf.metrics.squad_scores import score_predictions
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.conll import read_conll
-from bert_tf.tasks.entities import entity_scores
-from bert_tf.tasks.multiple_choice import read_codah
-from bert_tf.tasks.squad import SquadReferences, read_squad
-from bert_tf.tasks.squad_metrics import score_predictions
+from bert_tf.readers.choices import read_codah
+from bert_tf.readers.conll import read_conll
+from bert_tf.readers.squad import SquadReferences, read_squad
+from tests.readers.entity_scores import entity_scores
 
 from .small_tasks import (
     CONFIG,

@@ -15,7 +15,7 @@ from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.stages import evaluate_all
 from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.finetuning.text import ClassTask
-from bert_tf.tasks.examples import Examples, TaggedExample
+from bert_tf.readers.examples import ExampleSet, TaggedExample
 
 from .small_runs import (
     TINY,
@@ -204,7 +204,7 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
     source = write_model(tmp_path, "BertTokenClassifier", arguments, labels=("A", "B"))
     weights = {f"model/{weight.path}": weight for weight in source.weights}
     items = [TaggedExample(str(n), ("good", "film"), ("A", "B"), n) for n in range(3)]
-    task = TaggingTask("own", Examples(items, ("A", "B"), []), {}, {})
+    task = TaggingTask("own", ExampleSet(items, ("A", "B"), []), {}, {})
     flags = settings(inputs, tmp_path / "run", init_checkpoint=tmp_path)
     start = open_start(flags, FineTuningDirectory(flags.model_dir))
     model, sentences = build_model(flags, task, start)

@@ -15,7 +15,7 @@ from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.stages import Material
 from bert_tf.finetuning.task import Inference, read_task
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.tasks.own_data import read_classification
+from bert_tf.readers.own_data import read_classification
 from bert_tf.training import checkpoints
 
 from .small_runs import (

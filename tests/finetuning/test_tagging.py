@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.modeling import BertTokenClassifier
-from bert_tf.tasks.entities import entity_scores
-from bert_tf.tasks.examples import TaggedExample
-from bert_tf.tasks.own_data import read_tagging
+from bert_tf.readers.examples import TaggedExample
+from bert_tf.readers.own_data import read_tagging
+from tests.readers.entity_scores import entity_scores
 
 from .small_tasks import (
     CONFIG,

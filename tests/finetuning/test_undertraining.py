@@ -8,8 +8,8 @@ import pytest
 
 from bert_tf.finetuning.evaluation import Evaluation
 from bert_tf.finetuning.stages import _undertraining
-from bert_tf.tasks.calibration import fit_temperature, of_classes
-from bert_tf.tasks.judging import judge_classes
+from bert_tf.metrics.calibration import fit_temperature, of_classes
+from bert_tf.metrics.judging import judge_classes
 
 ENOUGH = types.SimpleNamespace(label_smoothing=0.0, teacher=None)
 

@@ -31,8 +31,9 @@ from bert_tf.interchange.load import make_preprocessor, select
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines import sources
-from bert_tf.tasks import conll, multiple_choice, own_data, squad
-from bert_tf.tasks.squad import read_null_odds, read_predictions, read_references
+from bert_tf.readers import choices as multiple_choice
+from bert_tf.readers import conll, own_data, squad
+from bert_tf.readers.squad import read_null_odds, read_predictions, read_references
 from tests.interchange import hugging_face_files
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.predicting import prediction_models

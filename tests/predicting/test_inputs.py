@@ -7,7 +7,7 @@ import pytest
 from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.predicting import inputs
 from bert_tf.predicting.inputs import read_inputs
-from bert_tf.tasks.examples import BadRow, ChoiceExample, TextExample
+from bert_tf.readers.examples import BadRow, ChoiceExample, TextExample
 
 TEXTS = TaskFile("classification", "own", 16, {"text_columns": ["text"], "id_column": "n"})
 

@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 
-from bert_tf import beam
+from bert_tf.preparation import beam
 from bert_tf.preparation import plan as plan_module
 from bert_tf.preparation.run import run
 from bert_tf.preparation.settings import resolve

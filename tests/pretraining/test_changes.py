@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import flag_fields
+from bert_tf.cli import flag_fields
 from bert_tf.files import read_json, write_json
 from bert_tf.pretraining.changes import with_changes
 from bert_tf.pretraining.evaluator import evaluate

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from absl import flags
 
+from bert_tf.cli.flag_fields import as_words
 from bert_tf.finetuning.resolution import settings_from_flags
 from bert_tf.finetuning.settings import define_flags
-from bert_tf.flag_fields import as_words
 from bert_tf.pretraining.settings import settings_from_words
 from bert_tf.reproduction.page import MARK
 from bert_tf.reproduction.plan import Plan
 from bert_tf.reproduction.runner import Reproduction
+from bert_tf.reproduction.score_table import Cell, Score, read_cells, write_cells
 from bert_tf.reproduction.settings import TABLES, TASKS, Settings
-from bert_tf.tasks.score_table import Cell, Score, read_cells, write_cells
 from tests.documents import RECIPES, ROOT, parse
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.metrics.squad_predictions import squad_predictions
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.pipelines.question_answering import question_examples
 from bert_tf.saved_models import rows
 from bert_tf.saved_models.question_answering import answer, question_length
-from bert_tf.tasks.squad_predictions import squad_predictions
 
 from .conftest import ask, assert_same, make, serve, texts_of
 

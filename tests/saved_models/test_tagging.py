@@ -11,11 +11,11 @@ import tensorflow as tf
 from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.finetuning.task import Inference
 from bert_tf.modeling import BertTokenClassifier
+from bert_tf.readers import entities as iob
+from bert_tf.readers.examples import ExampleSet, TaggedExample
+from bert_tf.readers.own_data import read_tagging
 from bert_tf.saved_models.operations import oldest_serving
 from bert_tf.saved_models.tagging import find_entities, tag_words
-from bert_tf.tasks import entities as iob
-from bert_tf.tasks.examples import Examples, TaggedExample
-from bert_tf.tasks.own_data import read_tagging
 
 from .conftest import VOCAB, ask, features_of, make, serve, softmax, texts_of
 
@@ -210,7 +210,7 @@ def test_long_texts_are_read_as_predict_reads_them(tagger, tokenizer, tmp_path):
     path.write_text("".join(json.dumps({"text": text, "spans": []}) + "\n" for text in texts))
     columns = {"words_column": "text", "tags_column": "spans", "character_spans": True}
     items = read_tagging(str(path), labels=IOB, **columns).items
-    task = TaggingTask("tags", None, {}, {"test": Examples(items, (), [])}, labels=IOB)
+    task = TaggingTask("tags", None, {}, {"test": ExampleSet(items, (), [])}, labels=IOB)
     inference = Inference(tagger, tokenizer, max_seq_length=24, batch_size=5)
     records = list(task.predict(inference, "test", {}))
     outputs = ask(find_entities, serve(tagger, 24), text=texts)
@@ -236,7 +236,7 @@ def test_words_are_tagged_as_in_fine_tuning(tagger, tokenizer, tmp_path):
     words = ["the", "cat", "\u200b", "\u6f22", "unables", "a.b", "dog", "!"]
     sentences = [rng.choice(words, rng.integers(1, 9)).tolist() for _ in range(8)]
     items = [TaggedExample(str(n), tuple(words), None, n) for n, words in enumerate(sentences)]
-    task = TaggingTask("tags", None, {}, {"test": Examples(items, (), [])}, labels=IOB)
+    task = TaggingTask("tags", None, {}, {"test": ExampleSet(items, (), [])}, labels=IOB)
     inference = Inference(tagger, tokenizer, max_seq_length=24, batch_size=5)
     (path,) = task.write_predictions(inference, "test", str(tmp_path), {})
     expected = [

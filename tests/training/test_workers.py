@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import command
+from bert_tf.cli import command
 from bert_tf.training import distribution, workers
 from bert_tf.training.workers import (
     Cluster,

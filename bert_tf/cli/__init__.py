@@ -1,0 +1,1 @@
+"""What every command shares: flags, errors in a sentence, inputs that are pipes."""

@@ -1,0 +1,200 @@
+"""What every command shares: flags parsed, errors told in one sentence, an exit status.
+
+A command's module defines absl flags and a ``main(argv)``, imports nothing heavy at its top (so
+that ``--help`` is quick), and ends with ``command.run(main)``.
+"""
+
+import _thread
+import difflib
+import functools
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from absl import app, flags, logging
+
+from bert_tf.startup import (
+    check_versions,
+    filter_native_log,
+    has_reader,
+    quiet_without_reader,
+)
+from bert_tf.untrusted import LINE_VARIABLE, Screen, one_line, quote, reason
+
+from .flag_fields import help_text
+from .pipes import spooled_pipes
+
+_DEBUG = flags.DEFINE_bool(
+    "debug", False, "Show the Python traceback of an error instead of its one sentence."
+)
+
+_MAX_LINE_MB = flags.DEFINE_integer(
+    "max_line_mb",
+    None,
+    "The most megabytes of a line of text, 64 by default: a longer one is refused, as it may never "
+    "end. A book may be one line of JSON.",
+    lower_bound=1,
+)
+
+_LOG_END = 4096
+INTERRUPTED = 130  # what a shell gives a program that Ctrl-C ended
+# How Python and absl refuse a flag's value, and what the flag expects.
+_EXPECTED = {
+    r": invalid literal for int\(\) .*": ": expected a whole number",
+    r": could not convert string to float.*": ": expected a number",
+    r": \('Non-boolean argument .*": ": expected true or false",
+}
+# What to do about what the system refuses, where the error does not say it.
+_REMEDIES = {
+    "No space left on device": "make room there, and give the command again",
+    "Permission denied": "let this user read or write there, or name another place",
+}
+
+
+def _parse(argv: Sequence[str], arguments: Sequence[str], passes_on: bool) -> list[str]:
+    program = argv[0]
+    if program.endswith(".py"):
+        program = "python -m bert_tf." + program.rsplit("/", 1)[-1].removesuffix(".py")
+    try:
+        if not {"-h", "-help", "--help"}.isdisjoint(argv[1:]):
+            print(help_text())
+            sys.exit(0)
+        rest = flags.FLAGS(argv, known_only=passes_on)
+    except flags.UnrecognizedFlagError as error:
+        near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), 1)
+        guess = f" (did you mean --{near[0]}?)" if near else ""
+        sys.exit(
+            f"Error: --{one_line(error.flagname)} is no flag of this command{guess}; {program} "
+            "--help lists the flags."
+        )
+    except flags.Error as error:
+        said = reason(error).rstrip(".")
+        for refused, expected in _EXPECTED.items():
+            said = re.sub(refused, expected, said)
+        sys.exit(f"Error: {said}; {program} --help lists the flags.")
+    given = [argument for argument in rest[1:] if not (passes_on and argument.startswith("--"))]
+    if given and not arguments:
+        sys.exit(
+            f"Error: {quote(given[0])} is no flag: every argument has the form --name=value, "
+            "and a list of files is one argument with commas."
+        )
+    if len(given) != len(arguments):
+        sys.exit(
+            f"Error: expected {' '.join(arguments)}, got {one_line(' '.join(given)) or 'none'}: "
+            f"{program} {' '.join(arguments)} [--name=value ...] is the whole command."
+        )
+    return rest
+
+
+def _is_user_error(error: Exception) -> bool:
+    if isinstance(error, ValueError | OSError | ImportError | MemoryError | ArithmeticError):
+        return True
+    # TensorFlow's file and resource errors, without importing TensorFlow to know them.
+    return any(base.__name__ == "OpError" for base in type(error).__mro__)
+
+
+def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
+    """Repeats a Ctrl-C that came while a finalizer ran, where Python drops every exception.
+
+    JAX, which Keras imports where it is installed, and TensorFlow run Python code with the garbage
+    collection, so that this is not rare.
+    """
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)
+        return
+    # Not at once: it would be raised in this function, and dropped again.
+    timer = threading.Timer(0.01, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
+
+
+def run(
+    main: Callable[[list[str]], None], arguments: Sequence[str] = (), passes_on: bool = False
+) -> None:
+    """Parses the flags, runs ``main`` and exits the process.
+
+    Exit status: 0 when ``main`` returns, and after ``--help``; 1 after an error, which is one
+    sentence on standard error (``--debug`` shows the traceback), or what an error that is none
+    says (``exit_status``: 75 where ``--stop_after_minutes`` ended a run); 130 after Ctrl-C; 141
+    where nobody reads standard output any more.
+
+    Args:
+        main: takes the arguments left after the flags, the program's name first. It says what a
+            user did wrong by ``ValueError`` or ``OSError``.
+        arguments: the names of what the command takes besides flags, such as ``("DATA",)``; all
+            of them must be given. Its module's docstring, which is its ``--help``, shows them.
+        passes_on: ``main`` takes the flags that the command does not have, too: another program's.
+    """
+
+    def guarded(argv: list[str]) -> None:
+        try:
+            sys.stdout = Screen(sys.stdout)
+            sys.unraisablehook = _interrupt_again
+            if not _DEBUG.value:
+                logging.set_verbosity(logging.WARNING)
+                filter_native_log()
+            check_versions()
+            if _MAX_LINE_MB.value is not None:
+                os.environ[LINE_VARIABLE] = str(_MAX_LINE_MB.value)
+            with spooled_pipes(flags.FLAGS):
+                main(argv)
+        except KeyboardInterrupt:
+            print("\nInterrupted.", file=sys.stderr)
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            if status := getattr(error, "exit_status", 0):
+                print(reason(error), file=sys.stderr)
+                sys.exit(status)
+            if _DEBUG.value or not _is_user_error(error) or not has_reader():
+                raise
+            said = reason(error)
+            for sign, remedy in _REMEDIES.items():
+                if sign in said and remedy.split()[0] not in said:
+                    said = f"{said.rstrip('.')}: {remedy}."
+            print(f"Error: {said}", file=sys.stderr, flush=True)
+            # Known by its name, too. What TensorFlow still holds of a lost worker would take Python
+            # up to minutes to clean up, in which a scheduler waits.
+            if type(error).__name__ == "LostWorkerError":
+                print(end="", flush=True)
+                os._exit(1)
+            sys.exit(1)
+
+    parse = functools.partial(_parse, arguments=arguments, passes_on=passes_on)
+    with quiet_without_reader():
+        app.run(guarded, flags_parser=parse)
+
+
+def run_apart(name: str, words: Sequence[str], log: str) -> str | None:
+    """Runs another command of the library in a process of its own, which writes to a log.
+
+    Returns ``None`` after success, else the last line of the log and how the process ended. A
+    Ctrl-C stops the process as SIGTERM does, with a checkpoint, before it goes on.
+    """
+    with open(log, "ab") as file:
+        # In a session of its own, a terminal's Ctrl-C reaches it once: from here.
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"bert_tf.{name}", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if not status:
+        return None
+    with open(log, "rb") as file:
+        file.seek(max(0, os.path.getsize(log) - _LOG_END))
+        lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line]
+    said = (
+        one_line(lines[-1], _LOG_END).removeprefix("Error: ").rstrip(".") if lines else "no output"
+    )
+    ending = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+    return f"{said} ({ending})"

@@ -1,0 +1,1 @@
+"""Predictions against labels: scores, their intervals, calibration, the tasks' own files."""

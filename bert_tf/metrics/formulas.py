@@ -1,0 +1,264 @@
+"""Metrics of classes (accuracy, F1, Matthews correlation) and of numbers (correlations, R squared).
+
+All are computed in NumPy float64 over a whole data set, not averaged over batches. ``labels`` are
+the true class ids or numbers and ``predictions`` the model's, in that order everywhere: ids are
+integers or bools, numbers are finite; both are of one shape, (N,) where nothing else is said, N at
+least 1, or a ``ValueError`` says what they are. Where a definition divides by zero the result is
+0.0, as in GLUE's own evaluation: a model that predicts one class for everything compares as having
+learned nothing, and its result can be written as JSON, which has no NaN.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+# Of these less is better, of all others more.
+LOWER_IS_BETTER = frozenset(
+    {"loss", "mean_squared_error", "root_mean_squared_error", "mean_absolute_error"}
+)
+
+
+def rank(name: str, value: float) -> float:
+    """A score of a name as a number that is greater where the score is better.
+
+    >>> rank("accuracy", 0.5), rank("loss", 0.5)
+    (0.5, -0.5)
+    """
+    return -value if name in LOWER_IS_BETTER else value
+
+
+# The scores that every class has: each is the beginning of a metric's name.
+CLASS_METRICS = ("precision", "recall", "f1")
+
+
+def class_metric_names(labels: Iterable[str]) -> list[str]:
+    """The names of the classes' scores.
+
+    >>> class_metric_names(["spam"])
+    ['precision_spam', 'recall_spam', 'f1_spam']
+    """
+    return [f"{metric}_{label}" for label in labels for metric in CLASS_METRICS]
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassScore:
+    """Precision, recall and F1 of a class, each 0.0 to 1.0, and 0.0 where it divides by zero.
+
+    ``num_true`` and ``num_predicted`` say how often the class, or an entity of a type, is true and
+    is predicted, ``num_correct`` how often both.
+    """
+
+    num_true: int
+    num_predicted: int
+    num_correct: int
+
+    @property
+    def precision(self) -> float:
+        """The share of what is predicted that is correct."""
+        return self.num_correct / self.num_predicted if self.num_predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The share of what is true that is found."""
+        return self.num_correct / self.num_true if self.num_true else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        both = self.num_true + self.num_predicted
+        return 2 * self.num_correct / both if both else 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """The three scores and the three counts, ready for a row of a table.
+
+        >>> ClassScore(num_true=4, num_predicted=2, num_correct=1).to_dict()["precision"]
+        0.5
+        """
+        return {
+            "precision": self.precision,
+            "recall": self.recall,
+            "f1": self.f1,
+            "true": self.num_true,
+            "predicted": self.num_predicted,
+            "correct": self.num_correct,
+        }
+
+
+def total(scores: Iterable[ClassScore]) -> ClassScore:
+    """The counts of several classes together.
+
+    >>> total([ClassScore(4, 2, 1), ClassScore(1, 1, 1)])
+    ClassScore(num_true=5, num_predicted=3, num_correct=2)
+    """
+    counts = [(one.num_true, one.num_predicted, one.num_correct) for one in scores]
+    return ClassScore(*(sum(column) for column in zip((0, 0, 0), *counts, strict=True)))
+
+
+def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """The share of predictions that are right, 0.0 to 1.0.
+
+    >>> accuracy([1, 0, 1, 1], [1, 0, 0, 1])
+    0.75
+    """
+    true, predicted = _check_ids(labels, predictions)
+    return float(np.mean(true == predicted))
+
+
+def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """F1 of class 1 against class 0, as MRPC and QQP report it: 2 TP / (2 TP + FP + FN).
+
+    0.0 where class 1 is neither true nor predicted anywhere; ids other than 0 and 1 are refused.
+
+    >>> f1([1, 0, 1, 1], [1, 0, 0, 1])
+    0.8
+    """
+    true, predicted = _check_ids(labels, predictions)
+    for name, values in (("labels", true), ("predictions", predicted)):
+        others = values[(values != 0) & (values != 1)]
+        if others.size:
+            raise ValueError(f"F1 expects 0 and 1 in {name}, got {others[0]}.")
+    positives = int(true.sum() + predicted.sum())  # 2 TP + FP + FN
+    return float(2 * (true & predicted).sum() / max(positives, 1))
+
+
+def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """The mean F1 of the classes that are true or predicted somewhere.
+
+    >>> round(macro_f1([0, 0, 5], [0, 5, 5]), 4)
+    0.6667
+    """
+    true, predicted = _check_ids(labels, predictions)
+    classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
+    # 2 TP + FP + FN of each class, which is never 0: there may be too many for a column each.
+    positives = np.bincount(ids)
+    true_positives = np.bincount(ids[: true.size][true == predicted], minlength=classes.size)
+    return float(np.mean(2 * true_positives / positives))
+
+
+def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Matthews' correlation coefficient, -1.0 to 1.0, for two classes or more.
+
+    For more than two it is Gorodkin's R_K ("Comparing two K-category assignments by a K-category
+    correlation coefficient", 2004), which equals Matthews' for two. 0.0 where all labels or all
+    predictions are of one class.
+
+    >>> round(matthews_correlation([1, 0, 1, 1], [1, 0, 0, 1]), 4)
+    0.5774
+    """
+    true, predicted = _check_ids(labels, predictions)
+    classes, ids = np.unique(np.concatenate([true, predicted]), return_inverse=True)
+    counts = confusion_matrix(ids[: true.size], ids[true.size :], classes.size).astype(np.float64)
+    rows, columns, total = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
+    covariance = np.trace(counts) * total - rows @ columns
+    spread = np.sqrt(total**2 - rows @ rows) * np.sqrt(total**2 - columns @ columns)
+    return float(covariance / spread) if spread > 0 else 0.0
+
+
+def confusion_matrix(
+    labels: ArrayLike, predictions: ArrayLike, num_classes: int
+) -> NDArray[np.int64]:
+    """Counts, (num_classes, num_classes) int64: row i, column j holds how many of i are called j.
+
+    >>> confusion_matrix([1, 0, 2, 1], [1, 0, 0, 1], num_classes=3).tolist()
+    [[1, 0, 0], [0, 2, 0], [1, 0, 0]]
+    """
+    true, predicted = _check_ids(labels, predictions)
+    for name, ids in (("labels", true), ("predictions", predicted)):
+        if ids.min() < 0 or ids.max() >= num_classes:
+            raise ValueError(
+                f"{name} are class ids from 0 to {num_classes - 1}, got {ids.min()} to {ids.max()}."
+            )
+    pairs = np.bincount(true * num_classes + predicted, minlength=num_classes**2)
+    return pairs.reshape(num_classes, num_classes).astype(np.int64)
+
+
+def _check_ids(
+    labels: ArrayLike, predictions: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    true, predicted = np.asarray(labels), np.asarray(predictions)
+    _check_shapes(true, predicted)
+    for name, values in (("labels", true), ("predictions", predicted)):
+        if values.dtype.kind not in "iub":
+            raise ValueError(f"{name} are integers, got {values.dtype}.")
+    return true.astype(np.int64), predicted.astype(np.int64)
+
+
+def _check_shapes(true: NDArray[Any], predicted: NDArray[Any]) -> None:
+    if true.shape != predicted.shape or true.ndim != 1 or not true.size:
+        raise ValueError(
+            f"labels and predictions are of one shape (N,) with at least one entry, got "
+            f"{true.shape} and {predicted.shape}."
+        )
+
+
+# === Numbers ===
+
+
+def pearson_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Pearson's correlation coefficient, -1.0 to 1.0.
+
+    0.0 where all labels or all predictions are equal, and so for a single example (scipy: NaN).
+
+    >>> round(pearson_correlation([1.0, 2.0, 3.0], [2.0, 3.0, 7.0]), 4)
+    0.9449
+    """
+    return _correlation(*_check_numbers(labels, predictions))
+
+
+def spearman_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Spearman's rank correlation, -1.0 to 1.0: Pearson's of the ranks, which equals share.
+
+    >>> round(spearman_correlation([1.0, 2.0, 3.0], [2.0, 3.0, 7.0]), 4)
+    1.0
+    """
+    true, predicted = _check_numbers(labels, predictions)
+    return _correlation(_ranks(true), _ranks(predicted))
+
+
+def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """The share of the labels' variance that predictions explain, 1.0 at most.
+
+    Predicting the labels' mean everywhere gives 0.0, anything worse a negative number. 0.0 where
+    all labels are equal.
+
+    >>> r2_score([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
+    0.5
+    """
+    true, predicted = _check_numbers(labels, predictions)
+    if np.ptp(true) == 0:
+        return 0.0
+    return float(1 - ((true - predicted) ** 2).sum() / ((true - true.mean()) ** 2).sum())
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    # The last rank of each distinct number, less half the way to its first.
+    ranks: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
+    return ranks[places]
+
+
+def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    # Not by the variance: the mean's rounding leaves a little of it to equal numbers.
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    x, y = x - x.mean(), y - y.mean()
+    cosine = (x / np.linalg.norm(x)) @ (y / np.linalg.norm(y))
+    return float(np.clip(cosine, -1.0, 1.0))
+
+
+def _check_numbers(
+    labels: ArrayLike, predictions: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    true, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
+    _check_shapes(true, predicted)
+    for name, values in (("labels", true), ("predictions", predicted)):
+        wrong: NDArray[Any] = np.flatnonzero(~np.isfinite(values))
+        if wrong.size:
+            raise ValueError(
+                f"{name} are finite numbers, got {values[wrong[0]]} at {wrong[0]} and "
+                f"{wrong.size} such in all."
+            )
+    return true, predicted

@@ -1,0 +1,229 @@
+"""SQuAD's exact match and F1, versions 1.1 and 2.0, by the official evaluation's definition."""
+
+import collections
+import dataclasses
+import re
+import string
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.readers.squad import SquadReferences
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerScores:
+    """Means over ``total`` questions: percent answered exactly, and the F1 of words in percent."""
+
+    exact: float
+    f1: float
+    total: int
+
+
+@dataclasses.dataclass(frozen=True)
+class NullThresholds:
+    """The thresholds of the null odds, in their own unit, that score best, and the scores.
+
+    A question whose odds are *above* the threshold counts as predicted to have no answer.
+    """
+
+    best_exact: float
+    best_exact_threshold: float
+    best_f1: float
+    best_f1_threshold: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadScores:
+    """An evaluation."""
+
+    version: str  # "1.1" or "2.0"
+    overall: AnswerScores
+    # Over the answerable questions, and over the others; None where there is none, and for 1.1.
+    has_answer: AnswerScores | None
+    no_answer: AnswerScores | None
+    missing: tuple[str, ...]  # the ids without a prediction, each scored 0
+    thresholds: NullThresholds | None  # None without null odds
+
+    def to_dict(self) -> dict[str, float]:
+        """The numbers under the official evaluation's keys, and ``missing``, a count."""
+        if self.version == "1.1":
+            numbers: dict[str, float] = {
+                "exact_match": self.overall.exact,
+                "f1": self.overall.f1,
+                "total": self.overall.total,
+            }
+        else:
+            numbers = dataclasses.asdict(self.overall)
+        for name, scores in (("HasAns", self.has_answer), ("NoAns", self.no_answer)):
+            if scores:
+                for key, value in dataclasses.asdict(scores).items():
+                    numbers[f"{name}_{key}"] = value
+        if self.thresholds:
+            for key, value in dataclasses.asdict(self.thresholds).items():
+                numbers[key.replace("threshold", "thresh")] = value
+        return {**numbers, "missing": len(self.missing)}
+
+
+def normalize_answer(text: str) -> str:
+    """What answers are compared by: lower-cased, without ASCII punctuation, articles, extra space.
+
+    Punctuation goes before the articles, so that "the-end" is one word, and "(the)" an article.
+
+    >>> normalize_answer("  The U.S.  and an_ally!")
+    'us and anally'
+    """
+    bare = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLE.sub(" ", bare).split())
+
+
+def word_f1(prediction: str, answer: str) -> float:
+    """F1 of the normalised texts' words, each counted as often as it occurs in both; 0.0 to 1.0.
+
+    0.0 where either has no word, both of them included.
+
+    >>> word_f1("in the year 1066", "1066")
+    0.5
+    """
+    predicted = normalize_answer(prediction).split()
+    gold = normalize_answer(answer).split()
+    shared = (collections.Counter(predicted) & collections.Counter(gold)).total()
+    return 2 * shared / (len(predicted) + len(gold)) if shared else 0.0
+
+
+def score_answer(
+    prediction: str, answers: Sequence[str], version: str = "1.1"
+) -> tuple[float, float]:
+    """Exact match and F1 of one prediction, each the best over the gold answers.
+
+    Version 2.0 differs for texts without words. Gold answers that have none ("The") are left out;
+    where no other is left, as for an unanswerable question, a prediction without words scores 1.0
+    and 1.0, any other 0.0 and 0.0.
+
+    >>> score_answer("", [], "2.0")
+    (1.0, 1.0)
+    """
+    if version == "2.0":
+        answers = [answer for answer in answers if normalize_answer(answer)]
+        if not answers:
+            silent = float(not normalize_answer(prediction))
+            return silent, silent
+    return (
+        float(normalize_answer(prediction) in map(normalize_answer, answers)),
+        max(word_f1(prediction, answer) for answer in answers),
+    )
+
+
+def score_predictions(
+    references: SquadReferences,
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None = None,
+    null_threshold: float | None = None,
+) -> SquadScores:
+    """Scores predictions, by question id with "" for no answer, as the official evaluation does.
+
+    Two of its defaults are not kept. A question without a prediction scores 0 in version 2.0 as in
+    1.1, where the official evaluation of 2.0 leaves it out of the overall means and ends in an
+    error over the answerable ones; and without a ``null_threshold`` the predictions are taken as
+    they are, where it takes 1.0, as for probabilities.
+
+    ``null_odds`` are of version 2.0, by question id, at least of every prediction: the higher, the
+    likelier there is no answer. If given, the best thresholds are searched. Predictions of
+    questions whose odds are above ``null_threshold`` count as "".
+    """
+    if null_threshold is not None and null_odds is None:
+        raise ValueError(
+            f"A null threshold of {null_threshold} was given without null odds: expected both."
+        )
+    if null_odds is not None and references.version != "2.0":
+        raise ValueError(
+            f"Null odds are for SQuAD 2.0, and the data is {references.version}, where every "
+            "question has an answer: leave them out."
+        )
+    judged = predictions
+    if null_odds is not None and null_threshold is not None:
+        judged = {
+            name: "" if null_odds[name] > null_threshold else text
+            for name, text in predictions.items()
+            if name in references.answers
+        }
+    scores = {
+        name: score_answer(judged[name], answers, references.version)
+        if name in judged
+        else (0.0, 0.0)
+        for name, answers in references.answers.items()
+    }
+    splits: dict[bool, AnswerScores] = {}
+    if references.version == "2.0":
+        for answerable in (True, False):
+            part = [
+                scores[name]
+                for name, gold in references.answers.items()
+                if bool(gold) == answerable
+            ]
+            if part:
+                splits[answerable] = _mean(part)
+    return SquadScores(
+        version=references.version,
+        overall=_mean(list(scores.values())),
+        has_answer=splits.get(True),
+        no_answer=splits.get(False),
+        missing=tuple(name for name in references.answers if name not in predictions),
+        thresholds=(
+            None if null_odds is None else tune_null_threshold(references, predictions, null_odds)
+        ),
+    )
+
+
+def _mean(scores: Sequence[tuple[float, float]]) -> AnswerScores:
+    exact, f1 = 100 * np.mean(np.array(scores, np.float64), axis=0)
+    return AnswerScores(float(exact), float(f1), len(scores))
+
+
+def tune_null_threshold(
+    references: SquadReferences, predictions: Mapping[str, str], null_odds: Mapping[str, float]
+) -> NullThresholds:
+    """Finds the thresholds of the null odds at which predictions of version 2.0 score best.
+
+    The threshold is the odds of the last question that keeps its answer, the lowest where several
+    are as good. Questions of equal odds keep or lose their answers together (the official
+    evaluation separates them, and so reports scores that no threshold has). Where no answer at all
+    is best, it is 0.0 as there, or, where odds of 0.0 or less are among them, the lowest less 1.0.
+    ``predictions`` are the best texts, also where "no answer" is likelier; a question without one
+    scores 0 whatever the threshold.
+
+    >>> references = SquadReferences({"a": ("Rollo",), "b": (), "c": ("Rouen",)}, "2.0")
+    >>> predictions = {"a": "Rollo", "b": "Paris", "c": "Caen"}
+    >>> tune_null_threshold(references, predictions, {"a": -3.5, "b": 1.0, "c": 2.0})
+    NullThresholds(best_exact=66.6..., best_exact_threshold=-3.5, best_f1=66.6..., ...)
+    """
+    names = sorted(
+        (name for name in references.answers if name in predictions), key=null_odds.__getitem__
+    )
+    if not names:
+        return NullThresholds(0.0, 0.0, 0.0, 0.0)
+    odds = np.array([null_odds[name] for name in names], np.float64)
+    answered = np.array(
+        [score_answer(predictions[name], references.answers[name], "2.0") for name in names]
+    )
+    silent = np.array([score_answer("", references.answers[name], "2.0") for name in names])
+    # Row k: the sum of scores when the first k questions keep their answers.
+    sums = silent.sum(axis=0) + np.concatenate(
+        [np.zeros((1, 2)), np.cumsum(answered - silent, axis=0)]
+    )
+    none_kept = 0.0 if odds[0] > 0 else odds[0] - 1.0
+    thresholds = np.concatenate([[none_kept], odds])
+    reachable = np.append(thresholds[1:] > thresholds[:-1], True)
+    sums, thresholds = sums[reachable], thresholds[reachable]
+    # Rounded, or of two equal sums the one added up in another order may look higher.
+    exact, f1 = np.argmax(sums.round(9), axis=0)
+    percent = 100 / len(references.answers)
+    return NullThresholds(
+        float(percent * sums[exact, 0]),
+        float(thresholds[exact]),
+        float(percent * sums[f1, 1]),
+        float(thresholds[f1]),
+    )

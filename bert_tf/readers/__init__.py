@@ -1,0 +1,1 @@
+"""Files to examples: published data sets, tables of one's own, columns and JSON."""

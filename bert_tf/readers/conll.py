@@ -1,0 +1,174 @@
+"""CoNLL's column files: a word a line, its tag in the last column, blank lines between sentences.
+
+Sources: the CoNLL-2002 and CoNLL-2003 shared tasks (Tjong Kim Sang); BERT (2018), section 5.3. A
+line ``-DOCSTART-`` begins a document. CoNLL-2003 is in IOB1, CoNLL-2002 in IOB2; see ``entities``.
+Each of the Spanish files of CoNLL-2002 has an entity that continues after a sentence's end (one
+ends with ". B-LOC", the next begins with "San I-LOC"): every entity may do so here.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from bert_tf.untrusted import listed, quote
+
+from .entities import SCHEMES, Scheme, convert_all, entity_labels, find_fault, prefixes
+from .examples import BadRowError, BadRows, ExampleSet, TaggedExample, shown
+from .text_files import read_lines
+
+_DOCUMENT_START = "-DOCSTART-"
+# Only blanks and tabs separate columns: a word may be, or hold, other white space.
+_GAP = re.compile("[ \t]+")
+
+
+class _Sentence(NamedTuple):
+    first_line: int
+    document: int
+    rows: list[list[str]]  # for each word its columns
+    tag_before: str  # the last one of the document's sentence before this
+
+    def tags(self) -> list[str]:
+        return [row[-1] for row in self.rows]
+
+    def fault(self, scheme: Scheme) -> tuple[int, str] | None:
+        """The index of the first tag that cannot be where it is, and why."""
+        tags = self.tags()
+        kind = tags[0].removeprefix("I-")
+        if scheme == "IOB2" and kind != tags[0] and self.tag_before[1:] == f"-{kind}":
+            tags[0] = f"B-{kind}"
+        return find_fault(tags, scheme)
+
+
+def read_conll(
+    path: str,
+    *,
+    encoding: str = "utf-8",
+    convert_to: Scheme | None = None,
+    labels: Collection[str] | None = None,
+    labelled: bool = True,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[TaggedExample]:
+    """Reads sentences and their entity tags; path and encoding are as for ``read_lines``.
+
+    The file's scheme is the one in which fewest sentences are invalid. ``convert_to`` is the one to
+    give the tags in, None for the file's; tags of BIOES and BILOU stay as they are, unless
+    ``labels`` (the tags there may be, as a train file's) are of a scheme that does not say where an
+    entity ends. Of a file that is not ``labelled`` only the first column is read.
+
+    Ids count the sentences from 0, and so do documents by the lines that begin one (a file without
+    such lines is one document). The ``labels`` that are returned are "O" and, for each type of
+    entity in alphabetical order, the scheme's prefixes, whether or not all occur.
+
+    Raises:
+        ValueError: the file has no sentence; a line has more or fewer columns than the first; a tag
+            is none of entities, cannot be where it is, or is not one of ``labels``.
+    """
+    path = str(path)
+    if convert_to is not None and convert_to not in SCHEMES:
+        raise ValueError(f"convert_to is {convert_to!r}: expected {', '.join(SCHEMES)} or None.")
+    bad = BadRows.of(path, skip_bad_rows)
+    sentences = list(_sentences(path, encoding))
+    width = len(sentences[0].rows[0]) if sentences else 0
+    if labelled and width == 1:
+        raise ValueError(
+            f"{path}, line {sentences[0].first_line}: expected a word and its tag, got one column."
+        )
+    file_scheme = _likeliest_scheme(sentences) if labelled else None
+    known = labels or prefixes(file_scheme or "IOB2")
+    if convert_to is not None and {name[0] for name in known} - {"O", *prefixes(convert_to)}:
+        convert_to = None
+    # Those of a sentence with a fault are not looked at.
+    spelt = [s.tags() if file_scheme and not s.fault(file_scheme) else [] for s in sentences]
+    if convert_to is not None:
+        spelt = convert_all(spelt, convert_to)
+
+    def make_example(row: tuple[int, _Sentence]) -> TaggedExample:
+        number, sentence = row
+        words = tuple(columns[0] for columns in sentence.rows)
+        bad.begin(number, words=words)
+        _check_columns(sentence, width if labelled else None)
+        tags = None
+        if file_scheme is not None:
+            tags = _checked(sentence, spelt[number], file_scheme, labels)
+        return TaggedExample(str(number), words, tags, sentence.document)
+
+    places = (sentence.first_line for sentence in sentences)
+    items = bad.collect(zip(places, enumerate(sentences), strict=True), make_example)
+    found = labels or entity_labels(
+        (tag for item in items for tag in item.tags or ()), convert_to or file_scheme or "IOB2"
+    )
+    return ExampleSet(items, tuple(found) if labelled else (), bad.skipped)
+
+
+def is_word(text: str) -> bool:
+    r"""Whether ``read_conll`` reads a text in a column as one word, unchanged.
+
+    >>> is_word("1\u00a0000"), is_word("New York"), is_word("-DOCSTART-")
+    (True, False, False)
+    """
+    is_text = text.strip("\0") and "\n" not in text and not text.endswith("\r")
+    return bool(is_text) and text != _DOCUMENT_START and _columns(f"{text} O") == [text, "O"]
+
+
+def read_tags(path: str) -> Iterator[tuple[int, list[list[str]]]]:
+    """The sentences of a file: the number of each one's first line, and each word's columns."""
+    for sentence in _sentences(path, "utf-8"):
+        yield sentence.first_line, sentence.rows
+
+
+def _columns(line: str) -> list[str]:
+    # Where files were joined there is a byte order mark.
+    return _GAP.split(line.removeprefix("\ufeff").strip(" \t"))
+
+
+def _sentences(path: str, encoding: str) -> Iterator[_Sentence]:
+    document, document_is_empty = 0, True
+    tag_before = "O"
+    rows: list[list[str]] = []
+    line = 0
+    for line, text in read_lines(path, encoding):
+        columns = _columns(text)
+        starts_document = columns[0] == _DOCUMENT_START
+        if columns != [""] and not starts_document:
+            rows.append(columns)
+            continue
+        if rows:
+            yield _Sentence(line - len(rows), document, rows, tag_before)
+            tag_before = rows[-1][-1]
+            rows, document_is_empty = [], False
+        if starts_document and not document_is_empty:
+            document, document_is_empty = document + 1, True
+            tag_before = "O"
+    if rows:
+        yield _Sentence(line + 1 - len(rows), document, rows, tag_before)
+
+
+def _check_columns(sentence: _Sentence, width: int | None) -> None:
+    for line, columns in enumerate(sentence.rows, start=sentence.first_line):
+        if not columns[0].strip("\0"):
+            raise BadRowError(f"expected a word, got {shown(columns[0])}", line)
+        if width is not None and len(columns) != width:
+            raise BadRowError(
+                f"expected {width} columns, as the first line has, got {len(columns)}", line
+            )
+
+
+def _likeliest_scheme(sentences: Sequence[_Sentence]) -> Scheme:
+    """The scheme in which fewest sentences are invalid: the first of equals."""
+    faults = {
+        scheme: sum(sentence.fault(scheme) is not None for sentence in sentences)
+        for scheme in SCHEMES
+    }
+    return min(SCHEMES, key=lambda scheme: faults[scheme])
+
+
+def _checked(
+    sentence: _Sentence, tags: Sequence[str], scheme: Scheme, labels: Collection[str] | None
+) -> tuple[str, ...]:
+    fault = sentence.fault(scheme)
+    if fault is not None:
+        raise BadRowError(fault[1].rstrip("."), sentence.first_line + fault[0])
+    for line, tag in enumerate(tags, start=sentence.first_line):
+        if labels is not None and tag not in labels:
+            raise BadRowError(f"expected one of {listed(labels)}, got the tag {quote(tag)}", line)
+    return tuple(tags)

@@ -1,0 +1,204 @@
+"""Entities in tag sequences: found, and their tags checked and converted.
+
+A tag is ``O``, or a prefix, ``-`` and a type. In *IOB2* an entity begins with B- and continues with
+I-. In *IOB1* it begins with I-, and with B- only where it follows an entity of its own type without
+a gap. *BIOES* is IOB2 in which E- ends an entity, and S- is one of a single token; *BILOU* calls
+the two L- and U-.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert_tf.heads.entities import join_words, read_labels
+from bert_tf.untrusted import one_line, quote
+
+Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
+SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
+# What ends an entity, and what is one alone, where a scheme marks that.
+_LAST: Mapping[Scheme, str] = {"BIOES": "E", "BILOU": "L"}
+_SINGLE: Mapping[Scheme, str] = {"BIOES": "S", "BILOU": "U"}
+_TAG = re.compile("O|[BIESLU]-.+", re.DOTALL)
+# Misspelt tags: "o", "b-per", "B_PER".
+_MISSPELT = re.compile("O|[BIESLU][-_ ]?.*", re.DOTALL | re.IGNORECASE)
+_ENTITY_TAGS = "O, B-TYPE or I-TYPE"
+
+
+class Entity(NamedTuple):
+    """A span of tokens: its tags' type, the index of its first token, and that after its last."""
+
+    type: str
+    start: int
+    end: int
+
+
+def is_tag(tag: str) -> bool:
+    """Whether a tag is one of entities, of whatever scheme.
+
+    >>> is_tag("O"), is_tag("S-PER"), is_tag("B_PER")
+    (True, True, False)
+    """
+    return _TAG.fullmatch(tag) is not None
+
+
+def prefixes(scheme: Scheme) -> tuple[str, ...]:
+    """The prefixes that a scheme's tags may have."""
+    return ("B", "I", *([_LAST[scheme], _SINGLE[scheme]] if scheme in _LAST else []))
+
+
+def entity_labels(tags: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
+    """All tags of a scheme for the types of some of its tags, whether or not all occur.
+
+    >>> entity_labels(["O", "B-PER", "B-LOC"], "IOB2")
+    ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER')
+    """
+    types = sorted({tag[2:] for tag in tags if tag != "O"})
+    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in prefixes(scheme)))
+
+
+def find_odd_tags(counts: Mapping[str, int]) -> list[str]:
+    """The tags that are none of entities where most tags are, or all of them where most could be.
+
+    ``counts`` says how many words have each tag. [] where every tag is one of entities, or the tags
+    are others, such as parts of speech.
+
+    >>> find_odd_tags({"O": 7, "B-PER": 2, "B_PER": 1}), find_odd_tags({"NOUN": 2, "VERB": 1})
+    (['B_PER'], [])
+    >>> find_odd_tags({"o": 7, "b-per": 2})
+    ['o', 'b-per']
+    """
+    odd = [tag for tag in counts if not is_tag(tag)]
+    num_entities = sum(tag != "O" and is_tag(tag) for tag in counts)
+    if num_entities and 2 * sum(counts[tag] for tag in odd) < sum(counts.values()):
+        return odd
+    could_be = all(_MISSPELT.fullmatch(tag) for tag in counts)
+    return odd if could_be and any(tag.upper() == "O" for tag in counts) else []
+
+
+def find_entities(tags: Sequence[str]) -> list[Entity]:
+    """Finds the entities of one sequence, as CoNLL's conlleval and seqeval's default mode do.
+
+    The rule takes all schemes and any order of tags, valid or not: B-, S- and U- begin an entity;
+    so do I-, E- and L- unless the tag before is B- or I- of the same type. A ``ValueError`` names
+    the first tag that is none.
+
+    >>> find_entities(["I-PER", "I-PER", "O", "B-LOC", "I-ORG"])
+    [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4), ...]
+    >>> find_entities(["B-PER", "E-PER", "S-PER"])
+    [Entity(type='PER', start=0, end=2), Entity(type='PER', start=2, end=3)]
+    """
+    return find_all([tags])[0]
+
+
+def find_all(sequences: Sequence[Sequence[str]]) -> list[list[Entity]]:
+    """Finds the entities of each sequence, as ``find_entities`` does of one."""
+    scores = np.zeros(sum(map(len, sequences)))
+    return [[entity for entity, _ in found] for found in find_scored(sequences, scores)]
+
+
+def find_scored(
+    sequences: Sequence[Sequence[str]], scores: NDArray[Any]
+) -> list[list[tuple[Entity, float]]]:
+    """Finds them with the mean of their tokens' scores, (W,) of all sequences."""
+    lengths = np.array([len(tags) for tags in sequences], np.int64)
+    names = sorted({tag for tags in sequences for tag in tags})
+    if not all(map(is_tag, names)):
+        tags = next(tags for tags in sequences if not all(map(is_tag, tags)))
+        index = next(index for index, tag in enumerate(tags) if not is_tag(tag))
+        raise ValueError(f"Tag {index} is {quote(tags[index])}: expected {_ENTITY_TAGS}.")
+    found: list[list[tuple[Entity, float]]] = [[] for _ in sequences]
+    if not names:
+        return found
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = np.array([numbers[tag] for tags in sequences for tag in tags])
+    text = np.repeat(np.arange(len(lengths)), lengths)
+    entities = join_words(labels, text, scores, read_labels(names))
+    begins = np.cumsum(lengths) - lengths
+    columns = (column.numpy().tolist() for column in entities)
+    for number, first, last, kind, score in zip(*columns, strict=True):
+        begin = int(begins[number])
+        found[number].append((Entity(kind.decode(), first - begin, last + 1 - begin), score))
+    return found
+
+
+def odd_tags_of_entities(labels: Iterable[str], counts: Mapping[str, int]) -> set[str] | None:
+    """The labels that are no tags of entities, where the others are; ``None``: none are.
+
+    >>> odd_tags_of_entities(["O", "B-PER", "B_PER"], {"O": 7, "B-PER": 2, "B_PER": 1})
+    {'B_PER'}
+    >>> odd_tags_of_entities(["NOUN", "VERB"], {"NOUN": 2, "VERB": 1})
+    """
+    names = set(labels)
+    odd = {name for name in names if not is_tag(name)}
+    are_entities = any(is_tag(name) and name != "O" for name in names)
+    return odd if are_entities and odd <= set(find_odd_tags(counts)) else None
+
+
+def find_fault(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
+    """The index of the first tag that is none, or has no place there in a scheme, and why.
+
+    >>> find_fault(["O", "I-PER"], "IOB2")
+    (1, "Tag 1 is 'I-PER' behind 'O': in IOB2 an entity begins with B-PER.")
+    """
+    before = "O"
+    allowed = ("O", *prefixes(scheme))
+    for index, tag in enumerate(tags):
+        if not is_tag(tag):
+            return index, f"Tag {index} is {quote(tag)}: expected {_ENTITY_TAGS}."
+        prefix, kind = tag[0], tag[2:]
+        continues = before in (f"B-{kind}", f"I-{kind}")
+        fault = ""
+        if prefix not in allowed:
+            fault = f"in {scheme} there is no {prefix}-"
+        elif scheme == "IOB1":
+            if prefix == "B" and not continues:
+                fault = f"in IOB1 an entity begins with I-{kind}, but right behind another {kind}"
+        elif prefix == "I" or prefix == _LAST.get(scheme):
+            if not continues:
+                fault = f"in {scheme} an entity begins with B-{kind}"
+        elif scheme in _LAST and before[0] in "BI":
+            fault = _must_end(before, scheme)
+        if fault:
+            behind = f" behind {quote(before)}" if index else ""
+            return index, f"Tag {index} is {quote(tag)}{behind}: {one_line(fault)}."
+        before = tag
+    if scheme in _LAST and before[0] in "BI":
+        last, fault = len(tags) - 1, one_line(_must_end(before, scheme))
+        return last, f"Tag {last}, the last, is {quote(before)}: {fault}."
+    return None
+
+
+def _must_end(tag: str, scheme: Scheme) -> str:
+    kind = tag[2:]
+    return f"in {scheme} an entity ends with {_LAST[scheme]}-{kind} or is {_SINGLE[scheme]}-{kind}"
+
+
+def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
+    """Writes the entities of one sequence as tags of a scheme, whichever they were in.
+
+    >>> convert_tags(["I-PER", "I-PER", "B-PER", "O"], "IOB2")
+    ['B-PER', 'I-PER', 'B-PER', 'O']
+    >>> convert_tags(["I-PER", "I-PER", "B-PER", "O"], "BIOES")
+    ['B-PER', 'E-PER', 'S-PER', 'O']
+    """
+    return convert_all([tags], scheme)[0]
+
+
+def convert_all(sequences: Sequence[Sequence[str]], scheme: Scheme) -> list[list[str]]:
+    """Writes the entities of each sequence, as ``convert_tags`` does of one."""
+    entities = find_all(sequences)
+    return [_spell(len(tags), e, scheme) for tags, e in zip(sequences, entities, strict=True)]
+
+
+def _spell(length: int, entities: Sequence[Entity], scheme: Scheme) -> list[str]:
+    converted = ["O"] * length
+    for kind, start, end in entities:
+        touches = start > 0 and converted[start - 1][2:] == kind
+        written = ["I" if scheme == "IOB1" and not touches else "B", *"I" * (end - start - 1)]
+        if scheme in _LAST:
+            written[-1] = _LAST[scheme] if len(written) > 1 else _SINGLE[scheme]
+        converted[start:end] = [f"{prefix}-{kind}" for prefix in written]
+    return converted

@@ -1,0 +1,312 @@
+"""What the readers of task files return: examples of a few kinds, and the rows left out.
+
+A field of a .tsv or .csv file is a string; one of a JSON line is any JSON value. Here it is
+checked, and made the text, the number or the name that it stands for.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from bert_tf.untrusted import listed, quote
+
+T = TypeVar("T")
+RowT = TypeVar("RowT")
+_LONGEST_SHOWN = 60
+# Where a row is in its file: a line's number, counted from 1, or words.
+Place = int | str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TextExample:
+    """One text or two, to be classified or scored."""
+
+    id: str  # what the file calls it, or the row's number counted from 0
+    text_a: str
+    text_b: str | None
+    # A class's name, a number, the names of all classes that hold (multilabel), or None.
+    label: str | float | tuple[str, ...] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaggedExample:
+    """A sentence: at least one word, none of them empty, and a tag for each, or None.
+
+    ``document`` is the number of the document that the sentence is in, counted from 0. Of words of
+    a text there are the ``text`` and the ``places``, for each word its first character and the one
+    behind its last.
+    """
+
+    id: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    document: int
+    # The words say the same: what tells whether data have changed is as it was without these.
+    text: str = dataclasses.field(default="", repr=False)
+    places: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChoiceExample:
+    """A context (segment A) and at least two choices of what may follow it (segment B).
+
+    ``label`` is the right choice's number, counted from 0, or None.
+    """
+
+    id: str
+    context: str
+    choices: tuple[str, ...]
+    label: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """A span of a context, and its first byte in the context's UTF-8 (not a character's number)."""
+
+    text: str
+    start: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuestionExample:
+    """A question about a context, the paragraph that may answer it."""
+
+    id: str  # what the file calls it; no two questions of a file share one
+    title: str  # the article that the context is from; "" where the file names none
+    question: str
+    context: str
+    # Every answer that was collected, duplicates included; () where there is none, or it is to be
+    # predicted.
+    answers: tuple[Answer, ...]
+    is_impossible: bool  # whether the context is known not to answer the question
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleSet(Generic[T]):
+    """A file's examples."""
+
+    items: list[T]  # in the order of the file, at least one unless every row is answered
+    labels: tuple[str, ...]  # the classes' names in the order of their ids; () where there are none
+    skipped: list[str]  # a sentence for each row that was left out: file, line, what was expected
+    notes: tuple[str, ...] = ()  # sentences on what is read as it is, and may not be meant
+
+
+# === Bad rows ===
+
+
+class BadRowError(ValueError):
+    """Says what is wrong with a row, "expected ..., got ...", without its place.
+
+    ``line`` is the line at fault where a row has several.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+class NoTextError(BadRowError):
+    """Says that there is no text where a row should have some."""
+
+
+class BadRow(NamedTuple):
+    """A bad row, for those who answer every row of a file."""
+
+    before: int  # how many good rows come before it
+    id: str  # what the file calls it, or its number; "" where that is not known
+    words: tuple[str, ...]  # of a sentence, where they are known
+    reason: str  # a sentence: file, line, what was expected
+
+
+class BadRows:
+    """What becomes of a file's bad rows: the first is an error, or all are skipped and listed.
+
+    Where every row of the file is answered (``answers_all``), a row without text is listed, and
+    never an error, and there may be no row. Without an ``id_column`` rows are numbered. ``skipped``
+    is a sentence for each bad row so far, and ``rows`` has them.
+
+    >>> bad = BadRows("train.tsv", skip=True)
+    >>> bad.report(7, "expected 2 columns, got 1")
+    >>> bad.skipped
+    ['train.tsv, line 7: expected 2 columns, got 1.']
+    >>> BadRows("train.tsv", skip=False).report(7, "expected 2 columns, got 1")
+    Traceback (most recent call last):
+    ...
+    ValueError: train.tsv, line 7: expected 2 columns, got 1; correct the row, or leave...
+    """
+
+    def __init__(
+        self, path: str, skip: bool, *, answers_all: bool = False, id_column: str | None = None
+    ) -> None:
+        self.path = path
+        self.id_column = id_column
+        self.skipped: list[str] = []
+        self.rows: list[BadRow] = []
+        self._skip = skip
+        self._answers_all = answers_all
+        self._good: Sized = ()
+        self._id = ""
+        self._words: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(path: str, skip: "bool | BadRows") -> "BadRows":
+        """What a reader was given in place of ``skip``, or a new one."""
+        return skip if isinstance(skip, BadRows) else BadRows(path, skip)
+
+    def begin(self, number: int | None, row_id: Any = None, words: Sequence[str] = ()) -> None:
+        """Notes what is known of the next row, good or bad: its number, id and words."""
+        known = number if row_id is None else row_id
+        self._id = str(known).strip() if isinstance(known, str | int) else ""
+        self._words = tuple(words)
+
+    def report(self, place: Place, reason: object) -> None:
+        """Raises a ``ValueError`` for a bad row, or lists it.
+
+        ``place`` is a line's number or words, ``reason`` "expected ..., got ...".
+        """
+        has_answer = self._answers_all and isinstance(reason, NoTextError) and self._id
+        if not (self._skip or has_answer):
+            raise ValueError(
+                f"{self._at(place)}: {reason}; correct the row, or leave out bad rows by "
+                "--skip_bad_rows (in Python skip_bad_rows=True)."
+            )
+        self.skip(place, reason)
+
+    def skip(self, place: Place, reason: object) -> None:
+        """Lists a bad row, whether or not bad rows are to be skipped."""
+        self.skipped.append(f"{self._at(place)}: {reason}.")
+        self.rows.append(BadRow(len(self._good), self._id, self._words, self.skipped[-1]))
+
+    def _at(self, place: Place) -> str:
+        return f"{self.path}, {place_name(place)}"
+
+    def collect(
+        self, rows: Iterable[tuple[Place, RowT]], make_example: Callable[[RowT], T]
+    ) -> list[T]:
+        """Makes an example of every row, and reports those of which none can be made.
+
+        ``rows`` are pairs of a place and a row; ``make_example`` raises ``BadRowError`` where it
+        cannot. A ``ValueError`` says that there is no row, or no good one, unless every row is
+        answered.
+        """
+        self._good = examples = []
+        for place, row in rows:
+            try:
+                examples.append(make_example(row))
+            except BadRowError as error:
+                self.report(place if error.line is None else error.line, error)
+        if not examples and not self._answers_all:
+            raise ValueError(self._nothing())
+        return examples
+
+    def _nothing(self) -> str:
+        if self.skipped:
+            return (
+                f"{self.path} has no good row: {len(self.skipped)} were skipped, the first of them "
+                f"because: {self.skipped[0]}"
+            )
+        return f"{self.path} has no rows: expected at least one example."
+
+
+def place_name(place: Place) -> str:
+    """A row's place in words."""
+    return f"line {place}" if isinstance(place, int) else place
+
+
+# === Fields ===
+
+
+def shown(value: object) -> str:
+    """Spells a value for an error, cut where it is long."""
+    return quote(value, _LONGEST_SHOWN)
+
+
+def text(value: Any, what: str) -> str:
+    """Returns a field that is text, perhaps empty; raises ``BadRowError``.
+
+    Half of a surrogate pair, which UTF-8 cannot spell, is no text.
+    """
+    if value is None:
+        raise NoTextError(f"expected text in {what}, got None")
+    if not isinstance(value, str):
+        raise BadRowError(f"expected text in {what}, got {shown(value)}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise BadRowError(
+                f"expected text in {what}, got half a surrogate pair at character {error.start}"
+            ) from error
+    return value
+
+
+def filled_text(value: Any, what: str) -> str:
+    """Returns a field that is text, and not white space alone; raises ``BadRowError``."""
+    found = text(value, what)
+    # Zeros are what a file has where its last blocks were never written.
+    if not found.replace("\0", "").strip():
+        raise NoTextError(f"expected text in {what}, got {shown(found)}")
+    return found
+
+
+def name(value: Any, what: str) -> str:
+    """Returns a name: text, a whole number, true or false; raises ``BadRowError``."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    return filled_text(value, what).strip()
+
+
+def spelled_number(value: Any) -> Any:
+    """Returns a whole number's digits, and anything else as it is."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def known_name(value: Any, what: str, names: Collection[str] | None) -> str:
+    """Returns a name, one of ``names`` where these are given; raises ``BadRowError``."""
+    found = name(value, what)
+    if names is not None and found not in names:
+        raise BadRowError(f"expected one of {listed(names)} in {what}, got {shown(found)}")
+    return found
+
+
+def row_id(value: Any, row_number: int) -> str:
+    """Returns a row's id: its number where it has none (None); raises ``BadRowError``."""
+    return str(row_number) if value is None else name(value, "the id")
+
+
+def number(value: Any, what: str) -> float:
+    """Returns a field that is a finite number; raises ``BadRowError``."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            found = float(value)
+        except (ValueError, OverflowError):
+            found = math.nan
+        if math.isfinite(found):
+            return found
+    raise BadRowError(f"expected a finite number in {what}, got {shown(value)}")
+
+
+def whole_number(value: Any, what: str, most: int) -> int:
+    """Returns a field that is a whole number from 0 to ``most``; raises ``BadRowError``."""
+    found = value
+    if isinstance(value, str) and value.strip().isdecimal():
+        found = int(value)
+    if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= most:
+        return found
+    raise BadRowError(f"expected a whole number from 0 to {most} in {what}, got {shown(value)}")
+
+
+def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Puts the names of classes in order: whole numbers by value, all else by their characters.
+
+    >>> sorted_names(["10", "9", "9"]), sorted_names(["10", "9", "x"])
+    (('9', '10'), ('10', '9', 'x'))
+    """
+    found = set(names)
+    try:
+        return tuple(sorted(found, key=lambda label: (int(label), label)))
+    except ValueError:
+        return tuple(sorted(found))

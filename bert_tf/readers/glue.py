@@ -1,0 +1,228 @@
+"""GLUE: its published files, its sets in TensorFlow Datasets, its submissions.
+
+Source: GLUE (Wang et al., 2018); BERT (2018), section 4.1. The files are tab-separated, quotes are
+text, and a first line names the columns. Exceptions: CoLA's train and dev files have no such line;
+STS-B is known in GLUE's form and in that of the original benchmark; QQP's train and dev files hold
+a few rows cut in two by a line break in a question, which are left out and listed. A submission is
+one tab-separated file for each test set, zipped together at the top level of an archive.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.files import replace_whole
+
+from .examples import (
+    BadRowError,
+    BadRows,
+    ExampleSet,
+    Place,
+    TextExample,
+    known_name,
+    number,
+    shown,
+)
+from .glue_tasks import GlueTask, glue_task, is_labelled
+from .tables import Row, TableFile, read_columns, read_fields
+
+_HIGHEST_SCORE = 5.0  # STS-B's scale begins at 0
+_TFDS_EXAMPLES_PER_READ = 1024
+
+
+def read_glue(
+    task: str, data_dir: str, split: str, *, skip_bad_rows: bool = False
+) -> ExampleSet[TextExample]:
+    """Reads one of GLUE's published files, as they are or with gzip (``.tsv.gz``).
+
+    ``data_dir`` is the folder with the task's files, or the one with a folder for each task;
+    ``split`` is "train", "dev" or "test", for MNLI "dev_matched", "dev_mismatched", "test_matched"
+    or "test_mismatched". Ids are those of the file, or else count the rows from 0. Test files have
+    no labels (but the original STS-B's has).
+
+    Raises:
+        ValueError: there is no such task, split or file; the file is empty or has other columns; or
+            a row has a wrong number of columns, or a label that is not the task's.
+    """
+    found = glue_task(task, split)
+    path = _look_for(found, str(data_dir), split)
+    if path is None:
+        raise ValueError(
+            f"There is no file for {found.name}'s split {split!r} in {data_dir}: expected "
+            f"{' or '.join(_file_names(found, split))}, plain or with .gz."
+        )
+    bad = BadRows(path, skip_bad_rows)
+
+    def make_example(row: Row) -> TextExample:
+        example_id, text_a, text_b, label = row.values
+        return TextExample(
+            str(row.number) if example_id is None else example_id,
+            text_a,
+            text_b,
+            None if label is None else _label(found, label),
+        )
+
+    items = bad.collect(_rows(found, path, split, bad), make_example)
+    return ExampleSet(items, found.labels, bad.skipped)
+
+
+def has_glue_file(task: str, data_dir: str, split: str) -> bool:
+    """Whether a folder has the file of a split; arguments and errors as for ``read_glue``."""
+    found = glue_task(task, split)
+    return _look_for(found, str(data_dir), split) is not None
+
+
+def _look_for(task: GlueTask, data_dir: str, split: str) -> str | None:
+    for name in _file_names(task, split):
+        for suffix in ("", ".gz"):
+            path: str = tf.io.gfile.join(data_dir, name + suffix)
+            if tf.io.gfile.exists(path):
+                return path
+    return None
+
+
+def _file_names(task: GlueTask, split: str) -> list[str]:
+    if task.name == "AX":  # GLUE's download script calls it the diagnostic set
+        inside = ["AX/AX.tsv", "AX/test.tsv", "diagnostic/diagnostic.tsv"]
+        names = [*inside, "AX.tsv", "diagnostic.tsv"]
+        # The folder may be MNLI's own, next to AX's.
+        return names + [f"../{name}" for name in names]
+    names = [f"{split}.tsv"]
+    if task.name == "STS-B":
+        names.append(f"sts-{split}.csv")
+    return [f"{task.name}/{name}" for name in names] + names
+
+
+def _rows(task: GlueTask, path: str, split: str, bad: BadRows) -> Iterator[tuple[Place, Row]]:
+    """Yields rows of id, first text, second text and label, with None for what a file lacks."""
+    labelled = is_labelled(split)
+    if path.removesuffix(".gz").endswith(".csv"):
+        # The original STS-B's: genre, file, year, number, score, two sentences, and for some two
+        # notes on the licence.
+        return read_fields(path, [None, 5, 6, 4], {7, 9}, bad)
+    if task.name == "CoLA" and labelled:
+        # Source, label, the linguists' own mark, sentence.
+        return read_fields(path, [None, 3, None, 1], {4}, bad)
+    columns = [
+        task.id_column if task.ids_in_train or not labelled else None,
+        task.text_columns[0],
+        task.text_columns[1] if len(task.text_columns) > 1 else None,
+        task.label_column if labelled else None,
+    ]
+    skip_short_rows = task.name == "QQP" and labelled
+    return read_columns(
+        TableFile(path, suffix=".tsv"), columns, bad, skip_short_rows=skip_short_rows
+    )
+
+
+def _label(task: GlueTask, value: str) -> str | float:
+    if task.labels:
+        return known_name(value, f"the column of {task.name}'s label", task.labels)
+    score = number(value, "the column of the score")
+    if not 0 <= score <= _HIGHEST_SCORE:
+        raise BadRowError(f"expected a score from 0 to 5, got {shown(value)}")
+    return score
+
+
+def read_glue_tfds(
+    task: str, split: str, *, data_dir: str | None = None
+) -> ExampleSet[TextExample]:
+    """Reads one of GLUE's sets by TensorFlow Datasets, which downloads it if necessary.
+
+    Task, split and ids are as for ``read_glue``; the examples are in the order of their ids.
+    Without ``data_dir`` datasets are kept in TensorFlow Datasets' default folder.
+    """
+    import tensorflow_datasets as tfds  # takes seconds to import
+
+    found = glue_task(task, split)
+    name = f"glue/{found.tfds_config}"
+    their_split = split.replace("dev", "validation")
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+        builder.download_and_prepare()
+        dataset = builder.as_dataset(split=their_split)
+    except (KeyError, ValueError, tfds.core.DatasetNotFoundError) as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise ValueError(
+            f"TensorFlow Datasets cannot read split {their_split!r} of {name!r} ({reason}): check "
+            "the network and the data folder."
+        ) from error
+    label_of = _tfds_labels(found, builder.info.features["label"])
+    examples: list[tuple[int, TextExample]] = []
+    for batch in tfds.as_numpy(dataset.batch(_TFDS_EXAMPLES_PER_READ)):
+        columns = [batch["idx"], batch["label"]]
+        columns += [batch[feature] for feature in found.tfds_text_features]
+        for index, label, text_a, *text_b in zip(*columns, strict=True):
+            example = TextExample(
+                str(index),
+                text_a.decode(),
+                text_b[0].decode() if text_b else None,
+                label_of(label) if is_labelled(split) else None,
+            )
+            examples.append((int(index), example))
+    examples.sort(key=lambda pair: pair[0])
+    return ExampleSet([example for _, example in examples], found.labels, [])
+
+
+def _tfds_labels(task: GlueTask, feature: Any) -> Callable[[Any], str | float]:
+    """A function from the ids of TensorFlow Datasets to the task's labels."""
+    if not task.labels:
+        return lambda score: round(float(score), 3)  # as the file has it, of a float32
+    names: Sequence[str] = feature.names
+    # Where its names differ, such as "unacceptable", its ids are the published file's labels.
+    if set(names) != set(task.labels):
+        names = task.labels
+    return lambda label: names[label]
+
+
+def write_glue_submission(
+    folder: str, task: str, split: str, ids: Sequence[str], predictions: Sequence[str | float]
+) -> str:
+    """Writes the predictions for one test set, and returns the path, such as ``folder/MNLI-m.tsv``.
+
+    ``ids`` are the examples', each once; a prediction is a class's name, or for STS-B a finite
+    number, which is put between 0 and 5 and written with three decimals.
+
+    >>> import tempfile
+    >>> path = write_glue_submission(tempfile.mkdtemp(), "STS-B", "test", ["0", "1"], [2.5, 5.01])
+    >>> with open(path) as file:
+    ...     file.read().split()
+    ['index', 'prediction', '0', '2.500', '1', '5.000']
+    """
+    found = glue_task(task)
+    if split not in found.submissions:
+        raise ValueError(
+            f"{found.name} has no test set {split!r}: expected {' or '.join(found.submissions)}."
+        )
+    file_name = found.submissions[split]
+    if not ids or len(ids) != len(predictions):
+        raise ValueError(
+            f"{file_name} has a prediction for each example: got {len(ids)} ids and "
+            f"{len(predictions)} predictions."
+        )
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"{file_name} has one line for each id: got an id twice.")
+    lines = ["index\tprediction"]
+    for example_id, prediction in zip(ids, predictions, strict=True):
+        lines.append(f"{example_id}\t{_spelled(found, example_id, prediction)}")
+    path = os.path.join(str(folder), file_name)
+    with replace_whole(path) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+    return path
+
+
+def _spelled(task: GlueTask, example_id: str, prediction: str | float) -> str:
+    if task.labels:
+        if prediction in task.labels:
+            return str(prediction)
+        expected = f"one of {', '.join(task.labels)}"
+    else:
+        if not isinstance(prediction, str) and math.isfinite(prediction):
+            return f"{min(max(prediction, 0.0), _HIGHEST_SCORE):.3f}"
+        expected = "a finite number"
+    raise ValueError(
+        f"{task.name}, prediction for id {example_id}: expected {expected}, got {prediction!r}."
+    )

@@ -1,0 +1,374 @@
+"""A user's own tables of texts to classify, score or tag, their columns named.
+
+The tables' forms are those of ``tables``. A column for the labels makes the file one
+to train or evaluate on; ``None`` in its place makes it one to predict, whatever else it holds.
+``text_columns`` are the column of the text, or the two of a pair; not all texts of a row may be
+empty. Without an ``id_column`` the ids count the rows from 0. ``skip_bad_rows`` leaves out bad rows
+and lists them, instead of an error at the first.
+"""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from bert_tf.untrusted import listed, quote
+
+from .entities import entity_labels, find_odd_tags, is_tag
+from .entity_spans import tags_of_spans, word_places
+from .examples import (
+    BadRowError,
+    BadRows,
+    ExampleSet,
+    NoTextError,
+    Place,
+    TaggedExample,
+    TextExample,
+    filled_text,
+    known_name,
+    number,
+    place_name,
+    row_id,
+    shown,
+    sorted_names,
+    text,
+)
+from .tables import Row, TableFile, read_columns
+
+RowT = TypeVar("RowT")
+_Label = str | float | tuple[str, ...]
+_LABELS_SHOWN = 5
+# What programs write where there is no value.
+_MISSING = frozenset({"nan", "null", "none", "na", "n/a", "#n/a", "<na>", "nil"})
+_FLOAT = re.compile(r"-?\d+\.0")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+# Fewer classes than these are no cause to ask whether the column is the right one.
+_MANY_CLASSES = 20
+_ALMOST_ALL = 0.97
+# Of fewer examples a share says little.
+_FEW_EXAMPLES = 20
+
+
+def read_classification(
+    path: str | TableFile,
+    *,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    id_column: str | None = None,
+    labels: Sequence[str] | None = None,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[TextExample]:
+    r"""Reads texts of which each belongs to one class.
+
+    ``label_column`` has the class's name (in JSON lines text, a whole number, true or false); white
+    space around it does not count. ``labels`` are the classes there may be, as a train file's
+    ``labels``; if None, those that are there, whole numbers by value and all else by characters.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "reviews.tsv")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("review\tstars\nWorks.\t10\nBroke.\t9\n")
+    >>> examples = read_classification(path, text_columns=["review"], label_column="stars")
+    >>> examples.labels, examples.items[0].label
+    (('9', '10'), '10')
+    """
+    known = None if labels is None else dict.fromkeys(labels)
+
+    def read_label(value: Any, what: str) -> str:
+        return known_name(value, what, known)
+
+    return _read_texts(
+        path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows
+    )
+
+
+def read_multilabel(
+    path: str | TableFile,
+    *,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    separator: str = ",",
+    id_column: str | None = None,
+    labels: Sequence[str] | None = None,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[TextExample]:
+    """Reads texts of which each belongs to any number of classes, none included.
+
+    ``label_column`` has the names with a ``separator`` between them, or in JSON lines a list; a
+    label is a tuple of names in the row's order, each once.
+    """
+    if not separator:
+        raise ValueError("The separator of labels is empty: expected a character such as ','.")
+    known = None if labels is None else dict.fromkeys(labels)
+
+    def read_label(value: Any, what: str) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = value.split(separator) if value.strip() else []
+        if not isinstance(value, list):
+            raise BadRowError(f"expected names in {what}, got {shown(value)}")
+        return tuple(dict.fromkeys(known_name(item, what, known) for item in value))
+
+    return _read_texts(
+        path, text_columns, label_column, id_column, read_label, labels, skip_bad_rows
+    )
+
+
+def read_regression(
+    path: str | TableFile,
+    *,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    id_column: str | None = None,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[TextExample]:
+    """Reads texts of which each has a finite number: a label is a float, ``labels`` is ()."""
+    return _read_texts(path, text_columns, label_column, id_column, number, (), skip_bad_rows)
+
+
+def _read_texts(
+    path: str | TableFile,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    id_column: str | None,
+    read_label: Callable[[Any, str], _Label],
+    labels: Sequence[str] | None,
+    skip_bad_rows: bool | BadRows,
+) -> ExampleSet[TextExample]:
+    if isinstance(text_columns, str) or len(text_columns) not in (1, 2):
+        raise ValueError(f"text_columns is {text_columns!r}: expected a list of one or two names.")
+    bad = BadRows.of(str(path), skip_bad_rows)
+    places = _LabelPlaces()
+
+    def make_example(row: Row) -> TextExample:
+        example = text_example(row, text_columns)
+        if label_column is None:
+            return example
+        label = read_label(row.values[-1], f"column {label_column!r}")
+        places.add(_names(label))
+        return dataclasses.replace(example, label=label)
+
+    columns = [id_column, *text_columns, label_column]
+    rows = places.follow(read_columns(path, columns, bad))
+    items = bad.collect(rows, make_example)
+    notes: tuple[str, ...] = ()
+    if labels is None:
+        labels = sorted_names(places.counts)
+        if places.counts and label_column is not None:
+            several = not isinstance(items[0].label, str)
+            notes = _class_notes(str(path), label_column, places, len(items), several=several)
+    return ExampleSet(items, tuple(labels), bad.skipped, notes)
+
+
+def text_example(row: Row, text_columns: Sequence[str]) -> TextExample:
+    """Makes an example without a label of a row's id and one or two texts; ignores the rest.
+
+    Raises:
+        BadRowError: a text is none, or there is only white space in all of them.
+    """
+    example_id, *texts = row.values[: 1 + len(text_columns)]
+    what = [f"column {name!r}" for name in text_columns]
+    text_a, *second = map(text, texts, what)
+    if not any(second):  # then it has to be the first that is not empty
+        filled_text(text_a, what[0])
+    return TextExample(row_id(example_id, row.number), text_a, second[0] if second else None, None)
+
+
+def _names(label: _Label) -> tuple[str, ...]:
+    if isinstance(label, str):
+        return (label,)
+    return label if isinstance(label, tuple) else ()
+
+
+def read_tagging(
+    path: str | TableFile,
+    *,
+    words_column: str = "words",
+    tags_column: str | None = "tags",
+    character_spans: bool = False,
+    id_column: str | None = None,
+    labels: Sequence[str] | None = None,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[TaggedExample]:
+    """Reads sentences, each a document of its own, with a tag for each word.
+
+    Both columns hold, in JSON lines, a list or, anywhere, a text that white space separates into
+    words. A row without words, with an empty word, or with more or fewer tags than words is bad.
+
+    With ``character_spans`` ``words_column`` holds a text, whose words are the tokenizer's, and
+    ``tags_column`` a list of its entities, ``{"start": 0, "end": 3, "label": "PER"}``: the first
+    character and the one behind the last, and the type. The tags are those of IOB2. A row is bad
+    whose entities overlap or are not of whole words.
+    """
+    bad = BadRows.of(str(path), skip_bad_rows)
+    known = None if labels is None else dict.fromkeys(labels)
+    types = None if labels is None else {label[2:]: None for label in labels if label != "O"}
+    words_are, tags_are = f"column {words_column!r}", f"column {tags_column!r}"
+    places = _LabelPlaces()
+
+    def make_example(row: Row) -> TaggedExample:
+        example_id, words, tags = row.values
+        name = row_id(example_id, row.number)
+        found_tags: tuple[str, ...] | None = None
+        if character_spans:
+            example = _text_of_words(name, filled_text(words, words_are), row.number)
+            if not example.words:
+                raise NoTextError(f"expected text in {words_are}, got invisible characters alone")
+            if tags_column is not None:
+                found_tags = tags_of_spans(example.text, tags, example.places, types, tags_are)
+        else:
+            found = tuple(filled_text(word, words_are) for word in _list(words, words_are))
+            if not found:
+                raise NoTextError(f"expected words in {words_are}, got none")
+            example = TaggedExample(name, found, None, document=row.number)
+            if tags_column is not None:
+                tags = _list(tags, tags_are)
+                if any(isinstance(tag, dict) for tag in tags):
+                    raise BadRowError(
+                        f"expected tags in {tags_are}, got {shown(tags[0])}, which is for "
+                        "--character_spans"
+                    )
+                found_tags = tuple(known_name(tag, tags_are, known) for tag in tags)
+                if len(found_tags) != len(found):
+                    raise BadRowError(
+                        f"expected a tag for each of {len(found)} words, got {len(found_tags)}"
+                    )
+        places.add(found_tags or ())
+        return dataclasses.replace(example, tags=found_tags)
+
+    rows = read_columns(path, [id_column, words_column, tags_column], bad)
+    items = bad.collect(places.follow(rows), make_example)
+    notes = _tag_notes(str(path), places) if labels is None else ()
+    if labels is None:
+        labels = sorted_names(places.counts)
+        if character_spans and tags_column is not None:
+            labels = entity_labels(labels, "IOB2")
+    return ExampleSet(items, tuple(labels), bad.skipped, notes)
+
+
+def _text_of_words(name: str, text: str, number: int) -> TaggedExample:
+    places = word_places(text)
+    words = tuple(text[start:end] for start, end in places)
+    return TaggedExample(name, words, None, number, text, places)
+
+
+def is_word(text: str) -> bool:
+    r"""Whether ``read_tagging`` reads a text as one word, and as it is, from a text of words.
+
+    >>> is_word("York"), is_word("New York"), is_word("1\u00a0000")
+    (True, False, False)
+    """
+    return _list(text, "") == [text] and bool(text.strip("\0"))
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if isinstance(value, str):
+        return value.split()
+    if isinstance(value, list):
+        return value
+    raise BadRowError(f"expected a list in {what}, got {shown(value)}")
+
+
+# === Sentences on labels that are read as they are, and may not be meant; none is an error ===
+
+
+class _LabelPlaces:
+    """How often each label occurs in a file, and where first."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.first: dict[str, str] = {}
+        self._place: Place = 0
+
+    def follow(self, rows: Iterable[tuple[Place, RowT]]) -> Iterator[tuple[Place, RowT]]:
+        """Yields pairs of a place and a row, and remembers the place of the newest."""
+        for self._place, row in rows:
+            yield self._place, row
+
+    def add(self, labels: Iterable[str]) -> None:
+        """Counts the labels of the newest row."""
+        for label in labels:
+            self.counts[label] += 1
+            self.first.setdefault(label, place_name(self._place))
+
+    def shown(self, labels: Iterable[str]) -> str:
+        """Names labels with their first places."""
+        return listed((f"{quote(label)} ({self.first[label]})" for label in labels), _LABELS_SHOWN)
+
+
+def _tag_notes(path: str, places: _LabelPlaces) -> tuple[str, ...]:
+    """What to say of tags that look like tags of entities and are not."""
+    odd = find_odd_tags(places.counts)
+    if not odd:
+        return ()
+    if any(is_tag(tag) and tag != "O" for tag in places.counts):
+        return (
+            f"{path}: most tags are those of entities, but not {places.shown(odd)}: they count as "
+            "O where entities are scored; correct them if they are misspelt.",
+        )
+    return (
+        f"{path}: the tags look like those of entities and are none, such as {places.shown(odd)}: "
+        "words are scored, not entities; spell them O, B-TYPE and I-TYPE.",
+    )
+
+
+def _class_notes(
+    path: str, column: str, places: _LabelPlaces, num_examples: int, *, several: bool
+) -> tuple[str, ...]:
+    """What to say where nearly all examples have one class, or names are not those of classes.
+
+    ``several`` says whether an example may have several classes.
+    """
+    counts = places.counts
+    notes = []
+    if not several:
+        notes += _share_notes(column, counts, num_examples)
+    if 2 * len(counts) > num_examples and len(counts) >= _MANY_CLASSES and not several:
+        notes.append(
+            f"{column} has {len(counts):,} classes in {num_examples:,} examples: is it the column "
+            "to learn (--label_column)?"
+        )
+    if column in counts:
+        notes.append(
+            f"{path}, {places.first[column]}: the class {quote(column)} is the column's own "
+            "name: if files were joined, remove the line with the names."
+        )
+    missing = [name for name in counts if name.lower() in _MISSING]
+    if missing:
+        notes.append(
+            f"{path}: {places.shown(missing)} count as classes: where they stand for no label, "
+            "remove those rows."
+        )
+    lists = [name for name in counts if name.startswith("[") or name.endswith("]")]
+    if several and lists:
+        notes.append(
+            f"{path}: {places.shown(lists)} count as classes, and look like pieces of lists: write "
+            "the names alone with --label_separator between them, or lists in a .jsonl."
+        )
+    if len(counts) > 1 and all(_FLOAT.fullmatch(name) for name in counts):
+        notes.append(
+            f"{path}: the classes are called {places.shown(counts)}, as numbers become where a "
+            "column had gaps: write 0 for 0.0 if predictions should, and --task=regression learns "
+            "numbers."
+        )
+    elif not several and len(counts) >= _MANY_CLASSES and all(map(_NUMBER.fullmatch, counts)):
+        notes.append(
+            f"{path}: the {len(counts):,} classes are all numbers: if they are amounts and no "
+            "codes, --task=regression learns which of them are near each other."
+        )
+    return tuple(notes)
+
+
+def _share_notes(column: str, counts: Mapping[str, int], num_examples: int) -> list[str]:
+    name, count = max(counts.items(), key=lambda item: item[1])
+    if len(counts) == 1:
+        return [
+            f"Every example has the class {quote(name)}: there is nothing to learn; is {column} "
+            "the column to learn (--label_column), and the file whole?"
+        ]
+    if count < _ALMOST_ALL * num_examples or num_examples < _FEW_EXAMPLES:
+        return []
+    return [
+        f"{count / num_examples:.1%} of the examples have the class {quote(name)}, so the accuracy "
+        "says little: judge by macro_f1 or matthews_correlation, and try --class_weights=balanced."
+    ]

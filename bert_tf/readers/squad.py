@@ -1,0 +1,365 @@
+"""SQuAD 1.1 and 2.0: questions about paragraphs, answered by spans of them, and their evaluation.
+
+Read are the published layout, a user's own tables of questions, and the files of predictions.
+Sources: the layout of the published files; BERT (2018), sections 4.2 and 4.3. The files place an
+answer by the number of its first character (code points, as Python counts them); here it is placed
+by its first byte, as TensorFlow counts.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bert_tf.untrusted import is_number, listed, one_line, quote
+
+from .examples import (
+    Answer,
+    BadRowError,
+    BadRows,
+    ExampleSet,
+    QuestionExample,
+    filled_text,
+    row_id,
+    shown,
+    spelled_number,
+    whole_number,
+)
+from .tables import Row, TableFile, read_columns
+from .text_files import read_json_document
+
+_KINDS: dict[type, str] = {list: "list", str: "string"}
+
+
+class _Question(NamedTuple):
+    """A question of SQuAD's layout, an object with any fields, and where the file has it."""
+
+    article: int
+    paragraph: int
+    title: str
+    context: Any
+    fields: dict[str, Any]
+
+
+def _questions(path: str, document: Any) -> Iterator[_Question]:
+    """Walks SQuAD's layout; articles and paragraphs are counted from 0."""
+    for number, article in enumerate(_field(document, "data", list, path)):
+        where = f"{path}, article {number}"
+        for at, paragraph in enumerate(_field(article, "paragraphs", list, where)):
+            inside = f"{where}, paragraph {at}"
+            for fields in _field(paragraph, "qas", list, inside):
+                if not isinstance(fields, dict):
+                    _field(fields, "id", str, f"{inside}, a question")  # raises
+                if "id" in fields:
+                    fields["id"] = spelled_number(fields["id"])
+                title = str(article.get("title", ""))
+                yield _Question(number, at, title, paragraph.get("context"), fields)
+
+
+def _field(value: Any, key: str, kind: type, where: str) -> Any:
+    if not isinstance(value, dict):
+        got = f"a {type(value).__name__}"
+    elif key not in value:
+        got = f"the keys {listed(map(quote, value), 4) if value else '(none)'}"
+    elif not isinstance(value[key], kind):
+        got = f"a {type(value[key]).__name__} there"
+    else:
+        return value[key]
+    raise ValueError(
+        f"{where} is not in SQuAD's form: expected an object with a {_KINDS[kind]} {key!r}, "
+        f"got {got}."
+    )
+
+
+# === Questions to train on and to answer ===
+
+
+def read_squad(
+    path: str, *, labelled: bool = True, skip_bad_rows: bool | BadRows = False
+) -> ExampleSet[QuestionExample]:
+    """Reads a file of SQuAD's layout, as ``read_json_document`` takes it.
+
+    A question is impossible where ``is_impossible`` says so and, where that is missing, if its list
+    of answers is empty. Without ``labelled`` answers are ignored; else every question must have
+    ``answers``.
+
+    Raises:
+        ValueError: the file is not JSON of this layout, or has no question; or a question has no
+            text, no id or an earlier one's id, an answer is not in the context at its place, or the
+            answers contradict ``is_impossible``.
+        OSError: the file cannot be read.
+    """
+    path = str(path)
+    document = read_json_document(path)
+    bad = BadRows.of(path, skip_bad_rows)
+    ids: set[str] = set()
+
+    def make_example(question: _Question) -> QuestionExample:
+        fields = question.fields
+        bad.begin(None, fields.get("id", ""))
+        question_id = filled_text(fields.get("id"), "'id'")
+        if question_id in ids:
+            raise BadRowError("expected an id of its own for every question, got this id again")
+        ids.add(question_id)
+        if labelled and "answers" not in fields:
+            raise BadRowError("expected 'answers', got none (are the questions to be predicted?)")
+        return _make_question(
+            question_id,
+            question.title,
+            fields.get("question"),
+            question.context,
+            fields["answers"] if labelled else (),
+            fields.get("is_impossible"),
+        )
+
+    rows = (
+        (
+            f"article {question.article} {quote(question.title)}, question "
+            f"{one_line(str(question.fields.get('id')))}",
+            question,
+        )
+        for question in _questions(path, document)
+    )
+    return ExampleSet(bad.collect(rows, make_example), (), bad.skipped)
+
+
+def read_questions(
+    path: str | TableFile,
+    *,
+    question_column: str = "question",
+    context_column: str = "context",
+    answers_column: str | None = "answers",
+    answer_start_column: str | None = None,
+    id_column: str | None = None,
+    title_column: str | None = None,
+    skip_bad_rows: bool | BadRows = False,
+) -> ExampleSet[QuestionExample]:
+    r"""Reads a user's own table of questions and contexts, one pair in each row.
+
+    A question without answers is impossible, as in SQuAD 2.0. With an ``answer_start_column``, the
+    number of the context's character at which the answer begins, ``answers_column`` has the one
+    answer's text, empty where there is none. Without, it is a column of JSON lines: a list of
+    objects with ``text`` and ``answer_start``, as SQuAD has it, or an object with a list of each.
+    It is None where the answers are to be predicted. Without an ``id_column`` ids count the rows
+    from 0.
+
+    Raises:
+        ValueError: see ``tables.read_columns``; or a row has no question, no context, an earlier
+            row's id, or an answer that is not in the context at its place.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "questions.tsv")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("question\tcontext\tanswer\tat\nWho?\tÄh, Ann did.\tAnn\t4\n")
+    >>> examples = read_questions(path, answers_column="answer", answer_start_column="at")
+    >>> examples.items[0].answers
+    (Answer(text='Ann', start=5),)
+    """
+    bad = BadRows.of(str(path), skip_bad_rows)
+    ids: set[str] = set()
+
+    def make_example(row: Row) -> QuestionExample:
+        question_id, title, question, context, answers, start = row.values
+        question_id = row_id(question_id, row.number)
+        if question_id in ids:
+            raise BadRowError(
+                f"expected an id of its own for every row, got {quote(question_id)} again"
+            )
+        ids.add(question_id)
+        if answers_column is None:
+            answers = ()
+        elif answer_start_column is not None:
+            nothing = answers in ("", None)
+            answers = [] if nothing else [{"text": answers, "answer_start": start}]
+        elif isinstance(answers, dict):
+            answers = _pairs(answers)
+        return _make_question(
+            question_id,
+            "" if title is None else str(title),
+            question,
+            context,
+            answers,
+            names=(question_column, context_column, answers_column or ""),
+        )
+
+    columns = [
+        id_column,
+        title_column,
+        question_column,
+        context_column,
+        answers_column,
+        answer_start_column if answers_column is not None else None,
+    ]
+    items = bad.collect(read_columns(path, columns, bad), make_example)
+    return ExampleSet(items, (), bad.skipped)
+
+
+def _pairs(answers: dict[str, Any]) -> list[dict[str, Any]]:
+    texts, starts = answers.get("text"), answers.get("answer_start")
+    if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+        raise BadRowError(
+            "expected lists of one length under 'text' and 'answer_start' of the answers, got "
+            f"{shown(answers)}"
+        )
+    return [
+        {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+    ]
+
+
+def _make_question(
+    question_id: str,
+    title: str,
+    question: Any,
+    context: Any,
+    answers: Any,
+    is_impossible: Any = None,
+    names: Sequence[str] = ("question", "context", "answers"),
+) -> QuestionExample:
+    """Makes an example of a question's fields; a ``BadRowError`` says which of them is wrong.
+
+    ``answers`` is () where they are not known, ``is_impossible`` None to go by whether the list of
+    answers is empty; ``names`` are what errors call the question, the context and the answers.
+    """
+    question = filled_text(question, repr(names[0]))
+    context = filled_text(context, repr(names[1]))
+    if answers == ():
+        return QuestionExample(question_id, title, question, context, (), False)
+    if not isinstance(answers, list):
+        raise BadRowError(f"expected a list of answers in {names[2]!r}, got {shown(answers)}")
+    if is_impossible is None:
+        is_impossible = not answers
+    if is_impossible is not (not answers):
+        raise BadRowError(
+            "expected 'is_impossible' to be true where there are no answers, and false elsewhere; "
+            f"got {shown(is_impossible)} and {len(answers)} answers"
+        )
+    found = tuple(_find_answer(answer, context) for answer in answers)
+    return QuestionExample(question_id, title, question, context, found, is_impossible)
+
+
+def _find_answer(answer: Any, context: str) -> Answer:
+    if not isinstance(answer, dict):
+        raise BadRowError(f"expected an answer with 'text' and 'answer_start', got {shown(answer)}")
+    wanted = filled_text(answer.get("text"), "an answer's 'text'")
+    start = whole_number(answer.get("answer_start"), "'answer_start'", len(context))
+    there = context[start : start + len(wanted)]
+    if there != wanted:
+        raise BadRowError(
+            f"expected the answer {shown(wanted)} at character {start} of the context, got "
+            f"{shown(there)}"
+        )
+    return Answer(wanted, start if context.isascii() else len(context[:start].encode()))
+
+
+# === What an evaluation compares ===
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadReferences:
+    """The gold answers of a SQuAD file.
+
+    ``answers`` are, by question id in the file's order, the texts that count as right: () where the
+    paragraph does not answer the question, which version "2.0" allows and "1.1" does not.
+    """
+
+    answers: Mapping[str, tuple[str, ...]]
+    version: str
+
+    def __post_init__(self) -> None:
+        if self.version not in ("1.1", "2.0"):
+            raise ValueError(f"SQuAD's version is '1.1' or '2.0', got {self.version!r}.")
+        if not self.answers:
+            raise ValueError("The references hold no question: expected at least one to score.")
+        empty = next((name for name, gold in self.answers.items() if not gold), None)
+        if empty is not None and self.version == "1.1":
+            raise ValueError(
+                f"Question {empty} has no answer: in SQuAD 1.1 every question has; expected "
+                "version '2.0' where some have none."
+            )
+
+
+def read_references(path: str) -> SquadReferences:
+    """Reads the gold answers of a SQuAD file, as ``read_json_document`` takes it.
+
+    The version is 2.0 where the file says so (``"version": "v2.0"``), where a question says whether
+    it ``is_impossible``, or where one has no answers; else it is 1.1.
+
+    Raises:
+        ValueError: the file is not JSON, is not in SQuAD's layout, has no question or one id twice,
+            or a question's ``is_impossible`` contradicts its answers.
+        OSError: the file cannot be read.
+    """
+    document = read_json_document(path)
+    answers: dict[str, tuple[str, ...]] = {}
+    unanswerable_allowed = False
+    for question in _questions(path, document):
+        where = f"{path}, article {question.article}, paragraph {question.paragraph}, a question"
+        name = _field(question.fields, "id", str, where)
+        place = f"{path}, question {one_line(name)}"
+        if name in answers:
+            raise ValueError(f"{place} occurs twice: expected ids that name one question each.")
+        answers[name] = _gold_answers(question.fields, place)
+        unanswerable_allowed |= "is_impossible" in question.fields or not answers[name]
+    if not answers:
+        raise ValueError(f"{path} holds no question: expected a SQuAD file with some.")
+    says_2 = str(document.get("version", "")).lstrip("v").startswith("2")
+    return SquadReferences(answers, "2.0" if says_2 or unanswerable_allowed else "1.1")
+
+
+def _gold_answers(question: dict[str, Any], where: str) -> tuple[str, ...]:
+    answers = tuple(
+        _field(answer, "text", str, f"{where}, an answer")
+        for answer in _field(question, "answers", list, where)
+    )
+    if question.get("is_impossible", not answers) != (not answers):
+        raise ValueError(
+            f"{where} says is_impossible={question['is_impossible']} and lists {len(answers)} "
+            "answers: expected answers exactly where it is answerable."
+        )
+    return answers
+
+
+def read_predictions(path: str, references: SquadReferences) -> dict[str, str]:
+    """Reads predicted answers: a JSON object from question ids to texts, "" for no answer.
+
+    At least one of the ids is one of the references'.
+    """
+    predictions = _by_question(path, "question ids to answers")
+    for name, answer in predictions.items():
+        if not isinstance(answer, str):
+            place = f"{path}, question {one_line(name)}"
+            raise ValueError(f"{place}: expected the answer's text, got {shown(answer)}.")
+    if not references.answers.keys() & predictions.keys():
+        raise ValueError(
+            f"{path} answers none of the data's {len(references.answers):,} questions: expected "
+            f"ids such as {quote(next(iter(references.answers)))}, got "
+            f"{next(map(quote, predictions), 'none')}."
+        )
+    return predictions
+
+
+def read_null_odds(path: str, questions: Iterable[str]) -> dict[str, float]:
+    """Reads null odds: a JSON object from question ids to numbers, high where no answer is likely.
+
+    Each of ``questions`` must have finite odds; others may.
+    """
+    odds = _by_question(path, "question ids to numbers")
+    for name, number in odds.items():
+        if not is_number(number):
+            place = f"{path}, question {one_line(name)}"
+            raise ValueError(f"{place}: expected a finite number, got {shown(number)}.")
+    missing = next((name for name in questions if name not in odds), None)
+    if missing is not None:
+        raise ValueError(
+            f"{path} has no number for question {one_line(missing)}: expected one for every "
+            "question that is predicted."
+        )
+    return {name: float(number) for name, number in odds.items()}
+
+
+def _by_question(path: str, what: str) -> dict[str, Any]:
+    document = read_json_document(path)
+    if not isinstance(document, dict):
+        raise ValueError(
+            f"{path}: expected a JSON object from {what}, got a {type(document).__name__}."
+        )
+    return document

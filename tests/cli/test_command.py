@@ -1,0 +1,341 @@
+"""Commands end with one sentence and a status, and keep TensorFlow's notices off the screen."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import bert_tf
+from bert_tf.cli import command
+from bert_tf.finetuning.settings import FineTuningSettings
+
+PROGRAM = textwrap.dedent(
+    """
+    \"\"\"A command for the test.\"\"\"
+    import atexit, os, signal, sys, time
+    from absl import flags
+    from bert_tf.cli import command
+
+    KIND = flags.DEFINE_string("kind", "none", "What goes wrong.")
+    INPUT = flags.DEFINE_string("input", None, "What is read twice.")
+    flags.DEFINE_integer("steps", 1, "A whole number.")
+    flags.DEFINE_float("rate", 1.0, "A number.")
+    flags.DEFINE_bool("export", True, "Yes or no.")
+
+    class Finalized:
+        def __del__(self):
+            if KIND.value == "finalizer":
+                signal.raise_signal(signal.SIGINT)
+            raise IndexError("of a finalizer")
+
+    def main(argv):
+        if KIND.value == "value":
+            raise ValueError("The kind must not be 'value'.")
+        if KIND.value == "op":
+            import tensorflow as tf
+            tf.io.read_file("/no/such/file")
+        if KIND.value == "graph":
+            import tensorflow as tf
+            tf.function(lambda: tf.io.read_file("/no/such/file"))()
+        if KIND.value == "hostile":
+            print("label \\x1b[2J\\x9b\\u202e\\ud800\\tseen")
+            raise ValueError("label \\x1b[2J\\n" + "x" * 10**7 + "; mend it.")
+        if KIND.value == "full":
+            raise OSError(28, "No space left on device", "a.txt")
+        if KIND.value == "room":
+            raise OSError("No space left on device: make room, and start again.")
+        if KIND.value == "lost":
+            atexit.register(print, "cleaned up")
+            print("of before")
+            raise type("LostWorkerError", (ConnectionError,), {})("Another worker ended.")
+        if KIND.value == "pages":
+            for _ in range(10000):
+                print("a page")
+        if KIND.value == "socket":
+            raise BrokenPipeError(32, "Broken pipe", "a socket")
+        if KIND.value == "bytes":
+            sys.stdout.buffer.write(b"a row\\n" * 20000)
+        if KIND.value == "denied":
+            raise PermissionError(13, "Permission denied", "a.txt")
+        if KIND.value == "time":
+            error = TimeoutError("Stopped in time.")
+            error.exit_status = 75
+            raise error
+        if KIND.value == "bug":
+            [][0]
+        if KIND.value == "input":
+            for _ in range(2):
+                print(open(INPUT.value).read(), os.environ.get("BERT_TF_MAX_LINE_MB"))
+        if KIND.value == "native":
+            os.write(2, b"I0000 00:00:17.68 5278 port.cc:153] oneDNN custom operations are on.\\n")
+            os.write(2, b"W0000 00:00:17.68 5278 real.cc:1] a real warning\\n")
+            os.write(2, b"E0000 00:00:17.68 5278 real.cc:1] cut off by an abort")
+            os.abort()
+        if KIND.value == "sleep":
+            print("asleep", flush=True)
+            time.sleep(60)
+        if KIND.value in ("finalizer", "dropped"):
+            Finalized()
+            time.sleep(5 if KIND.value == "finalizer" else 0)
+        print("done", *argv[1:])
+
+    command.run(main, arguments=os.environ.get("TEST_ARGUMENTS", "").split())
+    """
+)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    path = tmp_path_factory.mktemp("command") / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_pipes_and_the_bound_of_lines_are_every_commands(program):
+    command = f"{sys.executable} {program} --kind=input --input=<(printf so) --max_line_mb=7"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout.splitlines()[:2] == ["so 7", "so 7"], done.stderr
+
+
+def _run(program, *arguments, declared=""):
+    return subprocess.run(
+        [sys.executable, program, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TEST_ARGUMENTS": declared},
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["bert_tf"], ["bert_tf.evaluate_squad", "--help"], *([f"--kind={k}"] for k in
+     ("none", "pages", "bytes"))],
+)  # fmt: skip
+def test_the_end_is_quiet_where_nobody_reads(program, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    start = [program, *arguments] if arguments[0].startswith("--") else ["-m", *arguments]
+    done = subprocess.run([sys.executable, *start], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    "arguments, status, stdout, stderr",
+    [
+        ([], 0, "done\n", ""),
+        (["--kind=value"], 1, "", "Error: The kind must not be 'value'.\n"),
+        (["--kind=op"], 1, "", "Error: /no/such/file; No such file or directory\n"),
+        (["--kind=graph"], 1, "", "Error: /no/such/file; No such file or directory\n"),
+        (["--kind=full"], 1, "", "Error: [Errno 28] No space left on device: 'a.txt': make room "
+         "there, and give the command again.\n"),
+        (["--kind=room"], 1, "", "Error: No space left on device: make room, and start again.\n"),
+        (["--kind=denied"], 1, "", "Error: [Errno 13] Permission denied: 'a.txt': let this user "
+         "read or write there, or name another place.\n"),
+        (["--kind=socket"], 1, "", "Error: [Errno 32] Broken pipe: 'a socket'\n"),
+        (["--kind=lost"], 1, "of before\n", "Error: Another worker ended.\n"),
+        (["--kind=hostile"], 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
+         "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
+        (["--kind=time"], 75, "", "Stopped in time.\n"),
+        (["--kind=time", "--debug"], 75, "", "Stopped in time.\n"),
+        (["stray"], 1, "", "Error: 'stray' is no flag: every argument has the form --name=value, "
+         "and a list of files is one argument with commas.\n"),
+    ],
+)  # fmt: skip
+def test_one_sentence_and_a_status(program, arguments, status, stdout, stderr):
+    done = _run(program, *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (status, stdout, stderr)
+
+
+@pytest.mark.parametrize(
+    "arguments, got",
+    [([], "none"), (["one"], "one"), (["one", "--kind=value", "two", "three"], "one two three")],
+)
+def test_too_few_and_too_many_arguments(program, arguments, got):
+    done = _run(program, *arguments, declared="DATA PREDICTIONS")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"Error: expected DATA PREDICTIONS, got {got}: python -m bert_tf.program DATA PREDICTIONS "
+        "[--name=value ...] is the whole command.\n"
+    )
+
+
+def test_arguments_go_to_the_command_among_flags(program):
+    done = _run(program, "one", "--kind=none", "two", declared="DATA PREDICTIONS")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done one two\n", "")
+    done = _run(program, "one", "--", "--kind=value", declared="DATA PREDICTIONS")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done one --kind=value\n", "")
+
+
+def test_an_unknown_flag(program):
+    done = _run(program, "--kinds=value")
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "Error: --kinds is no flag of this command (did you mean --kind?); "
+    )
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flag, expected",
+    [("steps=ten", "a whole number"), ("rate=fast", "a number"), ("export=maybe", "true or false")],
+)
+def test_a_value_that_is_none(program, flag, expected):
+    done = _run(program, f"--{flag}")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"Error: flag --{flag}: expected {expected}; python -m bert_tf.program --help lists the "
+        "flags.\n",
+    )
+
+
+def test_help_by_its_short_name(program):
+    assert (done := _run(program, "-h")).stdout == _run(program, "--help").stdout
+    assert done.returncode == 0 and "--kind: What goes wrong." in done.stdout
+
+
+def test_debug_shows_the_traceback(program):
+    done = _run(program, "--kind=value", "--debug")
+    assert done.returncode == 1 and "Traceback" in done.stderr
+
+
+def test_a_bug_is_not_dressed_as_a_users_error(program):
+    done = _run(program, "--kind=bug")
+    assert done.returncode == 1 and "IndexError: list index out of range" in done.stderr
+
+
+def test_real_warnings_pass_even_when_the_process_aborts(program):
+    done = _run(program, "--kind=native")
+    assert done.returncode == -signal.SIGABRT
+    assert "a real warning\n" in done.stderr and "cut off by an abort" in done.stderr
+    assert "oneDNN" not in done.stderr
+
+
+def test_interrupt(program):
+    process = subprocess.Popen(
+        [sys.executable, program, "--kind=sleep"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "asleep\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr) == (130, "\nInterrupted.\n")
+
+
+@pytest.mark.slow
+def test_an_interrupt_within_a_finalizer_is_not_lost(program):
+    done = _run(program, "--kind=finalizer")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
+
+
+def test_other_errors_of_finalizers_are_reported(program):
+    done = _run(program, "--kind=dropped")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "Exception ignored in" in done.stderr
+    assert done.stderr.endswith("IndexError: of a finalizer\n")
+
+
+# What each command's --help shows, among others.
+HELP = {
+    "convert": ["--input: What to read"],
+    "create_pretraining_data": ["--output_file: The TFRecord files"],
+    "evaluate_squad": ["bert_tf.evaluate_squad DATA PREDICTIONS [--output=", "--null_odds: "],
+    "export": ["--checkpoint: The model: any directory", "--[no]pair: Classes and numbers"],
+    "extract_features": ["--layers: The blocks to read"],
+    "finetune": ["python -m bert_tf.finetune --task=mrpc --data_dir", "--[no]debug: "],
+    "predict": ["--model_dir: The fine-tuned model: a directory"],
+    "prepare": ["--near_duplicates: Leave out", "--runner=DataflowRunner", "pip install 'bert_tf"],
+    "pretrain": ["--input: ", "--[no]dry_run: ", "--[no]debug: "],
+    "verify": ["--tolerance: "],
+    "vocab": ["--vocab_size: How many pieces to learn."],
+}
+
+
+@pytest.mark.parametrize("name", HELP)
+def test_help_teaches_and_loads_no_tensorflow(name):
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", f"bert_tf.{name}", "--help"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert all(text in done.stdout for text in HELP[name])
+    loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "absl" in loaded and not loaded & {"tensorflow", "keras", "torch", "jax"}
+
+
+def test_help_has_flags_under_headings_with_defaults_and_bounds():
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_tf.finetune", "--help"], capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    assert done.stdout.startswith("Fine-tunes a BERT for a task") and max(map(len, lines)) <= 100
+    headings = [line for line in lines if re.fullmatch(r"[A-Z][a-z ']+:", line)]
+    assert (
+        headings[:2] == ["Task and data:", "Tables of your own:"]
+        and headings[-1] == "Errors and limits:"
+    )
+    under = lines.index("Training:")
+    assert lines[under + 2 : under + 4] == [
+        "  --train_batch_size: Examples of a step, over all devices. (default: '32'; a",
+        "    positive integer)",
+    ]
+    flags_shown = {m[1] for m in re.finditer(r"^  --(?:\[no\])?(\w+): ", done.stdout, re.M)}
+    assert {*FineTuningSettings.__dataclass_fields__, "debug", "do_train"} <= flags_shown
+
+
+def test_records_without_a_vocabulary():
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_tf.create_pretraining_data", "--input=a.txt"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error: --vocab_file is missing: it has to name a file; python -m bert_tf.vocab learns "
+        "one.\n"
+    )
+
+
+def test_another_command_runs_apart(tmp_path):
+    log = tmp_path / "log"
+    assert command.run_apart("__main__", ["--version"], str(log)) is None
+    assert log.read_text() == f"bert_tf {bert_tf.__version__}\n"
+    assert command.run_apart("evaluate_squad", ["a.json"], str(log)) == (
+        "expected DATA PREDICTIONS, got a.json: python -m bert_tf.evaluate_squad DATA PREDICTIONS "
+        "[--name=value ...] is the whole command (exit status 1)"
+    )
+
+
+@pytest.mark.parametrize("ending", ["killed", "silent"])
+def test_how_another_command_ended_is_said(ending, tmp_path, monkeypatch):
+    program, log = tmp_path / "program", str(tmp_path / "log")
+    program.write_text(
+        "#!/bin/sh\n" + ("echo Step 7.\nkill -9 $$" if ending == "killed" else "exit 3")
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert command.run_apart("pretrain", [], log) == (
+        "Step 7 (killed by signal 9)" if ending == "killed" else "no output (exit status 3)"
+    )
+
+
+def test_an_interrupt_stops_another_command_first(tmp_path, monkeypatch):
+    program, log = tmp_path / "program", tmp_path / "log"
+    program.write_text('#!/bin/sh\ntrap "echo saved; exit 0" TERM\necho begun\nsleep 20 & wait\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.7)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            command.run_apart("pretrain", [], str(log))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert log.read_text() == "begun\nsaved\n"

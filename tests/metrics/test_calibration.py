@@ -1,0 +1,93 @@
+"""Temperatures against SciPy's minimum, and what they do to probabilities."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bert_tf.metrics.calibration import (
+    as_two_classes,
+    fit_temperature,
+    of_classes,
+    of_several,
+    reliability,
+)
+
+
+def sampled(seed, count, size, factor):
+    """Logits that are a factor too large, and labels drawn by the right probabilities."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=[count, size])
+    odds = np.exp(logits)
+    labels = [rng.choice(size, p=row / row.sum()) for row in odds]
+    return factor * logits, np.array(labels)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    "given", [(0, 500, 3, 3.0), (1, 20, 2, 5.0), (2, 2000, 5, 0.3), (3, 8, 2, 1.0)]
+)
+def test_equals_scipys_minimum(given):
+    optimize = pytest.importorskip("scipy.optimize")
+    special = pytest.importorskip("scipy.special")
+    logits, labels = sampled(*given)
+
+    def loss(x):
+        logs = special.log_softmax(logits / np.exp(x), 1)
+        return -logs[np.arange(len(labels)), labels].sum() + x**2 / 2
+
+    expected = optimize.minimize_scalar(
+        loss, bounds=(-3, 3), method="bounded", options={"xatol": 1e-10}
+    )
+    assert fit_temperature(logits, labels) == pytest.approx(math.exp(expected.x), rel=1e-6)
+
+
+def test_finds_what_the_logits_were_multiplied_by():
+    for factor in (0.3, 1.0, 4.0):
+        assert fit_temperature(*sampled(7, 20_000, 3, factor)) == pytest.approx(factor, rel=0.05)
+
+
+def test_few_rows_and_no_mistakes_move_it_little():
+    logits, right = np.tile([[5.0, 0.0]], [1000, 1]), np.zeros(1000, int)
+    assert 0.4 < fit_temperature(logits, right) < 0.6
+    assert 0.8 < fit_temperature(logits[:10], right[:10]) < 1
+    assert fit_temperature(logits, 1 - right) == pytest.approx(20)  # always wrong
+    assert fit_temperature(0 * logits, right) == pytest.approx(1)  # nothing is said
+    assert fit_temperature(1e4 * logits, right) == pytest.approx(1, abs=0.01)
+
+
+def test_errors_and_bins_by_a_plain_loop():
+    logits, labels = sampled(5, 400, 3, 3.0)
+    found = of_classes(logits, labels, 3.0)
+    for side, temperature in ((found.raw, 1.0), (found.calibrated, 3.0)):
+        odds = np.exp(logits / temperature)
+        probabilities = odds / odds.sum(1, keepdims=True)
+        bins = {}
+        for row, label in zip(probabilities, labels, strict=True):
+            place = min(int(10 * row.max()), 9)
+            bins.setdefault(place, []).append((row.max(), row.argmax() == label))
+        error = sum(
+            abs(sum(sure for sure, _ in rows) - sum(right for _, right in rows))
+            for rows in bins.values()
+        )
+        assert side.error == pytest.approx(error / 400)
+        assert [one.decisions for one in side.bins] == [len(bins[key]) for key in sorted(bins)]
+        assert side.loss == pytest.approx(-np.log(probabilities[np.arange(400), labels]).mean())
+    assert found.calibrated.error < found.raw.error and found.calibrated.loss < found.raw.loss
+    values = found.to_dict()
+    assert values["decisions"] == 400 and values["calibrated"]["loss"] == found.calibrated.loss
+    assert reliability(np.array([1.0, 0.0]), np.array([True, False]), 0.0).error == 0.0
+
+
+def test_several_classes_are_decisions_of_two():
+    rng = np.random.default_rng(8)
+    logits = rng.normal(size=[3000, 4])
+    holds = (rng.random([3000, 4]) < 1 / (1 + np.exp(-logits))).astype(int)
+    temperature = fit_temperature(as_two_classes(2.5 * logits), holds.ravel())
+    assert temperature == pytest.approx(2.5, rel=0.05)
+    found = of_several(2.5 * logits, holds, temperature)
+    assert found.count == 12_000
+    assert found.calibrated.error < 0.02 < found.raw.error
+    probabilities = 1 / (1 + np.exp(-2.5 * logits / temperature))
+    expected = -np.log(np.where(holds == 1, probabilities, 1 - probabilities)).mean()
+    assert found.calibrated.loss == pytest.approx(expected)

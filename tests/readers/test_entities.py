@@ -1,0 +1,210 @@
+"""Entities are found, scored and converted by conlleval's rule, in valid and in broken tags."""
+
+import numpy as np
+import pytest
+
+from bert_tf.metrics.formulas import ClassScore
+from bert_tf.readers.entities import (
+    SCHEMES,
+    Entity,
+    convert_tags,
+    find_entities,
+    find_fault,
+    find_odd_tags,
+)
+
+from .entity_scores import entity_scores
+
+TYPES = ("PER", "LOC", "MISC")
+
+
+def _random_tags(seed, count=40):
+    """Sequences of any tags in any order: I- after O, I- after another type, B- after I-."""
+    rng = np.random.default_rng(seed)
+    choices = ["O"] + [f"{prefix}-{kind}" for prefix in "BI" for kind in TYPES]
+    return [rng.choice(choices, rng.integers(1, 12)).tolist() for _ in range(count)]
+
+
+def _random_entities(seed, count=40):
+    """Sequences as lists of (type or "", length): runs of entities and of gaps."""
+    rng = np.random.default_rng(seed)
+
+    def part():
+        return str(rng.choice(["", *TYPES])), int(rng.integers(1, 4))
+
+    return [[part() for _ in range(rng.integers(1, 7))] for _ in range(count)]
+
+
+def _written(parts, scheme):
+    tags = []
+    last = ""
+    for kind, length in parts:
+        first = "B" if scheme == "IOB2" or kind == last else "I"
+        tags += [f"{first}-{kind}"] + [f"I-{kind}"] * (length - 1) if kind else ["O"] * length
+        last = kind
+    return tags
+
+
+def _altered(sequences, seed):
+    rng = np.random.default_rng(seed)
+    others = _random_tags(seed + 100, 1)[0]
+    return [[t if rng.random() < 0.8 else str(rng.choice(others)) for t in s] for s in sequences]
+
+
+def test_literal_entities():
+    tags = ["O", "I-PER", "I-PER", "B-PER", "I-LOC", "I-LOC", "O", "B-PER", "I-LOC", "B-LOC"]
+    assert find_entities(tags) == [
+        Entity("PER", 1, 3),
+        Entity("PER", 3, 4),
+        Entity("LOC", 4, 6),
+        Entity("PER", 7, 8),
+        Entity("LOC", 8, 9),
+        Entity("LOC", 9, 10),
+    ]
+    assert find_entities(["O", "B-A-B", "I-A-B"]) == [Entity("A-B", 1, 3)]
+    assert find_entities([]) == []
+
+
+def test_literal_scores():
+    true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-PER", "O", "B-LOC", "B-LOC"]]
+    predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-PER", "I-PER", "B-LOC", "I-LOC"]]
+    scores = entity_scores(true, predicted)
+    # Right: the first PER alone. The second is too long, both LOC after it are one.
+    assert scores.overall == ClassScore(num_true=5, num_predicted=4, num_correct=1)
+    assert scores.by_type == {"LOC": ClassScore(3, 1, 0), "PER": ClassScore(2, 3, 1)}
+    assert (scores.overall.precision, scores.overall.recall) == (1 / 4, 1 / 5)
+    assert scores.overall.f1 == pytest.approx(2 * (1 / 4) * (1 / 5) / (1 / 4 + 1 / 5))
+
+
+def test_nothing_to_divide_by():
+    scores = entity_scores([["O", "O"]], [["O", "O"]])
+    assert scores.by_type == {} and scores.overall == ClassScore(0, 0, 0)
+    assert (scores.overall.precision, scores.overall.recall, scores.overall.f1) == (0.0, 0.0, 0.0)
+    assert entity_scores([], []).overall == ClassScore(0, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_schemes_are_converted(seed):
+    parts = _random_entities(seed)
+    iob1 = [_written(sequence, "IOB1") for sequence in parts]
+    iob2 = [_written(sequence, "IOB2") for sequence in parts]
+    assert iob1 != iob2
+    for tags in (iob1, iob2):
+        assert [convert_tags(sequence, "IOB1") for sequence in tags] == iob1
+        assert [convert_tags(sequence, "IOB2") for sequence in tags] == iob2
+    scores = entity_scores(iob1, iob2).overall
+    assert scores.num_true == scores.num_correct == scores.num_predicted > 50
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2"])
+def test_conversion_mends_what_is_broken(scheme):
+    for tags in _random_tags(7):
+        converted = convert_tags(tags, scheme)
+        assert find_fault(converted, scheme) is None
+        assert find_entities(converted) == find_entities(tags)
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "sentence"),
+    [
+        (["I-PER"], "IOB2", "Tag 0 is 'I-PER': in IOB2 an entity begins with B-PER."),
+        (["B-PER", "I-LOC"], "IOB2",
+         "Tag 1 is 'I-LOC' behind 'B-PER': in IOB2 an entity begins with B-LOC."),
+        (["O", "I-" + "a" * 10**5], "IOB2", f"Tag 1 is 'I-{'a' * 55}...{'a' * 58}' behind 'O': "
+         f"in IOB2 an entity begins with B-{'a' * 26}...{'a' * 59}."),
+        (["I-PER", "B-PER", "O", "B-PER"], "IOB1", "Tag 3 is 'B-PER' behind 'O': in IOB1 an entity "
+         "begins with I-PER, but right behind another PER."),
+    ],
+)  # fmt: skip
+def test_faults(tags, scheme, sentence):
+    assert find_fault(tags, scheme)[1] == sentence
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "sentence"),
+    [
+        (find_entities, (["O", "PER"],), "Tag 1 is 'PER': expected O, B-TYPE or I-TYPE."),
+        (find_entities, (["B-"],), "Tag 0 is 'B-': expected O, B-TYPE or I-TYPE."),
+        (find_entities, (["O-PER"],), "Tag 0 is 'O-PER': expected O, B-TYPE or I-TYPE."),
+    ],
+)  # fmt: skip
+def test_what_is_no_input(call, given, sentence):
+    with pytest.raises(ValueError) as caught:
+        call(*given)
+    assert str(caught.value) == sentence
+
+
+def test_every_scheme_spells_the_same_entities():
+    true = [_written(parts, "IOB2") for parts in _random_entities(3)]
+    entities = [find_entities(tags) for tags in true]
+    for scheme in SCHEMES:
+        converted = [convert_tags(tags, scheme) for tags in true]
+        assert [find_entities(tags) for tags in converted] == entities
+        assert [convert_tags(tags, "IOB2") for tags in converted] == true
+        for tags in converted:
+            assert find_fault(tags, scheme) is None
+    written = convert_tags(["B-X", "I-X", "I-X", "O", "B-X"], "BILOU")
+    assert written == ["B-X", "I-X", "L-X", "O", "U-X"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "odd"),
+    [
+        ({"O": 90, "B-PER": 5, "I-PER": 2, "o": 2, "B_PER": 1}, ["o", "B_PER"]),
+        ({"O": 9, "S-LOC": 2, "X": 4}, ["X"]),
+        ({"O": 9, "B-PER": 2, "U-LOC": 1}, []),
+        ({"o": 9, "B_PER": 2, "i_per": 1}, ["o", "B_PER", "i_per"]),
+        ({"NOUN": 9, "VERB": 2, "O": 1}, []),
+        ({"NOUN": 9, "S-VERB": 2, "O": 1}, []),
+        ({"B": 9, "I": 2, "E": 1}, []),
+        ({"O": 3}, []),
+    ],
+)
+def test_odd_tags(counts, odd):
+    assert find_odd_tags(counts) == odd
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("form", ["BIOES", "BILOU"])
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_seqeval_where_tags_say_the_end(form, seed):
+    """Valid tags by its strict mode; those of BIOES in any order by its default, too."""
+    seqeval = pytest.importorskip("seqeval.scheme")
+    metrics = pytest.importorskip("seqeval.metrics")
+    scheme = {"BIOES": seqeval.IOBES, "BILOU": seqeval.BILOU}[form]
+    true = [convert_tags(_written(parts, "IOB2"), form) for parts in _random_entities(seed)]
+    other = [convert_tags(_written(parts, "IOB2"), form) for parts in _random_entities(seed + 9)]
+    predicted = [(two * len(one))[: len(one)] for one, two in zip(true, other, strict=True)]
+    valid = [convert_tags(tags, form) for tags in predicted]
+    ours = entity_scores(true, valid).overall
+    theirs = metrics.f1_score(true, valid, mode="strict", scheme=scheme)
+    assert ours.f1 == pytest.approx(theirs) and 0 < theirs < 1
+    if form == "BIOES":
+        altered = _altered(predicted, seed)
+        ours = entity_scores(true, altered).overall
+        assert ours.f1 == pytest.approx(metrics.f1_score(true, altered))
+        spelled = [[(e.type, e.start, e.end - 1) for e in find_entities(tags)] for tags in altered]
+        assert spelled == list(map(metrics.sequence_labeling.get_entities, altered))
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("form", ["IOB1", "IOB2", "any order"])
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_seqeval(form, seed):
+    metrics = pytest.importorskip("seqeval.metrics")
+    if form == "any order":
+        true = _random_tags(seed)
+    else:
+        true = [_written(parts, form) for parts in _random_entities(seed)]
+    predicted = _altered(true, seed)
+    ours = entity_scores(true, predicted)
+    report = metrics.classification_report(true, predicted, output_dict=True, zero_division=0)
+    for name, score in {"micro avg": ours.overall, **ours.by_type}.items():
+        theirs = report[name]
+        assert score.precision == pytest.approx(theirs["precision"])
+        assert score.recall == pytest.approx(theirs["recall"])
+        assert score.f1 == pytest.approx(theirs["f1-score"])
+        assert score.num_true == theirs["support"]
+    assert set(report) == {*ours.by_type, "micro avg", "macro avg", "weighted avg"}
+    spelled = [(e.type, e.start, e.end - 1) for e in find_entities(true[0])]
+    assert spelled == metrics.sequence_labeling.get_entities(true[0])

@@ -1,0 +1,100 @@
+"""Bad rows are an error or are skipped; fields become texts, names and numbers."""
+
+import re
+
+import pytest
+
+from bert_tf.readers import examples
+from bert_tf.readers.examples import BadRowError, BadRows
+
+
+def halve(row):
+    if row % 2:
+        raise BadRowError(f"expected an even number, got {row}")
+    return row // 2
+
+
+def test_the_first_bad_row_is_an_error():
+    bad = BadRows("a.tsv", skip=False)
+    assert bad.collect([(1, 2), (2, 4)], halve) == [1, 2]
+    message = (
+        "a.tsv, line 7: expected an even number, got 5; correct the row, or leave out bad rows by "
+        "--skip_bad_rows (in Python skip_bad_rows=True)."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        bad.collect([(6, 2), (7, 5), (8, 9)], halve)
+
+
+def test_bad_rows_are_skipped_and_listed():
+    bad = BadRows("a.tsv", skip=True)
+    assert bad.collect([(1, 2), (2, 3), ("question 9", 5), (4, 6)], halve) == [1, 3]
+    assert bad.skipped == [
+        "a.tsv, line 2: expected an even number, got 3.",
+        "a.tsv, question 9: expected an even number, got 5.",
+    ]
+
+
+def test_a_row_of_several_lines_names_the_one_at_fault():
+    def fail(row):
+        raise BadRowError("expected a tag, got none", line=12)
+
+    with pytest.raises(ValueError, match="a.tsv, line 12: expected a tag"):
+        BadRows("a.tsv", skip=False).collect([(10, 0)], fail)
+
+
+def test_what_is_always_skipped_is_listed_too():
+    bad = BadRows("a.tsv", skip=False)
+    bad.skip(3, "expected 6 columns, got 4")
+    assert bad.skipped == ["a.tsv, line 3: expected 6 columns, got 4."]
+
+
+def test_no_row_and_no_good_row_are_errors():
+    with pytest.raises(ValueError, match="a.tsv has no rows: expected at least one example"):
+        BadRows("a.tsv", skip=True).collect([], halve)
+    message = "a.tsv has no good row: 2 were skipped, the first of them because: a.tsv, line 1: exp"
+    with pytest.raises(ValueError, match=message):
+        BadRows("a.tsv", skip=True).collect([(1, 1), (2, 3)], halve)
+
+
+def test_good_fields():
+    assert [examples.text(value, "x") for value in ("", " é😀 ")] == ["", " é😀 "]
+    names = [examples.name(value, "x") for value in (" yes ", 3, -1, True, False)]
+    assert names == ["yes", "3", "-1", "true", "false"]
+    assert examples.known_name(1, "x", ("0", "1")) == "1"
+    assert examples.known_name("anything", "x", None) == "anything"
+    assert [examples.row_id(value, 7) for value in (None, 12)] == ["7", "12"]
+    numbers = [examples.number(value, "x") for value in (" 1.5", 2, "-3e2", 0.25)]
+    assert numbers == [1.5, 2, -300, 0.25]
+    assert [examples.whole_number(value, "x", 3) for value in ("0", " 3 ", 2)] == [0, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("read", "values", "message"),
+    [
+        (examples.text, (None, 3, ["a"]), "expected text in x, got (None|3|\\['a'\\])$"),
+        (examples.text, ("ab\ud800",), "in x, got half a surrogate pair at character 2"),
+        (examples.filled_text, ("", " \t", "\0\0 "), "expected text in x, got '"),
+        (examples.number, ("a" * 100,), f"got '{'a' * 27}[.]{{3}}{'a' * 28}'$"),
+        (examples.name, (None, 1.0, "", ["a"]), "expected text in x, got"),
+        (lambda value, what: examples.known_name(value, what, ("no", "yes")), ("Yes",),
+         "expected one of no, yes in x, got 'Yes'"),
+        (lambda value, what: examples.known_name(value, what, list(map(str, range(13)))), ("Yes",),
+         "one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 3 more in x"),
+        (lambda value, what: examples.row_id(value, 7), ("",), "expected text in the id, got ''"),
+        (examples.number, ("1,5", "", None, True, "nan", "inf", float("nan"), 10**400, [1]),
+         "expected a finite number in x, got "),
+        (lambda value, what: examples.whole_number(value, what, 3),
+         ("4", "-1", 4, -1, "1.0", 1.0, True, None, "", "²"),
+         "expected a whole number from 0 to 3 in x, got "),
+    ],
+)  # fmt: skip
+def test_bad_fields(read, values, message):
+    for value in values:
+        with pytest.raises(BadRowError, match=message):
+            read(value, "x")
+
+
+def test_order_of_names():
+    assert examples.sorted_names(["b", "a", "B", "a"]) == ("B", "a", "b")
+    assert examples.sorted_names(["10", "-1", "9", "9"]) == ("-1", "9", "10")
+    assert examples.sorted_names([]) == ()

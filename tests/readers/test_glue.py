@@ -1,0 +1,260 @@
+"""GLUE's published files, each in its own layout; scores; the files that its site takes."""
+
+import gzip
+import re
+
+import pytest
+
+from bert_tf.readers.examples import TextExample
+from bert_tf.readers.glue import read_glue, write_glue_submission
+from bert_tf.readers.glue_tasks import GLUE_TASKS, glue_task
+
+# Task, split, file, its lines (a blank stands for a tab where fields are words), the examples.
+MNLI_TRAIN = "index|promptID|pairID|genre|sentence1_binary_parse|sentence2_binary_parse|"
+MNLI_TRAIN += "sentence1_parse|sentence2_parse|sentence1|sentence2|label1|gold_label"
+MNLI_DEV = MNLI_TRAIN.replace("|gold_label", "|label2|label3|label4|label5|gold_label")
+MNLI_TEST = MNLI_TRAIN.removesuffix("|label1|gold_label")
+STS_B = "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2|score"
+
+FILES = [
+    # CoLA's train and dev files have no line of names; quotes are text.
+    ("CoLA", "train", ["gj04|0|*|\"Ben laughed.", "x|1||Ann ran."],
+     [("0", '"Ben laughed.', None, "0"), ("1", "Ann ran.", None, "1")]),
+    ("CoLA", "dev", ["gj04|1||Ann ran."], [("0", "Ann ran.", None, "1")]),
+    ("CoLA", "test", ["index|sentence", "0|Ann ran."], [("0", "Ann ran.", None, None)]),
+    ("SST-2", "train", ["sentence|label", "a \"b |1", "c|0"],
+     [("0", 'a "b ', None, "1"), ("1", "c", None, "0")]),
+    ("SST-2", "test", ["index|sentence", "0|a"], [("0", "a", None, None)]),
+    ("MRPC", "dev", ["\ufeffQuality|#1 ID|#2 ID|#1 String|#2 String", "1|7|8|A \"b\".|\"A b."],
+     [("0", 'A "b".', '"A b.', "1")]),
+    ("MRPC", "test", ["\ufeffindex|#1 ID|#2 ID|#1 String|#2 String", "0|7|8|A.|B."],
+     [("0", "A.", "B.", None)]),
+    ("STS-B", "train", [STS_B, "5|news|f|2012|12|none|none|A.|B.|3.800"],
+     [("5", "A.", "B.", 3.8)]),
+    ("STS-B", "test", [STS_B.removesuffix("|score"), "0|news|f|2012|12|none|none|A.|B."],
+     [("0", "A.", "B.", None)]),
+    ("QQP", "dev", ["id|qid1|qid2|question1|question2|is_duplicate", "133|2|3|A?|B?|0"],
+     [("133", "A?", "B?", "0")]),
+    ("QQP", "test", ["id|question1|question2", "0|A?|B?"], [("0", "A?", "B?", None)]),
+    ("MNLI", "train", [MNLI_TRAIN, "3|1|1n|t|(A)|(B)|(R A)|(R B)|A.|B.|x|neutral"],
+     [("3", "A.", "B.", "neutral")]),
+    ("MNLI", "dev_matched", [MNLI_DEV, "0|1|1n|t|(A)|(B)|(R A)|(R B)|A.|B.|v|w|x|y|z|entailment"],
+     [("0", "A.", "B.", "entailment")]),
+    ("MNLI", "dev_mismatched", [MNLI_DEV, "0|1|1|t|a|b|c|d|A.|B.|v|w|x|y|z|contradiction"],
+     [("0", "A.", "B.", "contradiction")]),
+    ("MNLI", "test_matched", [MNLI_TEST, "9|31|31|t|a|b|c|d|A.|B."], [("9", "A.", "B.", None)]),
+    ("MNLI", "test_mismatched", [MNLI_TEST, "9|3|3|t|a|b|c|d|A.|B."], [("9", "A.", "B.", None)]),
+    ("QNLI", "dev", ["index|question|sentence|label", "0|A?|B.|not_entailment"],
+     [("0", "A?", "B.", "not_entailment")]),
+    ("QNLI", "test", ["index|question|sentence", "0|A?|B."], [("0", "A?", "B.", None)]),
+    ("RTE", "train", ["index|sentence1|sentence2|label", "4|A.|B.|entailment"],
+     [("4", "A.", "B.", "entailment")]),
+    ("WNLI", "train", ["index|sentence1|sentence2|label", "0|A.|B.|1"], [("0", "A.", "B.", "1")]),
+]  # fmt: skip
+
+
+def write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line.replace("|", "\t") + "\n" for line in lines), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "lines", "expected"), FILES, ids=[f"{file[0]}-{file[1]}" for file in FILES]
+)
+def test_published_layouts(tmp_path, task, split, lines, expected):
+    write(tmp_path / task / f"{split}.tsv", lines)
+    examples = read_glue(task, str(tmp_path), split)
+    assert examples.items == [TextExample(*fields) for fields in expected]
+    assert examples.labels == GLUE_TASKS[task].labels
+    assert examples.skipped == []
+    # The task's own folder, under another name of the task, compressed.
+    plain = tmp_path / task / f"{split}.tsv"
+    plain.with_suffix(".tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    again = read_glue(task.lower().replace("-", ""), str(tmp_path / task), split)
+    assert again == examples
+
+
+def test_every_task_and_split_is_tested():
+    tested = {file[0] for file in FILES} | {"AX"}
+    assert tested == set(GLUE_TASKS)
+    assert {file[1] for file in FILES if file[0] == "MNLI"} == set(GLUE_TASKS["MNLI"].splits)
+
+
+@pytest.mark.parametrize("name", ["AX/AX.tsv", "diagnostic/diagnostic.tsv", "AX.tsv"])
+def test_diagnostic_set(tmp_path, name):
+    write(tmp_path / name, ["index|sentence1|sentence2", "0|A.|B."])
+    examples = read_glue("AX", str(tmp_path), "test")
+    assert examples.items == [TextExample("0", "A.", "B.", None)]
+    assert examples.labels == ("contradiction", "entailment", "neutral")
+
+
+def test_labels_are_in_the_order_of_googles_script():
+    assert glue_task("mnli").labels == ("contradiction", "entailment", "neutral")
+    assert glue_task("QNLI").labels == glue_task("rte").labels == ("entailment", "not_entailment")
+    for name in ("cola", "sst2", "MRPC", "qqp", "wnli"):
+        assert glue_task(name).labels == ("0", "1")
+
+
+def test_the_original_similarity_benchmark(tmp_path):
+    lines = ['news|f|2012|0001|2.5|A "b.|B.|note|note', "captions|f|2012|0002|0|C.|D."]
+    write(tmp_path / "STS-B" / "sts-test.csv", lines)
+    examples = read_glue("STS-B", str(tmp_path), "test")
+    found = [TextExample("0", 'A "b.', "B.", 2.5), TextExample("1", "C.", "D.", 0.0)]
+    assert examples.items == found
+    for row, message in (
+        ("news|f|2012|0001|5.1|A.|B.", "line 1: expected a score from 0 to 5, got '5.1'"),
+        ("news|f|2012|0001|2|A.|B.|note", "line 1: expected 7 or 9 columns, got 8"),
+    ):
+        write(tmp_path / "sts-dev.csv", [row])
+        with pytest.raises(ValueError, match=message):
+            read_glue("STS-B", str(tmp_path), "dev")
+
+
+def test_cut_rows_of_qqp_are_skipped(tmp_path):
+    names = "id|qid1|qid2|question1|question2|is_duplicate"
+    rows = ["1|1|2|A?|B?|1", "2|3|4|What", "is|C?|0", "3|5|6|D?|E?|0"]
+    write(tmp_path / "train.tsv", [names, *rows])
+    examples = read_glue("QQP", str(tmp_path), "train")
+    assert [item.id for item in examples.items] == ["1", "3"]
+    assert examples.skipped == [
+        f"{tmp_path}/train.tsv, line 3: expected 6 columns, got 4.",
+        f"{tmp_path}/train.tsv, line 4: expected 6 columns, got 3.",
+    ]
+    # Only there: a submission needs every row of the test set, and others' files have none.
+    write(tmp_path / "test.tsv", ["id|question1|question2", "0|A?|B?", "1|C?"])
+    with pytest.raises(ValueError, match="line 3: expected 3 columns, got 2"):
+        read_glue("QQP", str(tmp_path), "test")
+
+
+def test_bad_rows(tmp_path):
+    write(tmp_path / "dev.tsv", ["sentence|label", "a|1", "b|2", "c", "d|0|1", "e|", "f|0"])
+    message = f"{tmp_path}/dev.tsv, line 3: expected one of 0, 1 in the column of SST-2's label, go"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_glue("SST-2", str(tmp_path), "dev")
+    examples = read_glue("SST-2", str(tmp_path), "dev", skip_bad_rows=True)
+    assert [(item.id, item.text_a) for item in examples.items] == [("0", "a"), ("5", "f")]
+    assert [sentence.removeprefix(f"{tmp_path}/dev.tsv, ") for sentence in examples.skipped] == [
+        "line 3: expected one of 0, 1 in the column of SST-2's label, got '2'.",
+        "line 4: expected 2 columns, got 1.",
+        "line 5: expected 2 columns, got 3.",
+        "line 6: expected text in the column of SST-2's label, got ''.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "lines", "message"),
+    [
+        ("SNLI", "dev", None, "Unknown GLUE task 'SNLI': expected one of CoLA, SST-2,"),
+        ("MNLI", "dev", None,
+         "MNLI has no split 'dev': expected one of train, dev_matched, dev_mismatched, test_m"),
+        ("RTE", "dev", None,
+         "There is no file for RTE's split 'dev' in FOLDER: expected RTE/dev.tsv or dev.tsv, pla"),
+        ("SST-2", "dev", ["index|sentence", "0|a"],
+         "FOLDER/dev.tsv, line 1: expected one column 'label', got none; the columns are index, s"),
+        ("SST-2", "dev", [], "FOLDER/dev.tsv is empty: expected a first line that names its"),
+        ("CoLA", "dev", [], "FOLDER/dev.tsv has no rows: expected at least one example"),
+    ],
+)  # fmt: skip
+def test_says_what_there_is(tmp_path, task, split, lines, message):
+    if lines is not None:
+        write(tmp_path / "dev.tsv", lines)
+    with pytest.raises(ValueError, match="^" + re.escape(message.replace("FOLDER", str(tmp_path)))):
+        read_glue(task, str(tmp_path), split)
+
+
+REAL = [
+    ("SST-2", "train", 67349, ("1", "contains no wit , only labored gags ", None, "0")),
+    ("SST-2", "dev", 872, ("1", "unflinchingly bleak and desperate ", None, "0")),
+    ("SST-2", "test", 1821, ("0", "uneasy mishmash of styles and genres .", None, None)),
+    ("MRPC", "train", 3668, None),
+    ("MRPC", "dev", 408, None),
+    ("MRPC", "test", 1725, None),
+    ("CoLA", "train", 8551, ("1", "One more pseudo generalization and I'm giving up.", None, "1")),
+    ("CoLA", "dev", 1043, ("2", "The mechanical doll wriggled itself loose.", None, "1")),
+    ("CoLA", "test", 1063, ("1", "The car honked its way down the road.", None, None)),
+    ("STS-B", "train", 5749,
+     ("1", "A man is playing a large flute.", "A man is playing a flute.", 3.8)),
+    ("STS-B", "dev", 1500, None),
+    ("STS-B", "test", 1379, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "split", "count", "example"), REAL)
+def test_real_files(data_dir, task, split, count, example):
+    examples = read_glue(task, str(data_dir / "glue"), split)
+    assert len(examples.items) == count
+    assert examples.skipped == []
+    assert len({item.id for item in examples.items}) == count
+    if example:
+        assert TextExample(*example) in examples.items[:3]
+    if task == "MRPC" and split == "dev":
+        assert examples.items[0].text_b.startswith('"The foodservice pie business does not fit')
+        # The majority class of the published dev set: 279 of 408.
+        assert sum(item.label == "1" for item in examples.items) == 279
+
+
+# === Scores ===
+
+METRICS = {  # the headline comes last
+    **dict.fromkeys(GLUE_TASKS, ("accuracy",)),
+    **dict.fromkeys(("CoLA", "AX"), ("matthews_correlation",)),
+    **dict.fromkeys(("MRPC", "QQP"), ("accuracy", "f1")),
+    "STS-B": ("pearson", "spearman"),
+}
+
+
+@pytest.mark.parametrize("task", METRICS)
+def test_every_task_has_its_metrics(task):
+    found = GLUE_TASKS[task]
+    assert (found.metrics, found.headline) == (METRICS[task], METRICS[task][-1])
+
+
+# === Submissions ===
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "name", "predictions", "written"),
+    [
+        ("CoLA", "test", "CoLA.tsv", ["1", "0"], None),
+        ("MNLI", "test_matched", "MNLI-m.tsv", ["neutral", "entailment"], None),
+        ("mnli", "test_mismatched", "MNLI-mm.tsv", ["contradiction", "neutral"], None),
+        ("AX", "test", "AX.tsv", ["neutral", "neutral"], None),
+        ("RTE", "test", "RTE.tsv", ["not_entailment", "entailment"], None),
+        ("STS-B", "test", "STS-B.tsv", [-0.25, 5.125], ["0.000", "5.000"]),
+        ("STS-B", "test", "STS-B.tsv", [3.14159, 2], ["3.142", "2.000"]),
+    ],
+)
+def test_submissions(tmp_path, task, split, name, predictions, written):
+    path = write_glue_submission(str(tmp_path / "new"), task, split, ["0", "1"], predictions)
+    assert path == str(tmp_path / "new" / name)
+    first, second = written or predictions
+    with open(path, "rb") as file:
+        assert file.read() == f"index\tprediction\n0\t{first}\n1\t{second}\n".encode()
+
+
+def test_names_are_the_sites():
+    names = {name for task in GLUE_TASKS.values() for name in task.submissions.values()}
+    assert names == {
+        "AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "QNLI.tsv", "QQP.tsv",
+        "RTE.tsv", "SST-2.tsv", "STS-B.tsv", "WNLI.tsv",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "ids", "predictions", "message"),
+    [
+        ("MNLI", "test", ["0"], ["neutral"], "MNLI has no test set 'test': expected test_matched"),
+        ("SST-2", "dev", ["0"], ["1"], "SST-2 has no test set 'dev': expected test"),
+        ("SST-2", "test", [], [], "SST-2.tsv has a prediction for each example: got 0 ids and 0"),
+        ("SST-2", "test", ["0"], ["1", "0"], "got 1 ids and 2 predictions"),
+        ("SST-2", "test", ["0", "0"], ["1", "0"], "has one line for each id: got an id twice"),
+        ("SST-2", "test", ["7"], [1], "SST-2, prediction for id 7: expected one of 0, 1, got 1"),
+        ("STS-B", "test", ["7"], ["1"], "id 7: expected a finite number, got '1'"),
+        ("STS-B", "test", ["7"], [float("nan")], "expected a finite number, got nan"),
+    ],
+)
+def test_refused_submissions(tmp_path, task, split, ids, predictions, message):
+    with pytest.raises(ValueError, match=message):
+        write_glue_submission(str(tmp_path), task, split, ids, predictions)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,243 @@
+"""One's own tables of texts and of tagged sentences."""
+
+import re
+
+import pytest
+
+from bert_tf.readers.examples import TaggedExample, TextExample
+from bert_tf.readers.own_data import (
+    read_classification,
+    read_multilabel,
+    read_regression,
+    read_tagging,
+)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(name, content):
+        path = tmp_path / name
+        path.write_text(content, encoding="utf-8")
+        return str(path)
+
+    return write_file
+
+
+def labels_of(examples):
+    return [item.label for item in examples.items]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'n,review,stars,reply\n7,"Works, ""fine"".", 10,Thanks\n8,Broke.,9,\n'),
+        ("a.tsv", 'n\treview\tstars\treply\n7\tWorks, "fine".\t10\tThanks\n8\tBroke.\t9\t\n'),
+        ("a.jsonl", '{"n": 7, "review": "Works, \\"fine\\".", "stars": "10 ", "reply": "Thanks"}\n'
+         '{"n": "8", "review": "Broke.", "stars": 9, "reply": "", "more": []}\n'),
+    ],
+)  # fmt: skip
+def test_classification(write, name, content):
+    path = write(name, content)
+    one = read_classification(path, text_columns=["review"], label_column="stars")
+    assert one.items == [
+        TextExample("0", 'Works, "fine".', None, "10"),
+        TextExample("1", "Broke.", None, "9"),
+    ]
+    assert one.labels == ("9", "10")
+    two = read_classification(
+        path,
+        text_columns=["reply", "review"],
+        label_column="stars",
+        id_column="n",
+        labels=["10", "9", "0"],
+    )
+    assert two.items == [
+        TextExample("7", "Thanks", 'Works, "fine".', "10"),
+        TextExample("8", "", "Broke.", "9"),
+    ]
+    assert two.labels == ("10", "9", "0")
+    unlabelled = read_classification(path, text_columns=["review"], label_column=None)
+    assert labels_of(unlabelled) == [None, None]
+    assert unlabelled.labels == ()
+
+
+def test_names_of_classes(write):
+    path = write(
+        "a.jsonl", "".join(f'{{"t": "x", "y": {y}}}\n' for y in ('"b"', "true", "3", '"a"'))
+    )
+    examples = read_classification(path, text_columns=["t"], label_column="y")
+    assert examples.labels == ("3", "a", "b", "true")
+    assert labels_of(examples) == ["b", "true", "3", "a"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("1\tgood", "expected 3 columns, got 2"),
+        ("1\tgood\tmaybe", "expected one of no, yes in column 'y', got 'maybe'"),
+        ("1\tgood\t ", "expected text in column 'y', got ' '"),
+        ("1\t \tyes", "expected text in column 't', got ' '"),
+        ("\tgood\tyes", "expected text in the id, got ''"),
+    ],
+)
+def test_bad_rows(write, row, message):
+    path = write("a.tsv", f"n\tt\ty\n0\tfine\tno\n{row}\n2\tso\tyes\n")
+    columns = {"text_columns": ["t"], "label_column": "y", "id_column": "n"}
+    with pytest.raises(ValueError, match=re.escape(f"{path}, line 3: {message}; correct the row")):
+        read_classification(path, **columns, labels=["no", "yes"])
+    examples = read_classification(path, **columns, labels=["no", "yes"], skip_bad_rows=True)
+    assert [item.id for item in examples.items] == ["0", "2"]
+    assert examples.skipped == [f"{path}, line 3: {message}."]
+
+
+def test_rows_without_any_text(write):
+    path = write("a.tsv", "a\tb\nx\t\n\ty\n\t\n")
+    pairs = read_classification(
+        path, text_columns=["a", "b"], label_column=None, skip_bad_rows=True
+    )
+    assert [(item.text_a, item.text_b) for item in pairs.items] == [("x", ""), ("", "y")]
+    assert pairs.skipped == [f"{path}, line 4: expected text in column 'a', got ''."]
+    path = write("a.jsonl", '{"a": null, "b": "y"}\n')
+    with pytest.raises(ValueError, match="line 1: expected text in column 'a', got None"):
+        read_classification(path, text_columns=["a", "b"], label_column=None)
+
+
+def test_says_how_to_name_columns(write):
+    path = write("a.tsv", "text\tlabel\nx\t1\n")
+    for columns in ("text", [], ["a", "b", "c"]):
+        message = f"text_columns is {columns!r}: expected a list of one or two names"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            read_classification(path, text_columns=columns, label_column=None)
+    message = "expected one column 'sentence', got none; the columns are text, label"
+    with pytest.raises(ValueError, match=message):
+        read_classification(path, text_columns=["sentence"], label_column="label")
+
+
+def test_multilabel(write):
+    path = write("a.csv", 't,y\na,"joy,awe, joy"\nb,\nc,fear\n')
+    examples = read_multilabel(path, text_columns=["t"], label_column="y")
+    assert labels_of(examples) == [("joy", "awe"), (), ("fear",)]
+    assert examples.labels == ("awe", "fear", "joy")
+    path = write(
+        "a.jsonl", '{"t": "a", "y": [2, "10"]}\n{"t": "b", "y": []}\n{"t": "c", "y": "1|2"}'
+    )
+    examples = read_multilabel(path, text_columns=["t"], label_column="y", separator="|")
+    assert labels_of(examples) == [("2", "10"), (), ("1", "2")]
+    assert examples.labels == ("1", "2", "10")
+    columns = {"text_columns": ["t"], "label_column": "y"}
+    for row, message in (
+        ('{"t": "a", "y": {}}', "expected names in column 'y', got {}"),
+        ('{"t": "a", "y": ["joy", null]}', "expected text in column 'y', got None"),
+        ('{"t": "a", "y": "joy,awe"}', "expected one of joy in column 'y', got 'awe'"),
+        ('{"t": "a", "y": "joy,"}', "expected text in column 'y', got ''"),
+    ):
+        path = write("a.jsonl", row)
+        with pytest.raises(ValueError, match=f"line 1: {message}"):
+            read_multilabel(path, **columns, labels=["joy"])
+    with pytest.raises(ValueError, match="The separator of labels is empty: expected a character"):
+        read_multilabel(path, **columns, separator="")
+
+
+def test_regression(write):
+    path = write("a.jsonl", '{"t": "a", "y": 2}\n{"t": "b", "y": "-0.5"}\n{"t": "c", "y": 1e-3}\n')
+    examples = read_regression(path, text_columns=["t"], label_column="y")
+    assert labels_of(examples) == [2.0, -0.5, 0.001]
+    assert all(isinstance(label, float) for label in labels_of(examples))
+    assert examples.labels == ()
+    for value in ("nan", "inf", "", "high"):
+        path = write("a.csv", f"t,y\na,1\nb,{value}\n")
+        message = f"line 3: expected a finite number in column 'y', got '{value}'"
+        with pytest.raises(ValueError, match=message):
+            read_regression(path, text_columns=["t"], label_column="y")
+
+
+def test_tagging(write):
+    content = '{"words": ["New", "York", "!"], "tags": ["B", "I", "O"]}\n'
+    path = write("a.jsonl", content + '{"words": "So be it", "tags": "O O I"}\n')
+    examples = read_tagging(path)
+    assert examples.items == [
+        TaggedExample("0", ("New", "York", "!"), ("B", "I", "O"), 0),
+        TaggedExample("1", ("So", "be", "it"), ("O", "O", "I"), 1),
+    ]
+    assert examples.labels == ("B", "I", "O")
+    path = write("a.tsv", "n\tw\tt\n5\tSo be it\tO O I\n")
+    columns = {"words_column": "w", "tags_column": "t", "id_column": "n"}
+    examples = read_tagging(path, **columns, labels=["O", "I"])
+    assert examples.items == [TaggedExample("5", ("So", "be", "it"), ("O", "O", "I"), 0)]
+    assert examples.labels == ("O", "I")
+    unlabelled = read_tagging(path, **{**columns, "tags_column": None})
+    assert unlabelled.items[0].tags is None
+    assert unlabelled.labels == ()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"words": ["a", "b"], "tags": ["O"]}', "expected a tag for each of 2 words, got 1"),
+        ('{"words": [], "tags": []}', "expected words in column 'words', got none"),
+        ('{"words": ["a", " "], "tags": ["O", "O"]}', "expected text in column 'words', got ' '"),
+        ('{"words": 3, "tags": ["O"]}', "expected a list in column 'words', got 3"),
+        ('{"words": ["a"], "tags": ["X"]}', "expected one of O in column 'tags', got 'X'"),
+        ('{"words": ["a"]}', "expected the key 'tags', got words"),
+        (
+            '{"words": "a", "tags": [{"start": 0}]}',
+            "expected tags in column 'tags', got {'start': 0}, which is for --character_spans",
+        ),
+    ],
+)
+def test_bad_sentences(write, row, message):
+    path = write("a.jsonl", f'{{"words": ["a"], "tags": ["O"]}}\n{row}\n')
+    with pytest.raises(ValueError, match=f"line 2: {re.escape(message)}"):
+        read_tagging(path, labels=["O"])
+    assert len(read_tagging(path, labels=["O"], skip_bad_rows=True).items) == 1
+
+
+# === What is read as it is, and may not be meant ===
+
+
+def notes_of(tmp_path, rows, read=read_classification, name="a.tsv", **columns):
+    path = tmp_path / name
+    path.write_text("t\tl\n" + "".join(f"text {n}\t{label}\n" for n, label in enumerate(rows)))
+    columns = columns or {"text_columns": ["t"], "label_column": "l"}
+    return [note.removeprefix(str(path)) for note in read(str(path), **columns).notes]
+
+
+@pytest.mark.parametrize(
+    ("rows", "notes"),
+    [
+        (["a", "b"] * 30, []),
+        (["a"] * 3, ["Every example has the class 'a': there is nothing to learn; is l the "]),
+        (["a"] * 97 + ["b"] * 3, ["97.0% of the examples have the class 'a', so the "]),
+        (["a", "b", "l", "a"], [", line 4: the class 'l' is the column's own name: if "]),
+        (["a", "nan", "NULL", "a"], [": 'nan' (line 3), 'NULL' (line 4) count as classes: where "]),
+        (["1.0", "0.0", "1.0"], [": the classes are called '1.0' (line 2), '0.0' (line 3), as "]),
+        ([f"row {n}" for n in range(30)], ["l has 30 classes in 30 examples: is it the column to"]),
+        ([str(n % 20 - 3) for n in range(60)], [": the 20 classes are all numbers: if they are"]),
+        ([f"{n % 20}.5" for n in range(60)], [": the 20 classes are all numbers: if they are"]),
+        ([f"{n % 19}" for n in range(60)], []),
+    ],
+)  # fmt: skip
+def test_classes_that_may_not_be_meant(tmp_path, rows, notes):
+    found = notes_of(tmp_path, list(rows))
+    assert [note[: len(start)] for note, start in zip(found, notes, strict=True)] == notes
+
+
+def test_lists_as_programs_print_them(tmp_path):
+    found = notes_of(tmp_path, ["['a', 'b']", "['a']", "a,b"], read_multilabel)
+    assert len(found) == 1 and found[0].startswith(
+        """: "['a'" (line 2), "'b']" (line 2), "['a']" (line 3) count as classes, and look like"""
+    )
+    assert notes_of(tmp_path, ["a,b", "a", ""], read_multilabel) == []
+
+
+def test_tags_that_may_not_be_meant(tmp_path):
+    columns = {"words_column": "t", "tags_column": "l"}
+    (note,) = notes_of(tmp_path, ["O O", "B-X I-X", "o B_X", "O O", "O o"], read_tagging, **columns)
+    assert note == (
+        ": most tags are those of entities, but not 'o' (line 4), 'B_X' (line 4): they count as O "
+        "where entities are scored; correct them if they are misspelt."
+    )
+    (note,) = notes_of(tmp_path, ["o o", "b-x i-x"], read_tagging, **columns)
+    assert note.startswith(": the tags look like those of entities and are none, such as 'o' (line")
+    assert notes_of(tmp_path, ["NOUN O", "B-X I-X", "NOUN VERB"], read_tagging, **columns) == []
+    assert notes_of(tmp_path, ["O O", "S-X U-X"], read_tagging, **columns) == []

@@ -1,0 +1,361 @@
+"""SQuAD's files: answers by byte, what contradicts itself, gold answers, predictions, null odds."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from bert_tf.readers.examples import Answer, QuestionExample
+from bert_tf.readers.squad import (
+    SquadReferences,
+    read_null_odds,
+    read_predictions,
+    read_questions,
+    read_references,
+    read_squad,
+)
+
+# A letter of two bytes, an ideograph of three, a symbol beyond 16 bits of four.
+CONTEXT = "Ünder 東 😀 the moon, Ann sang."
+
+
+def question(name, **fields):
+    return {"id": name, "question": "Who?", **fields}
+
+
+def answer(text, start):
+    return {"text": text, "answer_start": start}
+
+
+@pytest.fixture
+def write_json(tmp_path):
+    def write_file(document):
+        path = tmp_path / "dev.json"
+        path.write_text(json.dumps(document))
+        return str(path)
+
+    return write_file
+
+
+@pytest.fixture
+def write(write_json):
+    def write_questions(questions, context=CONTEXT):
+        paragraph = {"context": context, "qas": questions}
+        data = [{"title": "Moon", "paragraphs": [paragraph]}]
+        return write_json({"version": "1.1", "data": data})
+
+    return write_questions
+
+
+def test_answers_are_placed_by_byte(write):
+    start = CONTEXT.index("Ann")
+    path = write([question("q1", answers=[answer("Ann", start), answer("Ü", 0), answer("😀", 8)])])
+    (found,) = read_squad(path).items
+    assert start == 20
+    assert found == QuestionExample(
+        "q1", "Moon", "Who?", CONTEXT, (Answer("Ann", 26), Answer("Ü", 0), Answer("😀", 11)), False
+    )
+    for place in found.answers:
+        size = len(place.text.encode())
+        assert CONTEXT.encode()[place.start : place.start + size].decode() == place.text
+
+
+def test_versions_and_containers(write, tmp_path):
+    path = write(
+        [
+            question("q1", answers=[answer("moon", 14)], is_impossible=False),
+            question("q2", answers=[], is_impossible=True, plausible_answers=[answer("x", 0)]),
+            question("q3", answers=[answer("Ann", 20)]),
+            question(4, answers=[]),
+        ]
+    )
+    examples = read_squad(path)
+    assert [item.id for item in examples.items] == ["q1", "q2", "q3", "4"]
+    assert [item.is_impossible for item in examples.items] == [False, True, False, True]
+    assert [len(item.answers) for item in examples.items] == [1, 0, 1, 0]
+    assert (examples.labels, examples.skipped) == ((), [])
+    packed = tmp_path / "dev.json.gz"
+    with open(path, "rb") as file:
+        packed.write_bytes(gzip.compress(file.read()))
+    assert read_squad(packed) == examples
+
+
+def test_questions_to_be_predicted(write):
+    path = write([question("q1"), question("q2", answers="not looked at", is_impossible=True)])
+    items = read_squad(path, labelled=False).items
+    assert [(item.id, item.answers, item.is_impossible) for item in items] == [
+        ("q1", (), False),
+        ("q2", (), False),
+    ]
+    with pytest.raises(ValueError, match=r"question q1: expected 'answers', got none \(are the qu"):
+        read_squad(path)
+    with pytest.raises(ValueError, match="question q1: expected text in 'context', got None"):
+        read_squad(write([question("q1", answers=[])], context=None))
+
+
+GOOD = [answer("Ann", 20)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (question("q2", answers=[answer("Ann", 21)]), "expected the answer 'Ann' at character 21 "
+         "of the context, got 'nn '"),
+        (question("q2", answers=[answer("Ann", 26)]), "at character 26 of the context, got 'ng.'"),
+        (question("q2", answers=[answer("sang..", 24)]), "at character 24 of the context, got 's"),
+        (question("q2", answers=[answer("Ann", -5)]), "expected a whole number from 0 to 29 in"),
+        (question("q2", answers=[answer("Ann", 30)]), "in 'answer_start', got 30"),
+        (question("q2", answers=[answer("", 3)]), "expected text in an answer's 'text', got ''"),
+        (question("q2", answers=["Ann"]), "expected an answer with 'text' and 'answer_start'"),
+        (question("q2", answers={"text": "Ann"}), "expected a list of answers in 'answers', got {"),
+        (question("q2", answers=GOOD, is_impossible=True), "expected 'is_impossible' to be true "
+         "where there are no answers, and false elsewhere; got True and 1 answers"),
+        (question("q2", answers=[], is_impossible=False), "got False and 0 answers"),
+        (question("q2", answers=GOOD, is_impossible=0), "got 0 and 1 answers"),
+        (question("q1", answers=GOOD), "expected an id of its own for every question, got this id"),
+        (question(7.5, answers=GOOD), "expected text in 'id', got 7.5"),
+        (question(True, answers=GOOD), "expected text in 'id', got True"),
+        ({"question": "Who?", "answers": GOOD}, "expected text in 'id', got None"),
+        ({"id": "q2", "answers": GOOD}, "expected text in 'question', got None"),
+        ({"id": "q2", "question": " ", "answers": GOOD}, "expected text in 'question', got ' '"),
+    ],
+)  # fmt: skip
+def test_bad_questions(write, bad, message):
+    path = write([question("q1", answers=GOOD), bad, question("q3", answers=GOOD)])
+    place = f"{path}, article 0 'Moon', question {bad.get('id')}: "
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        read_squad(path)
+    assert str(raised.value).startswith(place)
+    examples = read_squad(path, skip_bad_rows=True)
+    assert [item.id for item in examples.items] == ["q1", "q3"]
+    assert len(examples.skipped) == 1 and message in examples.skipped[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "questions", "articles", "impossible"),
+    [("dev-v1.1.json.zip", 10570, 48, 0), ("half-dev-v2.0.json.gz", 6078, 16, 3168)],
+)
+def test_real_files(data_dir, name, questions, articles, impossible):
+    examples = read_squad(str(data_dir / "squad" / name))
+    assert len(examples.items) == questions
+    assert len({item.title for item in examples.items}) == articles
+    assert sum(item.is_impossible for item in examples.items) == impossible
+    moved = 0
+    for item in examples.items:
+        context = item.context.encode()
+        assert bool(item.answers) is not item.is_impossible
+        for found in item.answers:
+            text = found.text.encode()
+            assert context[found.start : found.start + len(text)] == text
+            moved += item.context[found.start : found.start + len(found.text)] != found.text
+    assert moved > 1000  # answers whose place by character is another
+
+
+# === One's own tables ===
+
+PARAGRAPH = "Äh, Ann and Äh, Bo did."
+
+
+@pytest.fixture
+def write_table(tmp_path):
+    def write_file(name, *lines):
+        path = tmp_path / name
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        return str(path)
+
+    return write_file
+
+
+def row(**fields):
+    return {"question": "Who?", "context": PARAGRAPH, **fields}
+
+
+def test_lists_of_answers(write_table):
+    pairs = [{"text": "Ann", "answer_start": 4}, {"text": "Bo", "answer_start": 16}]
+    lists = {"text": ["Ann", "Bo"], "answer_start": [4, 16]}
+    path = write_table(
+        "a.jsonl",
+        row(id="x", title="T", answers=pairs),
+        row(id="y", title=None, answers=lists),
+        row(id="z", title="", answers={"text": [], "answer_start": []}),
+    )
+    answers = (Answer("Ann", 5), Answer("Bo", 18))
+    assert read_questions(path, id_column="id", title_column="title").items == [
+        QuestionExample("x", "T", "Who?", PARAGRAPH, answers, False),
+        QuestionExample("y", "", "Who?", PARAGRAPH, answers, False),
+        QuestionExample("z", "", "Who?", PARAGRAPH, (), True),
+    ]
+
+
+def test_one_answer_in_columns(write_table):
+    path = write_table("a.csv", "q,c,a,s", f'Who?,"{PARAGRAPH}",Bo,16', f'Why?,"{PARAGRAPH}",,')
+    columns = {"question_column": "q", "context_column": "c"}
+    examples = read_questions(path, **columns, answers_column="a", answer_start_column="s")
+    assert examples.items == [
+        QuestionExample("0", "", "Who?", PARAGRAPH, (Answer("Bo", 18),), False),
+        QuestionExample("1", "", "Why?", PARAGRAPH, (), True),
+    ]
+    unlabelled = read_questions(path, **columns, answers_column=None)
+    assert [(item.answers, item.is_impossible) for item in unlabelled.items] == [((), False)] * 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"answers": {"text": ["Ann"], "answer_start": [3]}}, "expected the answer 'Ann' at char"),
+        ({"answers": {"text": ["Ann"], "answer_start": []}}, "expected lists of one length under"),
+        ({"answers": {"text": "Ann", "answer_start": 4}}, "expected lists of one length under"),
+        ({"answers": "Ann"}, "expected a list of answers in 'answers', got 'Ann'"),
+        ({"answers": None}, "expected a list of answers in 'answers', got None"),
+        ({"answers": [], "question": ""}, "expected text in 'question', got ''"),
+        ({"answers": [], "context": None}, "expected text in 'context', got None"),
+        ({"answers": [], "id": 0}, "expected an id of its own for every row, got '0' again"),
+        ({}, "expected the key 'answers', got question, context, id"),
+    ],
+)
+def test_bad_rows_of_tables(write_table, fields, message):
+    path = write_table("a.jsonl", row(id="0", answers=[]), row(**{"id": "1", **fields}))
+    with pytest.raises(ValueError, match=re.escape(f"{path}, line 2: {message}")):
+        read_questions(path, id_column="id")
+    assert len(read_questions(path, id_column="id", skip_bad_rows=True).items) == 1
+
+
+# === What an evaluation compares ===
+
+
+def gold(name, *answers, **more):
+    return {"id": name, "answers": [{"text": text} for text in answers], **more}
+
+
+def document(*questions, **more):
+    return {"data": [{"title": "t", "paragraphs": [{"context": "c", "qas": questions}]}], **more}
+
+
+@pytest.mark.parametrize(
+    ("second", "more", "version"),
+    [
+        (gold("b", "z"), {"version": "1.1"}, "1.1"),
+        (gold("b", "z"), {}, "1.1"),
+        (gold("b", "z"), {"version": "v2.0"}, "2.0"),
+        (gold("b", "z", is_impossible=False), {}, "2.0"),
+        (gold("b"), {"version": "1.1"}, "2.0"),
+        (gold("b", is_impossible=True), {}, "2.0"),
+    ],
+)
+def test_answers_and_version(write_json, second, more, version):
+    references = read_references(write_json(document(gold("a", "x", "y"), second, **more)))
+    assert references.version == version
+    assert list(references.answers) == ["a", "b"]
+    assert references.answers["a"] == ("x", "y")
+    assert references.answers["b"] == tuple(answer["text"] for answer in second["answers"])
+
+
+def test_ids_of_references_may_be_whole_numbers(write_json):
+    references = read_references(write_json(document(gold(7, "x"), gold("8", "y"))))
+    assert references.answers == {"7": ("x",), "8": ("y",)}
+    with pytest.raises(ValueError, match="question 7 occurs twice"):
+        read_references(write_json(document(gold(7, "x"), gold("7", "y"))))
+
+
+def refuses(read, path, sentence):
+    with pytest.raises(ValueError) as caught:
+        read(path)
+    assert str(caught.value) == sentence.replace("FILE", path)
+
+
+LIST = "is not in SQuAD's form: expected an object with a list"
+STRING = "is not in SQuAD's form: expected an object with a string"
+PLACE = "FILE, article 0, paragraph 0, a question"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ([], f"FILE {LIST} 'data', got a list."),
+        ({"a": 1, "b": 2}, f"FILE {LIST} 'data', got the keys 'a', 'b'."),
+        ({}, f"FILE {LIST} 'data', got the keys (none)."),
+        ({"data": "x"}, f"FILE {LIST} 'data', got a str there."),
+        ({"data": [[]]}, f"FILE, article 0 {LIST} 'paragraphs', got a list."),
+        ({"data": [{"paragraphs": []}, {"title": "t"}]},
+         f"FILE, article 1 {LIST} 'paragraphs', got the keys 'title'."),
+        ({"data": [{"paragraphs": [{"context": "c"}]}]},
+         f"FILE, article 0, paragraph 0 {LIST} 'qas', got the keys 'context'."),
+        (document("q7"), f"{PLACE} {STRING} 'id', got a str."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("read", [read_squad, read_references])
+def test_what_is_not_squad(write_json, read, content, sentence):
+    refuses(read, write_json(content), sentence)
+
+
+REFERENCES = SquadReferences({"a": ("x",), "b": ()}, "2.0")
+READERS = {
+    "squad": read_squad,
+    "references": read_references,
+    "predictions": lambda path: read_predictions(path, REFERENCES),
+    "odds": lambda path: read_null_odds(path, ["a"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "content", "sentence"),
+    [
+        ("squad", {"data": []}, "FILE has no rows: expected at least one example."),
+        ("references", document({"id": 7.5, "answers": []}),
+         f"{PLACE} {STRING} 'id', got a float there."),
+        ("references", document({"id": "q7"}),
+         f"FILE, question q7 {LIST} 'answers', got the keys 'id'."),
+        ("references", document({"id": "q7", "answers": ["x"]}),
+         f"FILE, question q7, an answer {STRING} 'text', got a str."),
+        ("references", document(), "FILE holds no question: expected a SQuAD file with some."),
+        ("references", document(gold("q7", "x"), gold("q7", "y")),
+         "FILE, question q7 occurs twice: expected ids that name one question each."),
+        ("references", document(gold("q7", "x", is_impossible=True)),
+         "FILE, question q7 says is_impossible=True and lists 1 answers: expected answers exactly "
+         "where it is answerable."),
+        ("references", document(gold("q7", is_impossible=False)),
+         "FILE, question q7 says is_impossible=False and lists 0 answers: expected answers exactly "
+         "where it is answerable."),
+        ("predictions", ["x"],
+         "FILE: expected a JSON object from question ids to answers, got a list."),
+        ("predictions", {"a": None}, "FILE, question a: expected the answer's text, got None."),
+        ("predictions", {"a": "x", "b": [{"text": "x"}]},
+         "FILE, question b: expected the answer's text, got [{'text': 'x'}]."),
+        ("predictions", {"c": "x", "d": "y"},
+         "FILE answers none of the data's 2 questions: expected ids such as 'a', got 'c'."),
+        ("predictions", {},
+         "FILE answers none of the data's 2 questions: expected ids such as 'a', got none."),
+        ("odds", 1.5, "FILE: expected a JSON object from question ids to numbers, got a float."),
+        ("odds", {"a": "1.5"}, "FILE, question a: expected a finite number, got '1.5'."),
+        ("odds", {"a": True}, "FILE, question a: expected a finite number, got True."),
+        ("odds", {"a": float("nan")}, "FILE, question a: expected a finite number, got nan."),
+        ("odds", {"a": 10**400},
+         f"FILE, question a: expected a finite number, got 1{'0' * 27}...{'0' * 29}."),
+        ("odds", {"x" * 10**5: "1"},
+         f"FILE, question {'x' * 58}...{'x' * 59}: expected a finite number, got '1'."),
+        ("odds", {"b": 1.0}, "FILE has no number for question a: expected one for every question "
+         "that is predicted."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_scored(write_json, what, content, sentence):
+    refuses(READERS[what], write_json(content), sentence)
+
+
+@pytest.mark.parametrize(
+    ("answers", "version", "sentence"),
+    [
+        ({"a": ("x",)}, "2", "SQuAD's version is '1.1' or '2.0', got '2'."),
+        ({}, "2.0", "The references hold no question: expected at least one to score."),
+        ({"a": ("x",), "b": ()}, "1.1", "Question b has no answer: in SQuAD 1.1 every question "
+         "has; expected version '2.0' where some have none."),
+    ],
+)  # fmt: skip
+def test_what_are_no_references(answers, version, sentence):
+    refuses(lambda _: SquadReferences(answers, version), "", sentence)
+
+
+def test_predictions_and_odds(write_json):
+    assert read_predictions(write_json({"a": "x", "c": ""}), REFERENCES) == {"a": "x", "c": ""}
+    assert read_null_odds(write_json({"a": 1, "b": -2.5}), ["a"]) == {"a": 1.0, "b": -2.5}

@@ -1,0 +1,319 @@
+"""Rows and columns of .tsv, .csv and JSON lines, and what each says of a row that is none."""
+
+import csv
+import gzip
+import importlib.util
+import json
+import random
+import re
+import sys
+
+import pytest
+
+from bert_tf.readers.examples import BadRows
+from bert_tf.readers.records import giving
+from bert_tf.readers.tables import TableFile, read_columns, read_fields
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_table(name, content, columns, *, skip=False, skip_short_rows=False, **how):
+        path = tmp_path / name
+        content = content.encode(how.get("encoding", "utf-8"))
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        bad = BadRows(name, skip)
+        table = TableFile(str(path), **how)
+        rows = list(read_columns(table, columns, bad, skip_short_rows=skip_short_rows))
+        found = [(line, row.number, row.values) for line, row in rows]
+        return (found, bad.skipped) if skip else found
+
+    return read_table
+
+
+def test_tsv_takes_quotes_as_text(read):
+    content = '\ufeffid\ttext\tlabel\r\n1\t"so, he said\t0\r\n2\ta "b""\t1\r\n\r\n3\t\t1'
+    rows = [(2, 0, ["0", '"so, he said']), (3, 1, ["1", 'a "b""']), (5, 2, ["1", ""])]
+    assert read("a.tsv", content, ["label", "text"]) == rows
+    assert read("a.TSV.gz", content, ["label", "text"]) == rows
+    assert read("a.csv", content, ["label", "text"], suffix=".tsv") == rows
+    assert read("a.tsv", content, ["label", None, "id"])[2] == (5, 2, ["1", None, "3"])
+
+
+def test_csv_takes_quotes_off(read):
+    content = 'id,"a text"\r\n1,"so, ""he"" said"\r\n2,"two\r\nlines\n"\r\n\r\n3,it\'s "so"\n4,\n'
+    assert read("a.csv", content, ["a text", "id"]) == [
+        (2, 0, ['so, "he" said', "1"]),
+        (3, 1, ["two\nlines\n", "2"]),
+        (7, 2, ['it\'s "so"', "3"]),
+        (8, 3, ["", "4"]),
+    ]
+
+
+def test_json_lines_keep_their_types(read):
+    content = '{"a": [1, "x"], "b": null}\n\n{"b": true, "c": 0, "a": "ü"}\n'
+    assert read("a.jsonl", content, ["b", "a", None]) == [
+        (1, 0, [None, [1, "x"], None]),
+        (3, 1, [True, "ü", None]),
+    ]
+
+
+def test_an_empty_line_is_a_row_of_one_column(read):
+    assert read("a.tsv", "text\n\nb\n", ["text"]) == [(2, 0, [""]), (3, 1, ["b"])]
+    assert read("a.csv", "text\n\nb\n", ["text"]) == [(2, 0, [""]), (3, 1, ["b"])]
+
+
+def test_rows_of_another_width(read):
+    content = "a\tb\n1\t2\n3\n4\t5\t6\n7\t8\n"
+    with pytest.raises(ValueError, match="a.tsv, line 3: expected 2 columns, got 1; correct the"):
+        read("a.tsv", content, ["a"])
+    rows = [(2, 0, ["1"]), (5, 3, ["7"])]
+    told = [f"a.tsv, line {3 + at}: expected 2 columns, got {1 + 2 * at}." for at in range(2)]
+    assert read("a.tsv", content, ["a"], skip=True) == (rows, told)
+    assert read("a.csv", content.replace("\t", ","), ["a"], skip=True)[0] == rows
+    short = content.replace("4\t5\t6\n", "")
+    assert [row[2] for row in read("a.tsv", short, ["a"], skip_short_rows=True)] == [["1"], ["7"]]
+    with pytest.raises(ValueError, match="line 4: expected 2 columns, got 3"):
+        read("a.tsv", content, ["a"], skip_short_rows=True)
+
+
+def test_misplaced_quotes(read):
+    content = 'a,b\n1,"x" y\n2,z\n3,"x\ny" z\n4,w\n'
+    with pytest.raises(ValueError, match="a.csv, line 2: expected comma-separated fields, got: '"):
+        read("a.csv", content, ["a"])
+    rows, skipped = read("a.csv", content, ["a"], skip=True)
+    assert rows == [(3, 1, ["2"]), (6, 3, ["4"])]
+    assert "line 4: " in skipped[1] and skipped[1].endswith("(in its lines 4 to 5).")
+    for skip in (False, True):  # what is behind the quote is lost: never just a bad row
+        with pytest.raises(ValueError, match="line 3: a quoted field of this row never ends"):
+            read("a.csv", 'a,b\n1,x\n2,"y\n3,z\n', ["a"], skip=skip)
+    with pytest.raises(ValueError, match="line 1: .*; correct the line with the columns"):
+        read("a.csv", '"a" b,c\n1,2\n', ["c"], skip=True)
+
+
+def test_long_fields(read):
+    text = 'word, "so"\n' * 20_000
+    limit = csv.field_size_limit()
+    content = 'a,b\n1,x\n2,"' + text.replace('"', '""') + '"\n3,y\n'
+    assert read("a.csv", content, ["b"]) == [(2, 0, ["x"]), (3, 1, [text]), (20004, 2, ["y"])]
+    assert csv.field_size_limit() == limit, "other readers keep theirs"
+
+
+@pytest.mark.parametrize(
+    ("content", "lines", "kept"),
+    [
+        # The text goes on behind the quote at fault, in lines that look like rows.
+        ('1,"a 5" pipe\nhi,x\nso,y\n"", z"\n2,b\n', "lines 2 to 5", ["2"]),
+        ('1,"say "hi", then\nhi,x\nmore",z\n2,b\n', "lines 2 to 4", ["2"]),
+        ('1,"x "" y" z\nhi,"\nhi,x\nb"\n2,b\n', "lines 2 to 5", ["2"]),
+        # A row whose last field, too, has several lines.
+        ('1,"x" y,"so\nhi,x\n"\n2,b\n', "lines 2 to 4", ["2"]),
+        # What is behind the line can only be rows.
+        ('1,"x" y\n2,b\n3,"c\nd"\n', "line 2", ["2", "3"]),
+        # It can be rows if the field was never meant to begin, but need not be.
+        ('1,"x\n2,b\n3,"c"\n4,b\n', "lines 2 to 4", ["4"]),
+        # Nothing that is behind it could end it.
+        ('1,"x" y\n2,b" c\n', "line 2", ["2"]),
+        # A single return has no quotes to doubt.
+        ("1,x\ry\n2,b\n", "line 2", ["2"]),
+    ],
+)
+def test_what_may_be_text_of_a_broken_row_is_no_row(read, content, lines, kept):
+    """The csv module alone reads on at the line behind its error, and makes rows of such text."""
+    rows, skipped = read("a.csv", "a,b\n" + content, ["a"], skip=True)
+    assert [values for _, _, values in rows] == [[value] for value in kept]
+    assert len(skipped) == 1 and lines in skipped[0]
+    with pytest.raises(ValueError, match=r"a\.csv, line 2: expected comma-separated fields, got"):
+        read("a.csv", "a,b\n" + content, ["a"])
+
+
+def test_no_quote_taken_out_makes_rows(read):
+    """Of 300 tables of texts of several lines, each lacks the quote at the end of a text."""
+    num_kept = 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        texts = [
+            "a" + "".join(rng.choices(["b", ", ", '""', "\n", "b,1\n"], k=rng.randint(0, 9)))
+            for _ in range(8)
+        ]
+        rows = [f'"{text}",{number}\n' for number, text in enumerate(texts)]
+        broken = rng.randrange(8)
+        rows[broken] = f'"{texts[broken]},{broken}\n'
+        try:
+            found, _ = read("a.csv", "text,n\n" + "".join(rows), ["text", "n"], skip=True)
+        except ValueError as error:
+            assert "never ends" in str(error)
+            continue
+        good = [[text.replace('""', '"'), str(n)] for n, text in enumerate(texts) if n != broken]
+        assert all(values in good for _, _, values in found)
+        num_kept += len(found)
+    assert num_kept > 300
+
+
+def test_files_that_were_joined(read):
+    message = "line 3: expected a row, got the names of the columns again"
+    for name, gap in (("a.csv", ","), ("a.tsv", "\t")):
+        content = f"text{gap}label\nso{gap}x\n\ufefftext{gap} label\nlabel{gap}y\n"
+        with pytest.raises(ValueError, match=message):
+            read(name, content, ["label"])
+        assert read(name, content, ["label"], skip=True)[0] == [(2, 0, ["x"]), (4, 2, ["y"])]
+    assert read("a.tsv", "text\nso\ntext\n", ["text"])[1] == (3, 1, ["text"])
+    assert read("a.jsonl", '{"a": 1}\n\ufeff{"a": 2}\n', ["a"])[1] == (2, 1, [2])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{'a': 1}", "expected a JSON object, got \"{'a': 1}\" (the line is not JSON: Expecting"),
+        ("[1, 2]", "expected a JSON object, got [1, 2]"),
+        ("[" * 10000, "expected a JSON object, got '[[[[[[["),
+        ('{"b": 1, "c": 2}', "expected the key 'a', got b, c"),
+        ("{}", "expected the key 'a', got none"),
+    ],
+)
+def test_lines_that_are_no_object(read, line, reason):
+    content = f'{{"a": 1}}\n{line}\n{{"a": 2}}\n'
+    with pytest.raises(ValueError, match=re.escape(f"a.jsonl, line 2: {reason}")):
+        read("a.jsonl", content, ["a"])
+    rows, skipped = read("a.jsonl", content, ["a"], skip=True)
+    assert rows == [(1, 0, [1]), (3, 2, [2])]
+    assert len(skipped) == 1
+
+
+GUESS = "got none; the columns are {} (the file seems to use {}: name them by --delimiter, or save"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "message"),
+    [
+        ("a.tsv", "index\ttext\n", ["text", "label"],
+         "a.tsv, line 1: expected one column 'label', got none; the columns are index, text."),
+        ("a.csv", "x,y, x \n", ["x"], "expected one column 'x', got 2; the columns are x, y, x"),
+        ("a.tsv", "", [None, "a"], "a.tsv is empty: expected a first line that names its colum"),
+        ("a.csv", "sep=,\n", ["a"], "a.csv is empty: expected a first line that names its colum"),
+        ("a.csv", "text;label\nso;x\n", ["label"], GUESS.format("text;label", "semicolons")),
+        ("a.csv", "text\tlabel\nso\tx\n", ["label"], "(the file seems to use tabs: name them"),
+        ("a.csv", "sep=;\ntext;label\nso;x\n", ["label"], GUESS.format("sep=;", "semicolons")),
+        ("a.json", '{"a": 1}\n', ["a"], "a.json: expected a JSON list of objects, a row each, got"),
+        ("a.json", '{"a": 1}\n{"a": 2}\n', ["a"], "let its name end in .jsonl"),
+        ("a.json", '[{"a": 1}, 2]', ["a"], "a.json, row 1: expected a JSON object, got 2"),
+        ("a.txt", "a\n1\n", ["a"],
+         "a.txt is no table: expected a name that ends in .tsv, .csv, .jsonl, .json, .parquet"),
+    ],
+)  # fmt: skip
+def test_says_which_columns_and_tables_there_are(read, name, content, columns, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(name, content, columns)
+
+
+def test_excels_line_of_the_separator_is_none_of_the_table(read):
+    assert read("a.csv", "\ufeffsep=,\r\ntext,label\r\nso,x\r\n", ["label"]) == [(3, 0, ["x"])]
+    assert read("a.tsv", "sep=\t\ntext\tlabel\nso\tx\n", ["label"]) == [(3, 0, ["x"])]
+
+
+def test_tables_without_a_line_of_names(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a\tb\tc\nd\te\nf\n")
+    bad = BadRows("a.csv", skip=True)
+    rows = [row for _, row in read_fields(str(path), [1, None, 0], {2, 3}, bad)]
+    assert rows == [(0, ["b", None, "a"]), (1, ["e", None, "d"])]
+    assert bad.skipped == ["a.csv, line 3: expected 2 or 3 columns, got 1."]
+
+
+def test_another_delimiter_and_encoding(read):
+    rows = read(
+        "a.csv", 'id;text\n1;"é; ""so"""\n2;a,b\n', ["text"], delimiter=";", encoding="latin-1"
+    )
+    assert rows == [(2, 0, ['é; "so"']), (3, 1, ["a,b"])]
+    assert read("a.tsv", "id|text\n1|so\n", ["text"], delimiter="|") == [(2, 0, ["so"])]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_bad_quotes_are_skipped_alike_whatever_the_delimiter(read, seed):
+    rng = random.Random(seed)
+    pieces = ["a", '"b"', '"c,d"', '"e" f', 'g "h"', '"i\nj"', '"k""l"']
+    lines = ["x,y", *(f"{rng.choice(pieces)},{rng.choice(pieces)}" for _ in range(12)), "a,b"]
+    content = "\n".join(lines) + "\n"
+
+    def outcome(text, **how):
+        try:
+            rows, skipped = read("a.csv", text, ["x", "y"], skip=True, **how)
+            return [row[:2] for row in rows], len(skipped)
+        except ValueError as error:
+            return str(error)
+
+    swapped = content.translate(str.maketrans(",", "|"))
+    assert outcome(swapped, delimiter="|") == outcome(content)
+
+
+def test_the_forms_of_values_hold_the_same_rows(tmp_path):
+    rows = [{"n": 1, "words": ["a", "b"]}, {"n": 2, "words": []}, {"n": None, "words": ["é"]}]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    paths = ["<rows>", str(tmp_path / "a.json"), str(tmp_path / "a.jsonl")]
+    if importlib.util.find_spec("pyarrow"):
+        from pyarrow import Table, parquet
+
+        parquet.write_table(Table.from_pylist(rows), tmp_path / "a.parquet")
+        paths.append(str(tmp_path / "a.parquet"))
+    with giving({"<rows>": rows}):
+        for path in paths:
+            found = list(read_columns(path, ["words", None, "n"], BadRows(path, skip=False)))
+            assert [row.values for _, row in found] == [[r["words"], None, r["n"]] for r in rows]
+            assert [row.number for _, row in found] == [0, 1, 2]
+    with pytest.raises(ValueError, match="There are no rows called <rows> here"):
+        list(read_columns("<rows>", ["n"], BadRows("<rows>", skip=False)))
+
+
+def test_what_is_no_parquet_file(tmp_path):
+    pytest.importorskip("pyarrow", exc_type=ImportError)
+    path = tmp_path / "a.parquet"
+    with pytest.raises(ValueError, match="There is no file at"):
+        list(read_columns(str(path), ["a"], BadRows("a", skip=False)))
+    path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match="is no whole Parquet file"):
+        list(read_columns(str(path), ["a"], BadRows("a", skip=False)))
+
+
+def test_what_a_parquet_file_must_not_have(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
+    from pyarrow import parquet
+
+    def refused(path):
+        with pytest.raises(ValueError) as caught:
+            list(read_columns(str(path), ["text"], BadRows(str(path), skip=False)))
+        return str(caught.value)
+
+    path = tmp_path / "twice.parquet"
+    columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, ["text", "text"]), path)
+    assert refused(path) == f"{path}: expected each column once, got text more than once."
+
+    path = tmp_path / "latin.parquet"
+    latin = pyarrow.array([b"caf\xe9"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": latin}), path)
+    assert refused(path).startswith(f"{path}, behind row 0: it is no whole Parquet file, or its te")
+
+    path = tmp_path / "flipped.parquet"
+    numbers = [f"number {n}" for n in range(1000)]
+    options = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
+    parquet.write_table(pyarrow.table({"text": numbers}), path, **options)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"number 500") + 7] ^= 1  # still UTF-8: nothing else would notice
+    path.write_bytes(content)
+    assert refused(path).startswith(f"{path}, behind row 0: it is no whole Parquet file")
+
+
+def test_a_key_that_is_there_twice_is_refused(tmp_path):
+    path = str(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": 1, "n": 2}\n')
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: expected a JSON object, got .* twice"):
+        list(read_columns(path, ["n"], BadRows(path, skip=False)))
+    (tmp_path / "a.json").write_text('[{"n": 1, "n": 2}]')
+    with pytest.raises(ValueError, match=r"a\.json.* twice"):
+        list(read_columns(str(tmp_path / "a.json"), ["n"], BadRows("a", skip=False)))
+
+
+def test_parquet_without_pyarrow_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match="needs pyarrow to be read: pip install pyarrow, or"):
+        list(read_columns(str(tmp_path / "a.parquet"), ["a"], BadRows("a", skip=False)))
