@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import cards
 from bert_tf.modeling.base import BertModel
+from bert_tf.reports import cards
 
 from . import limits, serving_files
 from .comparison import Differences, describe

@@ -27,13 +27,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import cards, features
+from bert_tf import features
 from bert_tf.choices import LONG_TEXTS, ONNX_PRECISIONS
 from bert_tf.files import write_json
 from bert_tf.modeling import BertEncoder, BertPretrainer
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import MASK_TOKEN, PAD_TOKEN, check_vocabulary_fits
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.reports import cards
 
 from . import replay
 from .card import parameters

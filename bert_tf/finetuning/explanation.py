@@ -24,6 +24,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import TextExample
+from bert_tf.reports.page import page
 from bert_tf.untrusted import one_line
 
 EXPLANATIONS = (".html", ".jsonl")
@@ -34,30 +35,10 @@ _MOST_PIECES = 64
 _REST = 0.01
 _NO_DIFFERENCE = 0.01  # logarithms of odds: a hundredth of this is nobody's to see
 _STYLE = """
-:root { color-scheme: light dark; --paper: #f4f6f8; --panel: #fff; --ink: #1c2733; --faint: #66727f;
-  --line: #dfe4e9; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14191f; --panel: #1e252d; --ink: #e4e9ee;
-  --faint: #98a4b0; --line: #36404a; } }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 15px/1.7 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-main { max-width: 1000px; margin: 0 auto; padding: 32px 24px 64px; }
-h1 { font-size: 24px; overflow-wrap: anywhere; }
-p { color: var(--faint); }
-p span { color: var(--ink); }
-article { background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
-  margin: 0 0 12px; padding: 12px 16px; }
 header { color: var(--faint); font-size: 13px; font-variant-numeric: tabular-nums; }
 header b { color: var(--ink); font-size: 15px; }
-.text { white-space: pre-wrap; overflow-wrap: anywhere; margin-top: 8px; }
+.text { line-height: 1.7; }
 .text + .text { border-top: 1px dashed var(--line); padding-top: 8px; }
-"""
-# What the words of ``coloured_texts`` look like.
-WORD_STYLE = """
-:root { --for: 43 124 191; --against: 217 119 63; }
-@media (prefers-color-scheme: dark) { :root { --for: 66 150 222; --against: 222 122 62; } }
-.for, .against { border-radius: 4px; padding: 1px 0; }
-.for { background: rgb(var(--for) / var(--share)); }
-.against { background: rgb(var(--against) / var(--share)); }
 """
 
 
@@ -248,17 +229,13 @@ def values_of(found: Explanation) -> dict[str, Any]:
 
 
 def _page(explanations: Sequence[Explanation], title: str) -> str:
-    shown = html.escape(one_line(title))
-    articles = "\n".join(map(_article, explanations))
-    return (
-        f"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{shown}</title>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<style>{_STYLE}{WORD_STYLE}</style></head><body><main><h1>{shown}</h1>"
-        "<p><span class='for' style='--share:.5'>Blue</span> words spoke for what is named, "
-        "<span class='against' style='--share:.5'>orange</span> ones against it, the more colour "
-        "the more. The numbers are logarithms of odds: with [MASK] for each word, then with the "
-        f"text.</p>\n{articles}\n</main></body></html>\n"
+    legend = (
+        "<p class='note'><span class='for' style='--share:.5'>Blue</span> words spoke for what is "
+        "named, <span class='against' style='--share:.5'>orange</span> ones against it, the more "
+        "colour the more. The numbers are logarithms of odds: with [MASK] for each word, then with "
+        "the text.</p>"
     )
+    return page(one_line(title), [legend, *map(_article, explanations)], _STYLE)
 
 
 def _article(found: Explanation) -> str:

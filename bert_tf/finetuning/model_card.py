@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import bert_tf
-from bert_tf import cards
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.hub import SCHEME
 from bert_tf.interchange.model_card import about, description, use
+from bert_tf.reports import cards
 from bert_tf.untrusted import markdown_code, one_line
 
 from .data import UNLABELLED

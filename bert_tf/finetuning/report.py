@@ -13,12 +13,13 @@ from bert_tf.files import replace_whole
 from bert_tf.metrics.calibration import Calibration
 from bert_tf.metrics.formulas import CLASS_METRICS, ClassScore
 from bert_tf.modeling.base import TEMPERATURE
-from bert_tf.pictures.confusion import confusion_svg
-from bert_tf.pictures.reliability import reliability_svg
+from bert_tf.reports.confusion import confusion_svg
+from bert_tf.reports.page import page
+from bert_tf.reports.reliability import reliability_svg
 from bert_tf.untrusted import one_line
 
 from .evaluation import Evaluation, Mistake
-from .explanation import WORD_STYLE, Explanation, coloured_texts
+from .explanation import Explanation, coloured_texts
 from .prediction_outputs import Record, write_records
 from .results import score
 
@@ -37,20 +38,8 @@ _MOST_FITTED = 30
 # Of a longer text only the beginning is open.
 _LONG_TEXT = 700
 _STYLE = """
-:root { color-scheme: light dark; --paper: #f4f6f8; --panel: #fff; --ink: #1c2733; --faint: #66727f;
-  --line: #dfe4e9; --right: #ddeefa; --wrong: #fde3d7; --alarm: #fdecea; --alarm-line: #f0b6ae; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14191f; --panel: #1e252d; --ink: #e4e9ee;
-  --faint: #98a4b0; --line: #36404a; --right: #1f4a6b; --wrong: #6b3620; --alarm: #4a211d;
-  --alarm-line: #8a443b; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); line-height: 1.5;
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px; }
-h1 { font-size: 26px; margin: 0 0 16px; overflow-wrap: anywhere; }
-h2 { font-size: 18px; margin: 36px 0 12px; }
 .scores { display: flex; flex-wrap: wrap; gap: 10px; margin: 0; }
-.scores div, .panel, .error { background: var(--panel); border: 1px solid var(--line);
-  border-radius: 8px; }
+.scores div { background: var(--panel); border: 1px solid var(--line); border-radius: 8px; }
 .scores div { padding: 8px 16px 10px; min-width: 110px; }
 .scores dt { color: var(--faint); font-size: 13px; }
 .scores dd { margin: 0; font-size: 22px; font-variant-numeric: tabular-nums; }
@@ -67,8 +56,6 @@ tbody th { text-align: left; overflow-wrap: anywhere; min-width: 10em; }
 tbody tr { border-top: 1px solid var(--line); }
 .share { background: linear-gradient(var(--right), var(--right)) no-repeat 0 50% /
   calc(var(--share) * 100%) 60%; }
-.note { color: var(--faint); margin: 12px 0; }
-.error { margin: 0 0 10px; padding: 12px 16px; }
 .error header { display: flex; flex-wrap: wrap; gap: 6px 14px; align-items: baseline; }
 .rank { color: var(--faint); min-width: 22px; font-variant-numeric: tabular-nums; }
 .label { border-radius: 5px; padding: 1px 9px; overflow-wrap: anywhere; }
@@ -78,7 +65,6 @@ tbody tr { border-top: 1px solid var(--line); }
 .share-of, .loss { color: var(--faint); font-size: 13px; font-variant-numeric: tabular-nums; }
 .share-of { margin-left: 6px; }
 .loss { margin-left: auto; }
-.text { margin: 8px 0 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 summary { cursor: pointer; }
 details[open] summary .more { display: none; }
 """
@@ -148,13 +134,8 @@ def _page(
     collapsed: str | None,
     explanations: Sequence[Explanation],
 ) -> str:
-    shown, scores = html.escape(title), evaluation.scores
+    scores = evaluation.scores
     parts = [
-        "<!DOCTYPE html>",
-        f"<html lang='en'><head><meta charset='utf-8'><title>{shown}</title>",
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-        f"<style>{_STYLE}{WORD_STYLE}</style></head><body><main>",
-        f"<h1>{shown}</h1>",
         _warning(evaluation, collapsed),
         _figures({name: score(name, value, scores) for name, value in scores.items()}),
     ]
@@ -185,8 +166,7 @@ def _page(
         )
     both = itertools.zip_longest(evaluation.mistakes, explanations)
     parts += [_error(rank, m, why) for rank, (m, why) in enumerate(both, start=1)]
-    parts.append("</main></body></html>\n")
-    return "\n".join(parts)
+    return page(title, parts, _STYLE)
 
 
 def _warning(evaluation: Evaluation, collapsed: str | None) -> str:

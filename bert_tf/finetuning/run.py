@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bert_tf
-from bert_tf import cards
 from bert_tf.files import read_json, write_json
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.readers.records import is_given
+from bert_tf.reports import cards
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
 from bert_tf.training.distribution import open_devices

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import cards
 from bert_tf.files import read_bounded
+from bert_tf.reports import cards
 
 from .checkpoint import Checkpoint
 

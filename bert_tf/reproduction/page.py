@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from bert_tf.cli.flag_fields import as_words
 from bert_tf.files import check_marked, write_marked
 from bert_tf.metrics.resampling import Mean, mean_over_seeds
-from bert_tf.pictures.means import means_svg
+from bert_tf.reports.means import means_svg
 from bert_tf.training.progress import duration
 
 from .plan import Key, Place, Plan

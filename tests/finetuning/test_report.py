@@ -12,8 +12,8 @@ from bert_tf.finetuning.explanation import Explanation, Word
 from bert_tf.finetuning.report import write_report
 from bert_tf.metrics.calibration import of_classes
 from bert_tf.metrics.judging import judge_classes
-from bert_tf.pictures.confusion import confusion_svg
-from bert_tf.pictures.reliability import reliability_svg
+from bert_tf.reports.confusion import confusion_svg
+from bert_tf.reports.reliability import reliability_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 BAD = "<script>alert('\"&')</script>"

@@ -1,1 +1,0 @@
-"""Pictures, as SVG: what a fine-tuning, and several, came to."""

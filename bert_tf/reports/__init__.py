@@ -1,0 +1,1 @@
+"""What people look at: model cards, pages and pictures; a template each."""
