@@ -223,7 +223,7 @@ class Training(Trainer):
 
     def after_bad_step(self, progress: Progress, error: BadStepError) -> None:
         """Says what went wrong, and what helps."""
-        raise DivergedError(_divergence(error.bad)) from error
+        raise DivergedError(_divergence(error.bad, self.settings)) from error
 
     def evaluate(self) -> str | None:
         """Evaluates on the set that decides and keeps the weights if they are the best so far.
@@ -356,13 +356,16 @@ class DivergedError(ValueError):
     """The training went wrong at a step; the message says what to do."""
 
 
-def _divergence(bad: BadStep) -> str:
+def _divergence(bad: BadStep, settings: FineTuningSettings) -> str:
     what = str(bad._replace(cursors=()))
+    others = ["--precision=float32"] if settings.precision != "float32" else []
+    others += ["--on_bad_step=skip"] if settings.on_bad_step != "skip" and not bad.ruins else []
+    or_else = f" (or {', or '.join(others)})" if others else ""
     if not bad.ruins and not math.isfinite(bad.loss):
         what = f"The loss of step {bad.step + 1:,} is {bad.loss}"
     return (
-        f"{what}: start again with a lower --learning_rate and another --model_dir (or "
-        "--precision=float32, or --on_bad_step=skip); what was saved before is kept."
+        f"{what}: start again with a lower --learning_rate and another --model_dir{or_else}; what "
+        "was saved before is kept."
     )
 
 

@@ -11,6 +11,7 @@ import bert_tf
 from bert_tf.finetuning import stages, training
 from bert_tf.finetuning.evaluation import Evaluation
 from bert_tf.finetuning.run import run
+from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
 from bert_tf.finetuning.task import Inference
 from bert_tf.finetuning.text import ClassTask
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
@@ -321,5 +322,8 @@ def test_collapses_are_named():
     assert describe_collapse(flat, constant=same, set_name="dev") == (
         f"on dev {same} and the training loss did not fall (from 1.000 to 1.000)"
     )
-    lost = training._divergence(BadStep(7, (), float("nan"), 1.0))
-    assert lost.startswith("The loss of step 8 is nan: start again with a lower --learning_rate ")
+    asked = FineTuningSettings(**{**flag_defaults(), "precision": "bfloat16"})
+    assert training._divergence(BadStep(7, (), float("nan"), 1.0), asked) == (
+        "The loss of step 8 is nan: start again with a lower --learning_rate and another --model_dir "
+        "(or --precision=float32, or --on_bad_step=skip); what was saved before is kept."
+    )
