@@ -325,5 +325,6 @@ def test_collapses_are_named():
     asked = FineTuningSettings(**{**flag_defaults(), "precision": "bfloat16"})
     assert training._divergence(BadStep(7, (), float("nan"), 1.0), asked) == (
         "The loss of step 8 is nan: start again with a lower --learning_rate and another "
-        "--model_dir (or --precision=float32, or --on_bad_step=skip); what was saved before is kept."
+        "--model_dir (or --precision=float32, or --on_bad_step=skip); what was saved before is "
+        "kept."
     )
