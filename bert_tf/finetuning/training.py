@@ -101,7 +101,10 @@ class Training(Trainer):
             steps_per_epoch=self.steps_per_epoch,
             epochs=self._num_epochs,
         )
-        self._calls_back = bool(callbacks)
+        # A callback hears of each step; and within a call TensorFlow's collectives take one shape.
+        self._makes_single_steps = (
+            bool(callbacks) or model.distribute_strategy.num_replicas_in_sync > 1
+        )
         self.loop = TrainingLoop(
             model,
             optimizer,
@@ -129,8 +132,7 @@ class Training(Trainer):
         with self.interruption, self.background:
             if not self.has_ended():
                 self.callbacks.begin()
-                # A callback hears of each step.
-                self.train("Training", self.total_steps, 1 if self._calls_back else None)
+                self.train("Training", self.total_steps, 1 if self._makes_single_steps else None)
                 self.callbacks.end()
         self._summaries.flush()
         # What is kept has no factors of LoRA: they are in the matrices.
