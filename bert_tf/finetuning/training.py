@@ -296,9 +296,8 @@ class Training(Trainer):
         """Takes the steps that were made: shows their figures, and writes them for TensorBoard."""
         for bad in made.skipped:
             progress.say(f"{bad._replace(cursors=())}: skipped.")
-        state, steps = self.state, len(made.losses)
-        without = {bad.loss for bad in made.skipped}
-        losses = [loss * self._unit for loss in made.losses if loss not in without]
+        state, steps = self.state, made.steps
+        losses = [loss * self._unit for loss in made.losses]
         for step, loss in enumerate(losses, start=state.step):
             state.curve.add(step, loss)
         self._recent.extend(losses)
@@ -324,7 +323,8 @@ class Training(Trainer):
             shown["examples/s"] = f"{state.examples / state.seconds:,.0f}"
         progress.update(state.step, shown)
         self._summaries.write("train", state.step, figures)
-        self.callbacks.end_step(state.step - 1, made.losses[-1], self._unit, steps=steps)
+        loss = losses[-1] if losses else math.nan
+        self.callbacks.end_step(state.step - 1, loss, steps=steps)
 
     def _examples_of(self, step: int) -> int:
         """How many examples a step had, counted from 1."""

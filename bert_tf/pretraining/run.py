@@ -399,8 +399,8 @@ class _PretrainingRun(Trainer):
         self.saving.position = self.saving.position.behind(made.cursors)
         for bad in made.skipped:
             progress.say(f"{bad}: skipped.")
-        steps, phase = len(made.losses), self.phase
-        if len(made.skipped) == steps:
+        steps, phase = made.steps, self.phase
+        if not made.losses:
             return
         result = training_result(made)
         figures = result._asdict()

@@ -58,19 +58,17 @@ class Callbacks:
     def end_step(
         self,
         step: int,
-        loss: Any,
-        unit: float = 1.0,
+        loss: float,
         *,
         steps: int = 1,
         others: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Ends a step; its loss, a scalar of ``unit``, is waited for only where it is asked for.
+        """Ends a step with its loss.
 
         Where ``steps`` are reported together, loss and ``others`` are of all of them, and ``step``
         is the last.
         """
         if self._list is not None:
-            loss = float(loss) * unit
             self._losses += [loss] * steps
             self._list.on_train_batch_end(step % self._steps, {**others, "loss": loss})
 

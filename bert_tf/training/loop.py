@@ -21,15 +21,16 @@ _MOST_STEPS = 500
 class Made(NamedTuple):
     """Some steps that were made, as NumPy arrays and Python numbers.
 
-    ``step`` counts the updates of all calls. ``sums`` are the objective's over the updates, and
-    ``losses`` those of each step, skipped ones too; ``gradient_norm`` is the mean over the updates
-    of the global norm before clipping, ``learning_rate`` the last step's. ``cursors`` are the
-    (epoch, pool, row) of the last row of each input pipeline; ``skipped`` are the steps that were
-    bad, in their order; ``waited`` are the seconds in which a step had ended and the next batch was
-    not there, where they are measured.
+    ``step`` counts the updates of all calls, ``steps`` those of this one and the steps that were
+    skipped. ``sums`` are the objective's over the updates, and ``losses`` theirs, one by one;
+    ``gradient_norm`` is the mean over the updates of the global norm before clipping,
+    ``learning_rate`` the last step's. ``cursors`` are the (epoch, pool, row) of the last row of
+    each input pipeline; ``skipped`` are the steps that were bad, in their order; ``waited`` are the
+    seconds in which a step had ended and the next batch was not there, where they are measured.
     """
 
     step: int
+    steps: int
     sums: np.ndarray
     losses: list[float]
     gradient_norm: float
@@ -188,12 +189,13 @@ class TrainingLoop:
         if not math.isfinite(weights_norm):
             raise BadStepError(BadStep(self.step - 1, last, loss, norm, ruins=True))
         self.trend = Trend(*map(float, trend))
-        norms = [norm for _, norm, is_good in measures.numpy() if is_good]
+        good = [(loss, norm) for loss, norm, is_good in measures.numpy().tolist() if is_good]
         return Made(
             step=self.step,
+            steps=num_steps,
             sums=sums.numpy(),
-            losses=measures.numpy()[:, 0].tolist(),
-            gradient_norm=float(np.mean(norms)) if norms else 0.0,
+            losses=[loss for loss, _ in good],
+            gradient_norm=float(np.mean([norm for _, norm in good])) if good else 0.0,
             learning_rate=float(rate),
             cursors=last,
             skipped=tuple(skipped),

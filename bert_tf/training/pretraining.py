@@ -230,7 +230,7 @@ def training_result(made: Made) -> TrainingResult:
     sums = losses.PretrainingSums(*made.sums)
     means: dict[str, Any] = losses.means(sums)
     same = made._asdict()
-    del same["sums"], same["losses"]
+    del same["sums"], same["losses"], same["steps"]
     return TrainingResult(
         loss=means["masked_lm_loss"] + means["next_sentence_loss"],
         tokens=int(sums.tokens),

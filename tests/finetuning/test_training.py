@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.finetuning import stages, training
+from bert_tf.finetuning import objective, stages, training
 from bert_tf.finetuning.evaluation import Evaluation
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
@@ -328,3 +328,40 @@ def test_collapses_are_named():
         "--model_dir (or --precision=float32, or --on_bad_step=skip); what was saved before is "
         "kept."
     )
+
+
+# === Bad steps ===
+
+
+def test_a_step_that_is_no_number_is_skipped_where_that_is_asked_for(
+    inputs, tmp_path, monkeypatch, capsys
+):
+    """The batch with the row of the class "odd" has no loss."""
+    table = tmp_path / "train.tsv"
+    table.write_text("text\tlabel\n" + 12 * "good film\tgood\nbad film\tbad\n" + "film\todd\n")
+    part, seen = objective.TaskObjective.part, []
+
+    def without_a_loss(self, batch, totals):
+        loss, sums = part(self, batch, totals)
+        is_odd = tf.reduce_any(batch["targets"] == 2)
+        return tf.where(is_odd, np.nan, loss), tf.where(is_odd, np.nan, sums)
+
+    def finish(self):
+        seen.append(self)
+        return before(self)
+
+    before = training.Training.finish
+    monkeypatch.setattr(objective.TaskObjective, "part", without_a_loss)
+    monkeypatch.setattr(training.Training, "finish", finish)
+    flags = {"train_file": table, "dev_file": None, "dev_fraction": 0, "train_batch_size": 8}
+    flags |= {"num_train_epochs": 2, "export": False}
+    with pytest.raises(DivergedError, match="The loss of step . is nan: start again with a lower"):
+        run(settings(inputs, tmp_path / "stops", **flags))
+    capsys.readouterr()
+    run(settings(inputs, tmp_path / "skips", **flags, on_bad_step="skip", remat=True))
+    # Of two epochs of four steps one each; what is skipped counts as a step, and as no update.
+    assert capsys.readouterr().out.count(": skipped.") == 2
+    trained = seen[-1]
+    assert (trained.step, trained.loop.step, sum(trained.state.curve.counts)) == (8, 6, 6)
+    assert trained.model.encoder.recomputes_blocks and not seen[0].model.encoder.recomputes_blocks
+    assert all(np.isfinite(weight).all() for weight in trained.model.get_weights())
