@@ -1,0 +1,49 @@
+"""A batch in parts has the loss and the gradients of the whole, whatever the parts count."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.finetuning.objective import TaskObjective
+from bert_tf.finetuning.tagging import TaggingTask
+from bert_tf.training.loop import TrainingLoop
+from bert_tf.training.optimizers import create_optimizer
+
+
+def _outcome(parts, words):
+    """Gradients, loss and tokens of rows that have so many tagged words each."""
+    keras.utils.set_random_seed(2)
+    ids = keras.Input((4,), dtype="int32", name=features.INPUT_WORD_IDS)
+    states = keras.layers.Embedding(9, 3)(ids)
+    model = keras.Model({features.INPUT_WORD_IDS: ids}, keras.layers.Dense(5)(states))
+    model.compile(**TaggingTask.compile_arguments)
+    optimizer = create_optimizer("adam", 0.1, model.trainable_variables)
+    loop = TrainingLoop(
+        *(model, optimizer, tf.distribute.get_strategy()),
+        TaskObjective(model, TaggingTask.loss_weight),
+        seed=0,
+        gradient_accumulation_steps=parts,
+        clip_norm=None,
+    )
+    rng = np.random.default_rng(1)
+    targets = rng.integers(0, 5, (len(words), 4))
+    targets[np.arange(4) >= np.array(words)[:, None]] = features.NO_LABEL
+    batch = {
+        "rows": {features.INPUT_WORD_IDS: tf.constant(rng.integers(0, 9, targets.shape))},
+        "targets": tf.constant(targets, tf.int32),
+        features.CURSOR: tf.constant([[0, 0, 0, len(words) - 1]]),
+    }
+    gradients, (sums, *_) = tf.function(loop.replica_step.reduce)(batch)
+    return [gradient.numpy() for gradient in gradients], sums.numpy()[0]
+
+
+@pytest.mark.parametrize("words", [[4, 1, 0, 0], [4, 3, 1, 2, 4], [1]])
+def test_parts_count_by_their_words(words):
+    whole, loss = _outcome(1, words)
+    for parts in (2, 3):
+        gradients, of_parts = _outcome(parts, words)
+        assert of_parts == pytest.approx(loss, rel=1e-6)
+        for ours, theirs in zip(gradients, whole, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-7)
