@@ -246,28 +246,12 @@ class PretrainingLoop(TrainingLoop):
     Args:
         model: inputs and outputs as `BertPretrainer` has them, built in the strategy's scope; the
             next-sentence head may be missing.
-        optimizer: a Keras optimizer built for ``model.trainable_variables`` in the strategy's
-            scope. It is the loop's from then on: its own reduction of gradients over the replicas
-            is switched off, because the loop reduces them before it clips.
-        strategy: any ``tf.distribute`` strategy.
-        seed: seeds the dropout masks.
-        gradient_accumulation_steps: K, the number of micro-batches that a replica cuts its share
-            of the batch into; one update for all of them.
-        clip_norm: the global norm that the summed gradients are clipped to; ``None`` for none.
-        jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
+        optimizer, strategy, options: as `TrainingLoop` takes them.
         device_type: "CPU", "GPU" or "TPU", the strategy's.
-        spike_factor: a step is bad if its loss or its gradients are not finite, or, where this is
-            above 0, if its loss or their norm before clipping is over so many times the running
-            mean of the good steps (see `Trend`), of which there must be 100.
-        skip_bad_steps: make no update in a bad step: all is as if its batch had not been there.
-        most_bad_steps: how many are skipped in a row.
-        measures_waits: TensorFlow's clock runs only without ``enable_op_determinism``.
-
-    Attributes:
-        trend: what a spike is measured by: Python floats, to be kept with a checkpoint.
+        jit_compile: compile the gradients with XLA. (On a TPU everything is, regardless.)
 
     Raises:
-        ValueError: an argument is out of range, or the optimizer is not built.
+        ValueError: as `TrainingLoop`.
 
     >>> from bert_tf.config import BertConfig
     >>> from bert_tf.training.optimizers import create_optimizer
