@@ -37,6 +37,7 @@ from absl import flags
 
 from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
 from bert_tf.cli import command, flag_fields
+from bert_tf.cli.flag_rules import required
 
 if TYPE_CHECKING:
     from bert_tf.interchange.checkpoint import Checkpoint
@@ -60,6 +61,9 @@ def _of_spans(what: str) -> Any:
     return flag_fields.integer(None, f"Spans: {what}; by default the training's.")
 
 
+_NEEDED = required("export needs --checkpoint and --output")
+
+
 @dataclasses.dataclass(frozen=True)
 class ExportSettings:
     """Every flag; of the signatures ``None`` is what the directory says, else the default."""
@@ -67,8 +71,11 @@ class ExportSettings:
     checkpoint: str = flag_fields.string(
         None,
         "The model: any directory, prefix or file that bert_tf.load takes, or hf://OWNER/NAME.",
+        rules=[_NEEDED],
     )
-    output: str = flag_fields.string(None, "The version's directory, such as exports/mine/1.")
+    output: str = flag_fields.string(
+        None, "The version's directory, such as exports/mine/1.", rules=[_NEEDED]
+    )
     name: str = flag_fields.string(
         "bert", "What servers call the model, a part of the address that clients ask."
     )
@@ -144,11 +151,7 @@ def define_flags(values: flags.FlagValues | None = None) -> None:
 
 def settings_from_flags(values: flags.FlagValues) -> ExportSettings:
     """The settings that the parsed flags ask for."""
-    found = {name: values[name].value for name in flag_fields.defaults(ExportSettings)}
-    for name in ("checkpoint", "output"):
-        if not found[name]:
-            raise ValueError(f"--{name} is missing: export needs --checkpoint and --output.")
-    return ExportSettings(**found)
+    return flag_fields.checked(ExportSettings, values)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -116,7 +116,7 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"train_batch_size": 0}, ValueError, "train_batch_size=0 cannot be: 0 is not a positive"),
         ({"optimizer": "sgd"}, ValueError, "optimizer='sgd' cannot be: value should be one of <ad"),
         ({"seed": "x"}, ValueError, "seed='x' cannot be: invalid literal for int"),
-        ({"learning_rate": 0.0}, ValueError, "^learning_rate=0: expected more than 0."),
+        ({"learning_rate": 0.0}, ValueError, "^learning_rate=0.0: expected a number above 0."),
         ({"task": "sst2"}, ValueError, "task=sst2: data in memory are of one of classification,"),
         ({"task": None}, ValueError, "task=None: data in memory are of one of"),
         ({"export": True}, ValueError, "export=True needs a model_dir"),

@@ -13,11 +13,13 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from absl import flags
 
 from bert_tf.untrusted import quote
+
+from .flag_rules import Rule, check, within
 
 # In --help, what stands above a flag, and above those that follow.
 HEADINGS = {"debug": "Errors and limits"}
@@ -26,6 +28,8 @@ _WIDTH = 80
 # A flag is listed in --help under the module that calls ``define_flags``.
 flags.disclaim_key_flags()
 _NONE: Mapping[str, str] = MappingProxyType({})
+Rules = Sequence[Rule]
+T = TypeVar("T")
 
 STRATEGY = (
     "mirrored: every GPU of this machine shares each batch. one_device: the first GPU, or the CPU. "
@@ -39,36 +43,45 @@ SPIKE_FACTOR = (
     "A step is bad, too, whose loss or gradient norm before clipping is over so many times the "
     "running mean of about the last 100 good steps; none of the first 100 is. 0: none ever is."
 )
-SPIKE_BOUNDS = (lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0")
+SPIKE_BOUNDS = within(lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0")
 ALLOW_PICKLE = "Read pytorch_model.bin. A pickle can run any code: only from someone you trust."
 
 
-def _field(
-    define: Callable[..., Any], default: Any, help: str, heading: str, within: Any = None
-) -> Any:
-    metadata = {"define": define, "help": help, "heading": heading, "within": within}
+def _field(define: Callable[..., Any], default: Any, help: str, heading: str, rules: Rules) -> Any:
+    metadata = {"define": define, "help": help, "heading": heading, "rules": tuple(rules)}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def string(default: str | None, help: str, *, heading: str = "") -> Any:
-    """A field of text; ``heading`` stands above it, and what follows, in ``--help``."""
-    return _field(flags.DEFINE_string, default, help, heading)
+def string(default: str | None, help: str, *, rules: Rules = (), heading: str = "") -> Any:
+    """A field of text.
+
+    ``rules`` are what its value keeps to; ``heading`` stands above it, and what follows, in
+    ``--help``.
+    """
+    return _field(flags.DEFINE_string, default, help, heading, rules)
 
 
-def switch(default: bool | None, help: str, *, heading: str = "") -> Any:
+def switch(default: bool | None, help: str, *, rules: Rules = (), heading: str = "") -> Any:
     """A field that is true or false."""
-    return _field(flags.DEFINE_bool, default, help, heading)
+    return _field(flags.DEFINE_bool, default, help, heading, rules)
 
 
-def words(default: Sequence[str] | None, help: str, *, heading: str = "") -> Any:
+def words(default: Sequence[str] | None, help: str, *, rules: Rules = (), heading: str = "") -> Any:
     """A field of texts that commas separate."""
-    return _field(flags.DEFINE_list, default, help, heading)
+    return _field(flags.DEFINE_list, default, help, heading, rules)
 
 
-def choice(default: str | None, choices: Sequence[str], help: str, *, heading: str = "") -> Any:
+def choice(
+    default: str | None,
+    choices: Sequence[str],
+    help: str,
+    *,
+    rules: Rules = (),
+    heading: str = "",
+) -> Any:
     """A field of one of some texts."""
     define = functools.partial(flags.DEFINE_enum, enum_values=list(choices))
-    return _field(define, default, help, heading)
+    return _field(define, default, help, heading, rules)
 
 
 def integer(
@@ -77,11 +90,12 @@ def integer(
     *,
     least: int | None = None,
     most: int | None = None,
+    rules: Rules = (),
     heading: str = "",
 ) -> Any:
     """A field of a whole number."""
     define = functools.partial(flags.DEFINE_integer, lower_bound=least, upper_bound=most)
-    return _field(define, default, help, heading)
+    return _field(define, default, help, heading, rules)
 
 
 def number(
@@ -90,16 +104,12 @@ def number(
     *,
     least: float | None = None,
     most: float | None = None,
-    within: tuple[Callable[[float], bool], str] | None = None,
+    rules: Rules = (),
     heading: str = "",
 ) -> Any:
-    """A field of any number.
-
-    ``within`` is a condition, and a text that says it, for ``check_ranges``: the bounds of absl
-    include both ends and let NaN pass.
-    """
+    """A field of any number; ``flag_rules.within`` is for bounds that exclude an end, or NaN."""
     define = functools.partial(flags.DEFINE_float, lower_bound=least, upper_bound=most)
-    return _field(define, default, help, heading, within)
+    return _field(define, default, help, heading, rules)
 
 
 def define_flags(
@@ -168,12 +178,11 @@ def defaults(settings: type) -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(settings)}
 
 
-def check_ranges(settings: type, values: Mapping[str, Any]) -> None:
-    """Refuses a number that is not ``within`` its field's range."""
-    for field in dataclasses.fields(settings):
-        is_within, expected = field.metadata.get("within") or (None, "")
-        if is_within and not is_within(values[field.name]):
-            raise ValueError(f"--{field.name}={values[field.name]}: expected a number {expected}.")
+def checked(settings: type[T], values: flags.FlagValues) -> T:
+    """The settings of a command whose fields are as its parsed flags; see ``flag_rules.check``."""
+    found = {name: values[name].value for name in defaults(settings)}
+    check(settings, found, {name for name in found if values[name].present})
+    return settings(**found)
 
 
 def ignored(values: flags.FlagValues, without_meaning: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,7 @@
 """The flags of an extraction, checked as far as is possible without a model."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bert_tf.choices import POOLINGS, PRECISIONS, STRATEGIES, UNLEARNED_VARIANTS
@@ -15,11 +15,19 @@ from bert_tf.cli.flag_fields import (
     switch,
     words,
 )
+from bert_tf.cli.flag_rules import check, one_of, required
 
 FORMATS = ("jsonl", "numpy", "parquet", "tfrecord")
 _GOOGLES_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
 _LAST: tuple[int, ...] = (-1,)
 _LINES_PER_SHARD = {True: 10_000, False: 1_000}  # pooled or not; many have 30 MB, or 90 MB
+_NEEDED = required("extract_features needs --init_checkpoint, --input and --output")
+
+
+def _of_one_vector(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    if not values[name] or values["pooling"] not in (None, "none"):
+        return ""
+    return f"--{name} is for one vector a line: give --pooling=mean, cls, max or last with it."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +41,14 @@ class ExtractionSettings:
     init_checkpoint: str = string(
         None,
         "The model: any directory, prefix or file that bert_tf.load takes, or hf://OWNER/NAME.",
+        rules=[_NEEDED],
     )
     input: tuple[str, ...] = words(
-        (), "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed."
+        (),
+        "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
+        rules=[_NEEDED],
     )
-    output: str = string(None, "The directory to write, or to resume.")
+    output: str = string(None, "The directory to write, or to resume.", rules=[_NEEDED])
     format: str = choice(
         "jsonl",
         FORMATS,
@@ -53,6 +64,7 @@ class ExtractionSettings:
         None,
         UNLEARNED_VARIANTS,
         "Instead of --layers, a row of the paper's table 7 (feature-based NER).",
+        rules=[one_of("say which layers to read", "layers")],
     )
     pooling: str | None = choice(
         None,
@@ -62,7 +74,9 @@ class ExtractionSettings:
         "directory of sentence-transformers the embedding that it describes, unless --layers or "
         "--variant is given.",
     )
-    normalize: bool = switch(False, "Scale the vectors of --pooling to length 1.")
+    normalize: bool = switch(
+        False, "Scale the vectors of --pooling to length 1.", rules=[_of_one_vector]
+    )
     max_seq_length: int | None = integer(
         None,
         "The most tokens of a line, which is cut at its end; by default what a directory of "
@@ -110,23 +124,8 @@ def resolve(**given: Any) -> ExtractionSettings:
     (-1, -2)
     """
     wanted = {**defaults(ExtractionSettings), **given}
-    for flag in ("input", "init_checkpoint", "output"):
-        if not wanted[flag]:
-            raise ValueError(
-                f"--{flag} is missing: extract_features needs --init_checkpoint, --input and "
-                "--output."
-            )
+    check(ExtractionSettings, wanted, given)
     layers, variant = wanted["layers"], wanted["variant"]
-    is_pooled = wanted["pooling"] not in (None, "none")
-    if variant is not None and layers is not None:
-        raise ValueError(
-            f"--variant={variant} and --layers={','.join(layers)} both say which layers to read: "
-            "give one of them."
-        )
-    if wanted["normalize"] and not is_pooled:
-        raise ValueError(
-            "--normalize is for one vector a line: give --pooling=mean, cls, max or last with it."
-        )
     if layers is not None:
         wanted["layers"] = _parse_layers(layers)
     elif variant is not None:

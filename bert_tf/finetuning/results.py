@@ -11,8 +11,8 @@ from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
 
+from .rules import PAPERS_F1
 from .run_directory import FineTuningDirectory
-from .settings import PAPERS_F1
 from .task import Task
 
 # A score is a fraction of 1, except for SQuAD's official ones, which count to 100 (one of these two

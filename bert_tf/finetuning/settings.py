@@ -12,14 +12,11 @@ from absl import flags
 
 from bert_tf.choices import HEAD_POOLINGS, LONG_TEXTS, PRECISIONS, STRATEGIES
 from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_rules import divided_by, needs, required, within, without
 
+from . import rules
 from .grid import NAMES, combinations
-from .kinds import (
-    GLUE_NAMES,
-    KINDS,
-    TASKS,
-    Kind,
-)
+from .kinds import CONLL_TASKS, GLUE_NAMES, KINDS, TASKS, Kind
 
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
@@ -59,20 +56,8 @@ WITHOUT_MEANING = {
 }
 
 
-# The variants of ``modeling.feature_based``, which would load Keras, and their F1.
-# Source: Devlin et al. 2019, table 7: CoNLL-2003's dev set, BERT-base, cased; the mean of 5 runs.
-PAPERS_F1 = {
-    "embeddings": 91.0,
-    "second_to_last": 95.6,
-    "last": 94.9,
-    "weighted_sum_last_four": 95.9,
-    "concat_last_four": 96.1,
-    "weighted_sum_all": 95.5,
-}
-ALL_FEATURES = "all"
 # The paper does not say how the BiLSTM was trained.
 FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
-_RATE = (lambda value: value is None or 0 <= value < 1, "from 0 to below 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,25 +73,37 @@ class FineTuningSettings:
         heading="Task and data",
     )
     data_dir: str | None = flag_fields.string(
-        None, "GLUE's files: the task's folder, or the one with a folder for each task."
+        None,
+        "GLUE's files: the task's folder, or the one with a folder for each task.",
+        rules=[rules.for_tasks(*GLUE_NAMES), rules.one_source],
     )
     tfds: str | None = flag_fields.string(
-        None, "Instead of --data_dir: glue/mrpc, by TensorFlow Datasets."
+        None,
+        "Instead of --data_dir: glue/mrpc, by TensorFlow Datasets.",
+        rules=[rules.for_tasks(*GLUE_NAMES)],
     )
     train_file: str | None = flag_fields.string(
         None,
         "What to train on: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's .json, "
         "SWAG's .csv, CODAH's .tsv, CoNLL's columns; ARCHIVE.zip/MEMBER for ner.",
+        rules=[rules.for_tasks(*rules.FILES), rules.to_train_on],
     )
     dev_file: str | None = flag_fields.string(
         None,
         "What to evaluate on, of the same form; without it a part of --train_file is held out.",
+        rules=[
+            rules.for_tasks(*rules.FILES),
+            without("dev_fraction", says="--{name} is what is evaluated on: leave --{other} out."),
+        ],
     )
-    test_file: str | None = flag_fields.string(None, "What to predict when the training has ended.")
+    test_file: str | None = flag_fields.string(
+        None, "What to predict when the training has ended.", rules=[rules.for_tasks(*rules.FILES)]
+    )
     test_has_labels: bool = flag_fields.switch(
         None,
         "Whether --test_file has labels, so that its scores are told too; true by default for ner "
         "and codah.",
+        rules=[rules.for_tasks(*rules.FILES)],
     )
     dev_fraction: float = flag_fields.number(
         0.1,
@@ -114,6 +111,7 @@ class FineTuningSettings:
         "epoch counts as the best.",
         least=0.0,
         most=0.9,
+        rules=[rules.for_tasks(*rules.FILES)],
     )
     skip_bad_rows: bool = flag_fields.switch(
         False, "Leave out bad rows, count and list them, instead of an error at the first."
@@ -123,62 +121,91 @@ class FineTuningSettings:
         "The columns of a table of your own: one text or two; tagging: the words; multiple_choice: "
         "the context and the choices (in .jsonl: one list of them); squad: question,context.",
         heading="Tables of your own",
+        rules=[rules.for_tasks(*rules.TABLES)],
     )
     label_column: str | None = flag_fields.string(
         None,
         "The column of the class, classes, number, tags, right choice (counted from 0), or answers "
         "(a list as SQuAD has it, or with --answer_start_column one text).",
+        rules=[rules.for_tasks(*rules.TABLES)],
     )
     id_column: str | None = flag_fields.string(
-        None, "The column of ids; rows are counted without it."
+        None,
+        "The column of ids; rows are counted without it.",
+        rules=[rules.for_tasks(*rules.TABLES)],
     )
-    label_separator: str = flag_fields.string(",", "What parts the classes of multilabel.")
+    label_separator: str = flag_fields.string(
+        ",", "What parts the classes of multilabel.", rules=[rules.for_kinds]
+    )
     answer_start_column: str | None = flag_fields.string(
         None,
         "squad: the column with the number of the context's character where the answer begins.",
+        rules=[rules.for_kinds],
     )
     title_column: str | None = flag_fields.string(
-        None, "squad: the column of the article's title, by which questions are held out."
+        None,
+        "squad: the column of the article's title, by which questions are held out.",
+        rules=[rules.for_kinds],
     )
     delimiter: str | None = flag_fields.string(
         None,
         "What separates the columns of your own .csv or .tsv: one character, such as ';', or tab.",
+        rules=[rules.for_tasks(*rules.TABLES)],
     )
     encoding: str = flag_fields.string(
         "utf-8",
         "The encoding of your own .csv, .tsv or .jsonl, and of ner's files, of which "
         "CoNLL-2002's own are latin-1.",
+        rules=[rules.for_tasks(*rules.TABLES, *CONLL_TASKS)],
     )
     character_spans: bool = flag_fields.switch(
         False,
         "tagging: --text_columns names a text, and --label_column its entities, a list of "
         '{"start": 0, "end": 3, "label": "PER"}, the first character and the one behind the last '
         "(.jsonl, .json, .parquet).",
+        rules=[rules.for_kinds],
     )
     document_context: bool = flag_fields.switch(
         False,
         "ner: fill a row with the sentences round the one that is tagged, as the paper did.",
         heading="Tags and questions",
+        rules=[rules.for_tasks(*CONLL_TASKS)],
     )
     doc_stride: int = flag_fields.integer(
-        128, "squad: tokens between the starts of two windows of a context.", least=1
+        128,
+        "squad: tokens between the starts of two windows of a context.",
+        least=1,
+        rules=[rules.for_kinds],
     )
     max_query_length: int = flag_fields.integer(
-        64, "squad: the most tokens of a question.", least=1
+        64,
+        "squad: the most tokens of a question.",
+        least=1,
+        rules=[rules.for_kinds],
     )
     n_best_size: int = flag_fields.integer(
-        20, "squad: how many answers are kept of a question.", least=1, most=1000
+        20,
+        "squad: how many answers are kept of a question.",
+        least=1,
+        most=1000,
+        rules=[rules.for_kinds],
     )
     max_answer_length: int = flag_fields.integer(
-        30, "squad: the most tokens of an answer.", least=1
+        30,
+        "squad: the most tokens of an answer.",
+        least=1,
+        rules=[rules.for_kinds],
     )
     version_2_with_negative: bool | None = flag_fields.switch(
-        None, "squad: whether a question may have no answer; by default as in --train_file."
+        None,
+        "squad: whether a question may have no answer; by default as in --train_file.",
+        rules=[rules.for_kinds],
     )
     null_score_diff_threshold: float | None = flag_fields.number(
         None,
         'squad: answer "" where its score is this much over the best answer\'s; by default what '
         "is best on the evaluated set.",
+        rules=[rules.for_kinds],
     )
     init_checkpoint: str = flag_fields.string(
         None,
@@ -186,6 +213,12 @@ class FineTuningSettings:
         "library, of Hugging Face, Google, Model Garden or KerasHub, a .keras file, or "
         "hf://OWNER/NAME of the Hugging Face hub.",
         heading="Model and rows",
+        rules=[
+            required(
+                "name the weights to start from, a directory of Hugging Face, Google, Model "
+                "Garden, KerasHub or this library, or hf://OWNER/NAME of the Hugging Face hub"
+            ),
+        ],
     )
     allow_pickle: bool = flag_fields.switch(
         False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
@@ -202,9 +235,14 @@ class FineTuningSettings:
         "Single texts of more tokens than --max_seq_length. head: their beginning is read; "
         "head_tail: a quarter of the row is their beginning, and the rest their end; windows: all, "
         "in overlapping windows of a row each, at most 16, whose outputs' mean is the text's.",
+        rules=[rules.for_kinds, rules.of_single_texts],
     )
     train_batch_size: int = flag_fields.integer(
-        32, "Examples of a step, over all devices.", least=1, heading="Training"
+        32,
+        "Examples of a step, over all devices.",
+        least=1,
+        heading="Training",
+        rules=[divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = flag_fields.integer(
         1,
@@ -213,12 +251,24 @@ class FineTuningSettings:
         least=1,
     )
     remat: bool = flag_fields.switch(False, flag_fields.REMAT)
-    learning_rate: float = flag_fields.number(5e-5, "The highest rate. The paper's: 5e-5 to 2e-5.")
-    num_train_epochs: int = flag_fields.number(3, "How often each example is seen; whole.")
+    learning_rate: float = flag_fields.number(
+        5e-5,
+        "The highest rate. The paper's: 5e-5 to 2e-5.",
+        rules=[within(lambda rate: rate > 0, "above 0")],
+    )
+    num_train_epochs: int = flag_fields.number(
+        3, "How often each example is seen; whole.", rules=[rules.whole]
+    )
     max_steps: int | None = flag_fields.integer(
         None,
         "Train so many steps, whatever epochs these are, instead of --num_train_epochs.",
         least=1,
+        rules=[
+            without(
+                *("num_train_epochs", "sweep"),
+                says="--{name} and --{other} both set the schedule: give one of them.",
+            ),
+        ],
     )
     warmup_proportion: float = flag_fields.number(
         0.1,
@@ -241,69 +291,83 @@ class FineTuningSettings:
         1.0,
         "Each block's rate, as a share of that of the block above; the head has the full rate, "
         "the embeddings the lowest. 0.9 often helps where there are few examples; 1: all alike.",
-        within=(lambda value: 0 < value <= 1, "above 0 and at most 1"),
+        rules=[
+            rules.not_frozen,
+            rules.of_blocks(1.0),
+            within(lambda value: 0 < value <= 1, "above 0 and at most 1"),
+        ],
     )
     hidden_dropout_prob: float | None = flag_fields.number(
         None,
         "The share of hidden values that dropout sets to 0; by default the checkpoint's.",
-        within=_RATE,
+        rules=[rules.not_frozen, rules.SHARE],
     )
     attention_probs_dropout_prob: float | None = flag_fields.number(
         None,
         "The share of attention weights that dropout sets to 0; by default the checkpoint's.",
-        within=_RATE,
+        rules=[rules.not_frozen, rules.SHARE],
     )
     classifier_dropout: float | None = flag_fields.number(
         None,
         "The share of what the head reads that dropout sets to 0; by default as "
         "--hidden_dropout_prob.",
-        within=_RATE,
+        rules=[rules.not_frozen, rules.SHARE],
     )
     label_smoothing: float = flag_fields.number(
         0.0,
         "Train towards 1 - SHARE + SHARE / CLASSES of the right class, and SHARE / CLASSES of each "
         "other.",
-        within=(lambda value: 0 <= value < 1, "from 0 to below 1"),
+        rules=[rules.for_kinds, within(lambda value: 0 <= value < 1, "from 0 to below 1")],
     )
     class_weights: str | None = flag_fields.string(
         None,
         "What a class counts in the loss: balanced (each class as much as any other), or "
         "NAME:WEIGHT,NAME:WEIGHT, 1 for those not named. multilabel: what an example counts that "
         "has the class, to one that has not; tagging: of tags.",
+        rules=[rules.for_kinds],
     )
     init_layers: Sequence[int] | None = flag_fields.words(
         None,
         "The blocks of --init_checkpoint to take, counted from 0, as 0,5: a student of so many "
         "blocks. By default all.",
         heading="A smaller model",
+        rules=[rules.are_blocks],
     )
     teacher: str | None = flag_fields.string(
         None,
         "A fine-tuned model's directory, of the same task and classes, from which the model that "
         "is trained learns besides the labels (distillation).",
+        rules=[rules.for_kinds],
     )
     unlabelled_file: str | None = flag_fields.string(
         None,
         "--teacher: texts without labels to train on besides, a table with the text columns of the "
         "training set; what they teach is the teacher's answers alone.",
+        rules=[rules.for_kinds, needs("teacher"), rules.teaches],
     )
     distillation_weight: float = flag_fields.number(
         0.5,
         "--teacher: what its answers count in the loss; the labels count the rest of 1.",
         least=0.0,
         most=1.0,
+        rules=[rules.for_kinds, needs("teacher")],
     )
     distillation_temperature: float = flag_fields.number(
         2.0,
         "--teacher: what both models' outputs are divided by before they are compared; over 1 the "
         "less probable classes count more.",
-        within=(lambda value: 0 < value < float("inf"), "above 0"),
+        rules=[
+            rules.for_kinds,
+            needs("teacher"),
+            within(lambda value: 0 < value < float("inf"), "above 0"),
+        ],
     )
     freeze: int = flag_fields.integer(
         0,
         "Leave the embeddings and so many of the lowest blocks as they are.",
         least=0,
         heading="What is trained",
+        rules=[rules.not_frozen, rules.of_blocks(0)],
     )
     lora_rank: int = flag_fields.integer(
         0,
@@ -311,6 +375,7 @@ class FineTuningSettings:
         "head, and leave the rest; 8 is usual, with ten times the --learning_rate. What is kept is "
         "merged, plain weights. 0: train all.",
         least=0,
+        rules=[rules.not_frozen],
     )
     pooling: str | None = flag_fields.choice(
         None,
@@ -318,24 +383,40 @@ class FineTuningSettings:
         "What the head reads of a text. cls: the pooler on [CLS], as in the paper. mean, max: over "
         "all tokens, without a pooler. By default what --init_checkpoint was trained for: the mean "
         "of most models of sentence-transformers, elsewhere cls.",
+        rules=[
+            rules.not_frozen,
+            without(
+                "bilstm", says="--{name} and --{other} both say what the head reads: leave one out."
+            ),
+        ],
     )
     bilstm: bool = flag_fields.switch(
         False,
         "Put a new bidirectional LSTM, each direction as wide as the encoder, between the encoder "
         'and the head: the paper\'s section 5.1, "+ BiLSTM".',
+        rules=[rules.not_frozen],
     )
     feature_based: str | None = flag_fields.words(
         None,
         "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
-        f"choice of layers, and compare: {', '.join(PAPERS_F1)}, several of them, or "
-        f"{ALL_FEATURES}. --learning_rate is {FEATURES_DEFAULTS['learning_rate']:g} then by "
+        f"choice of layers, and compare: {', '.join(rules.PAPERS_F1)}, several of them, or "
+        f"{rules.ALL_FEATURES}. --learning_rate is {FEATURES_DEFAULTS['learning_rate']:g} then by "
         f"default, and --num_train_epochs {FEATURES_DEFAULTS['num_train_epochs']}.",
+        rules=[rules.for_kinds, rules.are_variants, rules.on_dev],
     )
     lstm_units: int | None = flag_fields.integer(
         None,
         "--feature_based: the width of each direction of the BiLSTM; by default the paper's "
         f"{FEATURES_DEFAULTS['lstm_units']}.",
         least=1,
+        rules=[
+            rules.for_kinds,
+            needs(
+                "feature_based",
+                "--{name} is the width of --{other}'s BiLSTM, which is not asked for: leave it "
+                "out.",
+            ),
+        ],
     )
     metric: str | None = flag_fields.string(
         None,
@@ -343,15 +424,20 @@ class FineTuningSettings:
         "chosen; by default the task's own. loss, accuracy, macro_f1, f1_CLASS, recall_CLASS, ...: "
         "docs/evaluation.md lists those of each task.",
         heading="Evaluation",
+        rules=[rules.on_dev, rules.is_score],
     )
     eval_steps: int = flag_fields.integer(
-        0, "Evaluate every so many steps besides the end of each epoch.", least=0
+        0,
+        "Evaluate every so many steps besides the end of each epoch.",
+        least=0,
+        rules=[rules.on_dev],
     )
     early_stopping_epochs: int = flag_fields.integer(
         0,
         "Stop at the first evaluation that comes this many epochs after the best one, or later, "
         "without being better; 0: never.",
         least=0,
+        rules=[rules.on_dev],
     )
     seed: int = flag_fields.integer(
         12345,
@@ -364,25 +450,41 @@ class FineTuningSettings:
         None,
         ["paper"],
         "paper: every batch size of 16 and 32, rate of 5e-5, 3e-5 and 2e-5, and 2 to 4 epochs.",
+        rules=[
+            rules.not_frozen,
+            rules.on_dev,
+            without(
+                *("train_batch_size", "learning_rate", "num_train_epochs"),
+                says="--{name}={value} chooses --{other} itself: leave it out.",
+            ),
+        ],
     )
     grid: str | None = flag_fields.string(
         None,
         "Train with every combination of some values and keep the best: "
         "'learning_rate=1e-5,3e-5;train_batch_size=16,32'. It varies " + ", ".join(NAMES) + ".",
+        rules=[
+            rules.on_dev,
+            without("sweep", says="--{name} and --{other} both choose settings: give one of them."),
+        ],
     )
     trials: int | None = flag_fields.integer(
         None,
         "Train with so many combinations of --grid, drawn by --seed; learning_rate=1e-5..1e-4 is "
         "then drawn from all between.",
         least=1,
+        rules=[needs("grid", "--{name} are drawn from --{other}, which is not given.")],
     )
     max_search_hours: float | None = flag_fields.number(
         None,
         "Of several runs, begin none after so many hours; the best so far is kept.",
-        within=(lambda value: value is None or value > 0, "above 0"),
+        rules=[rules.is_search, within(lambda value: value > 0, "above 0")],
     )
     restarts: int = flag_fields.integer(
-        1, "Train with so many seeds, from --seed on; the best on the dev set is kept.", least=1
+        1,
+        "Train with so many seeds, from --seed on; the best on the dev set is kept.",
+        least=1,
+        rules=[rules.keeps_best],
     )
     folds: int | None = flag_fields.integer(
         None,
@@ -391,6 +493,13 @@ class FineTuningSettings:
         "scores are told, and a --grid's best is that of the best mean.",
         least=2,
         most=1000,
+        rules=[
+            without(
+                *("dev_file", "dev_fraction", "teacher", "feature_based"),
+                says="--{name} evaluates on each part of --train_file, and --{other} is not for "
+                "that: leave one of the two out.",
+            ),
+        ],
     )
     precision: str = flag_fields.choice(
         "float32",
@@ -405,7 +514,7 @@ class FineTuningSettings:
         "skip: no update is made, as if its batch had not been there.",
     )
     spike_factor: float = flag_fields.number(
-        0.0, flag_fields.SPIKE_FACTOR, within=flag_fields.SPIKE_BOUNDS
+        0.0, flag_fields.SPIKE_FACTOR, rules=[flag_fields.SPIKE_BOUNDS]
     )
     max_bad_steps: int = flag_fields.integer(
         10, "Bad steps that are skipped in a row before the run stops.", least=1
@@ -423,6 +532,7 @@ class FineTuningSettings:
         "by how much they spoke for what was predicted; each costs about a hundred predictions.",
         least=0,
         most=50,
+        rules=[rules.for_kinds, rules.of_beginnings],
     )
     save_checkpoints_minutes: float = flag_fields.number(
         10.0, "Minutes between two saves within an epoch.", least=0.0
@@ -430,6 +540,7 @@ class FineTuningSettings:
     export: bool = flag_fields.switch(
         True,
         "Write a SavedModel of the kept weights to MODEL_DIR/export/1, for TensorFlow Serving.",
+        rules=[rules.has_signatures],
     )
     language: Sequence[str] | None = flag_fields.words(
         None,

@@ -7,9 +7,11 @@ from absl import flags
 
 from bert_tf.choices import PRECISIONS, STRATEGIES
 from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_rules import required, within
 from bert_tf.readers.tables import FORMS
 
 STANDARD_INPUT = "-"
+_NEEDED = required("predict needs --model_dir and --input")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,10 +19,12 @@ class PredictionSettings:
     """Every flag."""
 
     model_dir: str = flag_fields.string(
-        None, "The fine-tuned model: a directory, or hf://OWNER/NAME."
+        None, "The fine-tuned model: a directory, or hf://OWNER/NAME.", rules=[_NEEDED]
     )
     input: str = flag_fields.string(
-        None, "The file to predict; - is standard input, whose form --input_format says."
+        None,
+        "The file to predict; - is standard input, whose form --input_format says.",
+        rules=[_NEEDED],
     )
     output: str | None = flag_fields.string(
         None,
@@ -75,7 +79,7 @@ class PredictionSettings:
         None,
         "One class each: a row whose likeliest class is less probable than this has no prediction. "
         "What finetune prints at its end says what that costs on dev.",
-        within=(lambda least: 0 < least <= 1, "above 0 and not above 1"),
+        rules=[within(lambda least: 0 < least <= 1, "above 0 and not above 1")],
     )
     raw_probabilities: bool = flag_fields.switch(
         False,
@@ -106,8 +110,4 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
 
 def settings_from_flags(values: flags.FlagValues = flags.FLAGS) -> PredictionSettings:
     """The settings that the parsed flags ask for."""
-    found = {name: values[name].value for name in flag_fields.defaults(PredictionSettings)}
-    for name in ("model_dir", "input"):
-        if not found[name]:
-            raise ValueError(f"--{name} is missing: predict needs --model_dir and --input.")
-    return PredictionSettings(**found)
+    return flag_fields.checked(PredictionSettings, values)

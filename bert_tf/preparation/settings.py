@@ -1,12 +1,21 @@
 """The flags of a preparation, checked as far as is possible without the text."""
 
 import dataclasses
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.cli.flag_fields import check_ranges, choice, defaults, integer, number, string, words
+from bert_tf.cli.flag_fields import choice, defaults, integer, number, string, words
+from bert_tf.cli.flag_rules import check, required, within
 
 from .scripts import SCRIPTS
+
+_NEEDED = required("prepare needs --input and --output")
+
+
+def _are_scripts(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    wrong = next((script for script in values[name] if script not in SCRIPTS), "")
+    return wrong and f"--{name}={wrong}: expected some of {', '.join(SCRIPTS)}."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +23,9 @@ class PreparationSettings:
     """Every flag of ``bert_tf.prepare`` but those of Apache Beam, its value resolved."""
 
     input: tuple[str, ...] = words(
-        (), "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed."
+        (),
+        "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
+        rules=[_NEEDED],
     )
     input_format: str | None = choice(
         None,
@@ -26,6 +37,7 @@ class PreparationSettings:
         "The directory to write, or to resume. Every worker has to see it, and the input: with "
         "several machines, a shared disk or gs://. Until it is finished it takes about twice the "
         "text.",
+        rules=[_NEEDED],
     )
     min_characters: int = integer(
         200, "Leave out documents that have fewer characters when cleaned.", least=1
@@ -40,11 +52,12 @@ class PreparationSettings:
         (),
         "Leave out documents in other scripts than these, with commas between them, such as "
         f"latin or han,hiragana,katakana; by default none. One of {', '.join(SCRIPTS)}.",
+        rules=[_are_scripts],
     )
     min_script_share: float = number(
         0.5,
         "The share of a document's letters that has to be of --scripts.",
-        within=(lambda share: 0 < share <= 1, "above 0, at most 1"),
+        rules=[within(lambda share: 0 < share <= 1, "above 0, at most 1")],
     )
     near_duplicates: float = number(
         0.8,
@@ -52,13 +65,13 @@ class PreparationSettings:
         "in both (their Jaccard similarity) and the other one comes before it, by a hash of the "
         "text, even where that one is left out, too. 1 leaves out only documents with the same "
         "words; 0, only those with the same text, and is the fastest.",
-        within=(lambda share: share == 0 or 0.5 <= share <= 1, "from 0.5 to 1, or 0"),
+        rules=[within(lambda share: share == 0 or 0.5 <= share <= 1, "from 0.5 to 1, or 0")],
     )
     held_out_fraction: float = number(
         0.01,
         "The share of the documents to hold out, at most 1,000: those that bert_tf.pretrain would "
         "hold out by itself. 0 for none.",
-        within=(lambda share: 0 <= share < 1, "from 0 to below 1"),
+        rules=[within(lambda share: 0 <= share < 1, "from 0 to below 1")],
     )
     shard_mb: int = integer(
         256,
@@ -79,13 +92,7 @@ def resolve(**given: Any) -> PreparationSettings:
     ('latin',)
     """
     wanted = {**defaults(PreparationSettings), **given}
-    for flag in ("input", "output"):
-        if not wanted[flag]:
-            raise ValueError(f"--{flag} is missing: prepare needs --input and --output.")
-    check_ranges(PreparationSettings, wanted)
-    for name in wanted["scripts"]:
-        if name not in SCRIPTS:
-            raise ValueError(f"--scripts={name}: expected some of {', '.join(SCRIPTS)}.")
+    check(PreparationSettings, wanted)
     for flag in ("input", "scripts"):
         wanted[flag] = tuple(wanted[flag])
     return PreparationSettings(**wanted)

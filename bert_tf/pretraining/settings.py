@@ -11,6 +11,7 @@ from absl import flags
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
+from bert_tf.cli.flag_rules import check, divided_by, one_of, within, without
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.untrusted import quote, reason
 
@@ -140,6 +141,84 @@ _WITHOUT_MEANING = {
 }
 
 
+# === Rules of flags, see ``cli.flag_rules`` ===
+
+_OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
+# What in a config the shapes of the weights follow from.
+_SIZES = frozenset(name for name, value in vars(BertConfig()).items() if type(value) is int)
+
+
+def _left_to_right(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    if values[name] != "ltr":
+        return ""
+    if values["input_format"] == "tfrecord":
+        return (
+            "--objective=ltr reads text, and --input_format=tfrecord holds masked rows: give "
+            "--input the text that they were made of."
+        )
+    if values["nsp"] and "nsp" in given:
+        return (
+            "--objective=ltr goes without next-sentence prediction, as in the paper (section 5.1, "
+            "LTR & No NSP): leave --nsp out."
+        )
+    masks = " and ".join(f"--{flag}" for flag in _OF_MASKS if flag in given)
+    return masks and (
+        f"--objective=ltr masks nothing, every token predicts the next: leave {masks} out."
+    )
+
+
+def _needs_hours(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    if values[name] != "budget" or values["max_hours"]:
+        return ""
+    return "--recipe=budget needs --max_hours, the time that the run may take."
+
+
+def _sets_schedule(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    others = {"num_train_steps", "num_warmup_steps"}.intersection(given).difference(
+        values["change"]
+    )
+    if not (values[name] and others):
+        return ""
+    return f"--{name} and --{min(others)} both set the schedule: give one of them."
+
+
+def _within_steps(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    steps = values["num_train_steps"]
+    if values[name] is None or values["max_hours"] or values[name] <= steps:
+        return ""
+    return f"--{name}={values[name]} is more than --num_train_steps={steps}."
+
+
+def _is_preset(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    config = values[name]
+    if values["init_checkpoint"] or config in PRESETS or config.endswith(".json"):
+        return ""
+    return (
+        f"--{name}={config} is neither a preset (bert-tiny, bert-base, bert-L4-H256 ...) nor a "
+        ".json file."
+    )
+
+
+def _has_sizes(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    sizes = overridden(values[name]).keys() & _SIZES
+    if not (values["init_checkpoint"] and sizes):
+        return ""
+    return (
+        f"--{name}={','.join(values[name])}: --init_checkpoint says its own {min(sizes)}, which "
+        "its weights have: leave it out."
+    )
+
+
+def _may_change(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    wrong = next((flag for flag in values[name] if flag not in BY_CHANGE.intersection(given)), None)
+    if wrong is None:
+        return ""
+    return (
+        f"--{name}={','.join(values[name])}: expected flags out of {', '.join(sorted(BY_CHANGE))}, "
+        f"each with its new value on the command line (--{wrong}=...), got {quote(wrong)}."
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings:
     """Every flag but two, its value resolved.
@@ -152,6 +231,7 @@ class PretrainingSettings:
         (),
         "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed. "
         "Without it, the documentation that every Python installation has becomes a sample corpus.",
+        rules=[one_of("name a corpus", "tfds")],
         heading="Data",
     )
     input_format: str | None = choice(
@@ -169,10 +249,14 @@ class PretrainingSettings:
     held_out_fraction: float = number(
         0.01,
         "The share of documents held out for evaluation, at least one document; 0: none.",
-        within=(lambda share: 0 <= share < 1, "0 or more and below 1"),
+        rules=[within(lambda share: 0 <= share < 1, "0 or more and below 1")],
     )
     vocab_file: str | None = string(
-        None, "A vocabulary, one piece a line. Without it one is learned from the input."
+        None,
+        "A vocabulary, one piece a line. Without it one is learned from the input.",
+        rules=[
+            without("vocab_size", says="--{name} has a size of its own: leave --{other} out."),
+        ],
     )
     vocab_size: int | None = integer(
         None,
@@ -194,12 +278,12 @@ class PretrainingSettings:
     masked_lm_prob: float = number(
         0.15,
         "The share of a row's tokens to mask.",
-        within=(lambda share: 0 < share <= 1, "above 0 and not above 1"),
+        rules=[within(lambda share: 0 < share <= 1, "above 0 and not above 1")],
     )
     short_seq_prob: float = number(
         0.1,
         "The share of documents cut to a random shorter length.",
-        within=(lambda share: 0 <= share <= 1, "from 0 to 1"),
+        rules=[within(lambda share: 0 <= share <= 1, "from 0 to 1")],
     )
     masking: Masking = choice(  # noqa: RUF009
         "token",
@@ -217,6 +301,7 @@ class PretrainingSettings:
         "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
         "before it alone, without masks and next sentences: the ablation of the paper's section "
         "5.1.",
+        rules=[_left_to_right],
     )
 
     recipe: str = choice(
@@ -226,23 +311,32 @@ class PretrainingSettings:
         "five_minutes, taken where no flag names a corpus or weights to start from: a small model "
         "that learns much in that time on two cores. budget: what helps where --max_hours ends a "
         "run early. What a recipe sets is printed.",
+        rules=[_needs_hours],
         heading="Model",
     )
     bert_config: str = string(
         "bert-tiny",
         "A preset (bert-tiny, -mini, -small, -medium, -base, -large, or any of the 24 miniatures, "
         "bert-L4-H256 for example), or a bert_config.json.",
+        rules=[_is_preset],
     )
     config_overrides: Sequence[str] = words(
         (),
         "Values of the config that are other than a preset's: hidden_dropout_prob=0,"
         "num_attention_heads=8 for example.",
+        rules=[_has_sizes],
     )
     init_checkpoint: str | None = string(
         None,
         "Start from these weights instead of random ones, with their config, vocabulary and "
         "casing: a directory of this library, of Hugging Face, Google, Model Garden or KerasHub, "
         "a .keras file, or hf://OWNER/NAME of the Hugging Face hub.",
+        rules=[
+            without(
+                *("bert_config", "vocab_size"),
+                says="--{name} says its own --{other}: leave the flag out.",
+            ),
+        ],
     )
     allow_pickle: bool = switch(
         False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
@@ -260,19 +354,27 @@ class PretrainingSettings:
         "Instead of --num_train_steps: as many steps as these hours have time for, by the speed "
         "that some steps have at the start; a tenth of them are the warm-up. A run that is started "
         "again keeps their number. 0: --num_train_steps.",
-        within=(lambda hours: 0 <= hours < math.inf, "0 or more"),
+        rules=[within(lambda hours: 0 <= hours < math.inf, "0 or more"), _sets_schedule],
     )
     num_warmup_steps: int = integer(
-        None, "Steps until the full rate; a tenth of all by default.", least=0
+        None,
+        "Steps until the full rate; a tenth of all by default.",
+        least=0,
+        rules=[_within_steps],
     )
-    train_batch_size: int = integer(16, "Rows in a step, over all replicas.", least=1)
+    train_batch_size: int = integer(
+        16,
+        "Rows in a step, over all replicas.",
+        least=1,
+        rules=[divided_by("gradient_accumulation_steps")],
+    )
     gradient_accumulation_steps: int = integer(
         1, "Parts a batch is cut into, to save memory.", least=1
     )
     learning_rate: float = number(
         1e-3,
         "The highest rate. The paper's, for bert-base: 1e-4.",
-        within=(lambda rate: 0 < rate < math.inf, "above 0"),
+        rules=[within(lambda rate: 0 < rate < math.inf, "above 0")],
     )
     optimizer: str = choice(
         "adam",
@@ -282,26 +384,27 @@ class PretrainingSettings:
     adam_beta_2: float = number(
         0.999,
         "How much of its mean of squared gradients the optimizer keeps from step to step.",
-        within=(lambda beta: 0 <= beta < 1, "0 or more and below 1"),
+        rules=[within(lambda beta: 0 <= beta < 1, "0 or more and below 1")],
     )
     adam_epsilon: float | None = number(
         None,
         "What the optimizer adds to the root of that mean; 1e-6 by default, with adamw 1e-8.",
-        within=(lambda epsilon: epsilon is None or 0 < epsilon < math.inf, "above 0"),
+        rules=[within(lambda epsilon: 0 < epsilon < math.inf, "above 0")],
     )
     weight_decay: float = number(
         0.01,
         "The weights' decay per unit of the rate, but for biases and LayerNorm. 0: none.",
-        within=(lambda decay: 0 <= decay < math.inf, "0 or more"),
+        rules=[within(lambda decay: 0 <= decay < math.inf, "0 or more")],
     )
     clip_norm: float = number(
         1.0,
         "The global norm that gradients are clipped to. 0: they are not.",
-        within=(lambda norm: 0 <= norm < math.inf, "0 or more"),
+        rules=[within(lambda norm: 0 <= norm < math.inf, "0 or more")],
     )
     phases: str = string(
         None,
         "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule.",
+        rules=[one_of("set the length", "max_seq_length")],
     )
     equal_tokens: bool = switch(
         False,
@@ -332,7 +435,7 @@ class PretrainingSettings:
         None,
         "Seconds to wait for the other workers to come (default 10), or for a TPU that answers to "
         "be ready (default 600: a slice of several hosts takes minutes).",
-        within=(lambda seconds: seconds is None or 0 < seconds < math.inf, "above 0"),
+        rules=[within(lambda seconds: 0 < seconds < math.inf, "above 0")],
     )
     tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
     deterministic: bool = switch(False, "On a GPU: ops that repeat bit for bit, and are slower.")
@@ -349,7 +452,7 @@ class PretrainingSettings:
         0.0,
         "The TFLOP/s that one device can do in this precision: the model's share of them, MFU, is "
         "reported. 0: it is not.",
-        within=(lambda peak: 0 <= peak < math.inf, "0 or more"),
+        rules=[within(lambda peak: 0 <= peak < math.inf, "0 or more")],
     )
     model_dir: str = string("runs/pretrain", "Where everything of the run is kept.")
     change: Sequence[str] = words(
@@ -357,12 +460,13 @@ class PretrainingSettings:
         "Flags whose values may differ from those that the run in --model_dir was started with, "
         f"out of {', '.join(sorted(BY_CHANGE))} (of config_overrides, dropout alone). The new "
         "values hold from the newest checkpoint on, and in later starts.",
+        rules=[_may_change],
     )
     stop_after_minutes: float = number(
         0.0,
         "Minutes from the start of this process after which it has saved a checkpoint and ended, "
         "with exit status 75; the same command goes on from there. 0: no such limit.",
-        within=(lambda minutes: 0 <= minutes < math.inf, "0 or more"),
+        rules=[within(lambda minutes: 0 <= minutes < math.inf, "0 or more")],
     )
     save_checkpoints_steps: int = integer(
         1000, "Steps between two checkpoints.", least=1, heading="Saving and evaluation"
@@ -370,7 +474,7 @@ class PretrainingSettings:
     save_checkpoints_minutes: float = number(
         10.0,
         "Minutes after which a checkpoint is saved whatever the steps.",
-        within=(lambda minutes: minutes >= 0, "0 or more"),
+        rules=[within(lambda minutes: minutes >= 0, "0 or more")],
     )
     keep_checkpoints: int = integer(3, "How many of the newest checkpoints are kept.", least=1)
     keep_steps: Sequence[str] = words(
@@ -386,7 +490,7 @@ class PretrainingSettings:
         "checkpoint is restored, and training goes on with the data behind the batch; where it "
         "gets no further, one checkpoint further back each time.",
     )
-    spike_factor: float = number(0.0, flag_fields.SPIKE_FACTOR, within=flag_fields.SPIKE_BOUNDS)
+    spike_factor: float = number(0.0, flag_fields.SPIKE_FACTOR, rules=[flag_fields.SPIKE_BOUNDS])
     max_bad_steps: int = integer(
         10,
         "Bad steps that are skipped in a row, or rewinds without a checkpoint beyond the bad step, "
@@ -413,7 +517,7 @@ class PretrainingSettings:
         60.0,
         "Of --mode=eval: minutes without a new checkpoint after which it ends. 0: it evaluates "
         "those that are there, and ends.",
-        within=(lambda minutes: minutes >= 0, "0 or more"),
+        rules=[within(lambda minutes: minutes >= 0, "0 or more")],
     )
 
     @property
@@ -465,8 +569,6 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 _CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
-# What in a config the shapes of the weights follow from.
-_SIZES = frozenset(name for name, value in vars(BertConfig()).items() if type(value) is int)
 
 
 def overridden(texts: Sequence[str]) -> dict[str, str]:
@@ -487,17 +589,19 @@ def settings_from_flags(
     values = {name: parsed[name].value for name in flag_fields.defaults(PretrainingSettings)}
     if not (parsed["recipe"].present or any(values[name] for name in _CORPUS_OR_START)):
         values["recipe"] = without_corpus
-    values |= from_recipe(values["recipe"], given_flags(parsed))
-    flag_fields.check_ranges(PretrainingSettings, values)
-    if values["input"] and values["tfds"]:
-        raise ValueError("--input and --tfds both name a corpus: give one of them.")
+    given = given_flags(parsed)
+    values |= from_recipe(values["recipe"], given)
     names = [os.path.basename(path) for path in values["input"]]
     if values["input_format"] is None and names and all(".tfrecord" in name for name in names):
         values["input_format"] = "tfrecord"
+    length = {"max_seq_length": parsed["max_seq_length"].value}
+    check(
+        PretrainingSettings,
+        values | length,
+        given | {name for name in length if parsed[name].present},
+    )
     if values["phases"] is None:
-        values["phases"] = f"{parsed['max_seq_length'].value}:1"
-    elif parsed["max_seq_length"].present:
-        raise ValueError("--phases and --max_seq_length both set the length: give one of them.")
+        values["phases"] = f"{length['max_seq_length']}:1"
     if parsed["do_whole_word_mask"].value:
         if values["masking"] not in ("token", "whole_word"):
             raise ValueError(
@@ -505,57 +609,14 @@ def settings_from_flags(
             )
         values["masking"] = "whole_word"
     if values["objective"] == "ltr":
-        _check_left_to_right(values, given_flags(parsed))
         defaults = flag_fields.defaults(PretrainingSettings)
         values |= {name: defaults[name] for name in _OF_MASKS} | {"nsp": False}
-    given = given_flags(parsed)
-    for name in values["change"]:
-        if name not in BY_CHANGE or name not in given:
-            raise ValueError(
-                f"--change={','.join(values['change'])}: expected flags out of "
-                f"{', '.join(sorted(BY_CHANGE))}, each with its new value on the command line "
-                f"(--{name}=...), got {quote(name)}."
-            )
-    if values["max_hours"]:
-        for name in {"num_train_steps", "num_warmup_steps"}.difference(values["change"]):
-            if parsed[name].present:
-                raise ValueError(
-                    f"--max_hours and --{name} both set the schedule: give one of them."
-                )
-    elif values["recipe"] == "budget":
-        raise ValueError("--recipe=budget needs --max_hours, the time that the run may take.")
     if values["num_warmup_steps"] is None:
         values["num_warmup_steps"] = values["num_train_steps"] // 10
-    if values["num_warmup_steps"] > values["num_train_steps"]:
-        raise ValueError(
-            f"--num_warmup_steps={values['num_warmup_steps']} is more than "
-            f"--num_train_steps={values['num_train_steps']}."
-        )
-    if values["vocab_file"] and values["vocab_size"] is not None:
-        raise ValueError("--vocab_file has a size of its own: leave --vocab_size out.")
-    if values["train_batch_size"] % values["gradient_accumulation_steps"]:
-        raise ValueError(
-            f"--train_batch_size={values['train_batch_size']} is not a multiple of "
-            f"--gradient_accumulation_steps={values['gradient_accumulation_steps']}."
-        )
     if values["init_checkpoint"]:
-        for name in ("bert_config", "vocab_size"):
-            if parsed[name].present:
-                raise ValueError(f"--init_checkpoint says its own --{name}: leave the flag out.")
-        for name in overridden(values["config_overrides"]).keys() & _SIZES:
-            raise ValueError(
-                f"--config_overrides={','.join(values['config_overrides'])}: --init_checkpoint "
-                f"says its own {name}, which its weights have: leave it out."
-            )
         values["bert_config"] = ""
     elif values["do_lower_case"] is None:
         values["do_lower_case"] = True
-    bert_config = values["bert_config"]
-    if bert_config and bert_config not in PRESETS and not bert_config.endswith(".json"):
-        raise ValueError(
-            f"--bert_config={bert_config} is neither a preset (bert-tiny, bert-base, bert-L4-H256 "
-            "...) nor a .json file."
-        )
     settings = PretrainingSettings(**values)
     _ = settings.replacement  # refuses a wrong split
     last = settings.num_train_steps
@@ -571,28 +632,6 @@ def settings_from_flags(
             "weights mostly want less, such as 5e-5."
         )
     return settings, said
-
-
-_OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
-
-
-def _check_left_to_right(values: Mapping[str, Any], given: Collection[str]) -> None:
-    """Checks that no flag is given that means nothing from left to right."""
-    if values["input_format"] == "tfrecord":
-        raise ValueError(
-            "--objective=ltr reads text, and --input_format=tfrecord holds masked rows: give "
-            "--input the text that they were made of."
-        )
-    if values["nsp"] and "nsp" in given:
-        raise ValueError(
-            "--objective=ltr goes without next-sentence prediction, as in the paper (section 5.1, "
-            "LTR & No NSP): leave --nsp out."
-        )
-    if masks := [f"--{name}" for name in _OF_MASKS if name in given]:
-        raise ValueError(
-            f"--objective=ltr masks nothing, every token predicts the next: leave "
-            f"{' and '.join(masks)} out."
-        )
 
 
 def settings_from_words(words: Sequence[str]) -> PretrainingSettings:
@@ -639,7 +678,7 @@ def settings_of_run(
                 f"{path}: {name} is {quote(kept[name])}, which --{name} cannot be "
                 f"({reason(error).rstrip('.')}): bring the file back from a copy."
             ) from error
-    flag_fields.check_ranges(PretrainingSettings, values)
+    check(PretrainingSettings, values)
     if values["strategy"] == "multi_worker":
         values["strategy"] = "auto"
     return PretrainingSettings(**values)

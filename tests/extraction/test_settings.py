@@ -33,7 +33,7 @@ def test_defaults():
         ({"init_checkpoint": None}, "--init_checkpoint is missing: extract_features needs"),
         ({"output": ""}, "--output is missing: extract_features needs"),
         ({"variant": "last", "layers": ["-1", "2"]},
-         "--variant=last and --layers=-1,2 both say which layers to read: give one of them"),
+         "--variant and --layers both say which layers to read: give one of them"),
         ({"normalize": True}, "--normalize is for one vector a line: give --pooling=mean, cl"),
         ({"layers": ["-1", "top"]}, "--layers=-1,top: expected numbers with commas between them"),
         ({"layers": []}, "--layers=: expected numbers with commas between them"),

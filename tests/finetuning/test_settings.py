@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from bert_tf.finetuning.kinds import KINDS
-from bert_tf.finetuning.settings import MAY_DIFFER, PAPERS_F1
+from bert_tf.finetuning.rules import PAPERS_F1
+from bert_tf.finetuning.settings import MAY_DIFFER
 from bert_tf.modeling.feature_based import VARIANTS
 
 from .small_runs import parse
@@ -123,7 +124,7 @@ def test_googles_names():
         ("SQUAD=a.csv.gz --label_column=b", "answer_start_column, the column of a.csv.gz with the"),
         ("SQUAD=a.json --label_column=b", "--label_column names a column, and a.json is no table"),
         ("TEXTS --num_train_epochs=2.5", "epochs=2.5: expected a whole number of 1 or more"),
-        ("TEXTS --learning_rate=0", "--learning_rate=0: expected more"),
+        ("TEXTS --learning_rate=0", "--learning_rate=0.0: expected a number above 0"),
         (
             "UNJUDGED --early_stopping_epochs=1",
             "_epochs needs something to evaluate on: give --dev",

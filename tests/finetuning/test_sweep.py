@@ -242,13 +242,13 @@ def test_trials_are_drawn_by_the_seed_and_lie_in_their_ranges(inputs, tmp_path):
         (["--grid=freeze=x"], "freeze cannot be 'x'"),
         (["--grid=;"], "is empty: expected NAME"),
         (["--grid=train_batch_size=0"], "train_batch_size cannot be '0'"),
-        (["--grid=learning_rate=0"], "--learning_rate=0: expected more than 0"),
+        (["--grid=learning_rate=0"], "--learning_rate=0.0: expected a number above 0"),
         (["--grid=num_train_epochs=1.5"], "--num_train_epochs=1.5: expected a whole number"),
         (["--grid=learning_rate=1e-5..1e-4"], "the range of learning_rate is to be drawn from"),
         (["--grid=learning_rate=1..1", "--trials=2"], "is no range: expected LOW..HIGH"),
         (["--grid=freeze=1", "--freeze=2"], "--grid chooses --freeze itself: leave it out"),
         (["--grid=freeze=1", "--sweep=paper"], "--grid and --sweep both choose settings"),
-        (["--grid=num_train_epochs=1", "--max_steps=5"], "--max_steps and --grid both set"),
+        (["--grid=num_train_epochs=1", "--max_steps=5"], "--max_steps and --num_train_epochs both"),
         (["--grid=freeze=1", "--dev_fraction=0"], "--grid needs something to evaluate on"),
         (["--max_search_hours=1"], "--max_search_hours is for several runs, and one is asked for"),
         (["--trials=2"], "--trials are drawn from --grid, which is not given"),
@@ -390,7 +390,7 @@ def test_a_grid_of_what_the_task_is_made_with(inputs, tmp_path):
         (["--dev_file=d.csv"], "--folds evaluates on each part of --train_file, and --dev_file is"),
         (["--dev_fraction=0.2"], "and --dev_fraction is not for that: leave one of the two out"),
         (["--teacher=t"], "and --teacher is not for that"),
-        (["--grid=distillation_weight=0,1"], "distillation_weight means nothing to --task=classif"),
+        (["--grid=distillation_weight=0,1"], "weight is for --teacher, which is not given"),
     ],
 )
 def test_folds_that_are_none(given, sentence):
@@ -436,5 +436,5 @@ def test_a_grid_that_means_nothing_to_the_task():
     with pytest.raises(ValueError, match="label_smoothing means nothing to --task=regression"):
         parse(*table, "--grid=label_smoothing=0,0.1")
     table = ["--task=ner", "--train_file=a", "--init_checkpoint=c", "--feature_based=last"]
-    with pytest.raises(ValueError, match="--grid: freeze is for fine-tuning, not for --feature_b"):
+    with pytest.raises(ValueError, match="--freeze is for fine-tuning, and with --feature_b"):
         parse(*table, "--grid=freeze=0,1")
