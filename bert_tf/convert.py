@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from bert_tf import missing
 from bert_tf.cli import command, flag_fields
 from bert_tf.interchange import FORMATS
 from bert_tf.untrusted import listed
@@ -50,6 +51,7 @@ def main(argv: Sequence[str]) -> None:
     for name in ("input", "output", "format"):
         if not values[name].value:
             raise ValueError(f"--{name} is missing: convert needs --input, --output and --format.")
+    missing.check_inputs(checkpoints=[values.input])
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.files import size_of
     from bert_tf.interchange import conversion

@@ -30,14 +30,16 @@ embeddings and one for next sentences, tags one for words that are split already
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from bert_tf import missing
 from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_rules import required
+from bert_tf.untrusted import check_name
 
 if TYPE_CHECKING:
     from bert_tf.interchange.checkpoint import Checkpoint
@@ -64,6 +66,34 @@ def _of_spans(what: str) -> Any:
 _NEEDED = required("export needs --checkpoint and --output")
 
 
+def _is_version(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    output = values[name].rstrip("/")
+    version = os.path.basename(output)
+    if values["onnx"] or (version.isascii() and version.isdecimal()):
+        return ""
+    return (
+        f"--{name}={values[name]} does not end in a number, which TensorFlow Serving finds a "
+        f"version by: name {output}/1."
+    )
+
+
+def _fits_ids(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    if not values[name]:
+        return ""
+    for field in dataclasses.fields(ExportSettings):
+        if field.name in _NOT_OF_ONNX and values[field.name] != field.default:
+            return (
+                f"--{field.name} means nothing with --{name}, whose file takes ids and computes in "
+                f"what --{name} says: leave one of the two out."
+            )
+    return ""
+
+
+def _is_name(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+    check_name(values[name])
+    return ""
+
+
 @dataclasses.dataclass(frozen=True)
 class ExportSettings:
     """Every flag; of the signatures ``None`` is what the directory says, else the default."""
@@ -74,10 +104,12 @@ class ExportSettings:
         rules=[_NEEDED],
     )
     output: str = flag_fields.string(
-        None, "The version's directory, such as exports/mine/1.", rules=[_NEEDED]
+        None, "The version's directory, such as exports/mine/1.", rules=[_NEEDED, _is_version]
     )
     name: str = flag_fields.string(
-        "bert", "What servers call the model, a part of the address that clients ask."
+        "bert",
+        "What servers call the model, a part of the address that clients ask.",
+        rules=[_is_name],
     )
     max_seq_length: int | None = flag_fields.integer(
         None,
@@ -140,6 +172,7 @@ class ExportSettings:
         ONNX_PRECISIONS,
         "Write an ONNX file on ids, and no SavedModel. int8: the products of matrices are of int8, "
         "as ONNX Runtime's dynamic quantisation makes them.",
+        rules=[_fits_ids],
     )
     allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
@@ -157,28 +190,24 @@ def settings_from_flags(values: flags.FlagValues) -> ExportSettings:
 def main(argv: Sequence[str]) -> None:
     """Exports, and prints what is where."""
     del argv
-    run(settings_from_flags(flags.FLAGS))
+    settings = settings_from_flags(flags.FLAGS)
+    missing.check_inputs(checkpoints=[settings.checkpoint])
+    run(settings)
 
 
 def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported | OnnxExport":
     """Exports a checkpoint, or a ``model`` in memory; prints what is where."""
     output = settings.output.rstrip("/")
-    version = os.path.basename(output)
-    if settings.onnx:
-        _check_onnx(settings)
-    elif not (version.isascii() and version.isdecimal()):
-        raise ValueError(
-            f"--output={settings.output} does not end in a number, which TensorFlow Serving finds "
-            f"a version by: name {output}/1."
-        )
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.files import check_new
     from bert_tf.interchange.load import load_with_report
     from bert_tf.interchange.recognition import open_checkpoint
     from bert_tf.interchange.saving import checkpoint_of
-    from bert_tf.saved_models import export, serving_files
+    from bert_tf.saved_models import export
+    from bert_tf.saved_models.onnx_files import check_installed
 
-    serving_files.check_name(settings.name)
+    if settings.onnx:
+        check_installed()
     check_new(output)
     if model is None:
         print(f"Reading {settings.checkpoint}.", flush=True)
@@ -232,19 +261,6 @@ def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptio
             ) from None
     options = export_options(task_of(checkpoint))
     return dataclasses.replace(options, **given)
-
-
-def _check_onnx(settings: ExportSettings) -> None:
-    """Refuses flags that ONNX has no place for, and a machine that lacks a package."""
-    for name, default in flag_fields.defaults(ExportSettings).items():
-        if name in _NOT_OF_ONNX and getattr(settings, name) != default:
-            raise ValueError(
-                f"--{name} means nothing with --onnx, whose file takes ids and computes in what "
-                "--onnx says: leave one of the two out."
-            )
-    from bert_tf.saved_models.onnx_files import check_installed
-
-    check_installed()
 
 
 def _write_onnx(

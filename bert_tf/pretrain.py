@@ -20,6 +20,7 @@ import time
 
 from absl import flags
 
+from bert_tf import missing
 from bert_tf.cli import command
 from bert_tf.pretraining import settings as pretraining_settings
 from bert_tf.pretraining.settings import given_flags, settings_from_flags
@@ -33,6 +34,12 @@ def main(argv: list[str]) -> None:
     settings, sentences = settings_from_flags()
     for sentence in sentences:
         print(sentence)
+    reads_text = settings.mode == "train" and settings.input_format != "tfrecord"
+    missing.check_inputs(
+        texts=[*settings.input, *settings.eval_input] if reads_text else [],
+        checkpoints=[settings.init_checkpoint],
+        output=settings.model_dir,
+    )
     # Only now: --help and wrong flags answer without loading TensorFlow.
     if settings.dry_run:
         from bert_tf.pretraining.cost import report_cost

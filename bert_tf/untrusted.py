@@ -236,3 +236,12 @@ def _cut(text: str, longest: int) -> str:
         return text
     head = (longest - 3) // 2
     return f"{text[:head]}...{text[len(text) - (longest - 3 - head) :]}"
+
+
+def check_name(name: str) -> None:
+    """Raises a ``ValueError`` where a model's name cannot be in an address and be a folder."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", name):
+        raise ValueError(
+            f'The name is {quote(name)}: expected letters, digits, ".", "_" and "-", a letter or a '
+            "digit first, as it is part of the address that clients ask."
+        )

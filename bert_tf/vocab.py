@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from bert_tf import missing
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch
@@ -76,6 +77,7 @@ def main(argv: list[str]) -> None:
             f"--input={','.join(values.input)} --output={values.output or ''}."
         )
     given = {name: values[name].value for name in flag_fields.defaults(_Options)}
+    missing.check_inputs(texts=values.input)
     learn(values.input, values.output, **given)
 
 

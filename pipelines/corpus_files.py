@@ -18,8 +18,8 @@ from typing import IO, Any, TypeVar, cast
 import tensorflow as tf
 from isal import igzip, isal_zlib
 
+from bert_tf import missing
 from bert_tf.files import local_path
-from bert_tf.untrusted import near_name
 
 from . import corpus_formats
 
@@ -74,10 +74,7 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
     for pattern, matches in zip(patterns, named, strict=True):
         found = [file for _ in matches for file in next(below)]
         if not found:
-            raise ValueError(
-                f"No file matches {pattern!r}{near_name(pattern)}: give paths or globs of text "
-                "files, separated by commas."
-            )
+            raise ValueError(missing.corpus(pattern))
         for path in found:
             paths.setdefault(_real(path, real_folder), path)
     files = list(in_threads(describe_file, list(paths.values())))

@@ -2,13 +2,10 @@
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
-
-from bert_tf.untrusted import quote
 
 from .samples import Sample
 from .served import ExportOptions, Signature
@@ -67,15 +64,6 @@ model_config_list {{
   }}
 }}
 """
-
-
-def check_name(name: str) -> None:
-    """Raises a ``ValueError`` where a model's name cannot be in an address and be a folder."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", name):
-        raise ValueError(
-            f'The name is {quote(name)}: expected letters, digits, ".", "_" and "-", a letter or a '
-            "digit first, as it is part of the address that clients ask."
-        )
 
 
 def write_warm_up(

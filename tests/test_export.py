@@ -151,7 +151,7 @@ def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
         run("--checkpoint=nowhere", f"--output={tmp_path}/1", "--name=my model")
     (tmp_path / "1" / "theirs").mkdir(parents=True)
     with pytest.raises(ValueError, match="/1 is there already, and is never overwritten: name ano"):
-        run("--checkpoint=nowhere", f"--output={tmp_path}/1")
+        run(f"--checkpoint={tmp_path}", f"--output={tmp_path}/1")
 
 
 def test_a_checkpoint_without_a_vocabulary(tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import missing
 from bert_tf.files import local_path
 from bert_tf.untrusted import listed, one_line, reason
 
@@ -65,11 +66,7 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
             checked = {name: _checked(tensor, path) for name, tensor in tensors}
             return dataclasses.replace(checkpoint, tensors=checked)
     if not tf.io.gfile.exists(path):
-        raise ValueError(
-            f"There is no checkpoint at {path}: expected a directory, the prefix of a TensorFlow "
-            "checkpoint (DIR/bert_model.ckpt), a .keras file, or hf://OWNER/NAME of the Hugging "
-            f"Face hub{hub.guess(path)}; docs/weights.md says where released weights are."
-        )
+        raise ValueError(missing.checkpoint(path, hub.guess(path)))
     there = "a file: name the directory that it lies in"
     if tf.io.gfile.isdir(path):
         names = sorted(tf.io.gfile.listdir(path))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from bert_tf import missing
 from bert_tf.untrusted import listed, parse_json, reason
 
 from .examples import BadRowError, Place, shown
@@ -68,7 +69,7 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
 
     check_readable(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no file at {path}: expected a Parquet file.")
+        raise ValueError(missing.file(path, "a Parquet file"))
     number = 0
     with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb") as file:
         try:

@@ -16,7 +16,8 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from bert_tf.untrusted import check_line, listed, near_name, parse_json, reason
+from bert_tf import missing
+from bert_tf.untrusted import check_line, listed, parse_json, reason
 
 # SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
 # larger is no document to hold in memory whole, or an archive made to fill it.
@@ -289,4 +290,4 @@ def _check_is_file(path: str, what: str) -> None:
 
     check_readable(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no file at {path}: expected {what}{near_name(path)}.")
+        raise ValueError(missing.file(path, what))

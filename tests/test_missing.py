@@ -1,0 +1,61 @@
+"""Paths at which nothing is: refused by every command before TensorFlow is loaded."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf.missing import check_inputs
+
+COLUMNS = "--text_columns=a --label_column=b"
+TASK = f"--task=classification {COLUMNS} --model_dir=run"
+FILE = "There is no file at no.csv: expected a text file"
+CORPUS = "No file matches 'no*': give paths or globs of text files"
+CHECKPOINT = "There is no checkpoint at no: expected a directory"
+COMMANDS = {
+    f"finetune {TASK} --init_checkpoint=. --train_file=no.csv": FILE,
+    f"finetune {TASK} --init_checkpoint=no --train_file=there.csv": CHECKPOINT,
+    f"finetune {TASK} --init_checkpoint=. --train_file=there.csv --teacher=no": CHECKPOINT,
+    "predict --model_dir=. --input=no.csv": FILE,
+    "predict --model_dir=no --input=there.csv": CHECKPOINT,
+    "pretrain --model_dir=run --input=no*": CORPUS,
+    "pretrain --model_dir=run --input=there.csv --eval_input=no*": CORPUS,
+    "pretrain --model_dir=run --input=there.csv --init_checkpoint=no": CHECKPOINT,
+    "prepare --output=run --input=no*": CORPUS,
+    "vocab --output=vocab.txt --input=no*": CORPUS,
+    "extract_features --output=run --init_checkpoint=. --input=no*": CORPUS,
+    "extract_features --output=run --init_checkpoint=no --input=there.csv": CHECKPOINT,
+    "convert --output=run --format=bert_tf --input=no": CHECKPOINT,
+    "export --output=run/1 --checkpoint=no": CHECKPOINT,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_refused_before_tensorflow_is_loaded(command, tmp_path):
+    (tmp_path / "there.csv").write_text("a,b\n")
+    name, *flags = command.split()
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", f"bert_tf.{name}", *flags],
+        capture_output=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert done.returncode == 1 and f"\nError: {COMMANDS[command]}" in done.stderr
+    assert "absl" in loaded and not loaded & {"tensorflow", "keras", "torch", "jax"}
+    assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
+
+
+def test_what_is_left_to_who_reads_it(tmp_path):
+    (tmp_path / "bert_model.ckpt.index").touch()
+    (tmp_path / "a[1].txt").touch()
+    check_inputs(
+        texts=["gs://bucket/*", f"{tmp_path}/a[1].txt", f"{tmp_path}/*.txt"],
+        files=[None, "", "<train>", "-", "gs://bucket/a.csv", "conll.zip/eng.train"],
+        checkpoints=[
+            *("hf://owner/name", "owner/name", "bert-base-uncased", "gs://bucket/run", None),
+            f"{tmp_path}/bert_model.ckpt",
+        ],
+    )
+    # A finished run is shown again although what it read is gone.
+    check_inputs(texts=["no"], files=["no"], checkpoints=["no"], output=str(tmp_path))
+    with pytest.raises(ValueError, match="There is no file at .*/bert_model.ckpt: expected"):
+        check_inputs(files=[f"{tmp_path}/bert_model.ckpt"], output=f"{tmp_path}/none")
