@@ -12,6 +12,7 @@ and a model made from it gave the outputs of the input's on random tokens.
 """
 
 import collections
+import dataclasses
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from absl import flags
 
 from bert_tf import missing
 from bert_tf.cli import command, flag_fields
+from bert_tf.cli.flag_fields import ALLOW_PICKLE, choice, string, switch
+from bert_tf.cli.flag_rules import required
 from bert_tf.interchange import FORMATS
 from bert_tf.untrusted import listed
 
@@ -27,30 +30,38 @@ if TYPE_CHECKING:
     from bert_tf.interchange.conversion import Conversion
 
 _LAYER = re.compile(r"layer_(\d+)/")
+_NEEDED = required("convert needs --input, --output and --format")
 
 
-def define_flags() -> None:
-    """Defines the command's flags; done when it runs, so that it can be imported beside others."""
-    flags.DEFINE_string(
-        "input", None, "What to read: a directory, prefix or .keras file, or hf://OWNER/NAME."
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """Every flag."""
+
+    input: str = string(
+        None,
+        "What to read: a directory, prefix or .keras file, or hf://OWNER/NAME.",
+        rules=[_NEEDED],
     )
-    flags.DEFINE_string("output", None, "The directory to write, or the .keras file.")
-    flags.DEFINE_enum(
-        "format",
+    output: str = string(None, "The directory to write, or the .keras file.", rules=[_NEEDED])
+    format: str = choice(
         None,
         FORMATS,
         "What to write. bert_tf: this library's directory; huggingface: config.json and "
         "model.safetensors; google_tf1: bert_model.ckpt; keras: one .keras file.",
+        rules=[_NEEDED],
     )
-    flags.DEFINE_bool("allow_pickle", False, flag_fields.ALLOW_PICKLE)
+    allow_pickle: bool = switch(False, ALLOW_PICKLE)
+
+
+def define_flags() -> None:
+    """Defines the command's flags; not on import, as other commands define some of the same."""
+    flag_fields.define_flags(_Settings, flags.FLAGS)
 
 
 def main(argv: Sequence[str]) -> None:
     """Converts, and prints what went where."""
-    values = flags.FLAGS
-    for name in ("input", "output", "format"):
-        if not values[name].value:
-            raise ValueError(f"--{name} is missing: convert needs --input, --output and --format.")
+    del argv
+    values = flag_fields.checked(_Settings, flags.FLAGS)
     missing.check_inputs(checkpoints=[values.input])
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.files import size_of

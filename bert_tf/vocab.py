@@ -21,7 +21,8 @@ from absl import flags
 from bert_tf import missing
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_fields import choice, integer, number, string, switch
+from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
+from bert_tf.cli.flag_rules import required
 
 if TYPE_CHECKING:
     from bert_tf.pipelines.corpus import Corpus
@@ -29,12 +30,19 @@ if TYPE_CHECKING:
 _SHOWN_PIECES = 20
 # Enough words for a rate of unknown ones; tokenised in a second.
 _COVERAGE_BYTES = 2_000_000
+_NEEDED = required("vocab needs --input=FILES to learn from and --output=FILE to write")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Options:
-    """The flags but for --input and --output."""
+    """Every flag."""
 
+    input: Sequence[str] = words(
+        (),
+        "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
+        rules=[_NEEDED],
+    )
+    output: str = string("", "The vocabulary to write, one piece a line.", rules=[_NEEDED])
     input_format: str | None = choice(
         None,
         INPUT_FORMATS,
@@ -58,27 +66,15 @@ class _Options:
 
 def define_flags() -> None:
     """Defines the command's flags; not on import, as other commands define some of the same."""
-    flags.DEFINE_list(
-        "input",
-        [],
-        "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
-    )
-    flags.DEFINE_string("output", None, "The vocabulary to write, one piece a line.")
     flag_fields.define_flags(_Options, flags.FLAGS)
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    values = flags.FLAGS
-    if not values.input or not values.output:
-        raise ValueError(
-            "--input=FILES --output=FILE say what text to learn from and what file to write; got "
-            f"--input={','.join(values.input)} --output={values.output or ''}."
-        )
-    given = {name: values[name].value for name in flag_fields.defaults(_Options)}
-    missing.check_inputs(texts=values.input)
-    learn(values.input, values.output, **given)
+    options = flag_fields.checked(_Options, flags.FLAGS)
+    missing.check_inputs(texts=options.input)
+    learn(**vars(options))
 
 
 def learn(input: Sequence[str], output: str, **given: Any) -> None:
@@ -86,7 +82,7 @@ def learn(input: Sequence[str], output: str, **given: Any) -> None:
 
     ``given`` are flags; without one its default holds.
     """
-    options = _Options(**given)
+    options = _Options(input=input, output=output, **given)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     import tensorflow as tf
 

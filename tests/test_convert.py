@@ -81,17 +81,17 @@ def test_what_is_left_out_unused_and_assumed(tmp_path, capsys, monkeypatch):
     )
     monkeypatch.setattr(conversion, "convert", lambda *args, **kwargs: done)
     (tmp_path / "t").write_text("12")
-    run("--input=s", f"--output={tmp_path}/t", "--format=huggingface")
+    run("--input=gs://s", f"--output={tmp_path}/t", "--format=huggingface")
     assert capsys.readouterr().out.splitlines() == [
-        "Reading s.",
+        "Reading gs://s.",
         "from       to               shape  dtype",
         "span/bias  qa_outputs.bias  2      float32  x1",
         "Left out, huggingface has no place for them: pooler/dense/kernel, pooler/dense/bias.",
-        "In s and no weight of the model: a, b, c, d, e, f, g, h and 3 more.",
+        "In gs://s and no weight of the model: a, b, c, d, e, f, g, h and 3 more.",
         "It was assumed.",
         "1 weights are equal bit for bit.",
         "Largest difference of start_logits: 1.5e-06",
-        f"{tmp_path}/t: BertSpanPredictor, 0.0 MB, verified against s.",
+        f"{tmp_path}/t: BertSpanPredictor, 0.0 MB, verified against gs://s.",
     ]
 
 
@@ -101,8 +101,8 @@ def test_the_flag_for_pickles_reaches_the_reader(tmp_path, monkeypatch, allowed)
         raise ZeroDivisionError(path, allow_pickle)
 
     monkeypatch.setattr(conversion, "open_checkpoint", open_checkpoint)
-    with pytest.raises(ZeroDivisionError, match=f"^..s., {allowed}.$"):
-        run("--input=s", f"--output={tmp_path}/t.keras", "--format=keras",
+    with pytest.raises(ZeroDivisionError, match=f"^..gs://s., {allowed}.$"):
+        run("--input=gs://s", f"--output={tmp_path}/t.keras", "--format=keras",
             *["--allow_pickle"] * allowed)  # fmt: skip
 
 

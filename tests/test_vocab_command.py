@@ -114,8 +114,8 @@ def test_missing_flags_are_told_in_a_sentence():
     done = run("--output=x.txt")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "Error: --input=FILES --output=FILE say what text to learn from and what file to write; "
-        "got --input= --output=x.txt.\n"
+        "Error: --input is missing: vocab needs --input=FILES to learn from and --output=FILE to "
+        "write.\n"
     )
 
 
