@@ -30,7 +30,7 @@ embeddings and one for next sentences, tags one for words that are split already
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -38,8 +38,8 @@ from absl import flags
 from bert_tf import missing
 from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_rules import required
-from bert_tf.untrusted import check_name
+from bert_tf.cli.flag_rules import Given, Values, required
+from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
     from bert_tf.interchange.checkpoint import Checkpoint
@@ -66,7 +66,7 @@ def _of_spans(what: str) -> Any:
 _NEEDED = required("export needs --checkpoint and --output")
 
 
-def _is_version(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+def _is_version(name: str, values: Values, given: Given) -> str:
     output = values[name].rstrip("/")
     version = os.path.basename(output)
     if values["onnx"] or (version.isascii() and version.isdecimal()):
@@ -77,7 +77,7 @@ def _is_version(name: str, values: Mapping[str, Any], given: Collection[str]) ->
     )
 
 
-def _fits_ids(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+def _fits_ids(name: str, values: Values, given: Given) -> str:
     if not values[name]:
         return ""
     for field in dataclasses.fields(ExportSettings):
@@ -89,8 +89,8 @@ def _fits_ids(name: str, values: Mapping[str, Any], given: Collection[str]) -> s
     return ""
 
 
-def _is_name(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-    check_name(values[name])
+def _is_name(name: str, values: Values, given: Given) -> str:
+    check_model_name(values[name])
     return ""
 
 

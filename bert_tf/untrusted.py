@@ -238,7 +238,7 @@ def _cut(text: str, longest: int) -> str:
     return f"{text[:head]}...{text[len(text) - (longest - 3 - head) :]}"
 
 
-def check_name(name: str) -> None:
+def check_model_name(name: str) -> None:
     """Raises a ``ValueError`` where a model's name cannot be in an address and be a folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", name):
         raise ValueError(

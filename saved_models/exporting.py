@@ -29,7 +29,7 @@ import tensorflow as tf
 from bert_tf.files import check_new, remove_written, whole_directory
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.untrusted import check_name, one_line
+from bert_tf.untrusted import check_model_name, one_line
 
 from . import lite, operations, precision, serving_files
 from .card import model_card
@@ -106,7 +106,7 @@ def export(
             tokenizer, an argument or an option does not fit the model, TensorFlow Serving lacks an
             operation, or the model's answers are not finite. Nothing is left of the export then.
     """
-    check_name(name)
+    check_model_name(name)
     check_new(output_dir)
     if tf.distribute.has_strategy():
         raise ValueError(

@@ -12,12 +12,14 @@ TASK = f"--task=classification {COLUMNS} --model_dir=run"
 FILE = "There is no file at no.csv: expected a text file"
 CORPUS = "No file matches 'no*': give paths or globs of text files"
 CHECKPOINT = "There is no checkpoint at no: expected a directory"
+RUN = "There is no checkpoint at runs/no: expected a directory"
 COMMANDS = {
     f"finetune {TASK} --init_checkpoint=. --train_file=no.csv": FILE,
     f"finetune {TASK} --init_checkpoint=no --train_file=there.csv": CHECKPOINT,
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv --teacher=no": CHECKPOINT,
     "predict --model_dir=. --input=no.csv": FILE,
     "predict --model_dir=no --input=there.csv": CHECKPOINT,
+    "predict --model_dir=runs/no --input=there.csv": RUN,
     "pretrain --model_dir=run --input=no*": CORPUS,
     "pretrain --model_dir=run --input=there.csv --eval_input=no*": CORPUS,
     "pretrain --model_dir=run --input=there.csv --init_checkpoint=no": CHECKPOINT,
@@ -48,13 +50,14 @@ def test_what_is_left_to_who_reads_it(tmp_path):
     (tmp_path / "bert_model.ckpt.index").touch()
     (tmp_path / "a[1].txt").touch()
     check_inputs(
-        texts=["gs://bucket/*", f"{tmp_path}/a[1].txt", f"{tmp_path}/*.txt"],
+        texts=["gs://bucket/*", f"{tmp_path}/a[1].txt", rf"{tmp_path}/a\[1\].txt", f"{tmp_path}/*"],
         files=[None, "", "<train>", "-", "gs://bucket/a.csv", "conll.zip/eng.train"],
         checkpoints=[
-            *("hf://owner/name", "owner/name", "bert-base-uncased", "gs://bucket/run", None),
-            f"{tmp_path}/bert_model.ckpt",
+            *("hf://owner/name", "gs://bucket/run", None, "", f"{tmp_path}/bert_model.ckpt"),
         ],
     )
+    with pytest.raises(ValueError, match=r"did you mean hf://google-bert/bert-base-uncased\?"):
+        check_inputs(checkpoints=["bert-base-uncased"])
     # A finished run is shown again although what it read is gone.
     check_inputs(texts=["no"], files=["no"], checkpoints=["no"], output=str(tmp_path))
     with pytest.raises(ValueError, match="There is no file at .*/bert_model.ckpt: expected"):

@@ -19,7 +19,7 @@ from absl import flags
 
 from bert_tf.untrusted import quote
 
-from .flag_rules import Rule, check, within
+from .flag_rules import Rule, check, refuses, within
 
 # In --help, what stands above a flag, and above those that follow.
 HEADINGS = {"debug": "Errors and limits"}
@@ -42,6 +42,11 @@ REMAT = (
 SPIKE_FACTOR = (
     "A step is bad, too, whose loss or gradient norm before clipping is over so many times the "
     "running mean of about the last 100 good steps; none of the first 100 is. 0: none ever is."
+)
+# The bounds of absl let NaN pass.
+_IS_NUMBER = refuses(
+    lambda value, _: value is not None and math.isnan(value),
+    "--{flag}={value}: expected a number.",
 )
 SPIKE_BOUNDS = within(lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0")
 ALLOW_PICKLE = "Read pytorch_model.bin. A pickle can run any code: only from someone you trust."
@@ -107,9 +112,9 @@ def number(
     rules: Rules = (),
     heading: str = "",
 ) -> Any:
-    """A field of any number; ``flag_rules.within`` is for bounds that exclude an end, or NaN."""
+    """A field of any number; ``flag_rules.within`` is for bounds that exclude an end."""
     define = functools.partial(flags.DEFINE_float, lower_bound=least, upper_bound=most)
-    return _field(define, default, help, heading, rules)
+    return _field(define, default, help, heading, [*rules, _IS_NUMBER])
 
 
 def define_flags(

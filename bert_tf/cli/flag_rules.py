@@ -8,75 +8,77 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-Rule = Callable[[str, Mapping[str, Any], Collection[str]], str]
+Values = Mapping[str, Any]
+Given = Collection[str]
+Rule = Callable[[str, Values, Given], str]
+
+
+def refuses(broken: Callable[[Any, Values], bool], says: str, *, if_given: bool = False) -> Rule:
+    """The rule that is ``broken`` by the flag's value among all values.
+
+    ``says`` is the sentence for the ``{flag}``, its ``{value}``, and other flags' values by their
+    names. ``if_given``: only what a user named breaks it, no default and no run's kept value.
+    """
+
+    def rule(name: str, values: Values, given: Given) -> str:
+        value = values[name]
+        if (if_given and name not in given) or not broken(value, values):
+            return ""
+        return says.format(**{**values, "flag": name, "value": value})
+
+    return rule
 
 
 def required(what: str) -> Rule:
     """The flag has a value; ``what`` says which, or what else the command needs."""
-
-    def rule(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-        return "" if values[name] else f"--{name} is missing: {what}."
-
-    return rule
+    return refuses(lambda value, _: not value, f"--{{flag}} is missing: {what}.")
 
 
 def within(holds: Callable[[Any], bool], expected: str) -> Rule:
-    """A number keeps to a condition, which ``expected`` says; absl's bounds let NaN pass."""
-
-    def rule(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-        value = values[name]
-        if value is None or holds(value):
-            return ""
-        return f"--{name}={value}: expected a number {expected}."
-
-    return rule
+    """A number keeps to a condition, which ``expected`` says."""
+    return refuses(
+        lambda value, _: value is not None and not holds(value),
+        f"--{{flag}}={{value}}: expected a number {expected}.",
+    )
 
 
-def needs(
-    other: str, says: str = "--{name} is for --{other}, which is not given: leave it out."
-) -> Rule:
+def needs(other: str, says: str = "") -> Rule:
     """The flag is given only where another one has a value."""
+    return refuses(
+        lambda value, values: value is not None and not values[other],
+        says or f"--{{flag}} is for --{other}, which is not given: leave it out.",
+        if_given=True,
+    )
 
-    def rule(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-        asks = name in given and values[name] is not None
-        return "" if values[other] or not asks else says.format(name=name, other=other)
 
-    return rule
+def divided_by(other: str) -> Rule:
+    """The number is a multiple of another flag's."""
+    return refuses(
+        lambda value, values: value % values[other] != 0,
+        f"--{{flag}}={{value}} is not a multiple of --{other}={{{other}}}.",
+    )
 
 
 def without(*others: str, says: str) -> Rule:
     """Where the flag has a value, none of the others is given.
 
-    ``says`` is the sentence for ``{name}``, its ``{value}``, and the ``{other}`` flag.
+    ``says`` is the sentence for the ``{flag}``, its ``{value}``, and the ``{other}`` flag.
     """
 
-    def rule(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-        if not values[name]:
-            return ""
+    def rule(name: str, values: Values, given: Given) -> str:
         wrong = (other for other in others if other in given and values[other] is not None)
-        found = next(wrong, None)
-        return says.format(name=name, value=values[name], other=found) if found else ""
+        found = next(wrong, "") if values[name] else ""
+        return found and says.format(flag=name, value=values[name], other=found)
 
     return rule
 
 
 def one_of(what: str, *others: str) -> Rule:
     """The flag and the others all say the same: one of them is given."""
-    return without(*others, says=f"--{{name}} and --{{other}} both {what}: give one of them.")
+    return without(*others, says=f"--{{flag}} and --{{other}} both {what}: give one of them.")
 
 
-def divided_by(other: str) -> Rule:
-    """The number is a multiple of another flag's."""
-
-    def rule(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-        if values[name] % values[other] == 0:
-            return ""
-        return f"--{name}={values[name]} is not a multiple of --{other}={values[other]}."
-
-    return rule
-
-
-def check(settings: type, values: Mapping[str, Any], given: Collection[str] = ()) -> None:
+def check(settings: type, values: Values, given: Given = ()) -> None:
     """Refuses values that break a rule of a flag; ``given`` are the flags that a user named.
 
     Raises:

@@ -1,7 +1,7 @@
 """The flags of an extraction, checked as far as is possible without a model."""
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.choices import POOLINGS, PRECISIONS, STRATEGIES, UNLEARNED_VARIANTS
@@ -15,19 +15,17 @@ from bert_tf.cli.flag_fields import (
     switch,
     words,
 )
-from bert_tf.cli.flag_rules import check, one_of, required
+from bert_tf.cli.flag_rules import check, one_of, refuses, required
 
 FORMATS = ("jsonl", "numpy", "parquet", "tfrecord")
 _GOOGLES_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
 _LAST: tuple[int, ...] = (-1,)
 _LINES_PER_SHARD = {True: 10_000, False: 1_000}  # pooled or not; many have 30 MB, or 90 MB
 _NEEDED = required("extract_features needs --init_checkpoint, --input and --output")
-
-
-def _of_one_vector(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-    if not values[name] or values["pooling"] not in (None, "none"):
-        return ""
-    return f"--{name} is for one vector a line: give --pooling=mean, cls, max or last with it."
+_OF_ONE_VECTOR = refuses(
+    lambda normalize, values: normalize and values["pooling"] in (None, "none"),
+    "--{flag} is for one vector a line: give --pooling=mean, cls, max or last with it.",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +73,7 @@ class ExtractionSettings:
         "--variant is given.",
     )
     normalize: bool = switch(
-        False, "Scale the vectors of --pooling to length 1.", rules=[_of_one_vector]
+        False, "Scale the vectors of --pooling to length 1.", rules=[_OF_ONE_VECTOR]
     )
     max_seq_length: int | None = integer(
         None,

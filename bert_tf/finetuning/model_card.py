@@ -7,8 +7,8 @@ from typing import Any
 
 import bert_tf
 from bert_tf.interchange.checkpoint import Checkpoint
-from bert_tf.interchange.hub import SCHEME
 from bert_tf.interchange.model_card import about, description, use
+from bert_tf.missing import HUB_SCHEME
 from bert_tf.reports import cards
 from bert_tf.untrusted import markdown_code, one_line
 
@@ -79,7 +79,7 @@ def _header(
     return {
         "language": list(settings.language or ()),
         "license": settings.license,
-        "base_model": start.removeprefix(SCHEME) if start.startswith(SCHEME) else "",
+        "base_model": start.removeprefix(HUB_SCHEME) if start.startswith(HUB_SCHEME) else "",
         "datasets": list(dict.fromkeys(files[name] for name in named)),
         "metrics": list(dict.fromkeys(names)),
         **known,
@@ -99,7 +99,7 @@ def _files(settings: FineTuningSettings, sets: Sequence[str]) -> dict[str, str]:
 def _start(settings: FineTuningSettings) -> str:
     """What the training started from: an address of the hub without its revision, or a name."""
     start = settings.init_checkpoint
-    if start.startswith(SCHEME):
+    if start.startswith(HUB_SCHEME):
         return start.split("@")[0]
     return os.path.basename(start.rstrip("/"))
 

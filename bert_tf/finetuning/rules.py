@@ -4,12 +4,10 @@ A rule is as ``cli.flag_rules`` says: what is wrong, in a sentence, or "".
 """
 
 import itertools
-from collections.abc import Collection, Mapping
-from typing import Any
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli.flag_fields import nearest
-from bert_tf.cli.flag_rules import Rule, within
+from bert_tf.cli.flag_rules import Given, Rule, Values, refuses, within
 from bert_tf.metrics.formulas import CLASS_METRICS
 from bert_tf.readers.glue_tasks import glue_task
 
@@ -27,24 +25,22 @@ PAPERS_F1 = {
 }
 ALL_FEATURES = "all"
 
-Values = Mapping[str, Any]
-Given = Collection[str]
 SHARE = within(lambda value: 0 <= value < 1, "from 0 to below 1")
-TABLES = tuple(KINDS)
 FILES = tuple(task for task in TASKS if task not in GLUE_NAMES)
-_LEAVE = " means nothing to --task={task}: leave it out (it is for {tasks})."
+_FIRST = LONG_TEXTS[0]
+
+
+# === Which tasks a flag is for ===
 
 
 def for_tasks(*tasks: str) -> Rule:
     """The flag means something only to some tasks."""
-
-    def rule(name: str, values: Values, given: Given) -> str:
-        task = values["task"]
-        if name not in given or task in tasks:
-            return ""
-        return f"--{name}" + _LEAVE.format(task=task, tasks=", ".join(tasks))
-
-    return rule
+    return refuses(
+        lambda _, values: values["task"] not in tasks,
+        "--{flag} means nothing to --task={task}: leave it out "
+        f"(it is for {', '.join(tasks)}).",
+        if_given=True,
+    )
 
 
 def for_kinds(name: str, values: Values, given: Given) -> str:
@@ -58,57 +54,31 @@ def for_kinds(name: str, values: Values, given: Given) -> str:
     return for_tasks(*tasks)(name, values, given)
 
 
-def evaluates(values: Values) -> bool:
-    """Whether there is something to evaluate on."""
-    return bool(values["task"] in GLUE_NAMES or values["dev_file"] or values["dev_fraction"] > 0)
+# === Data ===
 
-
-def on_dev(name: str, values: Values, given: Given) -> str:
-    """The flag needs something to evaluate on."""
-    if not values[name] or evaluates(values):
-        return ""
-    return f"--{name} needs something to evaluate on: give --dev_file, or a --dev_fraction above 0."
-
-
-def keeps_best(name: str, values: Values, given: Given) -> str:
-    """Several runs need something to evaluate on."""
-    if values[name] == 1 or evaluates(values):
-        return ""
-    return f"--{name} keeps the best on a dev set: give --dev_file, or a --dev_fraction above 0."
-
-
-def one_source(name: str, values: Values, given: Given) -> str:
-    """GLUE's files come from one place."""
-    task = values["task"]
-    if task not in GLUE_NAMES or (values["data_dir"] is None) != (values["tfds"] is None):
-        return ""
-    return (
-        f"--task={task} reads its files from --data_dir=FOLDER or by --tfds=glue/{task}: give one "
-        "of them."
-    )
-
-
-def to_train_on(name: str, values: Values, given: Given) -> str:
-    """A user's own task has a file to train on."""
-    task = values["task"]
-    if task in GLUE_NAMES or values[name]:
-        return ""
-    return f"--task={task} needs a --{name} to train on."
-
-
-def whole(name: str, values: Values, given: Given) -> str:
-    """The number is whole, and at least 1."""
-    number = values[name]
-    if number == int(number) and number >= 1:
-        return ""
-    return f"--{name}={number:g}: expected a whole number of 1 or more."
+ONE_SOURCE = refuses(
+    lambda data_dir, values: (
+        values["task"] in GLUE_NAMES and (data_dir is None) == (values["tfds"] is None)
+    ),
+    "--task={task} reads its files from --data_dir=FOLDER or by --tfds=glue/{task}: give one of "
+    "them.",
+)
+TO_TRAIN_ON = refuses(
+    lambda path, values: values["task"] in FILES and not path,
+    "--task={task} needs a --{flag} to train on.",
+)
+OF_BEGINNINGS = refuses(
+    lambda count, values: bool(count) and values["long_text"] != _FIRST,
+    "--{flag} explains texts that are read from their beginning: leave it out, or "
+    "--long_text={long_text}.",
+)
 
 
 def of_single_texts(name: str, values: Values, given: Given) -> str:
     """Only single texts are read otherwise than from their beginning."""
     form, glue = values[name], GLUE_NAMES.get(values["task"])
     columns = glue_task(glue).text_columns if glue else values["text_columns"] or ()
-    if form == LONG_TEXTS[0] or len(columns) < 2:
+    if form == _FIRST or len(columns) < 2:
         return ""
     return (
         f"--{name}={form} is for single texts, and here are two ({', '.join(columns)}): leave it "
@@ -116,29 +86,25 @@ def of_single_texts(name: str, values: Values, given: Given) -> str:
     )
 
 
-def of_beginnings(name: str, values: Values, given: Given) -> str:
-    """Only texts that are read from their beginning are explained."""
-    form = values["long_text"]
-    if not values[name] or form == LONG_TEXTS[0]:
-        return ""
-    return (
-        f"--{name} explains texts that are read from their beginning: leave it out, or "
-        f"--long_text={form}."
-    )
+# === Training ===
+
+WHOLE = refuses(
+    lambda number, _: not (number >= 1 and number % 1 == 0),
+    "--{flag}={value:g}: expected a whole number of 1 or more.",
+)
+TEACHES = refuses(
+    lambda path, values: bool(path) and not values["distillation_weight"],
+    "--distillation_weight=0: nothing would be learned of --{flag}: leave it out, or give a weight "
+    "above 0.",
+)
 
 
-def is_score(name: str, values: Values, given: Given) -> str:
-    """The kind has the score; whether it has the class, only the data say."""
-    score, kind = values[name], KINDS[TASKS[values["task"]]]
-    if score is None or score in kind.metrics:
-        return ""
-    of_class = [f"{metric}_CLASS" for metric in CLASS_METRICS] if kind.class_metrics else []
-    if any(score.startswith(metric.removesuffix("CLASS")) for metric in of_class):
-        return ""
-    return (
-        f"--{name}={score} is no score of --task={values['task']}"
-        f"{nearest(score, dict.fromkeys(kind.metrics))}: expected one of "
-        f"{', '.join((*kind.metrics, *of_class))}."
+def at_with_lora(default: float) -> Rule:
+    """With LoRA the blocks stay as they are, and the flag at its default."""
+    return refuses(
+        lambda value, values: bool(values["lora_rank"]) and value != default,
+        "--{flag} is for training the blocks, which --lora_rank leaves as they are: leave one of "
+        "the two out.",
     )
 
 
@@ -155,72 +121,71 @@ def are_blocks(name: str, values: Values, given: Given) -> str:
     return ""
 
 
-def teaches(name: str, values: Values, given: Given) -> str:
-    """A teacher that counts nothing teaches nothing."""
-    if values["distillation_weight"] or not values[name]:
-        return ""
-    return (
-        f"--distillation_weight=0: nothing would be learned of --{name}: leave it out, or give a "
-        "weight above 0."
-    )
+# === Frozen features ===
+
+NOT_FROZEN = refuses(
+    lambda _, values: values["feature_based"] is not None,
+    "--{flag} is for fine-tuning, and with --feature_based the whole encoder is frozen: leave it "
+    "out.",
+    if_given=True,
+)
+HAS_SIGNATURES = refuses(
+    lambda export, values: export and values["feature_based"] is not None,
+    "--{flag} writes no SavedModel of --feature_based's BiLSTM: leave it out, and use python -m "
+    "bert_tf.predict or bert_tf.load.",
+    if_given=True,
+)
 
 
 def are_variants(name: str, values: Values, given: Given) -> str:
     """The names are those of choices of layers."""
     variants = values[name]
-    if variants is None:
-        return ""
-    if not variants:
+    if variants is not None and not variants:
         return f"--{name} is empty: expected {', '.join(PAPERS_F1)} or {ALL_FEATURES}."
-    for variant in variants:
-        if variant not in (*PAPERS_F1, ALL_FEATURES):
-            return (
-                f"--{name}={variant} is unknown{nearest(variant, PAPERS_F1)}: expected "
-                f"{', '.join(PAPERS_F1)}, several of them, or {ALL_FEATURES}."
-            )
-    return ""
-
-
-def of_blocks(default: float) -> Rule:
-    """With LoRA the blocks stay as they are, and the flag at its default."""
-
-    def rule(name: str, values: Values, given: Given) -> str:
-        if not values["lora_rank"] or values[name] == default:
-            return ""
-        return (
-            f"--{name} is for training the blocks, which --lora_rank leaves as they are: leave one "
-            "of the two out."
-        )
-
-    return rule
-
-
-def not_frozen(name: str, values: Values, given: Given) -> str:
-    """What fine-tuning does to an encoder."""
-    if name not in given or values["feature_based"] is None:
-        return ""
-    return (
-        f"--{name} is for fine-tuning, and with --feature_based the whole encoder is frozen: leave "
-        "it out."
+    wrong = next((v for v in variants or () if v not in (*PAPERS_F1, ALL_FEATURES)), "")
+    return wrong and (
+        f"--{name}={wrong} is unknown{nearest(wrong, PAPERS_F1)}: expected "
+        f"{', '.join(PAPERS_F1)}, several of them, or {ALL_FEATURES}."
     )
 
 
-def has_signatures(name: str, values: Values, given: Given) -> str:
-    """A tagger on frozen features is not exported."""
-    if name not in given or not values[name] or values["feature_based"] is None:
-        return ""
-    return (
-        f"--{name} writes no SavedModel of --feature_based's BiLSTM: leave it out, and use python "
-        "-m bert_tf.predict or bert_tf.load."
-    )
+# === Evaluation and several runs ===
 
 
-def is_search(name: str, values: Values, given: Given) -> str:
-    """The flag needs several runs."""
-    searches = ("sweep", "grid", "folds", "feature_based")
-    if values[name] is None or values["restarts"] > 1 or any(values[flag] for flag in searches):
+def _evaluates(values: Values) -> bool:
+    return bool(values["task"] in GLUE_NAMES or values["dev_file"] or values["dev_fraction"] > 0)
+
+
+_GIVE_DEV = "give --dev_file, or a --dev_fraction above 0."
+ON_DEV = refuses(
+    lambda value, values: bool(value) and not _evaluates(values),
+    f"--{{flag}} needs something to evaluate on: {_GIVE_DEV}",
+)
+KEEPS_BEST = refuses(
+    lambda runs, values: runs > 1 and not _evaluates(values),
+    f"--{{flag}} keeps the best on a dev set: {_GIVE_DEV}",
+)
+OF_SEARCHES = refuses(
+    lambda hours, values: (
+        hours is not None
+        and values["restarts"] == 1
+        and not any(values[flag] for flag in ("sweep", "grid", "folds", "feature_based"))
+    ),
+    "--{flag} is for several runs, and one is asked for: leave it out, or give --grid, --restarts "
+    "or --folds.",
+)
+
+
+def is_score(name: str, values: Values, given: Given) -> str:
+    """The kind has the score; whether it has the class, only the data say."""
+    score, kind = values[name], KINDS[TASKS[values["task"]]]
+    if score is None or score in kind.metrics:
+        return ""
+    of_class = [f"{metric}_CLASS" for metric in CLASS_METRICS] if kind.class_metrics else []
+    if any(score.startswith(metric.removesuffix("CLASS")) for metric in of_class):
         return ""
     return (
-        f"--{name} is for several runs, and one is asked for: leave it out, or give --grid, "
-        "--restarts or --folds."
+        f"--{name}={score} is no score of --task={values['task']}"
+        f"{nearest(score, dict.fromkeys(kind.metrics))}: expected one of "
+        f"{', '.join((*kind.metrics, *of_class))}."
     )

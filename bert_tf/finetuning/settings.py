@@ -12,7 +12,7 @@ from absl import flags
 
 from bert_tf.choices import HEAD_POOLINGS, LONG_TEXTS, PRECISIONS, STRATEGIES
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_rules import divided_by, needs, required, within, without
+from bert_tf.cli.flag_rules import divided_by, needs, one_of, required, within, without
 
 from . import rules
 from .grid import NAMES, combinations
@@ -75,7 +75,7 @@ class FineTuningSettings:
     data_dir: str | None = flag_fields.string(
         None,
         "GLUE's files: the task's folder, or the one with a folder for each task.",
-        rules=[rules.for_tasks(*GLUE_NAMES), rules.one_source],
+        rules=[rules.for_tasks(*GLUE_NAMES), rules.ONE_SOURCE],
     )
     tfds: str | None = flag_fields.string(
         None,
@@ -86,14 +86,14 @@ class FineTuningSettings:
         None,
         "What to train on: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's .json, "
         "SWAG's .csv, CODAH's .tsv, CoNLL's columns; ARCHIVE.zip/MEMBER for ner.",
-        rules=[rules.for_tasks(*rules.FILES), rules.to_train_on],
+        rules=[rules.for_tasks(*rules.FILES), rules.TO_TRAIN_ON],
     )
     dev_file: str | None = flag_fields.string(
         None,
         "What to evaluate on, of the same form; without it a part of --train_file is held out.",
         rules=[
             rules.for_tasks(*rules.FILES),
-            without("dev_fraction", says="--{name} is what is evaluated on: leave --{other} out."),
+            without("dev_fraction", says="--{flag} is what is evaluated on: leave --{other} out."),
         ],
     )
     test_file: str | None = flag_fields.string(
@@ -121,18 +121,18 @@ class FineTuningSettings:
         "The columns of a table of your own: one text or two; tagging: the words; multiple_choice: "
         "the context and the choices (in .jsonl: one list of them); squad: question,context.",
         heading="Tables of your own",
-        rules=[rules.for_tasks(*rules.TABLES)],
+        rules=[rules.for_tasks(*KINDS)],
     )
     label_column: str | None = flag_fields.string(
         None,
         "The column of the class, classes, number, tags, right choice (counted from 0), or answers "
         "(a list as SQuAD has it, or with --answer_start_column one text).",
-        rules=[rules.for_tasks(*rules.TABLES)],
+        rules=[rules.for_tasks(*KINDS)],
     )
     id_column: str | None = flag_fields.string(
         None,
         "The column of ids; rows are counted without it.",
-        rules=[rules.for_tasks(*rules.TABLES)],
+        rules=[rules.for_tasks(*KINDS)],
     )
     label_separator: str = flag_fields.string(
         ",", "What parts the classes of multilabel.", rules=[rules.for_kinds]
@@ -150,13 +150,13 @@ class FineTuningSettings:
     delimiter: str | None = flag_fields.string(
         None,
         "What separates the columns of your own .csv or .tsv: one character, such as ';', or tab.",
-        rules=[rules.for_tasks(*rules.TABLES)],
+        rules=[rules.for_tasks(*KINDS)],
     )
     encoding: str = flag_fields.string(
         "utf-8",
         "The encoding of your own .csv, .tsv or .jsonl, and of ner's files, of which "
         "CoNLL-2002's own are latin-1.",
-        rules=[rules.for_tasks(*rules.TABLES, *CONLL_TASKS)],
+        rules=[rules.for_tasks(*KINDS, *CONLL_TASKS)],
     )
     character_spans: bool = flag_fields.switch(
         False,
@@ -257,17 +257,14 @@ class FineTuningSettings:
         rules=[within(lambda rate: rate > 0, "above 0")],
     )
     num_train_epochs: int = flag_fields.number(
-        3, "How often each example is seen; whole.", rules=[rules.whole]
+        3, "How often each example is seen; whole.", rules=[rules.WHOLE]
     )
     max_steps: int | None = flag_fields.integer(
         None,
         "Train so many steps, whatever epochs these are, instead of --num_train_epochs.",
         least=1,
         rules=[
-            without(
-                *("num_train_epochs", "sweep"),
-                says="--{name} and --{other} both set the schedule: give one of them.",
-            ),
+            one_of("set the schedule", "num_train_epochs", "sweep"),
         ],
     )
     warmup_proportion: float = flag_fields.number(
@@ -292,32 +289,32 @@ class FineTuningSettings:
         "Each block's rate, as a share of that of the block above; the head has the full rate, "
         "the embeddings the lowest. 0.9 often helps where there are few examples; 1: all alike.",
         rules=[
-            rules.not_frozen,
-            rules.of_blocks(1.0),
+            rules.NOT_FROZEN,
+            rules.at_with_lora(1.0),
             within(lambda value: 0 < value <= 1, "above 0 and at most 1"),
         ],
     )
     hidden_dropout_prob: float | None = flag_fields.number(
         None,
         "The share of hidden values that dropout sets to 0; by default the checkpoint's.",
-        rules=[rules.not_frozen, rules.SHARE],
+        rules=[rules.NOT_FROZEN, rules.SHARE],
     )
     attention_probs_dropout_prob: float | None = flag_fields.number(
         None,
         "The share of attention weights that dropout sets to 0; by default the checkpoint's.",
-        rules=[rules.not_frozen, rules.SHARE],
+        rules=[rules.NOT_FROZEN, rules.SHARE],
     )
     classifier_dropout: float | None = flag_fields.number(
         None,
         "The share of what the head reads that dropout sets to 0; by default as "
         "--hidden_dropout_prob.",
-        rules=[rules.not_frozen, rules.SHARE],
+        rules=[rules.NOT_FROZEN, rules.SHARE],
     )
     label_smoothing: float = flag_fields.number(
         0.0,
         "Train towards 1 - SHARE + SHARE / CLASSES of the right class, and SHARE / CLASSES of each "
         "other.",
-        rules=[rules.for_kinds, within(lambda value: 0 <= value < 1, "from 0 to below 1")],
+        rules=[rules.for_kinds, rules.SHARE],
     )
     class_weights: str | None = flag_fields.string(
         None,
@@ -343,7 +340,7 @@ class FineTuningSettings:
         None,
         "--teacher: texts without labels to train on besides, a table with the text columns of the "
         "training set; what they teach is the teacher's answers alone.",
-        rules=[rules.for_kinds, needs("teacher"), rules.teaches],
+        rules=[rules.for_kinds, needs("teacher"), rules.TEACHES],
     )
     distillation_weight: float = flag_fields.number(
         0.5,
@@ -367,7 +364,7 @@ class FineTuningSettings:
         "Leave the embeddings and so many of the lowest blocks as they are.",
         least=0,
         heading="What is trained",
-        rules=[rules.not_frozen, rules.of_blocks(0)],
+        rules=[rules.NOT_FROZEN, rules.at_with_lora(0)],
     )
     lora_rank: int = flag_fields.integer(
         0,
@@ -375,7 +372,7 @@ class FineTuningSettings:
         "head, and leave the rest; 8 is usual, with ten times the --learning_rate. What is kept is "
         "merged, plain weights. 0: train all.",
         least=0,
-        rules=[rules.not_frozen],
+        rules=[rules.NOT_FROZEN],
     )
     pooling: str | None = flag_fields.choice(
         None,
@@ -384,9 +381,9 @@ class FineTuningSettings:
         "all tokens, without a pooler. By default what --init_checkpoint was trained for: the mean "
         "of most models of sentence-transformers, elsewhere cls.",
         rules=[
-            rules.not_frozen,
+            rules.NOT_FROZEN,
             without(
-                "bilstm", says="--{name} and --{other} both say what the head reads: leave one out."
+                "bilstm", says="--{flag} and --{other} both say what the head reads: leave one out."
             ),
         ],
     )
@@ -394,7 +391,7 @@ class FineTuningSettings:
         False,
         "Put a new bidirectional LSTM, each direction as wide as the encoder, between the encoder "
         'and the head: the paper\'s section 5.1, "+ BiLSTM".',
-        rules=[rules.not_frozen],
+        rules=[rules.NOT_FROZEN],
     )
     feature_based: str | None = flag_fields.words(
         None,
@@ -402,7 +399,7 @@ class FineTuningSettings:
         f"choice of layers, and compare: {', '.join(rules.PAPERS_F1)}, several of them, or "
         f"{rules.ALL_FEATURES}. --learning_rate is {FEATURES_DEFAULTS['learning_rate']:g} then by "
         f"default, and --num_train_epochs {FEATURES_DEFAULTS['num_train_epochs']}.",
-        rules=[rules.for_kinds, rules.are_variants, rules.on_dev],
+        rules=[rules.for_kinds, rules.are_variants, rules.ON_DEV],
     )
     lstm_units: int | None = flag_fields.integer(
         None,
@@ -413,8 +410,8 @@ class FineTuningSettings:
             rules.for_kinds,
             needs(
                 "feature_based",
-                "--{name} is the width of --{other}'s BiLSTM, which is not asked for: leave it "
-                "out.",
+                "--{flag} is the width of --feature_based's BiLSTM, which is not asked for: leave "
+                "it out.",
             ),
         ],
     )
@@ -424,20 +421,20 @@ class FineTuningSettings:
         "chosen; by default the task's own. loss, accuracy, macro_f1, f1_CLASS, recall_CLASS, ...: "
         "docs/evaluation.md lists those of each task.",
         heading="Evaluation",
-        rules=[rules.on_dev, rules.is_score],
+        rules=[rules.ON_DEV, rules.is_score],
     )
     eval_steps: int = flag_fields.integer(
         0,
         "Evaluate every so many steps besides the end of each epoch.",
         least=0,
-        rules=[rules.on_dev],
+        rules=[rules.ON_DEV],
     )
     early_stopping_epochs: int = flag_fields.integer(
         0,
         "Stop at the first evaluation that comes this many epochs after the best one, or later, "
         "without being better; 0: never.",
         least=0,
-        rules=[rules.on_dev],
+        rules=[rules.ON_DEV],
     )
     seed: int = flag_fields.integer(
         12345,
@@ -451,11 +448,11 @@ class FineTuningSettings:
         ["paper"],
         "paper: every batch size of 16 and 32, rate of 5e-5, 3e-5 and 2e-5, and 2 to 4 epochs.",
         rules=[
-            rules.not_frozen,
-            rules.on_dev,
+            rules.NOT_FROZEN,
+            rules.ON_DEV,
             without(
                 *("train_batch_size", "learning_rate", "num_train_epochs"),
-                says="--{name}={value} chooses --{other} itself: leave it out.",
+                says="--{flag}={value} chooses --{other} itself: leave it out.",
             ),
         ],
     )
@@ -464,8 +461,8 @@ class FineTuningSettings:
         "Train with every combination of some values and keep the best: "
         "'learning_rate=1e-5,3e-5;train_batch_size=16,32'. It varies " + ", ".join(NAMES) + ".",
         rules=[
-            rules.on_dev,
-            without("sweep", says="--{name} and --{other} both choose settings: give one of them."),
+            rules.ON_DEV,
+            one_of("choose settings", "sweep"),
         ],
     )
     trials: int | None = flag_fields.integer(
@@ -473,18 +470,18 @@ class FineTuningSettings:
         "Train with so many combinations of --grid, drawn by --seed; learning_rate=1e-5..1e-4 is "
         "then drawn from all between.",
         least=1,
-        rules=[needs("grid", "--{name} are drawn from --{other}, which is not given.")],
+        rules=[needs("grid", "--{flag} are drawn from --grid, which is not given.")],
     )
     max_search_hours: float | None = flag_fields.number(
         None,
         "Of several runs, begin none after so many hours; the best so far is kept.",
-        rules=[rules.is_search, within(lambda value: value > 0, "above 0")],
+        rules=[rules.OF_SEARCHES, within(lambda value: value > 0, "above 0")],
     )
     restarts: int = flag_fields.integer(
         1,
         "Train with so many seeds, from --seed on; the best on the dev set is kept.",
         least=1,
-        rules=[rules.keeps_best],
+        rules=[rules.KEEPS_BEST],
     )
     folds: int | None = flag_fields.integer(
         None,
@@ -496,7 +493,7 @@ class FineTuningSettings:
         rules=[
             without(
                 *("dev_file", "dev_fraction", "teacher", "feature_based"),
-                says="--{name} evaluates on each part of --train_file, and --{other} is not for "
+                says="--{flag} evaluates on each part of --train_file, and --{other} is not for "
                 "that: leave one of the two out.",
             ),
         ],
@@ -532,7 +529,7 @@ class FineTuningSettings:
         "by how much they spoke for what was predicted; each costs about a hundred predictions.",
         least=0,
         most=50,
-        rules=[rules.for_kinds, rules.of_beginnings],
+        rules=[rules.for_kinds, rules.OF_BEGINNINGS],
     )
     save_checkpoints_minutes: float = flag_fields.number(
         10.0, "Minutes between two saves within an epoch.", least=0.0
@@ -540,7 +537,7 @@ class FineTuningSettings:
     export: bool = flag_fields.switch(
         True,
         "Write a SavedModel of the kept weights to MODEL_DIR/export/1, for TensorFlow Serving.",
-        rules=[rules.has_signatures],
+        rules=[rules.HAS_SIGNATURES],
     )
     language: Sequence[str] | None = flag_fields.words(
         None,

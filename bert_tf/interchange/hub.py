@@ -15,13 +15,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from bert_tf.missing import HUB_NAME, HUB_SCHEME
 from bert_tf.untrusted import MAX_JSON_BYTES, listed, quote, reason
 
 from . import hugging_face, sentence_transformers, tokenizer_files
 
-SCHEME = "hf://"
-_PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
-_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")
 _COMMIT = re.compile("[0-9a-f]{40}")
 _TEXTS = (
     *(hugging_face.CONFIG, *tokenizer_files.FILES, *sentence_transformers.FILES),
@@ -37,26 +35,12 @@ _FORMS = (
 
 def is_name(path: str) -> bool:
     """Whether a path is the name of a model on the hub."""
-    return path.startswith(SCHEME)
-
-
-def guess(path: str) -> str:
-    """What a path that is not there may mean on the hub, for the sentence that says so.
-
-    >>> guess("google-bert/bert-base-uncased"), guess("runs/mine.keras")
-    (' (did you mean hf://google-bert/bert-base-uncased?)', '')
-    """
-    owner, _, name = path.partition("/")
-    if not name and re.fullmatch(r"bert-(base|large)-[a-z-]+", owner):
-        path = f"google-bert/{path}"
-    elif not _NAME.fullmatch(path) or os.path.exists(owner) or "." in name:
-        return ""
-    return f" (did you mean {SCHEME}{path}?)"
+    return path.startswith(HUB_SCHEME)
 
 
 def directory_of(path: str, allow_pickle: bool) -> str:
     """The directory of a model's files on this machine, fetched where they are not there yet."""
-    match = _NAME.fullmatch(path.removeprefix(SCHEME).rstrip("/"))
+    match = HUB_NAME.fullmatch(path.removeprefix(HUB_SCHEME).rstrip("/"))
     if match is None or ".." in path or "--" in match[1] or "//" in (match[2] or ""):
         raise ValueError(
             f"{quote(path)} names no model of the Hugging Face hub: expected hf://OWNER/NAME or "

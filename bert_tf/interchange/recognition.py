@@ -66,7 +66,7 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
             checked = {name: _checked(tensor, path) for name, tensor in tensors}
             return dataclasses.replace(checkpoint, tensors=checked)
     if not tf.io.gfile.exists(path):
-        raise ValueError(missing.checkpoint(path, hub.guess(path)))
+        raise ValueError(missing.checkpoint(path))
     there = "a file: name the directory that it lies in"
     if tf.io.gfile.isdir(path):
         names = sorted(tf.io.gfile.listdir(path))

@@ -1,19 +1,18 @@
 """The flags of a preparation, checked as far as is possible without the text."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
 from typing import Any
 
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli.flag_fields import choice, defaults, integer, number, string, words
-from bert_tf.cli.flag_rules import check, required, within
+from bert_tf.cli.flag_rules import Given, Values, check, required, within
 
 from .scripts import SCRIPTS
 
 _NEEDED = required("prepare needs --input and --output")
 
 
-def _are_scripts(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
+def _are_scripts(name: str, values: Values, given: Given) -> str:
     wrong = next((script for script in values[name] if script not in SCRIPTS), "")
     return wrong and f"--{name}={wrong}: expected some of {', '.join(SCRIPTS)}."
 

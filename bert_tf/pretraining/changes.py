@@ -5,7 +5,8 @@ from collections.abc import Collection
 
 from bert_tf.training.run_directory import RunDirectory
 
-from .settings import BY_CHANGE, MAY_DIFFER, PretrainingSettings, overridden, phases_of
+from .rules import BY_CHANGE, overridden
+from .settings import MAY_DIFFER, PretrainingSettings, phases_of
 
 _DROPOUTS = "attention_probs_dropout_prob", "hidden_dropout_prob"
 

@@ -39,9 +39,9 @@ from .data import check_hosts_can_read, open_evaluation_data
 from .evaluation import HeldOut, loss_of
 from .model import set_arithmetic
 from .results import PREDICTED, export_model
+from .rules import BY_CHANGE
 from .saving import Position
 from .settings import (
-    BY_CHANGE,
     MAY_DIFFER,
     PATHS,
     PretrainingSettings,

@@ -58,8 +58,9 @@ from .model import (
 )
 from .recipes import as_flags
 from .results import export_model, fill_masks, show
+from .rules import BY_CHANGE
 from .saving import Position, Saving
-from .settings import BY_CHANGE, MAY_DIFFER, PATHS, Phase, PretrainingSettings, phases_of
+from .settings import MAY_DIFFER, PATHS, Phase, PretrainingSettings, phases_of
 from .timing import choose_precision, choose_steps
 
 _SHOWN_WAIT = 0.05

@@ -12,9 +12,9 @@ from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, M
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import check, divided_by, one_of, within, without
-from bert_tf.config import PRESETS, BertConfig
 from bert_tf.untrusted import quote, reason
 
+from . import rules
 from .recipes import RECIPES, from_recipe
 
 
@@ -94,7 +94,8 @@ def phases_of(settings: "PretrainingSettings") -> list[Phase]:
 
 
 # Settings that do not change data, model or schedule, or by rounding alone. All that are neither
-# here nor in the two tables below stay as a run began. docs/resuming.md has the same tables.
+# here, nor in PATHS, nor in ``rules.BY_CHANGE``, stay as a run began. docs/resuming.md has the same
+# tables.
 MAY_DIFFER = frozenset(
     {
         *("model_dir", "strategy", "tpu", "deterministic", "steps_per_loop", "max_eval_steps"),
@@ -104,15 +105,6 @@ MAY_DIFFER = frozenset(
         *("worker_hosts", "task_index", "connect_seconds"),
         *("eval_batch_size", "allow_pickle", "export", "dry_run", "mode", "eval_timeout"),
         *("on_bad_step", "spike_factor", "max_bad_steps", "peak_tflops", "remat", "jit_compile"),
-    }
-)
-
-# Settings that may differ where --change names them: those under which a run's weights, moments and
-# place in the data still mean the same.
-BY_CHANGE = frozenset(
-    {
-        *("num_train_steps", "num_warmup_steps", "learning_rate", "train_batch_size", "precision"),
-        *("weight_decay", "clip_norm", "adam_beta_2", "adam_epsilon", "config_overrides"),
     }
 )
 
@@ -139,84 +131,6 @@ _WITHOUT_MEANING = {
     "tpu_zone": "--tpu=NAME is looked up in the machine's own zone",
     "gcp_project": "--tpu=NAME is looked up in the machine's own project",
 }
-
-
-# === Rules of flags, see ``cli.flag_rules`` ===
-
-_OF_MASKS = ("max_predictions_per_seq", "masked_lm_prob", "masking", "mask_split")
-# What in a config the shapes of the weights follow from.
-_SIZES = frozenset(name for name, value in vars(BertConfig()).items() if type(value) is int)
-
-
-def _left_to_right(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-    if values[name] != "ltr":
-        return ""
-    if values["input_format"] == "tfrecord":
-        return (
-            "--objective=ltr reads text, and --input_format=tfrecord holds masked rows: give "
-            "--input the text that they were made of."
-        )
-    if values["nsp"] and "nsp" in given:
-        return (
-            "--objective=ltr goes without next-sentence prediction, as in the paper (section 5.1, "
-            "LTR & No NSP): leave --nsp out."
-        )
-    masks = " and ".join(f"--{flag}" for flag in _OF_MASKS if flag in given)
-    return masks and (
-        f"--objective=ltr masks nothing, every token predicts the next: leave {masks} out."
-    )
-
-
-def _needs_hours(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-    if values[name] != "budget" or values["max_hours"]:
-        return ""
-    return "--recipe=budget needs --max_hours, the time that the run may take."
-
-
-def _sets_schedule(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-    others = {"num_train_steps", "num_warmup_steps"}.intersection(given).difference(
-        values["change"]
-    )
-    if not (values[name] and others):
-        return ""
-    return f"--{name} and --{min(others)} both set the schedule: give one of them."
-
-
-def _within_steps(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-    steps = values["num_train_steps"]
-    if values[name] is None or values["max_hours"] or values[name] <= steps:
-        return ""
-    return f"--{name}={values[name]} is more than --num_train_steps={steps}."
-
-
-def _is_preset(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-    config = values[name]
-    if values["init_checkpoint"] or config in PRESETS or config.endswith(".json"):
-        return ""
-    return (
-        f"--{name}={config} is neither a preset (bert-tiny, bert-base, bert-L4-H256 ...) nor a "
-        ".json file."
-    )
-
-
-def _has_sizes(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-    sizes = overridden(values[name]).keys() & _SIZES
-    if not (values["init_checkpoint"] and sizes):
-        return ""
-    return (
-        f"--{name}={','.join(values[name])}: --init_checkpoint says its own {min(sizes)}, which "
-        "its weights have: leave it out."
-    )
-
-
-def _may_change(name: str, values: Mapping[str, Any], given: Collection[str]) -> str:
-    wrong = next((flag for flag in values[name] if flag not in BY_CHANGE.intersection(given)), None)
-    if wrong is None:
-        return ""
-    return (
-        f"--{name}={','.join(values[name])}: expected flags out of {', '.join(sorted(BY_CHANGE))}, "
-        f"each with its new value on the command line (--{wrong}=...), got {quote(wrong)}."
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,7 +169,7 @@ class PretrainingSettings:
         None,
         "A vocabulary, one piece a line. Without it one is learned from the input.",
         rules=[
-            without("vocab_size", says="--{name} has a size of its own: leave --{other} out."),
+            without("vocab_size", says="--{flag} has a size of its own: leave --{other} out."),
         ],
     )
     vocab_size: int | None = integer(
@@ -301,7 +215,7 @@ class PretrainingSettings:
         "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
         "before it alone, without masks and next sentences: the ablation of the paper's section "
         "5.1.",
-        rules=[_left_to_right],
+        rules=[rules.left_to_right],
     )
 
     recipe: str = choice(
@@ -311,20 +225,20 @@ class PretrainingSettings:
         "five_minutes, taken where no flag names a corpus or weights to start from: a small model "
         "that learns much in that time on two cores. budget: what helps where --max_hours ends a "
         "run early. What a recipe sets is printed.",
-        rules=[_needs_hours],
+        rules=[rules.NEEDS_HOURS],
         heading="Model",
     )
     bert_config: str = string(
         "bert-tiny",
         "A preset (bert-tiny, -mini, -small, -medium, -base, -large, or any of the 24 miniatures, "
         "bert-L4-H256 for example), or a bert_config.json.",
-        rules=[_is_preset],
+        rules=[rules.IS_PRESET],
     )
     config_overrides: Sequence[str] = words(
         (),
         "Values of the config that are other than a preset's: hidden_dropout_prob=0,"
         "num_attention_heads=8 for example.",
-        rules=[_has_sizes],
+        rules=[rules.has_sizes],
     )
     init_checkpoint: str | None = string(
         None,
@@ -334,7 +248,7 @@ class PretrainingSettings:
         rules=[
             without(
                 *("bert_config", "vocab_size"),
-                says="--{name} says its own --{other}: leave the flag out.",
+                says="--{flag} says its own --{other}: leave the flag out.",
             ),
         ],
     )
@@ -354,13 +268,13 @@ class PretrainingSettings:
         "Instead of --num_train_steps: as many steps as these hours have time for, by the speed "
         "that some steps have at the start; a tenth of them are the warm-up. A run that is started "
         "again keeps their number. 0: --num_train_steps.",
-        rules=[within(lambda hours: 0 <= hours < math.inf, "0 or more"), _sets_schedule],
+        rules=[within(lambda hours: 0 <= hours < math.inf, "0 or more"), rules.sets_schedule],
     )
     num_warmup_steps: int = integer(
         None,
         "Steps until the full rate; a tenth of all by default.",
         least=0,
-        rules=[_within_steps],
+        rules=[rules.WITHIN_STEPS],
     )
     train_batch_size: int = integer(
         16,
@@ -458,9 +372,9 @@ class PretrainingSettings:
     change: Sequence[str] = words(
         (),
         "Flags whose values may differ from those that the run in --model_dir was started with, "
-        f"out of {', '.join(sorted(BY_CHANGE))} (of config_overrides, dropout alone). The new "
-        "values hold from the newest checkpoint on, and in later starts.",
-        rules=[_may_change],
+        f"out of {', '.join(sorted(rules.BY_CHANGE))} (of config_overrides, dropout alone). The "
+        "new values hold from the newest checkpoint on, and in later starts.",
+        rules=[rules.may_change],
     )
     stop_after_minutes: float = number(
         0.0,
@@ -571,11 +485,6 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
 _CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
 
 
-def overridden(texts: Sequence[str]) -> dict[str, str]:
-    """The values that ``--config_overrides`` names."""
-    return {name: value for name, _, value in (text.partition("=") for text in texts)}
-
-
 def settings_from_flags(
     without_corpus: str = "five_minutes", parsed: flags.FlagValues = flags.FLAGS
 ) -> tuple[PretrainingSettings, list[str]]:
@@ -610,7 +519,7 @@ def settings_from_flags(
         values["masking"] = "whole_word"
     if values["objective"] == "ltr":
         defaults = flag_fields.defaults(PretrainingSettings)
-        values |= {name: defaults[name] for name in _OF_MASKS} | {"nsp": False}
+        values |= {name: defaults[name] for name in rules.OF_MASKS} | {"nsp": False}
     if values["num_warmup_steps"] is None:
         values["num_warmup_steps"] = values["num_train_steps"] // 10
     if values["init_checkpoint"]:

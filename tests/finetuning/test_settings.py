@@ -1,12 +1,14 @@
+import dataclasses
 import re
 import subprocess
 import sys
 
 import pytest
 
+from bert_tf.finetuning import rules
 from bert_tf.finetuning.kinds import KINDS
 from bert_tf.finetuning.rules import PAPERS_F1
-from bert_tf.finetuning.settings import MAY_DIFFER
+from bert_tf.finetuning.settings import MAY_DIFFER, FineTuningSettings
 from bert_tf.modeling.feature_based import VARIANTS
 
 from .small_runs import parse
@@ -194,3 +196,12 @@ def test_no_tensorflow_before_the_flags_are_known():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "as it should be\n", done.stderr
+
+
+def test_every_flag_of_a_kind_is_refused_to_the_other_kinds():
+    checked = {
+        field.name
+        for field in dataclasses.fields(FineTuningSettings)
+        if rules.for_kinds in field.metadata["rules"]
+    }
+    assert checked == {flag for kind in KINDS.values() for flag in kind.all_flags}

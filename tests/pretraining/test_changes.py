@@ -15,9 +15,9 @@ from bert_tf.cli import flag_fields
 from bert_tf.files import read_json, write_json
 from bert_tf.pretraining.changes import with_changes
 from bert_tf.pretraining.evaluator import evaluate
+from bert_tf.pretraining.rules import BY_CHANGE
 from bert_tf.pretraining.run import run
 from bert_tf.pretraining.settings import (
-    BY_CHANGE,
     MAY_DIFFER,
     PATHS,
     PretrainingSettings,

@@ -189,6 +189,9 @@ def test_an_evaluation_takes_the_runs_settings_but_for_what_is_given():
     assert (read.phases, read.input, read.eval_input) == ("16:1", ["a", "b"], ["c"])
     several = parse("--strategy=multi_worker")[0]
     assert settings_of_run(kept, "flags.json", several, {"strategy"}).strategy == "auto"
+    # What its start named, no evaluation has to name again.
+    begun = settings_of_run({**kept, "change": ["learning_rate"]}, "flags.json", asked, set())
+    assert begun.change == ["learning_rate"]
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_the_card_says_what_of_long_texts_is_read():
 
 def refused(sentence, *arguments, output="out"):
     with pytest.raises(ValueError, match=sentence):
-        run_main(command, "--checkpoint=owner/name", f"--output={output}", *arguments)
+        run_main(command, "--checkpoint=hf://owner/name", f"--output={output}", *arguments)
 
 
 def test_flags_that_onnx_has_no_place_for(monkeypatch):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.saved_models import serving_files
 from bert_tf.saved_models.samples import Sample
 from bert_tf.saved_models.served import ExportOptions, Signature
-from bert_tf.untrusted import check_name
+from bert_tf.untrusted import check_model_name
 
 TEXT = {"text": tf.TensorSpec([None], tf.string)}
 IDS = dict.fromkeys(("input_word_ids", "input_mask"), tf.TensorSpec([None, None], tf.int32))
@@ -91,9 +91,9 @@ def test_a_servers_config_names_the_model():
 )
 def test_a_name_that_is_no_part_of_an_address(name):
     with pytest.raises(ValueError, match=r"The name is .*: expected letters, digits"):
-        check_name(name)
+        check_model_name(name)
     for good in ("bert", "sst2", "my_model-1.0"):
-        check_name(good)
+        check_model_name(good)
 
 
 @pytest.mark.parity

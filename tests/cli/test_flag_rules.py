@@ -1,0 +1,130 @@
+"""Rules of flags: what each maker refuses, and the bounds of every number of every command."""
+
+import dataclasses
+import math
+
+import pytest
+from absl import flags
+
+from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_rules import check, divided_by, needs, one_of, refuses, required, within
+from bert_tf.extraction.settings import ExtractionSettings
+from bert_tf.finetuning.settings import FineTuningSettings
+from bert_tf.predicting.settings import PredictionSettings
+from bert_tf.preparation.settings import PreparationSettings
+from bert_tf.pretraining.settings import PretrainingSettings
+
+
+@dataclasses.dataclass
+class Settings:
+    """A few flags with a rule of each maker."""
+
+    path: str = flag_fields.string("p", "", rules=[required("name one")])
+    rate: float = flag_fields.number(0.5, "", rules=[within(lambda rate: rate > 0, "above 0")])
+    size: int = flag_fields.integer(4, "", rules=[divided_by("parts")])
+    parts: int = flag_fields.integer(2, "")
+    steps: int = flag_fields.integer(None, "", rules=[one_of("set the time", "hours", "days")])
+    hours: int = flag_fields.integer(None, "", rules=[needs("path")])
+    days: int = flag_fields.integer(None, "")
+    name: str = flag_fields.string(
+        "n", "", rules=[refuses(lambda _, all: all["parts"] == 9, "no {flag}", if_given=True)]
+    )
+
+
+def sentence(given=(), **values):
+    """What is wrong with the values, of which some are given; "" where nothing is."""
+    try:
+        check(Settings, {**flag_fields.defaults(Settings), **values}, given)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_what_each_rule_refuses():
+    assert sentence() == sentence(("name", "steps", "hours"), steps=3) == ""
+    assert sentence(path="") == "--path is missing: name one."
+    assert sentence(rate=0.0) == "--rate=0.0: expected a number above 0."
+    assert sentence(rate=math.nan) == "--rate=nan: expected a number above 0."
+    assert sentence(rate=None) == ""
+    assert sentence(size=5) == "--size=5 is not a multiple of --parts=2."
+    both = "--steps and --days both set the time: give one of them."
+    assert sentence(("days",), steps=3, days=4) == both
+    # A default, or what a run has kept, contradicts nothing.
+    assert sentence((), steps=3, days=4) == sentence(("days",), days=4) == ""
+    assert sentence(("name",), parts=1) == sentence((), parts=1, size=9) == ""
+    assert sentence(("name",), parts=9, size=9) == "no name"
+    assert sentence((), parts=9, size=9) == ""
+
+
+def test_what_needs_another_flag():
+    rule = needs("other")
+    values = {"flag": 1, "other": None}
+    assert rule("flag", values, {"flag"}) == (
+        "--flag is for --other, which is not given: leave it out."
+    )
+    assert rule("flag", values, ()) == rule("flag", {"flag": 1, "other": 2}, {"flag"}) == ""
+    assert rule("flag", {"flag": None, "other": None}, {"flag"}) == ""
+
+
+# Of each number with a rule of its own, values that are just outside, and one at the edge within.
+BOUNDS = {
+    FineTuningSettings: {
+        "learning_rate": ((0.0,), 1e-9),
+        "layer_decay": ((0.0, 1.1), 1.0),
+        "hidden_dropout_prob": ((-0.1, 1.0), 0.0),
+        "attention_probs_dropout_prob": ((-0.1, 1.0), 0.0),
+        "classifier_dropout": ((-0.1, 1.0), 0.0),
+        "label_smoothing": ((-0.1, 1.0), 0.0),
+        "distillation_temperature": ((0.0, math.inf), 1e-9),
+        "max_search_hours": ((0.0,), 1e-9),
+        "spike_factor": ((1.0, -1.0, math.inf), 0.0),
+    },
+    PretrainingSettings: {
+        "held_out_fraction": ((-0.1, 1.0), 0.0),
+        "masked_lm_prob": ((0.0, 1.1), 1.0),
+        "short_seq_prob": ((-0.1, 1.1), 1.0),
+        "max_hours": ((-1.0, math.inf), 0.0),
+        "learning_rate": ((0.0, math.inf), 1e-9),
+        "adam_beta_2": ((-0.1, 1.0), 0.0),
+        "adam_epsilon": ((0.0, math.inf), 1e-9),
+        "weight_decay": ((-0.1, math.inf), 0.0),
+        "clip_norm": ((-0.1, math.inf), 0.0),
+        "connect_seconds": ((0.0, math.inf), 1.0),
+        "peak_tflops": ((-1.0, math.inf), 0.0),
+        "stop_after_minutes": ((-1.0, math.inf), 0.0),
+        "save_checkpoints_minutes": ((-1.0,), 0.0),
+        "spike_factor": ((1.0, -1.0, math.inf), 0.0),
+        "eval_timeout": ((-1.0,), 0.0),
+    },
+    PredictionSettings: {"reject_below": ((0.0, 1.1), 1.0)},
+    PreparationSettings: {
+        "min_script_share": ((0.0, 1.1), 1.0),
+        "near_duplicates": ((0.4, 1.1), 0.0),
+        "held_out_fraction": ((-0.1, 1.0), 0.0),
+    },
+    ExtractionSettings: {},
+}
+
+
+def refusals(settings, name, value):
+    (field,) = (field for field in dataclasses.fields(settings) if field.name == name)
+    values = {**flag_fields.defaults(settings), "task": "classification", name: value}
+    return [rule(name, values, ()) for rule in field.metadata["rules"]]
+
+
+@pytest.mark.parametrize("settings", BOUNDS)
+def test_bounds(settings):
+    for name, (outside, edge) in BOUNDS[settings].items():
+        for value in (*outside, math.nan):
+            start = f"--{name}={value}: expected a number "
+            assert any(said.startswith(start) for said in refusals(settings, name, value)), start
+        assert not any("expected a number" in said for said in refusals(settings, name, edge)), name
+
+
+@pytest.mark.parametrize("settings", BOUNDS)
+def test_no_number_is_nan(settings):
+    values = flags.FlagValues()
+    flag_fields.define_flags(settings, values)
+    for name in flag_fields.defaults(settings):
+        if values[name].flag_type() == "float":
+            assert any(refusals(settings, name, math.nan)), name
