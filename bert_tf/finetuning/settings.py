@@ -80,7 +80,6 @@ class FineTuningSettings:
     tfds: str | None = flag_fields.string(
         None,
         "Instead of --data_dir: glue/mrpc, by TensorFlow Datasets.",
-        rules=[rules.for_tasks(*GLUE_NAMES)],
     )
     train_file: str | None = flag_fields.string(
         None,

@@ -183,6 +183,40 @@ def test_wrong_flags(flags, sentence):
         parse(*given(flags))
 
 
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("NER --data_dir=g", "--data_dir means nothing to --task=ner"),
+        ("MRPC --dev_file=a", "--dev_file means nothing to --task=mrpc"),
+        ("MRPC --test_file=a", "--test_file means nothing to --task=mrpc"),
+        ("MRPC --test_has_labels", "--test_has_labels means nothing to --task=mrpc"),
+        ("MRPC --dev_fraction=0.2", "--dev_fraction means nothing to --task=mrpc"),
+        ("MRPC --text_columns=a", "--text_columns means nothing to --task=mrpc"),
+        ("MRPC --label_column=a", "--label_column means nothing to --task=mrpc"),
+        ("MRPC --id_column=a", "--id_column means nothing to --task=mrpc"),
+        ("MRPC --delimiter=;", "--delimiter means nothing to --task=mrpc"),
+        ("MRPC --encoding=latin-1", "--encoding means nothing to --task=mrpc"),
+        ("TEXTS --document_context", "--document_context means nothing to --task=classification"),
+        ("LAST --layer_decay=0.9", "--layer_decay is for fine-tuning, and with --feature_based"),
+        ("LAST --hidden_dropout_prob=0", "--hidden_dropout_prob is for fine-tuning, and with"),
+        ("LAST --attention_probs_dropout_prob=0", "--attention_probs_dropout_prob is for fine-tun"),
+        ("LAST --classifier_dropout=0", "--classifier_dropout is for fine-tuning, and with"),
+        ("LAST --lora_rank=8", "--lora_rank is for fine-tuning, and with --feature_based"),
+        ("UNJUDGED --eval_steps=5", "--eval_steps needs something to evaluate on"),
+        ("UNJUDGED --sweep=paper", "--sweep needs something to evaluate on"),
+        ("TEXTS --distillation_temperature=3", "--distillation_temperature is for --teacher, wh"),
+        (
+            "TEXTS --long_text=windows --explain_errors=3",
+            "--explain_errors explains texts that are read from their beginning: leave it out, or "
+            "--long_text=windows.",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together(flags, sentence):
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+        parse(*given(flags))
+
+
 def test_what_a_table_is():
     squad = KINDS["squad"]
     assert squad.is_table("a.TSV") and not squad.is_table("train.json")
