@@ -1,4 +1,4 @@
-"""From the flags that are given to a fine-tuning's settings: what is left out, what contradicts."""
+"""From the flags that are given to a fine-tuning's settings: what is left out, what is read."""
 
 from collections.abc import Mapping
 from typing import Any
