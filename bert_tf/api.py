@@ -297,8 +297,8 @@ def _give_data(
     given: dict[str, Any], data: Mapping[str, Any]
 ) -> dict[str, Sequence[Mapping[str, Any]]]:
     """Sets the flags that name data; gives the rows that are in memory, by their names."""
-    from bert_tf.finetuning.kinds import KINDS
-    from bert_tf.finetuning.python_data import is_data, label_of, rows_of
+    from bert_tf.tasks.kinds import KINDS
+    from bert_tf.tasks.python_data import is_data, label_of, rows_of
 
     tables: dict[str, Sequence[Mapping[str, Any]]] = {}
     for argument, value in data.items():
@@ -372,9 +372,9 @@ def predict(
     if data is None:
         raise ValueError("data=None: expected a path, or rows such as a list of texts.")
     with _as_it_was(verbose):
-        from bert_tf.finetuning.python_data import is_data, rows_of
         from bert_tf.predicting.prediction import Predictor, predict_file, predict_rows
         from bert_tf.readers.records import giving
+        from bert_tf.tasks.python_data import is_data, rows_of
         from bert_tf.training.distribution import open_devices
 
         strategy, precision = options.pop("strategy"), options.pop("precision")

@@ -12,7 +12,7 @@ same resampled rows.
 from absl import flags
 
 from bert_tf.cli import command
-from bert_tf.finetuning.kinds import KINDS
+from bert_tf.tasks.kinds import KINDS
 
 
 def define_flags() -> None:
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     _, first, second = argv
     values = flags.FLAGS
     # Only now: --help and wrong flags answer without loading TensorFlow.
-    from bert_tf.finetuning.comparison import compare
+    from bert_tf.results.comparison import compare
 
     compare(
         first,

@@ -232,8 +232,8 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
 def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptions":
     """The flags, else what the directory says, else the defaults."""
     from bert_tf.finetuning.run import export_options
-    from bert_tf.finetuning.task_file import task_of
     from bert_tf.saved_models.signatures import classes_with_option
+    from bert_tf.tasks.task_file import task_of
 
     if checkpoint.tokenization is None:
         raise ValueError(

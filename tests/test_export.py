@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from bert_tf import export as command
-from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.saved_models import ExportOptions, exporting
 from bert_tf.saved_models.comparison import Difference
 from bert_tf.saved_models.exporting import TFLITE, Exported
+from bert_tf.tasks.task_file import TaskFile
 from tests.anew import run_anew, run_main
 from tests.finetuning import small_runs
 

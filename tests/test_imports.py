@@ -41,6 +41,14 @@ ALLOWED = {
     "readers": {"config", "features", "files", "heads", "missing", "pipelines", "untrusted"},
     "metrics": {"config", "features", "files", "heads", "pipelines", "readers", "untrusted"},
     "reports": {"files", "metrics", "untrusted"},
+    "tasks": {
+        *("choices", "features", "files", "heads", "interchange", "metrics", "modeling"),
+        *("pipelines", "readers", "training", "untrusted"),
+    },
+    "results": {
+        *("features", "files", "metrics", "modeling", "pipelines", "readers", "reports", "tasks"),
+        *("training", "untrusted"),
+    },
     "cli": {"files", "startup", "untrusted"},
 }
 FOLDERS = {
@@ -53,6 +61,8 @@ FOLDERS = {
     "metrics": ROOT / "bert_tf" / "metrics",
     "modeling": ROOT / "bert_tf" / "modeling",
     "reports": ROOT / "bert_tf" / "reports",
+    "results": ROOT / "bert_tf" / "results",
+    "tasks": ROOT / "bert_tf" / "tasks",
     "predicting": ROOT / "bert_tf" / "predicting",
     "preparation": ROOT / "bert_tf" / "preparation",
     "pretraining": ROOT / "bert_tf" / "pretraining",

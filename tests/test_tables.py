@@ -7,8 +7,8 @@ import pathlib
 import pytest
 
 import bert_tf
-from bert_tf.finetuning.kinds import KINDS
 from bert_tf.modeling import MODEL_CLASSES
+from bert_tf.tasks.kinds import KINDS
 
 ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 # Who may have a name as a string: the public names, the table, and the readers of other libraries'
@@ -25,7 +25,7 @@ SPELLERS = [
     (
         set(KINDS),
         {
-            "bert_tf/finetuning/kinds.py": set(KINDS),
+            "bert_tf/tasks/kinds.py": set(KINDS),
             "bert_tf/interchange/hugging_face.py": {"regression"},
             "bert_tf/interchange/model_garden.py": {"classification"},
         },

@@ -18,13 +18,14 @@ import bert_tf.predict
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning import training
-from bert_tf.finetuning.kinds import KINDS
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
-from bert_tf.finetuning.task import Inference
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.weights import build_model
+from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.task import TrainingOptions
 from bert_tf.training.distribution import choose_strategy
 from tests.anew import run_main
 from tests.finetuning import small_runs
@@ -72,7 +73,9 @@ def _task(kind, examples, **options):
 
 # In CI, with the commands; then those that go through no other code.
 CASES = {
-    "classification": lambda folder: _texts("classification", class_weights={"x": 3.0, "y": 0.5}),
+    "classification": lambda folder: _texts(
+        "classification", training=TrainingOptions(class_weights="x:3,y:0.5")
+    ),
     "regression": lambda folder: _texts("regression"),
     "tagging": lambda folder: _task("tagging", random_sentences(NUM_EXAMPLES, TAGS)),
     "questions": lambda folder: _task(

@@ -16,11 +16,11 @@ from bert_tf.interchange.tokenizer_files import read_tokenization
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.feature_based import check_variant
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.tasks.task import Task
 
 from . import lora
-from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
-from .task import Task
 
 # What a run may change of the checkpoint's config.
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")

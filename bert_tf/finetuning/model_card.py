@@ -10,12 +10,11 @@ from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.model_card import about, description, use
 from bert_tf.missing import HUB_SCHEME
 from bert_tf.reports import cards
+from bert_tf.results.summary import fold_line, score
+from bert_tf.tasks.task import TEST, UNLABELLED
 from bert_tf.untrusted import markdown_code, one_line
 
-from .data import UNLABELLED
-from .results import fold_line, score
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings, flag_defaults
-from .task import TEST
 
 _MOST_CLASSES = 200
 # What every card has; other settings are there where they are not the default.

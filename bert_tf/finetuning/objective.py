@@ -12,9 +12,9 @@ from bert_tf import features
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import Share
+from bert_tf.tasks.inference import outputs_of
+from bert_tf.tasks.target_scale import TargetScale
 from bert_tf.training.step import Batch, Objective
-
-from .task import TargetScale, outputs_of
 
 # The parts of a batch: features, targets, and perhaps sample weights.
 _PARTS = ("rows", "targets", "weights")

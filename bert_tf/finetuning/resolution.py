@@ -7,11 +7,11 @@ from absl import flags
 
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check
-from bert_tf.readers.tables import SUFFIXES, holds_values
+from bert_tf.readers.tables import SUFFIXES, check_delimiter, holds_values
+from bert_tf.tasks.kinds import GLUE_NAMES, KINDS, LABELLED_TESTS, PAPERS_F1, TASKS
 
 from .grid import combinations
-from .kinds import GLUE_NAMES, KINDS, LABELLED_TESTS, TASKS
-from .rules import ALL_FEATURES, PAPERS_F1
+from .rules import ALL_FEATURES
 from .settings import (
     FEATURES_DEFAULTS,
     WITHOUT_MEANING,
@@ -111,16 +111,6 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
                 )
     wanted["text_columns"], wanted["label_column"] = columns, label
     wanted["delimiter"] = check_delimiter(wanted["delimiter"])
-
-
-def check_delimiter(delimiter: str | None) -> str | None:
-    """What a flag says that separates the columns of a table, as one character."""
-    found = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
-    if found is not None and (len(found) != 1 or found in '"\r\n'):
-        raise ValueError(
-            f"--delimiter={delimiter}: expected one character, such as ';', or tab, and no quote."
-        )
-    return found
 
 
 def _check_grid(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:

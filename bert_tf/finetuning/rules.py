@@ -10,19 +10,8 @@ from bert_tf.cli.flag_fields import nearest
 from bert_tf.cli.flag_rules import Given, Rule, Values, refuses, within
 from bert_tf.metrics.formulas import CLASS_METRICS
 from bert_tf.readers.glue_tasks import glue_task
+from bert_tf.tasks.kinds import GLUE_NAMES, KINDS, PAPERS_F1, TASKS, having_flag, tasks_of
 
-from .kinds import GLUE_NAMES, KINDS, TASKS, having_flag, tasks_of
-
-# The variants of ``modeling.feature_based``, which would load Keras, and their F1.
-# Source: Devlin et al. 2019, table 7: CoNLL-2003's dev set, BERT-base, cased; the mean of 5 runs.
-PAPERS_F1 = {
-    "embeddings": 91.0,
-    "second_to_last": 95.6,
-    "last": 94.9,
-    "weighted_sum_last_four": 95.9,
-    "concat_last_four": 96.1,
-    "weighted_sum_all": 95.5,
-}
 ALL_FEATURES = "all"
 
 SHARE = within(lambda value: 0 <= value < 1, "from 0 to below 1")

@@ -10,18 +10,18 @@ from bert_tf.files import read_json, write_json
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.readers.records import is_given
 from bert_tf.reports import cards
+from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.results.summary import show
 from bert_tf.saved_models.exporting import export, remove_export
 from bert_tf.saved_models.served import ExportOptions
+from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.distribution import open_devices
 
-from .kinds import KINDS
 from .model_card import model_card
-from .results import show
-from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import check_inputs, prepare, train, write_outputs
 from .sweep import run_sweep
-from .task_file import TaskFile, task_of
 
 
 def run(

@@ -13,10 +13,10 @@ from absl import flags
 from bert_tf.choices import HEAD_POOLINGS, LONG_TEXTS, PRECISIONS, STRATEGIES
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import divided_by, needs, one_of, required, within, without
+from bert_tf.tasks.kinds import ANSWERS, CONLL_TASKS, GLUE_NAMES, KINDS, PAPERS_F1, TASKS, Kind
 
 from . import rules
 from .grid import NAMES, combinations
-from .kinds import CONLL_TASKS, GLUE_NAMES, KINDS, TASKS, Kind
 
 # Settings that do not change data, model or schedule.
 MAY_DIFFER = frozenset(
@@ -171,26 +171,26 @@ class FineTuningSettings:
         rules=[rules.for_tasks(*CONLL_TASKS)],
     )
     doc_stride: int = flag_fields.integer(
-        128,
+        ANSWERS["doc_stride"],
         "squad: tokens between the starts of two windows of a context.",
         least=1,
         rules=[rules.for_kinds],
     )
     max_query_length: int = flag_fields.integer(
-        64,
+        ANSWERS["max_query_length"],
         "squad: the most tokens of a question.",
         least=1,
         rules=[rules.for_kinds],
     )
     n_best_size: int = flag_fields.integer(
-        20,
+        ANSWERS["n_best_size"],
         "squad: how many answers are kept of a question.",
         least=1,
         most=1000,
         rules=[rules.for_kinds],
     )
     max_answer_length: int = flag_fields.integer(
-        30,
+        ANSWERS["max_answer_length"],
         "squad: the most tokens of an answer.",
         least=1,
         rules=[rules.for_kinds],
@@ -395,7 +395,7 @@ class FineTuningSettings:
     feature_based: str | None = flag_fields.words(
         None,
         "ner, tagging: train a two-layer BiLSTM on the frozen encoder's features, a run for each "
-        f"choice of layers, and compare: {', '.join(rules.PAPERS_F1)}, several of them, or "
+        f"choice of layers, and compare: {', '.join(PAPERS_F1)}, several of them, or "
         f"{rules.ALL_FEATURES}. --learning_rate is {FEATURES_DEFAULTS['learning_rate']:g} then by "
         f"default, and --num_train_epochs {FEATURES_DEFAULTS['num_train_epochs']}.",
         rules=[rules.for_kinds, rules.are_variants, rules.ON_DEV],
@@ -568,6 +568,11 @@ class FineTuningSettings:
     def variants(self) -> tuple[str, ...]:
         """The choices of layers to train on frozen features of; () to fine-tune the encoder."""
         return tuple(self.feature_based.split(",")) if self.feature_based else ()
+
+    @property
+    def variant(self) -> str | None:
+        """The first of ``variants``: that of one run."""
+        return self.variants[0] if self.variants else None
 
     @property
     def is_search(self) -> bool:

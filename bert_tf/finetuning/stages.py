@@ -14,19 +14,20 @@ from bert_tf.metrics.calibration import FEW
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.readers.examples import TextExample
+from bert_tf.results.explanation import Explanation, explain_texts
+from bert_tf.results.report import write_report
+from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.results.summary import data_lines, label_lines
+from bert_tf.tasks.evaluation import Evaluation, Mistake
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.task import Task
+from bert_tf.tasks.task_file import TaskFile, to_json
 from bert_tf.training.progress import Progress
 
 from . import teacher
-from .data import Sets, table_columns
-from .evaluation import Evaluation, Mistake
-from .explanation import Explanation, explain_texts
+from .data import Sets, read_task, table_columns
 from .model import Start, build_model, model_spec, open_start
-from .report import write_report
-from .results import data_lines, label_lines
-from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
-from .task import Inference, Task, read_task
-from .task_file import TaskFile, to_json
 from .training import Training, describe_collapse
 
 # A temperature below this is that of a training which ended too early.

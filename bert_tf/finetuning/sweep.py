@@ -13,13 +13,12 @@ import tensorflow as tf
 from bert_tf.files import read_json, replace_whole, write_json
 from bert_tf.interchange.load import load_with_report
 from bert_tf.metrics.formulas import rank
+from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.results.summary import layer_table, score, table_rows
 from bert_tf.training import checkpoints
 
-from . import teacher
-from .data import fold_of
+from .data import fold_of, make_task, training_options
 from .model import RATES, forget_models, with_rates
-from .results import layer_table, score, table_rows
-from .run_directory import FineTuningDirectory
 from .settings import MAY_DIFFER, PATHS, FineTuningSettings
 from .stages import (
     Material,
@@ -30,8 +29,6 @@ from .stages import (
     train,
     write_outputs,
 )
-from .tagging import FeatureTaggingTask
-from .task import make_task
 from .training import DivergedError
 
 # Source: Devlin et al. 2019, appendix A.3.
@@ -41,9 +38,9 @@ _PAPER = {
     "num_train_epochs": (2, 3, 4),
 }
 _CONFIGURATION = ("feature_based", *_PAPER)
-# What a grid may vary that is of the task or of its model, and not of the training alone.
+# What runs may vary that is of the task or of its model, and not of the training alone.
 _OF_TASK = (
-    *(*RATES, "classifier_dropout", "label_smoothing"),
+    *("feature_based", *RATES, "classifier_dropout", "label_smoothing"),
     *("distillation_weight", "distillation_temperature"),
 )
 
@@ -171,24 +168,17 @@ def run_sweep(
 def _material_of(run: Run, settings: FineTuningSettings, material: Material) -> Material:
     """A run's own material, where its task or its start is not that of all."""
     one, task = run.settings, material.task
-    if isinstance(task, FeatureTaggingTask):
-        (variant,) = one.variants
-        reading = task.reading(variant)
-        reading.use_loss(one.label_smoothing, one.class_weights)
-        return dataclasses.replace(material, task=reading)
     changed = any(getattr(one, name) != getattr(settings, name) for name in _OF_TASK)
     if not run.fold and not changed:  # the first fold is that of all
         return material
-    sets, examples, start = material.sets, material.examples, material.start
-    if run.fold is not None:
-        sets = fold_of(sets, settings, run.fold)
-    own = make_task(one, sets)
+    examples, start = material.examples, material.start
     if run.fold:
-        examples = own.training_examples(start.tokenizer, one.max_seq_length)
-    if one.teacher:
-        teacher.use_loss(one, own)
+        task = make_task(one, fold_of(material.sets, settings, run.fold))
+        examples = task.training_examples(start.tokenizer, one.max_seq_length)
+    else:
+        task = task.asked(training_options(one))
     start = start._replace(config=with_rates(start.config, one))
-    return dataclasses.replace(material, task=own, examples=examples, start=start)
+    return dataclasses.replace(material, task=task, examples=examples, start=start)
 
 
 def _make_run(

@@ -14,17 +14,18 @@ from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.results.run_directory import FineTuningDirectory, is_unfinished
+from bert_tf.results.summary import scores_line
+from bert_tf.tasks.distillation import taught
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.task import UNLABELLED, Task
+from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training import checkpoints
 from bert_tf.untrusted import listed
 
-from .data import UNLABELLED, Sets, table_columns
-from .distillation import DistillationLoss, taught
+from .data import Sets, table_columns
 from .model import forget_models
-from .results import scores_line
-from .run_directory import FineTuningDirectory, is_unfinished
 from .settings import FineTuningSettings
-from .task import Inference, Task
-from .task_file import TaskFile, task_of
 
 FLAG = "--teacher"
 _TRAIN = "train"
@@ -74,34 +75,16 @@ def distil(
     examples: Examples,
     strategy: tf.distribute.Strategy,
 ) -> Examples:
-    """Gives the task the loss of a distillation, and the examples what the teacher says of them.
+    """Gives the training examples what the teacher says of them, which the task's loss reads.
 
     ``directory`` holds the fingerprints of its inputs. The teacher is run once; what it said is
     kept in the directory until the run has finished, so that a resumed run learns the same numbers.
     """
-    outputs = _kept(directory, len(examples), _width(task))
+    outputs = _kept(directory, len(examples), task.num_outputs)
     if outputs is None:
         outputs = _ask(settings, directory, task, sets, strategy)
         _keep(directory, outputs)
-    use_loss(settings, task)
     return taught(examples, outputs, len(sets.train.items))
-
-
-def use_loss(settings: FineTuningSettings, task: Task) -> None:
-    """Gives a task the loss of a distillation, for examples that have the teacher's answers."""
-    loss = DistillationLoss(
-        task.compile_arguments["loss"],
-        task.soft_loss,
-        _width(task),
-        settings.distillation_temperature,
-        settings.distillation_weight,
-    )
-    task.compile_arguments = {**task.compile_arguments, "loss": loss}
-
-
-def _width(task: Task) -> int:
-    """O: how many numbers a teacher gives for an example."""
-    return len(task.labels) or 1
 
 
 def _ask(

@@ -13,6 +13,10 @@ from typing import Any
 from bert_tf import features
 from bert_tf.metrics.formulas import rank
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.results.summary import scores_line
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.task import Task
 from bert_tf.training import checkpoints
 from bert_tf.training.attention import attention_to
 from bert_tf.training.bad_steps import BadStep, BadStepError, Trend
@@ -28,10 +32,7 @@ from bert_tf.training.trainer import Trainer
 from . import lora
 from .model import rate_shares
 from .objective import TaskObjective, training_batches
-from .results import scores_line
-from .run_directory import FineTuningDirectory
 from .settings import FineTuningSettings
-from .task import Inference, Task
 
 _CLIP_NORM = 1.0
 _SHOWN_STEPS = 20  # the loss of a step or two says little

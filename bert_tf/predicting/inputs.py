@@ -16,12 +16,12 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bert_tf.finetuning.kinds import KINDS
-from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.readers.examples import BadRow, BadRowError, BadRows, ExampleSet, TextExample
 from bert_tf.readers.own_data import text_example
 from bert_tf.readers.records import LINES, LINES_COLUMN, is_given
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
+from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.task_file import TaskFile
 from bert_tf.untrusted import listed
 
 _CHUNK = 2048

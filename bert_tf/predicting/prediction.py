@@ -13,7 +13,14 @@ from typing import IO, Any, NamedTuple, TextIO, cast
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli.pipes import copy_bounded
 from bert_tf.files import replace_whole
-from bert_tf.finetuning.explanation import (
+from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.interchange.load import load
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.interchange.saving import checkpoint_of
+from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
+from bert_tf.readers.examples import BadRow, ExampleSet
+from bert_tf.readers.tables import FORMS, SUFFIXES, TableFile, check_delimiter, read_rows
+from bert_tf.results.explanation import (
     EXPLANATIONS,
     MOST,
     Explanation,
@@ -21,19 +28,12 @@ from bert_tf.finetuning.explanation import (
     values_of,
     write_explanations,
 )
-from bert_tf.finetuning.kinds import KINDS, Kind
-from bert_tf.finetuning.prediction_outputs import Record, RecordWriter, check_words, with_columns
-from bert_tf.finetuning.resolution import check_delimiter
-from bert_tf.finetuning.run_directory import is_unfinished
-from bert_tf.finetuning.task import Inference, Task
-from bert_tf.finetuning.task_file import TaskFile, task_of
-from bert_tf.interchange.checkpoint import Checkpoint
-from bert_tf.interchange.load import load
-from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.interchange.saving import checkpoint_of
-from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
-from bert_tf.readers.examples import BadRow, ExampleSet
-from bert_tf.readers.tables import FORMS, SUFFIXES, TableFile, read_rows
+from bert_tf.results.run_directory import is_unfinished
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.kinds import KINDS, Kind
+from bert_tf.tasks.prediction_outputs import Record, RecordWriter, check_words, with_columns
+from bert_tf.tasks.task import Task
+from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 from bert_tf.untrusted import Screen

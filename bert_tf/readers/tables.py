@@ -33,6 +33,16 @@ FORMS = tuple(suffix.removeprefix(".") for suffix in (*_DELIMITERS, *READERS))
 _GAPS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 
 
+def check_delimiter(delimiter: str | None) -> str | None:
+    """What a flag says that separates the columns of a table, as one character."""
+    found = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
+    if found is not None and (len(found) != 1 or found in '"\r\n'):
+        raise ValueError(
+            f"--delimiter={delimiter}: expected one character, such as ';', or tab, and no quote."
+        )
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class TableFile:
     """A table's path and how it is read.

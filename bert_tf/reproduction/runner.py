@@ -13,10 +13,10 @@ from bert_tf.cli.command import run_apart
 from bert_tf.cli.flag_fields import as_words
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json_object, write_json
-from bert_tf.finetuning.results import scores_by_seed
 from bert_tf.pretraining.cost import parameter_count
 from bert_tf.pretraining.settings import settings_from_words
 from bert_tf.pretraining.timing import mean_step_seconds
+from bert_tf.results.summary import scores_by_seed
 from bert_tf.training.distribution import choose_strategy, machine_name
 from bert_tf.training.progress import duration
 from bert_tf.training.run_directory import RunDirectory

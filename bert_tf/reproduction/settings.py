@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.cli.flag_fields import integer, nearest, parse_words, string, switch, words
-from bert_tf.finetuning.rules import PAPERS_F1
+from bert_tf.tasks.kinds import PAPERS_F1
 
 Column = tuple[str, str]  # a task, and the score as finetune names it
 PERPLEXITY: Column = ("held-out text", "perplexity")  # of the pre-training itself

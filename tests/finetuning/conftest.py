@@ -3,7 +3,7 @@
 import pytest
 
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
+from bert_tf.results.run_directory import FineTuningDirectory
 
 from .small_runs import settings, write_inputs
 

@@ -8,8 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning.kinds import KINDS
-from bert_tf.finetuning.task import Inference
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.examples import (
@@ -20,6 +18,8 @@ from bert_tf.readers.examples import (
     TaggedExample,
     TextExample,
 )
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.kinds import KINDS
 
 WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]
 VOCAB = [*SPECIAL_TOKENS, *WORDS, "##s", "##t"]

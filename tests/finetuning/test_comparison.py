@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from bert_tf.finetuning.comparison import compare
-from bert_tf.finetuning.kinds import KINDS
-from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.metrics import cells
+from bert_tf.results.comparison import compare
+from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.task_file import TaskFile
 
 from .small_runs import write_task_file
 

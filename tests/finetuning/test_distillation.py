@@ -9,18 +9,18 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import api
 from bert_tf.finetuning import teacher as teacher_module
-from bert_tf.finetuning.distillation import (
+from bert_tf.finetuning.model import take_layers
+from bert_tf.finetuning.run import run
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.tasks.distillation import (
     DistillationLoss,
     class_divergence,
     classes_divergence,
     number_difference,
 )
-from bert_tf.finetuning.model import take_layers
-from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.task_file import TaskFile
-from bert_tf.finetuning.text import squared_error
-from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.tasks.task_file import TaskFile
+from bert_tf.tasks.text_task import squared_error
 
 from .small_runs import (
     TINY,

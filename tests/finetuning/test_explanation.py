@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.explanation import Explanation, Word, explain_texts, write_explanations
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.readers.examples import TextExample
+from bert_tf.results.explanation import Explanation, Word, explain_texts, write_explanations
 
 from .small_tasks import CONFIG, LABELS, TOKENIZER
 
@@ -51,7 +51,7 @@ def test_a_steep_way_is_cut_until_all_adds_up(tmp_path, monkeypatch):
         found = explained(model, LABELS, texts)
         return max(abs(one.rest / (one.score - one.baseline)) for one in found), found
 
-    monkeypatch.setattr("bert_tf.finetuning.explanation._MOST_PIECES", 1)
+    monkeypatch.setattr("bert_tf.results.explanation._MOST_PIECES", 1)
     rest, found = worst_rest()
     assert rest > 0.02
     write_explanations(str(tmp_path / "a.html"), found, "")

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import random
 import types
@@ -8,12 +9,14 @@ import pytest
 
 import bert_tf
 from bert_tf.finetuning import stages, sweep
-from bert_tf.finetuning.losses import SmoothedCrossEntropy
+from bert_tf.finetuning.model import RATES, Start
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.tagging import FeatureTaggingTask
-from bert_tf.finetuning.task import Inference
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.predicting.prediction import predict_file
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.losses import SmoothedCrossEntropy
+from bert_tf.tasks.tagging_task import TaggingTask
+from bert_tf.tasks.task import TrainingOptions
 
 from .small_runs import WORDS, assert_bit_equal, results_of, saved, settings
 from .small_tasks import CONFIG, TAGS, TOKENIZER, loss_of, random_sentences
@@ -23,9 +26,9 @@ VARIANTS = ("embeddings", "weighted_sum_all")
 
 
 def task_on(examples, folder, variant="weighted_sum_all", lstm_units=64):
-    return FeatureTaggingTask(
-        "ner", examples, {"again": examples}, {},
-        variant=variant, lstm_units=lstm_units, folder=str(folder), document_context=True,
+    return TaggingTask(
+        "ner", examples, {"again": examples}, {}, folder=str(folder), document_context=True,
+        training=TrainingOptions(variant=variant, lstm_units=lstm_units),
     )  # fmt: skip
 
 
@@ -36,9 +39,13 @@ def new_model(task, seed=0):
 
 def test_a_search_trains_each_run_with_its_own_loss(tmp_path):
     task = task_on(random_sentences(4), tmp_path, lstm_units=4)
-    material = stages.Material(task, None, None, None, None)
-    flags = types.SimpleNamespace(variants=["last"], label_smoothing=0.2, class_weights=None)
-    own = sweep._material_of(sweep.Run("a", flags), flags, material).task
+    material = stages.Material(task, None, Start(CONFIG, None, TOKENIZER, None), None, None)
+    asked = dataclasses.asdict(task.training) | dict.fromkeys(RATES)
+    flags = types.SimpleNamespace(**asked, feature_based="weighted_sum_all")
+    one = types.SimpleNamespace(
+        **{**asked, "variant": "last", "label_smoothing": 0.2}, feature_based="last"
+    )
+    own = sweep._material_of(sweep.Run("a", one), flags, material).task
     assert own.model_arguments["variant"] == "last"
     assert isinstance(own.compile_arguments["loss"], SmoothedCrossEntropy)
     assert not isinstance(task.compile_arguments["loss"], SmoothedCrossEntropy)
@@ -72,7 +79,7 @@ def test_the_loss_is_the_words_mean(tmp_path):
 
 def test_reading_another_variant_shares_the_data(tmp_path):
     task = task_on(random_sentences(4), tmp_path)
-    other = task.reading("last")
+    other = task.asked(dataclasses.replace(task.training, variant="last"))
     assert (task.model_arguments["variant"], other.model_arguments["variant"]) == (
         "weighted_sum_all",
         "last",

@@ -3,7 +3,7 @@ import operator
 
 import pytest
 
-from bert_tf.finetuning.data import hold_out, split_folds
+from bert_tf.finetuning.held_out import hold_out, split_folds
 from bert_tf.readers.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 
 

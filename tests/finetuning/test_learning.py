@@ -8,14 +8,15 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.finetuning.multiple_choice import ChoiceTask
-from bert_tf.finetuning.questions import QuestionTask
-from bert_tf.finetuning.tagging import FeatureTaggingTask, TaggingTask
 from bert_tf.metrics.squad_scores import score_predictions
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.choices import read_codah
 from bert_tf.readers.conll import read_conll
 from bert_tf.readers.squad import SquadReferences, read_squad
+from bert_tf.tasks.choice_task import ChoiceTask
+from bert_tf.tasks.question_task import QuestionTask
+from bert_tf.tasks.tagging_task import TaggingTask
+from bert_tf.tasks.task import TrainingOptions
 from tests.readers.entity_scores import entity_scores
 
 from .small_tasks import (
@@ -50,8 +51,8 @@ def questions(with_null):
 
 
 def on_features(folder):
-    options = {"variant": "weighted_sum_all", "lstm_units": 64, "folder": str(folder)}
-    return by_heart(FeatureTaggingTask, random_sentences(64), **options)
+    training = TrainingOptions(variant="weighted_sum_all", lstm_units=64)
+    return by_heart(TaggingTask, random_sentences(64), folder=str(folder), training=training)
 
 
 _EXHAUSTIVE = pytest.mark.exhaustive
@@ -81,7 +82,7 @@ def test_64_examples_are_learned_by_heart(make, epochs, tmp_path):
     assert found.scores[task.headline] >= (95 if isinstance(task, QuestionTask) else 0.95)
     assert not found.constant
     same = map(np.array_equal, encoder, model.encoder.weights)
-    assert all(same) == isinstance(task, FeatureTaggingTask)
+    assert all(same) == (task.training.variant is not None)
 
 
 # === Published examples: what is written has the scores that are reported ===

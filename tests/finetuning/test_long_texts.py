@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from bert_tf.finetuning import training
 from bert_tf.finetuning.run import export_options, run
-from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.saved_models import ExportOptions
+from bert_tf.tasks.task_file import TaskFile
 from tests.predicting.prediction_models import predict, read_lines
 
 from . import small_runs

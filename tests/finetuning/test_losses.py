@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from bert_tf import features
-from bert_tf.finetuning.losses import SmoothedClasses, SmoothedCrossEntropy
-from bert_tf.finetuning.task import read_task
+from bert_tf.finetuning.data import read_task
+from bert_tf.tasks.losses import SmoothedClasses, SmoothedCrossEntropy
 
 from .small_runs import settings, write_table
 

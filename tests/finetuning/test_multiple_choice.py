@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.multiple_choice import ChoiceTask
 from bert_tf.modeling import BertMultipleChoice
 from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.tasks.choice_task import ChoiceTask
+from bert_tf.tasks.task import TrainingOptions
 
 from .small_tasks import (
     CONFIG,
@@ -119,7 +120,7 @@ def test_another_number_of_choices_in_each_row(model, tmp_path):
     assert loss_of(task, model, features, labels, training=False) == pytest.approx(
         np.mean(losses), rel=1e-4
     )
-    task.use_loss(0.2, None)
+    task = task.asked(TrainingOptions(label_smoothing=0.2))
     smoothed = [
         0.8 * loss - 0.2 * np.log(row).mean() for loss, row in zip(losses, expected, strict=True)
     ]

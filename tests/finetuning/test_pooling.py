@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import BertClassifier, api
+from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.task import read_task
 from bert_tf.interchange import conversion
 from bert_tf.modeling.pooling import SentenceEmbedding
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.questions import QuestionTask
 from bert_tf.metrics.squad_scores import score_predictions
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.readers.squad import SquadReferences
+from bert_tf.tasks.question_task import QuestionTask
 
 from . import small_tasks
 from .small_tasks import (

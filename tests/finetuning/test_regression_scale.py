@@ -8,11 +8,11 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertRegressor
 from bert_tf.predicting.prediction import predict_file
 from bert_tf.readers.examples import TextExample
+from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.saved_models.precision import StoredWeights
 from bert_tf.training import attention, checkpoints
 from bert_tf.training.attention import attend_in_groups

@@ -7,13 +7,13 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from bert_tf.finetuning.evaluation import Evaluation, Mistake
-from bert_tf.finetuning.explanation import Explanation, Word
-from bert_tf.finetuning.report import write_report
 from bert_tf.metrics.calibration import of_classes
 from bert_tf.metrics.judging import judge_classes
 from bert_tf.reports.confusion import confusion_svg
 from bert_tf.reports.reliability import reliability_svg
+from bert_tf.results.explanation import Explanation, Word
+from bert_tf.results.report import write_report
+from bert_tf.tasks.evaluation import Evaluation, Mistake
 
 SVG = "{http://www.w3.org/2000/svg}"
 BAD = "<script>alert('\"&')</script>"

@@ -12,9 +12,9 @@ import tensorflow as tf
 from bert_tf.files import is_temporary
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.run import export_options, run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
-from bert_tf.finetuning.task_file import TaskFile
+from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.saved_models import ExportOptions
+from bert_tf.tasks.task_file import TaskFile
 from tests.anew import run_anew
 from tests.killing import kill_at_a_write
 

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from bert_tf.finetuning import rules
-from bert_tf.finetuning.kinds import KINDS
 from bert_tf.finetuning.rules import PAPERS_F1
 from bert_tf.finetuning.settings import MAY_DIFFER, FineTuningSettings
 from bert_tf.modeling.feature_based import VARIANTS
+from bert_tf.tasks.kinds import KINDS
 
 from .small_runs import parse
 

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from bert_tf.finetuning.data import table_columns
-from bert_tf.finetuning.task import read_task
+from bert_tf.finetuning.data import read_task, table_columns
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .small_runs import VOCAB, parse, sentences, settings, write_table

@@ -8,14 +8,15 @@ import pytest
 
 import bert_tf
 from bert_tf.finetuning import sweep
-from bert_tf.finetuning.data import split_folds
+from bert_tf.finetuning.data import read_task
+from bert_tf.finetuning.held_out import split_folds
 from bert_tf.finetuning.model import Start, forget_models
 from bert_tf.finetuning.run import run
-from bert_tf.finetuning.run_directory import FineTuningDirectory
 from bert_tf.finetuning.stages import Material
-from bert_tf.finetuning.task import Inference, read_task
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.own_data import read_classification
+from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.tasks.inference import Inference
 from bert_tf.training import checkpoints
 
 from .small_runs import (

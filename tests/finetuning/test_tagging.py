@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.tagging import TaggingTask
 from bert_tf.modeling import BertTokenClassifier
 from bert_tf.readers.examples import TaggedExample
 from bert_tf.readers.own_data import read_tagging
+from bert_tf.tasks.tagging_task import TaggingTask
 from tests.readers.entity_scores import entity_scores
 
 from .small_tasks import (

@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from bert_tf.finetuning.task_file import KINDS, TaskFile, task_of, to_json
 from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.tasks.task_file import KINDS, TaskFile, task_of, to_json
 
 from .small_runs import write_task_file
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.kinds import KINDS
-from bert_tf.finetuning.losses import parse_class_weights
-from bert_tf.finetuning.text import best_threshold, squared_error
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.tasks.losses import parse_class_weights
+from bert_tf.tasks.task import TrainingOptions
+from bert_tf.tasks.text_task import best_threshold, squared_error
 
 from .small_tasks import (
     CONFIG,
@@ -101,7 +101,7 @@ def test_glue_has_its_own_metrics_and_submissions(tmp_path):
     found = task.evaluate(inference(model), "dev")
     loss = np.mean([np.log1p(np.exp(wrong)) for wrong in (-1, 1, -1, 1)])
     assert found.scores == {"accuracy": 0.5, "f1": 0.5, "loss": pytest.approx(loss)}
-    task.use_metric("recall_0", KINDS["classification"].metrics)
+    task = task.asked(TrainingOptions(metric="recall_0"))
     assert task.evaluate(inference(model), "dev").scores["recall_0"] == 0.5
     (path,) = task.write_predictions(inference(model), "test", str(tmp_path), {})
     assert path == str(tmp_path / "MRPC.tsv")

@@ -9,15 +9,15 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.finetuning import objective, stages, training
-from bert_tf.finetuning.evaluation import Evaluation
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
-from bert_tf.finetuning.task import Inference
-from bert_tf.finetuning.text import ClassTask
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.pipelines.classification import classification_examples
+from bert_tf.tasks.evaluation import Evaluation
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.text_task import ClassTask
 from bert_tf.training import checkpoints, loop
 from bert_tf.training.bad_steps import BadStep
 from bert_tf.training.optimizers import create_optimizer

@@ -6,10 +6,10 @@ import types
 import numpy as np
 import pytest
 
-from bert_tf.finetuning.evaluation import Evaluation
 from bert_tf.finetuning.stages import _undertraining
 from bert_tf.metrics.calibration import fit_temperature, of_classes
 from bert_tf.metrics.judging import judge_classes
+from bert_tf.tasks.evaluation import Evaluation
 
 ENOUGH = types.SimpleNamespace(label_smoothing=0.0, teacher=None)
 

@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.finetuning import word_states
-from bert_tf.finetuning.word_states import WordStates
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.tagging import tagging_examples
+from bert_tf.tasks import word_states
+from bert_tf.tasks.word_states import WordStates
 
 from .small_tasks import CONFIG, IDS, TOKENIZER
 

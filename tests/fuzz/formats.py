@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import bert_tf
-from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import (
     google,
     hugging_face,
@@ -34,6 +33,7 @@ from bert_tf.pipelines import sources
 from bert_tf.readers import choices as multiple_choice
 from bert_tf.readers import conll, own_data, squad
 from bert_tf.readers.squad import read_null_odds, read_predictions, read_references
+from bert_tf.tasks.task_file import TaskFile
 from tests.interchange import hugging_face_files
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.predicting import prediction_models

@@ -8,9 +8,9 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.predicting import prediction
+from bert_tf.tasks.task_file import TaskFile
 from tests.finetuning import small_runs
 from tests.finetuning.small_runs import TINY, VOCAB
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.predicting import inputs
 from bert_tf.predicting.inputs import read_inputs
 from bert_tf.readers.examples import BadRow, ChoiceExample, TextExample
+from bert_tf.tasks.task_file import TaskFile
 
 TEXTS = TaskFile("classification", "own", 16, {"text_columns": ["text"], "id_column": "n"})
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.predicting import prediction
 from bert_tf.readers.entities import find_entities
+from bert_tf.tasks.task_file import TaskFile
 
 from .prediction_models import CLASSES, TEXTS, predict, preprocessor_of, read_lines, write_model
 

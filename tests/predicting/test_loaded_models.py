@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import api
-from bert_tf.finetuning.task_file import TaskFile
+from bert_tf.tasks.task_file import TaskFile
 
 from .prediction_models import CLASSES, LABELS, TEXTS, write_model
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from bert_tf import api
-from bert_tf.finetuning.task_file import TaskFile
 from bert_tf.interchange import conversion
 from bert_tf.interchange import load as load_module
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.predicting import inputs, prediction
+from bert_tf.tasks.task_file import TaskFile
 from tests.finetuning.small_runs import save_weights
 
 from .prediction_models import (

@@ -16,12 +16,12 @@ from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.reports.confusion import confusion_svg
 from bert_tf.reports.page import page
 from bert_tf.reports.reliability import reliability_svg
+from bert_tf.tasks.evaluation import Evaluation, Mistake
+from bert_tf.tasks.prediction_outputs import Record, write_records
 from bert_tf.untrusted import one_line
 
-from .evaluation import Evaluation, Mistake
 from .explanation import Explanation, coloured_texts
-from .prediction_outputs import Record, write_records
-from .results import score
+from .summary import score
 
 ERRORS_PAGE = "worst_errors.html"
 ERRORS_TABLE = "worst_errors.tsv"

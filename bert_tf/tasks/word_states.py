@@ -29,13 +29,14 @@ class WordStates:
     They are floats of the model's compute dtype, L * H for each word: of BERT-base 3 kB in float32
     where one layer is read, 12 kB of four and 37 kB of all twelve, so that CoNLL-2003's 204,000
     words of training take 0.6, 2.5 and 7.5 GB. They are in a file without a name in ``folder`` (the
-    system's for temporary files where that is remote), which goes with the process however it ends;
-    a resumed run computes them again. Where the disk has no room for them, each batch runs the
-    encoder.
+    system's for temporary files where that is remote or ""), which goes with the process however it
+    ends; a resumed run computes them again. Where the disk has no room for them, each batch runs
+    the encoder.
     """
 
     def __init__(self, folder: str) -> None:
-        self._folder = tempfile.gettempdir() if "://" in folder else folder
+        is_remote = "://" in folder
+        self._folder = tempfile.gettempdir() if is_remote or not folder else folder
         self._variant: str | None = None
         # By the identity of the examples, which are held with what was made of them.
         self._kept: dict[int, tuple[Examples, Examples]] = {}

@@ -64,14 +64,12 @@ class ChoiceCrossEntropy(keras.losses.Loss):
 
     Labels are (B, 2): the right choice's place, and how many choices there are; logits are (B, K),
     and what is behind an example's choices counts nothing. ``smoothing`` is as in
-    ``SmoothedCrossEntropy``, with the example's own number of choices. Choices have no classes, and
-    so no weights: ``class_weights`` is ``None``.
+    ``SmoothedCrossEntropy``, with the example's own number of choices.
     """
 
     def __init__(
         self,
         smoothing: float = 0.0,
-        class_weights: None = None,
         name: str = "choice_cross_entropy",
         **kwargs: Any,
     ) -> None:

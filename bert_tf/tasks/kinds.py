@@ -16,7 +16,6 @@ from bert_tf.readers.tables import is_table
 # A value's description for errors, and its test.
 Check = tuple[str, Callable[[Any], bool]]
 
-_MOST_ANSWERS = 1000  # of a question; the memory grows with their square
 _MOST = 2**31 - 1  # what TensorFlow's int32 holds
 
 
@@ -65,6 +64,7 @@ class Kind:
         others: further arguments of the reader: the flag that gives each, and its check.
         reading: the arguments among them that say how texts are read, of unlabelled files, too.
         options: arguments of its ``Task`` that ``task.json`` keeps.
+        given: arguments of its ``Task`` that a training gives: the setting of each.
         needed_of_texts: flags that tables of texts need, and what their columns hold.
         reads_own_form: whether .json, and files that are no tables, are of the kind's published
             form.
@@ -90,6 +90,7 @@ class Kind:
     others: Mapping[str, tuple[str, Check]] = dataclasses.field(default_factory=dict)
     reading: Sequence[str] = ()
     options: Mapping[str, Check] = dataclasses.field(default_factory=dict)
+    given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     needed_of_texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     reads_own_form: bool = False
     flags: Sequence[str] = ()
@@ -133,8 +134,18 @@ class Kind:
         }
 
 
+# How questions' windows are cut and their answers chosen, by default.
+ANSWERS = {"doc_stride": 128, "max_query_length": 64, "n_best_size": 20, "max_answer_length": 30}
+# The memory grows with the square of a question's answers.
+_MOST_OF_ANSWERS = {**dict.fromkeys(ANSWERS, _MOST), "n_best_size": 1000}
+# The flags that say whether there may be no answer.
+_NULL = {
+    "with_null": "version_2_with_negative",
+    "null_threshold": "null_score_diff_threshold",
+}
 _TEXTS = {"text_columns": _names(1, 2)}
 _LONG = {"long_text": _LONG_TEXT}
+_TEXTS_GIVEN = {"glue": "glue", "long_text": "long_text"}
 _TEXTS_FLAGS = (*_LONG, "explain_errors")
 _TEACHER = ("teacher", "unlabelled_file", "distillation_weight")
 _TEMPERATURE = "distillation_temperature"
@@ -143,28 +154,30 @@ KINDS = {
     for kind in (
         Kind(
             "classification",
-            "text:ClassTask",
+            "text_task:ClassTask",
             _TEXTS,
             "classes",
             metrics=("accuracy", "macro_f1", "matthews_correlation", "f1", "loss"),
             class_metrics=True,
             options=_LONG,
+            given=_TEXTS_GIVEN,
             flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_TEXTS_FLAGS),
         ),
         Kind(
             "multilabel",
-            "text:ClassesTask",
+            "text_task:ClassesTask",
             _TEXTS,
             "several",
             metrics=("micro_f1", "macro_f1", "micro_f1_at_0.5", "macro_f1_at_0.5", "loss"),
             class_metrics=True,
             others={"separator": ("label_separator", _FILLED)},
             options=_LONG,
+            given=_TEXTS_GIVEN,
             flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_TEXTS_FLAGS),
         ),
         Kind(
             "regression",
-            "text:NumberTask",
+            "text_task:NumberTask",
             _TEXTS,
             "numbers",
             metrics=(
@@ -172,11 +185,12 @@ KINDS = {
                 *("mean_absolute_error", "loss"),
             ),
             options=_LONG,
+            given=_TEXTS_GIVEN,
             flags=(*_TEACHER, *_TEXTS_FLAGS),
         ),
         Kind(
             "tagging",
-            "tagging:TaggingTask",
+            "tagging_task:TaggingTask",
             {"words_column": TEXT},
             "tags",
             text_form="WORDS",
@@ -187,6 +201,7 @@ KINDS = {
             others={"character_spans": ("character_spans", _FLAG)},
             reading=("character_spans",),
             options={"document_context": _FLAG},
+            given={"document_context": "document_context", "folder": "model_dir"},
             flags=("feature_based", "lstm_units", "class_weights", "label_smoothing"),
             default_texts=("words",),
             texts_in_python=(("words",),),
@@ -195,7 +210,7 @@ KINDS = {
         ),
         Kind(
             "multiple_choice",
-            "multiple_choice:ChoiceTask",
+            "choice_task:ChoiceTask",
             {"context_column": TEXT, "choice_columns": _names(1, 1000)},
             "choices",
             text_form="CONTEXT,CHOICE,...",
@@ -206,7 +221,7 @@ KINDS = {
         ),
         Kind(
             "squad",
-            "questions:QuestionTask",
+            "question_task:QuestionTask",
             {"question_column": TEXT, "context_column": TEXT},
             "answers",
             text_form="QUESTION,CONTEXT",
@@ -223,20 +238,11 @@ KINDS = {
             },
             reads_own_form=True,
             options={
-                "doc_stride": size(),
-                "max_query_length": size(),
-                "n_best_size": size(_MOST_ANSWERS),
-                "max_answer_length": size(),
+                **{name: size(most) for name, most in _MOST_OF_ANSWERS.items()},
                 "with_null": _FLAG,
             },
-            flags=(
-                "doc_stride",
-                "max_query_length",
-                "n_best_size",
-                "max_answer_length",
-                "version_2_with_negative",
-                "null_score_diff_threshold",
-            ),
+            given={**{name: name for name in ANSWERS}, **_NULL},
+            flags=(*ANSWERS, *_NULL.values()),
             default_texts=("question", "context"),
             texts_in_python=(("question", "context"),),
             default_label="answers",
@@ -245,6 +251,23 @@ KINDS = {
     )
 }
 
+
+def kind_of(task_class: type) -> Kind:
+    """The kind that a ``Task`` is of."""
+    name = f"{task_class.__module__.rpartition('.')[2]}:{task_class.__name__}"
+    return next(kind for kind in KINDS.values() if kind.task == name)
+
+
+# The variants of ``modeling.feature_based``, which would load Keras, and their F1.
+# Source: Devlin et al. 2019, table 7: CoNLL-2003's dev set, BERT-base, cased; the mean of 5 runs.
+PAPERS_F1 = {
+    "embeddings": 91.0,
+    "second_to_last": 95.6,
+    "last": 94.9,
+    "weighted_sum_last_four": 95.9,
+    "concat_last_four": 96.1,
+    "weighted_sum_all": 95.5,
+}
 # GLUE's tasks as the command line spells them, with their published spellings.
 GLUE_NAMES = {task.tfds_config: name for name, task in GLUE_TASKS.items()}
 # Every --task, with its kind; those that have a kind's name are for tables of a user's own.

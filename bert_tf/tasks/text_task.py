@@ -6,7 +6,6 @@ Letters: N examples, C classes.
 """
 
 import abc
-import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,19 +32,19 @@ from bert_tf.readers.glue_tasks import GLUE_TASKS
 from bert_tf.readers.own_data import read_classification, read_multilabel, read_regression
 from bert_tf.untrusted import one_line, quote
 
-from .data import Sets
 from .distillation import class_divergence, classes_divergence, number_difference
-from .evaluation import Evaluation, Mistake, is_constant, worst_mistakes
-from .losses import SmoothedClasses, SmoothedCrossEntropy, parse_class_weights
-from .settings import FineTuningSettings
-from .task import (
-    Inference,
-    Items,
-    TargetScale,
-    Task,
+from .evaluation import (
+    Evaluation,
+    Mistake,
     Thresholds,
+    is_constant,
     temperature_of,
+    worst_mistakes,
 )
+from .inference import Inference
+from .losses import SmoothedClasses, SmoothedCrossEntropy, parse_class_weights
+from .target_scale import TargetScale
+from .task import Items, Task
 
 # The name of MNLI's further set to predict: GLUE's diagnostic set.
 DIAGNOSTIC = "ax"
@@ -65,42 +64,32 @@ class _TextTask(Task):
     """Texts, one or two each.
 
     With ``glue``, a name in ``glue_tasks.GLUE_TASKS``, its metrics are used, and ``test`` sets are
-    GLUE's, and become files of a submission; one of MNLI's may be ``DIAGNOSTIC``. ``class_weights``
-    is what an example of a class counts in the loss, by the class's name; 1 for classes not named.
-    ``long_text`` is the setting.
+    GLUE's, and become files of a submission; one of MNLI's may be ``DIAGNOSTIC``. ``long_text`` is
+    the setting.
     """
 
     explains = True
+    # The headline of data that are not GLUE's.
+    _headline: ClassVar[str]
     export_options: ClassVar[Mapping[str, str]] = {"long_text": "long_text"}
 
     def __init__(
         self,
         *data: Any,
         glue: str | None = None,
-        class_weights: Mapping[str, float] | None = None,
-        labels: Sequence[str] = (),
         long_text: str = LONG_TEXTS[0],
+        **common: Any,
     ) -> None:
-        super().__init__(*data, labels=labels)
-        self._long_text = long_text
-        self.too_long = _TOO_LONG.get(long_text, self.too_long)
-        self._glue = glue
-        self._class_weights = class_weights
-        if glue is not None:
-            self.headline = GLUE_TASKS[glue].headline
-        if self.classes:
-            self.shown_scores = GLUE_TASKS[glue].metrics if glue else self.shown_scores
-            self.model_arguments = {"num_classes": len(self.labels)}
+        self._glue, self._long_text = glue, long_text
+        super().__init__(*data, **common)
 
-    @classmethod
-    def from_settings(cls, settings: FineTuningSettings, sets: Sets) -> "_TextTask":
-        """With GLUE's metrics for its tasks."""
-        weights = None
-        if settings.class_weights is not None and not cls.multi_label:
-            counts = collections.Counter(item.label for item in sets.train.items)
-            weights = parse_class_weights(settings.class_weights, sets.train.labels, counts)
-        data, form = sets.of_task(settings), settings.long_text
-        return cls(*data, glue=settings.glue, class_weights=weights, long_text=form)
+    @property
+    def usual_headline(self) -> str:
+        """GLUE's for its tasks."""
+        return GLUE_TASKS[self._glue].headline if self._glue else self._headline
+
+    def _too_long(self) -> str:
+        return _TOO_LONG.get(self._long_text) or super()._too_long()
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -114,19 +103,20 @@ class _TextTask(Task):
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> length_buckets.Examples:
-        weights = None
-        if labelled and self._class_weights is not None:
-            weights = [self._class_weights.get(item.label, 1.0) for item in items]
         are_pairs = items[0].text_b is not None
         return classification_examples(
             tokenizer,
             [item.text_a for item in items],
             [str(item.text_b) for item in items] if are_pairs else None,
             labels=self._targets(items) if labelled else None,
-            sample_weights=weights,
+            sample_weights=self._sample_weights(items) if labelled else None,
             max_seq_length=max_seq_length,
             long_text=self._long_text,
         )
+
+    def _sample_weights(self, items: Items) -> Sequence[float] | None:
+        """What each example counts in the loss; ``None``: all as much."""
+        return None
 
     def write_predictions(
         self, inference: Inference, set_name: str, folder: str, thresholds: Thresholds
@@ -176,14 +166,28 @@ class ClassTask(_TextTask):
     model_class = BertClassifier
     smoothed_loss = SmoothedCrossEntropy
     classes = "classes"
-    headline = "accuracy"
+    _headline = "accuracy"
     soft_loss = staticmethod(class_divergence)
-    shown_scores = ("accuracy", "macro_f1", "matthews_correlation")
     read_table = staticmethod(read_classification)
 
-    def __init__(self, *data: Any, **options: Any) -> None:
-        super().__init__(*data, **options)
-        self.no_scores = () if len(self.labels) == 2 else ("f1",)
+    @property
+    def no_scores(self) -> Sequence[str]:
+        """F1 is of the second of two classes."""
+        return () if len(self.labels) == 2 else ("f1",)
+
+    @property
+    def shown_scores(self) -> Sequence[str]:
+        """GLUE's for its tasks."""
+        usual = ("accuracy", "macro_f1", "matthews_correlation")
+        return GLUE_TASKS[self._glue].metrics if self._glue else usual
+
+    def _sample_weights(self, items: Items) -> Sequence[float] | None:
+        """Those of the examples' classes, as ``--class_weights`` asks."""
+        asked = self.training.class_weights
+        if asked is None:
+            return None
+        weights = parse_class_weights(asked, self.labels, self.label_counts(None))
+        return [weights[item.label] for item in items]
 
     def _targets(self, items: Items) -> np.ndarray:
         """The classes' ids, (N,) int32."""
@@ -235,10 +239,8 @@ class ClassesTask(_TextTask):
     classes = "classes"
     multi_label = True
     threshold = PROBABILITY_THRESHOLD
-    headline = "micro_f1"
-    compile_arguments: Mapping[str, Any] = {
-        "loss": keras.losses.BinaryCrossentropy(from_logits=True)
-    }
+    _headline = "micro_f1"
+    usual_loss = keras.losses.BinaryCrossentropy(from_logits=True)
     smoothed_loss = SmoothedClasses
     soft_loss = staticmethod(classes_divergence)
     read_table = staticmethod(read_multilabel)
@@ -250,7 +252,7 @@ class ClassesTask(_TextTask):
         """A probability."""
         return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
 
-    def loss_class_weights(self, asked: str) -> Sequence[float] | None:
+    def _loss_class_weights(self, asked: str) -> Sequence[float] | None:
         """By default 1; balanced: as many as have the class not, to each that has."""
         counts = self.label_counts(None)
         if asked == "balanced":
@@ -362,8 +364,8 @@ class NumberTask(_TextTask):
     """
 
     model_class = BertRegressor
-    headline = "spearman"
-    compile_arguments: Mapping[str, Any] = {"loss": squared_error}
+    _headline = "spearman"
+    usual_loss = staticmethod(squared_error)
     soft_loss = staticmethod(number_difference)
     read_table = staticmethod(read_regression)
 

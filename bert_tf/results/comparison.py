@@ -18,12 +18,12 @@ from bert_tf.metrics.resampling import mcnemar, percentiles, resampled
 from bert_tf.readers.conll import read_tags
 from bert_tf.readers.examples import BadRows
 from bert_tf.readers.tables import read_columns
+from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.prediction_outputs import write_records
 from bert_tf.untrusted import listed, one_line, quote
 
-from .kinds import KINDS
-from .prediction_outputs import write_records
-from .results import score
 from .run_directory import FineTuningDirectory
+from .summary import score
 
 _SHOWN_ROWS = 10
 _LONGEST_TEXT = 60

@@ -1,7 +1,6 @@
 """Tagging as a task of fine-tuning: named entities, or any other tag for each word."""
 
 import collections
-import copy
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,8 +31,8 @@ from bert_tf.readers.entities import (
 from bert_tf.readers.examples import TaggedExample
 from bert_tf.readers.own_data import read_tagging
 
-from .data import Sets
-from .evaluation import Evaluation, is_constant, worst_mistakes
+from .evaluation import Evaluation, Thresholds, is_constant, temperature_of, worst_mistakes
+from .inference import Inference
 from .losses import SmoothedCrossEntropy, parse_class_weights
 from .prediction_outputs import (
     ENTITIES,
@@ -44,16 +43,7 @@ from .prediction_outputs import (
     columns_suffix,
     write_records,
 )
-from .settings import FineTuningSettings
-from .task import (
-    ExampleSet,
-    FormReader,
-    Inference,
-    Items,
-    Task,
-    Thresholds,
-    temperature_of,
-)
+from .task import ExampleSet, FormReader, Items, Task, TrainingOptions
 from .task_file import TaskFile
 from .word_states import WordStates
 
@@ -72,22 +62,20 @@ class TaggingTask(Task):
     Source: Devlin et al. 2019, section 5.3: no layer joins neighbouring tags, and each word is
     tagged at its first piece. With ``document_context`` a row is filled with its sentence's
     neighbours in the document. The loss is the mean cross-entropy of a batch's words.
+
+    A training's ``variant`` asks for ``BertFeatureTagger``, section 5.3's "Feature-based Approach
+    with BERT": the frozen encoder is run on each data set once (``word_states``), and what it gives
+    is kept in ``folder``.
     """
 
     model_class: type[BertModel] = BertTokenClassifier
     other_model_class = BertFeatureTagger
     classes = "tags"
     smoothed_loss = SmoothedCrossEntropy
-    compile_arguments: Mapping[str, Any] = {
-        "loss": keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, ignore_class=features.NO_LABEL
-        )
-    }
-    counted = "{items:,} sentences in {rows:,} rows"
-    too_long = (
-        "{count:,} of the training sentences are read in several rows of {length} tokens "
-        "(--max_seq_length)."
+    usual_loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=features.NO_LABEL
     )
+    counted = "{items:,} sentences in {rows:,} rows"
     writers: ClassVar[Mapping[str, NewWriter]] = {
         **Task.writers,
         ".conll": lambda file, columns: ConllWriter(file),
@@ -95,34 +83,52 @@ class TaggingTask(Task):
     read_table = staticmethod(read_tagging)
 
     def __init__(
-        self,
-        *data: Any,
-        document_context: bool = False,
-        labels: Sequence[str] = (),
+        self, *data: Any, document_context: bool = False, folder: str = "", **common: Any
     ) -> None:
-        super().__init__(*data, labels=labels)
-        self.model_arguments = {"num_classes": len(self.labels)}
+        self._document_context = document_context
+        self._states = WordStates(folder)
+        super().__init__(*data, **common)
+
+    def _fit(self, training: TrainingOptions) -> None:
+        if training.variant is not None:
+            self.model_class = BertFeatureTagger
+        super()._fit(training)
+
+    def _model_arguments(self) -> dict[str, Any]:
+        variant, units = self.training.variant, self.training.lstm_units
+        own = {} if variant is None else {"variant": variant, "lstm_units": units}
+        return {**super()._model_arguments(), **own}
+
+    @property
+    def usual_headline(self) -> str:
+        """F1 of entities."""
+        return "f1" if self._has_entities else "accuracy"
+
+    @property
+    def no_scores(self) -> Sequence[str]:
+        """What is of entities alone, or of other tags."""
+        return ("macro_f1",) if self._has_entities else ("f1", "precision", "recall")
+
+    @functools.cached_property
+    def _odd(self) -> set[str] | None:
+        """The tags that are none of entities; ``None`` where the others are none either."""
         counts = collections.Counter(
             tag for item in (self._train.items if self._train else ()) for tag in item.tags or ()
         )
-        odd = odd_tags_of_entities(self.labels, counts)
-        self._has_entities, self._odd_tags = odd is not None, odd or set()
-        self.headline = "f1" if self._has_entities else "accuracy"
-        self.no_scores = ("macro_f1",) if self._has_entities else ("f1", "precision", "recall")
-        self._document_context = document_context
+        return odd_tags_of_entities(self.labels, counts)
 
-    @classmethod
-    def from_settings(cls, settings: FineTuningSettings, sets: Sets) -> "TaggingTask":
-        """On frozen features where the settings ask for them."""
-        data, context = sets.of_task(settings), settings.document_context
-        if not settings.variants:
-            return cls(*data, document_context=context)
-        return FeatureTaggingTask(
-            *data,
-            variant=settings.variants[0],
-            lstm_units=int(settings.lstm_units or 0),
-            folder=settings.model_dir,
-            document_context=context,
+    @property
+    def _has_entities(self) -> bool:
+        return self._odd is not None
+
+    @property
+    def _odd_tags(self) -> set[str]:
+        return self._odd or set()
+
+    def _too_long(self) -> str:
+        return (
+            "{count:,} of the training sentences are read in several rows of {length} tokens "
+            "(--max_seq_length)."
         )
 
     @property
@@ -176,7 +182,7 @@ class TaggingTask(Task):
             max_seq_length=max_seq_length,
         )
 
-    def loss_class_weights(self, asked: str) -> Sequence[float] | None:
+    def _loss_class_weights(self, asked: str) -> Sequence[float] | None:
         """Of tags, by the words that have them."""
         return list(parse_class_weights(asked, self.labels, self.label_counts(None)).values())
 
@@ -288,6 +294,12 @@ class TaggingTask(Task):
         tags = iter(predicted.tolist())
         return [[self.labels[next(tags)] for _ in item.words] for item in items]
 
+    def prepared(self, model: Any, examples: length_buckets.Examples) -> length_buckets.Examples:
+        """Of frozen features the examples with what the model's encoder gives for them."""
+        if self.training.variant is None:
+            return examples
+        return self._states.of(model, examples)
+
     def _outputs(self, inference: Inference, set_name: str) -> np.ndarray:
         """The logits of all words of all sentences, (W, C) float32."""
         items = self._sets[set_name].items
@@ -322,37 +334,3 @@ def _show_differences(item: TaggedExample, tags: Sequence[str]) -> tuple[str, st
 
 def _read_conll(path: str, **arguments: Any) -> ExampleSet:
     return read_conll(path, convert_to="IOB2", **arguments)
-
-
-# === On frozen features ===
-
-
-class FeatureTaggingTask(TaggingTask):
-    """Sentences of words with a tag each, for ``BertFeatureTagger``.
-
-    Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT". The encoder is run
-    on each data set once (``word_states``), and what it gives is kept in ``folder``.
-    """
-
-    model_class = BertFeatureTagger
-
-    def __init__(
-        self, *data: Any, variant: str, lstm_units: int, folder: str, **options: Any
-    ) -> None:
-        super().__init__(*data, **options)
-        self.model_arguments = {
-            **self.model_arguments,
-            "variant": variant,
-            "lstm_units": lstm_units,
-        }
-        self._states = WordStates(folder)
-
-    def reading(self, variant: str) -> "FeatureTaggingTask":
-        """The task on the same data, with another variant."""
-        other = copy.copy(self)
-        other.model_arguments = {**self.model_arguments, "variant": variant}
-        return other
-
-    def prepared(self, model: Any, examples: length_buckets.Examples) -> length_buckets.Examples:
-        """The examples with what the model's encoder gives for them, which is kept."""
-        return self._states.of(model, examples)

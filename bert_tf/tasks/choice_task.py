@@ -1,7 +1,7 @@
 """Multiple choice as a task of fine-tuning: which of K continuations follows a context."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,11 @@ from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.choices import read_choices, read_codah, read_swag
 from bert_tf.readers.examples import ChoiceExample
 
-from .evaluation import Evaluation, is_constant, worst_mistakes
+from .evaluation import Evaluation, Thresholds, is_constant, temperature_of, worst_mistakes
+from .inference import Inference
 from .losses import NO_CHOICE, ChoiceCrossEntropy, SmoothedCrossEntropy
 from .prediction_outputs import Record
-from .task import (
-    ExampleSet,
-    FormReader,
-    Inference,
-    Items,
-    Task,
-    Thresholds,
-    temperature_of,
-)
+from .task import ExampleSet, FormReader, Items, Task
 from .task_file import TaskFile
 
 
@@ -40,15 +33,15 @@ class ChoiceTask(Task):
     """
 
     model_class = BertMultipleChoice
-    smoothed_loss: Callable[..., Any] | None = SmoothedCrossEntropy
-    headline = "accuracy"
+    smoothed_loss = SmoothedCrossEntropy
+    usual_headline = "accuracy"
     read_table = staticmethod(read_choices)
 
-    def __init__(self, *data: Any, **options: Any) -> None:
-        super().__init__(*data, **options)
+    def _loss(self) -> Any:
+        """Over each example's own choices, where their number differs."""
         if self._train and len({len(item.choices) for item in self._train.items}) > 1:
-            self.smoothed_loss = ChoiceCrossEntropy
-            self.compile_arguments = {"loss": ChoiceCrossEntropy()}
+            return ChoiceCrossEntropy(self.training.label_smoothing)
+        return super()._loss()
 
     @staticmethod
     def own_form(name: str, columns: Mapping[str, Any]) -> FormReader | None:

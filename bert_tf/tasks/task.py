@@ -1,164 +1,71 @@
 """What every kind of task is to fine-tuning: data, a model, a loss, an evaluation, predictions.
 
-``kinds`` lists the kinds, each a module next to this one: ``text``, ``tagging``,
-``multiple_choice``, ``questions``. The rest of fine-tuning knows only ``Task``.
+``kinds`` lists the kinds, each in a module next to this one. Fine-tuning and predictions know only
+``Task``.
 
 Letters: N examples, C classes.
 """
 
 import abc
 import collections
-import contextlib
+import copy
 import dataclasses
 import functools
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.metrics.calibration import fit_temperature
 from bert_tf.metrics.formulas import CLASS_METRICS, class_metric_names
 from bert_tf.metrics.judging import Judged
-from bert_tf.modeling.base import TEMPERATURE, BertModel
+from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.length_buckets import Examples
-from bert_tf.pipelines.long_texts import mean_of_windows
-from bert_tf.pipelines.replicas import traced_step
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers import examples as read
 from bert_tf.untrusted import listed, one_line
 
-from .data import UNLABELLED, Sets, fold_of, read_sets
-from .distillation import SoftLoss
-from .evaluation import Evaluation, joined
+from .distillation import DistillationLoss, SoftLoss
+from .evaluation import Evaluation, Thresholds, joined
+from .inference import Inference
+from .kinds import kind_of
 from .prediction_outputs import NewWriter, Record, RecordWriter, with_expected, write_records
-from .settings import FineTuningSettings
+from .target_scale import TargetScale
 from .task_file import TaskFile
 
-T = TypeVar("T")
 # What a file or a part of one holds.
 ExampleSet = read.ExampleSet[Any]
 Items = Sequence[Any]
-Thresholds = Mapping[str, float]
 # The mean loss on a set, as training has it, without the weights of classes.
 LOSS = "loss"
 # The set that nothing is decided on, labelled or not.
 TEST = "test"
-
-
-class TargetScale(NamedTuple):
-    """The scale of the numbers to learn: a regressor is trained on ``(number - mean) / std``.
-
-    Weights and learning rates are made for numbers near 0. A model in training holds the head that
-    answers in those; the head of the weights that are kept, ``kernel * std`` and
-    ``bias * std + mean``, answers in the numbers' own units, and is that of a plain regressor.
-    The default changes nothing, not even a rounding.
-    """
-
-    mean: float = 0.0
-    std: float = 1.0
-
-    @contextlib.contextmanager
-    def folded(self, model: Any) -> Iterator[None]:
-        """Within it, a model in training answers in the numbers' own units."""
-        if self == TargetScale():
-            yield
-            return
-        head = model.regressor
-        kept = [variable.numpy() for variable in (head.kernel, head.bias)]
-        self._assign(head, self.std, self.mean)
-        try:
-            yield
-        finally:
-            head.kernel.assign(kept[0])
-            head.bias.assign(kept[1])
-
-    def unfold(self, model: Any) -> None:
-        """Makes of a regressor that answers in the numbers' own units one to train."""
-        if self != TargetScale():
-            self._assign(model.regressor, 1 / self.std, -self.mean / self.std)
-
-    @staticmethod
-    def _assign(head: Any, factor: float, shift: float) -> None:
-        kernel, bias = np.float64(head.kernel.numpy()), np.float64(head.bias.numpy())
-        head.kernel.assign(np.float32(kernel * factor))
-        head.bias.assign(np.float32(bias * factor + shift))
-
-    def scaled(self, batches: Any) -> Any:
-        """A dataset of features and numbers, (B,) float32, with the numbers to train on."""
-        if self == TargetScale():
-            return batches
-
-        def scale(rows: Any, numbers: Any) -> tuple[Any, Any]:
-            wide = tf.cast(numbers, tf.float64)
-            return rows, tf.cast((wide - self.mean) / self.std, tf.float32)
-
-        return batches.map(scale)
+# The set of texts that only a teacher labels.
+UNLABELLED = "unlabelled"
 
 
 @dataclasses.dataclass(frozen=True)
-class Inference:
-    """A model, and how it is run on a data set.
+class TrainingOptions:
+    """What a training asks of a task, by the flags' names; the defaults ask for nothing.
 
-    ``kept`` is what the model gave for a set, by the set's name, so that its evaluation and its
-    predictions run the model once; who changes the weights clears it. ``None``: nothing is kept.
+    ``variant`` is the choice of layers of ``--feature_based``.
     """
 
-    model: BertModel
-    tokenizer: BertTokenizer
-    max_seq_length: int
-    batch_size: int
-    kept: dict[str, Any] | None = None
-
-    def once(self, set_name: str, compute: Callable[[], T]) -> T:
-        """What is kept of a set, or what is computed now."""
-        if self.kept is None:
-            return compute()
-        if set_name not in self.kept:
-            self.kept[set_name] = compute()
-        found: T = self.kept[set_name]
-        return found
-
-    def outputs(self, examples: Examples) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
-        """Runs a model of one output without dropout on every example, the longest first.
-
-        The model is traced once, for batches of any size and length and for later calls; one batch
-        is in memory at a time. Yields a batch's features, ``example_index`` among them, and the
-        model's output for it, where 0 stands for what is not finite: a diverged model is evaluated
-        like others.
-        """
-        size = max(self.batch_size // examples.rows_each, 1)
-        dataset = examples.evaluation_batches(size, longest_first=True)
-        step = traced_step(self.model, _rows_and_output, dataset.element_spec)
-        for batch in dataset:
-            rows, outputs = step(batch)
-            numbers = np.nan_to_num(outputs.numpy())
-            yield {key: value.numpy() for key, value in rows.items()}, numbers
-
-
-def _rows_and_output(model: BertModel, rows: Any) -> tuple[Any, tf.Tensor]:
-    return rows, outputs_of(model, rows, training=False)
-
-
-def outputs_of(model: Any, rows: Any, *, training: bool) -> Any:
-    """A model's outputs for a batch; for texts that are read in windows their means."""
-    if features.NUM_WINDOWS not in rows:
-        return model(rows, training=training)
-    counts = rows[features.NUM_WINDOWS]
-    is_window = tf.sequence_mask(counts, tf.shape(rows[features.INPUT_WORD_IDS])[1])
-    flat = {key: tf.boolean_mask(rows[key], is_window) for key in features.ENCODER_FEATURES}
-    return mean_of_windows(model(flat, training=training), counts)
-
-
-def temperature_of(thresholds: Thresholds | None, logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature that is given, or with ``None`` that of logits (N, C) and ids (N,)."""
-    if thresholds is None:
-        return fit_temperature(logits, labels)
-    return thresholds.get(TEMPERATURE, 1.0)
+    metric: str | None = None
+    label_smoothing: float = 0.0
+    class_weights: str | None = None
+    classifier_dropout: float | None = None
+    pooling: str | None = None
+    bilstm: bool = False
+    variant: str | None = None
+    lstm_units: int | None = None
+    teacher: str | None = None
+    distillation_weight: float = 0.5
+    distillation_temperature: float = 2.0
 
 
 class Task(abc.ABC):
@@ -172,28 +79,25 @@ class Task(abc.ABC):
         test: by the set's name, examples to predict. A set may be empty.
         labels: the classes' names in the order of their ids; by default those of ``train`` or,
             without it, of the first set that has any.
+        unlabelled: what only a teacher labels, to be trained on behind the training set.
+        training: what a training asks of it.
 
-    ``headline`` is the score that decides which epoch, and which run, is best; ``use_metric``
-    chooses another than the kind's own.
+    ``headline`` is the score that decides which epoch, and which run, is best.
     """
 
+    # The class of its model; of a model in training ``model_class`` of the task itself.
     model_class: type[BertModel]
     # A second class that may have been trained for the kind.
     other_model_class: ClassVar[type[BertModel] | None] = None
-    # The loss, or losses and their weights, for ``model.compile``.
-    compile_arguments: Mapping[str, Any] = {
-        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    }
+    # The loss, or losses, for ``model.compile``, and where there are several their weights.
+    usual_loss: ClassVar[Any] = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss_weights: ClassVar[Mapping[str, float] | None] = None
     # The loss where labels are smoothed or classes weighted.
-    smoothed_loss: Callable[..., Any] | None = None
+    smoothed_loss: ClassVar[Callable[..., Any] | None] = None
     # What a kind that may have a teacher learns of it.
     soft_loss: ClassVar[SoftLoss]
     # What is printed of the training set.
     counted: ClassVar[str] = "{rows:,} examples"
-    too_long: str = (
-        "{count:,} of the training examples have more than {length} tokens (--max_seq_length): "
-        "they are cut."
-    )
     # Whether ``explanation`` can say which words its predictions come from.
     explains: ClassVar[bool] = False
     # What its classes are called; "" without classes.
@@ -211,17 +115,8 @@ class Task(abc.ABC):
     read_table: ClassVar[Callable[..., ExampleSet]]
     # What an export calls the options of ``task.json``.
     export_options: ClassVar[Mapping[str, str]] = {}
-    headline: str
-    # The kind's scores that these data do not have.
-    no_scores: Collection[str] = ()
-    # The scores that are always reported, () for all of the kind's.
-    shown_scores: tuple[str, ...] = ()
     # Whether the rows to evaluate on have labels, for a loss that is computed with the outputs.
     evaluates_labelled: ClassVar[bool] = False
-    model_arguments: Mapping[str, Any] = {}
-    target_scale: TargetScale = TargetScale()
-    # What only a teacher labels, to be trained on behind the training set.
-    unlabelled: Items = ()
 
     def __init__(
         self,
@@ -231,8 +126,11 @@ class Task(abc.ABC):
         test: Mapping[str, ExampleSet],
         *,
         labels: Sequence[str] = (),
+        unlabelled: Items = (),
+        training: TrainingOptions = TrainingOptions(),
     ) -> None:
-        self.name = name
+        self.name, self.unlabelled = name, unlabelled
+        self.target_scale = TargetScale()
         self.dev_sets, self.test_sets = tuple(dev), tuple(test)
         self._train, self._sets = train, {**dev, **test}
         for set_name, examples in dev.items():
@@ -257,13 +155,108 @@ class Task(abc.ABC):
                 labelled=self.evaluates_labelled and set_name in self.dev_sets,
             )
         )
+        self._fit(training)
+
+    # === What a training asks ===
+
+    def asked(self, training: TrainingOptions) -> Self:
+        """The task on the same data, tokenised once for both, as another training asks for it."""
+        other = copy.copy(self)
+        other._fit(training)
+        return other
+
+    def _fit(self, training: TrainingOptions) -> None:
+        self.training = training
+        self.headline = self.usual_headline
+        if training.metric is not None:
+            self._check_metric(training.metric)
+            self.headline = training.metric
+        self.model_arguments = self._model_arguments()
+        loss = self._loss()
+        if training.teacher is not None:
+            loss = DistillationLoss(
+                loss,
+                self.soft_loss,
+                self.num_outputs,
+                training.distillation_temperature,
+                training.distillation_weight,
+            )
+        weights = {"loss_weights": self.loss_weights} if self.loss_weights else {}
+        self.compile_arguments: Mapping[str, Any] = {"loss": loss, **weights}
+
+    @property
+    @abc.abstractmethod
+    def usual_headline(self) -> str:
+        """The headline where a training asks for no other."""
+
+    @property
+    def no_scores(self) -> Collection[str]:
+        """The kind's scores that these data do not have."""
+        return ()
+
+    @property
+    def shown_scores(self) -> Sequence[str]:
+        """The scores that are always reported, () for all of the kind's."""
+        return ()
+
+    def _check_metric(self, name: str) -> None:
+        metrics, classes = kind_of(type(self)).metrics, self.judged_classes
+        known = [metric for metric in metrics if metric not in self.no_scores]
+        if name not in (*known, *class_metric_names(classes)):
+            of_classes = (
+                f"; or {', '.join(f'{metric}_CLASS' for metric in CLASS_METRICS)}, and the classes "
+                f"are {listed(classes)}"
+                if classes
+                else ""
+            )
+            raise ValueError(
+                f"--metric={one_line(name)} is no score of {self.name}: expected "
+                f"{', '.join(known)}{of_classes}."
+            )
+
+    def _model_arguments(self) -> dict[str, Any]:
+        """What its model's constructor takes besides the config."""
+        training, known = self.training, self.model_class.argument_checks
+        if training.pooling and "pooling" not in known:
+            raise ValueError(
+                f"--pooling={training.pooling}: the head of {self.name} reads each token: leave it "
+                "out."
+            )
+        if training.classifier_dropout is not None and "dropout" not in known:
+            raise ValueError(
+                f"--classifier_dropout={training.classifier_dropout:g}: the head of {self.name} "
+                "has no dropout: leave it out."
+            )
+        found: dict[str, Any] = {"num_classes": len(self.labels)} if self.classes else {}
+        if training.bilstm:
+            found["bilstm"] = True
+        if training.classifier_dropout is not None:
+            found["dropout"] = training.classifier_dropout
+        return found
+
+    def _loss(self) -> Any:
+        """The loss of labels, smoothed or with weighted classes where either is asked for."""
+        smoothing, asked = self.training.label_smoothing, self.training.class_weights
+        weights = self._loss_class_weights(asked) if asked else None
+        if self.smoothed_loss is not None and (smoothing or weights):
+            return self.smoothed_loss(smoothing, weights)
+        return self.usual_loss
+
+    def _loss_class_weights(self, asked: str) -> Sequence[float] | None:
+        """What ``--class_weights`` makes the loss count, by class; ``None``: its examples do."""
+        return None
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers a teacher gives for an example: the classes, or 1."""
+        return len(self.labels) or 1
+
+    @staticmethod
+    def loss_weight(targets: Any) -> tf.Tensor:
+        """What the mean loss of some targets counts among others': by default each row as much."""
+        return tf.cast(tf.shape(tf.nest.flatten(targets)[0])[0], tf.float32)
 
     # === What the data are ===
-
-    @classmethod
-    def from_settings(cls, settings: FineTuningSettings, sets: Sets) -> "Task":
-        """The task that the settings describe, on what was read."""
-        return cls(*sets.of_task(settings))
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -283,46 +276,6 @@ class Task(abc.ABC):
     def judged_classes(self) -> Sequence[str]:
         """What has a precision, a recall and an F1 of its own."""
         return self.labels
-
-    def use_metric(self, name: str, metrics: Iterable[str]) -> None:
-        """Makes a score the headline; ``metrics`` are those of the kind."""
-        known, classes = [m for m in metrics if m not in self.no_scores], self.judged_classes
-        if name not in (*known, *class_metric_names(classes)):
-            of_classes = (
-                f"; or {', '.join(f'{metric}_CLASS' for metric in CLASS_METRICS)}, and the classes "
-                f"are {listed(classes)}"
-                if classes
-                else ""
-            )
-            raise ValueError(
-                f"--metric={one_line(name)} is no score of {self.name}: expected "
-                f"{', '.join(known)}{of_classes}."
-            )
-        self.headline = name
-
-    def loss_class_weights(self, asked: str) -> Sequence[float] | None:
-        """What ``--class_weights`` makes the loss count, by class; ``None``: its examples do."""
-        return None
-
-    def use_loss(self, smoothing: float, class_weights: str | None) -> None:
-        """Trains with smoothed labels or weighted classes, where either is asked for."""
-        weights = self.loss_class_weights(class_weights) if class_weights else None
-        if self.smoothed_loss is not None and (smoothing or weights):
-            self.compile_arguments = {"loss": self.smoothed_loss(smoothing, weights)}
-
-    def use_dropout(self, rate: float) -> None:
-        """Drops a share of what the head reads."""
-        if "dropout" not in self.model_class.argument_checks:
-            raise ValueError(
-                f"--classifier_dropout={rate:g}: the head of {self.name} has no dropout: leave it "
-                "out."
-            )
-        self.model_arguments = {**self.model_arguments, "dropout": rate}
-
-    @staticmethod
-    def loss_weight(targets: Any) -> tf.Tensor:
-        """What the mean loss of some targets counts among others': by default each row as much."""
-        return tf.cast(tf.shape(tf.nest.flatten(targets)[0])[0], tf.float32)
 
     def _find_fault(self, item: Any) -> str | None:
         """What the reader let pass and cannot be learned; ``None``: nothing."""
@@ -359,7 +312,7 @@ class Task(abc.ABC):
             )
         if examples.num_too_long:
             length = examples.max_seq_length
-            lines.append(self.too_long.format(count=examples.num_too_long, length=length))
+            lines.append(self._too_long().format(count=examples.num_too_long, length=length))
         if examples.num_lost:
             lines.append(
                 f"The answers to {examples.num_lost:,} of the training questions have no token, "
@@ -369,6 +322,13 @@ class Task(abc.ABC):
             mean, std = self.target_scale
             lines.append(f"The numbers to learn: mean {mean:.6g}, standard deviation {std:.6g}.")
         return lines
+
+    def _too_long(self) -> str:
+        """What is said of examples that are too long, with {count} and {length}."""
+        return (
+            "{count:,} of the training examples have more than {length} tokens "
+            "(--max_seq_length): they are cut."
+        )
 
     def set_sizes(self) -> dict[str, int]:
         """By set, the training set first, how many examples were read."""
@@ -554,29 +514,3 @@ class FormReader(NamedTuple):
     read: Callable[..., ExampleSet]
     is_table: bool = False
     has_names: bool = False
-
-
-def read_task(settings: FineTuningSettings) -> tuple[Task, Sets]:
-    """The task on its data (with ``--folds`` on the first of them), and what was read."""
-    sets = read_sets(settings)
-    own = fold_of(sets, settings, 0) if settings.folds else sets
-    return make_task(settings, own), sets
-
-
-def make_task(settings: FineTuningSettings, sets: Sets) -> Task:
-    """The task that the settings describe, on what was read."""
-    task: Task = settings.kind.task_class.from_settings(settings, sets)
-    if sets.unlabelled is not None:
-        task.unlabelled = sets.unlabelled.items
-    task.use_loss(settings.label_smoothing, settings.class_weights)
-    if settings.bilstm:
-        task.model_arguments = {**task.model_arguments, "bilstm": True}
-    if settings.pooling and "pooling" not in task.model_class.argument_checks:
-        raise ValueError(
-            f"--pooling={settings.pooling}: the head of {task.name} reads each token: leave it out."
-        )
-    if settings.classifier_dropout is not None:
-        task.use_dropout(settings.classifier_dropout)
-    if settings.metric is not None:
-        task.use_metric(settings.metric, settings.kind.metrics)
-    return task

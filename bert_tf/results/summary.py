@@ -8,12 +8,12 @@ from bert_tf.metrics.calibration import FEW
 from bert_tf.metrics.formulas import LOWER_IS_BETTER
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.tasks.kinds import PAPERS_F1
+from bert_tf.tasks.task import Task
 from bert_tf.training.progress import duration
 from bert_tf.untrusted import listed, one_line, quote
 
-from .rules import PAPERS_F1
 from .run_directory import FineTuningDirectory
-from .task import Task
 
 # A score is a fraction of 1, except for SQuAD's official ones, which count to 100 (one of these two
 # is always among them), and for losses and errors, which have units of their own.

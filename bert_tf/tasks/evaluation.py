@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.metrics.calibration import Calibration
+from bert_tf.metrics.calibration import Calibration, fit_temperature
 from bert_tf.metrics.judging import Judged
 from bert_tf.metrics.resampling import Interval, bootstrap
+from bert_tf.modeling.base import TEMPERATURE
 
+Thresholds = Mapping[str, float]
 _MOST_MISTAKES = 50
 
 
@@ -42,6 +44,13 @@ class Mistake:
 def joined(texts: Mapping[str, str]) -> str:
     """Named texts as one, each on a line."""
     return "\n".join(texts.values())
+
+
+def temperature_of(thresholds: Thresholds | None, logits: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature that is given, or with ``None`` that of logits (N, C) and ids (N,)."""
+    if thresholds is None:
+        return fit_temperature(logits, labels)
+    return thresholds.get(TEMPERATURE, 1.0)
 
 
 def is_constant(true: np.ndarray, predicted: np.ndarray) -> bool:

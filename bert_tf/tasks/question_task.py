@@ -24,21 +24,18 @@ from bert_tf.modeling.base import NULL_THRESHOLD
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.examples import QuestionExample
 from bert_tf.readers.squad import SquadReferences, read_questions, read_squad
 
-from .data import Sets
-from .evaluation import Evaluation, worst_mistakes
+from .evaluation import Evaluation, Thresholds, worst_mistakes
+from .inference import Inference
+from .kinds import ANSWERS
 from .prediction_outputs import AnswersWriter, NewWriter, Record, write_records
-from .settings import FineTuningSettings, flag_defaults
-from .task import LOSS, ExampleSet, FormReader, Inference, Items, Task, Thresholds
+from .task import LOSS, ExampleSet, FormReader, Items, Task
 from .task_file import TaskFile
 
 _NO_ANSWER = "(no answer)"
 # What a record says of an answer besides its text.
 _NOWHERE = {"score": None, "start": None, "end": None}
-# Besides ``with_null``, what ``task.json`` keeps.
-_OPTIONS = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
 # The keys of ``SquadScores.to_dict`` that are no scores.
 _COUNTS = ("total", "missing", "thresh")
 
@@ -57,31 +54,25 @@ class QuestionTask(Task):
     loss is the mean of the cross-entropies of start and end, each a softmax over the row.
 
     Each question is trained with its first answer. With a ``null_threshold`` that one is kept
-    instead of the best one, and ``f1`` is the headline, without it ``best_f1``. Options are
-    ``with_null`` and some of ``_OPTIONS``, which are flags, too.
+    instead of the best one, and ``f1`` is the headline, without it ``best_f1``. ``with_null`` is by
+    default whether a labelled question has no answer. Other options are some of ``kinds.ANSWERS``.
     """
 
     model_class = BertSpanPredictor
     evaluates_labelled = True
-    compile_arguments: Mapping[str, Any] = {
-        "loss": {
-            key: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            for key in (features.START_LOGITS, features.END_LOGITS)
-        },
-        "loss_weights": {features.START_LOGITS: 0.5, features.END_LOGITS: 0.5},
+    usual_loss: ClassVar[Any] = {
+        key: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        for key in (features.START_LOGITS, features.END_LOGITS)
     }
+    loss_weights: ClassVar[Any] = {features.START_LOGITS: 0.5, features.END_LOGITS: 0.5}
     counted = "{items:,} questions in {rows:,} windows"
-    too_long = (
-        "The contexts of {count:,} of the training questions are read in several windows of "
-        "{length} tokens (--max_seq_length)."
-    )
     threshold = NULL_THRESHOLD
     writers: ClassVar[Mapping[str, NewWriter]] = {
         **Task.writers,
         ".json": lambda file, columns: AnswersWriter(file),
     }
     export_options: ClassVar[Mapping[str, str]] = {
-        **{name: name for name in _OPTIONS},
+        **{name: name for name in ANSWERS},
         "n_best_size": "n_best",
     }
     read_table = staticmethod(read_questions)
@@ -89,29 +80,33 @@ class QuestionTask(Task):
     def __init__(
         self,
         *data: Any,
-        labels: Sequence[str] = (),
+        with_null: bool | None = None,
         null_threshold: float | None = None,
         **options: Any,
     ) -> None:
-        defaults = flag_defaults()
-        self._options = {**{name: defaults[name] for name in _OPTIONS}, **options}
-        self._with_null: bool = options["with_null"]
+        answers = {name: options.pop(name, usual) for name, usual in ANSWERS.items()}
+        _, train, dev, _ = data
+        labelled = [*([train] if train else []), *dev.values()]
+        self._with_null = _checked_null(with_null, null_threshold, labelled)
         self._null_threshold = null_threshold
-        self.headline = "best_f1" if self._with_null and null_threshold is None else "f1"
-        # A threshold that is given leaves nothing to tune.
-        tuned = () if self.headline == "best_f1" else ("best_exact", "best_f1")
-        self.no_scores = ("exact_match" if self._with_null else "exact", *tuned)
-        super().__init__(*data)
+        self._options = {**answers, "with_null": self._with_null}
+        super().__init__(*data, **options)
 
-    @classmethod
-    def from_settings(cls, settings: FineTuningSettings, sets: Sets) -> "QuestionTask":
-        """With null where a labelled question has no answer, or the flag says so."""
-        items = [item for examples in (sets.train, *sets.dev.values()) for item in examples.items]
-        return cls(
-            *sets.of_task(settings),
-            **{name: getattr(settings, name) for name in _OPTIONS},
-            with_null=_with_null(settings, items),
-            null_threshold=settings.null_score_diff_threshold,
+    @property
+    def usual_headline(self) -> str:
+        """That of the best threshold, where there is one to be found."""
+        return "best_f1" if self._with_null and self._null_threshold is None else "f1"
+
+    @property
+    def no_scores(self) -> Sequence[str]:
+        """Those of the other version; a threshold that is given leaves nothing to tune."""
+        tuned = () if self.usual_headline == "best_f1" else ("best_exact", "best_f1")
+        return ("exact_match" if self._with_null else "exact", *tuned)
+
+    def _too_long(self) -> str:
+        return (
+            "The contexts of {count:,} of the training questions are read in several windows of "
+            "{length} tokens (--max_seq_length)."
         )
 
     @property
@@ -315,16 +310,17 @@ def _read_squad(path: str, *, labelled: bool, skip_bad_rows: Any, **_: Any) -> E
     return read_squad(path, labelled=labelled, skip_bad_rows=skip_bad_rows)
 
 
-def _with_null(settings: FineTuningSettings, items: Sequence[QuestionExample]) -> bool:
-    impossible = sum(item.is_impossible for item in items)
-    wanted = settings.version_2_with_negative
+def _checked_null(
+    wanted: bool | None, threshold: float | None, labelled: Sequence[ExampleSet]
+) -> bool:
+    """Whether a question may have no answer, as is said or else as the labelled ones are."""
+    impossible = sum(item.is_impossible for examples in labelled for item in examples.items)
     if wanted is False and impossible:
         raise ValueError(
             f"--version_2_with_negative=false, and {impossible:,} of the labelled questions have "
             "no answer: leave the flag out."
         )
     with_null = bool(impossible) if wanted is None else wanted
-    threshold = settings.null_score_diff_threshold
     if threshold is not None and not with_null:
         raise ValueError(
             f"--null_score_diff_threshold={threshold:g}, and every labelled question has an "

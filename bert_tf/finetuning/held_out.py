@@ -1,0 +1,140 @@
+"""What is held out of a training set, and its folds: drawn by contents and seed alone."""
+
+import collections
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from bert_tf.readers.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+
+T = TypeVar("T")
+
+
+def split_folds(items: Sequence[Any], count: int, seed: int) -> list[int]:
+    """The fold, from 0, of each example.
+
+    What ``hold_out`` keeps together stays together; every class of texts is dealt to the folds as
+    evenly as that allows. A group's fold depends on the contents of all and the seed, not on their
+    order.
+    """
+    key, what = _grouping(items, 1 / count)
+    sizes = collections.Counter(key(item) for item in items)
+    if len(sizes) < count:
+        raise ValueError(
+            f"--folds={count}: only {len(sizes):,} parts of the {len(items):,} examples do not "
+            f"belong together ({what}): ask for fewer folds."
+        )
+    classes = _classes(items, key)
+    found: dict[Hashable, int] = {}
+    dealt: collections.Counter[tuple[int, str | None]] = collections.Counter()
+    totals = [0] * count
+    for group in sorted(sizes, key=lambda group: _hash(seed, group)):
+        name = classes.get(group)
+        fold = min(range(count), key=lambda number: (dealt[number, name], totals[number]))
+        found[group] = fold
+        dealt[fold, name] += sizes[group]
+        totals[fold] += sizes[group]
+    return [found[key(item)] for item in items]
+
+
+def hold_out(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T], list[T], str]:
+    """Splits examples in two, where no set to evaluate on is given.
+
+    ExampleSet that share what makes them alike stay together: questions of one article (or, without
+    titles, of one paragraph), sentences of one document where there are enough documents, choices
+    for one context, equal texts. Which of these groups are held out depends on their contents and
+    the seed, not on their order. Every class of texts gives its share. At least one group is held
+    out, and at least one is not. Returns what is left, what is held out, each in
+    the order of ``items``, and what the groups are.
+    """
+    key, what = _grouping(items, fraction)
+    groups = collections.Counter(key(item) for item in items)
+    if len(groups) < 2:
+        several = f"{len(items):,} examples of one article, context or text, which stay together"
+        raise ValueError(
+            f"Nothing can be held out of {'one example' if len(items) == 1 else several}: give "
+            "more of them, a --dev_file, or --dev_fraction=0."
+        )
+    ranked = sorted(groups, key=lambda group: _hash(seed, group))
+    classes = _classes(items, key)
+    if len(set(classes.values())) > 1:
+        chosen = _draw_by_class(ranked, groups, classes, fraction, seed)
+    else:
+        chosen = _draw(ranked, groups, fraction * len(items))
+    # Where each alone is too much, the least.
+    chosen = chosen or {min(ranked, key=groups.__getitem__)}
+    return (
+        [item for item in items if key(item) not in chosen],
+        [item for item in items if key(item) in chosen],
+        what,
+    )
+
+
+def _hash(seed: int, value: Hashable) -> bytes:
+    return hashlib.sha256(f"{seed} {value!r}".encode()).digest()
+
+
+def _draw(ranked: Sequence[Hashable], sizes: Mapping[Any, int], wanted: float) -> set[Hashable]:
+    """Whole groups, as many as come nearest to the wanted number of examples, and never all."""
+    chosen: set[Hashable] = set()
+    count = 0
+    for group in ranked[:-1]:
+        if count + sizes[group] / 2 <= wanted:
+            chosen.add(group)
+            count += sizes[group]
+        elif chosen:
+            break
+    return chosen
+
+
+def _classes(items: Sequence[Any], key: Callable[[Any], Hashable]) -> dict[Hashable, str]:
+    """The class of each group of texts, the rarest of several; {} without classes."""
+    if not all(isinstance(item, TextExample) and isinstance(item.label, str) for item in items):
+        return {}
+    counts = collections.Counter(item.label for item in items)
+    found: dict[Hashable, str] = {}
+    for item in items:
+        label = found.get(key(item), item.label)
+        found[key(item)] = min(label, item.label, key=lambda name: (counts[name], name))
+    return found
+
+
+def _draw_by_class(
+    ranked: Sequence[Hashable],
+    sizes: Mapping[Any, int],
+    classes: Mapping[Hashable, str],
+    fraction: float,
+    seed: int,
+) -> set[Hashable]:
+    """Draws each class' share, rounded so that all together are the whole's (largest remainder)."""
+    parts: dict[str, list[Hashable]] = {}
+    for group in ranked:
+        parts.setdefault(classes[group], []).append(group)
+    totals = {name: sum(sizes[group] for group in part) for name, part in parts.items()}
+    wanted = {name: int(fraction * total) for name, total in totals.items()}
+    rest = int(fraction * sum(totals.values()) + 0.5) - sum(wanted.values())
+    by_remainder = sorted(
+        (name for name, part in parts.items() if len(part) > 1),
+        key=lambda name: (wanted[name] - fraction * totals[name], _hash(seed, name)),
+    )
+    for name in by_remainder[:rest]:
+        wanted[name] += 1
+    drawn = (_draw(part, sizes, wanted[name]) for name, part in parts.items() if wanted[name])
+    return set().union(*drawn)
+
+
+def _grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Hashable], str]:
+    first = items[0]
+    if isinstance(first, QuestionExample):
+        if len({item.title for item in items}) > 1:
+            return (lambda item: item.title), "whole articles"
+        return (lambda item: item.context), "whole paragraphs"
+    if isinstance(first, TaggedExample):
+        documents = len({item.document for item in items})
+        # Of a handful of documents one would be too much; and a table's rows are one each.
+        if fraction * documents >= 1 and documents < len(items):
+            return (lambda item: item.document), "whole documents"
+        return (lambda item: item.words), "drawn by the seed"
+    if isinstance(first, ChoiceExample):
+        return (lambda item: item.context), "drawn by the seed"
+    return (lambda item: (item.text_a, item.text_b)), "drawn by the seed"

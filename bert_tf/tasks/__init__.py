@@ -1,0 +1,1 @@
+"""What each kind of task is: its data, model, loss, scores, predictions and ``task.json``."""

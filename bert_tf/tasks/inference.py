@@ -1,0 +1,71 @@
+"""A model that is run on a data set: each example once, the longest first."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.modeling.base import BertModel
+from bert_tf.pipelines.length_buckets import Examples
+from bert_tf.pipelines.long_texts import mean_of_windows
+from bert_tf.pipelines.replicas import traced_step
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Inference:
+    """A model, and how it is run on a data set.
+
+    ``kept`` is what the model gave for a set, by the set's name, so that its evaluation and its
+    predictions run the model once; who changes the weights clears it. ``None``: nothing is kept.
+    """
+
+    model: BertModel
+    tokenizer: BertTokenizer
+    max_seq_length: int
+    batch_size: int
+    kept: dict[str, Any] | None = None
+
+    def once(self, set_name: str, compute: Callable[[], T]) -> T:
+        """What is kept of a set, or what is computed now."""
+        if self.kept is None:
+            return compute()
+        if set_name not in self.kept:
+            self.kept[set_name] = compute()
+        found: T = self.kept[set_name]
+        return found
+
+    def outputs(self, examples: Examples) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
+        """Runs a model of one output without dropout on every example, the longest first.
+
+        The model is traced once, for batches of any size and length and for later calls; one batch
+        is in memory at a time. Yields a batch's features, ``example_index`` among them, and the
+        model's output for it, where 0 stands for what is not finite: a diverged model is evaluated
+        like others.
+        """
+        size = max(self.batch_size // examples.rows_each, 1)
+        dataset = examples.evaluation_batches(size, longest_first=True)
+        step = traced_step(self.model, _rows_and_output, dataset.element_spec)
+        for batch in dataset:
+            rows, outputs = step(batch)
+            numbers = np.nan_to_num(outputs.numpy())
+            yield {key: value.numpy() for key, value in rows.items()}, numbers
+
+
+def _rows_and_output(model: BertModel, rows: Any) -> tuple[Any, tf.Tensor]:
+    return rows, outputs_of(model, rows, training=False)
+
+
+def outputs_of(model: Any, rows: Any, *, training: bool) -> Any:
+    """A model's outputs for a batch; for texts that are read in windows their means."""
+    if features.NUM_WINDOWS not in rows:
+        return model(rows, training=training)
+    counts = rows[features.NUM_WINDOWS]
+    is_window = tf.sequence_mask(counts, tf.shape(rows[features.INPUT_WORD_IDS])[1])
+    flat = {key: tf.boolean_mask(rows[key], is_window) for key in features.ENCODER_FEATURES}
+    return mean_of_windows(model(flat, training=training), counts)
