@@ -9,7 +9,6 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import features
-from bert_tf.modeling.transformer import attending
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.question_answering import QuestionExamples, question_examples
@@ -76,6 +75,8 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
     # The mean of the two losses, where the answer begins and where it ends.
     halves = {} if comparison.glue else {"loss_weights": 0.5}
     model.encoder.trains_without_padding = True
+    heads = model.config.num_attention_heads
+    model.encoder.training_attention = attention_to(rows.lengths, BATCH_SIZE, heads, device)
     model.compile(optimizer=optimizer, loss=loss, jit_compile=False, **halves)
     epochs, steps_per_epoch = comparison.epochs, rows.num_batches(BATCH_SIZE)
     if run.stop_after:
@@ -83,16 +84,14 @@ def train(run: Run, train_items: list[Any], dev_items: list[Any]) -> Outcome:
         batches = batches.take(steps_per_epoch)
     stopwatch = Stopwatch()
     stopwatch.start()
-    heads = model.config.num_attention_heads
-    with attending(attention_to(rows.lengths, BATCH_SIZE, heads, device)):
-        model.fit(
-            batches,
-            epochs=epochs,
-            steps_per_epoch=steps_per_epoch,
-            shuffle=False,
-            verbose=0,
-            callbacks=[_EachStep(stopwatch, epochs * steps_per_epoch)],
-        )
+    model.fit(
+        batches,
+        epochs=epochs,
+        steps_per_epoch=steps_per_epoch,
+        shuffle=False,
+        verbose=0,
+        callbacks=[_EachStep(stopwatch, epochs * steps_per_epoch)],
+    )
 
     seen, positions = [], 0
     for batch, _ in batches:

@@ -169,7 +169,7 @@ class Training(Trainer):
             texts = settings.train_batch_size * math.prod(mask.shape[1:-1])
             heads = model.config.num_attention_heads
             attend = attention_to(self.examples.lengths, texts, heads, device)
-            self.loop.replica_step.attend = attend
+            model.encoder.training_attention = attend
         return iter(batches)
 
     def next_pause(self) -> int:

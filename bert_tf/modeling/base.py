@@ -241,12 +241,15 @@ class BertModel(keras.Model):
 
     def _check_compilation(self, jit_compile: bool | None) -> None:
         encoder: Any = getattr(self, "encoder", None)
-        if jit_compile and encoder is not None and encoder.trains_without_padding:
-            raise ValueError(
-                f"{self.name} is to be compiled with jit_compile=True, and its encoder has "
-                "trains_without_padding, which XLA cannot compile: set "
-                "encoder.trains_without_padding = False, or compile with jit_compile=False."
-            )
+        if not jit_compile or encoder is None:
+            return
+        for name, off in (("trains_without_padding", False), ("training_attention", None)):
+            if getattr(encoder, name) != off:
+                raise ValueError(
+                    f"{self.name} is to be compiled with jit_compile=True, and its encoder has "
+                    f"{name}, which XLA cannot compile: set encoder.{name} = {off}, or compile "
+                    "with jit_compile=False."
+                )
 
     def set_config(self, config: BertConfig, dtype_policy: keras.DTypePolicy) -> None:
         """Keeps what every such model is made from; called once, when the graph is complete."""

@@ -1,8 +1,6 @@
 """Dropout that shares one seed generator, at half the usual number of random bits."""
 
-import contextlib
-import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,7 +13,7 @@ LEVELS = 1 << 16  # what sixteen random bits distinguish
 Draw = Callable[[Sequence[Any], int, keras.random.SeedGenerator], Any]
 
 
-def _draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
+def draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
     """Two elements a word, for a CPU: a device that tiles arrays pads them sixty-four times."""
     count = 1
     for size in shape:
@@ -30,49 +28,44 @@ def _draw_in_pairs(shape: Sequence[Any], dropped: int, generator: Any) -> Any:
     return ops.reshape(draws >= dropped - LEVELS // 2, shape)
 
 
-_draw: contextvars.ContextVar[Draw] = contextvars.ContextVar("draw", default=_draw_in_pairs)
+class MaskSeeds(keras.random.SeedGenerator):
+    """The seeds of a model's dropout masks, and how the masks are drawn from them.
 
+    Attributes:
+        draw: as on a CPU, unless a training knows a better way for its device.
+    """
 
-@contextlib.contextmanager
-def drawing(draw: Draw | None) -> Iterator[None]:
-    """Lets every ``Dropout`` that is called or differentiated within draw by another function."""
-    token = _draw.set(draw or _draw.get())
-    try:
-        yield
-    finally:
-        _draw.reset(token)
+    draw: Draw = staticmethod(draw_in_pairs)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Layer):
     """Sets elements to 0 at a given rate in [0, 1) and scales the others, in training only.
 
-    Unlike ``keras.layers.Dropout`` it can share its seed generator with other layers, and it
+    Unlike ``keras.layers.Dropout`` it can share its seeds with other layers, and it
     draws sixteen random bits an element where Keras draws thirty-two: drawing is most of
     dropout's cost on a CPU. The rate is therefore rounded to a multiple of 1/65536 (0.1 becomes
     0.100006) and the scale is that of the rounded rate, so the expectation is exact.
 
-    >>> layer = Dropout(0.5, keras.random.SeedGenerator(1, name="seed"))
+    >>> layer = Dropout(0.5, MaskSeeds(1, name="seed"))
     >>> sorted({float(x) for x in layer(ops.ones(1000), training=True)})
     [0.0, 2.0]
     """
 
-    def __init__(
-        self, rate: float, seed_generator: keras.random.SeedGenerator | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, rate: float, seed_generator: MaskSeeds | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not 0.0 <= rate < 1.0:
             raise ValueError(f"The dropout rate must be at least 0 and less than 1, got {rate}.")
         self.supports_masking = True
         self.rate = rate
-        self.seed_generator = seed_generator or keras.random.SeedGenerator(name="dropout_seed")
+        self.seed_generator = seed_generator or MaskSeeds(name="dropout_seed")
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
         """Drops elements of a float tensor of any shape; outside training, returns it as it is."""
         if not training or self.dropped == 0:
             return inputs
-        kept = _draw.get()(ops.shape(inputs), self.dropped, self.seed_generator)
+        kept = self.seed_generator.draw(ops.shape(inputs), self.dropped, self.seed_generator)
         scale = ops.cast(self.scale, inputs.dtype)
         # One product in each direction: what multiplies holds the scale already.
         return inputs * ops.where(kept, scale, ops.zeros_like(scale))

@@ -11,9 +11,9 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 
 from .base import BertLayer, BertModel, Shapes, is_flag_or_none, model_inputs, new_initializer
-from .dropout import Dropout
+from .dropout import Dropout, MaskSeeds
 from .pooling import pool
-from .transformer import LayerNorm, TransformerBlock
+from .transformer import Attend, LayerNorm, TransformerBlock
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -33,7 +33,7 @@ class BertEmbeddings(BertLayer):
     def __init__(
         self,
         config: BertConfig,
-        seed_generator: keras.random.SeedGenerator | None = None,
+        seed_generator: MaskSeeds | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(config, **kwargs)
@@ -140,6 +140,9 @@ class BertEncoder(BertModel):
             same gradients in less time, and zeros at padding. False at first. Set it before
             ``compile``, for texts of different lengths and a step that XLA does not compile
             (no ``jit_compile=True``, no TPU): how many tokens are real is known too late for XLA.
+        training_attention: how training computes attention; ``None``, at first: all texts at once.
+            ``training.attention.attend_in_groups`` needs less time and memory on a CPU where texts
+            are long, and not under XLA either.
         infers_without_padding: the same at inference, False at first.
         recomputes_blocks: whether training keeps only the inputs of each block and computes the
             rest again for the backward pass (Chen et al. 2016): the same gradients, dropout
@@ -171,7 +174,7 @@ class BertEncoder(BertModel):
     ) -> None:
         # === Layers ===
         policy = keras.dtype_policies.get(dtype) if dtype else keras.config.dtype_policy()
-        seed_generator = keras.random.SeedGenerator(name="dropout_seed")
+        seed_generator = MaskSeeds(name="dropout_seed")
         # Layers are built inside the scope, so that paths do not depend on what calls the model.
         with keras.name_scope(name):
             embeddings = BertEmbeddings(config, seed_generator, name="embeddings", dtype=policy)
@@ -221,7 +224,7 @@ class BertEncoder(BertModel):
         return [name for name in super().__dir__() if name != "encoder"]
 
     @property
-    def seed_generator(self) -> keras.random.SeedGenerator:
+    def seed_generator(self) -> MaskSeeds:
         """Where every dropout of the model, and of a model that is built on it, gets its seeds."""
         return self.embeddings.dropout.seed_generator
 
@@ -234,8 +237,23 @@ class BertEncoder(BertModel):
     def trains_without_padding(self, value: bool) -> None:
         for block in self.blocks:
             block.trains_without_padding = value
-            # So that ``jit_compile="auto"`` means False, whatever model the encoder is part of.
-            block.supports_jit = not value
+        self._tell_jit()
+
+    @property
+    def training_attention(self) -> Attend | None:
+        """How attention is computed in training; see the class."""
+        return self.blocks[0].attention.attend
+
+    @training_attention.setter
+    def training_attention(self, attend: Attend | None) -> None:
+        for block in self.blocks:
+            block.attention.attend = attend
+        self._tell_jit()
+
+    def _tell_jit(self) -> None:
+        """So that ``jit_compile="auto"`` means False, whatever model the encoder is part of."""
+        for block in self.blocks:
+            block.supports_jit = not (self.trains_without_padding or self.training_attention)
 
     @property
     def infers_without_padding(self) -> bool:

@@ -95,18 +95,25 @@ class MaskedLMHead(BertLayer):
         batch, sequence, _ = ops.shape(hidden)
         # (B, P) positions in a row -> places in (B * S, H)
         places = positions + ops.expand_dims(ops.arange(batch, dtype=positions.dtype), 1) * sequence
-        transformed = self.transform(hidden, ops.reshape(places, (-1,)), training=training)
-        table = ops.cast(self.embedding_table(), transformed.dtype)
+        transformed, table, bias = self.factors(hidden, ops.reshape(places, (-1,)), training)
         logits = at_least_float32(ops.matmul(transformed, ops.transpose(table)))
         # (B * P, V) -> (B, P, V)
-        logits = ops.add(logits, ops.cast(self.output_bias, logits.dtype))
+        logits = ops.add(logits, ops.cast(bias, logits.dtype))
         return ops.reshape(logits, (batch, ops.shape(positions)[1], self.config.vocab_size))
 
-    def transform(self, hidden: Any, places: Any, training: bool | None = False) -> Any:
-        """(B, S, H) and (N,) int32 places in [0, B * S) -> (N, H), which the table multiplies."""
+    def factors(
+        self, hidden: Any, places: Any, training: bool | None = False
+    ) -> tuple[Any, Any, Any]:
+        """(B, S, H) and (N,) int32 places in [0, B * S) -> (N, H), (V, H) and (V,).
+
+        The logits are the first by the transposed second, and the third: a loss may make them in
+        parts, for the predictions that count.
+        """
         gathered = ops.take(ops.reshape(hidden, (-1, hidden.shape[-1])), places, axis=0)
         transformed = self.activation(self.dense(gathered), bool(training))
-        return self.layer_norm(transformed, training=training)
+        transformed = self.layer_norm(transformed, training=training)
+        table = ops.cast(self.embedding_table(), transformed.dtype)
+        return transformed, table, ops.convert_to_tensor(self.output_bias)
 
     def compute_output_spec(
         self, hidden: Any, positions: Any, training: bool | None = False

@@ -3,10 +3,8 @@
 Legend: B batch, S sequence, N heads, D head size, H = N * D hidden, R rows, W any width.
 """
 
-import contextlib
-import contextvars
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -16,7 +14,7 @@ from bert_tf.config import BertConfig
 
 from .activations import get_activation
 from .base import BertLayer
-from .dropout import Dropout
+from .dropout import Dropout, MaskSeeds
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -221,19 +219,6 @@ def attend_at_once(
     return rows.from_batch(join_heads(contexts))
 
 
-_attend: contextvars.ContextVar[Attend | None] = contextvars.ContextVar("attend", default=None)
-
-
-@contextlib.contextmanager
-def attending(attend: Attend | None) -> Iterator[None]:
-    """Lets every layer that is called or differentiated in training within attend otherwise."""
-    token = _attend.set(attend or _attend.get())
-    try:
-        yield
-    finally:
-        _attend.reset(token)
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SelfAttention(BertLayer):
     """Scaled dot-product attention of every token to every real token, in N heads.
@@ -247,15 +232,18 @@ class SelfAttention(BertLayer):
     value kernels of a published checkpoint side by side, in that order, and its bias (3 * H,)
     their biases: ``numpy.concatenate([query, key, value], axis=-1)``, and ``numpy.split(kernel,
     3, axis=-1)`` back. Within each of the three, column n * D + d belongs to head n.
+
+    ``attend``: see ``training_attention`` of ``BertEncoder``.
     """
 
     def __init__(
         self,
         config: BertConfig,
-        seed_generator: keras.random.SeedGenerator | None = None,
+        seed_generator: MaskSeeds | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(config, **kwargs)
+        self.attend: Attend | None = None
         self.query_key_value = self.new_dense(3 * config.hidden_size, "query_key_value")
         self.dropout = Dropout(
             config.attention_probs_dropout_prob,
@@ -278,9 +266,8 @@ class SelfAttention(BertLayer):
         projected = self.query_key_value(hidden)  # (R, 3 * H)
         heads = self.config.num_attention_heads
         causal = self.config.is_decoder
-        attend = _attend.get()
-        if training and attend is not None:
-            contexts = attend(projected, real_tokens, rows, heads, self.dropout, causal)
+        if training and self.attend is not None:
+            contexts = self.attend(projected, real_tokens, rows, heads, self.dropout, causal)
         else:
             contexts = attend_at_once(
                 projected,
@@ -311,7 +298,7 @@ class TransformerBlock(BertLayer):
     def __init__(
         self,
         config: BertConfig,
-        seed_generator: keras.random.SeedGenerator | None = None,
+        seed_generator: MaskSeeds | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(config, **kwargs)

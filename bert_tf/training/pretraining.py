@@ -91,11 +91,9 @@ class PretrainingObjective(Objective):
                 features.MASKED_LM_WEIGHTS,
             )
         )
-        head, hidden = self._model.masked_lm, states[features.SEQUENCE_OUTPUT]
+        hidden = states[features.SEQUENCE_OUTPUT]
         places = tf.cast(real[:, 0], tf.int32) * hidden.shape[1] + positions
-        transformed = head.transform(hidden, places, training=True)
-        table = tf.cast(head.embedding_table(), transformed.dtype)
-        bias = tf.convert_to_tensor(head.output_bias)
+        transformed, table, bias = self._model.masked_lm.factors(hidden, places, training=True)
         masked_lm = losses.predicted_sums(transformed, table, bias, labels, weights)
         outputs = {}
         if self._has_next_sentence:
@@ -283,9 +281,12 @@ class PretrainingLoop(TrainingLoop):
     ) -> None:
         on_tpu = device_type == "TPU"
         self.leaves_padding_out = not (on_tpu or jit_compile)
+        on_cpu = self.leaves_padding_out and device_type == "CPU"
         if encoder := getattr(model, "encoder", None):
             encoder.trains_without_padding = self.leaves_padding_out
-        on_cpu = self.leaves_padding_out and device_type == "CPU"
+            encoder.training_attention = attend_in_groups if on_cpu else None
+            if on_tpu:
+                encoder.seed_generator.draw = draw_on_tpu
         self.objective = PretrainingObjective(
             model,
             device_type,
@@ -294,8 +295,6 @@ class PretrainingLoop(TrainingLoop):
         super().__init__(
             model, optimizer, strategy, self.objective, jit_compile=jit_compile, **options
         )
-        self.replica_step.draw = draw_on_tpu if on_tpu else None
-        self.replica_step.attend = attend_in_groups if on_cpu else None
         self._evaluator = Evaluator(model, strategy)
 
     def distribute(self, batches: tf.data.Dataset | MakeBatches) -> Iterator[Any]:

@@ -21,9 +21,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import features, modeling
-from bert_tf.modeling.dropout import Draw, drawing
 from bert_tf.modeling.keras_hooks import without_reduction
-from bert_tf.modeling.transformer import Attend, attending
 
 # Nested tensors by name, (B, ...) each, with the rows' places in the data, ``features.CURSOR``.
 Batch = Mapping[str, Any]
@@ -94,10 +92,6 @@ class ReplicaStep:
     replicas: they are reduced here, before they are clipped to the global norm ``clip_norm``.
     ``micro_batches`` is K; a batch that is too small has fewer. ``jit_compile`` compiles the
     gradients with XLA.
-
-    Attributes:
-        draw: how dropout draws its masks; ``None``: as on a CPU.
-        attend: how attention is computed; ``None``: at once.
     """
 
     def __init__(
@@ -111,8 +105,6 @@ class ReplicaStep:
         clip_norm: float | None,
         jit_compile: bool = False,
     ) -> None:
-        self.draw: Draw | None = None
-        self.attend: Attend | None = None
         self._model = model
         self._optimizer = optimizer
         self._objective = objective
@@ -220,11 +212,10 @@ class ReplicaStep:
         seeds = tf.unstack(dropout_seeds(self._seed, step, replica, index, count))
         mapping = list(zip(self._seed_variables, seeds, strict=True))
         variables = [variable.value for variable in self._model.trainable_variables]
-        with drawing(self.draw), attending(self.attend):
-            with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=mapping):
-                loss, sums = self._objective.part(rows, totals)
-            gradients = tape.gradient(
-                loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-            )
+        with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=mapping):
+            loss, sums = self._objective.part(rows, totals)
+        gradients = tape.gradient(
+            loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
         # Embedding gradients come as IndexedSlices, which neither reduce nor clip as a dense one.
         return [tf.convert_to_tensor(gradient) for gradient in gradients], sums

@@ -1,6 +1,7 @@
 """A causal model: no token sees a later one, however attention is computed."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling import BertEncoder, BertPretrainer
-from bert_tf.modeling.transformer import attending
 from bert_tf.training import attention
 from tests.modeling.conftest import TINY, encoder_batch, randomise
 
@@ -29,12 +29,8 @@ def without_padding(encoder):
 
 def in_training(encoder):
     encoder.trains_without_padding = True
-
-    def call(batch):
-        with attending(attention.attend_in_groups):
-            return encoder(batch, training=True)
-
-    return call
+    encoder.training_attention = attention.attend_in_groups
+    return functools.partial(encoder, training=True)
 
 
 def recomputed(encoder):
@@ -90,11 +86,12 @@ def test_the_loss_has_no_gradient_of_what_is_later():
     """Of the loss at a position, which predicts the next token, by what enters the first block."""
     model = randomise(BertPretrainer(CAUSAL, nsp=False))
     model.encoder.trains_without_padding = True
+    model.encoder.training_attention = attention.attend_in_groups
     batch = encoder_batch(sequence=SEQUENCE)
     ids, mask = batch["input_word_ids"], tf.constant(batch["input_mask"])
     for place in range(SEQUENCE - 1):
         entering = model.encoder.embeddings(ids, batch["input_type_ids"])
-        with attending(attention.attend_in_groups), tf.GradientTape() as tape:
+        with tf.GradientTape() as tape:
             tape.watch(entering)
             hidden = entering
             for block in model.encoder.blocks:

@@ -6,12 +6,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertClassifier, BertPretrainer, BertSpanPredictor, seed_variables
-from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.dropout import Dropout, MaskSeeds
 from tests.modeling.conftest import TINY, make_batch
 
 
 def generator(seed=7):
-    return keras.random.SeedGenerator(seed, name="dropout_seed")
+    return MaskSeeds(seed, name="dropout_seed")
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])

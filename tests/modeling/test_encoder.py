@@ -11,6 +11,7 @@ from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.encoder import BertEmbeddings
+from bert_tf.training.attention import attend_in_groups
 from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
 from tests.modeling.numpy_bert import encode
 
@@ -120,6 +121,11 @@ def test_xla_and_training_without_padding_exclude_each_other(tmp_path):
     assert encoder.jit_compile
     encoder.trains_without_padding = True
     with pytest.raises(ValueError, match=message):
+        encoder.fit(encoder_batch(), None)
+    encoder.trains_without_padding = False
+    encoder.training_attention = attend_in_groups
+    assert not any(block.supports_jit for block in encoder.blocks)
+    with pytest.raises(ValueError, match="encoder.training_attention = None, or compile"):
         encoder.fit(encoder_batch(), None)
     encoder.save(tmp_path / "a.keras")
     assert keras.saving.load_model(tmp_path / "a.keras").jit_compile

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.dropout import Dropout, MaskSeeds
 from bert_tf.modeling.transformer import TokenRows, attend_at_once
 from bert_tf.training import attention
 
@@ -60,7 +60,7 @@ def contexts_and_gradient(attend, without_padding, projected=PROJECTED, shape=MA
 
 def in_groups(rate=0.0, seed=0, causal=False):
     """Attention in groups, which draws the same at each call."""
-    dropout = Dropout(rate, keras.random.SeedGenerator(0, name="seed"))
+    dropout = Dropout(rate, MaskSeeds(0, name="seed"))
     state = dropout.seed_generator.state
 
     def attend(projected, mask, rows):
@@ -144,7 +144,7 @@ def test_masks_are_each_text_s_own_and_as_frequent_as_the_rate_says(texts, monke
 def test_few_scores_are_made_at_once():
     rows = TokenRows(tf.constant(MASK), without_padding=True)
     projected = rows.from_batch(tf.constant(PROJECTED))
-    dropout = Dropout(0.5, keras.random.SeedGenerator(0, name="seed"))
+    dropout = Dropout(0.5, MaskSeeds(0, name="seed"))
     state = dropout.seed_generator.state
     outputs = []
     for attend, layer in (

@@ -222,7 +222,7 @@ def test_gradients_without_padding_are_those_with_it(
         if not leaves_out:
             loop.model.encoder.trains_without_padding = False
             loop.objective.predicts_all = True
-            loop.replica_step.attend = None
+            loop.model.encoder.training_attention = None
         found, (sums, norm, _) = tf.function(loop.replica_step.reduce)(batch)
         return loop.model.encoder.trains_without_padding, [*found, sums / 100.0, norm]
 

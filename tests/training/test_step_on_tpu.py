@@ -2,7 +2,6 @@
 
 import functools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,7 +9,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
-from bert_tf.modeling.dropout import Dropout, drawing
+from bert_tf.modeling.dropout import Dropout, MaskSeeds, draw_in_pairs
 from bert_tf.training import losses, optimizers
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.step import draw_on_tpu
@@ -33,7 +32,7 @@ def traced_step(draw=draw_on_tpu):
     optimizer = optimizers.create_optimizer("adam", 1e-4, model.trainable_variables)
     strategy = tf.distribute.get_strategy()
     step = PretrainingLoop(model, optimizer, strategy, seed=0, device_type="TPU").replica_step
-    step.draw = draw
+    model.encoder.seed_generator.draw = draw
     shapes = {"S": LENGTH, "P": PREDICTIONS, "B": ROWS}
     spec = {
         key: tf.TensorSpec([shapes[letter] for letter in feature.dimensions], feature.dtype)
@@ -69,7 +68,7 @@ def test_no_large_array_is_padded_more_than_twofold():
     assert count > 500
     assert not found
     # As a CPU draws, words are in rows of one and halves of them in rows of two.
-    assert {tuple(shape[1:]) for shape in padded(traced_step(draw=None))[0].values()} >= {
+    assert {tuple(shape[1:]) for shape in padded(traced_step(draw=draw_in_pairs))[0].values()} >= {
         (1,),
         (2,),
     }
@@ -89,7 +88,7 @@ def test_the_step_has_static_shapes_and_nothing_that_a_tpu_lacks():
 
 @pytest.fixture
 def generator():
-    return keras.random.SeedGenerator(3)
+    return MaskSeeds(3)
 
 
 @pytest.mark.parametrize("shape", [(7, 3, 5), (8, 64)])
@@ -111,14 +110,14 @@ def test_masks_are_those_of_the_words_sixteen_bits(generator, shape):
         np.testing.assert_array_equal(kept, bits[: shape[0]] >= dropped)
 
 
-def test_a_layer_draws_so_within_the_scope_alone(generator):
+def test_a_layer_draws_as_its_seeds_say(generator):
     layer = Dropout(0.1, generator)
     inputs = np.ones((64, 512), np.float32)
+    generator.draw = draw_on_tpu
 
     @tf.function(jit_compile=True)
     def drawn():
-        with drawing(draw_on_tpu):
-            return layer(inputs, training=True), layer(inputs, training=True)
+        return layer(inputs, training=True), layer(inputs, training=True)
 
     outputs, again = (values.numpy() for values in drawn())
     kept = outputs != 0
@@ -127,6 +126,7 @@ def test_a_layer_draws_so_within_the_scope_alone(generator):
     assert abs(kept.mean() - 0.9) < 5 * np.sqrt(0.09 / kept.size)
     assert abs((kept == (again != 0)).mean() - 0.82) < 5 * np.sqrt(0.82 * 0.18 / kept.size)
     generator.state.assign(generator.state.value * [1, 0])
+    generator.draw = draw_in_pairs
     assert (layer(inputs, training=True).numpy() != outputs).any()
 
 
