@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from bert_tf import missing
+from bert_tf import paths
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import ALLOW_PICKLE, choice, string, switch
 from bert_tf.cli.flag_rules import required
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> None:
     """Converts, and prints what went where."""
     del argv
     values = flag_fields.checked(_Settings, flags.FLAGS)
-    missing.check_inputs(checkpoints=[values.input])
+    paths.check_inputs(checkpoints=[values.input])
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.files import size_of
     from bert_tf.interchange import conversion

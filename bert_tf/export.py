@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from bert_tf import missing
+from bert_tf import paths
 from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_rules import Given, Values, required
@@ -191,7 +191,7 @@ def main(argv: Sequence[str]) -> None:
     """Exports, and prints what is where."""
     del argv
     settings = settings_from_flags(flags.FLAGS)
-    missing.check_inputs(checkpoints=[settings.checkpoint])
+    paths.check_inputs(checkpoints=[settings.checkpoint])
     run(settings)
 
 

@@ -13,7 +13,7 @@ it had not been stopped.
 
 from absl import flags
 
-from bert_tf import missing
+from bert_tf import paths
 from bert_tf.cli import command, flag_fields
 from bert_tf.extraction.settings import ExtractionSettings, resolve
 
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     names = flag_fields.defaults(ExtractionSettings)
     settings = resolve(**{name: values[name].value for name in names})
-    missing.check_inputs(
+    paths.check_inputs(
         texts=settings.input, checkpoints=[settings.init_checkpoint], output=settings.output
     )
     # TensorFlow loads here, after the flags were found good.

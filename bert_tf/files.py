@@ -22,10 +22,10 @@ from typing import IO, Any
 
 import tensorflow as tf
 
+from bert_tf.paths import check_readable, local_path
 from bert_tf.untrusted import MAX_JSON_BYTES, parse_json, parse_json_object, reason
 
 _TEMPORARY = re.compile(r"(.+)\.([0-9a-f]{16})([0-9a-f]{16})\.tmp", re.DOTALL)
-_FILE_SCHEME = "file://"
 
 
 @contextlib.contextmanager
@@ -205,16 +205,6 @@ def _names_below(path: str, below: str = "") -> list[str]:
     return names
 
 
-def local_path(path: str) -> str | None:
-    """The path as this machine's own file systems have it; ``None`` where it is on another.
-
-    >>> local_path("file:///a/b"), local_path("a/b"), local_path("gs://bucket/b")
-    ('/a/b', 'a/b', None)
-    """
-    path = path.removeprefix(_FILE_SCHEME)
-    return None if "://" in path else path
-
-
 # === Temporary names ===
 
 
@@ -346,15 +336,6 @@ def read_json(path: str) -> Any:
 def read_json_object(path: str) -> dict[str, Any]:
     """Reads a JSON file that holds an object."""
     return parse_json_object(read_bounded(path, "JSON", MAX_JSON_BYTES), path)
-
-
-def check_readable(path: str) -> None:
-    """Refuses a pipe or a device, which may be read for ever; a link to a file is none."""
-    local = local_path(path)
-    if local is None or not os.path.exists(local):
-        return
-    if not os.path.isfile(local) and not os.path.isdir(local):
-        raise ValueError(f"{path} is a pipe or a device: expected a file.")
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ kept. A run whose loss does not fall, or which predicts one thing only, is told.
 
 from absl import flags
 
-from bert_tf import missing
+from bert_tf import paths
 from bert_tf.cli import command
 from bert_tf.finetuning import resolution, settings
 
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
     resolved, ignored = resolution.settings_from_flags()
     for sentence in ignored:
         print(sentence)
-    missing.check_inputs(
+    paths.check_inputs(
         files=[
             resolved.train_file,
             resolved.dev_file,
@@ -47,6 +47,7 @@ def main(argv: list[str]) -> None:
         checkpoints=[resolved.init_checkpoint, resolved.teacher],
         output=resolved.model_dir,
     )
+    resolution.check_tables(resolved)
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.finetuning.run import run
 

@@ -17,7 +17,7 @@ has an ``error`` instead. --keep_columns writes the input's columns, too.
 
 from absl import flags
 
-from bert_tf import missing
+from bert_tf import paths
 from bert_tf.cli import command
 from bert_tf.predicting import settings as predicting_settings
 
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
     settings = predicting_settings.settings_from_flags(flags.FLAGS)
-    missing.check_inputs(files=[settings.input], checkpoints=[settings.model_dir])
+    paths.check_inputs(files=[settings.input], checkpoints=[settings.model_dir])
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.predicting.prediction import run
 

@@ -16,7 +16,7 @@ pip install 'bert_tf[beam]'.
 
 from absl import flags
 
-from bert_tf import missing
+from bert_tf import paths
 from bert_tf.cli import command, flag_fields
 from bert_tf.preparation.settings import PreparationSettings, resolve
 
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     names = flag_fields.defaults(PreparationSettings)
     settings = resolve(**{name: values[name].value for name in names})
-    missing.check_inputs(texts=settings.input, output=settings.output)
+    paths.check_inputs(texts=settings.input, output=settings.output)
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.preparation.run import run
 

@@ -20,7 +20,7 @@ import time
 
 from absl import flags
 
-from bert_tf import missing
+from bert_tf import paths
 from bert_tf.cli import command
 from bert_tf.pretraining import settings as pretraining_settings
 from bert_tf.pretraining.settings import given_flags, settings_from_flags
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     for sentence in sentences:
         print(sentence)
     reads_text = settings.mode == "train" and settings.input_format != "tfrecord"
-    missing.check_inputs(
+    paths.check_inputs(
         texts=[*settings.input, *settings.eval_input] if reads_text else [],
         checkpoints=[settings.init_checkpoint],
         output=settings.model_dir,

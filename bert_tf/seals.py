@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from bert_tf.files import check_readable, encode_json, read_bounded, replace_whole
+from bert_tf.files import encode_json, read_bounded, replace_whole
+from bert_tf.paths import check_readable
 from bert_tf.untrusted import MAX_JSON_BYTES, one_line, parse_json_object, quote
 
 _CHUNK_BYTES = 16 << 20

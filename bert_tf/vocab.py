@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from bert_tf import missing
+from bert_tf import paths
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.cli import command, flag_fields
 from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
     options = flag_fields.checked(_Options, flags.FLAGS)
-    missing.check_inputs(texts=options.input)
+    paths.check_inputs(texts=options.input)
     learn(**vars(options))
 
 

@@ -8,7 +8,8 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from bert_tf.files import local_path, replace_whole
+from bert_tf.files import replace_whole
+from bert_tf.paths import local_path
 from bert_tf.untrusted import check_line, listed, parse_json
 
 from . import corpus_files

@@ -5,23 +5,21 @@ This runs in Python, once per file; what it finds is kept in the corpus' index.
 
 import codecs
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
-import gzip
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any, TypeVar, cast
+from typing import TypeVar
 
 import tensorflow as tf
-from isal import igzip, isal_zlib
+from isal import isal_zlib
 
-from bert_tf import missing
-from bert_tf.files import local_path
+from bert_tf import paths
+from bert_tf.paths import local_path
 
 from . import corpus_formats
+from .text_bytes import gzip_errors
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,9 +27,6 @@ R = TypeVar("R")
 _NSEC = 10**9
 _NUM_THREADS = 16
 _MOST_CALLS = 1024
-
-_GZIP_MAGIC = b"\x1f\x8b"
-_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types call it no class
 
 # A file's sample is so many pieces, spread evenly over it; all files' together are this long, so
 # that those of a small corpus are read whole.
@@ -67,17 +62,17 @@ def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
         raise ValueError(
             "The input names no file: give paths or globs of text files, separated by commas."
         )
-    paths: dict[str, str] = {}  # by what they are in the end
+    by_real: dict[str, str] = {}  # by what they are in the end
     real_folder = functools.cache(os.path.realpath)
     named = list(in_threads(_glob, patterns))
     below = in_threads(_files_below, [path for found in named for path in found])
     for pattern, matches in zip(patterns, named, strict=True):
         found = [file for _ in matches for file in next(below)]
         if not found:
-            raise ValueError(missing.corpus(pattern))
+            raise ValueError(paths.corpus(pattern))
         for path in found:
-            paths.setdefault(_real(path, real_folder), path)
-    files = list(in_threads(describe_file, list(paths.values())))
+            by_real.setdefault(_real(path, real_folder), path)
+    files = list(in_threads(describe_file, list(by_real.values())))
     filled = [file for file in files if file.size]
     if not filled:
         raise ValueError(
@@ -185,75 +180,6 @@ def _real(path: str, real_folder: Callable[[str], str]) -> str:
     return os.path.join(real_folder(os.path.dirname(local)), os.path.basename(local))
 
 
-@contextlib.contextmanager
-def _gzip_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, _INFLATE_ERROR, gzip.BadGzipFile) as error:
-        reason = str(error).rstrip(".")
-        raise ValueError(
-            f"{path} is not a whole gzip file ({reason}): it is damaged or was cut short; "
-            "copy it again."
-        ) from error
-
-
-@contextlib.contextmanager
-def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
-    """Opens a plain or gzip file (known by its first bytes) for reading its text as bytes.
-
-    ``on_read`` is told how many bytes of the file, compressed ones of gzip, each read took.
-    """
-    with tf.io.gfile.GFile(path, "rb") as raw:
-        is_gzip = starts_as_gzip(raw)
-        file = cast(IO[bytes], raw if on_read is None and not is_gzip else _Reads(raw, on_read))
-        if is_gzip:
-            with _gzip_errors(path), igzip.IGzipFile(fileobj=file) as stream:
-                yield cast(IO[bytes], stream)
-        else:
-            yield file
-
-
-class _Reads(io.RawIOBase):
-    """A file of TensorFlow's as Python has files, with a report of each read's bytes."""
-
-    def __init__(self, file: Any, on_read: Callable[[int], None] | None) -> None:
-        self._file = file
-        self._on_read = on_read
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data: bytes = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        if self._on_read is not None:
-            self._on_read(len(data))
-        return len(data)
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._file.seek(offset, whence)
-        return self.tell()
-
-    def tell(self) -> int:
-        place: int = self._file.tell()
-        return place
-
-
-def buffered(file: Any) -> io.BufferedReader:
-    """A file of TensorFlow's as Python has files."""
-    return io.BufferedReader(_Reads(file, None), 1 << 20)
-
-
-def starts_as_gzip(file: Any) -> bool:
-    """Whether an opened file's first bytes are gzip's; leaves the file at its start."""
-    magic = file.read(len(_GZIP_MAGIC))
-    file.seek(0)
-    return magic == _GZIP_MAGIC
-
-
 def inflate_small(file: SourceFile, limit: int) -> bytes | None:
     """Returns the text of a gzip file, or None if it is long or not just one compressed stream.
 
@@ -262,7 +188,7 @@ def inflate_small(file: SourceFile, limit: int) -> bytes | None:
     if file.size > limit:
         return None
     decoder = isal_zlib.decompressobj(wbits=31)
-    with _gzip_errors(file.path), tf.io.gfile.GFile(file.path, "rb") as stream:
+    with gzip_errors(file.path), tf.io.gfile.GFile(file.path, "rb") as stream:
         text = decoder.decompress(stream.read(), limit + 1)
         if not decoder.eof and len(text) <= limit:
             raise EOFError("its compressed stream has no end")

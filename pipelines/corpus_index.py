@@ -38,6 +38,7 @@ from . import corpus_cache, corpus_files, corpus_formats, kept_files
 from .corpus import DocumentTable, FileBlocks, document_table
 from .corpus_counting import count_text
 from .corpus_files import SourceFile, in_threads
+from .text_bytes import open_text
 
 #: Called now and then with the bytes done and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -234,7 +235,7 @@ def _kind_of(text_format: str, is_gzip: bool) -> _Kind:
 
 
 def _kind(file: SourceFile, input_format: str | None) -> _Kind:
-    with corpus_files.open_text(file.path) as stream:
+    with open_text(file.path) as stream:
         head = stream.read(_HEAD_BYTES).decode("utf-8", "ignore")
         is_gzip = isinstance(stream, gzip.GzipFile)
     return _kind_of(input_format or corpus_formats.detect_format(file.path, head), is_gzip)
@@ -302,7 +303,7 @@ class _Making:
                 self._report.add(source.size)
                 whole = [dataclasses.replace(block, stored=source.size)]
                 return _index(source.path, text_format, text_format, True, whole)
-        with corpus_files.open_text(source.path, self._report.add) as stream:
+        with open_text(source.path, self._report.add) as stream:
             if not kind.is_gzip and not is_jsonl:
                 blocks = self._cut(_chunks(stream), text_format)
                 found = [block for block, _ in self._count(blocks, source.path, text_format)]

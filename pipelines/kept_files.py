@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from bert_tf.files import WritableFile, replace_whole
 
-from .corpus_files import SourceFile, buffered, sample_file, sample_piece
+from .corpus_files import SourceFile, sample_file, sample_piece
+from .text_bytes import buffered
 
 #: What reading arrays that are damaged, or another program's, may raise.
 ERRORS = (

@@ -17,7 +17,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_tf import features
-from bert_tf.files import local_path
+from bert_tf.paths import local_path
 from bert_tf.untrusted import listed
 
 from . import corpus_cache, kept_files

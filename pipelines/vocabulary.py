@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.files import check_readable, replace_whole
+from bert_tf.files import replace_whole
+from bert_tf.paths import check_readable
 from bert_tf.untrusted import quote
 
 PAD_TOKEN = "[PAD]"

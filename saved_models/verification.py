@@ -15,7 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import local_path, write_json
+from bert_tf.files import write_json
+from bert_tf.paths import local_path
 from bert_tf.seals import change, check_fingerprints, fingerprint
 from bert_tf.untrusted import MAX_JSON_BYTES, listed, one_line, parse_json_object, quote
 

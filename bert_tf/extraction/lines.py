@@ -12,10 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.pipelines.corpus_files import SourceFile, open_text
+from bert_tf.pipelines.corpus_files import SourceFile
 from bert_tf.pipelines.length_buckets import padded_lengths
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.pipelines.text_bytes import open_text
 from bert_tf.untrusted import check_line
 
 _CHUNK_BYTES = 1 << 20

@@ -15,6 +15,7 @@ from bert_tf.readers.tables import TableFile
 from bert_tf.tasks.task import TEST, UNLABELLED, Task, TrainingOptions
 
 from .held_out import hold_out, split_folds
+from .resolution import table_columns
 from .settings import FineTuningSettings
 
 # Reads a file: its path, the labels that there may be (None: those that are there), and whether it
@@ -125,21 +126,6 @@ def _read_files(settings: FineTuningSettings) -> Sets:
         examples = read(settings.test_file, labels, settings.test_has_labels)
         (dev if settings.test_has_labels else test)[TEST] = examples
     return Sets(train, dev, test, notes)
-
-
-def table_columns(settings: FineTuningSettings) -> dict[str, Any]:
-    """The arguments that name columns, of the reader of the task's tables; {} without a table."""
-    if settings.glue:
-        return {"text_columns": list(glue_task(settings.glue).text_columns), "label_column": None}
-    if not settings.reads_table:
-        return {}
-    kind = settings.kind
-    return {
-        **kind.named_texts(settings.text_columns),
-        kind.label: settings.label_column,
-        **{name: getattr(settings, flag) for name, (flag, _) in kind.others.items()},
-        "id_column": settings.id_column,
-    }
 
 
 def _reader(settings: FineTuningSettings) -> _Reader:

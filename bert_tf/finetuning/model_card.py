@@ -8,7 +8,7 @@ from typing import Any
 import bert_tf
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.model_card import about, description, use
-from bert_tf.missing import HUB_SCHEME
+from bert_tf.paths import HUB_SCHEME
 from bert_tf.reports import cards
 from bert_tf.results.summary import fold_line, score
 from bert_tf.tasks.task import TEST, UNLABELLED

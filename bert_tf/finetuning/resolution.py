@@ -5,9 +5,12 @@ from typing import Any
 
 from absl import flags
 
+from bert_tf import paths
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check
-from bert_tf.readers.tables import SUFFIXES, check_delimiter, holds_values
+from bert_tf.readers.examples import BadRows
+from bert_tf.readers.glue_tasks import glue_task
+from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, holds_values, read_columns
 from bert_tf.tasks.kinds import GLUE_NAMES, KINDS, LABELLED_TESTS, PAPERS_F1, TASKS
 
 from .grid import combinations
@@ -135,3 +138,45 @@ def _on_frozen_features(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> 
     variants = [name for name in PAPERS_F1 if name in names or ALL_FEATURES in names]
     defaults = {name: value for name, value in FEATURES_DEFAULTS.items() if name not in given}
     return {**defaults, "feature_based": ",".join(variants), "export": False}
+
+
+# === Tables ===
+
+
+def table_columns(settings: FineTuningSettings) -> dict[str, Any]:
+    """The arguments that name columns, of the reader of the task's tables; {} without a table."""
+    if settings.glue:
+        return {"text_columns": list(glue_task(settings.glue).text_columns), "label_column": None}
+    if not settings.reads_table:
+        return {}
+    kind = settings.kind
+    return {
+        **kind.named_texts(settings.text_columns),
+        kind.label: settings.label_column,
+        **{name: getattr(settings, flag) for name, (flag, _) in kind.others.items()},
+        "id_column": settings.id_column,
+    }
+
+
+def check_tables(settings: FineTuningSettings) -> None:
+    """Refuses a table that is empty or lacks a column, before anything that takes seconds.
+
+    With ``skip_bad_rows`` a row without a column is left out, and nothing is refused here.
+    """
+    columns = table_columns(settings)
+    if settings.glue or settings.skip_bad_rows or not columns:
+        return
+    label = columns.pop(settings.kind.label)
+    labels = {
+        settings.train_file: label,
+        settings.dev_file: label,
+        settings.test_file: label if settings.test_has_labels else None,
+        settings.unlabelled_file: None,
+    }
+    texts = [name for argument, name in columns.items() if argument.endswith("column")]
+    for argument, names in columns.items():
+        texts += names if argument.endswith("columns") else []
+    for path, own_label in labels.items():
+        if path is not None and paths.is_local_file(path):
+            table = TableFile(path, settings.encoding, settings.delimiter)
+            next(read_columns(table, [*texts, own_label], BadRows(path, skip=False)), None)

@@ -25,8 +25,9 @@ from bert_tf.tasks.task_file import TaskFile, to_json
 from bert_tf.training.progress import Progress
 
 from . import teacher
-from .data import Sets, read_task, table_columns
+from .data import Sets, read_task
 from .model import Start, build_model, model_spec, open_start
+from .resolution import table_columns
 from .settings import FineTuningSettings
 from .training import Training, describe_collapse
 

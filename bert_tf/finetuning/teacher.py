@@ -23,8 +23,9 @@ from bert_tf.tasks.task_file import TaskFile, task_of
 from bert_tf.training import checkpoints
 from bert_tf.untrusted import listed
 
-from .data import Sets, table_columns
+from .data import Sets
 from .model import forget_models
+from .resolution import table_columns
 from .settings import FineTuningSettings
 
 FLAG = "--teacher"

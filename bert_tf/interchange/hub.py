@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bert_tf.missing import HUB_NAME, HUB_SCHEME
+from bert_tf.paths import HUB_NAME, HUB_SCHEME
 from bert_tf.untrusted import MAX_JSON_BYTES, listed, quote, reason
 
 from . import hugging_face, sentence_transformers, tokenizer_files

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import missing
-from bert_tf.files import local_path
+from bert_tf import paths
+from bert_tf.paths import local_path
 from bert_tf.untrusted import listed, one_line, reason
 
 from . import (
@@ -66,7 +66,7 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
             checked = {name: _checked(tensor, path) for name, tensor in tensors}
             return dataclasses.replace(checkpoint, tensors=checked)
     if not tf.io.gfile.exists(path):
-        raise ValueError(missing.checkpoint(path))
+        raise ValueError(paths.checkpoint(path))
     there = "a file: name the directory that it lies in"
     if tf.io.gfile.isdir(path):
         names = sorted(tf.io.gfile.listdir(path))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from bert_tf import missing
+from bert_tf import paths
+from bert_tf.pipelines.text_bytes import open_bytes
 from bert_tf.untrusted import listed, parse_json, reason
 
 from .examples import BadRowError, Place, shown
@@ -63,15 +64,11 @@ def read_parquet(path: str, encoding: str = "utf-8") -> Iterator[Record]:
         raise ImportError(
             f"{path} needs pyarrow to be read: pip install pyarrow, or write it as .csv or .jsonl."
         ) from error
-    import tensorflow as tf
-
-    from bert_tf.files import check_readable
-
-    check_readable(path)
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        raise ValueError(missing.file(path, "a Parquet file"))
+    paths.check_readable(path)
+    if not paths.is_file(path):
+        raise ValueError(paths.file(path, "a Parquet file"))
     number = 0
-    with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb") as file:
+    with open_bytes(path) as file:
         try:
             opened = parquet.ParquetFile(file, page_checksum_verification=True)
             check_columns_differ(opened.schema_arrow.names, path)

@@ -1,6 +1,6 @@
 r"""Published files as text: JSON documents and lines, plain, gzip or in a zip archive.
 
-Nothing here loads TensorFlow for a local JSON document: scoring one takes no such seconds.
+Nothing here loads TensorFlow for a local file: scoring one takes no such seconds.
 
 Lines end at ``\n`` or ``\r\n`` alone: texts hold U+2028 and single returns, at which
 ``str.splitlines`` and TensorFlow's ``GFile.readline`` would end a line, or lose the return.
@@ -16,7 +16,8 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from bert_tf import missing
+from bert_tf import paths
+from bert_tf.pipelines.text_bytes import open_text
 from bert_tf.untrusted import check_line, listed, parse_json, reason
 
 # SQuAD's largest file has 42 MB, Natural Questions' simplified dev set 1 GB as JSON lines. What is
@@ -232,11 +233,9 @@ def _whole_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[IO[bytes]]:
-    import tensorflow as tf
-
     stem, mark, member = path.partition(_ARCHIVE_MARK)
     archive = stem + mark.rstrip("/")
-    if mark and not tf.io.gfile.isdir(archive):
+    if mark and not paths.is_folder(archive):
         with _open_member(archive, member) as file:
             yield file
         return
@@ -245,8 +244,6 @@ def _open(path: str) -> Iterator[IO[bytes]]:
         raise ValueError(
             f"{path} is an archive: name the file in it, such as {path}/{_first_member(path)}."
         )
-    from bert_tf.pipelines.corpus_files import open_text
-
     with open_text(path) as file:
         yield file
 
@@ -284,10 +281,6 @@ def _first_member(archive: str) -> str:
 
 
 def _check_is_file(path: str, what: str) -> None:
-    import tensorflow as tf
-
-    from bert_tf.files import check_readable
-
-    check_readable(path)
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        raise ValueError(missing.file(path, what))
+    paths.check_readable(path)
+    if not paths.is_file(path):
+        raise ValueError(paths.file(path, what))

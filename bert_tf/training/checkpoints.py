@@ -24,13 +24,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from bert_tf.files import (
-    check_readable,
-    read_json_object,
-    remove,
-    remove_written,
-    whole_file,
-)
+from bert_tf.files import read_json_object, remove, remove_written, whole_file
+from bert_tf.paths import check_readable
 from bert_tf.seals import change, check_fingerprints, fingerprint, sha256_of
 from bert_tf.untrusted import listed, one_line, quote, reason
 

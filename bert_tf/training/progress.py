@@ -12,7 +12,7 @@ from typing import Self
 import tensorflow as tf
 from tqdm import tqdm
 
-from bert_tf.files import local_path
+from bert_tf.paths import local_path
 
 # SIGTERM is what a preempted cloud machine sends before it goes away.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -11,15 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.files import (
-    hold,
-    is_temporary,
-    local_path,
-    read_json,
-    read_json_object,
-    remove,
-    write_json,
-)
+from bert_tf.files import hold, is_temporary, read_json, read_json_object, remove, write_json
+from bert_tf.paths import local_path
 from bert_tf.seals import read_sealed, sha256_of, write_sealed
 from bert_tf.untrusted import listed, quote, reason
 

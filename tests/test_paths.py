@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from bert_tf.missing import check_inputs
+from bert_tf.paths import check_inputs
 
 COLUMNS = "--text_columns=a --label_column=b"
 TASK = f"--task=classification {COLUMNS} --model_dir=run"

@@ -1,6 +1,7 @@
-"""What is said where nothing is at a path, and checks for it that do not load TensorFlow.
+"""Paths: which are this machine's, what can be read there, what is said where nothing is.
 
-Paths on other file systems, and names of the hub, are left to who reads them.
+Nothing here loads TensorFlow for a local path. The checks leave paths on other file systems, and
+names of the hub, to who reads them.
 """
 
 import glob
@@ -11,11 +12,56 @@ from collections.abc import Iterable
 from .untrusted import near_name
 
 HUB_SCHEME = "hf://"
+_FILE_SCHEME = "file://"
 _PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 #: OWNER/NAME[@REVISION], behind the scheme.
 HUB_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")
 # Rows in memory, standard input, another file system, ARCHIVE.zip/MEMBER.
 _NO_FILE = re.compile(r"<.*>|-|.*://.*|.*\.zip/.*", re.DOTALL)
+
+
+def local_path(path: str) -> str | None:
+    """The path as this machine's own file systems have it; ``None`` where it is on another.
+
+    >>> local_path("file:///a/b"), local_path("a/b"), local_path("gs://bucket/b")
+    ('/a/b', 'a/b', None)
+    """
+    path = path.removeprefix(_FILE_SCHEME)
+    return None if "://" in path else path
+
+
+def check_readable(path: str) -> None:
+    """Refuses a pipe or a device, which may be read for ever; a link to a file is none."""
+    local = local_path(path)
+    if local is None or not os.path.exists(local):
+        return
+    if not os.path.isfile(local) and not os.path.isdir(local):
+        raise ValueError(f"{path} is a pipe or a device: expected a file.")
+
+
+def is_file(path: str) -> bool:
+    """Whether a file is there, on any TensorFlow file system."""
+    local = local_path(path)
+    if local is not None:
+        return os.path.exists(local) and not os.path.isdir(local)
+    import tensorflow as tf
+
+    return bool(tf.io.gfile.exists(path)) and not tf.io.gfile.isdir(path)
+
+
+def is_local_file(path: str) -> bool:
+    """Whether a file is there, on one of this machine's own file systems."""
+    return local_path(path) is not None and is_file(path)
+
+
+def is_folder(path: str) -> bool:
+    """Whether a folder is there, likewise."""
+    local = local_path(path)
+    if local is not None:
+        return os.path.isdir(local)
+    import tensorflow as tf
+
+    return bool(tf.io.gfile.isdir(path))
 
 
 def corpus(pattern: str) -> str:

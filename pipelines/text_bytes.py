@@ -1,0 +1,99 @@
+"""Text files as bytes, plain or gzip, on any TensorFlow file system.
+
+A local file loads no TensorFlow.
+"""
+
+import contextlib
+import gzip
+import io
+import os
+from collections.abc import Callable, Iterator
+from typing import IO, Any, cast
+
+from isal import igzip, isal_zlib
+
+from bert_tf.paths import local_path
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types call it no class
+
+
+@contextlib.contextmanager
+def gzip_errors(path: str) -> Iterator[None]:
+    """Turns what a damaged gzip file raises into a sentence."""
+    try:
+        yield
+    except (EOFError, _INFLATE_ERROR, gzip.BadGzipFile) as error:
+        reason = str(error).rstrip(".")
+        raise ValueError(
+            f"{path} is not a whole gzip file ({reason}): it is damaged or was cut short; "
+            "copy it again."
+        ) from error
+
+
+@contextlib.contextmanager
+def open_text(path: str, on_read: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
+    """Opens a plain or gzip file (known by its first bytes) for reading its text as bytes.
+
+    ``on_read`` is told how many bytes of the file, compressed ones of gzip, each read took.
+    """
+    with open_bytes(path) as raw:
+        is_gzip = _starts_as_gzip(raw)
+        file = cast(IO[bytes], raw if on_read is None and not is_gzip else _Reads(raw, on_read))
+        if is_gzip:
+            with gzip_errors(path), igzip.IGzipFile(fileobj=file) as stream:
+                yield cast(IO[bytes], stream)
+        else:
+            yield file
+
+
+def open_bytes(path: str) -> IO[bytes]:
+    """Opens a file for reading."""
+    local = local_path(path)
+    if local is not None:
+        return open(local, "rb")
+    # Only for these: a command on local files answers without loading TensorFlow.
+    import tensorflow as tf
+
+    return cast(IO[bytes], tf.io.gfile.GFile(path, "rb"))
+
+
+class _Reads(io.RawIOBase):
+    """A file of TensorFlow's, or any other, with a report of each read's bytes."""
+
+    def __init__(self, file: Any, on_read: Callable[[int], None] | None) -> None:
+        self._file = file
+        self._on_read = on_read
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data: bytes = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        if self._on_read is not None:
+            self._on_read(len(data))
+        return len(data)
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        place: int = self._file.tell()
+        return place
+
+
+def buffered(file: Any) -> io.BufferedReader:
+    """A file of TensorFlow's as Python has files."""
+    return io.BufferedReader(_Reads(file, None), 1 << 20)
+
+
+def _starts_as_gzip(file: Any) -> bool:
+    """Whether an opened file's first bytes are gzip's; leaves the file at its start."""
+    magic = file.read(len(_GZIP_MAGIC))
+    file.seek(0)
+    return magic == _GZIP_MAGIC
