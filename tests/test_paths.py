@@ -13,10 +13,12 @@ FILE = "There is no file at no.csv: expected a text file"
 CORPUS = "No file matches 'no*': give paths or globs of text files"
 CHECKPOINT = "There is no checkpoint at no: expected a directory"
 RUN = "There is no checkpoint at runs/no: expected a directory"
+COLUMN = "there.csv, line 1: expected one column 'c', got none; the columns are a, b."
 COMMANDS = {
     f"finetune {TASK} --init_checkpoint=. --train_file=no.csv": FILE,
     f"finetune {TASK} --init_checkpoint=no --train_file=there.csv": CHECKPOINT,
     f"finetune {TASK} --init_checkpoint=. --train_file=there.csv --teacher=no": CHECKPOINT,
+    f"finetune {TASK} --label_column=c --init_checkpoint=. --train_file=there.csv": COLUMN,
     "predict --model_dir=. --input=no.csv": FILE,
     "predict --model_dir=no --input=there.csv": CHECKPOINT,
     "predict --model_dir=runs/no --input=there.csv": RUN,

@@ -1,5 +1,6 @@
 """From the flags that are given to a fine-tuning's settings: what is left out, what is read."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -161,10 +162,12 @@ def table_columns(settings: FineTuningSettings) -> dict[str, Any]:
 def check_tables(settings: FineTuningSettings) -> None:
     """Refuses a table that is empty or lacks a column, before anything that takes seconds.
 
-    With ``skip_bad_rows`` a row without a column is left out, and nothing is refused here.
+    Nothing is refused here with ``skip_bad_rows``, which leaves a row without a column out, and
+    where the run's directory is there: a finished run is shown whatever became of its files.
     """
     columns = table_columns(settings)
-    if settings.glue or settings.skip_bad_rows or not columns:
+    is_new = not os.path.isdir(settings.model_dir)
+    if not is_new or settings.glue or settings.skip_bad_rows or not columns:
         return
     label = columns.pop(settings.kind.label)
     labels = {

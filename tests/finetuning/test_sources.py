@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from bert_tf.finetuning.data import read_task, table_columns
+from bert_tf.finetuning.data import read_task
+from bert_tf.finetuning.resolution import check_tables, table_columns
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 from .small_runs import VOCAB, parse, sentences, settings, write_table
@@ -47,6 +48,24 @@ def test_a_label_that_is_not_in_the_training_set(inputs, tmp_path):
     dev = write_table(tmp_path / "dev.tsv", [("good", "pos"), ("bad", "awful")])
     with pytest.raises(ValueError, match=r"dev\.tsv, line 3: .*'awful'"):
         read_task(settings(inputs, tmp_path, dev_file=dev))
+
+
+@pytest.mark.parametrize("flag", ["train_file", "dev_file", "test_file"])
+def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tmp_path):
+    lacking = tmp_path / "a.tsv"
+    lacking.write_text("text\tclass\ngood\tpos\n")
+    flags = {flag: lacking, "test_has_labels": flag == "test_file"}
+    if flag != "test_file":
+        flags["test_file"] = inputs / "dev.tsv"
+    new = tmp_path / "new"
+    with pytest.raises(ValueError, match=r"a\.tsv, line 1: expected one column 'label', got none"):
+        check_tables(settings(inputs, new, **flags))
+    check_tables(settings(inputs, new, **flags, skip_bad_rows=True))
+    check_tables(settings(inputs, tmp_path, **flags))
+    check_tables(settings(inputs, new, test_file=lacking))
+    lacking.write_text("")
+    with pytest.raises(ValueError, match=r"a\.tsv is empty: expected a first line"):
+        check_tables(settings(inputs, new, **flags))
 
 
 def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
