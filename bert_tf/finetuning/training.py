@@ -24,8 +24,9 @@ from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.distribution import device_type
 from bert_tf.training.loop import Made, TrainingLoop
 from bert_tf.training.optimizers import create_optimizer
-from bert_tf.training.progress import Progress, Summaries
+from bert_tf.training.progress import Progress
 from bert_tf.training.schedules import WarmupLinearDecay
+from bert_tf.training.summaries import Summaries
 from bert_tf.training.throughput import throughput
 from bert_tf.training.trainer import Trainer
 

@@ -2,7 +2,8 @@
 
 Beam runs in a session of its own: its runners start processes and threads that neither end with
 Ctrl-C nor are quiet about it, and all of them are ended together. The units hand each other files;
-nothing but their numbers passes through Beam, whose Python runner holds in memory what it groups.
+nothing but their numbers passes through Beam, whose Direct runner holds in memory what it groups:
+GroupByKey on 1 GB of text took 7.0 GB, on 300 MB 2.3 GB (Beam 2.77, two processes).
 """
 
 import collections

@@ -31,8 +31,9 @@ from bert_tf.saved_models.exporting import remove_export
 from bert_tf.training import checkpoints, distribution
 from bert_tf.training.loop import model_state
 from bert_tf.training.pretraining import Evaluator
-from bert_tf.training.progress import Progress, Summaries, duration
+from bert_tf.training.progress import Progress, duration
 from bert_tf.training.run_directory import RunDirectory
+from bert_tf.training.summaries import Summaries
 from bert_tf.training.workers import check_one_worker
 
 from .data import check_hosts_can_read, open_evaluation_data

@@ -24,12 +24,10 @@ from bert_tf.training.bad_steps import BadStepError
 from bert_tf.training.callbacks import Callbacks, check_callbacks
 from bert_tf.training.loop import Made
 from bert_tf.training.pretraining import PretrainingLoop, training_result
-from bert_tf.training.progress import (
-    Deadline,
-    Progress,
-    Summaries,
-)
+from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory, fingerprint
+from bert_tf.training.stopping import Deadline
+from bert_tf.training.summaries import Summaries
 from bert_tf.training.throughput import throughput
 from bert_tf.training.trainer import Trainer
 from bert_tf.training.workers import Cluster, Workers, find_cluster, installed

@@ -15,7 +15,8 @@ from .background_saving import BackgroundSaving
 from .bad_steps import BadStepError
 from .callbacks import Callbacks
 from .loop import Made, Pace, TrainingLoop
-from .progress import Deadline, Interruption, OutOfTimeError, Progress
+from .progress import Progress
+from .stopping import Deadline, Interruption, OutOfTimeError
 from .workers import Workers
 
 

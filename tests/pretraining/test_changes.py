@@ -26,9 +26,9 @@ from bert_tf.pretraining.settings import (
 )
 from bert_tf.training import checkpoints
 from bert_tf.training.bad_steps import BadStepError
-from bert_tf.training.progress import OutOfTimeError
 from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.schedules import WarmupLinearDecay
+from bert_tf.training.stopping import OutOfTimeError
 
 from .commands import arguments, assert_bit_equal, parse, weights
 

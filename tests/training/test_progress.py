@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training import progress as progress_module
-from bert_tf.training.progress import Deadline, Interruption, Progress, Summaries
+from bert_tf.training.progress import Progress
+from bert_tf.training.stopping import Deadline, Interruption
+from bert_tf.training.summaries import Summaries
 
 
 def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch, capsys):
