@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from bert_tf.pipelines import corpus_files
+from bert_tf.pipelines import corpus_files, text_bytes
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_says_what_is_nothing(folder, inputs, message):
 def test_opens_gzip_by_its_first_bytes(tmp_path, name):
     for content in (b"plain", gzip.compress(b"plain")):
         (tmp_path / name).write_bytes(content)
-        with corpus_files.open_text(str(tmp_path / name)) as file:
+        with text_bytes.open_text(str(tmp_path / name)) as file:
             assert file.read() == b"plain"
 
 

@@ -18,6 +18,7 @@ from bert_tf.pipelines import (
     corpus_index,
     kept_files,
     sources,
+    text_bytes,
 )
 
 READING = corpus_index.Reading(None, "text", 100)
@@ -140,12 +141,12 @@ def test_a_killed_run_goes_on_with_the_files_that_were_done(folder, tmp_path, mo
 @pytest.fixture
 def read(monkeypatch):
     """The names of the files that are read: samples, first lines and text."""
-    names, sample, open_file = [], kept_files.sample_file, tf.io.gfile.GFile
+    names, sample, open_file = [], kept_files.sample_file, text_bytes.open_bytes
 
-    def counted(path, mode="r"):
+    def counted(path):
         if "/cache/" not in path:
             names.append(os.path.basename(path))
-        return open_file(path, mode)
+        return open_file(path)
 
     monkeypatch.setattr(kept_files, "_TICK_SECONDS", -60)  # what was written just now is settled
     monkeypatch.setattr(
@@ -155,7 +156,7 @@ def read(monkeypatch):
             names.append(f"sample of {os.path.basename(path)}") or sample(path, piece)
         ),
     )
-    monkeypatch.setattr(tf.io.gfile, "GFile", counted)
+    monkeypatch.setattr(text_bytes, "open_bytes", counted)
     return names
 
 
