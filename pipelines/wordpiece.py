@@ -20,6 +20,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
+from tensorflow_text.core.pybinds.pywrap_fast_wordpiece_tokenizer_model_builder import (
+    build_fast_wordpiece_model,
+)
 
 from .bounded_memory import value_rows
 from .normalization import WordSplitter, next_larger, row_bases, upper_bound
@@ -75,13 +78,19 @@ def _wordpiece_operation(
     pieces: Sequence[str], unk_id: int, max_bytes_per_word: int
 ) -> tensorflow_text.FastWordpieceTokenizer:
     """The operation that splits words into pieces, int32 ids; longer words are [UNK]."""
+    model = _wordpiece_model(tuple(pieces), pieces[unk_id], max_bytes_per_word)
     return tensorflow_text.FastWordpieceTokenizer(
-        list(pieces),
-        suffix_indicator=CONTINUATION_PREFIX,
-        max_bytes_per_word=max_bytes_per_word,
-        token_out_type=tf.int32,
-        unknown_token=pieces[unk_id],
+        model_buffer=tf.constant(model), token_out_type=tf.int32
     )
+
+
+@functools.lru_cache(maxsize=4)  # two a vocabulary; that of BERT-base has 2 MB
+def _wordpiece_model(pieces: tuple[str, ...], unknown: str, max_bytes_per_word: int) -> np.ndarray:
+    """The trie of a vocabulary, as tensorflow-text stores it: (bytes,) uint8."""
+    built = build_fast_wordpiece_model(
+        list(pieces), max_bytes_per_word, CONTINUATION_PREFIX, unknown, False, False
+    )
+    return np.frombuffer(built, np.uint8)
 
 
 MAX_CHARACTERS_PER_WORD = 200
