@@ -90,8 +90,7 @@ class TaggingTask(Task):
         super().__init__(*data, **common)
 
     def _fit(self, training: TrainingOptions) -> None:
-        if training.variant is not None:
-            self.model_class = BertFeatureTagger
+        self.model_class = BertFeatureTagger if training.variant else BertTokenClassifier
         super()._fit(training)
 
     def _model_arguments(self) -> dict[str, Any]:

@@ -85,9 +85,9 @@ class Task(abc.ABC):
     ``headline`` is the score that decides which epoch, and which run, is best.
     """
 
-    # The class of its model; of a model in training ``model_class`` of the task itself.
+    # The class of its model; a training may ask a task for the other one.
     model_class: type[BertModel]
-    # A second class that may have been trained for the kind.
+    # A second class that may be trained for the kind.
     other_model_class: ClassVar[type[BertModel] | None] = None
     # The loss, or losses, for ``model.compile``, and where there are several their weights.
     usual_loss: ClassVar[Any] = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

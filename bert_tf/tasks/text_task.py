@@ -44,7 +44,7 @@ from .evaluation import (
 from .inference import Inference
 from .losses import SmoothedClasses, SmoothedCrossEntropy, parse_class_weights
 from .target_scale import TargetScale
-from .task import Items, Task
+from .task import Items, Task, TrainingOptions
 
 # The name of MNLI's further set to predict: GLUE's diagnostic set.
 DIAGNOSTIC = "ax"
@@ -181,13 +181,17 @@ class ClassTask(_TextTask):
         usual = ("accuracy", "macro_f1", "matthews_correlation")
         return GLUE_TASKS[self._glue].metrics if self._glue else usual
 
+    def _fit(self, training: TrainingOptions) -> None:
+        super()._fit(training)
+        asked = training.class_weights
+        self._class_weights = asked and parse_class_weights(
+            asked, self.labels, self.label_counts(None)
+        )
+
     def _sample_weights(self, items: Items) -> Sequence[float] | None:
         """Those of the examples' classes, as ``--class_weights`` asks."""
-        asked = self.training.class_weights
-        if asked is None:
-            return None
-        weights = parse_class_weights(asked, self.labels, self.label_counts(None))
-        return [weights[item.label] for item in items]
+        weights = self._class_weights
+        return [weights[item.label] for item in items] if weights else None
 
     def _targets(self, items: Items) -> np.ndarray:
         """The classes' ids, (N,) int32."""
