@@ -32,14 +32,11 @@ BREAKS: dict[str, list[tuple[str, str]]] = {
         ("if not 0.0 <= getattr(self, name) < 1.0:", "if not 0.0 <= getattr(self, name) <= 1.0:"),
     ],
     "bert_tf/extraction/lines.py": [
-        (
-            "on_disk.tell() if on_disk else offset + len(rest)",
-            "on_disk.tell() if on_disk else offset",
-        ),
+        ("text.seek(position.offset)", "text.seek(0)"),
     ],
     "bert_tf/extraction/run.py": [
         ("if not -blocks <= layer < blocks:", "if not -blocks <= layer <= blocks:"),
-        ("if total and total + size > most:", "if total + size > most + 1:"),
+        ("np.repeat(np.cumsum(counts) - counts, counts)", "np.repeat(np.cumsum(counts), counts)"),
     ],
     "bert_tf/finetuning/held_out.py": [
         (

@@ -89,7 +89,7 @@ def test_bad_flags(model_dir, tmp_path, changes, sentence):
         ({"input": ["empty.txt"]}, "The input empty.txt is empty"),
         ({"max_seq_length": 99}, "max_seq_length is 99, and "),
         ({"max_seq_length": 4}, "max_seq_length is 4: expected"),
-        ({"layers": ["7"]}, "--layers has 7, and "),
+        ({"layers": ["4"]}, "--layers has 4, and "),
     ],
 )
 def test_bad_input(model_dir, tmp_path, monkeypatch, changes, sentence):
