@@ -51,6 +51,14 @@ def _altered(sequences, seed):
     return [[t if rng.random() < 0.8 else str(rng.choice(others)) for t in s] for s in sequences]
 
 
+@pytest.mark.parametrize("end", ["E", "L"])
+@pytest.mark.parametrize("alone", ["S", "U"])
+def test_what_ends_an_entity_is_not_continued(end, alone):
+    tags = [f"{alone}-PER", "I-PER", f"{end}-PER", "I-PER", f"{alone}-PER", "I-PER"]
+    whole = [Entity("PER", *place) for place in [(0, 1), (1, 3), (3, 4), (4, 5), (5, 6)]]
+    assert find_entities(tags) == whole
+
+
 def test_literal_entities():
     tags = ["O", "I-PER", "I-PER", "B-PER", "I-LOC", "I-LOC", "O", "B-PER", "I-LOC", "B-LOC"]
     assert find_entities(tags) == [
