@@ -1,7 +1,7 @@
 """From the flags that are given to a fine-tuning's settings: what is left out, what is read."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import flags
@@ -169,17 +169,26 @@ def check_tables(settings: FineTuningSettings) -> None:
     is_new = not os.path.isdir(settings.model_dir)
     if not is_new or settings.glue or settings.skip_bad_rows or not columns:
         return
-    label = columns.pop(settings.kind.label)
-    labels = {
-        settings.train_file: label,
-        settings.dev_file: label,
-        settings.test_file: label if settings.test_has_labels else None,
-        settings.unlabelled_file: None,
-    }
-    texts = [name for argument, name in columns.items() if argument.endswith("column")]
-    for argument, names in columns.items():
-        texts += names if argument.endswith("columns") else []
-    for path, own_label in labels.items():
+    texts = list(_names(columns, settings.kind.texts))
+    ids = [*texts, settings.id_column]
+    # What else names columns, as where an answer starts, may be of labelled files alone.
+    labelled = [*ids, *_names(columns, [settings.kind.label, *settings.kind.others])]
+    tables = [
+        (settings.train_file, labelled),
+        (settings.dev_file, labelled),
+        (settings.test_file, labelled if settings.test_has_labels else ids),
+        (settings.unlabelled_file, texts),
+    ]
+    for path, names in tables:
         if path is not None and paths.is_local_file(path):
             table = TableFile(path, settings.encoding, settings.delimiter)
-            next(read_columns(table, [*texts, own_label], BadRows(path, skip=False)), None)
+            next(read_columns(table, names, BadRows(path, skip=False)), None)
+
+
+def _names(columns: Mapping[str, Any], arguments: Iterable[str]) -> Iterator[str | None]:
+    """The columns that some arguments of a reader name; of others, as a separator, nothing."""
+    for argument in arguments:
+        if argument.endswith("_column"):
+            yield columns[argument]
+        elif argument.endswith("_columns"):
+            yield from columns[argument]

@@ -68,6 +68,29 @@ def test_a_table_without_a_column_is_refused_before_all_is_read(flag, inputs, tm
         check_tables(settings(inputs, new, **flags))
 
 
+def test_a_table_need_not_have_what_is_not_read_of_it(inputs, tmp_path):
+    unlabelled = tmp_path / "unlabelled.tsv"
+    unlabelled.write_text("text\na film\n")
+    own = tmp_path / "own.tsv"
+    own.write_text("id\ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n")
+    flags = {"train_file": own, "dev_file": own, "id_column": "id"}
+    taught = {"teacher": "t", "unlabelled_file": unlabelled}
+    check_tables(settings(inputs, tmp_path / "new", **flags, **taught))
+    with pytest.raises(ValueError, match=r"unlabelled\.tsv, line 1: expected one column 'id'"):
+        check_tables(settings(inputs, tmp_path / "new", **flags, test_file=unlabelled))
+    asked = tmp_path / "asked.tsv"
+    asked.write_text("question\tcontext\nWho?\tAnn did.\n")
+    answered = tmp_path / "answered.tsv"
+    answered.write_text("question\tcontext\tanswers\tat\nWho?\tAnn did.\tAnn\t0\n")
+    given = (
+        *("--task=squad", "--init_checkpoint=c", f"--model_dir={tmp_path / 'new'}"),
+        *(f"--train_file={answered}", "--answer_start_column=at"),
+    )
+    check_tables(parse(*given, f"--test_file={asked}")[0])
+    with pytest.raises(ValueError, match=r"asked\.tsv, line 1: expected one column 'answers'"):
+        check_tables(parse(*given, f"--dev_file={asked}")[0])
+
+
 def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
     train = tmp_path / "train.tsv"
     train.write_text("text\tlabel\ngood film\tpos\nno label\nbad film\tneg\nso\tpos\textra\n")
