@@ -161,7 +161,7 @@ def measure_large(documents: int, blocks: int, scratch: str) -> None:
         ),
         DocumentTable(
             block_splits=np.arange(blocks + 1) * per_block,
-            num_sentences=np.resize(small.table.num_sentences, documents),
+            num_bytes=np.resize(small.table.num_bytes, documents),
             fingerprints=rng.integers(1 << 62, size=documents),
         ),
     )

@@ -77,15 +77,3 @@ def value_rows(row_splits: tf.Tensor) -> tf.Tensor:
     # Rows that are empty at the end begin behind the last value.
     counts = tf.math.unsorted_segment_sum(tf.ones_like(begins), begins, row_splits[-1] + 1)
     return tf.cumsum(counts[:-1])
-
-
-def keep_values(rows: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:
-    """The rows without the values that ``kept``, (N,) bool, leaves out.
-
-    >>> keep_values(tf.ragged.constant([[1, 2], [3]]), tf.constant([True, False, False])).to_list()
-    [[1], []]
-    """
-    before = tf.pad(tf.cumsum(tf.cast(kept, rows.row_splits.dtype)), [[1, 0]])
-    return tf.RaggedTensor.from_row_splits(
-        tf.boolean_mask(rows.values, kept), tf.gather(before, rows.row_splits), validate=False
-    )

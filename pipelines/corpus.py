@@ -174,52 +174,39 @@ _NUM_FINGERPRINTS = 1 << 62
 class DocumentTable:
     """The documents of a corpus, block after block: N blocks, D documents.
 
-    ``block_splits`` (N + 1,) int64 says where each block's documents begin, ``num_sentences`` (D,)
-    int32 how many sentences each has, at least 1; ``fingerprints`` are (D,) int64, see
-    ``fingerprint_documents``.
+    ``block_splits`` (N + 1,) int64 says where each block's documents begin, ``num_bytes`` (D,)
+    int32 how long the text of each is, at least 1; ``fingerprints`` are (D,) int64, see
+    ``fingerprint_texts``. A document's text is its lines as ``corpus_formats.parse`` gives them,
+    joined by line breaks.
     """
 
     block_splits: np.ndarray
-    num_sentences: np.ndarray
+    num_bytes: np.ndarray
     fingerprints: np.ndarray
 
 
-def fingerprint_documents(documents: tf.RaggedTensor) -> tf.Tensor:
-    r"""A number from 0 to 2**62 - 1 for the text of each document, (documents,) int64.
-
-    It is FarmHash's Fingerprint64 of the sentences joined by line breaks: the same on every
-    machine.
-    """
-    return fingerprint_texts(tf.strings.reduce_join(documents, axis=-1, separator="\n"))
-
-
 def fingerprint_texts(texts: tf.Tensor) -> tf.Tensor:
-    """The fingerprints of documents as texts, (documents,), a sentence a line."""
+    """A number from 0 to 2**62 - 1 for each text, int64: the same on every machine.
+
+    It is FarmHash's Fingerprint64.
+    """
     return tf.strings.to_hash_bucket_fast(texts, _NUM_FINGERPRINTS)
 
 
-def document_table(
-    num_sentences: Sequence[np.ndarray], fingerprints: Sequence[np.ndarray]
-) -> DocumentTable:
-    """Makes the table of what each block's documents are."""
-    return DocumentTable(
-        block_splits=np.cumsum([0, *map(len, num_sentences)], dtype=np.int64),
-        num_sentences=np.concatenate([np.zeros(0, np.int32), *num_sentences]),
-        fingerprints=np.concatenate([np.zeros(0, np.int64), *fingerprints]),
-    )
+@functools.cache
+def _counting(text_format: str) -> Any:
+    def count(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        documents = corpus_formats.parse(text, text_format, into_sentences=False)
+        texts = tf.strings.reduce_join(documents, axis=-1, separator="\n")
+        return tf.strings.length(texts), fingerprint_texts(texts)
+
+    return tf.function(count, [tf.TensorSpec([], tf.string)], autograph=False)
 
 
-def count_documents(blocks: Blocks) -> DocumentTable:
-    """Reads all blocks and counts what is in them."""
-
-    @tf.autograph.experimental.do_not_convert
-    def count(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        documents = blocks.read(block)
-        return tf.cast(documents.row_lengths(), tf.int32), fingerprint_documents(documents)
-
-    counted = tf.data.Dataset.range(blocks.num_blocks).map(count, tf.data.AUTOTUNE)
-    found = list(counted.as_numpy_iterator())
-    return document_table([lengths for lengths, _ in found], [prints for _, prints in found])
+def count_text(text: bytes, text_format: str) -> tuple[np.ndarray, np.ndarray]:
+    """Counts the documents of a block of text: their bytes, int32, and fingerprints, int64."""
+    num_bytes, fingerprints = _counting(text_format)(tf.constant(text))
+    return num_bytes.numpy(), fingerprints.numpy()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -281,22 +268,17 @@ class Corpus:
     def bytes_per_block(self) -> np.ndarray:
         """(num_blocks,) float64: the bytes of this corpus' text in each block.
 
-        An estimate by sentences for blocks of which not every document belongs to this corpus.
+        Markup is a part of it, shared among a block's documents by their lengths.
         """
-        sentences = self._sum_per_block(self.table.num_sentences)
-        kept = self._sum_per_block(np.where(self.kept, self.table.num_sentences, 0))
+        whole = self._sum_per_block(self.table.num_bytes)
+        kept = self._sum_per_block(np.where(self.kept, self.table.num_bytes, 0))
         read = self._blocks_read
-        return self.blocks.lengths[read] * (kept[read] / sentences[read])
+        return self.blocks.lengths[read] * (kept[read] / whole[read])
 
     @property
     def num_documents(self) -> int:
         """The number of documents."""
         return int(self.documents_per_block.sum())
-
-    @functools.cached_property
-    def num_sentences(self) -> int:
-        """The number of sentences."""
-        return int(self.table.num_sentences[self.kept].sum())
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -307,18 +289,18 @@ class Corpus:
         content = hashlib.sha256()
         for array in (
             self.documents_per_block,
-            self.table.num_sentences[self.kept],
+            self.table.num_bytes[self.kept],
             self.table.fingerprints[self.kept],
         ):
             content.update(array.astype("<i8").tobytes())
         return content.hexdigest()[:32]
 
     def describe(self) -> str:
-        """Returns one line: files, format, documents, sentences, blocks.
+        """Returns one line: files, format, documents, bytes of their text, blocks.
 
         >>> from bert_tf.pipelines import sources
         >>> sources.from_documents([["One.", "Two."], ["Three."]]).describe()
-        'in memory, 2 documents, 3 sentences, 1 block'
+        'in memory, 2 documents, 0.0 MB, 1 block'
         """
         first = (
             [_count(self.num_files, "file"), self.input_format] if self.num_files else ["in memory"]
@@ -327,7 +309,7 @@ class Corpus:
             [
                 *first,
                 _count(self.num_documents, "document"),
-                _count(self.num_sentences, "sentence"),
+                f"{self.table.num_bytes[self.kept].sum() / 1e6:,.1f} MB",
                 _count(self.num_blocks, "block"),
             ]
         )

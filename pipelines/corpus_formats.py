@@ -8,7 +8,8 @@
 | paragraphs    | up to a blank line             | a line             | split from it   |
 
 ``paragraphs`` is what JSON lines and TensorFlow Datasets are rewritten to. Parsing runs in-graph,
-on a whole block of text at once, with a fixed number of regular expressions.
+on a whole block of text at once, with a fixed number of regular expressions. Which documents a
+block has does not depend on where its sentences end, so that an index leaves that out.
 """
 
 import re
@@ -17,8 +18,6 @@ import tensorflow as tf
 
 from bert_tf.choices import INPUT_FORMATS
 from bert_tf.untrusted import parse_json
-
-from .bounded_memory import keep_values
 
 # Ends a line in the marked text. Strings that come in have no carriage return left, so that an
 # inserted end (this) and a paragraph's own end ("\n") stay distinguishable for the second pass.
@@ -87,6 +86,12 @@ def unify_newlines(text: tf.Tensor) -> tf.Tensor:
 def mark_sentences(text: tf.Tensor) -> tf.Tensor:
     r"""Puts a line break behind every sentence of texts whose lines are paragraphs, any shape.
 
+    A sentence ends at ``. ! ? …`` and their Arabic and Indic counterparts, with any closing quotes
+    and brackets, where blanks and then a capital, a digit, a letter of a script without case, or
+    an opening quote before one of these follow; at ``。！？`` wherever they stand; and at a line
+    break. It does not end behind titles and common abbreviations (mostly English), initials,
+    acronyms, decimals, paragraph numbers, or an ellipsis before a lower-case letter.
+
     The texts are valid UTF-8 without ``\r`` (see ``unify_newlines``). A ``\n``, with or without a
     ``\r`` before it, is behind each sentence; nothing but blanks between sentences is lost.
 
@@ -97,41 +102,18 @@ def mark_sentences(text: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(marked, _NO_END, _NO_END_UNMARKED)
 
 
-def split_sentences(paragraphs: tf.Tensor) -> tf.RaggedTensor:
-    r"""Splits each text into its sentences.
-
-    A sentence ends at ``. ! ? …`` and their Arabic and Indic counterparts, with any closing quotes
-    and brackets, where blanks and then a capital, a digit, a letter of a script without case, or
-    an opening quote before one of these follow; at ``。！？`` wherever they stand; and at a line
-    break. It does not end behind titles and common abbreviations (mostly English), initials,
-    acronyms, decimals, paragraph numbers, or an ellipsis before a lower-case letter.
-
-    Args:
-        paragraphs: (N,) strings, valid UTF-8. Batched: each string is split alone.
-
-    Returns:
-        Ragged (N, sentences) strings: stripped of ASCII white space, in order, none empty; a text
-        of white space has no sentences.
-
-    >>> split_sentences(tf.constant(['"Why?" asked J. R. Smith. It was 3.5 m.', " "])).to_list()
-    [[b'"Why?" asked J. R. Smith.', b'It was 3.5 m.'], []]
-    """
-    lines = tf.strings.split(mark_sentences(unify_newlines(paragraphs)), "\n")
-    lines = lines.with_values(tf.strings.strip(lines.values))
-    return keep_values(lines, tf.not_equal(lines.values, ""))
-
-
 GOOGLE, WIKIEXTRACTOR, PROSE, JSONL = INPUT_FORMATS
 PARAGRAPHS = "paragraphs"
 
-# A document's first and last line, the title that repeats the attribute (BERT's authors "extract
-# only the text passages and ignore lists, tables, and headers": section 3.1), lines of templates,
-# files, categories and citations that the extractor left over, and newer versions' prefixes.
-_WIKI_LINES = (
-    r"(?m:^)(?:(</doc>)|(<doc )[^\n]*\n(?:[^\n]*\n\n)?"
-    r'|[ \t]*(?:[|{}#]|\[\[|title="ctx)[^\n]*|(?:BULLET|Section)::::-?)'
-)
-_WIKI_LINES_KEPT = "\\1\\2\n"
+# What a line holds, alone, where a document ends: no text has one, and none comes of a sentence.
+_BREAK = "\x1e"
+
+# A document's first and last line, with the title that repeats the attribute (BERT's authors
+# "extract only the text passages and ignore lists, tables, and headers": section 3.1).
+_WIKI_DOCUMENTS = r"(?m:^)(?:</doc>|<doc [^\n]*\n(?:[^\n]*\n\n)?)"
+# Lines of templates, files, categories and citations that the extractor left over, and newer
+# versions' prefixes.
+_WIKI_LINES = r'(?m:^)(?:[ \t]*(?:[|{}#]|\[\[|title="ctx)[^\n]*|(?:BULLET|Section)::::-?)'
 _WIKI_LINKS = r"\{\{[^{}\n]*\}\}|\[ \[[^\]\n]*\]\]|\[\[(?:[^\[\]|\n]*\|)*([^\[\]|\n]*)\]\]"
 _WIKI_TAGS = (
     r"(?i)</?(?:abbr|b|blockquote|br|center|cite|code|dd|dfn|div|dl|dt|em|font|gallery|h[1-6]|hr|i|"
@@ -153,81 +135,64 @@ _MARKDOWN_WORDS = r"\b_([^_\n]+)_\b|\*{1,3}([^*\s][^*\n]*)\*{1,3}|\[([^\[\]\n]+)
 # A line break becomes a blank, unless a blank line follows: its break (the group) stays.
 _WRAP = r"\n(?:[ \t]*(\n)\s*)?"
 
+_BLANK_LINES = r"\n[ \t]*\n\s*"
+
 # Nothing in such a line can become a token.
 _BLANK = r"[\s\pZ\pC]*"
 
 #: Everything that decides what a block's documents are; an index of counts is keyed by it.
 PATTERNS: tuple[object, ...] = (
     _SENTENCE_PATTERNS,
-    (_WIKI_LINES, _WIKI_LINES_KEPT, _WIKI_LINKS, _WIKI_TAGS, _WIKI_ENTITIES),
-    (_MARKDOWN_LINES, _MARKDOWN_WORDS, _WRAP, _BLANK),
+    (_WIKI_DOCUMENTS, _WIKI_LINES, _WIKI_LINKS, _WIKI_TAGS, _WIKI_ENTITIES),
+    (_MARKDOWN_LINES, _MARKDOWN_WORDS, _WRAP, _BLANK_LINES, _BLANK),
 )
 
 
-def parse(text: tf.Tensor, text_format: str) -> tf.RaggedTensor:
+def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.RaggedTensor:
     r"""Parses a block of text, a scalar, into documents of sentences: ragged, none of them blank.
 
     A byte order mark is dropped; ``\r\n`` and ``\r`` are line breaks too. ``text_format`` is
-    ``google``, ``wikiextractor``, ``prose`` or ``paragraphs``.
+    ``google``, ``wikiextractor``, ``prose`` or ``paragraphs``. Without ``into_sentences`` the same
+    documents have lines, which are paragraphs but for ``google``.
 
     >>> parse(tf.constant("One.\nTwo.\n\nThree.\n"), "google").to_list()
     [[b'One.', b'Two.'], [b'Three.']]
     >>> parse(tf.constant("It is\nlate. Go.\n\nNow."), "prose").to_list()
     [[b'It is late.', b'Go.', b'Now.']]
+    >>> parse(tf.constant("It is\nlate. Go.\n\nNow."), "prose", into_sentences=False).to_list()
+    [[b'It is late. Go.', b'Now.']]
     """
     text = tf.strings.regex_replace(text, r"\A\x{FEFF}", "", replace_global=False)
     text = unify_newlines(text)
-    if text_format == PROSE:
-        text = drop_markdown_words(wrap_paragraphs(drop_markdown_lines(text)))
-        lines = _lines(mark_sentences(text))
-        lines = tf.boolean_mask(lines, ~is_blank(lines))
-        count = tf.size(lines, tf.int64)
-        # One document, or none where nothing is left.
-        lengths = tf.fill([tf.cast(count > 0, tf.int32)], count)
-        return tf.RaggedTensor.from_row_lengths(lines, lengths, validate=False)
     if text_format == WIKIEXTRACTOR:
-        lines = _lines(mark_sentences(clean_wiki(text)))
-        breaks = tf.equal(lines, "<doc") | tf.equal(lines, "</doc>")
-        return _group(lines, breaks, dropped=breaks | is_blank(lines))
-    if text_format == PARAGRAPHS:
-        lines = _lines(mark_sentences(mark_paragraphs(text)))
-        breaks = tf.equal(lines, "\x1e")
-        return _group(lines, breaks, dropped=is_blank(lines))
-    if text_format == GOOGLE:
-        lines = _lines(text)
-        blank = is_blank(lines)
-        return _group(lines, blank, dropped=blank)
-    raise ValueError(
-        f"Unknown corpus format {text_format!r}: expected one of {', '.join(INPUT_FORMATS)}."
-    )
-
-
-def _lines(text: tf.Tensor) -> tf.Tensor:
-    """Splits a scalar into its lines, (L,), without the white space round them."""
-    return tf.strings.strip(tf.strings.split(text[tf.newaxis], "\n").values)
-
-
-def is_blank(lines: tf.Tensor) -> tf.Tensor:
-    """Which lines, bool, hold nothing that can become a token."""
-    return tf.strings.regex_full_match(lines, _BLANK)
-
-
-def _group(lines: tf.Tensor, breaks: tf.Tensor, dropped: tf.Tensor) -> tf.RaggedTensor:
-    """Puts the lines (L,) that are not dropped into documents, a new one after each break."""
-    document = tf.boolean_mask(tf.cumsum(tf.cast(breaks, tf.int64)), ~dropped)
+        text = _clean_wiki(tf.strings.regex_replace(text, _BREAK, ""))
+    elif text_format == PARAGRAPHS:
+        text = _mark_paragraphs(tf.strings.regex_replace(text, _BREAK, ""))
+    elif text_format == PROSE:
+        text = _clean_markdown(text)
+    elif text_format != GOOGLE:
+        raise ValueError(
+            f"Unknown corpus format {text_format!r}: expected one of {', '.join(INPUT_FORMATS)}."
+        )
+    marked = mark_sentences(text) if into_sentences and text_format != GOOGLE else text
+    # A scalar's lines, (L,), without the white space round them.
+    lines = tf.strings.strip(tf.strings.split(marked[tf.newaxis], "\n").values)
+    blank = tf.strings.regex_full_match(lines, _BLANK)
+    if text_format == PROSE:
+        breaks = tf.zeros_like(blank)
+    else:
+        breaks = blank if text_format == GOOGLE else tf.equal(lines, _BREAK)
     # The numbers ascend, so that equal ones are neighbours; a document without lines has none.
+    document = tf.boolean_mask(tf.cumsum(tf.cast(breaks, tf.int64)), ~blank)
     lengths = tf.unique_with_counts(document, out_idx=tf.int64).count
-    return tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(lines, ~dropped), lengths, validate=False
-    )
+    kept = tf.boolean_mask(lines, ~blank)
+    return tf.RaggedTensor.from_row_lengths(kept, lengths, validate=False)
 
 
-def clean_wiki(text: tf.Tensor) -> tf.Tensor:
-    """Removes what WikiExtractor left of MediaWiki's and HTML's syntax, keeping document lines.
-
-    Looks at each line alone, but for a document's first and the two behind it.
-    """
-    text = tf.strings.regex_replace(text, _WIKI_LINES, _WIKI_LINES_KEPT)
+def _clean_wiki(text: tf.Tensor) -> tf.Tensor:
+    """Removes what WikiExtractor left of MediaWiki's and HTML's syntax, and marks documents."""
+    text = tf.strings.regex_replace(text, _WIKI_DOCUMENTS, f"{_BREAK}\n")
+    text = tf.strings.regex_replace(text, _WIKI_LINES, "\n")
     text = tf.strings.regex_replace(text, _WIKI_LINKS, r"\1")
     text = tf.strings.regex_replace(text, _WIKI_TAGS, " ")
     for entity, character in _WIKI_ENTITIES:
@@ -235,27 +200,16 @@ def clean_wiki(text: tf.Tensor) -> tf.Tensor:
     return text
 
 
-def drop_markdown_lines(text: tf.Tensor) -> tf.Tensor:
-    """Removes Markdown's headings, rules and marks of quotation; looks at each line alone."""
-    return tf.strings.regex_replace(text, _MARKDOWN_LINES, "")
-
-
-def wrap_paragraphs(text: tf.Tensor) -> tf.Tensor:
-    """Puts each paragraph on one line."""
-    return tf.strings.regex_replace(text, _WRAP, r"\1 ")
-
-
-def drop_markdown_words(text: tf.Tensor) -> tf.Tensor:
-    """Removes Markdown's emphasis and links; looks at each line alone."""
+def _clean_markdown(text: tf.Tensor) -> tf.Tensor:
+    """Removes Markdown's headings, rules, quotation marks, emphasis; a paragraph becomes a line."""
+    text = tf.strings.regex_replace(text, _MARKDOWN_LINES, "")
+    text = tf.strings.regex_replace(text, _WRAP, r"\1 ")
     return tf.strings.regex_replace(text, _MARKDOWN_WORDS, r"\1\2\3")
 
 
-def mark_paragraphs(text: tf.Tensor) -> tf.Tensor:
-    """Puts a line of one control character in place of blank lines.
-
-    So the ends of paragraphs are told from those of sentences, before these are looked for.
-    """
-    return tf.strings.regex_replace(text, r"\n[ \t]*\n\s*", "\n\x1e\n")
+def _mark_paragraphs(text: tf.Tensor) -> tf.Tensor:
+    """Marks documents, which blank lines end, before the ends of sentences are looked for."""
+    return tf.strings.regex_replace(text, _BLANK_LINES, f"\n{_BREAK}\n")
 
 
 def detect_format(path: str, head: str) -> str:

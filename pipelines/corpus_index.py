@@ -35,8 +35,7 @@ from bert_tf.choices import INPUT_FORMATS
 from bert_tf.files import replace_whole
 
 from . import corpus_cache, corpus_files, corpus_formats, kept_files
-from .corpus import DocumentTable, FileBlocks, document_table
-from .corpus_counting import count_text
+from .corpus import DocumentTable, FileBlocks, count_text
 from .corpus_files import SourceFile, in_threads
 from .text_bytes import open_text
 
@@ -270,7 +269,7 @@ class _Block:
 
     stored: int
     length: int
-    num_sentences: np.ndarray
+    num_bytes: np.ndarray
     fingerprints: np.ndarray
 
 
@@ -367,14 +366,14 @@ class _Making:
     ) -> tuple[_Block, bytes]:
         try:
             corpus_files.check_utf8(text, path, offset)
-            num_sentences, fingerprints = count_text(text, text_format)
+            num_bytes, fingerprints = count_text(text, text_format)
             # By zlib: what ISA-L makes of a text was seen to differ by some bytes, and processes
             # that pack the same file at once have to write the same.
             packed = gzip.compress(text, _GZIP_LEVEL, mtime=0) if pack else b""
         finally:
             self._room.release()
         stored = len(packed) if pack else len(text)
-        return _Block(stored, len(text), num_sentences, fingerprints), packed
+        return _Block(stored, len(text), num_bytes, fingerprints), packed
 
 
 def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
@@ -399,8 +398,10 @@ def _index(
             stored=stored,
             lengths=np.array([block.length for block in blocks], np.int64),
         ),
-        document_table(
-            [block.num_sentences for block in blocks], [block.fingerprints for block in blocks]
+        DocumentTable(
+            np.cumsum([0, *(len(block.num_bytes) for block in blocks)], dtype=np.int64),
+            np.concatenate([np.zeros(0, np.int32), *(block.num_bytes for block in blocks)]),
+            np.concatenate([np.zeros(0, np.int64), *(block.fingerprints for block in blocks)]),
         ),
     )
 
@@ -431,7 +432,7 @@ def _join(indexes: Sequence[Index]) -> Index:
         ),
         DocumentTable(
             block_splits=np.concatenate([[0], np.cumsum(documents, dtype=np.int64)]),
-            num_sentences=joined("table", "num_sentences"),
+            num_bytes=joined("table", "num_bytes"),
             fingerprints=joined("table", "fingerprints"),
         ),
     )
@@ -476,14 +477,14 @@ def _pick(index: Index, files: np.ndarray, picked: np.ndarray) -> Index:
             stored=blocks.stored[picked],
             lengths=blocks.lengths[picked],
         ),
-        DocumentTable(splits, table.num_sentences[documents], table.fingerprints[documents]),
+        DocumentTable(splits, table.num_bytes[documents], table.fingerprints[documents]),
     )
 
 
 # === Saving ===
 
 # To be raised when blocks or counts come out differently for another reason than the patterns.
-_VERSION = 1
+_VERSION = 2
 
 
 def index_path(cache_dir: str, *parts: object) -> str:

@@ -16,7 +16,7 @@ from bert_tf.choices import INPUT_FORMATS
 from bert_tf.files import check_outside, replace_whole
 
 from . import corpus_cache, corpus_files, corpus_formats, corpus_index
-from .corpus import Blocks, Corpus, DocumentTable, FileBlocks, count_documents, memory_blocks
+from .corpus import Blocks, Corpus, DocumentTable, FileBlocks, fingerprint_texts, memory_blocks
 from .corpus_index import Index, Progress, Reading
 
 __all__ = [
@@ -81,7 +81,7 @@ def open_corpus(
     >>> with tf.io.gfile.GFile(path, "w") as file:
     ...     file.write("It rained.\nWe stayed in.\n\nThe sun shone.\nWe went out.\n")
     >>> open_corpus(path).describe()
-    '1 file, google, 2 documents, 4 sentences, 1 block'
+    '1 file, google, 2 documents, 0.0 MB, 1 block'
     """
     if input_format is not None and input_format not in INPUT_FORMATS:
         raise ValueError(
@@ -157,19 +157,22 @@ def open_tfds(
 
 
 def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
-    """Writes a corpus' documents to a file of their own, so that reading them reads nothing else.
+    r"""Writes a corpus' documents to a file of their own, so that reading them reads nothing else.
 
     The file, in ``cache_dir``, is written once: a later call with the same documents opens it. The
-    copy has as many blocks. A corpus in memory with a line break in a sentence is returned as it
-    is.
+    copy has as many blocks. A corpus in memory is returned as it is.
 
     >>> import tempfile
-    >>> documents = [[f"This is {i}.", "It ends."] for i in range(300)]
-    >>> _, held_out = from_documents(documents, block_bytes=100).split_held_out()
+    >>> folder = tempfile.mkdtemp()
+    >>> with tf.io.gfile.GFile(os.path.join(folder, "a.txt"), "w") as file:
+    ...     file.write("".join(f"This is {i}.\nIt ends.\n\n" for i in range(300)))
+    >>> _, held_out = open_corpus(folder).split_held_out()
     >>> copy = copy_documents(held_out, tempfile.mkdtemp())
     >>> list(copy.sentences()) == list(held_out.sentences())
     True
     """
+    if not isinstance(corpus.blocks, FileBlocks):
+        return corpus
     index_path, path = _copy_paths(corpus.fingerprint, cache_dir)
     if corpus_index.load_index(index_path) is None:
         needed = int(corpus.bytes_per_block.sum())
@@ -191,7 +194,12 @@ def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
             lengths=sizes,
         )
         formats = tuple(corpus.input_format.split(", "))
-        corpus_index.save_index(index_path, Index(formats, blocks, count_documents(blocks)))
+        table = DocumentTable(
+            np.concatenate([[0], np.cumsum(corpus.documents_per_block, dtype=np.int64)]),
+            corpus.table.num_bytes[corpus.kept],
+            corpus.table.fingerprints[corpus.kept],
+        )
+        corpus_index.save_index(index_path, Index(formats, blocks, table))
     return open_copy(corpus.fingerprint, cache_dir) or corpus
 
 
@@ -270,11 +278,17 @@ def from_documents(documents: Sequence[Sequence[str]], *, block_bytes: int = BLO
             f"None of the {len(documents)} documents has a sentence: expected lists of strings."
         )
     blocks = memory_blocks(cleaned, block_bytes)
-    return _corpus("memory", 0, blocks, count_documents(blocks))
+    texts = [b"\n".join(document) for document in cleaned]
+    table = DocumentTable(
+        block_splits=blocks.block_splits,
+        num_bytes=np.array([*map(len, texts)], np.int32),
+        fingerprints=fingerprint_texts(tf.constant(texts)).numpy(),
+    )
+    return _corpus("memory", 0, blocks, table)
 
 
 def _corpus(input_format: str, num_files: int, blocks: Blocks, table: DocumentTable) -> Corpus:
-    kept = np.ones(len(table.num_sentences), bool)
+    kept = np.ones(len(table.num_bytes), bool)
     return Corpus(input_format, num_files, blocks, table, kept)
 
 
@@ -289,7 +303,7 @@ def _open_files(
     """Opens found files: see ``open_corpus``. ``label`` is shown in place of their format."""
     index = corpus_index.open_index(files, reading, cache_dir, progress, inputs)
     shown = label or ", ".join(index.formats)
-    if not len(index.table.num_sentences):
+    if not len(index.table.num_bytes):
         names = files[0].path + (f" and {len(files) - 1} more" if len(files) > 1 else "")
         raise ValueError(
             f"There is no document in {names}, read as {shown}: nothing is left but white space "

@@ -1,16 +1,13 @@
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines import pairing
-from bert_tf.pipelines.bounded_memory import in_blocks, keep_values, value_rows
-from bert_tf.pipelines.corpus_formats import split_sentences
+from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-# A table of so many rows and columns would take 90 GB as booleans.
-MANY = 300_000
+# A table of so many rows and columns would take 40 GB as booleans.
+MANY = 200_000
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -22,13 +19,6 @@ def test_equals_numpy(lengths, dtype):
     rows = value_rows(tf.constant(splits))
     assert rows.dtype == dtype
     np.testing.assert_array_equal(rows, np.repeat(np.arange(len(lengths)), lengths))
-    kept = np.random.default_rng(3).random(sum(lengths)) < 0.5
-    values = np.arange(sum(lengths))
-    ragged = tf.RaggedTensor.from_row_splits(tf.constant(values), tf.constant(splits))
-    assert keep_values(ragged, tf.constant(kept)).to_list() == [
-        [value for value in values[first:last].tolist() if kept[value]]
-        for first, last in itertools.pairwise(splits)
-    ]
 
 
 @pytest.mark.parametrize("longest", ["document", "sentence"])
@@ -56,7 +46,6 @@ def test_many_short_texts_and_a_long_one_are_tokenised():
     ids, starts, _ = tokenizer.tokenize_with_offsets(texts)
     assert ids.row_lengths().numpy()[[0, -2, -1]].tolist() == [1, 1, MANY]
     assert starts.values[-1] == 2 * (MANY - 1)
-    assert split_sentences(tf.constant(["a"] * MANY + ["a\n\n" * MANY])).nrows() == MANY + 1
 
 
 def thirds(size):

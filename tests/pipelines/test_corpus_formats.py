@@ -1,6 +1,8 @@
+import functools
 import gzip
 import re
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -91,24 +93,20 @@ def decoded(documents):
 
 
 @pytest.mark.parametrize("text_format", CASES)
-@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("start", ["", "\ufeff"])
-def test_parses(text_format, newline, start):
+def test_parses(text_format):
     text, expected = CASES[text_format]
-    text = start + text.replace("\n", newline)
-    assert decoded(corpus_formats.parse(tf.constant(text), text_format)) == expected
-    mapped = tf.data.Dataset.from_tensors(text).map(
-        lambda block: corpus_formats.parse(block, text_format)
-    )
-    assert decoded(next(iter(mapped))) == expected
-
-
-@pytest.mark.parametrize("text_format", CASES)
-@pytest.mark.parametrize("text", ["", "\n \n\r\n", "\ufeff", " \u3000\u200b\n"])
-def test_text_of_white_space_has_no_documents(text_format, text):
-    documents = corpus_formats.parse(tf.constant(text), text_format)
-    assert documents.to_list() == []
-    assert documents.row_splits.numpy().tolist() == [0]
+    texts = [
+        start + text.replace("\n", newline)
+        for start in ("", "\ufeff")
+        for newline in ("\n", "\r\n", "\r")
+    ]
+    parse = functools.partial(corpus_formats.parse, text_format=text_format)
+    mapped = tf.autograph.experimental.do_not_convert(parse)
+    for found in (*map(parse, texts), *tf.data.Dataset.from_tensor_slices(texts).map(mapped)):
+        assert decoded(found) == expected
+    for white in ("", "\n \n\r\n", "\ufeff", " \u3000\u200b\n"):
+        documents = parse(tf.constant(white))
+        assert documents.to_list() == [] and documents.row_splits.numpy().tolist() == [0]
 
 
 def test_wiki_text_before_the_first_line_of_a_document_is_one():
@@ -209,25 +207,33 @@ CHINESE = [
 ]
 
 
+def split_sentences(texts):
+    """Ragged (texts, sentences), as ``parse`` splits paragraphs."""
+    marked = corpus_formats.mark_sentences(corpus_formats.unify_newlines(texts))
+    lines = tf.strings.split(marked, "\n")
+    lines = lines.with_values(tf.strings.strip(lines.values))
+    return tf.ragged.boolean_mask(lines, lines.with_values(lines.values != ""))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"), [*((" ".join(case), case) for case in TABLE), *CHINESE]
 )
 def test_splits_where_a_reader_would(text, expected):
-    split = corpus_formats.split_sentences(tf.constant([text]))
+    split = split_sentences(tf.constant([text]))
     assert [line.decode() for line in split[0].numpy()] == expected
 
 
 def test_line_breaks_end_sentences_whatever_stands_before_them():
     text = "A heading\nMr.\r\nSmith came.\r\rHe left. \n\n"
     expected = [[b"A heading", b"Mr.", b"Smith came.", b"He left."], []]
-    assert corpus_formats.split_sentences(tf.constant([text, " \t"])).to_list() == expected
+    assert split_sentences(tf.constant([text, " \t"])).to_list() == expected
 
 
 def test_is_the_same_in_a_graph_and_for_the_whole_table_at_once():
     texts = [" ".join(case) for case in TABLE]
-    whole = corpus_formats.split_sentences(tf.constant(texts))
+    whole = split_sentences(tf.constant(texts))
     mapped = tf.data.Dataset.from_tensor_slices(texts).map(
-        lambda text: corpus_formats.split_sentences(text[tf.newaxis])[0]
+        lambda text: split_sentences(text[tf.newaxis])[0]
     )
     expected = [[line.encode() for line in case] for case in TABLE]
     assert whole.to_list() == expected
@@ -242,9 +248,40 @@ def test_is_the_same_in_a_graph_and_for_the_whole_table_at_once():
 def test_real_text_loses_nothing_but_white_space(data_dir):
     with gzip.open(data_dir / "corpora/enwiki/wiki_00.gz", "rt", encoding="utf-8") as file:
         lines = file.read().splitlines()
-    split = corpus_formats.split_sentences(tf.constant(lines))
+    split = split_sentences(tf.constant(lines))
     joined = tf.strings.reduce_join(split, axis=-1, separator=" ").numpy()
     assert [line.decode().split() for line in joined] == [line.split() for line in lines]
     lengths = tf.strings.length(split.values, "UTF8_CHAR").numpy()
     assert 100 < lengths.mean() < 140
     assert (lengths > 600).mean() < 0.002
+
+
+# What decides where documents and sentences end, and what only looks like it.
+PIECES = (
+    *("The", "a", "Mr", "Inc", "5", "IV", "J", ". ", "! ", "… ", '." ', ". “", "。", "é", "\u3000"),
+    *("\n", "\n\n", "\n \n", "\r\n", "\f", "\x1e", "\n\x1e\n", "\n# ", "\n> ", "\n---\n", "\n|"),
+    *("\n<doc x>\nT\n\n", "\n</doc>\n", "</doc>", "<doc ", "[[a|b]]", "{{c}}", "<b>", "&lt;"),
+)
+
+
+def test_a_text_has_the_same_documents_with_and_without_sentences():
+    """And the same text but for white space."""
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+    def parsed(text):
+        return [
+            corpus_formats.parse(text, name, into_sentences)
+            for name in ("google", "wikiextractor", "prose", "paragraphs")
+            for into_sentences in (True, False)
+        ]
+
+    rng = np.random.default_rng(0)
+    texts = ["", "\n \n", "a。</doc>\nb", "a。\x1e\nb\n\nc", "<doc 1>\nT", "\ufeff<doc 1>\nT\n\na"]
+    for _ in range(80):
+        texts.append("".join(PIECES[i] for i in rng.integers(len(PIECES), size=60)))
+    for text in texts:
+        found = [
+            ["".join(b" ".join(lines).decode().split()) for lines in documents.to_list()]
+            for documents in parsed(text)
+        ]
+        assert found[::2] == found[1::2], text

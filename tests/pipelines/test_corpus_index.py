@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from bert_tf.pipelines import (
     corpus,
-    corpus_counting,
     corpus_files,
     corpus_index,
     kept_files,
@@ -61,10 +60,17 @@ def test_blocks_are_what_the_definition_reads(folder, tmp_path):
     assert index.formats == ("google", "jsonl")
     assert np.bincount(index.blocks.block_files).tolist() == [10, 1, 10, 20, 20]
     assert index.blocks.file_is_gzip.tolist() == [False, True, True, True, True]
-    counted = corpus.count_documents(index.blocks)
-    for name, value in vars(counted).items():
-        np.testing.assert_array_equal(getattr(index.table, name), value, name)
-    assert len(counted.num_sentences) == 40 + 14 + 40 + 60 + 60
+    read = [
+        [b"\n".join(document) for document in index.blocks.read(tf.constant(number)).to_list()]
+        for number in range(index.blocks.num_blocks)
+    ]
+    assert np.diff(index.table.block_splits).tolist() == [*map(len, read)]
+    assert len(index.table.num_bytes) == 40 + 14 + 40 + 60 + 60
+    # The paragraphs of JSON lines count as they are, before they are split.
+    texts = [text.replace(b"it.\nIt", b"it. It") for block in read for text in block]
+    assert index.table.num_bytes.tolist() == [*map(len, texts)]
+    prints = corpus.fingerprint_texts(texts).numpy()
+    assert index.table.fingerprints.tolist() == prints.tolist()
 
 
 def test_packed_blocks_are_the_text(folder, tmp_path):
@@ -85,7 +91,7 @@ def test_packed_blocks_are_the_text(folder, tmp_path):
 def test_a_file_in_parallel_is_as_in_order(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text(GOOGLE)
-    count, order = corpus_counting.count_text, []
+    count, order = corpus.count_text, []
     first_waits = threading.Event()
 
     def late(text, text_format):
@@ -244,25 +250,17 @@ def index(tmp_path):
 
 def test_counts_what_is_read(index):
     assert index.table.block_splits.tolist() == [0, 2, 3, 4]
-    assert index.table.num_sentences.tolist() == [2, 1, 2, 1]
+    assert index.table.num_bytes.tolist() == [9, 6, 9, 9]
     first, second, third, fourth = index.table.fingerprints.tolist()
     assert first == third
     assert len({first, second, fourth}) == 3
 
 
 def test_fingerprints_stay_the_same_for_ever():
-    documents = tf.ragged.constant([["One.", "Zwei."], ["Größe."]])
     expected = [935866395755577359, 4312544572758382873]
-    assert corpus.fingerprint_documents(documents).numpy().tolist() == expected
-    counted = corpus_counting.count_text("One.\nZwei.\n\nGröße.\n".encode(), "google")
-    assert [array.tolist() for array in counted] == [[2, 1], expected]
-
-
-def test_is_saved_and_loaded(index, tmp_path):
-    path = corpus_index.index_path(str(tmp_path), "parts", 1)
-    assert corpus_index.load_index(path) is None
-    corpus_index.save_index(path, index)
-    assert_equal(corpus_index.load_index(path), index)
+    assert corpus.fingerprint_texts(["One.\nZwei.", "Größe."]).numpy().tolist() == expected
+    counted = corpus.count_text("One.\nZwei.\n\nGröße.\n".encode(), "google")
+    assert [array.tolist() for array in counted] == [[10, 8], expected]
 
 
 def test_an_index_that_does_not_hold_is_not_used(index, tmp_path):
