@@ -31,7 +31,7 @@ _HLO_FILE = flags.DEFINE_string("hlo_file", None, "Where to write the compiled p
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    settings, _ = settings_from_flags(without_corpus="paper")
+    settings, _ = settings_from_flags(without_corpus="default")
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.tpu_compiler.run import run
 

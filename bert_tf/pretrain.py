@@ -7,12 +7,12 @@ r"""Pre-trains a BERT: raw text to a checkpoint, an evaluation and a SavedModel.
         --learning_rate=1e-4 --num_warmup_steps=10000 --phases=128:0.9,512:0.1 --tpu=NAME
 
 Without flags it trains a small model on a sample corpus for about five minutes
-(--recipe=five_minutes). A run that was stopped, however it was, goes on when the same command is
-given again. Exit status 75 says that --stop_after_minutes stopped it.
+(--recipe=five_minutes). The same command resumes a run that was stopped. Exit status 75 says that
+--stop_after_minutes stopped it.
 
     python -m bert_tf.pretrain --mode=eval --model_dir=runs/mine
 
-evaluates the checkpoints of that run as they come, in a process next to the training.
+evaluates each new checkpoint of that run, in a process next to the training.
 """
 
 import os

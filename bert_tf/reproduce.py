@@ -18,8 +18,7 @@ from bert_tf.reproduction.settings import Settings
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
-    values = {name: flags.FLAGS[name].value for name in flag_fields.defaults(Settings)}
-    settings = Settings(**values)
+    settings = flag_fields.checked(Settings, flags.FLAGS)
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
     # Only now: --help and wrong flags answer without loading TensorFlow.

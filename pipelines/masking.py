@@ -291,7 +291,8 @@ def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.
     """Lets every token of packed rows, (R, S) int32 with a static S, predict the one after it.
 
     So a causal model is trained: nothing is hidden. [CLS] predicts the first token of the text, its
-    last token [SEP], and [SEP] and padding nothing.
+    last token [SEP], a [SEP] the first token of the second text, and the last one and padding
+    nothing.
 
     Returns:
         The keys of ``mask_rows``, with P = S - 1: ``input_word_ids`` as they were, in

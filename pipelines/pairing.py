@@ -214,11 +214,10 @@ def pair_sentences(tokens: Tokens, draws: PairDraws) -> Segments:
 
 
 def chunk_documents(tokens: Tokens, targets: tf.Tensor) -> Segments:
-    """Cuts every document into runs of its target number of tokens, for training without NSP.
+    """Cuts every document into runs of its target number of tokens, for training without pairs.
 
     A document's last run is shorter; no token is left out or repeated. B is empty and the label 0.
-    Google's script has no such mode (the paper's "No NSP" ablation says only that the task was left
-    out).
+    Google's script has no such mode.
     """
     bounds = tf.gather(tokens.token_splits, tokens.sentence_splits)
     starts = tf.ragged.range(bounds[:-1], bounds[1:], targets)

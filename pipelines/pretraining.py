@@ -33,18 +33,12 @@ from .pools import Cursor, PoolPlan, Reached, check_at_least, pool_batches
 from .randomness import Operation, fold, permutation
 from .wordpiece import BertTokenizer
 
-# A pool of about this many sentences is some 4 MB of English: many documents to draw random
-# segments from, and a hundred megabytes or two with all that is made of them.
-_SENTENCES_PER_POOL = 32_768
-# Ordinary text has 100 to 150 bytes a sentence, and hardly any 335 without sentences longer than a
-# row: it stays below; text without full stops does not.
-_BYTES_PER_POOL = 11_000_000
+# A pool of about so much text has many documents to draw random segments from, and takes a hundred
+# megabytes or two with all that is made of them.
+_BYTES_PER_POOL = 4_000_000
 
 # The text that `measure_share` looks at takes half a second.
 _SAMPLE_BYTES = 2_000_000
-
-#: How rows are made of text; see `pretraining_dataset`.
-ROWS_VERSION = 2
 
 
 def pretraining_dataset(
@@ -58,7 +52,7 @@ def pretraining_dataset(
     short_seq_prob: float = 0.1,
     masking: Masking = "token",
     replacement: Replacement = PAPER_REPLACEMENT,
-    nsp: bool = True,
+    pairs: bool = True,
     objective: Objective = "mlm",
     seed: int = 0,
     blocks_per_pool: int | None = None,
@@ -84,21 +78,20 @@ def pretraining_dataset(
         corpus: documents of sentences, from ``sources``.
         tokenizer: the vocabulary's tokenizer.
         batch_size: B, rows in a batch, on this host.
-        max_seq_length: S, at least 5 (4 without NSP).
+        max_seq_length: S, at least 5 (4 without pairs).
         max_predictions_per_seq: P; by default what a full row needs, 20 for 128 tokens.
         masked_lm_prob: the share of tokens to predict.
         short_seq_prob: the probability that a document's rows are shorter than they could be, to
             a length drawn once for the document.
         masking: ``"token"``, ``"whole_word"`` or ``"span"``.
         replacement: what becomes of the tokens to predict; the paper's 80% [MASK], 10% random.
-        nsp: next-sentence prediction, [CLS] A [SEP] B [SEP]. Without it a row is one run of a
+        pairs: next-sentence pairs, [CLS] A [SEP] B [SEP]. Without them a row is one run of a
             document's tokens, [CLS] A [SEP], and its label 0.
         objective: ``"ltr"``, left to right, hides no token: each predicts the next (see
-            ``masking.predict_next``), P is S - 1, and the arguments of masking say nothing. It
-            goes without ``nsp``.
+            ``masking.predict_next``), P is S - 1, and the arguments of masking say nothing.
         seed: any integer of 64 bits.
-        blocks_per_pool: how many blocks make a pool, about; by default as many as hold 32,768
-            sentences, or 11 MB of text where that is less. The pools of an epoch are of one size,
+        blocks_per_pool: how many blocks make a pool, about; by default as many as hold 4 MB of
+            text. The pools of an epoch are of one size,
             or one block larger. The rows depend on it, and so does the memory needed.
         start: (epoch, pool, row) of the first row; or what some number of shards have read, the
             cursor behind the last row of each, ``[[cursor, ...]]``: see ``pools.pool_batches``.
@@ -117,8 +110,8 @@ def pretraining_dataset(
         (epoch, pool, row) of each row.
 
     Raises:
-        ValueError: an argument is out of its range, ``nsp`` is true and the corpus has one
-            document only, or the objective ``"ltr"``.
+        ValueError: an argument is out of its range, or ``pairs`` is true and the corpus has one
+            document only.
 
     >>> from bert_tf.pipelines.sources import from_documents
     >>> corpus = from_documents([["a b", "b a"], ["c d", "d d", "c"]])
@@ -142,7 +135,7 @@ def pretraining_dataset(
         short_seq_prob=short_seq_prob,
         masking=masking,
         replacement=replacement,
-        nsp=nsp,
+        pairs=pairs,
         seed=seed,
         objective=objective,
     )
@@ -174,7 +167,7 @@ def measure_share(
     *,
     max_seq_length: int = 128,
     short_seq_prob: float = 0.1,
-    nsp: bool = True,
+    pairs: bool = True,
     seed: int = 0,
 ) -> tuple[float, int]:
     """Measures how much of a corpus' text reaches rows: pairs that are too long are cut to length.
@@ -192,7 +185,7 @@ def measure_share(
     >>> measure_share(corpus, BertTokenizer(vocab), max_seq_length=11, short_seq_prob=0, seed=1)
     (0.8333333333333334, 12)
     """
-    options = _RowOptions(max_seq_length, 1, 0.15, short_seq_prob, "token", nsp, seed)
+    options = _RowOptions(max_seq_length, 1, 0.15, short_seq_prob, "token", pairs, seed)
     plan = _plan_pools(corpus, None, options)
     blocks = plan.blocks_of(plan.order(seed, 0), 0)
     filled = np.cumsum(corpus.bytes_per_block[blocks])
@@ -250,7 +243,7 @@ class _RowOptions:
     masked_lm_prob: float
     short_seq_prob: float
     masking: Masking
-    nsp: bool
+    pairs: bool
     seed: int
     replacement: Replacement = PAPER_REPLACEMENT
     objective: Objective = "mlm"
@@ -261,39 +254,33 @@ class _RowOptions:
             if not 0 <= value <= 1:
                 raise ValueError(f"{name}: expected a probability, from 0 to 1; got {value}.")
         # The shortest target is two tokens: one for A and one for B.
-        check_at_least("max_seq_length", self.max_seq_length, 5 if self.nsp else 4)
+        check_at_least("max_seq_length", self.max_seq_length, 5 if self.pairs else 4)
         check_at_least("max_predictions_per_seq", self.max_predictions_per_seq, 1)
         check_masking(self.masking)
-        if self.objective == "ltr" and self.nsp:
-            raise ValueError(
-                "objective: ltr goes without next-sentence prediction; pass nsp=False with it."
-            )
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed: expected an integer of 64 bits; got {self.seed}.")
 
     @property
     def max_tokens(self) -> int:
         """The tokens that fit beside [CLS] and [SEP]."""
-        return self.max_seq_length - (3 if self.nsp else 2)
+        return self.max_seq_length - (3 if self.pairs else 2)
 
 
 def _plan_pools(corpus: Corpus, blocks_per_pool: int | None, options: _RowOptions) -> PoolPlan:
     """The pools of an epoch: every one has a document, or two where random segments are drawn."""
     if corpus.num_documents == 0:
         raise ValueError("The corpus has no documents: expected one at least.")
-    if options.nsp and corpus.num_documents == 1:
+    if options.pairs and corpus.num_documents == 1:
         raise ValueError(
-            "The corpus has one document only, and next-sentence prediction takes its random "
-            "segments from another one: add documents, or train without it (nsp=False, on the "
-            "command line --nsp=false)."
+            "The corpus has one document only, and next-sentence pairs take their random "
+            "segments from another one: add documents, or train without them (pairs=False, on the "
+            "command line --pairs=false)."
         )
     if blocks_per_pool is None:
-        share = _SENTENCES_PER_POOL / max(1, corpus.num_sentences)
-        most = _BYTES_PER_POOL / max(1, corpus.bytes_per_block.mean())
-        blocks_per_pool = max(1, min(round(corpus.num_blocks * share), round(most)))
+        blocks_per_pool = max(1, round(_BYTES_PER_POOL / max(1, corpus.bytes_per_block.mean())))
     check_at_least("blocks_per_pool", blocks_per_pool, 1)
     # With two blocks a pool has two documents, whatever the order: no block is without one.
-    least = 2 if options.nsp and corpus.documents_per_block.min() == 1 else 1
+    least = 2 if options.pairs and corpus.documents_per_block.min() == 1 else 1
     num_pools = min(math.ceil(corpus.num_blocks / blocks_per_pool), corpus.num_blocks // least)
     return PoolPlan(corpus.num_blocks, max(1, num_pools))
 
@@ -314,7 +301,7 @@ def _segments_of(tokens: Tokens, options: _RowOptions, seed: tf.Tensor) -> tuple
         options.short_seq_prob,
         fold(seed, Operation.TARGET_LENGTHS),
     )
-    if not options.nsp:
+    if not options.pairs:
         return tokens, chunk_documents(tokens, targets)
     tokens, targets = cut_long_sentences(tokens, targets, options.max_tokens)
     draws = draw_pairs(tf.size(tokens.token_splits) - 1, targets, seed)
@@ -330,7 +317,7 @@ def _rows_of(
     segments = Segments(*(tf.gather(field, order) for field in segments))
 
     parts = [(segments.a_start, segments.a_end - segments.a_start)]
-    if options.nsp:
+    if options.pairs:
         parts.append((segments.b_start, segments.b_end - segments.b_start))
     rows = pack(tokens.ids, parts, options.max_seq_length, tokenizer)
     word_ids = rows[features.INPUT_WORD_IDS]

@@ -52,6 +52,24 @@ def parameter_count(config: BertConfig, nsp: bool = True) -> int:
     return embeddings + blocks + masked_lm + pooler_and_next_sentence
 
 
+def describe_parameters(config: BertConfig, nsp: bool = True) -> str:
+    """``parameter_count`` as the words' table, the blocks' matrices, and all else.
+
+    >>> describe_parameters(BertConfig())
+    '110,106,428 = V*H 23,440,896 + 12*L*H*H 84,934,656 + 1,730,876 else'
+    """
+    total, hidden, inner = (
+        parameter_count(config, nsp),
+        config.hidden_size,
+        config.intermediate_size,
+    )
+    words = config.vocab_size * hidden
+    matrices = config.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * inner)
+    formula = "12*L*H*H" if inner == 4 * hidden else "L*(4*H*H + 2*H*F)"
+    rest = total - words - matrices
+    return f"{total:,} = V*H {words:,} + {formula} {matrices:,} + {rest:,} else"
+
+
 def estimate_step(
     config: BertConfig,
     *,
@@ -142,7 +160,7 @@ def report_cost(settings: PretrainingSettings) -> None:
             remat=settings.remat,
         )
         if number == 0:
-            print(f"Parameters: {estimate.parameters:,}.")
+            print(f"Parameters: {describe_parameters(config, settings.nsp)}.")
         print(
             f"Length {phase.max_seq_length}, steps {phase.first_step:,} to {phase.last_step:,}: "
             f"{phase.rows(settings)} rows, {estimate.tokens:,} tokens and "

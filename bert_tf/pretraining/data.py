@@ -20,7 +20,7 @@ from bert_tf.training.distribution import Distribution
 from bert_tf.training.progress import Progress
 from bert_tf.training.run_directory import RunDirectory
 
-from .settings import Phase, PretrainingSettings
+from .settings import Phase, PretrainingSettings, phases_of
 
 # Enough text for a vocabulary: learning from more changes few pieces and takes minutes.
 _VOCABULARY_BYTES = 200_000_000
@@ -108,11 +108,11 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
             # Each evaluation would read every block that has one of them.
             held_out = sources.copy_documents(held_out, run.corpus)
             fingerprints[_HELD_OUT] = held_out.fingerprint
-    if settings.nsp and train.num_documents < 2:
+    if settings.pairs and train.num_documents < 2:
         raise ValueError(
             f"The corpus leaves {train.num_documents} document to train on, and next-sentence "
-            "prediction draws its random segments from another one: add documents, or pass "
-            "--nsp=false."
+            "pairs take their random segments from another one: add documents, or pass "
+            "--pairs=false."
         )
     return PretrainingData(train, held_out, None, None, fingerprints)
 
@@ -225,14 +225,17 @@ _LOW_SHARE = 0.7
 
 
 def predictions_per_row(settings: PretrainingSettings, max_seq_length: int) -> int:
-    """The predictions of a row, P: the flag's, or the share of a full row, rounded up.
+    """The predictions of a row, P: the flag's, the phase's, or the share of a full row, rounded up.
 
     From left to right every token but the last is predicted from.
     """
     if settings.objective == "ltr":
         return max_seq_length - 1
-    return settings.max_predictions_per_seq or masking.default_max_predictions(
-        max_seq_length, settings.masked_lm_prob
+    own = {phase.max_seq_length: phase.predictions for phase in phases_of(settings)}
+    return (
+        settings.max_predictions_per_seq
+        or own.get(max_seq_length)
+        or masking.default_max_predictions(max_seq_length, settings.masked_lm_prob)
     )
 
 
@@ -243,7 +246,7 @@ def _batches(
     source: sources.Corpus | Records,
     max_seq_length: int,
     *,
-    nsp: bool,
+    pairs: bool,
     **order: Any,
 ) -> tf.data.Dataset:
     """The batches of a corpus, or of TFRecords; ``order`` is what datasets of both kinds take."""
@@ -258,7 +261,7 @@ def _batches(
         short_seq_prob=settings.short_seq_prob,
         masking=settings.masking,
         replacement=masking.Replacement(*settings.replacement),
-        nsp=nsp,
+        pairs=pairs,
         objective=settings.objective,
         **order,
     )
@@ -285,7 +288,7 @@ def training_batches(
         tokenizer,
         cast(sources.Corpus | Records, data.train or data.records),
         phase.max_seq_length,
-        nsp=settings.nsp,
+        pairs=settings.pairs,
         batch_size=phase.rows(settings) // num_shards,
         seed=settings.seed + phase_number,
         start=start,
@@ -305,7 +308,7 @@ def report_share(
         tokenizer,
         max_seq_length=phase.max_seq_length,
         short_seq_prob=settings.short_seq_prob,
-        nsp=settings.nsp,
+        pairs=settings.pairs,
         seed=settings.seed,
     )
     print(f"Tokens that reach rows: {share:.1%} of a sample of {tokens:,}.")
@@ -313,7 +316,7 @@ def report_share(
         print(
             f"  That is little: most sentences nearly fill the {phase.max_seq_length} tokens of a "
             "row, and pairs of them are cut to length. Longer rows (--max_seq_length) use more of "
-            "the text, and --nsp=false leaves no token out."
+            "the text, and --pairs=false leaves no token out."
         )
 
 
@@ -334,7 +337,7 @@ def evaluation_batches(
         tokenizer,
         cast(sources.Corpus | Records, data.evaluated),
         max_seq_length,
-        nsp=settings.nsp and data.evaluates_next_sentence,
+        pairs=settings.pairs and data.evaluates_next_sentence,
         batch_size=-(-settings.eval_batch_size // replicas) * replicas,
         seed=settings.seed + _EVALUATION_SEED_OFFSET,
         num_epochs=1,

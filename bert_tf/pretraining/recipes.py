@@ -3,10 +3,23 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-# A flag that a recipe does not name has its default; the defaults are the paper's settings.
-# docs/five_minutes.md says what each of the choices of five_minutes brought.
+# Devlin et al. 2019, section 3.1 and appendix A.2, with the masks of a row that Google's commands
+# have at each length. The presets drop out 0.1, as the paper does.
+_PAPER = {
+    "vocab_size": 30_522,
+    "train_batch_size": 256,
+    "num_train_steps": 1_000_000,
+    "num_warmup_steps": 10_000,
+    "learning_rate": 1e-4,
+    "weight_decay": 0.01,
+    "phases": "128:0.9:20,512:0.1:76",
+}
+# A flag that a recipe does not name has its default. docs/five_minutes.md says what each of the
+# choices of five_minutes brought.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
-    "paper": {},
+    "default": {},
+    "bert_base": {"bert_config": "bert-base", **_PAPER},
+    "bert_large": {"bert_config": "bert-large", **_PAPER},
     "five_minutes": {
         "config_overrides": [
             "num_attention_heads=4",
@@ -23,6 +36,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     # docs/pretraining.md has what they bring in two minutes.
     "budget": {
         "nsp": False,
+        "pairs": False,
         "masked_lm_prob": 0.3,
         "config_overrides": ["hidden_dropout_prob=0", "attention_probs_dropout_prob=0"],
         "adam_beta_2": 0.98,
@@ -30,8 +44,14 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-# What a recipe changes of one model's config is not for another model, which these name.
-_MODEL = "bert_config", "init_checkpoint"
+# What a recipe sets that other flags set too, by these.
+_SET_TOO: Mapping[str, Collection[str]] = {
+    "bert_config": ["config_overrides"],
+    "init_checkpoint": ["config_overrides", "bert_config", "vocab_size"],
+    "vocab_file": ["vocab_size"],
+    "num_train_steps": ["num_warmup_steps"],
+    "max_hours": ["num_warmup_steps"],
+}
 
 
 def from_recipe(name: str, given: Collection[str]) -> dict[str, Any]:
@@ -40,9 +60,7 @@ def from_recipe(name: str, given: Collection[str]) -> dict[str, Any]:
     >>> from_recipe("five_minutes", {"phases", "bert_config", "num_train_steps"})
     {'equal_tokens': True, 'learning_rate': 0.002, 'adam_beta_2': 0.98}
     """
-    others = {*given}
-    if others.intersection(_MODEL):
-        others.add("config_overrides")
+    others = {*given}.union(*(_SET_TOO.get(flag, ()) for flag in given))
     return {flag: value for flag, value in RECIPES[name].items() if flag not in others}
 
 

@@ -197,7 +197,7 @@ def show(results: dict[str, Any], directory: RunDirectory) -> None:
         + (
             f"  saved_model_cli show --dir {directory.export} --tag_set serve --all\n"
             if is_exported
-            else f"  python -m bert_tf.export --checkpoint={directory.path} --output=...\n"
+            else f"  python -m bert_tf.export --model={directory.path} --output=...\n"
         )
         + f"  python -m bert_tf.finetune --init_checkpoint={directory.path} --task=classification "
         "--train_file=... --model_dir=...\n"

@@ -47,6 +47,20 @@ def left_to_right(name: str, values: Values, given: Given) -> str:
     )
 
 
+def pairs(name: str, values: Values, given: Given) -> str:
+    """Rows of one text have no next sentences, and records have their rows."""
+    if values[name]:
+        return ""
+    if values["input_format"] == "tfrecord":
+        return (
+            "--pairs=false makes rows of text, and --input_format=tfrecord holds rows: give "
+            "--input the text that they were made of, or leave the flag out."
+        )
+    if values["nsp"] and "nsp" in given:
+        return "--pairs=false leaves no next sentences to predict: leave --nsp out."
+    return ""
+
+
 NEEDS_HOURS = refuses(
     lambda recipe, values: recipe == "budget" and not values["max_hours"],
     "--recipe=budget needs --max_hours, the time that the run may take.",

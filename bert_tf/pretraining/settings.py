@@ -22,13 +22,15 @@ from .recipes import RECIPES, from_recipe
 class Phase:
     """A run of steps, from ``first_step`` to before ``last_step``, at one sequence length.
 
-    Its batches have ``times_rows`` times the rows of ``--train_batch_size``.
+    Its batches have ``times_rows`` times the rows of ``--train_batch_size``, its rows the most
+    ``predictions`` that ``--phases`` names, ``None`` where it names none.
     """
 
     max_seq_length: int
     first_step: int
     last_step: int
     times_rows: int = 1
+    predictions: int | None = None
 
     def rows(self, settings: "PretrainingSettings") -> int:
         """The rows of a step, over all replicas."""
@@ -36,7 +38,7 @@ class Phase:
 
 
 def parse_phases(text: str, num_steps: int) -> list[Phase]:
-    """Divides the steps of a run among ``LENGTH:SHARE`` pairs, whose shares add up to 1.
+    """Divides the steps of a run among ``LENGTH:SHARE[:PREDICTIONS]``, whose shares add up to 1.
 
     ``128:0.9,512:0.1`` is the paper's schedule (Devlin et al. 2019, appendix A.2): the first 90% of
     the steps at length 128, the rest at 512, under one learning-rate curve. The phases have no
@@ -44,8 +46,8 @@ def parse_phases(text: str, num_steps: int) -> list[Phase]:
 
     >>> for phase in parse_phases("128:0.9,512:0.1", 1000):
     ...     print(phase)
-    Phase(max_seq_length=128, first_step=0, last_step=900, times_rows=1)
-    Phase(max_seq_length=512, first_step=900, last_step=1000, times_rows=1)
+    Phase(max_seq_length=128, first_step=0, last_step=900, times_rows=1, predictions=None)
+    Phase(max_seq_length=512, first_step=900, last_step=1000, times_rows=1, predictions=None)
     >>> parse_phases("128:0.9,512:0.2", 1000)
     Traceback (most recent call last):
     ...
@@ -53,31 +55,36 @@ def parse_phases(text: str, num_steps: int) -> list[Phase]:
     """
     lengths: list[int] = []
     shares: list[float] = []
+    predictions: list[int | None] = []
     for part in text.split(","):
-        length, separator, share = part.partition(":")
+        length, *rest = part.split(":")
         try:
+            share, *most = rest or ["1"]
             lengths.append(int(length))
-            shares.append(float(share) if separator else 1.0)
+            shares.append(float(share))
+            predictions.append(int(":".join(most)) if most else None)
         except ValueError:
             raise ValueError(
-                f"--phases={text}: expected LENGTH:SHARE pairs such as 128:0.9,512:0.1, "
-                f"got {part!r}."
+                f"--phases={text}: expected LENGTH:SHARE pairs such as 128:0.9,512:0.1, or "
+                f"LENGTH:SHARE:PREDICTIONS, got {part!r}."
             ) from None
         if lengths[-1] < 1 or not 0.0 <= shares[-1] <= 1.0:
             raise ValueError(
                 f"--phases={text}: expected a positive length and a share between 0 and 1, "
                 f"got {part!r}."
             )
+        if most and int(most[0]) < 1:
+            raise ValueError(f"--phases={text}: expected predictions of 1 or more, got {part!r}.")
     total = math.fsum(shares)
     if not math.isclose(total, 1.0, abs_tol=1e-6):
         raise ValueError(f"--phases={text}: the shares add up to {total:g}, expected 1.")
     phases = []
     first, passed = 0, 0.0
-    for max_seq_length, phase_share in zip(lengths, shares, strict=True):
+    for max_seq_length, phase_share, predicted in zip(lengths, shares, predictions, strict=True):
         passed += phase_share
         last = round(passed * num_steps)
         if last > first:
-            phases.append(Phase(max_seq_length, first, last))
+            phases.append(Phase(max_seq_length, first, last, predictions=predicted))
         first = last
     return phases
 
@@ -143,8 +150,9 @@ class PretrainingSettings:
 
     input: Sequence[str] = words(
         (),
-        "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed. "
-        "Without it, the documentation that every Python installation has becomes a sample corpus.",
+        "Text files: names and globs, separated by commas, on any file system that TensorFlow "
+        "reads; gzip allowed. Without it, the documentation of this Python installation becomes a "
+        "sample corpus.",
         rules=[one_of("name a corpus", "tfds")],
         heading="Data",
     )
@@ -185,7 +193,7 @@ class PretrainingSettings:
     )
     max_predictions_per_seq: int | None = integer(
         None,
-        "The most masked tokens in a row; by default what --masked_lm_prob of a full row comes to.",
+        "The most masked tokens in a row; by default --masked_lm_prob of a full row.",
         least=1,
         heading="Rows and masks",
     )
@@ -206,25 +214,36 @@ class PretrainingSettings:
     )
     mask_split: str = string(
         "80,10,10",
-        "What becomes of the tokens to predict, in percent: [MASK], a random token, the same.",
+        "What replaces the tokens to predict, in percent: [MASK], a random token, the token "
+        "itself.",
     )
-    nsp: bool = switch(True, "Train next-sentence prediction on pairs; --nsp=false: one segment.")
+    nsp: bool = switch(
+        True, "Train next-sentence prediction; --nsp=false: the pairs stay, without its loss."
+    )
+    pairs: bool = switch(
+        True,
+        "Rows of two texts, the second one random in about half; --pairs=false: rows of one text, "
+        "without next-sentence prediction. Segment B is then never trained, which MRPC, QNLI or "
+        "SQuAD start from.",
+        rules=[rules.pairs],
+    )
     objective: Objective = choice(  # noqa: RUF009
         "mlm",
         get_args(Objective),
         "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
-        "before it alone, without masks and next sentences: the ablation of the paper's section "
-        "5.1.",
+        "before it only, without masks and next sentences (the ablation in section 5.1 of the "
+        "paper).",
         rules=[rules.left_to_right],
     )
 
     recipe: str = choice(
-        "paper",
+        "default",
         list(RECIPES),
-        "The values of all flags that are not given. paper: the defaults listed here. "
-        "five_minutes, taken where no flag names a corpus or weights to start from: a small model "
-        "that learns much in that time on two cores. budget: what helps where --max_hours ends a "
-        "run early. What a recipe sets is printed.",
+        "The values of all flags that are not given. default: those listed here, for small models. "
+        "bert_base, bert_large: the paper's pre-training. five_minutes, taken where no flag names "
+        "a corpus or weights to start from: a small model that learns much in that time on two "
+        "cores. budget: what helps where --max_hours ends a run early. What a recipe sets is "
+        "printed.",
         rules=[rules.NEEDS_HOURS],
         heading="Model",
     )
@@ -236,8 +255,8 @@ class PretrainingSettings:
     )
     config_overrides: Sequence[str] = words(
         (),
-        "Values of the config that are other than a preset's: hidden_dropout_prob=0,"
-        "num_attention_heads=8 for example.",
+        "Values of the config that differ from the preset's, for example "
+        "hidden_dropout_prob=0,num_attention_heads=8.",
         rules=[rules.has_sizes],
     )
     init_checkpoint: str | None = string(
@@ -253,26 +272,26 @@ class PretrainingSettings:
         ],
     )
     allow_pickle: bool = switch(
-        False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
+        False, "Accept an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
     )
     precision: str = choice(
         "float32",
         (*PRECISIONS, "auto"),
-        "bfloat16: matrix products in bfloat16, weights and sums in float32; auto: whichever of "
-        "the two a few steps at the start show to be faster, from then on.",
+        "bfloat16: matrix products in bfloat16, weights and sums in float32; auto: times both at "
+        "the start, and uses the faster one.",
     )
 
     num_train_steps: int = integer(3600, "Steps of the whole run.", least=1, heading="Training")
     max_hours: float = number(
         0.0,
-        "Instead of --num_train_steps: as many steps as these hours have time for, by the speed "
-        "that some steps have at the start; a tenth of them are the warm-up. A run that is started "
-        "again keeps their number. 0: --num_train_steps.",
+        "Instead of --num_train_steps: make as many steps as fit into this many hours, at the "
+        "speed measured at the start; a tenth of them are the warm-up. A resumed run keeps the "
+        "number. 0: --num_train_steps.",
         rules=[within(lambda hours: 0 <= hours < math.inf, "0 or more"), rules.sets_schedule],
     )
     num_warmup_steps: int = integer(
         None,
-        "Steps until the full rate; a tenth of all by default.",
+        "Steps until the rate is highest; by default a tenth of all.",
         least=0,
         rules=[rules.WITHIN_STEPS],
     )
@@ -283,7 +302,7 @@ class PretrainingSettings:
         rules=[divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = integer(
-        1, "Parts a batch is cut into, to save memory.", least=1
+        1, "How many parts to split a batch into, to save memory.", least=1
     )
     learning_rate: float = number(
         1e-3,
@@ -297,7 +316,7 @@ class PretrainingSettings:
     )
     adam_beta_2: float = number(
         0.999,
-        "How much of its mean of squared gradients the optimizer keeps from step to step.",
+        "The decay of the optimizer's mean of squared gradients.",
         rules=[within(lambda beta: 0 <= beta < 1, "0 or more and below 1")],
     )
     adam_epsilon: float | None = number(
@@ -307,68 +326,73 @@ class PretrainingSettings:
     )
     weight_decay: float = number(
         0.01,
-        "The weights' decay per unit of the rate, but for biases and LayerNorm. 0: none.",
+        "The decay of the weights, except biases and LayerNorm, per unit of the rate. 0: none.",
         rules=[within(lambda decay: 0 <= decay < math.inf, "0 or more")],
     )
     clip_norm: float = number(
         1.0,
-        "The global norm that gradients are clipped to. 0: they are not.",
+        "The global norm to which gradients are clipped. 0: no clipping.",
         rules=[within(lambda norm: 0 <= norm < math.inf, "0 or more")],
     )
     phases: str = string(
         None,
-        "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule.",
+        "Sequence lengths and their shares of the steps: 128:0.9,512:0.1 is the paper's schedule; "
+        "128:0.9:20,512:0.1:76 says the most predictions of a row, too.",
         rules=[one_of("set the length", "max_seq_length")],
     )
     equal_tokens: bool = switch(
         False,
-        "Give the shorter ones of --phases as many times the rows of --train_batch_size as they "
-        "fit into the longest, so that all steps have about the same number of tokens.",
+        "Give shorter --phases more rows than --train_batch_size, so that all steps have about the "
+        "same number of tokens.",
     )
-    seed: int = integer(12345, "What all that is random is drawn from.", least=0, most=2**32 - 1)
+    seed: int = integer(12345, "The seed of everything random.", least=0, most=2**32 - 1)
 
     # Hardware, saving, logging: free to differ when a run is started again
     strategy: str = choice(
         "auto",
         (*STRATEGIES, "multi_worker"),
-        "mirrored: every GPU of this machine. multi_worker: those of every worker, which "
+        "mirrored: every GPU of this machine. multi_worker: the GPUs of all workers that "
         "--worker_hosts or TF_CONFIG names. auto: what the machine has, or the workers named.",
         heading="Machines",
     )
     worker_hosts: Sequence[str] = words(
         (),
-        "Of a run on several machines: HOST:PORT of every worker, by commas, the same on each. The "
-        "first is the chief, which alone writes. --model_dir and the input must be on a disk that "
-        "all of them share. Whoever reaches these ports can read and write files as this user: let "
-        "only the workers reach them. TF_CONFIG does the same.",
+        "For a run on several machines: HOST:PORT of every worker, separated by commas, the same "
+        "list on each. The first one is the chief, which alone writes. --model_dir and the input "
+        "must be on a disk that all of them share. Whoever reaches these ports can read and write "
+        "files as this user: let only the workers reach them. TF_CONFIG does the same.",
     )
     task_index: int | None = integer(
         None, "Which of --worker_hosts this process is, from 0.", least=0
     )
     connect_seconds: float | None = number(
         None,
-        "Seconds to wait for the other workers to come (default 10), or for a TPU that answers to "
-        "be ready (default 600: a slice of several hosts takes minutes).",
+        "Seconds to wait for the other workers (default 10), or for a TPU to be ready (default "
+        "600: a slice of several hosts takes minutes).",
         rules=[within(lambda seconds: 0 < seconds < math.inf, "above 0")],
     )
     tpu: str | None = string(None, "A TPU's name, grpc://HOST:PORT, or local on a TPU VM.")
-    deterministic: bool = switch(False, "On a GPU: ops that repeat bit for bit, and are slower.")
+    deterministic: bool = switch(
+        False, "On a GPU: use operations that repeat bit for bit, and are slower."
+    )
     jit_compile: str = choice(
         "auto",
         ("auto", "true", "false"),
-        "Compile the gradients with XLA. auto: on a GPU, not on a CPU, where it gains nothing; a "
-        "TPU compiles everything. The results are the same but for rounding and dropout's draws: "
-        "a run that is started again with another setting goes on, but not bit for bit.",
+        "Compile the gradients with XLA. auto: on a GPU, not on a CPU, where nothing is gained; a "
+        "TPU compiles everything. Results differ by rounding and by dropout's draws alone, so a "
+        "run that resumes with another setting is not the same bit for bit.",
     )
-    steps_per_loop: int = integer(0, "Steps between two reports; 0: a few seconds' worth.", least=0)
+    steps_per_loop: int = integer(
+        0, "Steps between two reports; 0: what takes a few seconds.", least=0
+    )
     remat: bool = switch(False, flag_fields.REMAT)
     peak_tflops: float = number(
         0.0,
-        "The TFLOP/s that one device can do in this precision: the model's share of them, MFU, is "
-        "reported. 0: it is not.",
+        "The TFLOP/s that one device can do in this precision: the run then reports the share that "
+        "the model uses, MFU. 0: no report.",
         rules=[within(lambda peak: 0 <= peak < math.inf, "0 or more")],
     )
-    model_dir: str = string("runs/pretrain", "Where everything of the run is kept.")
+    model_dir: str = string("runs/pretrain", "Where the run keeps everything.")
     change: Sequence[str] = words(
         (),
         "Flags whose values may differ from those that the run in --model_dir was started with, "
@@ -378,8 +402,8 @@ class PretrainingSettings:
     )
     stop_after_minutes: float = number(
         0.0,
-        "Minutes from the start of this process after which it has saved a checkpoint and ended, "
-        "with exit status 75; the same command goes on from there. 0: no such limit.",
+        "Save a checkpoint and end, with exit status 75, before this many minutes have passed "
+        "since the process began; the same command continues. 0: no limit.",
         rules=[within(lambda minutes: 0 <= minutes < math.inf, "0 or more")],
     )
     save_checkpoints_steps: int = integer(
@@ -387,50 +411,50 @@ class PretrainingSettings:
     )
     save_checkpoints_minutes: float = number(
         10.0,
-        "Minutes after which a checkpoint is saved whatever the steps.",
+        "Minutes after which a checkpoint is saved, whatever the steps.",
         rules=[within(lambda minutes: minutes >= 0, "0 or more")],
     )
-    keep_checkpoints: int = integer(3, "How many of the newest checkpoints are kept.", least=1)
+    keep_checkpoints: int = integer(3, "How many of the newest checkpoints to keep.", least=1)
     keep_steps: Sequence[str] = words(
         (),
-        "Steps whose weights are kept for good, in MODEL_DIR/steps/STEP, which loads as the run "
-        "itself does.",
+        "Steps whose weights are kept for good in MODEL_DIR/steps/STEP, which loads as the run "
+        "does.",
     )
     on_bad_step: str = choice(
         "stop",
         ("stop", "skip", "rewind"),
-        "What follows a step whose loss or gradient is not finite, or spikes. stop: an error. "
-        "skip: no update is made, as if its batch had not been there. rewind: the newest "
-        "checkpoint is restored, and training goes on with the data behind the batch; where it "
-        "gets no further, one checkpoint further back each time.",
+        "What to do about a step whose loss or gradient is not finite, or spikes. stop: end with "
+        "an error. skip: make no update, as if the batch had not been there. rewind: restore the "
+        "newest checkpoint and continue with the data after the batch; a rewind that gets no "
+        "further than the last one goes back one checkpoint more.",
     )
     spike_factor: float = number(0.0, flag_fields.SPIKE_FACTOR, rules=[flag_fields.SPIKE_BOUNDS])
     max_bad_steps: int = integer(
         10,
-        "Bad steps that are skipped in a row, or rewinds without a checkpoint beyond the bad step, "
-        "before the run stops.",
+        "How many bad steps in a row may be skipped, or how many rewinds may get no further than "
+        "the bad step, before the run stops.",
         least=1,
     )
     eval_batch_size: int = integer(64, "Rows in an evaluation batch.", least=1)
-    max_eval_steps: int = integer(200, "The most batches of the last evaluation.", least=1)
+    max_eval_steps: int = integer(200, "The most batches of the final evaluation.", least=1)
     export: bool = switch(True, "Write a SavedModel to MODEL_DIR/export/1, for TensorFlow Serving.")
     cache_dir: str | None = string(
         None,
         "Where the index of the input is kept, with blocks of JSON lines and large gzip files.",
     )
-    dry_run: bool = switch(False, "Say what the run would cost; write nothing.")
+    dry_run: bool = switch(False, "Print what the run would cost, and write nothing.")
     mode: str = choice(
         "train",
         ("train", "eval"),
-        "eval: next to the training of --model_dir, on this machine or another, evaluate each of "
-        "its checkpoints on all that is held out (--max_eval_steps) and export the best, until the "
-        "run is finished. No other flag is needed, as the run has written its own down; it writes "
-        "to MODEL_DIR/eval alone.",
+        "eval: evaluate each checkpoint of --model_dir on everything that is held out "
+        "(--max_eval_steps batches at most) and export the best, next to the training, on this "
+        "machine or another, until the run is finished. It needs no other flag, and writes to "
+        "MODEL_DIR/eval alone.",
     )
     eval_timeout: float = number(
         60.0,
-        "Of --mode=eval: minutes without a new checkpoint after which it ends. 0: it evaluates "
-        "those that are there, and ends.",
+        "--mode=eval: end after this many minutes without a new checkpoint. 0: evaluate those that "
+        "are there, and end.",
         rules=[within(lambda minutes: minutes >= 0, "0 or more")],
     )
 
@@ -517,6 +541,7 @@ def settings_from_flags(
                 f"--do_whole_word_mask contradicts --masking={values['masking']}: give one of them."
             )
         values["masking"] = "whole_word"
+    values["nsp"] &= values["pairs"]
     if values["objective"] == "ltr":
         defaults = flag_fields.defaults(PretrainingSettings)
         values |= {name: defaults[name] for name in rules.OF_MASKS} | {"nsp": False}

@@ -91,7 +91,7 @@ def write(
 
 def _markdown(found: Found) -> str:
     lines = [
-        f"| | {' | '.join(map(', '.join, found.means))} |",
+        f"| run | {' | '.join(map(', '.join, found.means))} |",
         "|:--|" + "--:|" * len(found.means),
     ]
     for number, row in enumerate(found.table.rows):

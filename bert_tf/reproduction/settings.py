@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.cli.flag_fields import integer, nearest, parse_words, string, switch, words
+from bert_tf.cli.flag_rules import Given, Values
 from bert_tf.tasks.kinds import PAPERS_F1
 
 Column = tuple[str, str]  # a task, and the score as finetune names it
@@ -52,11 +53,28 @@ TABLES = {name: _table(**values) for name, values in _VALUES["tables"].items()}
 _NO_PLAN = {"table", "cells", "page", "checkpoint", "data_dir", "output_dir", "dry_run"}
 
 
+def _of_one_run(name: str, values: Values, given: Given) -> str:
+    """The seeds are counted by ``--seeds``."""
+    has_seeds = "restarts" in parse_words(values[name], f"--{name}")
+    return f"--{name} has --restarts: give --seeds, from 2 to 10, instead." if has_seeds else ""
+
+
+def _are_tables(name: str, values: Values, given: Given) -> str:
+    """The names are those of tables."""
+    wrong = next((each for each in values[name] or () if each not in TABLES), "")
+    return wrong and (
+        f"--{name}={wrong} is unknown{nearest(wrong, TABLES)}: expected some of "
+        f"{', '.join(TABLES)}."
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The flags; the defaults are the paper's."""
 
-    table: Sequence[str] | None = words(None, f"Of {', '.join(TABLES)}, some; by default all.")
+    table: Sequence[str] | None = words(
+        None, f"One or more of {', '.join(TABLES)}; by default all.", rules=[_are_tables]
+    )
     size: str = string("bert-base", "The preset that is pre-trained.")
     input: Sequence[str] | None = words(None, "The text to pre-train on, as pretrain takes it.")
     steps: int = integer(1_000_000, "Steps of each pre-training.", least=10)
@@ -75,8 +93,10 @@ class Settings:
         least=32,
     )
     pretrain_flags: str = string("", "More flags for each pre-training, separated by spaces.")
-    finetune_flags: str = string("", "More flags for each fine-tuning.")
-    feature_flags: str = string("", "More flags for each run of the table features.")
+    finetune_flags: str = string("", "More flags for each fine-tuning.", rules=[_of_one_run])
+    feature_flags: str = string(
+        "", "More flags for each run of the table features.", rules=[_of_one_run]
+    )
     checkpoint: str | None = string(None, "Weights for the table features.")
     cells: str | None = string(None, "Finished cells, read and added to: OUTPUT_DIR/cells.csv.")
     page: str | None = string(None, "The page to write: OUTPUT_DIR/reproduction.md.")
@@ -91,11 +111,3 @@ class Settings:
         for field, name in (("cells", "cells.csv"), ("page", "reproduction.md")):
             if getattr(self, field) is None:
                 object.__setattr__(self, field, f"{self.output_dir}/{name}")
-        for flag in ("finetune_flags", "feature_flags"):
-            if "restarts" in parse_words(getattr(self, flag), f"--{flag}"):
-                raise ValueError(f"--{flag} has --restarts: give --seeds, from 2 to 10, instead.")
-        for table in (each for each in self.table or () if each not in TABLES):
-            raise ValueError(
-                f"--table={table} is unknown{nearest(table, TABLES)}: expected some of "
-                f"{', '.join(TABLES)}."
-            )

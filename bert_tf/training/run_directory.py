@@ -22,7 +22,7 @@ _LOCK = ".lock"
 # A network's file system may show what another machine wrote some seconds later.
 _SHARED_SECONDS = 5.0
 # What a run keeps, and how a run of the same flags goes on. CHANGELOG has the promise.
-_FORMAT = {"format_version": 3}
+_FORMAT = {"format_version": 4}
 _CHANGES = "changes"
 _BY_FLAGS = ", and change settings by flags alone (of pretrain by --change=FLAG,...)."
 

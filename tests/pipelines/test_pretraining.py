@@ -1,11 +1,13 @@
 import hashlib
 import random
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.pipelines import pretraining
 from bert_tf.pipelines.masking import Replacement
 from bert_tf.pipelines.pretraining import measure_share, pretraining_dataset, read_tokens
 from bert_tf.pipelines.sources import from_documents
@@ -46,18 +48,38 @@ TOKENIZER = _Tokenizer()
 CORPUS = from_documents(DOCUMENTS, block_bytes=1)
 
 
+OPTIONS = {"max_seq_length": 16, "blocks_per_pool": 3, "seed": 5}
+
+
 def _dataset(corpus=CORPUS, tokenizer=TOKENIZER, **options):
-    defaults = {
-        "batch_size": 4, "max_seq_length": 16, "num_epochs": 1, "drop_remainder": False,
-        "blocks_per_pool": 3, "seed": 5,
-    }  # fmt: skip
-    return pretraining_dataset(corpus, tokenizer, **{**defaults, **options})
+    given = {"batch_size": 4, "num_epochs": 1, "drop_remainder": False, **OPTIONS, **options}
+    return pretraining_dataset(corpus, tokenizer, **given)
 
 
-def _rows(dataset):
+def _joined(parts):
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _batches(dataset):
     """All batches of a dataset as one, in NumPy."""
-    batches = list(dataset.as_numpy_iterator())
-    return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+    return _joined(list(dataset.as_numpy_iterator()))
+
+
+def _pools(make_rows, make_order, *, num_pools, num_epochs, **_):
+    """What ``pool_batches`` makes a dataset of, eagerly: its graph takes seconds to trace."""
+    for epoch in map(tf.constant, np.arange(num_epochs)):
+        order = make_order(epoch)
+        for pool in range(num_pools):
+            rows = make_rows(epoch, tf.constant(pool, tf.int64), order)
+            rows = {key: value.numpy() for key, value in rows.items()}
+            places = np.int32([(epoch, pool, row) for row in range(len(rows["input_mask"]))])
+            yield {**rows, "cursor": places}
+
+
+def _rows(*given, **options):
+    """All rows of some epochs, made without a dataset."""
+    with mock.patch.object(pretraining, "pool_batches", _pools):
+        return _joined(list(_dataset(*given, **options)))
 
 
 def _assert_same(rows, expected):
@@ -83,7 +105,7 @@ def _unmasked(rows):
 
 @pytest.fixture(scope="module")
 def two_epochs():
-    return _rows(_dataset(num_epochs=2))
+    return _rows(num_epochs=2)
 
 
 def test_contract():
@@ -130,7 +152,7 @@ def test_rows_are_what_the_documents_say(two_epochs):
 
 def test_every_word_comes_in_every_epoch():
     # 30 tokens hold any two segments of this corpus' sentences: nothing is cut.
-    rows = _rows(_dataset(max_seq_length=64, short_seq_prob=0.0))
+    rows = _rows(max_seq_length=64, short_seq_prob=0.0)
     expected = TOKENIZER.tokenize(SENTENCES).flat_values.numpy()
     assert np.isin(expected, _unmasked(rows)).all()
 
@@ -139,33 +161,23 @@ def test_epochs_and_seeds_differ(two_epochs):
     rows, epoch = two_epochs, two_epochs["cursor"][:, 0]
     first, second = (list(map(bytes, rows["input_word_ids"][epoch == i])) for i in (0, 1))
     assert set(first) != set(second)
-    other = _rows(_dataset(seed=6))["input_word_ids"]
+    other = _rows(seed=6)["input_word_ids"]
     assert set(first) != set(map(bytes, other))
 
 
-def test_resumes_with_another_batch_size_and_other_threads(two_epochs):
-    last = len(two_epochs["cursor"]) // 3
-    epoch, pool, row = two_epochs["cursor"][last].tolist()
-    options = {"batch_size": 7, "num_epochs": 3, "num_parallel_calls": 1}
-    rest = _rows(_dataset(start=(epoch, pool, row + 1), **options))
-    size = len(two_epochs["cursor"]) - last - 1
-    _assert_same(
-        {key: value[:size] for key, value in rest.items()},
-        {key: value[last + 1 :] for key, value in two_epochs.items()},
-    )
-
-
-def test_a_shard_has_its_pools_and_resumes(two_epochs):
-    cursors = two_epochs["cursor"]
+def test_batches_are_the_rows_and_resume(two_epochs):
+    _assert_same(_batches(_dataset(num_epochs=2)), two_epochs)
     # Two pools an epoch: the second of two hosts has the second one of each.
-    of_shard = cursors[:, 1] == 1
-    epoch, pool, row = cursors[of_shard][4].tolist()
-    rest = _rows(_dataset(num_epochs=2, num_shards=2, shard_index=1, start=(epoch, pool, row + 1)))
-    _assert_same(rest, {key: value[of_shard][5:] for key, value in two_epochs.items()})
+    of_shard = two_epochs["cursor"][:, 1] == 1
+    epoch, pool, row = two_epochs["cursor"][of_shard][4].tolist()
+    options = {"num_epochs": 2, "batch_size": 7, "num_parallel_calls": 1}
+    options |= {"num_shards": 2, "shard_index": 1, "start": (epoch, pool, row + 1)}
+    rest = {key: value[of_shard][5:] for key, value in two_epochs.items()}
+    _assert_same(_batches(_dataset(**options)), rest)
 
 
 def test_spans():
-    rows = _rows(_dataset(masking="span", masked_lm_prob=0.5))
+    rows = _rows(masking="span", masked_lm_prob=0.5)
     counts = rows["masked_lm_weights"].sum(1)
     expected = [min(8, max(1, round(0.5 * int(n)))) for n in rows["input_mask"].sum(1)]
     # No word of this vocabulary has two pieces; a row has three tokens that cannot be chosen.
@@ -174,7 +186,7 @@ def test_spans():
 
 def test_what_becomes_of_predicted_tokens(two_epochs):
     masked, same = (
-        _rows(_dataset(num_epochs=2, replacement=Replacement(share, 0.0))) for share in (1.0, 0.0)
+        _rows(num_epochs=2, replacement=Replacement(share, 0.0)) for share in (1.0, 0.0)
     )
     np.testing.assert_array_equal(same["input_word_ids"], _unmasked(two_epochs))
     row, column = np.nonzero(masked["masked_lm_weights"])
@@ -184,8 +196,8 @@ def test_what_becomes_of_predicted_tokens(two_epochs):
         np.testing.assert_array_equal(masked[key], two_epochs[key])
 
 
-def test_without_nsp_every_token_comes_once():
-    rows = _rows(_dataset(nsp=False, short_seq_prob=0.0))
+def test_without_pairs_every_token_comes_once():
+    rows = _rows(pairs=False, short_seq_prob=0.0)
     assert not rows["next_sentence_labels"].any()
     assert not rows["input_type_ids"].any()
     ids = _unmasked(rows)
@@ -199,7 +211,7 @@ def test_without_nsp_every_token_comes_once():
 
 def test_every_pool_has_two_documents_and_the_shortest_rows():
     # Six blocks of a document each: not six pools of one block, but three.
-    rows = _rows(_dataset(blocks_per_pool=1, max_seq_length=5))
+    rows = _rows(blocks_per_pool=1, max_seq_length=5)
     assert set(rows["cursor"][:, 1]) == {0, 1, 2}
     assert (rows["input_mask"] == 1).all()
 
@@ -207,11 +219,11 @@ def test_every_pool_has_two_documents_and_the_shortest_rows():
 def test_rows_stay_as_they_were(two_epochs):
     """What is resumed must not change: these are digests of rows that were made."""
     assert _digest(two_epochs) == "221ed314c33e3bdb"
-    spans = _rows(_dataset(num_epochs=2, masking="span", blocks_per_pool=None))
+    spans = _rows(num_epochs=2, masking="span", blocks_per_pool=None)
     assert _digest(spans) == "667f5057b6547da2"
-    assert _digest(_rows(_dataset(nsp=False))) == "5d57b5d624b652a7"
+    assert _digest(_rows(pairs=False)) == "5d57b5d624b652a7"
     corpus = from_documents(_long_texts(6, 200), block_bytes=1)
-    assert _digest(_rows(_dataset(corpus, blocks_per_pool=None))) == "51aa92a55eb753ae"
+    assert _digest(_rows(corpus, blocks_per_pool=None)) == "51aa92a55eb753ae"
 
 
 def _long_texts(count, words):
@@ -224,9 +236,9 @@ def test_texts_without_full_stops_reach_rows_and_half_of_their_labels_are_random
     corpus = from_documents(_long_texts(count, words))
     share, tokens = measure_share(corpus, TOKENIZER, max_seq_length=16)
     assert tokens == count * words and share > 0.85
-    labels = _rows(_dataset(corpus, batch_size=64))["next_sentence_labels"]
+    labels = _rows(corpus, batch_size=64)["next_sentence_labels"]
     assert abs(labels.mean() - 0.5) < 3 * 0.5 / len(labels) ** 0.5
-    assert measure_share(corpus, TOKENIZER, max_seq_length=16, nsp=False)[0] == 1
+    assert measure_share(corpus, TOKENIZER, max_seq_length=16, pairs=False)[0] == 1
 
 
 def test_the_share_is_of_a_sample_and_counts_no_token_twice():
@@ -238,26 +250,26 @@ def test_the_share_is_of_a_sample_and_counts_no_token_twice():
     # Of a pair of 24 tokens 13 stay; of a random one A's 7 alone count, and its B comes back.
     np.testing.assert_allclose(share, 13 / 24, rtol=0.05)
     large = from_documents([["w1 " * 250_000]] * 10)
-    assert measure_share(large, TOKENIZER, max_seq_length=16, nsp=False) == (1, 1_000_000)
+    assert measure_share(large, TOKENIZER, max_seq_length=16, pairs=False) == (1, 1_000_000)
 
 
 def test_pools_are_capped_by_bytes():
     """A pool of texts without full stops would otherwise be the whole corpus."""
     corpus = from_documents([["w1 " * 350_000]] * 24)
-    with pytest.raises(ValueError, match="pool below 3, the pools of an epoch"):
+    with pytest.raises(ValueError, match="pool below 6, the pools of an epoch"):
         _dataset(corpus, blocks_per_pool=None, start=(0, 99, 0))
 
 
 def test_a_long_document_in_one_pool_by_default():
     generator = random.Random(3)
     long = [" ".join(generator.choices(WORDS, k=generator.randint(1, 30))) for _ in range(4000)]
-    rows = _rows(_dataset(from_documents([long, ["w1 w2"]]), batch_size=64, blocks_per_pool=None))
+    rows = _rows(from_documents([long, ["w1 w2"]]), batch_size=64, blocks_per_pool=None)
     assert (rows["cursor"][:, 2] == np.arange(len(rows["cursor"]))).all()
     assert len(rows["cursor"]) > 3000
 
 
 def test_equal_with_the_librarys_tokenizer(two_epochs):
-    rows = _rows(_dataset(tokenizer=BertTokenizer([*SPECIAL, *WORDS]), num_epochs=2))
+    rows = _rows(tokenizer=BertTokenizer([*SPECIAL, *WORDS]), num_epochs=2)
     _assert_same(rows, two_epochs)
 
 
@@ -277,12 +289,12 @@ class _NoTokens(_Tokenizer):
 
 def test_text_without_tokens():
     with pytest.raises(tf.errors.InvalidArgumentError, match="No sentence of this pool"):
-        next(iter(_dataset(tokenizer=_NoTokens())))
+        _rows(tokenizer=_NoTokens())
 
 
-def test_one_document_is_enough_without_nsp():
-    batch = next(iter(_dataset(from_documents([DOCUMENTS[0]]), nsp=False)))
-    assert np.any(batch["input_mask"]) and not np.any(batch["input_type_ids"])
+def test_one_document_is_enough_without_pairs():
+    rows = _rows(from_documents([DOCUMENTS[0]]), pairs=False)
+    assert rows["input_mask"].any() and not rows["input_type_ids"].any()
 
 
 class _NoDocuments:
@@ -295,7 +307,7 @@ class _NoDocuments:
         ({"masked_lm_prob": 1.5}, "masked_lm_prob: expected a probability, from 0 to 1; got 1.5."),
         ({"short_seq_prob": -1}, "short_seq_prob: expected a probability, from 0 to 1; got -1."),
         ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4."),
-        ({"max_seq_length": 3, "nsp": False}, "max_seq_length: expected 4 or more; got 3."),
+        ({"max_seq_length": 3, "pairs": False}, "max_seq_length: expected 4 or more; got 3."),
         ({"max_predictions_per_seq": 0}, "max_predictions_per_seq: expected 1 or more; got 0."),
         ({"masking": "words"}, "masking: expected one of token, whole_word, span; got 'words'."),
         ({"seed": 2**63}, f"seed: expected an integer of 64 bits; got {2**63}."),
@@ -304,40 +316,23 @@ class _NoDocuments:
         ({"corpus": _NoDocuments()}, "The corpus has no documents: expected one at least."),
         (
             {"corpus": from_documents([DOCUMENTS[0]])},
-            "The corpus has one document only, and next-sentence prediction takes its random "
-            "segments from another one: add documents, or train without it (nsp=False, on the "
-            "command line --nsp=false).",
+            "The corpus has one document only, and next-sentence pairs take their random "
+            "segments from another one: add documents, or train without them (pairs=False, on the "
+            "command line --pairs=false).",
         ),
     ],
-)
+)  # fmt: skip
 def test_errors(options, message):
     with pytest.raises(ValueError) as error:
         _dataset(**options)
     assert str(error.value) == message
 
 
-def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next():
-    masked = _dataset(nsp=False, num_epochs=1, drop_remainder=False)
-    whole = _dataset(nsp=False, num_epochs=1, drop_remainder=False, objective="ltr")
-    for one, other in zip(masked, whole, strict=True):
-        ids, length = other[features.INPUT_WORD_IDS].numpy(), other[features.INPUT_MASK].numpy()
-        # The same rows, before they were masked.
-        restored = one[features.INPUT_WORD_IDS].numpy()
-        for row, (positions, originals, weights) in enumerate(
-            zip(
-                one[features.MASKED_LM_POSITIONS].numpy(),
-                one[features.MASKED_LM_IDS].numpy(),
-                one[features.MASKED_LM_WEIGHTS].numpy(),
-                strict=True,
-            )
-        ):
-            restored[row, positions[weights > 0]] = originals[weights > 0]
-        np.testing.assert_array_equal(ids, restored)
-        np.testing.assert_array_equal(other[features.MASKED_LM_IDS], ids[:, 1:])
-        np.testing.assert_array_equal(other[features.MASKED_LM_WEIGHTS], length[:, 1:])
-        np.testing.assert_array_equal(other["cursor"], one["cursor"])
-
-
-def test_left_to_right_has_no_next_sentences():
-    with pytest.raises(ValueError, match="objective: ltr goes without next-sentence prediction"):
-        _dataset(objective="ltr")
+@pytest.mark.parametrize("pairs", [True, False])
+def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next(pairs):
+    masked, whole = _rows(pairs=pairs), _rows(pairs=pairs, objective="ltr")
+    ids = whole["input_word_ids"]
+    np.testing.assert_array_equal(ids, _unmasked(masked))
+    np.testing.assert_array_equal(whole["masked_lm_ids"], ids[:, 1:])
+    np.testing.assert_array_equal(whole["masked_lm_weights"], whole["input_mask"][:, 1:])
+    np.testing.assert_array_equal(whole["cursor"], masked["cursor"])

@@ -2,14 +2,18 @@
 
 import contextlib
 import gzip
+import importlib
+import sys
 from unittest import mock
 
 import numpy as np
+from absl import flags
 
 from bert_tf.preparation import beam
 from bert_tf.preparation import plan as plan_module
 from bert_tf.preparation.run import run
 from bert_tf.preparation.settings import resolve
+from tests.anew import own_flags
 
 
 class Serial:
@@ -109,3 +113,16 @@ def read_documents(output, kind):
     """The documents of all files of a kind, in their order: texts of a sentence a line."""
     texts = [path.read_text() for path in sorted(output.glob(f"{kind}-*"))]
     return [text for content in texts for text in content.split("\n\n") if text]
+
+
+def create_pretraining_data(*arguments):
+    """Runs the command of this name in this process."""
+    # It defines its flags when it is imported, and other commands have some of the same.
+    with (
+        own_flags() as values,
+        mock.patch.object(flags, "adopt_module_key_flags"),
+        mock.patch.dict("sys.modules"),
+    ):
+        sys.modules.pop("bert_tf.create_pretraining_data", None)
+        module = importlib.import_module("bert_tf.create_pretraining_data")
+        module.main(values(["create_pretraining_data", *arguments], known_only=True))

@@ -1,15 +1,15 @@
 """TFRecords in shards: the same rows as in one file, the same bytes on Apache Beam."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines import tfrecords
 from bert_tf.preparation import record_shards
+from tests.anew import run_anew
 from tests.conftest import needs_beam
+from tests.preparation.small import create_pretraining_data
 from tests.pretraining import commands
 
 LETTERS = "abcdefghij"
@@ -90,17 +90,10 @@ def test_a_file_that_came_meanwhile_stays_and_no_shard_gets_its_name(tmp_path):
     }
 
 
-def command(world, output, *more):
+def arguments(world, output, *more):
     given = [f"--{name}={value}" for name, value in FLAGS.items()]
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "bert_tf.create_pretraining_data"),
-            *(f"--input={world}/corpus.txt", f"--vocab_file={world}/vocab.txt"),
-            *(f"--output_file={output}", *given, *more),
-        ],
-        capture_output=True,
-        text=True,
-    )
+    given += [f"--input={world}/corpus.txt", f"--vocab_file={world}/vocab.txt"]
+    return [*given, f"--output_file={output}", *more]
 
 
 @pytest.mark.slow
@@ -117,7 +110,7 @@ def command(world, output, *more):
     ids=["alone", "on Beam"],
 )  # fmt: skip
 def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
-    done = command(world, tmp_path / "out@2", *flags)
+    done = run_anew("create_pretraining_data", *arguments(world, tmp_path / "out@2", *flags))
     assert (done.returncode, done.stderr) == (0, "")
     assert f"python -m bert_tf.pretrain '--input={tmp_path}/out-*'" in done.stdout
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -131,19 +124,10 @@ def test_the_command_writes_the_same_bytes(world, shards, tmp_path, flags):
     ("output", "flags", "sentence"),
     [
         ("out", ["--runner=DirectRunner"], "--runner is for files that workers write each on"),
-        (
-            "out@2",
-            ["--runner=DataflowRunner"],
-            "--runner=DataflowRunner needs --cache_dir: a fol",
-        ),
-        (
-            "out",
-            ["--max_seq_lenght=5"],
-            "--max_seq_lenght=5: no flag of this command, whose",
-        ),
+        ("out@2", ["--runner=DataflowRunner"], "--runner=DataflowRunner needs --cache_dir: a fol"),
+        ("out", ["--max_seq_lenght=5"], "--max_seq_lenght=5: no flag of this command, whose"),
     ],
 )
 def test_what_is_refused(world, tmp_path, output, flags, sentence):
-    done = command(world, tmp_path / output, *flags)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert done.stderr.startswith(f"Error: {sentence}")
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        create_pretraining_data(*arguments(world, tmp_path / output, *flags))

@@ -22,7 +22,11 @@ from .commands import TINY, arguments, error_of, parse, pretrain, refusal_of, wr
     [
         ("empty.txt", b"", r"empty.txt.* empty|no document"),
         ("bytes.txt", b"A good line.\nA bad \xff one.\n\nMore.\n", r"bytes.txt.*\b19\b"),
-        ("one.txt", b"One sentence.\nAnother one.\nA third.\n", "leaves 1 document .*--nsp=false"),
+        (
+            "one.txt",
+            b"One sentence.\nAnother one.\nA third.\n",
+            "leaves 1 document .*--pairs=false",
+        ),
     ],
 )
 def test_bad_corpora(inputs, tmp_path, name, content, message):

@@ -90,10 +90,10 @@ def test_tfrecords_written_and_read(finished, inputs, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_single_document_trains_without_next_sentence_prediction(inputs, tmp_path):
+def test_a_single_document_trains_without_pairs(inputs, tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("".join(f"Sentence number {number} of one document.\n" for number in range(60)))
-    flags = {"input": path, "nsp": "false", "num_train_steps": 3}
+    flags = {"input": path, "pairs": "false", "num_train_steps": 3}
     done = pretrain(inputs, tmp_path / "run", **flags)
     assert done.returncode == 0, done.stderr
     assert "nothing is held out" in done.stdout
@@ -110,14 +110,14 @@ def test_nothing_is_held_out_or_exported_where_that_is_asked_for(inputs, tmp_pat
     assert (results["evaluation"], results["export"]) == ({}, None)
     again = pretrain(inputs, tmp_path / "run", **flags)
     assert "SavedModel:" not in again.stdout
-    assert f"python -m bert_tf.export --checkpoint={tmp_path}/run --output=" in again.stdout
+    assert f"python -m bert_tf.export --model={tmp_path}/run --output=" in again.stdout
 
 
 @pytest.mark.slow
 def test_a_dry_run_writes_nothing(inputs, tmp_path):
     done = pretrain(inputs, tmp_path / "run", dry_run="true")
     assert done.returncode == 0, done.stderr
-    assert "Parameters: 7,322." in done.stdout and "Nothing was written." in done.stdout
+    assert "Parameters: 7,322 = V*H " in done.stdout and "Nothing was written." in done.stdout
     assert not (tmp_path / "run").exists()
 
 

@@ -3,7 +3,9 @@
 import dataclasses
 
 import pytest
+from absl import flags
 
+from bert_tf.pretraining.data import predictions_per_row
 from bert_tf.pretraining.model import read_config
 from bert_tf.pretraining.settings import Phase, PretrainingSettings, phases_of
 
@@ -15,8 +17,8 @@ NEW = {"recipe", "config_overrides", "adam_beta_2", "equal_tokens"}
 def test_five_minutes():
     settings = parse()[0]
     assert settings == parse("--recipe=five_minutes")[0]
-    paper = parse("--recipe=paper")[0].to_dict()
-    assert {name: value for name, value in settings.to_dict().items() if value != paper[name]} == {
+    own = parse("--recipe=default")[0].to_dict()
+    assert {name: value for name, value in settings.to_dict().items() if value != own[name]} == {
         "recipe": "five_minutes",
         "config_overrides": [
             "num_attention_heads=4",
@@ -38,11 +40,37 @@ def test_five_minutes():
     ]
 
 
-def test_the_papers_settings_are_those_of_a_corpus_of_ones_own():
+def test_the_defaults_are_those_of_a_corpus_of_ones_own():
     own = parse("--input=a")[0]
-    assert dataclasses.replace(own, input=[]) == parse("--recipe=paper")[0]
-    assert parse("--tfds=a")[0].recipe == parse("--init_checkpoint=a")[0].recipe == "paper"
+    assert dataclasses.replace(own, input=[]) == parse("--recipe=default")[0]
+    assert parse("--tfds=a")[0].recipe == parse("--init_checkpoint=a")[0].recipe == "default"
     assert parse("--input=a", "--recipe=five_minutes")[0].recipe == "five_minutes"
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("base", (12, 768)), ("large", (24, 1024))])
+def test_the_papers_pretraining(name, sizes):
+    settings = parse(f"--recipe=bert_{name}", "--input=a")[0]
+    config = read_config(settings)
+    assert (config.num_hidden_layers, config.hidden_size, config.vocab_size) == (*sizes, 30522)
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.1
+    expected = [Phase(128, 0, 900_000, 1, 20), Phase(512, 900_000, 1_000_000, 1, 76)]
+    assert phases_of(settings) == expected
+    found = {length: predictions_per_row(settings, length) for length in (128, 512)}
+    assert found == {128: 20, 512: 76}
+    assert (settings.train_batch_size, settings.learning_rate) == (256, 1e-4)
+    assert (settings.num_warmup_steps, settings.weight_decay) == (10_000, 0.01)
+    assert (settings.optimizer, settings.nsp, settings.pairs) == ("adam", True, True)
+
+
+def test_what_sets_the_same_takes_the_place_of_the_papers():
+    paper = "--recipe=bert_base", "--input=a"
+    assert parse(*paper, "--vocab_file=b")[0].vocab_size is None
+    assert parse(*paper, "--num_train_steps=100")[0].num_warmup_steps == 10
+    assert parse(*paper, "--init_checkpoint=a")[0].bert_config == ""
+    settings = parse(*paper, "--max_predictions_per_seq=9")[0]
+    assert predictions_per_row(settings, 512) == 9
+    with pytest.raises(flags.Error, match="should be one of <default|bert_base|bert_large|"):
+        parse("--recipe=paper")
 
 
 def test_a_flag_takes_the_place_of_what_the_recipe_says():
@@ -79,6 +107,6 @@ def test_a_checkpoint_has_sizes_of_its_own():
         parse("--init_checkpoint=a", "--config_overrides=hidden_dropout_prob=0,hidden_size=8")
 
 
-def test_the_defaults_are_the_papers():
+def test_the_defaults_of_what_recipes_set():
     defaults = {field.name: field.default for field in dataclasses.fields(PretrainingSettings)}
-    assert [defaults[name] for name in sorted(NEW)] == [0.999, (), False, "paper"]
+    assert [defaults[name] for name in sorted(NEW)] == [0.999, (), False, "default"]

@@ -40,11 +40,14 @@ def test_one_length_alone():
     "text, message",
     [
         ("128:0.5", "the shares add up to 0.5, expected 1"),
-        ("long:1", "expected LENGTH:SHARE pairs such as 128:0.9,512:0.1, got 'long:1'"),
+        ("long:1", "expected LENGTH:SHARE pairs such as 128:0.9,512:0.1, or .*got 'long:1'"),
         ("", "got ''"),
         ("128:0.9,512:x", "got '512:x'"),
         ("0:1", "expected a positive length and a share between 0 and 1, got '0:1'"),
         ("128:1.5,512:-0.5", "got '128:1.5'"),
+        ("128:1:x", "expected LENGTH:SHARE pairs .*, or LENGTH:SHARE:PREDICTIONS, got '128:1:x'"),
+        ("128:1:20:1", "got '128:1:20:1'"),
+        ("128:1:0", "expected predictions of 1 or more, got '128:1:0'"),
     ],
 )
 def test_errors_of_phases(text, message):
@@ -63,7 +66,7 @@ def test_shorter_phases_have_as_many_times_the_rows_as_fit():
 
 
 def test_defaults():
-    resolved, ignored = parse("--recipe=paper")
+    resolved, ignored = parse("--recipe=default")
     assert ignored == []
     assert (resolved.phases, resolved.bert_config, resolved.model_dir) == (
         "128:1",
@@ -107,7 +110,7 @@ def test_every_setting_that_matters_is_compared():
     assert set(resolved.to_dict()) > MAY_DIFFER
     assert set(resolved.to_dict()) - MAY_DIFFER == {
         *("input", "input_format", "tfds", "eval_input", "held_out_fraction", "max_hours"),
-        *("vocab_file", "vocab_size", "do_lower_case", "bert_config", "precision", "nsp"),
+        *("vocab_file", "vocab_size", "do_lower_case", "bert_config", "precision", "nsp", "pairs"),
         "objective",
         *("max_predictions_per_seq", "masked_lm_prob", "short_seq_prob", "masking", "phases"),
         "mask_split",
@@ -182,7 +185,7 @@ def test_an_evaluation_takes_the_runs_settings_but_for_what_is_given():
     run = parse("--seed=5", "--phases=16:1", "--strategy=mirrored", "--eval_batch_size=3",
                 "--input=a,b", "--num_train_steps=10", "--tpu=t", "--eval_input=c")[0]  # fmt: skip
     asked = parse("--mode=eval", "--model_dir=here", "--eval_batch_size=4", "--seed=6")[0]
-    kept = {"format_version": 3, **run.to_dict(), "input": ["a", "b"]}
+    kept = {"format_version": 4, **run.to_dict(), "input": ["a", "b"]}
     read = settings_of_run(kept, "flags.json", asked, {"eval_batch_size", "seed", "mode"})
     assert (read.mode, read.model_dir, read.strategy, read.tpu) == ("eval", "here", "auto", None)
     assert (read.seed, read.eval_batch_size, read.num_train_steps) == (6, 4, 10)
@@ -209,6 +212,24 @@ def test_flags_that_no_run_has_written(name, value, sentence):
     kept = {**parse()[0].to_dict(), name: value}
     with pytest.raises(ValueError, match=re.escape(sentence)):
         settings_of_run(kept, "flags.json", parse()[0], set())
+
+
+def test_pairs_stay_without_their_loss_and_go_by_a_flag_of_their_own():
+    for given, expected in (
+        ((), (True, True)),
+        (("--nsp=false",), (False, True)),
+        (("--pairs=false",), (False, False)),
+        (("--objective=ltr",), (False, True)),
+        (("--recipe=budget", "--max_hours=1"), (False, False)),
+    ):
+        settings = parse("--input=a.txt", *given)[0]
+        assert (settings.nsp, settings.pairs) == expected, given
+    with pytest.raises(ValueError, match=r"^--pairs=false leaves no next sentences to predict: le"):
+        parse("--input=a.txt", "--pairs=false", "--nsp")
+    with pytest.raises(
+        ValueError, match=r"^--pairs=false makes rows of text, and --input_format=t"
+    ):
+        parse("--input=a.tfrecord", "--pairs=false")
 
 
 def test_left_to_right_without_next_sentences_and_masks():

@@ -12,6 +12,7 @@ import pytest
 from absl import flags
 
 from bert_tf.cli.flag_fields import as_words
+from bert_tf.cli.flag_rules import check
 from bert_tf.finetuning.resolution import settings_from_flags
 from bert_tf.finetuning.settings import define_flags
 from bert_tf.pretraining.settings import settings_from_words
@@ -46,7 +47,9 @@ def make(tmp_path):
             "pretrain_flags": "--learning_rate=2e-3 --config_overrides=hidden_dropout_prob=0",
             "max_examples": 64,
         }
-        return Settings(**{**given, **values})
+        found = Settings(**{**given, **values})
+        check(Settings, vars(found), {*given, *values})
+        return found
 
     return settings
 
@@ -264,7 +267,7 @@ def test_the_page_has_the_means_the_papers_figures_and_their_signs(make):
     page = pathlib.Path(settings.page).read_text()
     table = re.search(r"(\|.*\n)+", page)[0]
     assert table == (
-        "| | MRPC, accuracy | SST-2, accuracy |\n"
+        "| run | MRPC, accuracy | SST-2, accuracy |\n"
         "|:--|--:|--:|\n"
         "| BERT | 51.7 ± 1.2 (86.7) | 81.0 ± 0.6 (92.7) |\n"
         "| no next sentence | 71.7 ± 1.2 (86.5) | 70.0 ± 0.0 (92.6) |\n"

@@ -31,7 +31,7 @@ def test_settings_are_kept_and_may_be_repeated(directory):
     settings = settings_of(directory, phases=("128", 1.0), tpu=None)
     directory.check_settings(settings)
     directory.check_settings(settings)
-    kept = {"format_version": 3, **settings, "phases": ["128", 1.0]}
+    kept = {"format_version": 4, **settings, "phases": ["128", 1.0]}
     assert directory.kept_flags() == kept
 
 
@@ -136,12 +136,12 @@ def test_a_forgotten_start_takes_nobody_elses_file(directory, written):
     directory.check_settings(settings_of(directory, seed=2))
 
 
-@pytest.mark.parametrize("found", [None, 2, 4, "3"])
+@pytest.mark.parametrize("found", [None, 3, 5, "4"])
 def test_a_run_of_another_version_is_refused(under_way, found):
     """Before anything else of it is read; and one that has only begun as well."""
     write_sealed(under_way.flags, {"format_version": found, **settings_of(under_way)}, {})
     shown = re.escape(repr(found) if isinstance(found, str) else str(found))
-    sentence = rf"flags\.json is of a run of format {shown}, and this version .* runs of format 3:"
+    sentence = rf"flags\.json is of a run of format {shown}, and this version .* runs of format 4:"
     path = pathlib.Path(under_way.path)
     before = contents(path)
     for _ in range(2):
