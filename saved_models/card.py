@@ -12,7 +12,7 @@ from bert_tf.reports import cards
 
 from . import limits, serving_files
 from .comparison import Differences, describe
-from .embeddings import ENCODER_TRAINING
+from .embeddings import ENCODER, TRAINING
 from .samples import Sample
 from .served import Served, Signature
 
@@ -73,7 +73,8 @@ def model_card(
             "operations alone:",
             cards.code(_LOADED.format(arguments=_arguments(example)), "python"),
             "`model.encoder` takes a dict of `input_word_ids`, `input_mask` and `input_type_ids`, "
-            "and returns the encoder's outputs by TensorFlow Hub's names. In Keras,",
+            "`model.text_encoder` strings; they return the encoder's outputs by TensorFlow Hub's "
+            "names. In Keras,",
             *_layer(endpoints),
         ),
         cards.section(
@@ -132,15 +133,21 @@ def _facts(served: Served, oldest_serving: str, differences: Differences) -> Ite
             "`sentence_embedding` is the vector that the model was trained to give: pooling by "
             f"{embedding.pooling}{scaled}."
         )
+    if served.index is not None:
+        count = served.index.vectors.shape[0]
+        yield f"Searches {count:,} texts, and finds the {served.index.nearest} nearest of them."
     yield f"Runs in TensorFlow Serving {oldest_serving} and later."
 
 
 def _layer(endpoints: Collection[str]) -> tuple[str, str]:
     """The export as a layer of Keras: its call, and what can be done with it."""
-    called, what = 'call_endpoint="encoder"', "that is frozen"
-    if ENCODER_TRAINING in endpoints:
-        called += f', call_training_endpoint="{ENCODER_TRAINING}"'
-        what = "that can be trained further"
+    called, what = f'call_endpoint="{ENCODER}"', "that is frozen"
+    if ENCODER + TRAINING in endpoints:
+        called += f', call_training_endpoint="{ENCODER + TRAINING}"'
+        what = (
+            "that can be trained further, with Adam after "
+            "`model.optimizer.build(model.trainable_variables)`"
+        )
     call = f'keras.layers.TFSMLayer("path/of/this/version", {called})'
     return cards.code(call, "python"), f"is a layer {what}."
 

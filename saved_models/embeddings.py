@@ -8,8 +8,9 @@ that take and return what a Hub encoder does
     states = loaded.encoder(dict(input_word_ids=..., input_mask=..., input_type_ids=...))
 
 ``keras.layers.TFSMLayer(path, call_endpoint="encoder", call_training_endpoint="encoder_training")``
-is a layer that can be trained further. Keras names its variables with a colon, so that optimizers
-with slots of their own (Adam) cannot be built on it; ``keras.optimizers.SGD`` can.
+is a layer that can be trained further; ``text_encoder`` and ``text_encoder_training`` take strings.
+Keras names its variables with a colon, which no name in a graph may have: an optimizer with slots
+of its own (Adam) is built before ``fit`` traces, by ``optimizer.build(model.trainable_variables)``.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,12 +21,14 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.config import BertConfig
 from bert_tf.modeling.pooling import normalize, pool
+from bert_tf.pipelines.packing import pack_from_table
 
 from .rows import on_rows, text_rows
 from .served import Outputs, Served
 
 ENCODER = "encoder"
-ENCODER_TRAINING = "encoder_training"
+TEXT_ENCODER = "text_encoder"
+TRAINING = "_training"  # behind an endpoint's name
 
 
 # === Texts ===
@@ -75,6 +78,43 @@ def _vectors(served: Served, outputs: Mapping[str, Any], inputs: Outputs) -> Out
                 [pooled(blocks[layer], pooling) for layer in served.options.layers], 1
             )
     return answers
+
+
+def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
+    """Compares texts with others: how similar they are, by the model's sentence embedding.
+
+    ``text`` is (B,) string; ``others`` (B, M) string are each text's own, or (1, M) the same for
+    all. It is a matrix so that a server never joins the lists of two requests into one.
+
+    Returns ``similarity`` (B, M) float32, the cosines, -1 to 1; ``truncated`` (B,) bool, of the
+    text or of any of its others.
+    """
+    check = tf.debugging.Assert(
+        tf.reduce_any(tf.equal(tf.shape(others)[0], [1, tf.size(text)])),
+        ["Expected a row of others for each text of the request, or one row for all."],
+    )
+    with tf.control_dependencies([check]):
+        count = tf.shape(others)
+    vectors, truncated = sentence_vectors(served, text)
+    flat, cut = sentence_vectors(served, tf.reshape(others, [-1]))
+    matrices = tf.reshape(flat, [count[0], count[1], flat.shape[-1]])
+    cut = tf.reduce_any(tf.reshape(cut, count), 1)
+    return {
+        "similarity": tf.reduce_sum(vectors[:, None] * matrices, 2),
+        "truncated": tf.logical_or(truncated, cut),
+    }
+
+
+def sentence_vectors(served: Served, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Texts, (B,) string, to their directions, (B, H) float32 of length 1; which were cut, (B,)."""
+    embedding: Any = served.model.sentence_embedding
+    rows, truncated = text_rows(served, texts)
+
+    def vectors(inputs: Outputs) -> tf.Tensor:
+        states = tf.cast(served.encode(inputs)[features.SEQUENCE_OUTPUT], tf.float32)
+        return normalize(embedding(states, inputs[features.INPUT_MASK]))
+
+    return on_rows(rows, vectors), truncated
 
 
 def _one_token(config: BertConfig) -> str:
@@ -143,20 +183,14 @@ def block_name(number: int) -> str:
     return f"{features.ENCODER_OUTPUTS}_{number}"
 
 
-def call_on_tokens(
-    served: Served,
-    name: str,
-    input_word_ids: tf.Tensor,
-    input_mask: tf.Tensor,
-    input_type_ids: tf.Tensor,
-) -> Outputs:
-    """Runs a task's model on ids, (B, S) int32, or (B, K, S) of a ``BertMultipleChoice``.
+def call_on_tokens(served: Served, name: str, **inputs: tf.Tensor) -> Outputs:
+    """Runs a task's model on the features that it takes, (B, S) int32 each, or (B, K, S).
 
     Returns:
         The model's outputs, float32: ``start_logits`` and ``end_logits`` (B, S) of a
         ``BertSpanPredictor``; of the others ``name``, in the model's own shape.
     """
-    outputs = served.call(_by_key(input_word_ids, input_mask, input_type_ids))
+    outputs = served.call(inputs)
     by_name = outputs if isinstance(outputs, Mapping) else {name: outputs}
     return {key: tf.cast(value, tf.float32) for key, value in by_name.items()}
 
@@ -171,41 +205,60 @@ def _by_key(*ids: tf.Tensor) -> Outputs:
 def endpoints(served: Served) -> dict[str, Any]:
     """The functions that a loaded export has as attributes, traced.
 
-    Each takes a dict of ``input_word_ids``, ``input_mask`` and ``input_type_ids``, (B, S) int32,
-    and returns a dict of float32: ``sequence_output`` (B, S, H); ``encoder_outputs``, a list of
-    every block's (B, S, H), the lowest first; ``pooled_output`` (B, H) where there is a pooler;
-    ``default`` (B, H), the pooled output, or without a pooler the last block's state of the first
-    token (of a causal model, the last).
+    ``encoder`` takes a dict of ``input_word_ids``, ``input_mask`` and ``input_type_ids``, (B, S)
+    int32, ``text_encoder`` texts, (B,) string, whose rows are as long as the longest. Each returns
+    a dict of float32: ``sequence_output`` (B, S, H); ``encoder_outputs``, a list of every block's
+    (B, S, H), the lowest first; ``pooled_output`` (B, H) where there is a pooler; ``default``
+    (B, H), the pooled output, or without a pooler the last block's state of the first token (of a
+    causal model, the last). ``text_encoder`` adds ``input_mask`` (B, S) int32, 1 = real.
 
-    Both functions read the variables of a float32 storage, so that what is trained through one is
-    seen by the other; signatures that compute in bfloat16 read a copy, made when the export is
-    loaded. ``encoder`` is at inference; ``encoder_training``, with dropout, is there where the
-    weights are stored in float32: what was rounded is no start for further training.
+    All read the variables of a float32 storage, so that what is trained through one is seen by the
+    others; signatures that compute in bfloat16 read a copy, made when the export is loaded. These
+    two are at inference; ``encoder_training`` and ``text_encoder_training``, with dropout, are
+    there where the weights are stored in float32: what was rounded is no start for further
+    training.
     """
     encoder = served.model.encoder
+    inference: _Encode = served.encode
     if served.options.weights != "float32":
-        return {ENCODER: _endpoint(served.encode, encoder.config)}
-    reads_variables = served.options.precision == "float32"
-    return {
-        ENCODER: _endpoint(
-            served.encode if reads_variables else lambda inputs: encoder(inputs, training=False),
-            encoder.config,
-        ),
-        ENCODER_TRAINING: _endpoint(lambda inputs: encoder(inputs, training=True), encoder.config),
-    }
+        return _endpoints(served, inference)
+    if served.options.precision != "float32":
+        inference = _traced(lambda inputs: encoder(inputs, training=False))
+    training = _traced(lambda inputs: encoder(inputs, training=True))
+    return {**_endpoints(served, inference), **_endpoints(served, training, TRAINING)}
 
 
-def _endpoint(encode: Callable[[Mapping[str, tf.Tensor]], Any], config: BertConfig) -> Any:
-    specification = {
-        key: tf.TensorSpec([None, None], feature.dtype, name=key)
-        for key, feature in features.ENCODER_FEATURES.items()
-    }
+_Encode = Callable[[Mapping[str, tf.Tensor]], Any]
+_IDS = {
+    key: tf.TensorSpec([None, None], feature.dtype, name=key)
+    for key, feature in features.ENCODER_FEATURES.items()
+}
 
-    def run(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+
+def _traced(encode: _Encode) -> _Encode:
+    return tf.function(encode, input_signature=[_IDS], autograph=False)
+
+
+def _endpoints(served: Served, encode: _Encode, suffix: str = "") -> dict[str, Any]:
+    config = served.model.config
+
+    def on_ids(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         outputs = encode(inputs)
         found: dict[str, Any] = flat_outputs(outputs, inputs[features.INPUT_MASK], config)
         blocks = range(len(outputs[features.ENCODER_OUTPUTS]))
         found[features.ENCODER_OUTPUTS] = [found.pop(block_name(number)) for number in blocks]
         return found
 
-    return tf.function(run, input_signature=[specification], autograph=False)
+    def on_texts(text: tf.Tensor) -> dict[str, Any]:
+        rows, _ = text_rows(served, text)
+        # Of no rows the maximum is the least integer.
+        inputs = pack_from_table(
+            rows.table, rows.segments, tf.maximum(tf.reduce_max(rows.lengths), 2)
+        )
+        return {**on_ids(inputs), features.INPUT_MASK: inputs[features.INPUT_MASK]}
+
+    strings = tf.TensorSpec([None], tf.string, name="text")
+    return {
+        ENCODER + suffix: tf.function(on_ids, input_signature=[_IDS], autograph=False),
+        TEXT_ENCODER + suffix: tf.function(on_texts, input_signature=[strings], autograph=False),
+    }

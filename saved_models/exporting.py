@@ -1,7 +1,7 @@
 """``export``: a model to a directory that TensorFlow Serving takes, whole or not at all.
 
 An export stands alone: whoever loads it needs TensorFlow and tensorflow-text's operations, and
-neither this library nor Keras.
+neither this library nor Keras. This library reads it as a checkpoint, too.
 
 | path                                    | what                                               |
 |-----------------------------------------|----------------------------------------------------|
@@ -10,8 +10,10 @@ neither this library nor Keras.
 | assets.extra/tf_serving_warmup_requests | what it asks itself before it serves               |
 | assets.extra/model.config               | for a server of several models                     |
 | assets.extra/samples/                   | requests with their answers, see ``samples``       |
+| assets.extra/model.json                 | the model's class, its arguments, labels, casing   |
 | assets.extra/vocab.txt                  | the vocabulary, one piece a line                   |
 | assets.extra/bert_config.json           | the model's sizes                                  |
+| assets.extra/task.json                  | what fine-tuning says of its task                  |
 | assets.extra/README.md                  | the model card                                     |
 | assets.extra/tokens.tflite              | the encoder for TF Lite, where it was asked for    |
 | assets.extra/sha256.json                | what ``verify`` compares the other files with      |
@@ -27,6 +29,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.files import check_new, remove_written, whole_directory
+from bert_tf.interchange.checkpoint import Tokenization
+from bert_tf.interchange.model_directory import write_all_but_weights
+from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.untrusted import check_model_name, one_line
@@ -36,6 +41,7 @@ from .card import model_card
 from .comparison import Differences, compare_signatures, compare_tflite
 from .embeddings import endpoints
 from .samples import Sample, run_samples
+from .search import Corpus, Index
 from .served import ExportOptions, Signature
 from .signatures import model_signatures
 from .verification import write_hashes
@@ -46,7 +52,7 @@ _WRITTEN = re.compile(
     r"saved_model\.pb|fingerprint\.pb|batching_params\.pbtxt|assets/[^/]+"
     r"|variables/variables\.(index|data-\d{5}-of-\d{5})"
     r"|assets\.extra/(tf_serving_warmup_requests|model\.config|vocab\.txt|bert_config\.json"
-    r"|README\.md|sha256\.json|tokens\.tflite|samples/\w+\.\d+\.(json|request\.pb|response\.pb))"
+    r"|README\.md|(sha256|model|task)\.json|tokens\.tflite|samples/\w+\.\d+\.(json|request\.pb|response\.pb))"
 )
 _DEFAULTS = ExportOptions()
 _BFLOAT16_REWRITE = "auto_mixed_precision_onednn_bfloat16"
@@ -84,6 +90,7 @@ def export(
     options: ExportOptions = _DEFAULTS,
     name: str = "bert",
     tflite: str | None = None,
+    corpus: Corpus | None = None,
 ) -> Exported:
     """Exports a model: strings in, answers out.
 
@@ -100,6 +107,7 @@ def export(
         name: what a server is to call it.
         tflite: how the weights of the encoder are stored that is written for TF Lite, one of
             ``choices.QUANTIZATIONS``; ``None``: none is written.
+        corpus: of a model of embeddings, what its signature ``search`` finds.
 
     Raises:
         ValueError: ``output_dir`` exists, the call is inside a strategy's scope, there is no
@@ -114,12 +122,13 @@ def export(
             "call it outside."
         )
     tokenizer = tokenizer or _own_tokenizer(model)
-    served = precision.serve(model, tokenizer, options)
+    index = None if corpus is None else Index(corpus)
+    served = dataclasses.replace(precision.serve(model, tokenizer, options), index=index)
     signatures = model_signatures(served)
     traced = _trace(signatures)
     attributes = endpoints(served)
     with whole_directory(output_dir) as folder, _computing_as_a_server():
-        _save(folder, traced, attributes, served.resources)
+        _save(folder, traced, attributes, served.weights, served.resources)
         oldest = operations.check_operations(folder)
         samples = [
             sample
@@ -127,6 +136,9 @@ def export(
             for sample in run_samples(key, traced[key], signature)
         ]
         extra = os.path.join(folder, "assets.extra")
+        tokenization = Tokenization(tuple(tokenizer.vocab), tokenizer.do_lower_case)
+        described = dataclasses.replace(checkpoint_of(served.model), tokenization=tokenization)
+        write_all_but_weights(described, extra)
         serving_files.write_samples(os.path.join(extra, "samples"), samples, name)
         serving_files.write_warm_up(
             os.path.join(folder, serving_files.WARM_UP), samples, name, options.largest_batch
@@ -135,6 +147,7 @@ def export(
         float32 = dataclasses.replace(options, precision="float32", weights="float32")
         if options != float32:
             reference = precision.serve(model, tokenizer, float32)
+            reference = dataclasses.replace(reference, index=index)
             differences = compare_signatures(reference, samples)
         if tflite:
             path = os.path.join(folder, TFLITE)
@@ -143,8 +156,6 @@ def export(
         texts = {
             serving_files.BATCHING: serving_files.batching_parameters(signatures, options),
             serving_files.MODEL_CONFIG: serving_files.model_config(name),
-            "assets.extra/vocab.txt": "".join(f"{piece}\n" for piece in served.tokenizer.vocab),
-            "assets.extra/bert_config.json": model.config.to_json(),
             "assets.extra/README.md": model_card(
                 name, served, signatures, traced, attributes, samples, oldest, differences
             ),
@@ -212,13 +223,14 @@ def _save(
     folder: str,
     signatures: Mapping[str, Any],
     attributes: Mapping[str, Any],
+    weights: Mapping[str, tf.Variable],
     resources: Sequence[Any] = (),
 ) -> None:
     """Saves functions, and the variables that they read, as a SavedModel in an existing directory.
 
     ``signatures`` are concrete functions; ``attributes`` are ``tf.function``s with an input
-    signature, by their names in what is loaded; ``resources`` what the functions read besides
-    variables.
+    signature, by their names in what is loaded; ``weights`` and ``resources`` are those of
+    ``Served``.
     """
     # A bare module holds the variables: a Keras model in its place would write its layers too.
     root = tf.Module()
@@ -226,14 +238,10 @@ def _save(
     for name, function in attributes.items():
         setattr(root, name, function)
         traces.append(function.get_concrete_function())
-    root.weights = _variables(traces)
+    root.weights = dict(weights)
     root.resources = list(resources)
+    # The seeds of dropout.
+    named = {variable.ref() for variable in weights.values()}
+    read = {variable.ref(): variable for trace in traces for variable in trace.graph.variables}
+    root.seeds = [variable for reference, variable in read.items() if reference not in named]
     tf.saved_model.save(root, folder, signatures=dict(signatures))
-
-
-def _variables(functions: list[Any]) -> list[tf.Variable]:
-    """The variables that any of some concrete functions reads, each once."""
-    found = {
-        variable.ref(): variable for function in functions for variable in function.graph.variables
-    }
-    return list(found.values())

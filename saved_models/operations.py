@@ -42,12 +42,12 @@ _NAMES = {
         RaggedTensorToTensor Range ReadVariableOp RealDiv Relu Reshape RestoreV2 ReverseV2 Rsqrt
         SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid Size Softmax Split Square Squeeze
         StatefulPartitionedCall StatelessIf StatelessRandomGetKeyCounter StatelessRandomUniformIntV2
-        StatelessWhile StaticRegexFullMatch StaticRegexReplace StridedSlice StringJoin StringLength
-        StringSplitV2 Sub Substr Sum Tanh TensorListConcatV2 TensorListFromTensor TensorListGetItem
-        TensorListPushBack TensorListReserve TensorListSetItem TensorListStack TensorScatterUpdate
-        Tile TopKV2 Transpose UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode Unique Unpack
-        UnsortedSegmentJoin UnsortedSegmentMin UnsortedSegmentSum UpperBound VarHandleOp Where While
-        ZerosLike
+        StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin
+        StringLength StringSplitV2 Sub Substr Sum Tanh TensorListConcatV2 TensorListFromTensor
+        TensorListGetItem TensorListPushBack TensorListReserve TensorListSetItem TensorListStack
+        TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecodeWithOffsets UnicodeEncode
+        UnicodeTranscode Unique Unpack UnsortedSegmentJoin UnsortedSegmentMin UnsortedSegmentSum
+        UpperBound VarHandleOp Where While ZerosLike
         FastBertNormalize FastWordpieceTokenizeWithOffsets
     """
 }

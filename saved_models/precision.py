@@ -74,7 +74,9 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     copied.encoder.infers_without_padding = True
     quick = dataclasses.replace(exact, **_traces(copied, _read_quickly(copied, storage)))
     copied.encoder.infers_without_padding = False
-    return dataclasses.replace(exact, quick=quick, resources=storage.resources())
+    return dataclasses.replace(
+        exact, quick=quick, weights=storage.by_path, resources=storage.resources()
+    )
 
 
 def copy_model(model: BertModel, dtype: str) -> BertModel:
@@ -84,9 +86,19 @@ def copy_model(model: BertModel, dtype: str) -> BertModel:
     """
     copied = type(model).from_config({**model.get_config(), "dtype": dtype})
     copied.set_weights(model.get_weights())
+    _leave_cudnn(copied)
     for name in LOADED:
         setattr(copied, name, getattr(model, name))
     return copied
+
+
+def _leave_cudnn(model: keras.Model) -> None:
+    """Makes LSTMs compute by ordinary operations: what is traced on a GPU has to run on a CPU."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            _leave_cudnn(layer)
+        elif isinstance(layer, keras.layers.Bidirectional):
+            layer.forward_layer.use_cudnn = layer.backward_layer.use_cudnn = False
 
 
 def max_seq_length(model: BertModel, options: ExportOptions) -> int:
@@ -241,7 +253,8 @@ def _traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
 class StoredWeights:
     """The variables of an export: a Keras model's, stored as one of ``choices.WEIGHTS``.
 
-    With "float32" they are the model's own, which is outside any strategy.
+    With "float32" they are the model's own, which is outside any strategy. ``by_path`` has them by
+    their paths, and int8's scales.
     """
 
     def __init__(self, model: BertModel, weights: str) -> None:
@@ -250,6 +263,11 @@ class StoredWeights:
         self._stored = {
             id(variable): _store(variable, weights, axis=1 if id(variable) in tables else 0)
             for variable in model.weights
+        }
+        self.by_path = {
+            name: value
+            for variable in model.weights
+            for name, value in self._stored[id(variable)].by_path(variable.path)
         }
         self._converted: dict[tuple[int, str], _Converted] = {}
 
@@ -265,15 +283,8 @@ class StoredWeights:
         return self._converted[key].read()
 
     def resources(self) -> tuple[Any, ...]:
-        """What has been read converted so far, and the variables that it is made of.
-
-        They have to be saved with every function that reads them.
-        """
-        return tuple(
-            trackable
-            for converted in self._converted.values()
-            for trackable in (converted, *filter(None.__ne__, converted.stored))
-        )
+        """What has been read converted so far, to be saved with every function that reads it."""
+        return tuple(self._converted.values())
 
 
 def embedding_tables(model: BertModel) -> list[keras.Variable]:
@@ -291,6 +302,12 @@ class _Stored(NamedTuple):
 
     values: tf.Variable
     scales: tf.Variable | None
+
+    def by_path(self, path: str) -> Iterator[tuple[str, tf.Variable]]:
+        """What is stored of the variable at a path, by name."""
+        yield path, self.values
+        if self.scales is not None:
+            yield f"{path}_scales", self.scales
 
 
 def _store(variable: keras.Variable, weights: str, axis: int) -> _Stored:

@@ -10,7 +10,8 @@ Letters, here and in the heads: B batch, S sequence, H hidden, V vocabulary, C c
 answers or choices, R rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -107,14 +108,19 @@ def range_rows(
     return Rows(table, segments, lengths)
 
 
-def on_rows(rows: Rows, head: Callable[[Outputs], Any]) -> Any:
+def on_rows(
+    rows: Rows,
+    head: Callable[[Outputs], Any],
+    beside: Mapping[str, tf.Tensor] = MappingProxyType({}),
+) -> Any:
     """Packs R rows and runs a head on them, in blocks of rows that are about as long as each other.
 
     So a block's memory is bounded, and rows are not computed at the length of the longest of all:
     at least half of a block is real tokens, but for a block of little padding. The head takes the
-    encoder's inputs of some rows, each (N, S) int32 with S the longest one's length, and returns a
-    nest of tensors (N, ...) whose other sizes do not depend on S; returned is the nest of its
-    outputs, (R, ...) in the rows' order.
+    encoder's inputs of some rows, each (N, S) int32 with S the longest one's length, and their
+    part of ``beside``, (R, S) each with S the longest length of all; it returns a nest of tensors
+    (N, ...) whose other sizes do not depend on S. Returned is the nest of its outputs, (R, ...) in
+    the rows' order.
     """
     size = tf.size(rows.lengths)
     order = tf.argsort(rows.lengths, direction="DESCENDING")
@@ -133,7 +139,8 @@ def on_rows(rows: Rows, head: Callable[[Outputs], Any]) -> Any:
         end = begin + tf.math.count_nonzero(fits, dtype=tf.int32)
         chosen = order[begin:end]
         segments = [tuple(tf.gather(part, chosen) for part in segment) for segment in rows.segments]
-        return end, head(pack_from_table(rows.table, segments, width))
+        given = {key: tf.gather(values, chosen)[:, :width] for key, values in beside.items()}
+        return end, head({**pack_from_table(rows.table, segments, width), **given})
 
     found = in_blocks(size, step)
     back = tf.argsort(order)

@@ -220,6 +220,15 @@ def requests_of_choices(served: Served) -> Requests:
     return ordinary, {"context": odd, "choices": [[text, "It ran home."] for text in odd[::-1]]}
 
 
+def requests_of_similar(served: Served) -> Requests:
+    """Requests of texts and what each is compared with."""
+    odd = _odd(served)
+    return (
+        {"text": _TEXTS, "others": [[second, _TEXTS[0]] for second in _SECOND_TEXTS]},
+        {"text": odd, "others": [[text, _TEXTS[1]] for text in odd[::-1]]},
+    )
+
+
 def requests_of_words(served: Served) -> Requests:
     """Requests of texts that are split into words."""
     odd: list[list[Any]] = [_BEYOND_ASCII.split(), _NOT_UTF8.split(), _long(served).split()]
@@ -228,10 +237,13 @@ def requests_of_words(served: Served) -> Requests:
     return {"words": _WORDS}, {"words": [[*words, *[""] * (width - len(words))] for words in odd]}
 
 
-def requests_of_ids(served: Served, choices: bool = False) -> Requests:
-    """Requests of ids: a row and a shorter one; and a pair of segments.
+def requests_of_ids(
+    served: Served, contract: Mapping[str, features.Feature] = features.ENCODER_FEATURES
+) -> Requests:
+    """Requests of ids, by the features of a contract: a row and a shorter one; and a pair.
 
-    With ``choices`` the rows are those of the choices of one example.
+    Of choices the rows are those of the choices of one example; every token but [CLS] and [SEP] is
+    a word.
     """
     tokenizer = served.tokenizer
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
@@ -241,5 +253,13 @@ def requests_of_ids(served: Served, choices: bool = False) -> Requests:
         ([[cls, a, b, sep], [cls, b, sep, pad]], [[1, 1, 1, 1], [1, 1, 1, 0]], [[0] * 4] * 2),
         ([[cls, a, sep, b, sep]], [[1] * 5], [[0, 0, 0, 1, 1]]),
     ]
-    nested = ([[ids] if choices else ids for ids in row] for row in rows)
-    return tuple(dict(zip(features.ENCODER_FEATURES, row, strict=True)) for row in nested)
+    words = ([[-1, 0, 1, -1], [-1, 0, -1, -1]], [[-1, 0, -1, 1, -1]])
+    found = []
+    for row, index in zip(rows, words, strict=True):
+        known = {
+            **dict(zip(features.ENCODER_FEATURES, row, strict=True)),
+            features.WORD_INDEX: index,
+        }
+        choices = len(contract[features.INPUT_WORD_IDS].dimensions) > 2
+        found.append({key: [known[key]] if choices else known[key] for key in contract})
+    return tuple(found)

@@ -118,8 +118,10 @@ class Served:
         tokenizer: the one that the model was trained with, its graph traced once.
         max_seq_length: the most tokens of a row.
         options: how it is served.
-        resources: what the traces read besides variables, and the variables that it is made of; to
-            be saved with the signatures.
+        weights: the model's variables as they are stored, by their paths, and int8's scales; to be
+            saved by these names, by which ``interchange.exports`` finds them.
+        resources: what the traces read besides variables; to be saved with the signatures.
+        index: of a model of embeddings, the corpus that it searches; see ``search.Index``.
         quick: the same for ``serving_default``, where speed counts most: padding is left out
             wherever a token is computed by itself, so that states of padding are 0, and in bfloat16
             the matrices of a small encoder are constants. ``None`` in ``quick`` itself.
@@ -131,8 +133,10 @@ class Served:
     tokenizer: BertTokenizer
     max_seq_length: int
     options: ExportOptions
+    weights: Mapping[str, tf.Variable] = dataclasses.field(default_factory=dict)
     resources: tuple[Any, ...] = ()
     guess: Any = None
+    index: Any = None
     quick: "Served | None" = None
 
     @property

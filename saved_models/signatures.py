@@ -11,6 +11,7 @@ from bert_tf.modeling import (
     MODEL_CLASSES,
     BertClassifier,
     BertEncoder,
+    BertFeatureTagger,
     BertMultipleChoice,
     BertPretrainer,
     BertRegressor,
@@ -30,9 +31,10 @@ from .classification import (
     regress_examples,
     text_features,
 )
-from .embeddings import call_on_tokens, check_layers, embed, encode_tokens
+from .embeddings import call_on_tokens, check_layers, compare, embed, encode_tokens
 from .fill_mask import fill_masks, fills_masks
 from .question_answering import answer
+from .search import search
 from .served import Outputs, Served, Signature
 from .tagging import find_entities, tag_words
 
@@ -40,6 +42,7 @@ SERVING_DEFAULT = "serving_default"
 
 Signatures = dict[str, Signature]
 
+_TAGGERS = (BertTokenClassifier, BertFeatureTagger)
 _STRINGS = tf.TensorSpec([None], tf.string)
 _ROWS_OF_STRINGS = tf.TensorSpec([None, None], tf.string)
 
@@ -50,10 +53,12 @@ def model_signatures(served: Served) -> Signatures:
     | model                | serving_default | next to it                                       |
     |----------------------|-----------------|--------------------------------------------------|
     | `BertPretrainer`     | fill-mask       | `embed`, `tokens`, `next_sentence` with its head |
-    | `BertEncoder`        | embeddings      | `tokens`                                         |
+    | `BertEncoder`        | embeddings      | `tokens`; with a sentence embedding `embed` and  |
+    |                      |                 | `similarity`, with a corpus `search`             |
     | `BertClassifier`,    | `text`, or with | `text`, `pair`, `tokens`, `classify`             |
     | `BertRegressor`      | `pair` `pair`   | the same, with `regress` for `classify`          |
     | `BertTokenClassifier`| entities        | `words`, `tokens`                                |
+    | `BertFeatureTagger`  | the same        | the same, with `word_index` in `tokens`          |
     | `BertSpanPredictor`  | answers         | `tokens`                                         |
     | `BertMultipleChoice` | choices         | `tokens`                                         |
 
@@ -68,7 +73,7 @@ def model_signatures(served: Served) -> Signatures:
         if isinstance(served.model, model_class):
             if "layers" in options:
                 check_layers(served)
-            if isinstance(served.model, (BertClassifier, BertTokenClassifier)):
+            if isinstance(served.model, (BertClassifier, *_TAGGERS)):
                 label_names(served)
             by_name = heads(served) if callable(heads) else heads
             made = {id(head): head.signature(served) for head in by_name.values()}
@@ -133,8 +138,7 @@ def _on_ids(
         key: tf.TensorSpec([None] * len(feature.dimensions), feature.dtype)
         for key, feature in contract.items()
     }
-    choices = contract is features.CHOICE_FEATURES
-    requests = functools.partial(samples.requests_of_ids, choices=choices)
+    requests = functools.partial(samples.requests_of_ids, contract=contract)
     summary = "Takes the ids of a tokenizer of the client's own, and returns " + returned
     return _Head(function, inputs, requests, summary)
 
@@ -150,6 +154,18 @@ _TEXT = {"text": _STRINGS}
 _STATES = _on_ids(encode_tokens, "the encoder's hidden states.")
 _LOGITS = _task_on_ids()
 _EMBEDDING = _Head(embed, _TEXT, samples.requests_of_texts, "Embeds texts, a vector each.")
+_COMPARING = _Head(
+    compare,
+    {**_TEXT, "others": _ROWS_OF_STRINGS},
+    samples.requests_of_similar,
+    "Compares texts with others, by cosines: a row of others for each text, or one row for all.",
+)
+_SEARCHING = _Head(
+    search,
+    _TEXT,
+    samples.requests_of_texts,
+    "Finds the texts of the corpus that are nearest to a text, the nearest first.",
+)
 _FILLING = _Head(
     fill_masks,
     _TEXT,
@@ -192,6 +208,14 @@ def _of_pretrainer(served: Served) -> dict[str, _Head]:
         found = {SERVING_DEFAULT: _FILLING, "embed": _EMBEDDING}
     found["tokens"] = _STATES
     return {**found, "next_sentence": _FOLLOWING} if served.model.nsp else found
+
+
+def _of_encoder(served: Served) -> dict[str, _Head]:
+    found = {SERVING_DEFAULT: _EMBEDDING, "tokens": _STATES}
+    if served.model.sentence_embedding is None:
+        return found
+    searching = {"search": _SEARCHING} if served.index is not None else {}
+    return {**found, "embed": _EMBEDDING, "similarity": _COMPARING, **searching}
 
 
 def _of_texts_or_pairs(
@@ -242,10 +266,17 @@ _BY_CLASS: dict[type[BertModel], tuple[_Heads, tuple[str, ...]]] = {
         {SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS},
         ("raw_probabilities",),
     ),
+    BertFeatureTagger: (
+        {
+            **{SERVING_DEFAULT: _ENTITIES, "words": _WORDS},
+            "tokens": _task_on_ids(contract=features.TAGGING_FEATURES),
+        },
+        ("raw_probabilities",),
+    ),
     BertSpanPredictor: ({SERVING_DEFAULT: _ANSWERS, "tokens": _LOGITS}, _SPAN_OPTIONS),
     BertMultipleChoice: (
         {SERVING_DEFAULT: _CHOICES, "tokens": _task_on_ids(contract=features.CHOICE_FEATURES)},
         ("raw_probabilities",),
     ),
-    BertEncoder: ({SERVING_DEFAULT: _EMBEDDING, "tokens": _STATES}, _EMBEDDING_OPTIONS),
+    BertEncoder: (_of_encoder, _EMBEDDING_OPTIONS),
 }

@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from bert_tf import features
 from bert_tf.heads.classes import likeliest
 from bert_tf.heads.entities import join_words, read_labels
+from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.answers import span_texts
 from bert_tf.pipelines.bounded_memory import value_rows
 from bert_tf.pipelines.tagging import tag_windows
@@ -106,16 +108,25 @@ def _likeliest(
     windows = tag_windows(first, text, bounds, served.max_seq_length - 2)
     segment = windows.starts, windows.lengths
     rows = range_rows(served, ids.values, [segment], windows.lengths + 2)
-    labels, probabilities = _on_tokens(served, rows)
     place = first - tf.gather(windows.starts, windows.rows) + 1
     columns = tf.stack([windows.rows, place], 1)
+    labels, probabilities = _on_tokens(served, rows, columns)
     return tf.gather_nd(labels, columns), tf.gather_nd(probabilities, columns)
 
 
-def _on_tokens(served: Served, rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
-    """The most probable label of each token of R rows and its probability, (R, S); 0 if padded."""
+def _on_tokens(served: Served, rows: Rows, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The most probable label of each token of R rows and its probability, (R, S); 0 if padded.
+
+    ``words`` (W, 2) are the row and the column of each word's first token.
+    """
     # As wide as the longest; of no rows the maximum is the least integer.
     width = tf.maximum(tf.reduce_max(rows.lengths), 2)
+    beside = {}
+    if isinstance(served.model, BertFeatureTagger):
+        # (R, S): which words are read between these, not which they are, counts.
+        nowhere = tf.fill(tf.stack([tf.size(rows.lengths), width]), -1)
+        number = tf.range(tf.shape(words)[0])
+        beside[features.WORD_INDEX] = tf.tensor_scatter_nd_update(nowhere, words, number)
 
     def head(inputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
         # (N, S) each
@@ -123,4 +134,4 @@ def _on_tokens(served: Served, rows: Rows) -> tuple[tf.Tensor, tf.Tensor]:
         missing = [[0, 0], [0, width - tf.shape(labels)[1]]]
         return tf.pad(labels, missing), tf.pad(tf.cast(probabilities, tf.float32), missing)
 
-    return on_rows(rows, head)
+    return on_rows(rows, head, beside)

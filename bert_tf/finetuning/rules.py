@@ -118,12 +118,6 @@ NOT_FROZEN = refuses(
     "out.",
     if_given=True,
 )
-HAS_SIGNATURES = refuses(
-    lambda export, values: export and values["feature_based"] is not None,
-    "--{flag} writes no SavedModel of --feature_based's BiLSTM: leave it out, and use python -m "
-    "bert_tf.predict or bert_tf.load.",
-    if_given=True,
-)
 
 
 def are_variants(name: str, values: Values, given: Given) -> str:

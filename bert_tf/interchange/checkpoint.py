@@ -134,7 +134,7 @@ class Checkpoint:
     Attributes:
         path: the directory or file that was opened.
         format: ``bert_tf``, ``huggingface``, ``sentence_transformers``, ``google_tf1``,
-            ``model_garden``, ``keras_hub`` or ``keras``.
+            ``model_garden``, ``keras_hub``, ``keras`` or ``saved_model``.
         config: from the source's own config file.
         model: the model that the source's heads name.
         tensors: the weights, by the library's names.

@@ -60,13 +60,14 @@ def load(
     new_head: bool = False,
     allow_pickle: bool = False,
     **arguments: Any,
-) -> Any:
+) -> BertModel:
     """Loads a model from a checkpoint of any format; what is not one to one is logged as a warning.
 
     Args:
         path: a directory of this library, of Hugging Face, of sentence-transformers, of
-            google-research/bert, of TensorFlow Model Garden, or a KerasHub preset; the prefix of a
-            TensorFlow checkpoint; a ``.keras`` file; ``hf://OWNER/NAME[@REVISION]``, a model of the
+            google-research/bert, of TensorFlow Model Garden, or a KerasHub preset; an export, or
+            the directory of its versions, whose graph is not run; the prefix of a TensorFlow
+            checkpoint; a ``.keras`` file; ``hf://OWNER/NAME[@REVISION]``, a model of the
             Hugging Face hub; or what ``open_checkpoint`` gave, which is not opened, and hashed,
             again.
         model_class: the model to make of it; by default the one that the source's heads name.

@@ -9,9 +9,10 @@
 | checkpoints/     | ``step-.../``, each verified by its manifest; the newest counts  |
 """
 
+import dataclasses
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import tensorflow as tf
@@ -115,18 +116,23 @@ def open_checkpoint(path: str) -> Checkpoint:
         return bundle.tensor(stored[below_model]) if below_model in stored else None
 
     tensors = take_weights(config, described.model, find_variable, bundle.prefix)
-    tokenization, notes = read_tokenization(path, described.do_lower_case)
-    task = os.path.join(path, TASK)
-    return Checkpoint(
-        path=path,
-        format="bert_tf",
-        config=config,
-        tensors=tensors,
-        # What an optimizer keeps is expected in a run, and no news.
-        unused=names_left(stored.values(), tensors),
+    # What an optimizer keeps is expected in a run, and no news.
+    unused = names_left(stored.values(), tensors)
+    read = Checkpoint(path, "bert_tf", config, described.model, tensors, unused)
+    return with_description(read, path, described, found.warnings)
+
+
+def with_description(
+    checkpoint: Checkpoint, folder: str, described: Description, notes: Sequence[str]
+) -> Checkpoint:
+    """A checkpoint with all that a folder says besides sizes and weights."""
+    tokenization, more = read_tokenization(folder, described.do_lower_case)
+    task = os.path.join(folder, TASK)
+    return dataclasses.replace(
+        checkpoint,
         tokenization=tokenization,
         task=read_json_object(task) if tf.io.gfile.exists(task) else None,
-        notes=(*found.warnings, *notes),
+        notes=(*notes, *more),
         **described.of_checkpoint(),
     )
 
@@ -149,6 +155,12 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         went.update(dict.fromkeys(names, variable))
     directory = os.path.join(path, CHECKPOINTS, checkpoints.directory_name(0))
     checkpoints.write(directory, 0, values, {})
+    write_all_but_weights(checkpoint, path)
+    return went
+
+
+def write_all_but_weights(checkpoint: Checkpoint, path: str) -> None:
+    """Writes everything but the weights, as ``write_description``."""
     write_description(
         path,
         checkpoint.config,
@@ -160,7 +172,6 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
         sentence_embedding=checkpoint.sentence_embedding,
         beside={} if checkpoint.task is None else {TASK: encode_json(checkpoint.task)},
     )
-    return went
 
 
 def _default_name(model: ModelSpec) -> str:

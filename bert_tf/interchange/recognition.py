@@ -13,6 +13,7 @@ from bert_tf.paths import local_path
 from bert_tf.untrusted import listed, one_line, reason
 
 from . import (
+    exports,
     google,
     hub,
     hugging_face,
@@ -27,7 +28,7 @@ from .checkpoint import Checkpoint, StoredTensor
 # In this order: directories of KerasHub and of sentence-transformers have a config.json too.
 _FORMATS = (
     *(keras_files, model_directory, keras_hub, sentence_transformers, hugging_face),
-    *(model_garden, google),
+    *(model_garden, google, exports),
 )
 _MAY_BE_PICKLED = (hugging_face, sentence_transformers)
 _CHUNK = 1 << 20  # values
@@ -39,7 +40,8 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
 
     Args:
         path: a directory of this library, of Hugging Face, of sentence-transformers, of
-            google-research/bert, of Model Garden or of KerasHub; the prefix of a TensorFlow
+            google-research/bert, of Model Garden or of KerasHub; an export of this library or the
+            directory of its versions, whose graph is not run; the prefix of a TensorFlow
             checkpoint; a ``.keras`` file; ``hf://OWNER/NAME[@REVISION]``, a model of the Hugging
             Face hub, which is fetched where this machine's cache of the hub lacks it.
         allow_pickle: whether ``pytorch_model.bin`` may be fetched and unpickled. A pickle from a
@@ -75,19 +77,13 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
                 f"{path} is of a run that has kept no model yet: give the run's command again, "
                 "which continues it, and use the directory when it has ended."
             )
-        if "saved_model.pb" in names:
-            run = os.path.dirname(os.path.dirname(path))
-            is_run = tf.io.gfile.exists(os.path.join(run, "flags.json"))
-            raise ValueError(
-                f"{path} is an export, which TensorFlow Serving takes: name the model that it was "
-                f"made of{f', the run {run}' if is_run else ''}."
-            )
         there = f"a directory with {listed(names, 8) if names else 'nothing'} in it"
     raise ValueError(
         f"{path} is no checkpoint that can be recognised: expected model.json and "
         "bert_config.json (this library), config.json and model.safetensors or tf_model.h5 "
         "(Hugging Face), bert_config.json and bert_model.ckpt.* (Google, Model Garden), "
-        f"config.json and model.weights.h5 (KerasHub), or a .keras file; it is {there}."
+        "config.json and model.weights.h5 (KerasHub), saved_model.pb (an export), or a .keras "
+        f"file; it is {there}."
     )
 
 

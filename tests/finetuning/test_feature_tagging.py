@@ -12,11 +12,11 @@ from bert_tf.finetuning import stages, sweep
 from bert_tf.finetuning.model import RATES, Start
 from bert_tf.finetuning.run import run
 from bert_tf.modeling import BertFeatureTagger
-from bert_tf.predicting.prediction import predict_file
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.losses import SmoothedCrossEntropy
 from bert_tf.tasks.tagging_task import TaggingTask
 from bert_tf.tasks.task import TrainingOptions
+from tests.predicting.prediction_models import predict
 
 from .small_runs import WORDS, assert_bit_equal, results_of, saved, settings
 from .small_tasks import CONFIG, TAGS, TOKENIZER, loss_of, random_sentences
@@ -166,7 +166,7 @@ def test_is_loaded_and_predicts(tagged, columns, tmp_path):
     assert described["arguments"] == {
         "num_classes": 5, "lstm_units": 16, "variant": results_of(tagged)["best_run"].split("_b")[0]
     }  # fmt: skip
-    predict_file(str(tagged), str(columns[1]), str(tmp_path / "out.conll"))
+    predict(tagged, columns[1], tmp_path / "out.conll")
     # The run wrote the true tags too.
     expected = [line.split(" ") for line in (tagged / "dev" / "dev.conll").read_text().split("\n")]
     found = [line.split(" ") for line in (tmp_path / "out.conll").read_text().split("\n")]

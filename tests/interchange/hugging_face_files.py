@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from bert_tf.interchange.checkpoint import StoredTensor
-from bert_tf.interchange.safetensors import write_file
+from bert_tf.interchange.safetensors import open_file, write_file
 
 H, F, V, P, T, LAYERS = 8, 12, 20, 12, 2, 2
 CONFIG = {
@@ -95,3 +95,17 @@ def write_weights(path, tensors):
         for name, array in tensors.items()
     ]
     write_file(str(path), entries, {"format": "pt"})
+
+
+def read_weights(path):
+    return {name: tensor.read() for name, tensor in open_file(str(path)).items()}
+
+
+def write_shards(path, tensors, shards=3):
+    """Several files of a directory, with their index."""
+    files = [f"model-0000{number}-of-0000{shards}.safetensors" for number in range(1, shards + 1)]
+    where = {name: files[number % shards] for number, name in enumerate(sorted(tensors))}
+    for file in files:
+        write_weights(path / file, {n: array for n, array in tensors.items() if where[n] == file})
+    index = {"metadata": {"total_size": 1}, "weight_map": where}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))

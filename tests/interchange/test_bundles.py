@@ -15,6 +15,7 @@ from bert_tf.training import bundle_reader
 from tests.interchange.small_bundles import entry, make_table, varint, write_index
 from tests.interchange.small_checkpoints import stored
 
+DATA = ".data-00000-of-00001"
 ARRAYS = {
     "a/kernel": np.arange(12, dtype=np.float32).reshape(3, 4),
     "half": np.float16([1.5, -2]),
@@ -82,31 +83,25 @@ def test_several_and_nothing_says_which(several, state):
 # === Damaged ===
 
 
-@pytest.mark.parametrize("change", [lambda content: content[: len(content) // 2], lambda _: b""])
-def test_an_index_that_is_none(prefix, change):
-    index = pathlib.Path(prefix + ".index")
-    index.write_bytes(change(index.read_bytes()))
-    with pytest.raises(ValueError, match=r"ckpt\.index is not a TensorFlow checkpoint that can be"):
-        bundles.Bundle(prefix)
-
-
 @pytest.mark.parametrize(
-    "change, sentence",
+    "file, change, sentence",
     [
-        (lambda data: os.truncate(data, 31),
+        (".index", lambda path: os.truncate(path, 50),
+         r"ckpt\.index is not a TensorFlow checkpoint that can be"),
+        (DATA, lambda path: os.truncate(path, 31),
          r"ckpt: .+ cannot be read, the checkpoint's data file is damaged or cut off: it "
          r"ends at \d+ of the 31 bytes of .+/bert_model\.ckpt\.data-00000-of-00001\."),
-        (os.remove, r"a/kernel cannot be read, .* No such file"),
+        (DATA, os.remove, r"a/kernel cannot be read, .* No such file"),
     ],
 )  # fmt: skip
-def test_data_cut_off(prefix, change, sentence):
-    change(prefix + ".data-00000-of-00001")
+def test_a_file_cut_off(prefix, file, change, sentence):
+    change(prefix + file)
     with pytest.raises(ValueError, match=sentence):
         bundles.Bundle(prefix)
 
 
 def test_data_with_a_bit_turned(prefix):
-    data = pathlib.Path(prefix + ".data-00000-of-00001")
+    data = pathlib.Path(prefix + DATA)
     content = bytearray(data.read_bytes())
     content[3] ^= 16
     data.write_bytes(content)
@@ -199,34 +194,25 @@ def test_tables_that_tensorflow_does_not_write(tmp_path, table, sentence):
         bundles.Bundle(prefix)
 
 
-@pytest.mark.parametrize(
-    "second, sentence",
-    [
-        # A small file would make a model of any size.
-        (4, r"a: y cannot be read, .*it begins at 4, within another"),
-        (8, r"a\.index is not .*it names more than 1 tensors\."),
-    ],
-)
-def test_tensors_that_cannot_be(tmp_path, monkeypatch, second, sentence):
-    if second == 8:
-        monkeypatch.setattr(bundle_reader, "MAX_TENSORS", 1)
-    prefix = write_index(tmp_path / "a", [(b"x", entry()), (b"y", entry(offset=second))])
-    with pytest.raises(ValueError, match=sentence):
-        bundles.Bundle(prefix)
+def test_an_index_that_tensorflow_does_not_write(tmp_path, monkeypatch):
+    prefix = str(tmp_path / "a")
 
+    def refused(sentence):
+        with pytest.raises(ValueError, match=sentence):
+            bundles.Bundle(prefix)
 
-@pytest.mark.parametrize(
-    "content, sentence",
-    [
+    for content, sentence in (
         (make_table([(b"x", entry())]), "it has no header"),
         (bytes((16 << 20) + 1), "it has 16,777,217 bytes, expected .*16,777,216 at most"),
-    ],
-    ids=["no header", "too large"],
-)
-def test_an_index_that_tensorflow_does_not_write(tmp_path, content, sentence):
-    (tmp_path / "a.index").write_bytes(content)
-    with pytest.raises(ValueError, match=rf"a\.index is not a TensorFlow .*{sentence}"):
-        bundles.Bundle(str(tmp_path / "a"))
+    ):
+        (tmp_path / "a.index").write_bytes(content)
+        refused(rf"a\.index is not a TensorFlow .*{sentence}")
+    # A small file would make a model of any size.
+    write_index(prefix, [(b"x", entry()), (b"y", entry(offset=4))])
+    refused(r"a: y cannot be read, .*it begins at 4, within another")
+    monkeypatch.setattr(bundle_reader, "MAX_TENSORS", 1)
+    write_index(prefix, [(b"x", entry()), (b"y", entry(offset=8))])
+    refused(r"a\.index is not .*it names more than 1 tensors\.")
 
 
 STRINGS = {

@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,7 +16,6 @@ from bert_tf.modeling import BertClassifier, BertPretrainer, BertSpanPredictor
 from tests.interchange.small_checkpoints import (
     MODELS,
     PIECES,
-    assert_bit_equal,
     make_checkpoint,
     read_all,
     stored,
@@ -196,15 +194,6 @@ def test_another_name_says_nothing(tmp_path):
 
 
 # === Writing ===
-
-
-def test_half_precision_is_widened(tmp_path):
-    checkpoint = make_checkpoint(MODELS["classifier"], dtype=ml_dtypes.bfloat16)
-    google.write(checkpoint, str(tmp_path))
-    reader = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
-    assert set(reader.get_variable_to_dtype_map().values()) == {tf.float32}
-    read = read_all(google.open_checkpoint(str(tmp_path)))
-    assert_bit_equal(read, read_all(checkpoint))
 
 
 # === Refused ===

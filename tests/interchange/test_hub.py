@@ -14,8 +14,8 @@ import bert_tf
 from bert_tf.extraction.settings import resolve
 from bert_tf.interchange import conversion, hub, hugging_face
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.predicting.prediction import predict_file
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
+from tests.predicting.prediction_models import predict
 
 COMMIT, OLDER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 NAME = "someone/a-bert_1.5"
@@ -72,13 +72,6 @@ def without_the_package(monkeypatch):
 # === The cache ===
 
 
-def test_what_is_in_the_cache_is_taken_from_it(cache, model):
-    snapshot = lay_out(cache, model)
-    checkpoint = open_checkpoint(f"hf://{NAME}")
-    assert checkpoint.path == str(snapshot)
-    assert checkpoint.tokenization == UNCASED
-
-
 def test_without_the_package(monkeypatch):
     without_the_package(monkeypatch)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
@@ -111,7 +104,7 @@ def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path)
     assert bert_tf.BertClassifier.from_checkpoint(f"hf://{NAME}", num_classes=2).preprocessor
     conversion.convert(f"hf://{NAME}", str(tmp_path / "out"), "bert_tf")
     assert bert_tf.load(tmp_path / "out").preprocessor
-    assert resolve(input=["a"], init_checkpoint=f"hf://{NAME}", output="b").init_checkpoint
+    assert resolve(input=["a"], model=f"hf://{NAME}", output="b").model
 
 
 def test_a_classifier_of_the_hub_predicts(cache, tmp_path):
@@ -123,7 +116,7 @@ def test_a_classifier_of_the_hub_predicts(cache, tmp_path):
     lay_out(cache, tmp_path / "classifier")
     (tmp_path / "texts.tsv").write_text("text\na cat\ncats sat\n")
     output = tmp_path / "predicted.tsv"
-    predict_file(f"hf://{NAME}", str(tmp_path / "texts.tsv"), str(output), text_columns=["text"])
+    predict(f"hf://{NAME}", tmp_path / "texts.tsv", output, text_columns=["text"])
     header, *rows = [line.split("\t") for line in output.read_text().splitlines()]
     assert [row[header.index("prediction")] in classifier.labels for row in rows] == [True, True]
 
@@ -268,12 +261,6 @@ def test_what_the_cache_lacks_is_fetched_once(server, cache):
 
 
 @pytest.mark.parity
-def test_another_revision_is_fetched(server):
-    assert open_checkpoint(f"hf://{NAME}@v1").path.endswith(COMMIT)
-    assert f"/api/models/{NAME}/revision/v1" in server.asked
-
-
-@pytest.mark.parity
 def test_tf_model_h5_where_there_are_no_safetensors(server):
     (server.root / "model.safetensors").unlink()
     recorded = os.path.join(os.path.dirname(__file__), "data", "tf_model", "model")
@@ -311,17 +298,6 @@ def test_a_cached_pickle_gives_way_to_safetensors(server, cache, tmp_path, monke
         open_checkpoint(f"hf://{NAME}")
 
 
-@pytest.mark.parity
-def test_shards_come_with_their_index(server):
-    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
-    os.rename(server.root / "model.safetensors", server.root / names[0])
-    (server.root / names[1]).write_bytes(b"")
-    (server.root / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"index\.json: expected weight_map"):
-        open_checkpoint(f"hf://{NAME}")
-    assert fetched(server) >= {*names, "model.safetensors.index.json"}
-
-
 def add_modules(root):
     for name, value in {
         "modules.json": [
@@ -333,13 +309,6 @@ def add_modules(root):
     }.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(json.dumps(value))
-
-
-@pytest.mark.parity
-def test_modules_of_sentence_transformers_are_fetched(server):
-    add_modules(server.root)
-    embedding = open_checkpoint(f"hf://{NAME}").sentence_embedding
-    assert (embedding.pooling, embedding.max_seq_length) == ("cls", 9)
 
 
 @pytest.mark.parity
@@ -359,12 +328,6 @@ def test_modules_that_another_program_left_in_the_hub_are_fetched(server, cache,
     lay_out(cache, model)
     add_modules(server.root)
     assert open_checkpoint(f"hf://{NAME}").sentence_embedding.pooling == "cls"
-
-
-@pytest.mark.parity
-def test_without_the_hub_the_cache_is_taken_as_it_is(cache, model):
-    snapshot = lay_out(cache, model)
-    assert open_checkpoint(f"hf://{NAME}").path == str(snapshot)
 
 
 @pytest.mark.parity
@@ -392,26 +355,28 @@ def test_a_text_of_any_size_is_not_fetched(server):
 
 @pytest.mark.parity
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "network", "why"),
     [
-        (
-            "nobody/nothing",
-            r"there is no such model, or it is not for everyone: huggingface-cli lo",
-        ),
-        (f"{NAME}@v9", "it has no such revision"),
+        ("nobody/nothing", "up",
+         r"there is no such model, or it is not for everyone: huggingface-cli lo"),
+        (f"{NAME}@v9", "up", "it has no such revision"),
+        (NAME, "down", r"\w*Error: "),
+        (NAME, "unwanted", r"HF_HUB_OFFLINE is set\): try again"),
     ],
-)
-def test_what_the_hub_lacks(server, cache, name, why):
-    with pytest.raises(ValueError) as error:
+)  # fmt: skip
+def test_what_cannot_be_fetched(server, cache, monkeypatch, name, network, why):
+    where = f"http://127.0.0.1:{server.server_address[1]}"
+    if network == "down":
+        where = "http://127.0.0.1:9"
+        set_endpoint(monkeypatch, where)
+    if network == "unwanted":
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    sentence = rf"^hf://{name} is not in {cache}, and cannot be fetched \({why}"
+    with pytest.raises(ValueError, match=sentence) as error:
         open_checkpoint(f"hf://{name}")
-    repository = name.split("@")[0]
-    assert str(error.value).startswith(
-        f"hf://{name} is not in {cache}, and cannot be fetched ({why}"
-    )
     assert str(error.value).endswith(
-        f"): try again, or bring the files of http://127.0.0.1:{server.server_address[1]}/"
-        f"{repository} (config.json, model.safetensors, vocab.txt, tokenizer*.json) into a "
-        "directory, and name the directory."
+        f"): try again, or bring the files of {where}/{name.split('@')[0]} (config.json, "
+        "model.safetensors, vocab.txt, tokenizer*.json) into a directory, and name the directory."
     )
 
 
@@ -419,20 +384,4 @@ def test_what_the_hub_lacks(server, cache, name, why):
 def test_a_model_without_weights(server):
     (server.root / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"has config\.json, .*: expected config\.json with model"):
-        open_checkpoint(f"hf://{NAME}")
-
-
-@pytest.mark.parity
-def test_no_network(cache):
-    with pytest.raises(
-        ValueError, match=r"cannot be fetched \(\w*Error: .*\): try again, or bring"
-    ):
-        open_checkpoint(f"hf://{NAME}")
-
-
-@pytest.mark.parity
-def test_no_network_wanted(cache, monkeypatch):
-    constants = pytest.importorskip("huggingface_hub.constants")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ValueError, match=r"cannot be fetched \(HF_HUB_OFFLINE is set\): try again"):
         open_checkpoint(f"hf://{NAME}")

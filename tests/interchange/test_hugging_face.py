@@ -1,12 +1,10 @@
 """Hugging Face directories, read and written."""
 
-import json
-
 import ml_dtypes  # noqa: F401  (NumPy knows bfloat16 by it)
 import numpy as np
 import pytest
 
-from bert_tf.interchange import hugging_face, safetensors
+from bert_tf.interchange import hugging_face
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
 from bert_tf.interchange.hugging_face import config_values, model_spec, read_labels
 from bert_tf.modeling import (
@@ -23,20 +21,17 @@ from tests.interchange.hugging_face_files import (
     MASKED_LM,
     NEXT_SENTENCE,
     POOLER,
-    H,
     V,
     classifier,
     random_tensors,
     span,
     with_prefix,
     write_directory,
-    write_weights,
 )
 from tests.interchange.small_checkpoints import (
     CONFIG,
     MODELS,
     PIECES,
-    UNCASED,
     assert_bit_equal,
     make_checkpoint,
     read_all,
@@ -133,24 +128,6 @@ def test_a_leftover_decoder_without_a_masked_lm_head_is_unused(directory):
     assert "masked_lm/output_bias" not in checkpoint.tensors
 
 
-def test_shards(tmp_path):
-    tensors = random_tensors(WITH_POOLER)
-    whole = read_all(hugging_face.open_checkpoint(write_directory(tmp_path / "a", tensors)))
-    path = tmp_path / "b"
-    write_directory(path, {})
-    (path / "model.safetensors").unlink()
-    weight_map = {name: f"{number % 2}.safetensors" for number, name in enumerate(sorted(tensors))}
-    for file in set(weight_map.values()):
-        write_weights(path / file, {n: t for n, t in tensors.items() if weight_map[n] == file})
-    index = path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
-    assert hugging_face.is_checkpoint(str(path))
-    assert_bit_equal(read_all(hugging_face.open_checkpoint(str(path))), whole)
-    index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, "../a/model.safetensors")}))
-    with pytest.raises(ValueError, match="expected a plain file name"):
-        hugging_face.open_checkpoint(str(path))
-
-
 # === Refused ===
 
 
@@ -168,88 +145,7 @@ def test_no_weights(directory, tmp_path):
         hugging_face.open_checkpoint(path)
 
 
-@pytest.mark.parametrize(
-    "name, sentence",
-    [
-        ("cls.predictions.decoder.weight",
-         r"decoder\.weight differs from embeddings\.word_embeddings\.weight: in BERT as pub"),
-        ("bert.pooler.dense.bias",
-         r"both 'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias', which mean the same"),
-    ],
-)  # fmt: skip
-def test_a_second_value_of_a_weight(directory, name, sentence):
-    tensors = {**random_tensors(PRETRAINING), name: np.zeros((V, H), np.float32)}
-    with pytest.raises(ValueError, match=sentence):
-        hugging_face.open_checkpoint(directory(tensors))
-
-
-@pytest.mark.parametrize(
-    "changes, sentence",
-    [
-        ({"model_type": "roberta"}, r"config\.json: model_type is 'roberta', expected 'bert'"),
-        ({"hidden_size": "8"}, r"config\.json: hidden_size must be a positive integer, got '8'"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000: expected at most"),
-        ({"classifier_dropout": "0.1"}, r"BertClassifier cannot be made with dropout='0\.1'"),
-        ({"classifier_dropout": 1.5}, r"BertClassifier cannot be made with dropout=1\.5"),
-    ],
-)
-def test_configs_of_others(directory, changes, sentence):
-    tensors = random_tensors({**ENCODER, **POOLER, **classifier(3)})
-    with pytest.raises(ValueError, match=sentence):
-        hugging_face.open_checkpoint(directory(tensors, **SEQUENCES, **changes))
-
-
-@pytest.mark.parametrize(
-    "text, sentence",
-    [
-        ("[" * 10**5, r"config\.json is not JSON"),
-        ("\xff", r"config\.json is not JSON"),
-        ("{}", r"no vocab_size: expected the keys of a bert_config\.json"),
-    ],
-    ids=["deep", "no UTF-8", "empty"],
-)
-def test_garbage_for_a_config(directory, tmp_path, text, sentence):
-    path = directory(random_tensors(WITH_POOLER))
-    (tmp_path / "hf" / "config.json").write_text(text, encoding="latin-1")
-    with pytest.raises(ValueError, match=sentence) as caught:
-        hugging_face.open_checkpoint(path)
-    assert "\n" not in str(caught.value)
-
-
 # === Writing ===
-
-
-ARCHITECTURES = {
-    "encoder": "BertModel",
-    "encoder without pooler": "BertModel",
-    "pretrainer": "BertForPreTraining",
-    "masked lm": "BertForMaskedLM",
-    "next sentence": "BertForNextSentencePrediction",
-    "classifier": "BertForSequenceClassification",
-    "classifier of one": "BertForSequenceClassification",
-    "regressor": "BertForSequenceClassification",
-    "token classifier": "BertForTokenClassification",
-    "span predictor": "BertForQuestionAnswering",
-    "multiple choice": "BertForMultipleChoice",
-}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_names_written(tmp_path, name):
-    checkpoint = make_checkpoint(MODELS[name], tokenization=UNCASED)
-    went = hugging_face.write(checkpoint, str(tmp_path))
-    tensors = safetensors.open_file(str(tmp_path / "model.safetensors"))
-    prefix = "" if name.startswith("encoder") else "bert."
-    encoder = {*ENCODER, *(POOLER if "pooler/dense/bias" in went else ())}
-    heads = {
-        "pretrainer": {*MASKED_LM, *NEXT_SENTENCE},
-        "masked lm": set(MASKED_LM),
-        "next sentence": set(NEXT_SENTENCE),
-        "span predictor": set(span()),
-    }.get(name, set() if name.startswith("encoder") else set(classifier(1)))
-    assert set(tensors) == set(went.values()) == {prefix + there for there in encoder} | heads
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert (config["dtype"], config["architectures"]) == ("float32", [ARCHITECTURES[name]])
 
 
 def test_the_pooler_that_a_class_has_no_place_for(tmp_path):
@@ -261,16 +157,6 @@ def test_the_pooler_that_a_class_has_no_place_for(tmp_path):
         checkpoint = make_checkpoint(spec)
         went = hugging_face.write(checkpoint, str(tmp_path))
         assert set(checkpoint.tensors) - set(went) == {"pooler/dense/kernel", "pooler/dense/bias"}
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_stays_as_it_is(tmp_path, dtype):
-    checkpoint = make_checkpoint(MODELS["encoder"], dtype=np.dtype(dtype))
-    hugging_face.write(checkpoint, str(tmp_path))
-    read = hugging_face.open_checkpoint(str(tmp_path))
-    assert_bit_equal(read_all(read), read_all(checkpoint))
-    assert {tensor.dtype for tensor in read.tensors.values()} == {dtype}
-    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == dtype
 
 
 def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
@@ -346,11 +232,6 @@ TWO = ModelSpec(BertClassifier, {"num_classes": 2})
 def test_labels(names, expected):
     assert read_labels({"id2label": names}, TWO, "c.json") == expected
     assert read_labels({"id2label": names}, MODELS["encoder"], "c.json") == ()
-
-
-def test_labels_that_are_no_text():
-    with pytest.raises(ValueError, match=r"^c\.json: the label \['b'\] is not a text\.$"):
-        read_labels({"id2label": {"0": "a", "1": ["b"]}}, TWO, "c.json")
 
 
 def test_values():

@@ -9,7 +9,6 @@ import keras
 import pytest
 
 from bert_tf.interchange import hdf5_files, keras_files
-from bert_tf.interchange.weights import assign, build_model
 from tests.interchange.small_checkpoints import (
     CASED,
     CONFIG,
@@ -22,11 +21,10 @@ from tests.interchange.small_checkpoints import (
 )
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name != "pretrainer"]
-EVERY_MODEL = pytest.mark.parametrize("name", ["pretrainer", *SLOW])
 
 
-@EVERY_MODEL
-def test_keras_opens_what_is_written(tmp_path, name):
+@pytest.mark.parametrize("name", ["pretrainer", *SLOW])
+def test_keras_opens_what_is_written_and_what_it_saves_is_read(tmp_path, name):
     checkpoint = make_checkpoint(MODELS[name], tokenization=CASED)
     path = str(tmp_path / "model.keras")
     went = keras_files.write(checkpoint, path)
@@ -37,13 +35,9 @@ def test_keras_opens_what_is_written(tmp_path, name):
     with zipfile.ZipFile(path) as archive:
         archive.extract("model.weights.h5", tmp_path)
     assert set(went.values()) == set(hdf5_files.open_file(str(tmp_path / "model.weights.h5")))
-
-
-@EVERY_MODEL
-def test_what_keras_saved_is_read(tmp_path, name):
-    model = build_model(CONFIG, MODELS[name], dtype="mixed_bfloat16")
-    assign(model, make_checkpoint(MODELS[name]).tensors)
-    path = str(tmp_path / "model.keras")
+    # And back, with an optimizer's weights.
+    model.compile("adam")
+    model.optimizer.build(model.trainable_variables)
     model.save(path)
     checkpoint = keras_files.open_checkpoint(path)
     assert (checkpoint.config, checkpoint.model.class_name) == (CONFIG, MODELS[name].class_name)
@@ -51,17 +45,6 @@ def test_what_keras_saved_is_read(tmp_path, name):
     assert checkpoint.tokenization is None and checkpoint.labels == ()
     (note,) = checkpoint.notes
     assert note.startswith(f"{path} has neither vocabulary nor labels, as Keras' own save keeps")
-    assert checkpoint.unused == ()
-
-
-def test_the_optimizers_weights_are_unused(tmp_path):
-    model = build_model(CONFIG, MODELS["classifier"])
-    model.compile("adam")
-    model.optimizer.build(model.trainable_variables)
-    path = str(tmp_path / "model.keras")
-    model.save(path)
-    checkpoint = keras_files.open_checkpoint(path)
-    assert_bit_equal(fused(read_all(checkpoint)), variables_of(model))
     assert len(checkpoint.unused) > 2 * len(model.weights)
     assert all(name.startswith("optimizer/") for name in checkpoint.unused)
 
@@ -82,6 +65,7 @@ def test_a_keras_that_lays_out_files_otherwise(tmp_path, monkeypatch, table, cha
 
 
 def test_the_unpacked_copy_goes_when_no_tensor_needs_it(tmp_path, monkeypatch):
+    """And is missed where it was deleted before."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     path = str(tmp_path / "model.keras")
@@ -93,11 +77,6 @@ def test_the_unpacked_copy_goes_when_no_tensor_needs_it(tmp_path, monkeypatch):
     assert tensor.read().shape == (8,)
     del tensor
     assert os.listdir(tmp_path / "temporary") == []
-
-
-def test_the_unpacked_copy_was_deleted(tmp_path):
-    path = str(tmp_path / "model.keras")
-    keras_files.write(make_checkpoint(MODELS["encoder"]), path)
     tensor = keras_files.open_checkpoint(path).tensors["pooler/dense/bias"]
     folder = next(
         cell.cell_contents for cell in tensor.read.__closure__
@@ -207,19 +186,13 @@ def test_a_file_that_was_compressed_afterwards_is_read(altered, compression):
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@pytest.mark.parametrize("where", [0.0, 0.5, 0.99, "middle", "member"])
-def test_damaged(altered, where, compression):
+def test_damaged(altered, compression):
     path = altered(compression)
-    size = os.path.getsize(path)
     with zipfile.ZipFile(path) as archive:
         member = archive.getinfo("model.weights.h5")
-    if isinstance(where, float):
-        os.truncate(path, int(size * where))
-    else:
-        with open(path, "rb+") as file:
-            # Behind the member's local header, and LZMA's own.
-            behind = member.header_offset + 30 + len(member.filename) + 12
-            file.seek(behind if where == "member" else size // 2)
-            file.write(b"\xff" * 200)
+    with open(path, "rb+") as file:
+        # Behind the member's local header, and LZMA's own.
+        file.seek(member.header_offset + 30 + len(member.filename) + 12)
+        file.write(b"\xff" * 200)
     with pytest.raises(ValueError, match=r"bad\.keras is not a \.keras file that can be read"):
         keras_files.open_checkpoint(path)

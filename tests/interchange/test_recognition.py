@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 
 import ml_dtypes  # noqa: F401  (NumPy knows bfloat16 by it)
 import numpy as np
@@ -24,16 +23,6 @@ from tests.interchange.small_checkpoints import (
 
 def _write(folder, form):
     return write(make_checkpoint(MODELS["encoder"], tokenization=UNCASED), form, folder)
-
-
-@pytest.mark.parametrize("form", conversion.FORMATS)
-def test_every_format_that_is_written(tmp_path, form):
-    path = _write(tmp_path, form)
-    for spelling in (path, pathlib.Path(path), *([] if form == "keras" else [f"{path}/"])):
-        checkpoint = open_checkpoint(spelling)
-        assert (checkpoint.format, checkpoint.path) == (form, path)
-    if form == "google_tf1":
-        assert open_checkpoint(f"{path}/bert_model.ckpt").format == "google_tf1"
 
 
 def test_only_hugging_faces_reader_is_told_to_unpickle(tmp_path, monkeypatch):
@@ -102,14 +91,6 @@ def test_an_error_without_a_file_gets_the_checkpoints_name(tmp_path, monkeypatch
         open_checkpoint(path)
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
-def test_a_damaged_index_is_reported(tmp_path, kept):
-    index = f"{_write(tmp_path, 'google_tf1')}/bert_model.ckpt.index"
-    os.truncate(index, int(os.path.getsize(index) * kept))
-    with pytest.raises(ValueError, match="is not a TensorFlow checkpoint"):
-        open_checkpoint(os.path.dirname(index))
-
-
 def test_nothing_there(tmp_path):
     for name in ("no", "no.keras", "folder/bert_model.ckpt"):
         with pytest.raises(
@@ -126,18 +107,6 @@ def test_a_run_without_a_model(tmp_path):
     (tmp_path / "flags.json").write_text("{}")
     with pytest.raises(ValueError, match=" is of a run that has kept no model yet: give the run's"):
         open_checkpoint(tmp_path)
-
-
-def test_an_export(tmp_path):
-    export = tmp_path / "export" / "1"
-    export.mkdir(parents=True)
-    (export / "saved_model.pb").touch()
-    sentence = f"{export} is an export, which TensorFlow Serving takes: name the model that it was"
-    with pytest.raises(ValueError, match=rf"^{sentence} made of\.$"):
-        open_checkpoint(export)
-    (tmp_path / "flags.json").write_text("{}")
-    with pytest.raises(ValueError, match=rf"^{sentence} made of, the run {tmp_path}\.$"):
-        open_checkpoint(export)
 
 
 @pytest.mark.parametrize(

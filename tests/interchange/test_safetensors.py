@@ -58,21 +58,17 @@ def random_values():
     return values
 
 
-def test_reads_literal_bytes(tmp_path):
-    (tmp_path / "m.safetensors").write_bytes(GOLDEN)
-    opened = open_file(str(tmp_path / "m.safetensors"))
+def test_literal_bytes(tmp_path):
+    path = tmp_path / "folder" / "m.safetensors"
+    write_file(str(path), entries(VALUES), {"format": "pt"})
+    assert path.read_bytes() == GOLDEN
+    opened = open_file(str(path))
     assert list(opened) == ["b", "c", "a"]
     for name, value in VALUES.items():
         tensor = opened[name]
         assert (tensor.name, tensor.dtype, tensor.shape) == (name, value.dtype.name, value.shape)
         for _ in range(2):
             assert_equal(tensor.read(), value)
-
-
-def test_writes_literal_bytes(tmp_path):
-    path = tmp_path / "folder" / "m.safetensors"
-    write_file(str(path), entries(VALUES), {"format": "pt"})
-    assert path.read_bytes() == GOLDEN
 
 
 def test_every_dtype_returns(tmp_path):
@@ -227,23 +223,6 @@ def test_one_tensor_at_a_time(tmp_path):
 
 
 @pytest.mark.parity
-def test_the_reference_implementation_reads_what_is_written(tmp_path):
-    reference = pytest.importorskip("safetensors")
-    torch = pytest.importorskip("torch")
-    path = str(tmp_path / "m.safetensors")
-    values = random_values()
-    write_file(path, entries(values), {"format": "pt"})
-    with reference.safe_open(path, framework="pt") as file:
-        assert file.metadata() == {"format": "pt"}
-        assert set(file.keys()) == set(values)
-        for name, value in values.items():
-            tensor = file.get_tensor(name)
-            assert tuple(tensor.shape) == value.shape
-            assert str(tensor.dtype) == f"torch.{value.dtype.name}"
-            assert bytes(tensor.reshape(-1).view(torch.uint8).numpy()) == value.tobytes()
-
-
-@pytest.mark.parity
 def test_what_the_reference_implementation_writes_is_read_and_equal(tmp_path):
     reference = pytest.importorskip("safetensors.torch")
     torch = pytest.importorskip("torch")
@@ -329,8 +308,6 @@ REFUSED = {
         {"a": _field(shape=[2])}
     ],
     "tensor 'a' takes 4 bytes by its data_offsets and 2 by ": [{"a": _field("BF16")}],
-    "tensor 'a' takes 8 bytes by its data_offsets and 4 by ": [{"a": _field("F32", [], [0, 8])}],
-    "tensor 'a' takes 4 bytes by its data_offsets and 0 by ": [{"a": _field(shape=[0])}],
     "tensor 'a' takes -4 bytes by its data_offsets and 4 by ": [{"a": _field("F32", [1], [4, 0])}],
 }
 

@@ -2,20 +2,13 @@
 
 import json
 import os
-import random
 
-import h5py
 import ml_dtypes  # noqa: F401  (NumPy knows bfloat16 by it)
 import numpy as np
 import pytest
 
-from bert_tf.interchange import bundles, hdf5_files
 from bert_tf.interchange.checkpoint import StoredTensor
-from bert_tf.interchange.safetensors import open_file, write_file
 from bert_tf.interchange.tensor_files import open_shards
-from tests.fuzz.mutations import mutate_bytes
-from tests.interchange.small_bundles import HEADER, entry, make_table, masked_crc, write_index
-from tests.interchange.small_checkpoints import stored
 
 
 def _open_shard(path):
@@ -100,74 +93,3 @@ def test_a_download_cache_is_followed(folder, tmp_path):
     snapshot.mkdir(parents=True)
     os.symlink("../../outside.bin", snapshot / "1.bin")
     assert set(_open(snapshot, {"a": "1.bin"})) == {"a"}
-
-
-# === Damage anywhere in a file, of every kind of them ===
-
-ARRAYS = {
-    "a": np.ones((2, 3), "float16"),
-    "b": np.float32([1]),
-    "c": np.zeros((0, 2), bool),
-    "d": np.asarray(7),
-}
-INDEX = [
-    (b"", HEADER.SerializeToString()),
-    *((name, entry(shape=(size // 4,), offset=offset, size=size,
-                   crc32c=masked_crc(bytes(size))).SerializeToString())
-      for name, offset, size in ((b"a", 0, 8), (b"b", 8, 16), (b"c", 24, 4))),
-]  # fmt: skip
-
-
-def _write_hdf5(path):
-    with h5py.File(path, "w") as file:
-        file["layers/dense/vars/0"] = np.arange(6, dtype="float32").reshape(2, 3)
-
-
-def _write_index(path):
-    write_index(path.removesuffix(".index"), INDEX[1:])
-
-
-def _damage_one_item(rng, content):
-    """Damages what an index says, and leaves its checksums valid."""
-    number = rng.randrange(len(INDEX))
-    key, value = INDEX[number]
-    damaged = mutate_bytes(rng, key + value)
-    item = damaged[: len(key)], damaged[len(key) :]
-    return make_table([*INDEX[:number], item, *INDEX[number + 1 :]])
-
-
-def _open_bundle(path):
-    bundle = bundles.Bundle(path.removesuffix(".index"))
-    return {name: bundle.tensor(name) for name in bundle.shapes}
-
-
-def _write_safetensors(path):
-    write_file(path, [stored(name, array) for name, array in ARRAYS.items()], {"format": "pt"})
-
-
-@pytest.mark.parametrize(
-    "write, damage, read, turns",
-    [
-        (_write_safetensors, mutate_bytes, open_file, 2000),
-        (_write_hdf5, mutate_bytes, hdf5_files.open_file, 200),
-        (_write_index, mutate_bytes, _open_bundle, 200),
-        (_write_index, _damage_one_item, _open_bundle, 200),
-    ],
-    ids=["safetensors", "hdf5", "index", "index with valid checksums"],
-)
-def test_damage_anywhere_gives_a_sentence_or_an_array(tmp_path, write, damage, read, turns):
-    path = tmp_path / "a.index"
-    write(str(path))
-    assert all(tensor.read().shape == tensor.shape for tensor in read(str(path)).values())
-    whole, rng, refused = path.read_bytes(), random.Random(7), 0
-    for _ in range(turns):
-        path.write_bytes(damage(rng, whole))
-        try:
-            for tensor in read(str(path)).values():
-                array = tensor.read()
-                assert (array.shape, array.dtype) == (tensor.shape, np.dtype(tensor.dtype))
-                assert array.nbytes < 200
-        except ValueError as error:
-            assert str(tmp_path / "a") in str(error)
-            refused += 1
-    assert 20 < refused < turns

@@ -6,10 +6,8 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from keras import ops
 
-import bert_tf
-from bert_tf.interchange import conversion
+from bert_tf.interchange import conversion, hugging_face
 from bert_tf.interchange.checkpoint import ModelSpec, Tokenization
 from bert_tf.interchange.load import load_with_report
 from bert_tf.interchange.recognition import open_checkpoint
@@ -70,11 +68,7 @@ def outputs_of(model, recorded):
     batch["masked_lm_positions"] = np.broadcast_to(np.arange(shape[-1], dtype="int32"), shape)
     outputs = model(batch)
     named = outputs if isinstance(outputs, dict) else {"": outputs}
-    return {
-        name: ops.convert_to_numpy(value)
-        for name, value in named.items()
-        if not isinstance(value, list)
-    }
+    return {name: np.array(value) for name, value in named.items()}
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -92,16 +86,9 @@ def test_a_model_gives_what_transformers_gave(name):
         # Of padding no one asks; transformers gives the tokens' logits there, too.
         np.testing.assert_allclose(found[ours], recorded[theirs], atol=2e-5, err_msg=theirs)
     assert len(OUTPUTS[name]) + 3 == len(recorded) - ("hidden_states" in recorded)
-
-
-def test_every_layer_s_states():
-    with np.load(MODELS / "model" / "outputs.npz") as file:
-        recorded = dict(file)
-    encoder = bert_tf.load(MODELS / "model")
-    batch = {"input_word_ids": "input_ids", "input_mask": "attention_mask"}
-    inputs = {ours: recorded[theirs] for ours, theirs in batch.items()}
-    states = encoder({**inputs, "input_type_ids": recorded["token_type_ids"]})["encoder_outputs"]
-    np.testing.assert_allclose(np.array(states), recorded["hidden_states"][1:], atol=2e-5)
+    if "hidden_states" in recorded:
+        states = found["encoder_outputs"]
+        np.testing.assert_allclose(states, recorded["hidden_states"][1:], atol=2e-5)
 
 
 def test_config_vocabulary_and_labels():
@@ -113,11 +100,10 @@ def test_config_vocabulary_and_labels():
         assert getattr(checkpoint.config, key) == value
 
 
-@pytest.mark.parametrize("form", ["bert_tf", "huggingface"])
-def test_it_converts(tmp_path, form):
+def test_it_converts(tmp_path):
     """Which runs both on random tokens, too."""
     target = str(tmp_path / "converted")
-    done = conversion.convert(str(MODELS / "pre_training"), target, form)
+    done = conversion.convert(str(MODELS / "pre_training"), target, "bert_tf")
     assert done.checkpoint.tensors["embeddings/word_embeddings"].names == (
         WORDS.replace("masked_lm", "pre_training"),
         WORDS.replace("masked_lm", "pre_training").replace("bert/", "mlm___cls/", 1),
@@ -130,8 +116,7 @@ def test_safetensors_go_before_it_and_a_pickle_after(directory, tmp_path):
     path = directory("model")
     (path / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n")
     assert open_checkpoint(path, allow_pickle=True).tensors["pooler/dense/bias"].name.endswith(":0")
-    conversion.convert(str(path), str(tmp_path / "other"), "huggingface")
-    shutil.copy(tmp_path / "other" / "model.safetensors", path)
+    hugging_face.write(open_checkpoint(MODELS / "model"), str(path))
     assert open_checkpoint(path).tensors["pooler/dense/bias"].name == "pooler.dense.bias"
 
 
@@ -166,14 +151,6 @@ def test_older_names_and_a_model_within_a_model(directory):
 # === What is refused ===
 
 
-def test_copies_that_differ(directory):
-    path = directory("masked_lm")
-    with h5py.File(path / "tf_model.h5", "r+") as file:
-        file[WORDS][0, 0] = 7
-    with pytest.raises(ValueError, match=r" mean the same weight and differ: expected one, or c"):
-        open_checkpoint(path)
-
-
 def test_what_no_bert_has_is_named_and_not_used(directory):
     path = directory("model")
     with h5py.File(path / "tf_model.h5", "r+") as file:
@@ -183,43 +160,3 @@ def test_what_no_bert_has_is_named_and_not_used(directory):
         "bert/tf_bert_model/bert/extra/kernel:0",
         "dropout/rate:0",
     )
-
-
-def test_a_weight_that_is_missing(directory):
-    path = directory("model")
-    with h5py.File(path / "tf_model.h5", "r+") as file:
-        del file["bert/tf_bert_model/bert/encoder/layer_._1/output/dense/bias:0"]
-    with pytest.raises(ValueError, match=r"model lacks layer_1/output/bias, which the model has"):
-        bert_tf.load(path)
-
-
-def test_another_shape(directory):
-    path = directory("model")
-    name = "bert/tf_bert_model/bert/encoder/layer_._1/intermediate/dense/kernel:0"
-    with h5py.File(path / "tf_model.h5", "r+") as file:
-        del file[name]
-        file[name] = np.zeros((12, 8), "float32")
-    with pytest.raises(ValueError, match=r"layer_\._1/inter\S* is \(12, 8\), expected \(8, 12\)"):
-        bert_tf.load(path)
-
-
-@pytest.mark.parametrize("size", [0, 100, -1])
-def test_a_file_cut_off(directory, size):
-    path = directory("model")
-    content = (path / "tf_model.h5").read_bytes()
-    (path / "tf_model.h5").write_bytes(content[:size])
-    with pytest.raises(ValueError, match=r"tf_model\.h5 is not an HDF5 file that can be read, it "):
-        bert_tf.load(path)
-
-
-def test_compressed_weights(directory):
-    path = directory("model")
-    with h5py.File(path / "tf_model.h5", "r+") as file:
-        file.create_dataset("a", data=np.zeros(9999), compression="gzip")
-    with pytest.raises(ValueError, match=r"tf_model\.h5: 'a' is compressed or in chunks"):
-        open_checkpoint(path)
-
-
-def test_its_test_data_are_of_every_class_of_transformers_4():
-    assert SPECS.keys() == OUTPUTS.keys() == CLASSES.keys()
-    assert {path.name for path in MODELS.iterdir()} == CLASSES.keys()

@@ -1,5 +1,7 @@
 """A model small enough for plain loops, with weights that leave no term at its initial value."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -20,6 +22,16 @@ def randomise(model, seed=0):
         values = rng.normal(size=variable.shape) * 0.5
         variable.assign(values + 1.0 if variable.path.endswith("gamma") else values)
     return model
+
+
+@functools.cache
+def _built(model_class, config, arguments):
+    return model_class(config, **dict(arguments))
+
+
+def made(model_class, config=TINY, seed=0, **arguments):
+    """A random model, built once for all who ask for the same: they may change weights alone."""
+    return randomise(_built(model_class, config, tuple(arguments.items())), seed)
 
 
 def make_batch(seed=0, batch=2, sequence=6, predictions=3, vocab_size=15):

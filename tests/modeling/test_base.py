@@ -42,12 +42,7 @@ def test_preprocessor_and_labels_are_no_part_of_the_model(tmp_path):
     np.testing.assert_array_equal(loaded(batch), model(batch))
 
 
-def test_another_model_has_its_own():
-    first, second = BertClassifier(TINY, num_classes=2), BertClassifier(TINY, num_classes=2)
-    first.labels = ("no", "yes")
-    assert second.labels == ()
-
-
+@pytest.mark.slow
 def test_a_saved_model_with_a_preprocessor_beside_it(tmp_path):
     model = randomise(BertClassifier(TINY, num_classes=2))
     model.preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)

@@ -53,7 +53,7 @@ def one_text_a_group(monkeypatch):
 @pytest.mark.parametrize(
     ("way", "dtype"),
     [
-        *((way, "float32") for way in WAYS),
+        *((way, "float32") for way in (at_inference, in_training)),
         *((at_inference, f"mixed_{x}float16") for x in ("b", "")),
     ],
 )

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertClassifier, BertPretrainer, BertSpanPredictor, seed_variables
 from bert_tf.modeling.dropout import Dropout, MaskSeeds
-from tests.modeling.conftest import TINY, make_batch
+from tests.modeling.conftest import TINY, made, make_batch
 
 
 def generator(seed=7):
@@ -84,7 +84,7 @@ def test_gradient_has_the_mask_of_the_values():
 
 
 def test_a_model_has_one_seed_and_is_a_function_of_it():
-    model = BertPretrainer(TINY)
+    model = made(BertPretrainer)
     (seed,) = seed_variables(model)
     before = seed.numpy()
     batch = make_batch()
@@ -101,14 +101,15 @@ def test_a_model_has_one_seed_and_is_a_function_of_it():
 
 
 @pytest.mark.parametrize(
-    ("model", "own"),
+    ("model_class", "arguments", "own"),
     [
-        (BertPretrainer(TINY), 0),
-        (BertClassifier(TINY, num_classes=2), 1),  # in front of the classifier
-        (BertSpanPredictor(TINY), 0),  # nothing is dropped in front of the dense layer
+        (BertPretrainer, {}, 0),
+        (BertClassifier, {"num_classes": 3}, 1),  # in front of the classifier
+        (BertSpanPredictor, {}, 0),  # nothing is dropped in front of the dense layer
     ],
 )
-def test_every_dropout_of_a_model_draws_its_own_seed(model, own):
+def test_every_dropout_of_a_model_draws_its_own_seed(model_class, arguments, own):
+    model = made(model_class, **arguments)
     (seed,) = seed_variables(model)
     with keras.StatelessScope(state_mapping=[(seed, tf.constant([1, 0], tf.int64))]) as scope:
         model(make_batch(), training=True)

@@ -12,7 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.encoder import BertEmbeddings
 from bert_tf.training.attention import attend_in_groups
-from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
+from tests.modeling.conftest import TINY, encoder_batch, made, randomise, weights_by_path
 from tests.modeling.numpy_bert import encode
 
 IDS = np.array([[3, 14, 0], [0, 7, 7]], "int32")
@@ -40,7 +40,7 @@ def test_starts_as_a_truncated_normal():
 @pytest.mark.parametrize("causal", [False, True])
 def test_equals_plain_loops(causal):
     config = dataclasses.replace(TINY, is_decoder=causal)
-    encoder = randomise(BertEncoder(config, dtype="float64"))
+    encoder = made(BertEncoder, config, dtype="float64")
     batch = encoder_batch()
     outputs = encoder(batch)
     weights = weights_by_path(encoder)
@@ -55,8 +55,8 @@ def test_equals_plain_loops(causal):
 
 
 def test_without_a_pooler():
-    whole = randomise(BertEncoder(TINY))
-    encoder = BertEncoder(TINY, pooler=False)
+    whole = made(BertEncoder)
+    encoder = made(BertEncoder, pooler=False)
     assert encoder.pooler is None
     assert [v.path for v in encoder.weights] == [v.path for v in whole.weights[:-2]]
     encoder.set_weights(whole.get_weights()[:-2])
@@ -66,7 +66,7 @@ def test_without_a_pooler():
 
 
 def test_padding_has_no_influence():
-    encoder = randomise(BertEncoder(TINY))
+    encoder = made(BertEncoder)
     batch = encoder_batch()
     outputs = encoder(batch)
     changed = {key: value.copy() for key, value in batch.items()}
@@ -132,7 +132,7 @@ def test_xla_and_training_without_padding_exclude_each_other(tmp_path):
 
 
 def test_an_encoder_is_its_own():
-    encoder = BertEncoder(TINY)
+    encoder = made(BertEncoder)
     assert encoder.encoder is encoder and "encoder" not in dir(encoder)
 
 
@@ -162,7 +162,7 @@ def test_variables_do_not_depend_on_what_was_built_before():
         ("bert-tiny", 4_385_920),
         ("bert-mini", 11_170_560),
         pytest.param("bert-base", 109_482_240, marks=pytest.mark.slow),
-        pytest.param("bert-large", 335_141_888, marks=pytest.mark.slow),
+        pytest.param("bert-large", 335_141_888, marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )
 def test_parameter_count(preset, count):
@@ -170,7 +170,7 @@ def test_parameter_count(preset, count):
 
 
 def test_what_cannot_be_run():
-    encoder = BertEncoder(TINY)
+    encoder = made(BertEncoder)
     with pytest.raises(ValueError) as error:
         encoder(encoder_batch(sequence=13))
     assert str(error.value) == (
@@ -189,7 +189,7 @@ def test_what_cannot_be_run():
 
 
 def test_shapes_are_open_and_flow_when_given():
-    encoder = BertEncoder(TINY)
+    encoder = made(BertEncoder)
     assert encoder.output["sequence_output"].shape == (None, None, 8)
     spec = {
         key: tf.TensorSpec((4, 6), feature.dtype, key)
@@ -202,7 +202,7 @@ def test_shapes_are_open_and_flow_when_given():
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graph_equals_eager(jit_compile):
-    encoder = randomise(BertEncoder(TINY))
+    encoder = made(BertEncoder)
     batch = {key: tf.constant(value) for key, value in encoder_batch().items()}
     eager, graph = encoder(batch), tf.function(encoder, jit_compile=jit_compile)(batch)
     for key in ("sequence_output", "pooled_output"):
@@ -211,8 +211,7 @@ def test_graph_equals_eager(jit_compile):
 
 @pytest.mark.parametrize(("dtype", "bound"), [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
 def test_mixed_precision_is_close(dtype, bound):
-    exact = randomise(BertEncoder(TINY))
-    mixed = BertEncoder(TINY, dtype=dtype)
+    exact, mixed = made(BertEncoder), made(BertEncoder, dtype=dtype)
     mixed.set_weights(exact.get_weights())
     assert {str(w.dtype) for w in mixed.weights} == {"float32"}
     assert keras.backend.standardize_dtype(mixed(encoder_batch())["pooled_output"].dtype) in dtype

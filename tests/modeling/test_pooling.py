@@ -48,11 +48,6 @@ def test_normalized():
         np.testing.assert_allclose(scaled[index], vectors[index] / (length or 1), atol=1e-6)
 
 
-def test_no_such_pooling():
-    with pytest.raises(ValueError, match="pooling is 'sum', expected one of none, cls, mean, max"):
-        pool(*make(), "sum")
-
-
 # === Of a task's head ===
 
 
@@ -101,6 +96,8 @@ def test_half_precision_is_summed_in_float32():
         ({"pooling": "mean", "bilstm": True}, "pooling='mean' and bilstm=True both say what the"),
     ],
 )
-def test_a_heads_pooling_is_refused(arguments, sentence):
+def test_a_pooling_that_is_refused(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         BertClassifier(TINY, num_classes=3, **arguments)
+    with pytest.raises(ValueError, match="pooling is 'sum', expected one of none, cls, mean, max"):
+        pool(*make(), "sum")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertPretrainer, seed_variables
+from bert_tf.modeling import BertPretrainer
 from bert_tf.modeling.pretrainer import MaskedLMHead, NextSentenceHead
-from tests.modeling.conftest import TINY, make_batch, randomise, weights_by_path
+from tests.modeling.conftest import TINY, made, make_batch, randomise, weights_by_path
 from tests.modeling.numpy_bert import encode, head, masked_lm_logits
 
 
@@ -40,7 +40,7 @@ def test_output_bias_is_not_rounded():
 
 
 def test_equals_plain_loops():
-    model = randomise(BertPretrainer(TINY, dtype="float64"))
+    model = made(BertPretrainer, dtype="float64")
     batch = make_batch()
     outputs = model(batch)
     weights = weights_by_path(model)
@@ -62,7 +62,7 @@ def test_without_next_sentence_prediction():
 
 
 def test_without_masked_lm():
-    whole = randomise(BertPretrainer(TINY))
+    whole = made(BertPretrainer)
     model = BertPretrainer(TINY, mlm=False)
     assert model.masked_lm is None and "masked_lm_positions" not in model.input
     weights = weights_by_path(whole)
@@ -89,7 +89,7 @@ def test_refuses(arguments, message):
 
 
 def test_heads_variables():
-    model = BertPretrainer(TINY)
+    model = made(BertPretrainer)
     paths = [v.path for v in model.variables]
     assert len(set(paths)) == len(paths)
     own = [v.path for v in model.weights[len(model.encoder.weights) :]]
@@ -101,7 +101,7 @@ def test_heads_variables():
 
 
 def test_embeddings_are_tied():
-    model = randomise(BertPretrainer(TINY, dtype="float64"))
+    model = made(BertPretrainer, dtype="float64")
     batch = make_batch()
     table = model.encoder.embeddings.word_embeddings
     used = np.unique(batch["input_word_ids"])
@@ -125,36 +125,11 @@ def test_embeddings_are_tied():
 
 
 def test_further_features_are_left_alone(recwarn):
-    model = BertPretrainer(TINY)
+    model = made(BertPretrainer)
     batch = make_batch()
     outputs = model({**batch, "cursor": np.zeros((2, 3), "int32")})
     np.testing.assert_array_equal(outputs["masked_lm_logits"], model(batch)["masked_lm_logits"])
     assert not [w for w in recwarn if "structure" in str(w.message)]
-
-
-# XLA compiles the whole step in the tests of training.
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_training_step_compiles(jit_compile):
-    config = dataclasses.replace(TINY, num_hidden_layers=1)
-    model = randomise(BertPretrainer(config))
-    (seed,) = seed_variables(model)
-    batch = {key: tf.constant(value) for key, value in make_batch().items()}
-
-    @tf.function(jit_compile=jit_compile)
-    def gradients(value):
-        scope = keras.StatelessScope(state_mapping=[(seed, value)])
-        with scope, tf.GradientTape() as tape:
-            outputs = model(batch, training=True)
-            loss = sum(tf.reduce_sum(v**2) for v in outputs.values())
-        values = [v.value for v in model.trainable_variables]
-        return [tf.convert_to_tensor(g) for g in tape.gradient(loss, values)]
-
-    value = tf.constant([5, 0], tf.int64)
-    first, second = gradients(value), gradients(value)
-    assert len(first) == len(model.trainable_variables) == 26
-    for a, b in zip(first, second, strict=True):
-        assert np.isfinite(a).all() and np.any(a)
-        np.testing.assert_array_equal(a, b)
 
 
 def test_a_masked_lm_head_of_its_own_activation_and_epsilon():

@@ -13,7 +13,7 @@ from bert_tf.modeling.transformer import TransformerBlock
 def _encoder():
     keras.utils.set_random_seed(1)
     config = BertConfig(
-        vocab_size=20, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
+        vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=6, hidden_dropout_prob=0.3,
         attention_probs_dropout_prob=0.3, initializer_range=0.5,
     )  # fmt: skip
@@ -42,9 +42,8 @@ def _gradients(encoder, compiled, seed=(3, 4)):
     return (tf.function(compute) if compiled == "graph" else compute)()
 
 
-@pytest.mark.parametrize("compiled", ["graph", "eager"])
-def test_gradients_and_masks_are_the_same(compiled):
-    encoder = _encoder()
+def test_gradients_and_masks_are_the_same():
+    encoder, compiled = _encoder(), "graph"
     output, expected, drawn = _gradients(encoder, compiled)
     other, *_ = _gradients(encoder, compiled, seed=(3, 5))
     assert np.abs(output - other).max() > 0.1, "the masks have to matter"
@@ -52,8 +51,8 @@ def test_gradients_and_masks_are_the_same(compiled):
     assert encoder.recomputes_blocks
     again, gradients, drawn_again = _gradients(encoder, compiled)
     np.testing.assert_allclose(again, output, rtol=0, atol=1e-6)
-    assert drawn_again.numpy().tolist() == drawn.numpy().tolist() == [3, 4 + 1 + 3 * 3]
-    assert len(gradients) == len(expected) > 30
+    assert drawn_again.numpy().tolist() == drawn.numpy().tolist() == [3, 4 + 1 + 2 * 3]
+    assert len(gradients) == len(expected) > 20
     for ours, theirs in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6 * np.abs(theirs).max())
 
@@ -67,7 +66,7 @@ def test_the_forward_pass_keeps_no_activation():
         traced = tf.function(lambda: _gradients(encoder, "eager")[:2]).get_concrete_function()
         return sum(op.type == "MatMul" for op in traced.graph.get_operations())
 
-    assert products(True) - products(False) == 3 * 4
+    assert products(True) - products(False) == 2 * 4
 
 
 def test_another_backend_is_refused(monkeypatch):

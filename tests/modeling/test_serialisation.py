@@ -1,7 +1,5 @@
 """Every layer and model is made again from its config, and saved and loaded as it is."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -33,8 +31,6 @@ MODELS = [
     (BertSpanPredictor, {"pooler": True}),
     (BertMultipleChoice, {"dropout": 0.3}),
     (BertFeatureTagger, TAGGER),
-]
-OTHERS = [
     (BertEncoder, {"pooler": False}),
     (BertPretrainer, {"mlm": True, "nsp": False, "pooler": False}),
     (BertPretrainer, {"mlm": True, "nsp": False, "pooler": True}),
@@ -57,19 +53,6 @@ def test_a_layers_config(make, argument, attribute):
     assert (getattr(again, attribute), again.name) == (argument, "mine")
 
 
-@pytest.mark.parametrize(("make", "arguments"), [*MODELS, *OTHERS])
-def test_a_models_config(make, arguments):
-    model = make(TINY, **arguments, name="mine", dtype="mixed_bfloat16")
-    model.trainable = False
-    config = json.loads(json.dumps(model.get_config()))
-    assert arguments.items() <= config.items()
-    again = make.from_config(config)
-    assert again.get_config() == model.get_config()
-    assert (again.config, again.name, again.trainable) == (TINY, "mine", False)
-    assert again.encoder.blocks[0].compute_dtype == "bfloat16"
-    assert [v.path for v in again.weights] == [v.path for v in model.weights]
-
-
 def answers(model):
     batch = {**make_batch(), features.WORD_INDEX: np.tile(np.int32([-1, 0, 1, -1, 2, -1]), (2, 1))}
     if isinstance(model, BertMultipleChoice):
@@ -79,10 +62,15 @@ def answers(model):
 
 @pytest.mark.parametrize(("make", "arguments"), MODELS)
 def test_saved_and_loaded(make, arguments, tmp_path):
-    model = randomise(make(TINY, **arguments, name="mine"))
+    model = randomise(make(TINY, **arguments, name="mine", dtype="mixed_bfloat16"))
+    # Of one, which is no longer trained.
+    model.trainable = make is not BertRegressor
+    assert arguments.items() <= model.get_config().items()
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     assert type(loaded) is make and loaded.get_config() == model.get_config()
+    assert (loaded.config, loaded.name, loaded.trainable) == (TINY, "mine", model.trainable)
+    assert loaded.encoder.blocks[0].compute_dtype == "bfloat16"
     for ours, theirs in zip(answers(model), answers(loaded), strict=True):
         np.testing.assert_array_equal(theirs, ours)
     for kind in ("weights", "trainable_weights"):

@@ -18,7 +18,7 @@ from bert_tf.modeling import (
     BertTokenClassifier,
     seed_variables,
 )
-from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
+from tests.modeling.conftest import TINY, encoder_batch, made, randomise, weights_by_path
 from tests.modeling.numpy_bert import encode, head
 
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -77,7 +77,7 @@ def unchanged(model, before):
 
 
 def test_variables(case):
-    model = case.make(TINY, **case.arguments)
+    model = made(case.make, **case.arguments)
     own = model.weights[len(model.encoder.weights) :]
     assert [v.path for v in own] == [
         f"{model.name}/{case.path}/{leaf}" for leaf in ("kernel", "bias")
@@ -86,6 +86,8 @@ def test_variables(case):
     assert getattr(model, case.path).kernel is own[0]
     assert len(seed_variables(model)) == 1
     assert model.config is TINY
+    # The config's, where a constructor's argument says no other.
+    assert model.dropout.rate == (0.0 if case.make is BertSpanPredictor else 0.1)
     pooled = any("pooler" in v.path for v in model.weights)
     assert pooled is (case.make not in (BertTokenClassifier, BertSpanPredictor))
 
@@ -104,9 +106,8 @@ def test_fits(case):
     config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     model = randomise(case.make(config, **case.arguments))
     before = weights_by_path(model)
-    # XLA, which is Keras' default, compiles a second or two for each: one shows that it can.
-    jit_compile = "auto" if case.make is BertClassifier else False
-    model.compile(keras.optimizers.SGD(0.01), case.loss, jit_compile=jit_compile)
+    # XLA, which is Keras' default, compiles for a second or two; the encoder's tests have it do so.
+    model.compile(keras.optimizers.SGD(0.01), case.loss, jit_compile=False)
     # In training, as the span predictor ignores padding then.
     expected = float(model.compute_loss(y=case.targets, y_pred=model(inputs(case), training=True)))
     dataset = tf.data.Dataset.from_tensor_slices((inputs(case), case.targets)).batch(4)
@@ -118,7 +119,7 @@ def test_fits(case):
 
 
 def test_logits_are_not_rounded_to_the_compute_dtype(case):
-    exact = randomise(case.make(TINY, **case.arguments))
+    exact = made(case.make, **case.arguments)
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         mixed = case.make(TINY, **case.arguments)
@@ -133,12 +134,6 @@ def test_logits_are_not_rounded_to_the_compute_dtype(case):
         assert (tensor.dtype.name, spec.dtype) == ("float32", "float32")
         assert np.any(tf.cast(tf.cast(tensor, "bfloat16"), "float32") != tensor)
         assert 0.0 < np.abs(tensor - reference).max() < 0.5
-
-
-def test_dropout_is_the_config_s_unless_given(case):
-    config = dataclasses.replace(TINY, hidden_dropout_prob=0.25)
-    rate = 0.0 if case.make is BertSpanPredictor else 0.25
-    assert case.make(config, **case.arguments).dropout.rate == rate
 
 
 SHAPES = {
@@ -161,7 +156,7 @@ def has_logits_of_tokens(case):
 
 
 def test_equals_plain_loops(case):
-    model = randomise(case.make(TINY, **case.arguments, dtype="float64"))
+    model = made(case.make, **case.arguments, dtype="float64")
     batch = inputs(case)
     weights = weights_by_path(model)
     columns = (batch[key].reshape(-1, 6) for key in features.ENCODER_FEATURES)
@@ -176,7 +171,7 @@ def test_equals_plain_loops(case):
 
 
 def test_padding_has_no_influence(case):
-    model = randomise(case.make(TINY, **case.arguments))
+    model = made(case.make, **case.arguments)
     batch = inputs(case)
     outputs = np.array(stacked(model(batch)))
     padding = batch["input_mask"] == 0
@@ -219,40 +214,16 @@ def choice_batch(batch=2, choices=3, **kwargs):
     return {key: value.reshape(batch, choices, -1) for key, value in rows.items()}
 
 
-# The encoder's tests compile it with XLA.
-@pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.exhaustive])]
-)
-def test_static_choices_flow_through_a_graph(jit_compile):
-    model = randomise(BertMultipleChoice(TINY))
+def test_static_choices_flow_through_a_graph():
+    model = made(BertMultipleChoice)
     batch = {key: tf.constant(value) for key, value in choice_batch().items()}
-    run = tf.function(model, jit_compile=jit_compile)
+    run = tf.function(model)
     assert run.get_concrete_function(batch).structured_outputs.shape == (2, 3)
     np.testing.assert_allclose(run(batch), model(batch), atol=1e-5)
 
 
-def test_open_choices_are_fitted():
-    # Batches of 2 and of 4 choices, from a dataset whose shapes say neither K nor S.
-    def examples():
-        for index, choices in enumerate([2, 4]):
-            yield choice_batch(choices=choices, sequence=5 + index), np.array([1, choices - 1])
-
-    specs = {key: tf.TensorSpec((None, None, None), tf.int32) for key in features.CHOICE_FEATURES}
-    dataset = tf.data.Dataset.from_generator(
-        examples, output_signature=(specs, tf.TensorSpec((None,), tf.int32))
-    )
-    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = randomise(BertMultipleChoice(config))
-    model.compile(keras.optimizers.SGD(1e-6), loss=CROSS_ENTROPY, jit_compile=False)
-    kernel = model.choice.kernel.numpy()
-    losses = [float(CROSS_ENTROPY(answers, model(batch))) for batch, answers in examples()]
-    history = model.fit(dataset, verbose=0).history
-    assert history["loss"] == [pytest.approx(np.mean(losses), rel=1e-4)]
-    assert np.abs(model.choice.kernel.numpy() - kernel).max() > 0
-
-
 def test_too_long_for_the_positions():
-    model = BertMultipleChoice(TINY)
+    model = made(BertMultipleChoice)
     assert model(choice_batch(sequence=12)).shape == (2, 3)
     assert model(choice_batch(choices=13)).shape == (2, 13)
     with pytest.raises(ValueError, match="of 13 tokens is longer than the 12 positions"):

@@ -26,10 +26,20 @@ CONFIG = BertConfig(
 )
 
 
-def make(model_class, *arguments, **keywords):
-    """A model of the small config, the same in every run."""
+@functools.cache
+def _made(model_class, config, arguments):
     keras.utils.set_random_seed(5)
-    return model_class(CONFIG, *arguments, **keywords)
+    model = model_class(config, **dict(arguments))
+    return model, model.get_weights()
+
+
+def make(model_class, config=CONFIG, **arguments):
+    """A model of the small config, the same in every run: it is built once, and then reset."""
+    model, weights = _made(model_class, config, tuple(arguments.items()))
+    model.set_weights(weights)
+    model.labels, model.multi_label, model.thresholds = (), False, {}
+    model.preprocessor = None
+    return model
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import pytest
 from bert_tf import (
     BertClassifier,
     BertEncoder,
+    BertFeatureTagger,
     BertMultipleChoice,
     BertPretrainer,
     BertRegressor,
@@ -32,6 +33,11 @@ HEADS: dict[str, tuple[type[BertModel], dict[str, Any], dict[str, Any]]] = {
     "multi_label": (*_CLASSES, {}),
     "regressor": (BertRegressor, {}, {"pair": True}),
     "token_classifier": (BertTokenClassifier, {"num_classes": 5}, {}),
+    "feature_tagger": (
+        BertFeatureTagger,
+        {"num_classes": 5, "variant": "weighted_sum_all", "lstm_units": 4},
+        {},
+    ),
     "span_predictor": (
         BertSpanPredictor,
         {},
@@ -41,10 +47,12 @@ HEADS: dict[str, tuple[type[BertModel], dict[str, Any], dict[str, Any]]] = {
     "bfloat16": (*_CLASSES, {"precision": "bfloat16", "weights": "float16"}),
     "int8_weights": (*_CLASSES, {"weights": "int8"}),
 }
+_TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 # What ``bert_tf.load`` would have found beside the weights.
 _FOUND: dict[str, dict[str, Any]] = {
     "multi_label": {"multi_label": True, "thresholds": {"probability": 0.3}},
-    "token_classifier": {"labels": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")},
+    "token_classifier": {"labels": _TAGS},
+    "feature_tagger": {"labels": _TAGS},
 }
 # Arithmetic in bfloat16 rounds otherwise on another processor, and in another TensorFlow.
 TOLERANCES = {"bfloat16": 0.1}
@@ -59,15 +67,21 @@ def heads(*in_ci: str) -> list[Any]:
     ]
 
 
-def export_head(name: str, output_dir: str) -> str:
-    """Exports a model, one of ``HEADS``; its directory."""
-    model_class, arguments, options = HEADS[name]
+def make_head(name: str) -> BertModel:
+    """A model, one of ``HEADS``, the same in every process."""
+    model_class, arguments, _ = HEADS[name]
     keras.utils.set_random_seed(3)
     model = model_class(CONFIG, **arguments)
     for attribute, value in _FOUND.get(name, {}).items():
         setattr(model, attribute, value)
+    return model
+
+
+def export_head(name: str, output_dir: str) -> str:
+    """Exports a model, one of ``HEADS``; its directory."""
+    options = HEADS[name][2]
     saved_models.export(
-        model,
+        make_head(name),
         output_dir,
         tokenizer=BertTokenizer(VOCAB),
         options=saved_models.ExportOptions(max_seq_length=16, **options),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.card import model_card
 from bert_tf.saved_models.comparison import Difference
@@ -98,6 +99,13 @@ def test_what_differs_from_model_to_model():
     assert "- Classes: `neg`, `pos`, any number of which may hold at once.\n" in several
 
 
+def test_what_an_encoder_is_trained_to_give(monkeypatch):
+    embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=10)
+    monkeypatch.setattr(BertClassifier, "sentence_embedding", embedding)
+    text = card(labels=())
+    assert "trained to give: pooling by mean, scaled to length 1.\n- Runs in" in text
+
+
 def test_a_label_cannot_leave_its_code():
     hostile = ("`<script>", "a`` ![x](http://a) ``", "\n# Title\x1b[2J", "", "x" * 10**6)
     line = next(line for line in card(labels=hostile).splitlines() if "Classes" in line)
@@ -121,7 +129,7 @@ def test_how_the_encoder_is_a_layer():
     called = 'TFSMLayer("path/of/this/version", call_endpoint="encoder"'
     text = card()
     assert f'{called}, call_training_endpoint="encoder_training")' in text
-    assert "is a layer that can be trained further." in text
+    assert "is a layer that can be trained further, with Adam after `model.optimizer.bui" in text
     text = card(endpoints=("encoder",))
     assert f"{called})" in text and "is a layer that is frozen." in text
 

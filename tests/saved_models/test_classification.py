@@ -135,14 +135,11 @@ def test_refuses_a_name_that_is_no_text(classifier):
         label_names(serve(classifier))
 
 
-@pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
-def test_numbers(pairs):
+def test_numbers():
     model = make(BertRegressor)
-    inputs = {"text": TEXTS, **({"text_pair": SECOND_TEXTS} if pairs else {})}
-    outputs = ask(regress, serve(model, 8), **inputs)
-    rows = [features_of(*row) for row in PAIRS] if pairs else map(features_of, ROWS)
-    values = np.array([model(row).numpy()[0] for row in rows])
-    assert_same(outputs, {"value": values, "truncated": np.array([False, False, pairs])})
+    outputs = ask(regress, serve(model, 8), text=TEXTS, text_pair=SECOND_TEXTS)
+    values = np.array([model(features_of(*row)).numpy()[0] for row in PAIRS])
+    assert_same(outputs, {"value": values, "truncated": np.array([False, False, True])})
     assert outputs["value"].std() > 0.1
 
 

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -12,7 +13,9 @@ import pytest
 import tensorflow as tf
 
 import bert_tf.saved_models
-from bert_tf.modeling import BertClassifier, BertPretrainer
+from bert_tf.interchange.load import load_with_report
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.modeling import BertClassifier, BertFeatures, BertPretrainer
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.saved_models import (
     ExportOptions,
@@ -32,7 +35,7 @@ TEXTS = ["The [MASK] sat, un[MASK]s.", "", "[CLS] the cat [SEP]", "the mat " * 3
 def trained():
     """A model as training leaves it: mixed precision, variables of a strategy."""
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        return make(BertPretrainer, dtype="mixed_bfloat16")
+        return BertPretrainer(CONFIG, dtype="mixed_bfloat16")
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,7 @@ def test_what_an_export_holds(exported):
         "batching_params.pbtxt",
         "assets.extra/README.md",
         "assets.extra/sha256.json",
+        "assets.extra/model.json",
         "assets.extra/vocab.txt",
         "assets.extra/bert_config.json",
         "assets.extra/model.config",
@@ -83,6 +87,37 @@ def test_what_an_export_holds(exported):
         card = file.read()
     assert card.startswith("# mine\n\nA BertPretrainer.") and "### `next_sentence`\n" in card
     assert f"TensorFlow Serving {exported.oldest_serving} and later" in card
+
+
+def test_an_export_is_a_checkpoint(exported, trained):
+    # The directory of versions stands for the newest.
+    model = bert_tf.load(os.path.dirname(exported.path))
+    assert type(model) is BertPretrainer and model.preprocessor.tokenizer.vocab == VOCAB
+    for found, weight in zip(model.weights, trained.weights, strict=True):
+        assert found.path == weight.path
+        np.testing.assert_array_equal(found, weight, err_msg=weight.path)
+    _, report = load_with_report(exported.path, BertClassifier, num_classes=2)
+    assert report.new == ("classifier/kernel", "classifier/bias") and len(report.unused) == 7
+    assert report.unused[0] == "bert_pretrainer/masked_lm/dense/kernel"
+    states = BertFeatures.from_checkpoint(exported.path, "last", dtype="float32")
+    inputs = {key: tf.constant([[1, 1, 0]]) for key in states.encoder.input}
+    expected = model.encoder(inputs)["sequence_output"]
+    np.testing.assert_array_equal(states(inputs), expected)
+
+
+def test_a_graph_without_the_weights_of_a_known_model_is_no_checkpoint(exported, tmp_path):
+    folder = tmp_path / "1"
+    folder.mkdir()
+    (folder / "model.onnx").touch()
+    with pytest.raises(ValueError, match=f"^{folder} is an export to ONNX, whose weights are cons"):
+        open_checkpoint(tmp_path)
+    (folder / "saved_model.pb").touch()
+    with pytest.raises(ValueError, match="/1 is a SavedModel without assets.extra/model.json, so"):
+        open_checkpoint(tmp_path)
+    shutil.copytree(os.path.join(exported.path, "assets.extra"), folder / "assets.extra")
+    tf.train.Checkpoint(step=tf.Variable(1)).write(str(folder / "variables" / "variables"))
+    with pytest.raises(ValueError, match="/1 holds no variables of a model, its weights are const"):
+        open_checkpoint(tmp_path)
 
 
 def test_every_signature_is_asked_before_a_server_serves(exported):
@@ -132,7 +167,11 @@ def test_the_loaded_signatures_and_endpoints_answer_as_recorded(loaded, exported
             np.testing.assert_allclose(states["sequence_output"], wanted, atol=1e-6)
             nested = {"default", "pooled_output", "sequence_output", "encoder_outputs"}
             assert set(states) == nested and len(states["encoder_outputs"]) == 2
-    assert {weight.trainable for weight in loaded.weights if weight.dtype.is_floating} == {True}
+    assert {weight.trainable for weight in loaded.weights.values()} == {True}
+    states, wanted = loaded.text_encoder(TEXTS), loaded.signatures["embed"](text=tf.constant(TEXTS))
+    np.testing.assert_allclose(states["default"], wanted["pooled_output"], atol=1e-5)
+    real = states["input_mask"].numpy().sum(1)
+    assert states["sequence_output"].shape[1] == real.max() == 16 and real.min() == 2
     assert {sample.signature for sample in exported.samples} == set(loaded.signatures)
     outputs = exported.outputs["next_sentence"]
     assert set(outputs) == {"probability", "truncated", "invalid_utf8"}

@@ -53,7 +53,7 @@ def classifier(tmp_path_factory):
         folder / "model", "BertClassifier", {"num_classes": 2}, labels=LABELS,
         thresholds={"temperature": 1.5},
     )  # fmt: skip
-    run_main(command, f"--checkpoint={folder}/model", f"--output={folder}/out", "--onnx=float32")
+    run_main(command, f"--model={folder}/model", f"--output={folder}/out", "--onnx=float32")
     return folder
 
 
@@ -106,7 +106,7 @@ def test_int8_embeddings(tmp_path):
     model = small_runs.write_model(tmp_path / "model", "BertEncoder", {"pooler": True})
     folder = tmp_path / "out"
     run_main(
-        command, f"--checkpoint={tmp_path}/model", f"--output={folder}", "--onnx=int8",
+        command, f"--model={tmp_path}/model", f"--output={folder}", "--onnx=int8",
         "--normalize", "--layers=0", "--name=mine",
     )  # fmt: skip
     for shape in ((2, 7), (3, 5)):
@@ -145,7 +145,7 @@ def written(folder, class_name, arguments, precision="float32", config=small_run
     model = small_runs.write_model(folder / "model", class_name, arguments, config=config)
     model.set_weights([NORMAL.normal(0, 0.5, weight.shape) for weight in model.weights])
     small_runs.save_weights(folder / "model", model, step=1)
-    run_main(command, f"--checkpoint={folder}/model", f"--output={folder}/out",
+    run_main(command, f"--model={folder}/model", f"--output={folder}/out",
              f"--onnx={precision}")  # fmt: skip
     return model
 
@@ -203,16 +203,23 @@ def test_a_causal_models_vectors(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("class_name", "arguments"),
-    [("BertTokenClassifier", {"num_classes": 3, "bilstm": True}), ("BertMultipleChoice", {})],
+    [
+        ("BertTokenClassifier", {"num_classes": 3, "bilstm": True}),
+        ("BertMultipleChoice", {}),
+        ("BertSpanPredictor", {}),
+    ],
 )
-def test_heads_with_loops_and_groups(class_name, arguments, tmp_path):
+def test_heads_with_loops_groups_and_two_outputs(class_name, arguments, tmp_path):
     model = written(tmp_path, class_name, arguments)
     for shape in ((2, 7), (4, 5)):
         inputs = ids(*shape)
         if class_name == "BertMultipleChoice":  # one example, whose last choice is padding
             inputs = {key: np.append(rows, 0 * rows[:1], 0)[None] for key, rows in inputs.items()}
-        (logits,) = ask(tmp_path / "out", inputs).values()
-        np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
+        answers, expected = ask(tmp_path / "out", inputs), model(inputs)
+        expected = expected if isinstance(expected, dict) else {"logits": expected}
+        assert answers.keys() == expected.keys()
+        for name, logits in expected.items():
+            np.testing.assert_allclose(answers[name], logits, atol=1e-5)
 
 
 def test_the_card_says_what_of_long_texts_is_read():
@@ -227,7 +234,7 @@ def test_the_card_says_what_of_long_texts_is_read():
 
 def refused(sentence, *arguments, output="out"):
     with pytest.raises(ValueError, match=sentence):
-        run_main(command, "--checkpoint=hf://owner/name", f"--output={output}", *arguments)
+        run_main(command, "--model=hf://owner/name", f"--output={output}", *arguments)
 
 
 def test_flags_that_onnx_has_no_place_for(monkeypatch):
@@ -266,9 +273,7 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_files, "check_installed", lambda: None)
     monkeypatch.setattr(onnx_files, "_convert", fail)
     with pytest.raises(ZeroDivisionError):
-        run_main(
-            command, f"--checkpoint={tmp_path}/model", f"--output={tmp_path}/out", "--onnx=int8"
-        )
+        run_main(command, f"--model={tmp_path}/model", f"--output={tmp_path}/out", "--onnx=int8")
     assert os.listdir(tmp_path) == ["model"]
 
 

@@ -123,15 +123,24 @@ def graph_of(model, call):
 @functools.cache
 def answers_of(name):
     """By signature: it, its samples' tensors, and its answers to them, eagerly."""
-    found = {}
+    found, answered = {}, {}
     for key, signature in model_signatures(served_case(name)).items():
+        if id(signature) in answered:  # by another name
+            found[key] = answered[id(signature)]
+            continue
         samples = [
             {k: tf.constant(column, signature.inputs[k].dtype) for k, column in sample.items()}
             for sample in signature.samples
         ]
         answers = [ask_signature(signature.function, sample) for sample in samples]
-        found[key] = signature, samples, answers
+        found[key] = answered[id(signature)] = signature, samples, answers
     return found
+
+
+def each_answered(name):
+    """As ``answers_of``, each signature by one name."""
+    found = answers_of(name)
+    return {key: found[key] for key in {id(one[0]): key for key, one in found.items()}.values()}
 
 
 def ask_signature(function, inputs):
@@ -202,7 +211,7 @@ def is_bad(text):
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_batch_answers_as_its_rows_alone(name):
-    for key, (signature, samples, answers) in answers_of(name).items():
+    for key, (signature, samples, answers) in each_answered(name).items():
         for row in range(len(next(iter(samples[1].values())))):
             alone = {name: value[row : row + 1] for name, value in samples[1].items()}
             assert_same(
@@ -215,7 +224,7 @@ def test_a_batch_answers_as_its_rows_alone(name):
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_empty_batch_and_columns_of_different_lengths(name):
-    for key, (signature, samples, answers) in answers_of(name).items():
+    for key, (signature, samples, answers) in each_answered(name).items():
         nothing = {name: value[:0] for name, value in samples[0].items()}
         for output, value in ask_signature(signature.function, nothing).items():
             assert len(value) == 0 and value.dtype == answers[0][output].dtype, (key, output)
@@ -227,19 +236,17 @@ def test_an_empty_batch_and_columns_of_different_lengths(name):
                     signature.function(**columns)
 
 
-# Exports, whose tests are fast, have the pretrainer's graphs.
-FAST = ("tagger", "span predictor")
-
-
+# What is exported elsewhere answers from its graphs there.
 @pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in WHOLE]
+    "name",
+    [
+        *("tagger", "span predictor"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("regressor", "multiple choice")),
+    ],
 )
 def test_a_graph_answers_as_eagerly(name):
-    traced = {}
-    for key, (signature, samples, answers) in answers_of(name).items():
-        if id(signature) in traced:
-            continue
-        function = traced[id(signature)] = trace(signature.function, signature.inputs)
+    for key, (signature, samples, answers) in each_answered(name).items():
+        function = trace(signature.function, signature.inputs)
         for output, value in function.structured_outputs.items():
             assert isinstance(value, tf.Tensor), "TensorFlow Serving knows dense ones only"
             assert value.shape[0] is None, (key, output)

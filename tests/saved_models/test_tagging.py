@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertTokenClassifier
+from bert_tf.modeling import BertFeatureTagger, BertTokenClassifier
+from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.readers import entities as iob
 from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.readers.own_data import read_tagging
@@ -125,16 +126,18 @@ def test_tags_of_schemes_that_say_the_end(labels):
     words = ["the", "cat", "dog", "sat", "on", "mat", "un", "a"]
     rng = np.random.default_rng(7)
     seen = set()
-    for _ in range(12):
+    for _ in range(3):
         tags = dict(zip(words, rng.choice(labels, len(words)).tolist(), strict=True))
-        text = rng.choice(words, 12).tolist()
+        texts = [rng.choice(words, 12).tolist() for _ in range(6)]
         model = types.SimpleNamespace(thresholds={}, labels=labels, encoder=None)
-        outputs = ask(find_entities, by_word(model, tags), text=[" ".join(text)])
-        expected = iob.find_entities([tags[word] for word in text])
-        found = [" ".join(text[start:end]) for _, start, end in expected]
-        assert texts_of(outputs["entities"]) == [found or [""]]
-        assert texts_of(outputs["types"]) == [[kind for kind, *_ in expected] or [""]]
-        seen |= {end - start for _, start, end in expected}
+        outputs = ask(find_entities, by_word(model, tags), text=[" ".join(text) for text in texts])
+        for row, text in enumerate(texts):
+            expected = iob.find_entities([tags[word] for word in text])
+            found = [" ".join(text[start:end]) for _, start, end in expected]
+            kept = slice(outputs["counts"][row])
+            assert texts_of(outputs["entities"][row, kept]) == found
+            assert texts_of(outputs["types"][row, kept]) == [kind for kind, *_ in expected]
+            seen |= {end - start for _, start, end in expected}
     assert len(seen) > 1
 
 
@@ -287,3 +290,22 @@ def test_servers_have_its_operations(tagger, head, shape):
     graph = traced.get_concrete_function(tf.TensorSpec(shape, tf.string)).graph.as_graph_def()
     nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
     assert oldest_serving({node.op for node in nodes})
+
+
+def test_words_on_frozen_features_are_tagged_as_in_training(tokenizer):
+    model = make(BertFeatureTagger, num_classes=len(IOB), variant="last", lstm_units=4)
+    model.labels = IOB
+    # A word of several pieces that begin words, and a sentence of several windows.
+    words = [["the", "[a]", "cats", "sat"], ["unable", "on", "the.", "mat", "!"] * 5]
+    rows = tagging_examples(tokenizer, words, max_seq_length=16)
+    expected = [[""] * len(sentence) for sentence in words]
+    for batch in rows.evaluation_batches(1):
+        best = model(batch).numpy().argmax(-1)
+        for row, column in np.argwhere(batch["word_index"].numpy() >= 0):
+            sentence, word = batch["example_index"][row], batch["word_index"][row, column]
+            expected[sentence][word] = IOB[best[row, column]]
+    width = max(map(len, words))
+    padded = [[*sentence, *[""] * (width - len(sentence))] for sentence in words]
+    answer = ask(tag_words, serve(model), words=padded)
+    found = [[tag for tag in tags if tag] for tags in texts_of(answer["tags"])]
+    assert found == expected and len({tag for tags in found for tag in tags}) > 1

@@ -1,0 +1,97 @@
+"""Exports of this library, a SavedModel each: their weights, never their graphs.
+
+``variables/`` holds the model's variables by their paths, ``assets.extra/`` what the directory of a
+run has beside its weights. A directory of numbered versions stands for the newest of them.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from bert_tf.paths import is_file
+from bert_tf.untrusted import listed
+
+from .bundles import Bundle
+from .checkpoint import Checkpoint, StoredTensor, names_left
+from .model_directory import DESCRIPTION, read_description, with_description
+from .weights import take_weights
+
+_GRAPH, _ONNX = "saved_model.pb", "model.onnx"
+_VARIABLES = "variables/variables"
+_DESCRIBED = "assets.extra"
+# TensorFlow's spelling of the values of a dict that is called "weights", "/" in its keys.
+_BEFORE, _SLASH, _BEHIND = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether a path is an export, or a directory of versions of one."""
+    return _version(path) is not None
+
+
+def _version(path: str) -> str | None:
+    """The directory of the newest version."""
+    if not tf.io.gfile.isdir(path):
+        return None
+    numbers = [n.rstrip("/") for n in tf.io.gfile.listdir(path)]
+    versions = sorted((n for n in numbers if n.isascii() and n.isdecimal()), key=int, reverse=True)
+    for folder in (path, *(os.path.join(path, number) for number in versions)):
+        if any(is_file(os.path.join(folder, name)) for name in (_GRAPH, _ONNX)):
+            return folder
+    return None
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """Opens the variables of an export, or of the newest version."""
+    folder = _version(path) or path
+    described_in = os.path.join(folder, _DESCRIBED)
+    if not is_file(os.path.join(folder, _GRAPH)):
+        raise ValueError(
+            f"{folder} is an export to ONNX, whose weights are constants of its graph: name the "
+            "model that it was made of, or an export without --onnx."
+        )
+    if not is_file(os.path.join(described_in, DESCRIPTION)):
+        raise ValueError(
+            f"{folder} is a SavedModel without {_DESCRIBED}/{DESCRIPTION}, so nothing says which "
+            "model it holds: expected an export of this library, or name the model that it was "
+            "made of."
+        )
+    config, described = read_description(described_in)
+    bundle = Bundle(os.path.join(folder, _VARIABLES))
+    stored = {
+        name.removeprefix(_BEFORE).removesuffix(_BEHIND).replace(_SLASH, "/"): name
+        for name in bundle.shapes
+        if name.startswith(_BEFORE) and name.endswith(_BEHIND)
+    }
+    if not stored:
+        raise ValueError(
+            f"{folder} holds no variables of a model, its weights are constants of its graph: name "
+            "the model that it was made of."
+        )
+
+    below_model = {path.split("/", 1)[-1]: path for path in stored}
+
+    def find_variable(name: str) -> StoredTensor | None:
+        path = below_model.get(name)
+        if path is None:
+            return None
+        return dataclasses.replace(bundle.tensor(stored[path]), names=(path,))
+
+    tensors = take_weights(config, described.model, find_variable, bundle.prefix)
+    unused = names_left(stored, tensors)
+    read = Checkpoint(path, "saved_model", config, described.model, tensors, unused)
+    return with_description(read, described_in, described, _rounded(folder, tensors))
+
+
+def _rounded(folder: str, tensors: Mapping[str, StoredTensor]) -> tuple[str, ...]:
+    """What is said of weights that are stored smaller than they were trained."""
+    dtypes = {tensor.dtype for tensor in tensors.values()} - {"float32"}
+    if "int8" in dtypes:
+        raise ValueError(
+            f"{folder} stores its weights as int8, too coarse to train or to compute features "
+            "with: export the model that it was made of with --weights=float32 or bfloat16."
+        )
+    if not dtypes:
+        return ()
+    return (f"{folder} stores its matrices as {listed(sorted(dtypes))}: they were rounded.",)

@@ -1,0 +1,196 @@
+"""Every model in every format: written, recognised, read, loaded and saved again as it was."""
+
+import dataclasses
+import pathlib
+
+import ml_dtypes
+import pytest
+
+import bert_tf
+from bert_tf.interchange import conversion
+from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.interchange.load import load_with_report
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.modeling import MODEL_CLASSES, BertPretrainer, BertSpanPredictor, BertTokenClassifier
+from tests.interchange import hugging_face_files
+from tests.interchange.small_checkpoints import (
+    CASED,
+    CONFIG,
+    MODELS,
+    OURS_ALONE,
+    UNCASED,
+    assert_bit_equal,
+    fused,
+    make_checkpoint,
+    read_all,
+    variables_of,
+    write,
+)
+
+# What Hugging Face has no place for.
+OTHERS = {
+    "masked lm with a pooler": ModelSpec(
+        BertPretrainer, {"mlm": True, "nsp": False, "pooler": True}
+    ),
+    "token classifier with a pooler": ModelSpec(
+        BertTokenClassifier, {"num_classes": 2, "dropout": 0.9, "pooler": True}
+    ),
+    "span predictor with a pooler": ModelSpec(BertSpanPredictor, {"pooler": True}),
+    "masked lm of KerasHub": ModelSpec(
+        BertPretrainer,
+        {**MODELS["pretrainer"].arguments, "mlm_activation": "relu", "mlm_layer_norm_eps": 1e-3},
+    ),
+}
+EVERY = {**MODELS, **OTHERS, **OURS_ALONE}
+assert {spec.model_class for spec in EVERY.values()} == set(MODEL_CLASSES.values())
+
+
+def make(name, form):
+    """A checkpoint with all that a format can say of it."""
+    spec = EVERY[name]
+    return make_checkpoint(
+        spec,
+        tokenization=CASED if len(name) % 2 else UNCASED,
+        labels=tuple(f"class {number}" for number in range(spec.arguments.get("num_classes", 0))),
+        multi_label=spec.class_name == "BertClassifier",
+        thresholds={} if form == "huggingface" else {"null": 0.5},
+    )
+
+
+def assert_same(read, checkpoint, form):
+    """All that is said of a model, and every weight."""
+    assert (read.config, read.unused, read.notes) == (CONFIG, (), ())
+    spec, expected = read.model, checkpoint.model
+    assert (spec.model_class, spec.has_pooler) == (expected.model_class, expected.has_pooler)
+    arguments = dict(expected.arguments)
+    if form in ("keras", "saved") and "num_classes" in arguments:
+        # Keras keeps the rate that the config gave.
+        arguments = {"dropout": CONFIG.hidden_dropout_prob, **arguments}
+    for key in ("mlm", "nsp", "num_classes", "mlm_activation", "mlm_layer_norm_eps", "dropout"):
+        assert key not in arguments or spec.arguments[key] == arguments[key]
+    for field in ("tokenization", "labels", "multi_label", "thresholds"):
+        assert getattr(read, field) == getattr(checkpoint, field), field
+    assert_bit_equal(read_all(read), read_all(checkpoint))
+
+
+def hugging_face_names(name):
+    """As transformers spells them."""
+    files = hugging_face_files
+    heads = {
+        "pretrainer": {**files.MASKED_LM, **files.NEXT_SENTENCE},
+        "masked lm": files.MASKED_LM,
+        "next sentence": files.NEXT_SENTENCE,
+        "span predictor": files.span(),
+        "encoder": {},
+        "encoder without pooler": {},
+    }.get(name, files.classifier(1))
+    prefix = "" if name.startswith("encoder") else "bert."
+    encoder = {**files.ENCODER, **(files.POOLER if EVERY[name].has_pooler else {})}
+    return {prefix + there for there in encoder} | set(heads)
+
+
+def _cases():
+    for form in conversion.FORMATS:
+        for name in EVERY:
+            if form == "huggingface" and name in OTHERS:
+                continue
+            if form in ("huggingface", "google_tf1") and name in OURS_ALONE:
+                continue
+            # Keras' own files have a test of every model.
+            if form == "keras" and name not in ("classifier", *OTHERS):
+                continue
+            yield name, form
+
+
+@pytest.mark.parametrize("name, form", _cases())
+def test_there_and_back(tmp_path, name, form):
+    checkpoint = make(name, form)
+    path = write(checkpoint, form, tmp_path)
+    for spelling in (pathlib.Path(path), path if form == "keras" else f"{path}/"):
+        read = open_checkpoint(spelling)
+        assert (read.format, read.path) == (form, path)
+    assert_same(read, checkpoint, form)
+    there = {spelled for tensor in read.tensors.values() for spelled in tensor.names}
+    if form == "huggingface":
+        assert there == hugging_face_names(name)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_loaded_and_saved(tmp_path, name):
+    """By the variables' own names."""
+    checkpoint = make(name, "bert_tf")
+    path = write(checkpoint, "bert_tf", tmp_path)
+    model, report = load_with_report(path)
+    assert type(model) is EVERY[name].model_class and model.config == CONFIG
+    assert_bit_equal(variables_of(model), fused(read_all(checkpoint)))
+    assert set(report.loaded) == set(checkpoint.tensors) and report.sentences(path) == []
+    assert (report.format, report.new, report.unused) == ("bert_tf", (), ())
+    stored = {spelled for t in open_checkpoint(path).tensors.values() for spelled in t.names}
+    assert stored == {f"model/{variable.path}" for variable in model.weights}
+    model.task = {"kind": "mine"}
+    bert_tf.save(model, tmp_path / "again")
+    saved = open_checkpoint(tmp_path / "again")
+    assert saved.task == {"kind": "mine"}
+    assert_same(saved, checkpoint, "saved")
+
+
+@pytest.mark.parametrize("form", conversion.FORMATS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision(tmp_path, form, dtype):
+    checkpoint = make_checkpoint(MODELS["encoder"], dtype=getattr(ml_dtypes, dtype, dtype))
+    read = open_checkpoint(write(checkpoint, form, tmp_path))
+    kept = dtype if form == "huggingface" else "float32"
+    assert {tensor.dtype for tensor in read.tensors.values()} == {kept}
+    assert_bit_equal(read_all(read), read_all(checkpoint))
+
+
+def test_through_all_of_them(tmp_path):
+    checkpoint = make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED)
+    current = checkpoint
+    for number, form in enumerate(["google_tf1", "keras", "huggingface", "bert_tf", "huggingface"]):
+        current = open_checkpoint(write(current, form, tmp_path, f"m{number}"))
+    assert_same(current, checkpoint, "huggingface")
+
+
+@pytest.mark.parametrize("act", ["gelu", "gelu_approximate", "relu"])
+@pytest.mark.parametrize("form", [form for form in conversion.FORMATS if form != "keras"])
+def test_activations(tmp_path, form, act):
+    config = dataclasses.replace(CONFIG, hidden_act=act, num_hidden_layers=1)
+    path = write(make_checkpoint(MODELS["encoder"], config), form, tmp_path)
+    read = open_checkpoint(path).config.hidden_act
+    # Hugging Face spells it in another way, which means the same.
+    renamed = act == "gelu_approximate" and form == "huggingface"
+    assert read == ("gelu_pytorch_tanh" if renamed else act)
+
+
+def test_the_toy_of_tensorflow_1_there_and_back(data_dir, tmp_path):
+    toy = open_checkpoint(data_dir / "checkpoints" / "toy_tf1")
+    ours = open_checkpoint(write(toy, "bert_tf", tmp_path, "ours"))
+    back = open_checkpoint(write(ours, "google_tf1", tmp_path, "back"))
+    assert_bit_equal(read_all(back), read_all(toy))
+    there = {name: tensor.names for name, tensor in back.tensors.items()}
+    assert there == {name: tensor.names for name, tensor in toy.tensors.items()}
+    assert len(there) == 16 * 2 + 5 + 2 + 5 + 2
+    assert (back.config, back.model, back.tokenization) == (toy.config, toy.model, toy.tokenization)
+    assert back.notes == () and back.unused == ()  # it says the casing now, and has no adam slots
+
+
+def test_what_cannot_be_saved(tmp_path):
+    model = load_with_report(write(make("classifier", "bert_tf"), "bert_tf", tmp_path))[0]
+    mine = tmp_path / "saved" / "mine.txt"
+
+    def refused(sentence, given=model):
+        with pytest.raises(ValueError, match=sentence):
+            bert_tf.save(given, tmp_path / "saved")
+
+    refused("The model is a object: expected one of", object())
+    model.labels = ("a", "b")
+    refused(r"labels has 2 names \(a, b\), and the model 3 classes")
+    model.labels = ()
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    refused("saved is there already")
+    assert mine.read_text() == "mine"
+    mine.unlink()
+    model.encoder.blocks[0].intermediate.enable_lora(2)
+    refused("intermediate/lora_kernel_a.*: merge adapters")
