@@ -11,6 +11,8 @@ HEAD_POOLINGS = ("cls", "mean", "max")  # of what a task's head reads
 # The rows of the paper's table 7 that need no training.
 UNLEARNED_VARIANTS = ("embeddings", "second_to_last", "last", "concat_last_four")
 INPUT_FORMATS = ("google", "wikiextractor", "prose", "jsonl")  # of a corpus
+# Of two texts: with scores, by their order or their values; that belong together.
+SIMILARITY_LOSSES = ("cosent", "cosine", "one_way", "both_ways")
 LONG_TEXTS = ("head", "head_tail", "windows")  # of texts of more tokens than a row
 STRATEGIES = ("auto", "one_device", "mirrored")  # for the devices of one machine
 OPTIMIZERS = ("adam", "adamw", "lamb")

@@ -146,6 +146,12 @@ def judge_numbers(
     )
 
 
+def judge_similarities(true: NDArray[Any], cosines: NDArray[Any]) -> Judged:
+    """Scores of pairs, (N,) float64, and their texts' cosines: only what has no unit."""
+    metrics = judge_numbers(true, cosines).metrics
+    return Judged(len(true), {name: metrics[name] for name in ("spearman", "pearson")})
+
+
 Tags = Sequence[Sequence[str]]
 
 

@@ -61,6 +61,19 @@ class ChoiceExample:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SimilarityExample:
+    """Two texts, or an anchor, a text that belongs to it and one that does not.
+
+    ``label`` is how similar two texts are, in units of the file's own; ``None`` where they belong
+    together, or are to be predicted.
+    """
+
+    id: str
+    texts: tuple[str, ...]
+    label: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
     """A span of a context, and its first byte in the context's UTF-8 (not a character's number)."""
 

@@ -61,6 +61,7 @@ class Kind:
         cells: the function of ``metrics.cells`` that compares files of its predictions.
         class_metrics: whether it may name the scores of a class or of a type of entity, too.
         label: the argument that ``--label_column`` names.
+        label_is_optional: whether there may be no such column.
         others: further arguments of the reader: the flag that gives each, and its check.
         reading: the arguments among them that say how texts are read, of unlabelled files, too.
         options: arguments of its ``Task`` that ``task.json`` keeps.
@@ -76,6 +77,7 @@ class Kind:
         reads_words: whether a row's text is a list of words.
         default_label: the column without ``--label_column``.
         max_seq_length: tokens of a row without ``--max_seq_length``.
+        embeds: whether its models give vectors of texts, a ``SentenceEmbedding``.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Kind:
     metrics: tuple[str, ...] = ()
     class_metrics: bool = False
     label: str = "label_column"
+    label_is_optional: bool = False
     others: Mapping[str, tuple[str, Check]] = dataclasses.field(default_factory=dict)
     reading: Sequence[str] = ()
     options: Mapping[str, Check] = dataclasses.field(default_factory=dict)
@@ -99,6 +102,7 @@ class Kind:
     reads_words: bool = False
     default_label: str | None = None
     max_seq_length: int = 128
+    embeds: bool = False
 
     @property
     def task_class(self) -> Any:
@@ -218,6 +222,22 @@ KINDS = {
             num_texts=(2, 100),
             flags=("label_smoothing",),
             metrics=("accuracy", "loss"),
+        ),
+        Kind(
+            "similarity",
+            "similarity_task:SimilarityTask",
+            {"anchor_column": TEXT, "other_columns": _names(1, 2)},
+            "numbers",
+            text_form="A,B or ANCHOR,POSITIVE,NEGATIVE",
+            num_texts=(2, 3),
+            metrics=(
+                *("spearman", "pearson", "ndcg@10", "mrr@10", "map", "accuracy"),
+                *("recall@10", "recall@100"),
+            ),
+            label_is_optional=True,
+            flags=("similarity_loss", "similarity_scale", "normalize"),
+            texts_in_python=(("text_a", "text_b"),),
+            embeds=True,
         ),
         Kind(
             "squad",

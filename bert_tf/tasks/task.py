@@ -63,6 +63,8 @@ class TrainingOptions:
     bilstm: bool = False
     variant: str | None = None
     lstm_units: int | None = None
+    similarity_loss: str | None = None
+    similarity_scale: float = 20.0
     teacher: str | None = None
     distillation_weight: float = 0.5
     distillation_temperature: float = 2.0
@@ -372,16 +374,7 @@ class Task(abc.ABC):
     ) -> Iterator[Record]:
         """Predicts on one of ``dev_sets`` or ``test_sets``: a record of each example, in order.
 
-        | kind            | a record's keys, besides ``id``                                        |
-        |-----------------|------------------------------------------------------------------------|
-        | classification  | prediction: the class's name; probabilities, by name                   |
-        | multilabel      | prediction: a list of names; probabilities, by name                    |
-        | regression      | prediction: a number                                                   |
-        | tagging         | words, tags: tuples of strings; scores: of each tag its probability;   |
-        |                 | with character spans entities: start, end, label, text, score of each  |
-        | multiple_choice | prediction: the choice's number, from 0; probabilities, by number      |
-        | squad           | prediction: the answer, "" for none; score: its probability; start,   |
-        |                 | end: its characters in the context; null_odds where there may be none  |
+        ``bert_tf.Predictor`` says which keys a record has.
         """
         items = self._sets[set_name].items
         if items:

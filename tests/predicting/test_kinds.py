@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.predicting import prediction
 from bert_tf.readers.entities import find_entities
 from bert_tf.tasks.task_file import TaskFile
 
+from . import prediction_models
 from .prediction_models import CLASSES, TEXTS, predict, preprocessor_of, read_lines, write_model
 
 # === Tagging ===
@@ -94,11 +94,12 @@ def test_sentences_without_words_keep_their_places(tagger, tmp_path):
 def test_words_that_the_output_cannot_hold(tagger, tmp_path, monkeypatch):
     source = tmp_path / "in.jsonl"
     source.write_text('{"words": ["so"]}\n{"words": ["good film", "is"]}\n')
-    monkeypatch.setattr(prediction, "_load", None)  # refused before the model is loaded
+    # Refused before the model is loaded.
+    monkeypatch.setattr(prediction_models, "_load_once", None)
     for output, where in ((tmp_path / "a.conll", "--output="), (None, "The tab-separated output")):
         message = f"^{where}.*, row 1: 'good film' would not be one word .* ends in .jsonl.$"
         with pytest.raises(ValueError, match=message):
-            prediction.predict_file(str(tagger[0]), str(source), output and str(output))
+            predict(tagger[0], source, output)
     assert not (tmp_path / "a.conll").exists()
 
 

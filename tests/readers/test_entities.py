@@ -7,7 +7,9 @@ from bert_tf.metrics.formulas import ClassScore
 from bert_tf.readers.entities import (
     SCHEMES,
     Entity,
+    convert_all,
     convert_tags,
+    find_all,
     find_entities,
     find_fault,
     find_odd_tags,
@@ -98,18 +100,18 @@ def test_schemes_are_converted(seed):
     iob2 = [_written(sequence, "IOB2") for sequence in parts]
     assert iob1 != iob2
     for tags in (iob1, iob2):
-        assert [convert_tags(sequence, "IOB1") for sequence in tags] == iob1
-        assert [convert_tags(sequence, "IOB2") for sequence in tags] == iob2
+        assert convert_all(tags, "IOB1") == iob1
+        assert convert_all(tags, "IOB2") == iob2
     scores = entity_scores(iob1, iob2).overall
     assert scores.num_true == scores.num_correct == scores.num_predicted > 50
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "IOB2"])
 def test_conversion_mends_what_is_broken(scheme):
-    for tags in _random_tags(7):
-        converted = convert_tags(tags, scheme)
-        assert find_fault(converted, scheme) is None
-        assert find_entities(converted) == find_entities(tags)
+    tags = _random_tags(7)
+    converted = convert_all(tags, scheme)
+    assert [fault for fault in (find_fault(each, scheme) for each in converted) if fault] == []
+    assert find_all(converted) == find_all(tags)
 
 
 @pytest.mark.parametrize(
@@ -144,11 +146,11 @@ def test_what_is_no_input(call, given, sentence):
 
 def test_every_scheme_spells_the_same_entities():
     true = [_written(parts, "IOB2") for parts in _random_entities(3)]
-    entities = [find_entities(tags) for tags in true]
+    entities = find_all(true)
     for scheme in SCHEMES:
-        converted = [convert_tags(tags, scheme) for tags in true]
-        assert [find_entities(tags) for tags in converted] == entities
-        assert [convert_tags(tags, "IOB2") for tags in converted] == true
+        converted = convert_all(true, scheme)
+        assert find_all(converted) == entities
+        assert convert_all(converted, "IOB2") == true
         for tags in converted:
             assert find_fault(tags, scheme) is None
     written = convert_tags(["B-X", "I-X", "I-X", "O", "B-X"], "BILOU")
@@ -183,7 +185,7 @@ def test_equals_seqeval_where_tags_say_the_end(form, seed):
     true = [convert_tags(_written(parts, "IOB2"), form) for parts in _random_entities(seed)]
     other = [convert_tags(_written(parts, "IOB2"), form) for parts in _random_entities(seed + 9)]
     predicted = [(two * len(one))[: len(one)] for one, two in zip(true, other, strict=True)]
-    valid = [convert_tags(tags, form) for tags in predicted]
+    valid = convert_all(predicted, form)
     ours = entity_scores(true, valid).overall
     theirs = metrics.f1_score(true, valid, mode="strict", scheme=scheme)
     assert ours.f1 == pytest.approx(theirs) and 0 < theirs < 1
@@ -191,7 +193,7 @@ def test_equals_seqeval_where_tags_say_the_end(form, seed):
         altered = _altered(predicted, seed)
         ours = entity_scores(true, altered).overall
         assert ours.f1 == pytest.approx(metrics.f1_score(true, altered))
-        spelled = [[(e.type, e.start, e.end - 1) for e in find_entities(tags)] for tags in altered]
+        spelled = [[(e.type, e.start, e.end - 1) for e in found] for found in find_all(altered)]
         assert spelled == list(map(metrics.sequence_labeling.get_entities, altered))
 
 

@@ -127,21 +127,6 @@ def test_cut_rows_of_qqp_are_skipped(tmp_path):
         read_glue("QQP", str(tmp_path), "test")
 
 
-def test_bad_rows(tmp_path):
-    write(tmp_path / "dev.tsv", ["sentence|label", "a|1", "b|2", "c", "d|0|1", "e|", "f|0"])
-    message = f"{tmp_path}/dev.tsv, line 3: expected one of 0, 1 in the column of SST-2's label, go"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read_glue("SST-2", str(tmp_path), "dev")
-    examples = read_glue("SST-2", str(tmp_path), "dev", skip_bad_rows=True)
-    assert [(item.id, item.text_a) for item in examples.items] == [("0", "a"), ("5", "f")]
-    assert [sentence.removeprefix(f"{tmp_path}/dev.tsv, ") for sentence in examples.skipped] == [
-        "line 3: expected one of 0, 1 in the column of SST-2's label, got '2'.",
-        "line 4: expected 2 columns, got 1.",
-        "line 5: expected 2 columns, got 3.",
-        "line 6: expected text in the column of SST-2's label, got ''.",
-    ]
-
-
 @pytest.mark.parametrize(
     ("task", "split", "lines", "message"),
     [

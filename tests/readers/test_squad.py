@@ -16,6 +16,8 @@ from bert_tf.readers.squad import (
     read_squad,
 )
 
+from .test_bad_rows import CONTEXT as PARAGRAPH
+
 # A letter of two bytes, an ideograph of three, a symbol beyond 16 bits of four.
 CONTEXT = "Ünder 東 😀 the moon, Ann sang."
 
@@ -29,28 +31,25 @@ def answer(text, start):
 
 
 @pytest.fixture
-def write_json(tmp_path):
-    def write_file(document):
-        path = tmp_path / "dev.json"
-        path.write_text(json.dumps(document))
-        return str(path)
-
-    return write_file
+def write_json(write):
+    return lambda document: write("dev.json", json.dumps(document))
 
 
 @pytest.fixture
-def write(write_json):
-    def write_questions(questions, context=CONTEXT):
+def write_questions(write_json):
+    def write(questions, context=CONTEXT):
         paragraph = {"context": context, "qas": questions}
         data = [{"title": "Moon", "paragraphs": [paragraph]}]
         return write_json({"version": "1.1", "data": data})
 
-    return write_questions
+    return write
 
 
-def test_answers_are_placed_by_byte(write):
+def test_answers_are_placed_by_byte(write_questions):
     start = CONTEXT.index("Ann")
-    path = write([question("q1", answers=[answer("Ann", start), answer("Ü", 0), answer("😀", 8)])])
+    path = write_questions(
+        [question("q1", answers=[answer("Ann", start), answer("Ü", 0), answer("😀", 8)])]
+    )
     (found,) = read_squad(path).items
     assert start == 20
     assert found == QuestionExample(
@@ -61,8 +60,8 @@ def test_answers_are_placed_by_byte(write):
         assert CONTEXT.encode()[place.start : place.start + size].decode() == place.text
 
 
-def test_versions_and_containers(write, tmp_path):
-    path = write(
+def test_versions_and_containers(write_questions, tmp_path):
+    path = write_questions(
         [
             question("q1", answers=[answer("moon", 14)], is_impossible=False),
             question("q2", answers=[], is_impossible=True, plausible_answers=[answer("x", 0)]),
@@ -81,8 +80,10 @@ def test_versions_and_containers(write, tmp_path):
     assert read_squad(packed) == examples
 
 
-def test_questions_to_be_predicted(write):
-    path = write([question("q1"), question("q2", answers="not looked at", is_impossible=True)])
+def test_questions_to_be_predicted(write_questions):
+    path = write_questions(
+        [question("q1"), question("q2", answers="not looked at", is_impossible=True)]
+    )
     items = read_squad(path, labelled=False).items
     assert [(item.id, item.answers, item.is_impossible) for item in items] == [
         ("q1", (), False),
@@ -91,7 +92,7 @@ def test_questions_to_be_predicted(write):
     with pytest.raises(ValueError, match=r"question q1: expected 'answers', got none \(are the qu"):
         read_squad(path)
     with pytest.raises(ValueError, match="question q1: expected text in 'context', got None"):
-        read_squad(write([question("q1", answers=[])], context=None))
+        read_squad(write_questions([question("q1", answers=[])], context=None))
 
 
 GOOD = [answer("Ann", 20)]
@@ -121,8 +122,8 @@ GOOD = [answer("Ann", 20)]
         ({"id": "q2", "question": " ", "answers": GOOD}, "expected text in 'question', got ' '"),
     ],
 )  # fmt: skip
-def test_bad_questions(write, bad, message):
-    path = write([question("q1", answers=GOOD), bad, question("q3", answers=GOOD)])
+def test_bad_questions(write_questions, bad, message):
+    path = write_questions([question("q1", answers=GOOD), bad, question("q3", answers=GOOD)])
     place = f"{path}, article 0 'Moon', question {bad.get('id')}: "
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         read_squad(path)
@@ -154,33 +155,14 @@ def test_real_files(data_dir, name, questions, articles, impossible):
 
 # === One's own tables ===
 
-PARAGRAPH = "Äh, Ann and Äh, Bo did."
 
-
-@pytest.fixture
-def write_table(tmp_path):
-    def write_file(name, *lines):
-        path = tmp_path / name
-        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-        path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-        return str(path)
-
-    return write_file
-
-
-def row(**fields):
-    return {"question": "Who?", "context": PARAGRAPH, **fields}
-
-
-def test_lists_of_answers(write_table):
+def test_lists_of_answers(write):
     pairs = [{"text": "Ann", "answer_start": 4}, {"text": "Bo", "answer_start": 16}]
     lists = {"text": ["Ann", "Bo"], "answer_start": [4, 16]}
-    path = write_table(
-        "a.jsonl",
-        row(id="x", title="T", answers=pairs),
-        row(id="y", title=None, answers=lists),
-        row(id="z", title="", answers={"text": [], "answer_start": []}),
-    )
+    none = {"text": [], "answer_start": []}
+    given = [("x", "T", pairs), ("y", None, lists), ("z", "", none)]
+    row = {"question": "Who?", "context": PARAGRAPH}
+    path = write("a.jsonl", [{**row, "id": i, "title": t, "answers": a} for i, t, a in given])
     answers = (Answer("Ann", 5), Answer("Bo", 18))
     assert read_questions(path, id_column="id", title_column="title").items == [
         QuestionExample("x", "T", "Who?", PARAGRAPH, answers, False),
@@ -189,8 +171,8 @@ def test_lists_of_answers(write_table):
     ]
 
 
-def test_one_answer_in_columns(write_table):
-    path = write_table("a.csv", "q,c,a,s", f'Who?,"{PARAGRAPH}",Bo,16', f'Why?,"{PARAGRAPH}",,')
+def test_one_answer_in_columns(write):
+    path = write("a.csv", ["q,c,a,s", f'Who?,"{PARAGRAPH}",Bo,16', f'Why?,"{PARAGRAPH}",,'])
     columns = {"question_column": "q", "context_column": "c"}
     examples = read_questions(path, **columns, answers_column="a", answer_start_column="s")
     assert examples.items == [
@@ -199,27 +181,6 @@ def test_one_answer_in_columns(write_table):
     ]
     unlabelled = read_questions(path, **columns, answers_column=None)
     assert [(item.answers, item.is_impossible) for item in unlabelled.items] == [((), False)] * 2
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"answers": {"text": ["Ann"], "answer_start": [3]}}, "expected the answer 'Ann' at char"),
-        ({"answers": {"text": ["Ann"], "answer_start": []}}, "expected lists of one length under"),
-        ({"answers": {"text": "Ann", "answer_start": 4}}, "expected lists of one length under"),
-        ({"answers": "Ann"}, "expected a list of answers in 'answers', got 'Ann'"),
-        ({"answers": None}, "expected a list of answers in 'answers', got None"),
-        ({"answers": [], "question": ""}, "expected text in 'question', got ''"),
-        ({"answers": [], "context": None}, "expected text in 'context', got None"),
-        ({"answers": [], "id": 0}, "expected an id of its own for every row, got '0' again"),
-        ({}, "expected the key 'answers', got question, context, id"),
-    ],
-)
-def test_bad_rows_of_tables(write_table, fields, message):
-    path = write_table("a.jsonl", row(id="0", answers=[]), row(**{"id": "1", **fields}))
-    with pytest.raises(ValueError, match=re.escape(f"{path}, line 2: {message}")):
-        read_questions(path, id_column="id")
-    assert len(read_questions(path, id_column="id", skip_bad_rows=True).items) == 1
 
 
 # === What an evaluation compares ===

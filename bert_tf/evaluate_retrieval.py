@@ -1,0 +1,140 @@
+r"""Judges a model of sentence embeddings by a search: nDCG, MRR, recall, mean average precision.
+
+    python -m bert_tf.evaluate_retrieval --model_dir=runs/faq --data_dir=scifact
+
+    python -m bert_tf.evaluate_retrieval --model_dir=hf://sentence-transformers/all-MiniLM-L6-v2 \
+        --data_dir=scifact --output=metrics.json
+
+--model_dir is what ``bert_tf.finetune --task=similarity`` left, or a directory of
+sentence-transformers. --data_dir has files as BEIR has them: corpus.jsonl, queries.jsonl and
+qrels/SPLIT.tsv. Every document is compared with every query, by cosine, and the best 1,000 are
+judged. A document of the query's own id is not counted as found, as BEIR has it.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from bert_tf import paths
+from bert_tf.choices import PRECISIONS, STRATEGIES
+from bert_tf.cli import command, flag_fields
+from bert_tf.cli.flag_rules import required
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bert_tf.readers.retrieval import RetrievalSet
+
+_NEEDED = required("evaluate_retrieval needs --model_dir and --data_dir")
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalSettings:
+    """Every flag."""
+
+    model_dir: str = flag_fields.string(
+        None, "The model of embeddings: a directory, or hf://OWNER/NAME.", rules=[_NEEDED]
+    )
+    data_dir: str = flag_fields.string(
+        None, "The folder with corpus.jsonl, queries.jsonl and qrels/.", rules=[_NEEDED]
+    )
+    split: str = flag_fields.string("test", "Which judgements: those of qrels/SPLIT.tsv.")
+    output: str | None = flag_fields.string(
+        None, "Write the numbers as JSON to this file, replacing it."
+    )
+    max_seq_length: int | None = flag_fields.integer(
+        None, "The most tokens of a text; by default the training's.", least=3
+    )
+    batch_size: int = flag_fields.integer(64, "Texts at once, over all devices.", least=1)
+    precision: str = flag_fields.choice(
+        "float32",
+        PRECISIONS,
+        "bfloat16: matrix products in bfloat16, weights and sums in float32.",
+    )
+    strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
+    allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
+
+
+def define_flags(values: flags.FlagValues | None = None) -> None:
+    """Defines the command's flags; not on import, as other commands define some of the same."""
+    flag_fields.define_flags(RetrievalSettings, flags.FLAGS if values is None else values)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the command; ``argv`` holds the program's name alone."""
+    del argv
+    settings = flag_fields.checked(RetrievalSettings, flags.FLAGS)
+    paths.check_inputs(checkpoints=[settings.model_dir])
+    evaluate(settings)
+
+
+def evaluate(settings: RetrievalSettings) -> dict[str, Any]:
+    """Searches, prints the scores and writes them where that is asked for; gives the numbers.
+
+    Raises:
+        ValueError: the model gives no vectors of texts or has no vocabulary, a length is more than
+            its positions, or a file is malformed.
+        OSError: a file cannot be read or written.
+    """
+    # TensorFlow loads here, after the flags were found good.
+    from bert_tf.files import write_json
+    from bert_tf.metrics.judging import Judged
+    from bert_tf.metrics.resampling import bootstrap
+    from bert_tf.metrics.retrieval import judge_rankings
+    from bert_tf.readers.retrieval import files_of, read_retrieval
+    from bert_tf.training.distribution import open_devices
+
+    read = [os.path.realpath(path) for path in files_of(settings.data_dir, settings.split)]
+    if settings.output and os.path.realpath(settings.output) in read:
+        raise ValueError(f"--output={settings.output} is one of the files to read: name another.")
+    found = read_retrieval(settings.data_dir, settings.split)
+    print(f"{len(found.queries):,} queries, {len(found.documents):,} documents.", flush=True)
+    with open_devices(settings.strategy, settings.precision).scope():
+        ranked = _rank(settings, found)
+    judged: Judged = judge_rankings(ranked, found.relevant)
+    scores = judged.scores(judged.metrics)
+    headline = next(iter(scores))
+    low, high = bootstrap(judged.metrics[headline], judged.count)
+    for name, score in scores.items():
+        print(f"{name:<12}{score:.4f}" + f"  (95%: {low:.4f} to {high:.4f})" * (name == headline))
+    results = {
+        "scores": scores,
+        "intervals": {headline: [low, high]},
+        "queries": len(found.queries),
+        "documents": len(found.documents),
+    }
+    if settings.output:
+        write_json(settings.output, results)
+        print(f"Written: {settings.output}")
+    return results
+
+
+def _rank(settings: RetrievalSettings, found: "RetrievalSet") -> "np.ndarray":
+    """The documents' numbers for each query, (Q, K), the best first, -1 behind the last."""
+    from bert_tf.metrics.retrieval import RANKS, search
+    from bert_tf.tasks.embedding import open_embedder
+    from bert_tf.training.progress import Progress
+
+    embedder = open_embedder(
+        settings.model_dir, settings.max_seq_length, settings.batch_size, settings.allow_pickle
+    )
+    documents = embedder.directions([*found.documents.values()], "Documents")
+    queries = embedder.directions([*found.queries.values()], "Queries")
+    progress = Progress("Searching", len(queries), "queries")
+    ranked, _ = search(queries, documents, RANKS + 1, progress.update)
+    progress.close()
+    places = {name: place for place, name in enumerate(found.documents)}
+    for row, name in zip(ranked, found.queries, strict=True):
+        if name in places:
+            others = row[row != places[name]]
+            row[:] = -1
+            row[: len(others)] = others
+    return ranked
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.run(main)

@@ -1,0 +1,113 @@
+"""Documents that are found for queries: exact search in blocks, and how good the rankings are.
+
+Sources: Järvelin and Kekäläinen 2002 (nDCG); Thakur et al. 2021, "BEIR", and trec_eval, whose
+conventions these are: the gain of a document is its relevance, a rank's discount log2(rank + 1).
+
+Letters: Q queries, N documents, D numbers of a vector, K ranks.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .judging import Judged, Metric
+
+# How many documents of each query are ranked where nothing else is said, as BEIR does.
+RANKS = 1000
+# A block of this many scores takes 32 MB.
+_QUERIES_AT_ONCE, _DOCUMENTS_AT_ONCE = 512, 16384
+
+
+def search(
+    queries: NDArray[Any],
+    documents: NDArray[Any],
+    count: int = RANKS,
+    update: Callable[[int], None] = lambda done: None,
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """The documents of the greatest inner products with each query, exact, the best first.
+
+    Vectors are (Q, D) and (N, D); those of length 1 are compared by cosine. The memory does not
+    grow with Q times N: blocks of queries and of documents are multiplied one after the other.
+    ``update`` is told how many queries are done. Of equal documents the one before comes first.
+
+    Returns:
+        The documents' numbers and the products, (Q, K) each, K the smaller of ``count`` and N.
+
+    >>> places, scores = search(np.eye(2), np.array([[0.6, 0.8], [1.0, 0.0]]), 1)
+    >>> places.tolist(), scores.round(3).tolist()
+    ([[1], [0]], [[1.0], [0.800000011920929]])
+    """
+    queries, documents = (np.asarray(v, np.float32) for v in (queries, documents))
+    count = min(count, len(documents))
+    found_places = np.zeros([len(queries), count], np.intp)
+    found_scores = np.zeros([len(queries), count], np.float32)
+    for first in range(0, len(queries), _QUERIES_AT_ONCE):
+        block = slice(first, first + _QUERIES_AT_ONCE)
+        rows = len(queries[block])
+        places, scores = np.zeros([rows, 0], np.intp), np.zeros([rows, 0], np.float32)
+        for begin in range(0, len(documents), _DOCUMENTS_AT_ONCE):
+            part = documents[begin : begin + _DOCUMENTS_AT_ONCE]
+            own = np.broadcast_to(np.arange(begin, begin + len(part)), [rows, len(part)])
+            places = np.concatenate([places, own], 1)
+            scores = np.concatenate([scores, queries[block] @ part.T], 1)
+            is_best = _best(scores, count)
+            places = places[is_best].reshape(rows, -1)
+            scores = scores[is_best].reshape(rows, -1)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        found_places[block] = np.take_along_axis(places, order, 1)
+        found_scores[block] = np.take_along_axis(scores, order, 1)
+        update(min(first + _QUERIES_AT_ONCE, len(queries)))
+    return found_places, found_scores
+
+
+def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
+    """Which scores of each row are its greatest, ``count`` of them; of equal ones the first."""
+    if scores.shape[1] <= count:
+        return np.ones(scores.shape, bool)
+    least = -np.partition(-scores, count - 1, axis=1)[:, count - 1 : count]
+    above, equal = scores > least, scores == least
+    room = count - above.sum(1, keepdims=True)
+    return above | (equal & (equal.cumsum(1) <= room))
+
+
+def judge_rankings(
+    ranked: NDArray[np.intp], relevant: Sequence[Mapping[int, float]], depth: int = RANKS
+) -> Judged:
+    """Rankings compared with what is relevant; a row is a query.
+
+    ``ranked`` (Q, K) has documents' numbers, the best first, -1 behind a shorter ranking;
+    ``relevant`` has of each query the documents' relevance by their numbers, one above 0 at least.
+    ``map`` is the mean average precision of the first ``depth``; ``accuracy`` the share of queries
+    whose first document is relevant.
+
+    >>> judged = judge_rankings(np.array([[2, 0, 1]]), [{0: 1.0}])
+    >>> {name: round(value, 3) for name, value in judged.scores(["ndcg@10", "mrr@10"]).items()}
+    {'ndcg@10': 0.631, 'mrr@10': 0.5}
+    """
+    ranked = ranked[:, :depth]
+    gains = np.zeros(ranked.shape)
+    ideal = np.zeros([len(ranked), 10])
+    for row, (places, known) in enumerate(zip(ranked, relevant, strict=True)):
+        gains[row] = [known.get(int(place), 0.0) for place in places]
+        best = sorted((gain for gain in known.values() if gain > 0), reverse=True)[:10]
+        ideal[row, : len(best)] = best
+    is_hit = gains > 0
+    counts = np.array([sum(gain > 0 for gain in known.values()) for known in relevant])
+    ranks = np.arange(1, ranked.shape[1] + 1)
+    discounts = 1 / np.log2(np.arange(2, 12))
+    precisions = is_hit.cumsum(1) / ranks
+    found = {
+        "ndcg@10": (np.maximum(gains[:, :10], 0) * discounts[: ranked.shape[1]]).sum(1)
+        / (ideal * discounts).sum(1),
+        "mrr@10": (is_hit[:, :10] / ranks[:10]).max(1, initial=0.0),
+        "map": (precisions * is_hit).sum(1) / counts,
+        "accuracy": is_hit[:, 0].astype(float),
+        **{f"recall@{k}": is_hit[:, :k].sum(1) / counts for k in (10, 100)},
+    }
+    return Judged(len(ranked), {name: _mean(values) for name, values in found.items()})
+
+
+def _mean(values: NDArray[np.float64]) -> Metric:
+    return lambda rows: float(values[rows].mean())

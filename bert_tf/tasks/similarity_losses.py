@@ -1,0 +1,156 @@
+"""What models of embeddings learn: texts that are similar get vectors at small angles.
+
+Labels come as floats of the vectors' dtype, as Keras has it: whole numbers are exact up to 2**24.
+
+Letters: B batch, K texts of an example, D numbers of a vector, C candidates, B * (K - 1).
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.choices import SIMILARITY_LOSSES
+from bert_tf.modeling.pooling import normalize
+
+# The logarithm of a probability that counts for 0: finite, so that nothing becomes NaN.
+_NEVER = -1e9
+SCALE = 20.0
+
+
+class _VectorLoss(keras.losses.Loss):
+    """A loss of vectors, (B, K, D), by the cosines of their angles."""
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """The losses, (B,), or (1,) where a batch has one."""
+        return self.of_directions(y_true, normalize(y_pred))
+
+    def of_directions(self, labels: Any, vectors: Any) -> Any:
+        """The losses of vectors of length 1."""
+        raise NotImplementedError
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class InBatchNegatives(_VectorLoss):
+    """The cross-entropy of an anchor's own text among all texts of the batch.
+
+    ``scale`` times the cosines are the logits. Labels (B, K) are numbers of texts: the anchor, what
+    belongs to it and, where K is 3, what does not. Equal numbers are equal texts, so that no text
+    counts as wrong for an anchor which the batch shows to be right for it: it belongs to the same
+    anchor, or is the same as the anchor's own. With ``both_ways`` the mean of this and of each
+    text's own anchor among all anchors.
+
+    Sources: Henderson et al. 2017, "Efficient Natural Language Response Suggestion", section 4;
+    sentence-transformers ``MultipleNegativesRankingLoss`` and its symmetric form, which have no
+    such care for duplicates.
+
+    >>> loss = InBatchNegatives(scale=1.0)
+    >>> vectors = ops.convert_to_tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
+    >>> round(float(loss(ops.array([[0, 1], [2, 3]]), vectors)), 4)
+    0.3133
+    >>> round(float(loss(ops.array([[0, 1], [2, 1]]), vectors)), 4)
+    0.0
+    """
+
+    def __init__(
+        self,
+        scale: float = SCALE,
+        both_ways: bool = False,
+        name: str = "in_batch_negatives",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.scale, self.both_ways = scale, both_ways
+
+    def of_directions(self, labels: Any, vectors: Any) -> Any:
+        """(B, K), (B, K, D) -> (B,)."""
+        anchors, own = vectors[:, 0], vectors[:, 1]
+        # (C, D), the texts that belong to the anchors first, and their numbers (C,).
+        texts = ops.reshape(ops.swapaxes(vectors[:, 1:], 0, 1), (-1, ops.shape(vectors)[2]))
+        numbers = ops.reshape(ops.transpose(labels[:, 1:]), (-1,))
+        batch = ops.shape(vectors)[0]
+        # (B, B): of the same anchor; (B, C): the same text as the anchor's own, or as the anchor.
+        of_anchor = labels[:, 0][:, None] == labels[:, 0][None]
+        same = (labels[:, 1][:, None] == numbers[None]) | (labels[:, 0][:, None] == numbers[None])
+        others = ops.shape(numbers)[0] - batch
+        is_right = same | ops.pad(of_anchor, ((0, 0), (0, others)), constant_values=False)
+        losses = self._cross_entropy(anchors, texts, is_right)
+        if self.both_ways:
+            backwards = of_anchor | (labels[:, 1][:, None] == labels[:, 1][None])
+            losses = (losses + self._cross_entropy(own, anchors, backwards)) / 2
+        return losses
+
+    def _cross_entropy(self, anchors: Any, texts: Any, is_right: Any) -> Any:
+        """(B, D), (C, D), (B, C) -> (B,): text i is that of anchor i."""
+        logits = self.scale * ops.matmul(anchors, ops.transpose(texts))
+        is_own = ops.eye(ops.shape(anchors)[0], ops.shape(texts)[0], dtype="bool")
+        own = ops.sum(ops.where(is_own, logits, 0.0), axis=1)
+        others = ops.where(is_right & ~is_own, ops.cast(_NEVER, logits.dtype), logits)
+        return ops.logsumexp(others, axis=1) - own
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "scale": self.scale, "both_ways": self.both_ways}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class CosineError(_VectorLoss):
+    """The squared difference of two texts' cosine, (B, 2, D), and a score from 0 to 1, (B,).
+
+    Source: Reimers and Gurevych 2019, "Sentence-BERT", section 3, the regression objective.
+
+    >>> vectors = ops.convert_to_tensor([[[1.0, 0.0], [0.0, 2.0]]])
+    >>> float(CosineError()(ops.array([0.5]), vectors))
+    0.25
+    """
+
+    def __init__(self, name: str = "cosine_error", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def of_directions(self, labels: Any, vectors: Any) -> Any:
+        """(B,), (B, 2, D) -> (B,)."""
+        return ops.square(ops.sum(vectors[:, 0] * vectors[:, 1], axis=1) - labels)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class CosineOrder(_VectorLoss):
+    """CoSENT: for every two pairs of the batch, the more similar one is to have the greater cosine.
+
+    log(1 + the sum of exp(scale * (cosine of the pair of the lower score - that of the other))),
+    over all two pairs whose scores, (B,), differ. Only the order of the scores counts.
+
+    Source: Su 2022, "CoSENT"; sentence-transformers ``CoSENTLoss``.
+
+    >>> vectors = ops.convert_to_tensor([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]])
+    >>> loss = CosineOrder(scale=1.0)
+    >>> [round(float(loss(ops.array(scores), vectors)), 4) for scores in ([0, 1], [1, 0])]
+    [0.3133, 1.3133]
+    """
+
+    def __init__(self, scale: float = SCALE, name: str = "cosine_order", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+        self.scale = scale
+
+    def of_directions(self, labels: Any, vectors: Any) -> Any:
+        """(B,), (B, 2, D) -> (1,)."""
+        cosines = self.scale * ops.sum(vectors[:, 0] * vectors[:, 1], axis=1)
+        # (B, B): how far the cosine of the row's pair is above that of the column's.
+        above = cosines[:, None] - cosines[None]
+        is_wrong_way = labels[:, None] < labels[None]
+        terms = ops.where(is_wrong_way, above, ops.cast(_NEVER, above.dtype))
+        with_one = ops.concatenate([ops.zeros((1,), above.dtype), ops.reshape(terms, (-1,))])
+        return ops.logsumexp(with_one)[None]
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "scale": self.scale}
+
+
+def similarity_loss(name: str, scale: float) -> keras.losses.Loss:
+    """The loss of ``--similarity_loss``."""
+    order, error, _, both_ways = SIMILARITY_LOSSES
+    if name == order:
+        return CosineOrder(scale)
+    if name == error:
+        return CosineError()
+    return InBatchNegatives(scale, both_ways=name == both_ways)

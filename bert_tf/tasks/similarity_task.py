@@ -1,0 +1,187 @@
+"""Texts that are similar: a model of embeddings, judged by their cosines or as a search is.
+
+Sources: Reimers and Gurevych 2019, "Sentence-BERT"; the losses have theirs.
+
+Letters: N examples, K texts of an example, U different texts, D numbers of a vector.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.choices import SIMILARITY_LOSSES
+from bert_tf.metrics.judging import judge_similarities
+from bert_tf.metrics.retrieval import judge_rankings, search
+from bert_tf.modeling import BertEncoder
+from bert_tf.pipelines import length_buckets
+from bert_tf.pipelines.similarity import similarity_examples
+from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.readers.examples import SimilarityExample
+from bert_tf.readers.similarity import read_similarity
+
+from .embedding import at_length_1
+from .evaluation import Evaluation, Thresholds, worst_mistakes
+from .prediction_outputs import Record
+from .similarity_losses import similarity_loss
+from .task import Items, Task
+from .task_file import TaskFile
+
+# Of so few different cosines a model says nothing.
+_LEAST_SPREAD = 1e-3
+
+
+class SimilarityTask(Task):
+    """Pairs of texts with scores, pairs that belong together, or triples.
+
+    Pairs with scores are judged by the rank correlation of the scores with the cosines. Of the
+    others each anchor is a query, and every text of the set that is no anchor a document, of which
+    those are relevant that belong to it.
+    """
+
+    model_class = BertEncoder
+    read_table = staticmethod(read_similarity)
+
+    @property
+    def _has_scores(self) -> bool:
+        sets = [*([self._train] if self._train else ()), *self._sets.values()]
+        return any(item.label is not None for examples in sets for item in examples.items)
+
+    @property
+    def usual_headline(self) -> str:
+        """By what the pairs have."""
+        return "spearman" if self._has_scores else "ndcg@10"
+
+    @property
+    def no_scores(self) -> Sequence[str]:
+        """Those of a search of pairs with scores, and the other way round."""
+        searches = ("ndcg@10", "mrr@10", "map", "accuracy", "recall@10", "recall@100")
+        return searches if self._has_scores else ("spearman", "pearson")
+
+    def _model_arguments(self) -> dict[str, Any]:
+        """No pooler: the vectors are of the last states."""
+        for flag in ("classifier_dropout", "bilstm"):
+            if getattr(self.training, flag):
+                raise ValueError(
+                    f"--{flag} is for a head, and a model of embeddings has none: leave it out."
+                )
+        return {"pooler": False}
+
+    def _loss(self) -> Any:
+        """By default that of what the pairs have."""
+        of_scores, of_pairs = SIMILARITY_LOSSES[:2], SIMILARITY_LOSSES[2:]
+        known = of_scores if self._has_scores else of_pairs
+        asked = self.training.similarity_loss or known[0]
+        if asked not in known:
+            have = "scores (--label_column)" if self._has_scores else "no scores (--label_column)"
+            raise ValueError(
+                f"--similarity_loss={asked}: the texts have {have}: expected one of "
+                f"{', '.join(known)}."
+            )
+        return similarity_loss(asked, self.training.similarity_scale)
+
+    def _rows(
+        self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
+    ) -> length_buckets.Examples:
+        """To train on, K rows each; to run a model on, each different text once."""
+        texts, numbers = _numbered(items)
+        if not labelled:
+            return similarity_examples(tokenizer, [texts], max_seq_length=max_seq_length)
+        labels = numbers
+        if self._has_scores:
+            labels = np.array([item.label for item in items], np.float32)
+            least, most = labels.min(), labels.max()
+            # Cosines are learned as 0 to 1, whatever the scores' units.
+            labels = (labels - least) / max(most - least, np.finfo(np.float32).tiny)
+        columns = zip(*(item.texts for item in items), strict=True)
+        return similarity_examples(
+            tokenizer, [*columns], labels=labels, max_seq_length=max_seq_length
+        )
+
+    def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
+        texts, numbers = _numbered(items)
+        vectors = at_length_1(outputs[:, 0])
+        if not self._has_scores:
+            return self._judge_search(items, texts, numbers, vectors)
+        true = np.array([item.label for item in items], np.float64)
+        cosines = (vectors[numbers[:, 0]] * vectors[numbers[:, 1]]).sum(1).astype(np.float64)
+        errors = ((_ranks(true) - _ranks(cosines)) / len(items)) ** 2
+
+        def show(at: int) -> tuple[Mapping[str, str], str, str]:
+            return self._shown_texts(items[at]), f"{true[at]:.6g}", f"{cosines[at]:.3f}"
+
+        judged = judge_similarities(true, cosines)
+        return Evaluation(
+            scores=self._scores(judged),
+            judged=judged,
+            constant=bool(np.ptp(cosines) < _LEAST_SPREAD < np.ptp(true)),
+            constant_means="every two texts have the same cosine",
+            mistakes=worst_mistakes(items, errors, errors > 0, show),
+        )
+
+    def _judge_search(
+        self, items: Items, texts: Sequence[str], numbers: np.ndarray, vectors: np.ndarray
+    ) -> Evaluation:
+        """Each anchor against all texts that are none."""
+        queries, first = np.unique(numbers[:, 0], return_index=True)
+        documents = np.unique(numbers[:, 1:])
+        place = {number: at for at, number in enumerate(documents.tolist())}
+        relevant: dict[int, dict[int, float]] = {query: {} for query in queries.tolist()}
+        for query, own in numbers[:, :2].tolist():
+            relevant[query][place[own]] = 1.0
+        ranked, scores = search(vectors[queries], vectors[documents])
+        judged = judge_rankings(ranked, [*relevant.values()])
+        own_best = [
+            next((at for at, found in enumerate(row) if found in known), len(documents))
+            for row, known in zip(ranked.tolist(), relevant.values(), strict=True)
+        ]
+        asked = [items[at] for at in first]
+
+        def show(at: int) -> tuple[Mapping[str, str], str, str]:
+            wanted = texts[documents[next(iter(relevant[int(queries[at])]))]]
+            return {"": texts[queries[at]]}, wanted, texts[documents[ranked[at, 0]]]
+
+        losses = np.log2(1.0 + np.array(own_best))
+        return Evaluation(
+            scores=self._scores(judged),
+            judged=judged,
+            constant=bool(len(documents) > 1 and np.ptp(scores) < _LEAST_SPREAD),
+            constant_means="every two texts have the same cosine",
+            mistakes=worst_mistakes(asked, losses, losses > 0, show),
+        )
+
+    def _shown_texts(self, item: SimilarityExample) -> dict[str, str]:
+        return dict(zip("ABC", item.texts, strict=False))
+
+    def _records(
+        self, items: Items, outputs: Any, thresholds: Thresholds
+    ) -> Iterator[dict[str, Any]]:
+        """The cosine of the first text and the second, and of three that with the third."""
+        numbers, vectors = _numbered(items)[1], at_length_1(outputs[:, 0])
+        for row in numbers:
+            cosines = (vectors[row[1:]] @ vectors[row[0]]).tolist()
+            yield dict(zip(("prediction", "third"), cosines, strict=False))
+
+    @classmethod
+    def record_columns(cls, labels: Sequence[str], items: Iterable[Any], task: TaskFile) -> Record:
+        """With ``third`` where there are three texts."""
+        columns = super().record_columns(labels, items, task)
+        has_third = any(len(item.texts) > 2 for item in items)
+        return {**columns, "third": None} if has_third else columns
+
+
+def _numbered(items: Items) -> tuple[list[str], np.ndarray]:
+    """Every different text, in the order of its first place, and (N, K) int32, each one's number.
+
+    >>> _numbered([SimilarityExample("0", texts, None) for texts in (("a", "b"), ("b", "a"))])
+    (['a', 'b'], array([[0, 1],
+           [1, 0]], dtype=int32))
+    """
+    found: dict[str, int] = {}
+    numbers = [[found.setdefault(text, len(found)) for text in item.texts] for item in items]
+    return list(found), np.array(numbers, np.int32)
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """The rank of each number, from 0."""
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable")

@@ -1,0 +1,84 @@
+"""Exact search and the scores of rankings, against plain loops and scikit-learn."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bert_tf.metrics import retrieval
+from bert_tf.metrics.retrieval import judge_rankings, search
+
+
+@pytest.mark.parametrize("count", [1, 7, 40, 100])
+def test_search_in_blocks_is_exact(monkeypatch, count):
+    monkeypatch.setattr(retrieval, "_QUERIES_AT_ONCE", 4)
+    monkeypatch.setattr(retrieval, "_DOCUMENTS_AT_ONCE", 9)
+    rng = np.random.default_rng(0)
+    # Whole numbers, so that many documents are equal.
+    queries, documents = rng.integers(-2, 3, (11, 3)), rng.integers(-2, 3, (40, 3))
+    done = []
+    places, scores = search(queries, documents, count, done.append)
+    for query, found, own in zip(queries, places, scores, strict=True):
+        products = [float(query @ document) for document in documents]
+        expected = sorted(range(40), key=lambda n: (-products[n], n))[:count]
+        assert found.tolist() == expected
+        assert own.tolist() == [products[n] for n in expected]
+    assert done == [4, 8, 11]
+
+
+def judged_rows():
+    """Nine queries, thirty documents: scores, relevances, places, what the library says."""
+    rng = np.random.default_rng(1)
+    scores = rng.permuted(np.tile(np.arange(30.0), [9, 1]), axis=1)
+    relevance = rng.integers(0, 4, (9, 30)) * (rng.random((9, 30)) < 0.3)
+    relevance[:, 3] += 1
+    relevant = [{n: float(gain) for n, gain in enumerate(row)} for row in relevance]
+    ranked = np.argsort(-scores, 1)
+    return scores, relevance, ranked, judge_rankings(ranked, relevant)
+
+
+def test_scores_equal_plain_loops():
+    _, relevance, ranked, found = judged_rows()
+    hits = [[row[n] > 0 for n in places] for row, places in zip(relevance, ranked, strict=True)]
+    expected = {"ndcg@10": 0.0, "map": 0.0}
+    for row, places, is_hit in zip(relevance, ranked, hits, strict=True):
+        gain = sum(row[n] / math.log2(at + 2) for at, n in enumerate(places[:10]))
+        best = sum(g / math.log2(at + 2) for at, g in enumerate(sorted(row, reverse=True)[:10]))
+        expected["ndcg@10"] += gain / best / 9
+        precisions = [sum(is_hit[: at + 1]) / (at + 1) for at in range(30) if is_hit[at]]
+        expected["map"] += sum(precisions) / len(precisions) / 9
+    expected["mrr@10"] = np.mean(
+        [next((1 / rank for rank, hit in enumerate(row[:10], 1) if hit), 0.0) for row in hits]
+    )
+    expected["accuracy"] = np.mean([row[0] for row in hits])
+    for k in (10, 100):
+        expected[f"recall@{k}"] = np.mean([sum(row[:k]) / sum(row) for row in hits])
+    assert found.scores(expected) == pytest.approx(expected)
+    assert 0 < expected["accuracy"] < 1
+    # Of some queries, as intervals need them.
+    rows = np.array([0, 0, 5])
+    assert found.metrics["accuracy"](rows) == pytest.approx(np.mean([hits[n][0] for n in rows]))
+
+
+@pytest.mark.parity
+def test_scores_equal_scikit_learn():
+    theirs = pytest.importorskip("sklearn.metrics")
+    scores, relevance, _, found = judged_rows()
+    rows = zip(relevance, scores, strict=True)
+    expected = {
+        "ndcg@10": theirs.ndcg_score(relevance, scores, k=10),
+        "map": np.mean([theirs.average_precision_score(r > 0, s) for r, s in rows]),
+    }
+    assert found.scores(expected) == pytest.approx(expected)
+
+
+def test_few_documents_and_none_that_is_relevant():
+    judged = judge_rankings(np.array([[1, -1], [0, 1]]), [{0: 1.0, 5: 2.0}, {1: 1.0}])
+    assert judged.scores(["ndcg@10", "mrr@10", "map", "recall@10"]) == pytest.approx(
+        {
+            "ndcg@10": (0 + 1 / math.log2(3)) / 2,
+            "mrr@10": 0.25,
+            "map": 0.25,
+            "recall@10": 0.5,
+        }
+    )

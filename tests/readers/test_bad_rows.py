@@ -1,0 +1,202 @@
+"""A row that is none ends the reading, by its line and what is wrong with it, or is left out."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import pytest
+
+from bert_tf.readers.choices import read_choices, read_codah, read_swag
+from bert_tf.readers.conll import read_conll
+from bert_tf.readers.glue import read_glue
+from bert_tf.readers.own_data import (
+    read_classification,
+    read_multilabel,
+    read_regression,
+    read_tagging,
+)
+from bert_tf.readers.squad import read_questions
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """A file of good rows, in which one that is none stands behind ``before``."""
+
+    read: Callable
+    name: str
+    before: tuple
+    after: tuple = ()
+    kept: tuple = ("0",)
+
+
+SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+SWAG_ROW = "1,v2,9,A man runs. ,A man runs.,,gen,a.,b.,c.,d."
+CONLL = ("Ann\tB-PER", "Lee\tI-PER", "sang\tO", "", "in\tO", "Rome\tB-LOC", "Italy\tB-LOC", "")
+CONTEXT = "Äh, Ann and Äh, Bo did."
+SPAN = {"start": 0, "end": 3, "label": "PER"}
+LABELS = ["no", "yes"]
+TEXTS = {"text_columns": ["t"], "label_column": "y"}
+FORMS = {
+    "classification": Form(
+        functools.partial(read_classification, **TEXTS, id_column="n", labels=LABELS),
+        "a.tsv", ("n\tt\ty", "0\tfine\tno"), ("2\tso\tyes",), kept=("0", "2"),
+    ),
+    "multilabel": Form(
+        functools.partial(read_multilabel, **TEXTS, labels=["joy"]), "a.jsonl",
+        ({"t": "a", "y": "joy"},),
+    ),
+    "regression": Form(functools.partial(read_regression, **TEXTS), "a.csv", ("t,y", "a,1")),
+    "tagging": Form(
+        functools.partial(read_tagging, labels=["O"]), "a.jsonl", ({"words": ["a"], "tags": ["O"]},)
+    ),
+    "spans": Form(
+        functools.partial(
+            read_tagging, words_column="text", tags_column="entities", character_spans=True,
+            labels=["O", "B-ORG", "I-ORG", "B-PER", "I-PER"],
+        ),
+        "a.jsonl", ({"text": "Ann", "entities": [SPAN]},),
+    ),
+    "SWAG": Form(read_swag, "a.csv", (f"{SWAG},label", f"{SWAG_ROW},3")),
+    "CODAH": Form(read_codah, "a.tsv", ("o\tI\ta.\tb.\tc.\td.\t3",)),
+    "choices": Form(
+        functools.partial(
+            read_choices, context_column="q", choice_columns=["c"], label_column="y"
+        ),
+        "a.jsonl", ({"q": "Why?", "c": ["A", "B", "C"], "y": 2},),
+    ),
+    "questions": Form(
+        functools.partial(read_questions, id_column="id"), "a.jsonl",
+        ({"question": "Who?", "context": CONTEXT, "id": "0", "answers": []},),
+    ),
+    "CoNLL": Form(
+        read_conll, "a.txt", (*CONLL, "to O"), ("now O", "", "Yes O"), kept=("0", "1", "3")
+    ),
+    "GLUE": Form(
+        lambda path, **how: read_glue("SST-2", path.rpartition("/")[0], "dev", **how),
+        "dev.tsv", ("sentence\tlabel", "a\t1"), ("f\t0",), kept=("0", "2"),
+    ),
+}  # fmt: skip
+
+
+def _spans(*entities):
+    return {"text": "Ann Lee left", "entities": list(entities)}
+
+
+def _span(start, end, label="PER"):
+    return {"start": start, "end": end, "label": label}
+
+
+def _choices(choices, label=0):
+    return {"q": "How?", "c": choices, "y": label}
+
+
+def _asked(**fields):
+    return {"question": "Who?", "context": CONTEXT, "id": "1", **fields}
+
+
+ROWS = {
+    "classification": [
+        ("1\tgood", "expected 3 columns, got 2"),
+        ("1\tgood\tmaybe", "expected one of no, yes in column 'y', got 'maybe'"),
+        ("1\tgood\t ", "expected text in column 'y', got ' '"),
+        ("1\t \tyes", "expected text in column 't', got ' '"),
+        ("\tgood\tyes", "expected text in the id, got ''"),
+    ],
+    "multilabel": [
+        ({"t": "a", "y": {}}, "expected names in column 'y', got {}"),
+        ({"t": "a", "y": ["joy", None]}, "expected text in column 'y', got None"),
+        ({"t": "a", "y": "joy,awe"}, "expected one of joy in column 'y', got 'awe'"),
+        ({"t": "a", "y": "joy,"}, "expected text in column 'y', got ''"),
+    ],
+    "regression": [
+        (f"b,{value}", f"expected a finite number in column 'y', got '{value}'")
+        for value in ("nan", "inf", "", "high")
+    ],
+    "tagging": [
+        ({"words": ["a", "b"], "tags": ["O"]}, "expected a tag for each of 2 words, got 1"),
+        ({"words": [], "tags": []}, "expected words in column 'words', got none"),
+        ({"words": ["a", " "], "tags": ["O", "O"]}, "expected text in column 'words', got ' '"),
+        ({"words": 3, "tags": ["O"]}, "expected a list in column 'words', got 3"),
+        ({"words": ["a"], "tags": ["X"]}, "expected one of O in column 'tags', got 'X'"),
+        ({"words": ["a"]}, "expected the key 'tags', got words"),
+        ({"words": "a", "tags": [{"start": 0}]},
+         "expected tags in column 'tags', got {'start': 0}, which is for --character_spans"),
+    ],
+    "spans": [
+        (_spans(_span(0, 2)), "expected spans of whole words in column 'entities', got 'An' "
+         "(characters 0 to 2) of 'Ann'"),
+        (_spans(_span(4, 8)), "got 'Lee ' (characters 4 to 8) of 'Lee '"),
+        (_spans(_span(3, 7)), "got ' Lee' (characters 3 to 7) of ' Lee'"),
+        (_spans(_span(3, 4)), "got ' ' (characters 3 to 4) of ' '"),
+        (_spans(_span(0, 7), _span(4, 7, "ORG")), "expected spans that do not overlap in column"),
+        (_spans(_span(0, 99)),
+         "expected spans of the text's 12 characters in column 'entities', got {"),
+        (_spans(_span(3, 3)), "expected 0 <= start < end in column 'entities', got {'end': 3, "),
+        (_spans(_span("0", 3)), "expected 0 <= start < end"),
+        (_spans(_span(0, 3, "LOC")), "expected one of ORG, PER in the label of column"),
+        (_spans({"start": 0}), "expected objects with start, end, label in column 'entities', got"),
+        (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', go"),
+        ({"text": "Ann", "entities": "B-PER O"},
+         "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
+        ({"text": "\u200b \u200b", "entities": []}, "expected text in column 'text', got inv"),
+    ],
+    "SWAG": [
+        (f"{SWAG_ROW},4", "expected a whole number from 0 to 3 in the label, got '4'"),
+        (f"{SWAG_ROW},", "in the label, got ''"),
+        ("0,v,9,s,,He,gold,a.,b.,c.,d.,0", "expected text in the context, got ''"),
+        ("0,v,9,s,A.,He,gold,a.,b.,,d.,0", "expected text in an ending, got ''"),
+        (SWAG_ROW, "expected 12 columns, got 11"),
+        ('0,v,9,s,"A" b,He,gold,a.,b.,c.,d.,0', "expected comma-separated fields, got: "),
+    ],
+    "CODAH": [
+        ("q\tHe\te.\tf.\tg.\th.", "expected 7 columns, got 6"),
+        ("o\tI\ta.\tb.\t\td.\t3", "expected text in choice 2, got ''"),
+    ],
+    "choices": [
+        (_choices(["A"]), "expected a list of 2 to 1,000 choices in column 'c', got ['A']"),
+        (_choices(["A"] * 1001), "a list of 2 to 1,000 choices in column 'c', got ['A', "),
+        (_choices("A, B, C"), "a list of 2 to 1,000 choices in column 'c', got 'A, B, C'"),
+        (_choices(["A", "B", 3]), "expected text in choice 2, got 3"),
+        (_choices(["A", "B", "C"], None), "expected a whole number from 0 to 2 in the label, "),
+    ],
+    "questions": [
+        (_asked(answers={"text": ["Ann"], "answer_start": [3]}), "expected the answer 'Ann' at ch"),
+        (_asked(answers={"text": ["Ann"], "answer_start": []}), "expected lists of one length und"),
+        (_asked(answers={"text": "Ann", "answer_start": 4}), "expected lists of one length under"),
+        (_asked(answers="Ann"), "expected a list of answers in 'answers', got 'Ann'"),
+        (_asked(answers=None), "expected a list of answers in 'answers', got None"),
+        (_asked(answers=[], question=""), "expected text in 'question', got ''"),
+        (_asked(answers=[], context=None), "expected text in 'context', got None"),
+        (_asked(answers=[], id=0), "expected an id of its own for every row, got '0' again"),
+        (_asked(), "expected the key 'answers', got question, context, id"),
+    ],
+    "CoNLL": [
+        ("Rome I-LOC", "Tag 1 is 'I-LOC' behind 'O': in IOB2 an entity begins with B-L"),
+        ("Rome LOC", "Tag 1 is 'LOC': expected O, B-TYPE or I-TYPE"),
+        ("Rome B-", "Tag 1 is 'B-': expected O"),
+        ("Rome B-LOC x", "expected 2 columns, as the first line has, got 3"),
+        ("Rome", "expected 2 columns, as the first line has, got 1"),
+    ],
+    "GLUE": [
+        ("b\t2", "expected one of 0, 1 in the column of SST-2's label, got '2'"),
+        ("c", "expected 2 columns, got 1"),
+        ("d\t0\t1", "expected 2 columns, got 3"),
+        ("e\t", "expected text in the column of SST-2's label, got ''"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "message"), [(form, *row) for form, rows in ROWS.items() for row in rows]
+)
+def test_a_bad_row_is_named_and_may_be_left_out(write, form, row, message):
+    form = FORMS[form]
+    path = write(form.name, [*form.before, row, *form.after])
+    with pytest.raises(ValueError) as error:
+        form.read(path)
+    assert str(error.value).startswith(f"{path}, line {len(form.before) + 1}: ")
+    assert message in str(error.value)
+    examples = form.read(path, skip_bad_rows=True)
+    assert tuple(item.id for item in examples.items) == form.kept
+    (skipped,) = examples.skipped
+    assert message in skipped and skipped.endswith(".") and "--skip_bad_rows" not in skipped
