@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bert_tf.modeling import BertSpanPredictor as BertSpanPredictor
     from bert_tf.modeling import BertTokenClassifier as BertTokenClassifier
     from bert_tf.pipelines.preprocessor import BertPreprocessor as BertPreprocessor
+    from bert_tf.predicting.predictor import Predictor as Predictor
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "BertConfig": "bert_tf.config",
     "BertPreprocessor": "bert_tf.pipelines.preprocessor",
+    "Predictor": "bert_tf.predicting.predictor",
     "load": "bert_tf.interchange.load",
     "save": "bert_tf.interchange.saving",
     **dict.fromkeys(

@@ -136,12 +136,6 @@ def _start(init: Any, stack: contextlib.ExitStack) -> Any:
     return os.path.join(folder, "init")
 
 
-def _source(model: Any) -> "str | BertModel":
-    """What predicts or is exported: a path, or a model in memory."""
-    model = getattr(model, "model", model)  # of a FineTuned
-    return os.fspath(model) if isinstance(model, str | os.PathLike) else model
-
-
 # === Fine-tuning ===
 
 
@@ -183,7 +177,7 @@ class FineTuned:
         from bert_tf.finetuning.data import fold_of, read_sets
         from bert_tf.finetuning.sweep import plan_runs
         from bert_tf.predicting.inputs import Inputs
-        from bert_tf.predicting.prediction import Predictor
+        from bert_tf.predicting.predictor import Predictor
         from bert_tf.readers.records import giving
 
         with giving(self._tables):
@@ -317,7 +311,9 @@ def _give_data(
         label = given.get("label_column")
         rows, texts = rows_of(value, kind, given.get("text_columns"), label, argument)
         given |= {_DATA[argument]: f"<{argument}>", "text_columns": texts}
-        given["label_column"] = label = label_of(kind, label)
+        label = label_of(kind, label)
+        if not kind.label_is_optional or any(label in row for row in rows):
+            given["label_column"] = label
         if argument == "test" and rows[0].get(label) is not None:
             given.setdefault("test_has_labels", True)
         tables[f"<{argument}>"] = rows
@@ -330,80 +326,66 @@ def _give_data(
 @_takes_flags(
     predicting_settings.PredictionSettings,
     predicting_settings.define_flags,
-    without=("model_dir", "input", "output"),
+    without=("model", "input", "output"),
 )
 def predict(
     model: Any, data: Any, output: Path | None = None, *, verbose: bool = False, **given: Any
 ) -> Any:
-    """Predicts as ``python -m bert_tf.predict`` does: a record for each row, in order.
+    """Predicts as ``python -m bert_tf.predict`` does: the records that a ``Predictor`` gives.
 
-    A record has ``id``, ``prediction`` and ``probabilities``, by class; of tagging ``words`` and
-    ``tags``. Of a row without text, or of a bad one with ``skip_bad_rows``, the prediction is
-    ``None``, and ``error`` says why. With ``explain=True`` the first 50 records have an
-    ``explanation``: what each word spoke for the prediction, as ``--explain=why.jsonl`` writes it.
+    A ``Predictor`` opens the model once for many calls. With ``explain=True`` the first 50 records
+    have an ``explanation``: what each word spoke for the prediction, as ``--explain=why.jsonl``
+    writes it.
 
     Args:
-        model: a fine-tuned model: its directory, any path that ``bert_tf.load`` takes, the model
-            itself, or what ``fine_tune`` gave.
-        data: what to predict: a path, or in memory as for ``fine_tune``, without labels: a list of
-            texts for example.
+        model: what a ``Predictor`` takes.
+        data: what to predict: a path, or what a ``Predictor`` is called with: a list of texts for
+            example.
         output: the file to write instead: .tsv, .csv, .jsonl, ...
-        verbose: whether to print what the command prints.
+        verbose: whether to print what the command prints where it writes an ``output``.
         **given: the flags.
 
     Returns:
         The records, a list of dicts; with an ``output`` its path.
     """
-    source = _source(model)
+    if data is None:
+        raise ValueError("data=None: expected a path, or rows such as a list of texts.")
     explains = output is None and given.get("explain") is True
     if explains:
         del given["explain"]
+    is_memory = not isinstance(data, str | os.PathLike)
+    given |= {"model": "memory", "input": "memory" if is_memory else data, "output": output}
     parsed = flag_fields.flags_of_call(predicting_settings.define_flags, given)
-    names = flag_fields.defaults(predicting_settings.PredictionSettings)
-    options = {name: parsed[name].value for name in names}
-    for name in ("model_dir", "input", "output"):
-        del options[name]
-    explain = options.pop("explain")
-    if explain is not None and output is None:
+    settings = predicting_settings.settings_from_flags(parsed)
+    if settings.explain is not None and output is None:
         raise ValueError(
-            f"explain={explain!r} is written next to predictions: name an output, too, or pass "
-            "explain=True."
+            f"explain={settings.explain!r} is written next to predictions: name an output, too, or "
+            "pass explain=True."
         )
-    if data is None:
-        raise ValueError("data=None: expected a path, or rows such as a list of texts.")
     with _as_it_was(verbose):
-        from bert_tf.predicting.prediction import Predictor, predict_file, predict_rows
+        from bert_tf.predicting.prediction import open_predictor, predict_file, predict_rows
+        from bert_tf.predicting.predictor import DATA
         from bert_tf.readers.records import giving
-        from bert_tf.tasks.python_data import is_data, rows_of
         from bert_tf.training.distribution import open_devices
 
-        strategy, precision = options.pop("strategy"), options.pop("precision")
-        with open_devices(strategy, precision).scope(), contextlib.ExitStack() as stack:
-            of_model = (
-                *("threshold", "raw_probabilities", "max_seq_length", "batch_size"),
-                *("allow_pickle", "top_k", "reject_below"),
-            )
-            predictor = Predictor(source, **{name: options.pop(name) for name in of_model})
-            if is_data(data):
-                columns = options["text_columns"] or predictor.text_columns
-                rows, texts = rows_of(data, predictor.kind, columns, None, "data", labelled=False)
-                options["text_columns"] = texts
-                stack.enter_context(giving({"<data>": rows}))
-                data = "<data>"
-            if output is None:
-                return predict_rows(predictor, os.fspath(data), explain=explains, **options)
-            explained = None if explain is None else os.fspath(explain)
-            predict_file(
-                predictor, os.fspath(data), os.fspath(output), explain=explained, **options
-            )
-            return os.fspath(output)
+        with open_devices(settings.strategy, settings.precision).scope():
+            predictor = open_predictor(model, settings)
+            tables = {}
+            if is_memory:
+                tables[DATA], texts = predictor.rows_of(data, settings.text_columns)
+                settings = dataclasses.replace(settings, input=DATA, text_columns=texts)
+            with giving(tables):
+                if output is None:
+                    return predict_rows(settings, predictor, explain=explains)
+                predict_file(settings, predictor)
+                return settings.output
 
 
 # === Export ===
 
 
 @_takes_flags(
-    export_command.ExportSettings, export_command.define_flags, without=("checkpoint", "output")
+    export_command.ExportSettings, export_command.define_flags, without=("model", "output")
 )
 def export(
     model: Any, output: Path, *, verbose: bool = True, **given: Any
@@ -421,13 +403,12 @@ def export(
         What was exported: its ``path``, ``signatures``, ``outputs``, ``differences``; with ``onnx``
         its ``path``, ``signature``, ``differences``.
     """
-    source = _source(model)
-    is_path = isinstance(source, str)
-    given |= {"checkpoint": source if is_path else "memory", "output": output}
+    is_path = isinstance(model, str | os.PathLike)
+    given |= {"model": model if is_path else "memory", "output": output}
     parsed = flag_fields.flags_of_call(export_command.define_flags, given)
     with _as_it_was(verbose):
         settings = export_command.settings_from_flags(parsed)
-        return export_command.run(settings, None if isinstance(source, str) else source)
+        return export_command.run(settings, None if is_path else getattr(model, "model", model))
 
 
 # === Pre-training ===

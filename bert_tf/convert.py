@@ -1,9 +1,9 @@
 r"""Converts a BERT checkpoint from one format to another, and checks that both compute the same.
 
-    python -m bert_tf.convert --input=uncased_L-12_H-768_A-12 --output=bert-base \
+    python -m bert_tf.convert --model=uncased_L-12_H-768_A-12 --output=bert-base \
         --format=huggingface
 
---input is a directory of this library, of Hugging Face (config.json with model.safetensors or
+--model is a directory of this library, of Hugging Face (config.json with model.safetensors or
 tf_model.h5), of sentence-transformers, of google-research/bert (bert_config.json,
 bert_model.ckpt.*), of TensorFlow Model Garden, a KerasHub preset, a .keras file, or
 hf://OWNER/NAME, a model of the Hugging Face hub; its format is recognised. --output must not be
@@ -30,17 +30,18 @@ if TYPE_CHECKING:
     from bert_tf.interchange.conversion import Conversion
 
 _LAYER = re.compile(r"layer_(\d+)/")
-_NEEDED = required("convert needs --input, --output and --format")
+_NEEDED = required("convert needs --model, --output and --format")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
     """Every flag."""
 
-    input: str = string(
+    model: str = string(
         None,
-        "What to read: a directory, prefix or .keras file, or hf://OWNER/NAME.",
+        "The model: a run, a checkpoint of any format that bert_tf.load takes, or hf://OWNER/NAME.",
         rules=[_NEEDED],
+        other_name="input",
     )
     output: str = string(None, "The directory to write, or the .keras file.", rules=[_NEEDED])
     format: str = choice(
@@ -62,21 +63,21 @@ def main(argv: Sequence[str]) -> None:
     """Converts, and prints what went where."""
     del argv
     values = flag_fields.checked(_Settings, flags.FLAGS)
-    paths.check_inputs(checkpoints=[values.input])
+    paths.check_inputs(checkpoints=[values.model])
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.files import size_of
     from bert_tf.interchange import conversion
 
-    print(f"Reading {values.input}.", flush=True)
+    print(f"Reading {values.model}.", flush=True)
     done = conversion.convert(
-        values.input, values.output, values.format, allow_pickle=values.allow_pickle
+        values.model, values.output, values.format, allow_pickle=values.allow_pickle
     )
     _print_table(done)
     checkpoint = done.checkpoint
     if done.left_out:
         print(f"Left out, {values.format} has no place for them: {listed(done.left_out, 8)}.")
     if checkpoint.unused:
-        print(f"In {values.input} and no weight of the model: {listed(checkpoint.unused, 8)}.")
+        print(f"In {values.model} and no weight of the model: {listed(checkpoint.unused, 8)}.")
     for note in done.notes:
         print(note)
     print(f"{len(done.went)} weights are equal bit for bit.")
@@ -85,7 +86,7 @@ def main(argv: Sequence[str]) -> None:
     size = size_of(values.output)
     print(
         f"{values.output}: {checkpoint.model.class_name}, {size / 1e6:,.1f} MB, verified against "
-        f"{values.input}."
+        f"{values.model}."
     )
 
 

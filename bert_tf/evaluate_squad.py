@@ -7,65 +7,72 @@ DATA is a SQuAD file; PREDICTIONS a JSON object from question ids to answers, ""
 may be plain, gzipped or zipped. Which version it is, the data says.
 """
 
+import dataclasses
 import os
+from typing import Any
 
 from absl import flags
 
-from bert_tf.cli import command
+from bert_tf.cli import command, flag_fields
+from bert_tf.cli.flag_fields import number, string
+from bert_tf.cli.flag_rules import check, needs
 from bert_tf.metrics.squad_scores import SquadScores, score_predictions
 from bert_tf.readers.squad import read_null_odds, read_predictions, read_references
 from bert_tf.untrusted import listed
 
 
-def define_flags() -> None:
-    """Defines the command's flags; not on import, as other commands define some of the same."""
-    flags.DEFINE_string(
-        "null_odds",
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """Every flag."""
+
+    null_odds: str | None = string(
         None,
         "SQuAD 2.0: a JSON object from question ids to numbers, the higher the likelier that there "
         "is no answer. The thresholds that score best are searched.",
     )
-    flags.DEFINE_float(
-        "null_threshold",
+    null_threshold: float | None = number(
         None,
         "Count an answer as none where its --null_odds are above this. Without it the predictions "
         "are taken as they are.",
+        rules=[
+            needs(
+                "null_odds",
+                "--{flag}={value:g} needs --null_odds: the file of the odds that it is for.",
+            )
+        ],
     )
-    flags.DEFINE_string("output", None, "Write the numbers as JSON to this file, replacing it.")
+    output: str | None = string(None, "Write the numbers as JSON to this file, replacing it.")
+
+
+def define_flags() -> None:
+    """Defines the command's flags; not on import, as other commands define some of the same."""
+    flag_fields.define_flags(_Settings, flags.FLAGS)
 
 
 def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name, the data and the predictions."""
     _, data, predictions = argv
-    values = flags.FLAGS
-    evaluate(data, predictions, values.null_odds, values.null_threshold, values.output)
+    evaluate(data, predictions, **vars(flag_fields.checked(_Settings, flags.FLAGS)))
 
 
-def evaluate(
-    data: str,
-    predictions: str,
-    null_odds: str | None = None,
-    null_threshold: float | None = None,
-    output: str | None = None,
-) -> SquadScores:
+def evaluate(data: str, predictions: str, **given: Any) -> SquadScores:
     """Scores a file of predictions, prints a table and writes the numbers to ``output``, if given.
 
-    The files are those of the command. A ``ValueError`` says that a file is not what it should be,
-    that ``output`` is one of them, or that an option does not fit the data's version.
+    The files are those of the command, and ``given`` are its flags. A ``ValueError`` says that a
+    file is not what it should be, that ``output`` is one of them, or that an option does not fit
+    the data's version.
     """
-    inputs = [data, predictions, *([null_odds] if null_odds else [])]
+    settings = _Settings(**given)
+    check(_Settings, vars(settings), given)
+    odds_file, output = settings.null_odds, settings.output
+    inputs = [data, predictions, *([odds_file] if odds_file else [])]
     if output and os.path.realpath(output) in map(os.path.realpath, inputs):
         raise ValueError(f"--output={output} is one of the files to read: name another.")
-    if null_threshold is not None and not null_odds:
-        raise ValueError(
-            f"--null_threshold={null_threshold:g} needs --null_odds: the file of the odds that it "
-            "is for."
-        )
     references = read_references(data)
     answers = read_predictions(predictions, references)
     predicted = [name for name in references.answers if name in answers]
-    odds = read_null_odds(null_odds, predicted) if null_odds else None
-    scores = score_predictions(references, answers, odds, null_threshold)
+    odds = read_null_odds(odds_file, predicted) if odds_file else None
+    scores = score_predictions(references, answers, odds, settings.null_threshold)
     _print_table(scores)
     unknown = len(answers.keys() - references.answers.keys())
     if unknown:

@@ -1,13 +1,13 @@
 r"""Exports a model to TensorFlow Serving: strings in, answers out, the tokenizer inside.
 
-    python -m bert_tf.export --checkpoint=runs/sst2 --output=exports/sst2/1
+    python -m bert_tf.export --model=runs/sst2 --output=exports/sst2/1
 
-    python -m bert_tf.export --checkpoint=all-MiniLM-L6-v2 --output=exports/minilm/1 --normalize \
+    python -m bert_tf.export --model=all-MiniLM-L6-v2 --output=exports/minilm/1 --normalize \
         --weights=float16
 
     docker run -p 8501:8501 -v $PWD/exports/sst2:/models/sst2 -e MODEL_NAME=sst2 tensorflow/serving
 
---checkpoint is anything that ``bert_tf.load`` reads, with its vocabulary; what ``bert_tf.finetune``
+--model is anything that ``bert_tf.load`` reads, with its vocabulary; what ``bert_tf.finetune``
 left says itself how it is to be served. --output is a directory with a number, the version, and
 must not be there yet. It holds a SavedModel, which answers without this library, and in
 assets.extra/ a model card (README.md) and sample requests with their answers.
@@ -24,6 +24,8 @@ assets.extra/ a model card (README.md) and sample requests with their answers.
 With --onnx the directory, of any name, holds an ONNX file in place of the SavedModel: the model on
 ids, with the tokenizer's files, the labels and samples next to it (pip install 'bert_tf[onnx]').
 
+A model of sentence embeddings also compares texts with others and, with --corpus=FILE, searches.
+
 Every model also has a signature for ids from a tokenizer of one's own; masked LM also has one for
 embeddings and one for next sentences, tags one for words that are split already.
 """
@@ -38,7 +40,7 @@ from absl import flags
 from bert_tf import paths
 from bert_tf.choices import ONNX_PRECISIONS, PRECISIONS, QUANTIZATIONS, WEIGHTS
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_rules import Given, Values, required
+from bert_tf.cli.flag_rules import Given, Values, needs, required
 from bert_tf.untrusted import check_model_name
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from bert_tf.saved_models.comparison import Difference
     from bert_tf.saved_models.exporting import Exported
     from bert_tf.saved_models.onnx_files import OnnxExport
+    from bert_tf.saved_models.search import Corpus
     from bert_tf.saved_models.served import ExportOptions
 
 # What is said of the signatures, by the names that these have for it.
@@ -56,14 +59,14 @@ _OPTIONS = (
     *("max_rows", "max_bytes", "max_masks", "allowed_batch_sizes"),
 )
 # What ONNX files have no place for: they take ids, and --onnx says how they compute.
-_NOT_OF_ONNX = {*_OPTIONS, "tflite"} - {"max_seq_length", "layers", "normalize"}
+_NOT_OF_ONNX = {*_OPTIONS, "tflite", "corpus"} - {"max_seq_length", "layers", "normalize"}
 
 
 def _of_spans(what: str) -> Any:
     return flag_fields.integer(None, f"Spans: {what}; by default the training's.")
 
 
-_NEEDED = required("export needs --checkpoint and --output")
+_NEEDED = required("export needs --model and --output")
 
 
 def _is_version(name: str, values: Values, given: Given) -> str:
@@ -98,10 +101,11 @@ def _is_name(name: str, values: Values, given: Given) -> str:
 class ExportSettings:
     """Every flag; of the signatures ``None`` is what the directory says, else the default."""
 
-    checkpoint: str = flag_fields.string(
+    model: str = flag_fields.string(
         None,
-        "The model: any directory, prefix or file that bert_tf.load takes, or hf://OWNER/NAME.",
+        "The model: a run, a checkpoint of any format that bert_tf.load takes, or hf://OWNER/NAME.",
         rules=[_NEEDED],
+        other_name="checkpoint",
     )
     output: str = flag_fields.string(
         None, "The version's directory, such as exports/mine/1.", rules=[_NEEDED, _is_version]
@@ -174,6 +178,17 @@ class ExportSettings:
         "as ONNX Runtime's dynamic quantisation makes them.",
         rules=[_fits_ids],
     )
+    corpus: str | None = flag_fields.string(
+        None,
+        "Sentence embeddings: texts that the signature search finds: a .csv, .tsv, .jsonl, .json "
+        "or .parquet table (.gz too), or a .txt with one on each line. Equal texts count once.",
+    )
+    corpus_column: str = flag_fields.string(
+        "text", "The column of a --corpus that is a table.", rules=[needs("corpus")]
+    )
+    nearest: int = flag_fields.integer(
+        10, "--corpus: how many texts are found.", least=1, rules=[needs("corpus")]
+    )
     allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
 
@@ -191,7 +206,8 @@ def main(argv: Sequence[str]) -> None:
     """Exports, and prints what is where."""
     del argv
     settings = settings_from_flags(flags.FLAGS)
-    paths.check_inputs(checkpoints=[settings.checkpoint])
+    files = [settings.corpus] if settings.corpus else []
+    paths.check_inputs(files=files, checkpoints=[settings.model])
     run(settings)
 
 
@@ -210,13 +226,13 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
         check_installed()
     check_new(output)
     if model is None:
-        print(f"Reading {settings.checkpoint}.", flush=True)
-        checkpoint = open_checkpoint(settings.checkpoint, settings.allow_pickle)
+        print(f"Reading {settings.model}.", flush=True)
+        checkpoint = open_checkpoint(settings.model, settings.allow_pickle)
         options = _options(checkpoint, settings)
         model, report = load_with_report(checkpoint)
         if model.preprocessor is None:
             raise ValueError(report.notes[-1])  # which says why
-        for sentence in report.sentences(settings.checkpoint):
+        for sentence in report.sentences(settings.model):
             print(sentence)
     else:
         checkpoint = checkpoint_of(model)
@@ -224,7 +240,14 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
     if settings.onnx:
         return _write_onnx(model, options, output, settings)
-    exported = export(model, output, options=options, name=settings.name, tflite=settings.tflite)
+    exported = export(
+        model,
+        output,
+        options=options,
+        name=settings.name,
+        tflite=settings.tflite,
+        corpus=_corpus(model, options, settings),
+    )
     _report(exported)
     return exported
 
@@ -261,6 +284,31 @@ def _options(checkpoint: "Checkpoint", settings: ExportSettings) -> "ExportOptio
             ) from None
     options = export_options(task_of(checkpoint))
     return dataclasses.replace(options, **given)
+
+
+def _corpus(
+    model: "BertModel", options: "ExportOptions", settings: ExportSettings
+) -> "Corpus | None":
+    """What is to be searched, read and embedded; its size is checked before."""
+    if settings.corpus is None:
+        return None
+    from bert_tf.readers.examples import BadRows, filled_text
+    from bert_tf.readers.records import LINES, LINES_COLUMN
+    from bert_tf.readers.tables import TableFile, read_columns
+    from bert_tf.saved_models.search import Corpus, check_size
+    from bert_tf.tasks.embedding import open_embedder
+
+    is_lines = settings.corpus.removesuffix(".gz").endswith(".txt")
+    column = LINES_COLUMN if is_lines else settings.corpus_column
+    table = TableFile(settings.corpus, suffix=LINES if is_lines else None)
+    bad = BadRows(settings.corpus, skip=False)
+    found = bad.collect(
+        read_columns(table, [column], bad), lambda row: filled_text(row.values[0], repr(column))
+    )
+    texts = list(dict.fromkeys(found))
+    check_size(len(texts), model.config.hidden_size, settings.nearest)
+    embedder = open_embedder(model, options.max_seq_length)
+    return Corpus(texts, embedder.directions(texts, "Corpus"), settings.nearest)
 
 
 def _write_onnx(

@@ -1,8 +1,8 @@
 r"""Writes a BERT's hidden states of text: a vector for each token, or one for each line.
 
-    python -m bert_tf.extract_features --init_checkpoint=uncased_L-12_H-768_A-12 \
+    python -m bert_tf.extract_features --model=uncased_L-12_H-768_A-12 \
         --input=sentences.txt --output=states
-    python -m bert_tf.extract_features --init_checkpoint=all-MiniLM-L6-v2 --input='text/*.gz' \
+    python -m bert_tf.extract_features --model=all-MiniLM-L6-v2 --input='text/*.gz' \
         --pooling=mean --normalize --format=parquet --output=embeddings
 
 A line is a sentence, or two with " ||| " between them. The first command's part-*.jsonl are, one
@@ -29,9 +29,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     names = flag_fields.defaults(ExtractionSettings)
     settings = resolve(**{name: values[name].value for name in names})
-    paths.check_inputs(
-        texts=settings.input, checkpoints=[settings.init_checkpoint], output=settings.output
-    )
+    paths.check_inputs(texts=settings.input, checkpoints=[settings.model], output=settings.output)
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.extraction.run import run
 

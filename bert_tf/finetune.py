@@ -12,16 +12,16 @@ r"""Fine-tunes a BERT for a task: labelled files to a model, its scores and pred
         --test_file=eng.testb --init_checkpoint=cased_L-12
 
 A checkpoint may be Google's, Hugging Face's, Model Garden's, KerasHub's or this library's. Without
---dev_file a tenth of --train_file is held out to evaluate on. The weights of the best evaluation
-are kept in --model_dir, with the scores, the predictions, the worst errors and a confusion matrix;
-``bert_tf.load(MODEL_DIR)`` and ``python -m bert_tf.predict`` take it from there. A run that was
-stopped, however it was, goes on when the same command is given again.
+--dev_file a tenth of --train_file is held out for the evaluation. --model_dir keeps the weights of
+the best evaluation, with the scores, the predictions, the worst errors and a confusion matrix;
+``python -m bert_tf.predict`` and ``bert_tf.load(MODEL_DIR)`` read it. The same command resumes a
+run that was stopped.
 
---feature_based=all leaves the encoder as it is and trains a BiLSTM on its features, the paper's
-table 7: ``--task=ner --feature_based=concat_last_four`` for one row of it.
+--feature_based=all trains a BiLSTM on features of the frozen encoder, as in the paper's table 7;
+``--task=ner --feature_based=concat_last_four`` is one row of it.
 
---sweep=paper tries the paper's batch sizes, rates and epochs, --restarts=5 five seeds; the best is
-kept. A run whose loss does not fall, or which predicts one thing only, is told.
+--sweep=paper tries the paper's batch sizes, rates and epochs, --restarts=5 tries five seeds; the
+best run is kept. A run whose loss does not fall, or that predicts one thing only, says so.
 """
 
 from absl import flags

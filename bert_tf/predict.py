@@ -1,13 +1,13 @@
 r"""Predicts on unlabelled files with a fine-tuned model.
 
-    python -m bert_tf.predict --model_dir=runs/sst2 --input=reviews.tsv --output=predictions.tsv
+    python -m bert_tf.predict --model=runs/sst2 --input=reviews.tsv --output=predictions.tsv
 
-    python -m bert_tf.predict --model_dir=a-hugging-face-classifier --input=pairs.csv \
+    python -m bert_tf.predict --model=a-hugging-face-classifier --input=pairs.csv \
         --text_columns=premise,hypothesis --output=predictions.jsonl
 
-    zcat reviews.gz | python -m bert_tf.predict --model_dir=runs/sst2 --input=- --input_format=lines
+    zcat reviews.gz | python -m bert_tf.predict --model=runs/sst2 --input=- --input_format=lines
 
---model_dir is what ``bert_tf.finetune`` left, which says its task, columns, labels and thresholds;
+--model is what ``bert_tf.finetune`` left, which says its task, columns, labels and thresholds;
 or any other checkpoint with a task's head, for which --text_columns says what to read. --input is a
 .tsv, .csv, .jsonl, .json or .parquet table (.gz too), for tagging also CoNLL's columns and for
 squad SQuAD's JSON; labels that it has are not looked at. The predictions are in its order, one for
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
     settings = predicting_settings.settings_from_flags(flags.FLAGS)
-    paths.check_inputs(files=[settings.input], checkpoints=[settings.model_dir])
+    paths.check_inputs(files=[settings.input], checkpoints=[settings.model])
     # Only now: --help and wrong flags answer without loading TensorFlow.
     from bert_tf.predicting.prediction import run
 

@@ -38,8 +38,8 @@ OF = [
     (api.fine_tune, FineTuningSettings,
      {"init_checkpoint": "init", "train_file": "train", "dev_file": "dev", "test_file": "test",
       "unlabelled_file": "unlabelled"}),
-    (api.predict, PredictionSettings, {"model_dir": "model", "input": "data"}),
-    (api.export, ExportSettings, {"checkpoint": "model"}),
+    (api.predict, PredictionSettings, {"input": "data"}),
+    (api.export, ExportSettings, {}),
     (api.pretrain, PretrainingSettings, {"mode": None, "dry_run": None}),
 ]  # fmt: skip
 SMALL = {
@@ -101,7 +101,7 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         if name is None:
             continue
         assert name in parameters, name
-        if name == field.name and name not in ("model_dir", "output", "input"):
+        if name == field.name and name not in ("model", "model_dir", "output", "input"):
             assert parameters[name].default == field.default, name
             shown = re.sub("--(?=[a-z])", "", field.metadata["help"])
             assert f"        {name}: {shown}\n" in function.__doc__ + "\n"

@@ -29,7 +29,7 @@ run = functools.partial(run_main, convert)
 
 def test_what_went_where(source, tmp_path, capsys):
     target = str(tmp_path / "target")
-    run(f"--input={source}", f"--output={target}", "--format=google_tf1")
+    run(f"--model={source}", f"--output={target}", "--format=google_tf1")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"Reading {source}."
     header, *rows = lines[1:32]
@@ -60,7 +60,7 @@ def test_what_went_where(source, tmp_path, capsys):
 
 
 def test_the_layers_share_their_rows_in_keras_names_too(source, tmp_path, capsys):
-    run(f"--input={source}", f"--output={tmp_path}/t.keras", "--format=keras")
+    run(f"--model={source}", f"--output={tmp_path}/t.keras", "--format=keras")
     printed = capsys.readouterr().out
     place = "layers/bert_encoder/layers/transformer_block_*/intermediate/vars/0"
     assert len(re.findall(re.escape(place), printed)) == 1
@@ -81,7 +81,7 @@ def test_what_is_left_out_unused_and_assumed(tmp_path, capsys, monkeypatch):
     )
     monkeypatch.setattr(conversion, "convert", lambda *args, **kwargs: done)
     (tmp_path / "t").write_text("12")
-    run("--input=gs://s", f"--output={tmp_path}/t", "--format=huggingface")
+    run("--model=gs://s", f"--output={tmp_path}/t", "--format=huggingface")
     assert capsys.readouterr().out.splitlines() == [
         "Reading gs://s.",
         "from       to               shape  dtype",
@@ -102,15 +102,15 @@ def test_the_flag_for_pickles_reaches_the_reader(tmp_path, monkeypatch, allowed)
 
     monkeypatch.setattr(conversion, "open_checkpoint", open_checkpoint)
     with pytest.raises(ZeroDivisionError, match=f"^..gs://s., {allowed}.$"):
-        run("--input=gs://s", f"--output={tmp_path}/t.keras", "--format=keras",
+        run("--model=gs://s", f"--output={tmp_path}/t.keras", "--format=keras",
             *["--allow_pickle"] * allowed)  # fmt: skip
 
 
-@pytest.mark.parametrize("missing", ["input", "output", "format"])
+@pytest.mark.parametrize("missing", ["model", "output", "format"])
 def test_missing_flags(missing):
-    given = {"input": "s", "output": "t", "format": "keras"}
+    given = {"model": "s", "output": "t", "format": "keras"}
     del given[missing]
-    sentence = rf"^--{missing} is missing: convert needs --input, --output and --format\.$"
+    sentence = rf"^--{missing} is missing: convert needs --model, --output and --format\.$"
     with pytest.raises(ValueError, match=sentence):
         run(*(f"--{name}={value}" for name, value in given.items()))
 
@@ -122,7 +122,7 @@ _command = functools.partial(run_anew, "convert")
 
 
 def test_a_format_that_there_is_not():
-    done = _command("--input=s", "--output=t", "--format=onnx")
+    done = _command("--model=s", "--output=t", "--format=onnx")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "Error: flag --format=onnx: value should be one of <bert_tf|huggingface|google_tf1|keras>; "
@@ -132,7 +132,7 @@ def test_a_format_that_there_is_not():
 
 @pytest.mark.slow
 def test_an_error_is_a_sentence(tmp_path):
-    done = _command(f"--input={tmp_path}/no", f"--output={tmp_path}/t", "--format=bert_tf")
+    done = _command(f"--model={tmp_path}/no", f"--output={tmp_path}/t", "--format=bert_tf")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"Error: There is no checkpoint at {tmp_path}/no: expected a directory, the prefix of a "
@@ -145,11 +145,11 @@ def test_an_error_is_a_sentence(tmp_path):
 @pytest.mark.slow
 def test_the_command(source, tmp_path):
     target = f"{tmp_path}/t.keras"
-    done = _command(f"--input={source}", f"--output={target}", "--format=keras")
+    done = _command(f"--model={source}", f"--output={target}", "--format=keras")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(f"MB, verified against {source}.\n")
     assert open_checkpoint(target).format == "keras"
-    again = _command(f"--input={source}", f"--output={target}", "--format=keras")
+    again = _command(f"--model={source}", f"--output={target}", "--format=keras")
     assert (again.returncode, again.stderr) == (
         1, f"Error: {target} is there already, and is never overwritten: name another.\n",
     )  # fmt: skip

@@ -36,12 +36,12 @@ STRATEGY = (
     "auto: mirrored where there are several GPUs."
 )
 REMAT = (
-    "Keep each layer's input alone and compute the rest again for the backward pass: less than "
+    "Keep only each layer's input, and compute the rest again for the backward pass: less than "
     "half the memory, about a third more time."
 )
 SPIKE_FACTOR = (
-    "A step is bad, too, whose loss or gradient norm before clipping is over so many times the "
-    "running mean of about the last 100 good steps; none of the first 100 is. 0: none ever is."
+    "Also call a step bad whose loss, or gradient norm before clipping, is more than this many "
+    "times the running mean of about the last 100 good steps; none of the first 100 is. 0: never."
 )
 # The bounds of absl let NaN pass.
 _IS_NUMBER = refuses(
@@ -49,21 +49,30 @@ _IS_NUMBER = refuses(
     "--{flag}={value}: expected a number.",
 )
 SPIKE_BOUNDS = within(lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0")
-ALLOW_PICKLE = "Read pytorch_model.bin. A pickle can run any code: only from someone you trust."
+ALLOW_PICKLE = "Accept pytorch_model.bin. A pickle can run any code: only from someone you trust."
 
 
-def _field(define: Callable[..., Any], default: Any, help: str, heading: str, rules: Rules) -> Any:
+def _field(
+    define: Callable[..., Any],
+    default: Any,
+    help: str,
+    heading: str,
+    rules: Rules,
+    other_name: str = "",
+) -> Any:
     metadata = {"define": define, "help": help, "heading": heading, "rules": tuple(rules)}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata={**metadata, "other_name": other_name})
 
 
-def string(default: str | None, help: str, *, rules: Rules = (), heading: str = "") -> Any:
+def string(
+    default: str | None, help: str, *, rules: Rules = (), heading: str = "", other_name: str = ""
+) -> Any:
     """A field of text.
 
     ``rules`` are what its value keeps to; ``heading`` stands above it, and what follows, in
-    ``--help``.
+    ``--help``, which does not show its ``other_name``.
     """
-    return _field(flags.DEFINE_string, default, help, heading, rules)
+    return _field(flags.DEFINE_string, default, help, heading, rules, other_name)
 
 
 def switch(default: bool | None, help: str, *, rules: Rules = (), heading: str = "") -> Any:
@@ -130,6 +139,9 @@ def define_flags(
     for field in dataclasses.fields(settings):
         define, help = field.metadata["define"], field.metadata["help"]
         define(name=field.name, default=field.default, help=help, flag_values=values)
+        if other_name := field.metadata["other_name"]:
+            flags.DEFINE_alias(other_name, field.name, flag_values=values)
+            values[other_name].help = ""
         if field.metadata["heading"]:
             HEADINGS[field.name] = field.metadata["heading"]
     for heading, names in (("Other names", aliases), ("Of Google's programs", without_meaning)):
@@ -232,7 +244,8 @@ def help_text(values: flags.FlagValues = flags.FLAGS) -> str:
     for flag in values.get_key_flags_for_module(sys.argv[0]):
         if heading := HEADINGS.get(flag.name):
             parts.append(f"\n{heading}:\n")
-        parts.append(_paragraph(flag))
+        if flag.help:  # else it is another's other name
+            parts.append(_paragraph(flag))
     return "\n".join(parts)
 
 

@@ -46,7 +46,7 @@ from .lines import BEGINNING, Position, Rows
 _DECIMALS = 6
 MANIFEST = "manifest.json"
 # What two unequal digests of a flag mean.
-_DIGESTS = {"input": "other text", "init_checkpoint": "another model"}
+_DIGESTS = {"input": "other text", "model": "another model"}
 
 
 @dataclasses.dataclass(frozen=True)

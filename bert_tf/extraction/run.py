@@ -67,7 +67,7 @@ def run(settings: ExtractionSettings) -> Manifest:
                 **{name: getattr(settings, name) for name in _FLAGS},
                 "layers": list(settings.layers),
                 "input": fingerprint(files),
-                "init_checkpoint": _model_fingerprint(encoder, preprocessor),
+                "model": _model_fingerprint(encoder, preprocessor),
             },
             layers=extractor.layers,
             width=extractor.width,
@@ -99,7 +99,7 @@ def run(settings: ExtractionSettings) -> Manifest:
 
 
 def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
-    checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
+    checkpoint = open_checkpoint(settings.model, settings.allow_pickle)
     if settings.pooling is None and checkpoint.not_computed:
         raise ValueError(
             f"{checkpoint.not_computed}; for the states of its BERT give --layers, or --pooling "
@@ -112,13 +112,12 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
         print(note)
     if settings.pooling == "cls" and encoder.config.is_decoder:
         raise ValueError(
-            f"--pooling=cls: {settings.init_checkpoint} is causal (is_decoder), and its [CLS] sees "
+            f"--pooling=cls: {settings.model} is causal (is_decoder), and its [CLS] sees "
             "no other token: give --pooling=last or mean."
         )
     if encoder.preprocessor is None:
         raise ValueError(
-            f"--init_checkpoint={settings.init_checkpoint} has no vocabulary: put its vocab.txt "
-            "into the directory."
+            f"--model={settings.model} has no vocabulary: put its vocab.txt into the directory."
         )
     return encoder, encoder.preprocessor
 
@@ -129,7 +128,7 @@ def _decide(settings: ExtractionSettings, encoder: BertEncoder) -> ExtractionSet
     if embedding is None or settings.pooling is not None:
         return settings.decide(blocks)
     scaled = ", scaled to length 1" if embedding.normalize else ""
-    print(f"Embeds as {settings.init_checkpoint} says: pooling by {embedding.pooling}{scaled}.")
+    print(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")
     return settings.decide(blocks, embedding.pooling, embedding.normalize)
 
 
@@ -252,7 +251,7 @@ class _Extractor:
         for layer in settings.layers:
             if not -blocks <= layer < blocks:
                 raise ValueError(
-                    f"--layers has {layer}, and {settings.init_checkpoint} has {blocks} blocks: "
+                    f"--layers has {layer}, and {settings.model} has {blocks} blocks: "
                     f"expected numbers from {-blocks} to {blocks - 1}."
                 )
         mixture = None

@@ -21,7 +21,7 @@ FORMATS = ("jsonl", "numpy", "parquet", "tfrecord")
 _GOOGLES_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
 _LAST: tuple[int, ...] = (-1,)
 _LINES_PER_SHARD = {True: 10_000, False: 1_000}  # pooled or not; many have 30 MB, or 90 MB
-_NEEDED = required("extract_features needs --init_checkpoint, --input and --output")
+_NEEDED = required("extract_features needs --model, --input and --output")
 _OF_ONE_VECTOR = refuses(
     lambda normalize, values: normalize and values["pooling"] in (None, "none"),
     "--{flag} is for one vector a line: give --pooling=mean, cls, max or last with it.",
@@ -36,10 +36,11 @@ class ExtractionSettings:
     ``layers`` are ``None`` until then, and ``pooling``, where layers and variant are not given.
     """
 
-    init_checkpoint: str = string(
+    model: str = string(
         None,
-        "The model: any directory, prefix or file that bert_tf.load takes, or hf://OWNER/NAME.",
+        "The model: a run, a checkpoint of any format that bert_tf.load takes, or hf://OWNER/NAME.",
         rules=[_NEEDED],
+        other_name="init_checkpoint",
     )
     input: tuple[str, ...] = words(
         (),
@@ -117,7 +118,7 @@ def resolve(**given: Any) -> ExtractionSettings:
     Raises:
         ValueError: a flag is missing, is no number, or does not go with another.
 
-    >>> settings = resolve(input=["a.txt"], init_checkpoint="bert", output="out")
+    >>> settings = resolve(input=["a.txt"], model="bert", output="out")
     >>> settings.decide(blocks=2).layers
     (-1, -2)
     """

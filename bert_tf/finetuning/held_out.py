@@ -5,7 +5,13 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_tf.readers.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from bert_tf.readers.examples import (
+    ChoiceExample,
+    QuestionExample,
+    SimilarityExample,
+    TaggedExample,
+    TextExample,
+)
 
 T = TypeVar("T")
 
@@ -137,4 +143,8 @@ def _grouping(items: Sequence[Any], fraction: float) -> tuple[Callable[[Any], Ha
         return (lambda item: item.words), "drawn by the seed"
     if isinstance(first, ChoiceExample):
         return (lambda item: item.context), "drawn by the seed"
+    if isinstance(first, SimilarityExample):
+        # What one text answers several anchors with is known once it was trained on.
+        own = slice(None) if first.label is not None else 1
+        return (lambda item: item.texts[own]), "drawn by the seed"
     return (lambda item: (item.text_a, item.text_b)), "drawn by the seed"

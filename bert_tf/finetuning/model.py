@@ -15,6 +15,7 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.tokenizer_files import read_tokenization
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.feature_based import check_variant
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.tasks.task import Task
@@ -32,7 +33,8 @@ _EMBEDDINGS = re.compile(r"(?:^|/)embeddings/")
 class Start(NamedTuple):
     """What a run starts from; a resumed one has no ``checkpoint``.
 
-    ``pooling`` is what the head reads of a text, where the task's reads one vector.
+    ``pooling`` is what the head reads of a text, where the task's reads one vector; ``embedding``
+    what its vector is, where the model is one of embeddings.
     """
 
     config: BertConfig
@@ -40,6 +42,7 @@ class Start(NamedTuple):
     tokenizer: BertTokenizer
     checkpoint: Checkpoint | None
     pooling: str = "cls"
+    embedding: SentenceEmbedding | None = None
 
 
 def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> Start:
@@ -48,6 +51,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         config, described = model_directory.read_description(directory.path)
         tokenization, notes = read_tokenization(directory.path, described.do_lower_case)
         checkpoint, pooling = None, described.model.arguments.get("pooling", "cls")
+        embedding = described.sentence_embedding
     else:
         checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
         if settings.init_layers:
@@ -55,6 +59,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         pooling = settings.pooling or ("cls" if settings.bilstm else checkpoint.pooling)
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
         config = with_rates(config, settings)
+        embedding = _embedding(settings, checkpoint) if settings.kind.embeds else None
     if tokenization is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} has no vocabulary ({' '.join(notes)}): "
@@ -83,7 +88,18 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         except ValueError as error:
             raise ValueError(f"--feature_based={settings.feature_based}: {error}") from error
     tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
-    return Start(config, tokenization, tokenizer, checkpoint, pooling)
+    return Start(config, tokenization, tokenizer, checkpoint, pooling, embedding)
+
+
+def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:
+    """What the vector of a text is: as the flags say, else as the checkpoint does."""
+    found = checkpoint.sentence_embedding
+    normalizes = found is None or found.normalize
+    return SentenceEmbedding(
+        settings.pooling or ("mean" if found is None else found.pooling),
+        normalize=normalizes if settings.normalize is None else settings.normalize,
+        max_seq_length=settings.max_seq_length,
+    )
 
 
 def with_rates(config: BertConfig, settings: FineTuningSettings) -> BertConfig:
@@ -157,6 +173,7 @@ def build_model(
         if not any(name.startswith("regressor/") for name in report.new):
             task.target_scale.unfold(model)
         sentences = [*report.sentences(found.path), *_what_is_read(settings, spec, found)]
+    model.sentence_embedding = start.embedding
     _freeze(model, settings.freeze)
     if settings.lora_rank:
         lora.add_factors(model, settings.lora_rank)

@@ -98,7 +98,7 @@ def _resolve_columns(wanted: dict[str, Any], given: Mapping[str, Any]) -> None:
             f"--task={task} needs --text_columns={kind.text_form}, the columns of "
             f"{wanted['train_file']} to read; got {','.join(columns) or 'none'}."
         )
-    if not label:
+    if not label and not kind.label_is_optional:
         raise ValueError(
             f"--task={task} needs --label_column, the column of {wanted['train_file']} to learn."
         )
@@ -138,7 +138,7 @@ def _on_frozen_features(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> 
     names = wanted["feature_based"]
     variants = [name for name in PAPERS_F1 if name in names or ALL_FEATURES in names]
     defaults = {name: value for name, value in FEATURES_DEFAULTS.items() if name not in given}
-    return {**defaults, "feature_based": ",".join(variants), "export": False}
+    return {**defaults, "feature_based": ",".join(variants)}
 
 
 # === Tables ===

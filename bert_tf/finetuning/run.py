@@ -77,8 +77,7 @@ def run(
 
 def _is_export_left(settings: FineTuningSettings, results: Mapping[str, Any]) -> bool:
     """Whether an export is wanted that the results do not name."""
-    # A tagger on frozen features has no signatures.
-    return settings.export and not settings.variants and not results.get("export")
+    return settings.export and not results.get("export")
 
 
 def export_options(task: TaskFile | None) -> ExportOptions:

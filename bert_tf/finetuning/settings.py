@@ -10,7 +10,13 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf.choices import HEAD_POOLINGS, LONG_TEXTS, PRECISIONS, STRATEGIES
+from bert_tf.choices import (
+    HEAD_POOLINGS,
+    LONG_TEXTS,
+    PRECISIONS,
+    SIMILARITY_LOSSES,
+    STRATEGIES,
+)
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import divided_by, needs, one_of, required, within, without
 from bert_tf.tasks.kinds import ANSWERS, CONLL_TASKS, GLUE_NAMES, KINDS, PAPERS_F1, TASKS, Kind
@@ -69,81 +75,101 @@ class FineTuningSettings:
         "What to train for. Published data: cola, sst2, mrpc, stsb, qqp, mnli (which predicts ax "
         "too), qnli, rte, wnli (GLUE: with --data_dir or --tfds); squad, swag, codah, ner (CoNLL's "
         "column files). Your own tables: classification, multilabel, regression, tagging, "
-        "multiple_choice, squad.",
-        heading="Task and data",
-    )
-    data_dir: str | None = flag_fields.string(
-        None,
-        "GLUE's files: the task's folder, or the one with a folder for each task.",
-        rules=[rules.for_tasks(*GLUE_NAMES), rules.ONE_SOURCE],
-    )
-    tfds: str | None = flag_fields.string(
-        None,
-        "Instead of --data_dir: glue/mrpc, by TensorFlow Datasets.",
+        "multiple_choice, similarity (embeddings), squad.",
+        heading="What every run needs",
     )
     train_file: str | None = flag_fields.string(
         None,
-        "What to train on: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's .json, "
-        "SWAG's .csv, CODAH's .tsv, CoNLL's columns; ARCHIVE.zip/MEMBER for ner.",
+        "The training data: a .csv, .tsv, .jsonl, .json or .parquet table (.gz too), SQuAD's "
+        ".json, SWAG's .csv, CODAH's .tsv, or CoNLL's columns; ner also takes ARCHIVE.zip/MEMBER.",
         rules=[rules.for_tasks(*rules.FILES), rules.TO_TRAIN_ON],
-    )
-    dev_file: str | None = flag_fields.string(
-        None,
-        "What to evaluate on, of the same form; without it a part of --train_file is held out.",
-        rules=[
-            rules.for_tasks(*rules.FILES),
-            without("dev_fraction", says="--{flag} is what is evaluated on: leave --{other} out."),
-        ],
-    )
-    test_file: str | None = flag_fields.string(
-        None, "What to predict when the training has ended.", rules=[rules.for_tasks(*rules.FILES)]
-    )
-    test_has_labels: bool = flag_fields.switch(
-        None,
-        "Whether --test_file has labels, so that its scores are told too; true by default for ner "
-        "and codah.",
-        rules=[rules.for_tasks(*rules.FILES)],
-    )
-    dev_fraction: float = flag_fields.number(
-        0.1,
-        "The share held out without a --dev_file; of squad whole articles. 0: none, and the last "
-        "epoch counts as the best.",
-        least=0.0,
-        most=0.9,
-        rules=[rules.for_tasks(*rules.FILES)],
-    )
-    skip_bad_rows: bool = flag_fields.switch(
-        False, "Leave out bad rows, count and list them, instead of an error at the first."
     )
     text_columns: Sequence[str] = flag_fields.words(
         None,
-        "The columns of a table of your own: one text or two; tagging: the words; multiple_choice: "
-        "the context and the choices (in .jsonl: one list of them); squad: question,context.",
-        heading="Tables of your own",
+        "The columns to read. One text or two; tagging: the words; multiple_choice: the context "
+        "and the choices (in .jsonl: one list of them); similarity: two texts, or "
+        "anchor,positive,negative; squad: question,context.",
         rules=[rules.for_tasks(*KINDS)],
     )
     label_column: str | None = flag_fields.string(
         None,
-        "The column of the class, classes, number, tags, right choice (counted from 0), or answers "
-        "(a list as SQuAD has it, or with --answer_start_column one text).",
+        "The column to learn: the class, the classes, the number, the tags, the right choice "
+        "(counted from 0), or the answers (a list as in SQuAD, or one text with "
+        "--answer_start_column); similarity: the score, or no column where the two texts of a row "
+        "belong together.",
         rules=[rules.for_tasks(*KINDS)],
+    )
+    init_checkpoint: str = flag_fields.string(
+        None,
+        "The weights to start from, with their config and vocabulary: a directory of this library, "
+        "Hugging Face, Google, Model Garden or KerasHub, a .keras file, or hf://OWNER/NAME of the "
+        "Hugging Face hub.",
+        rules=[
+            required(
+                "name the weights to start from, a directory of Hugging Face, Google, Model "
+                "Garden, KerasHub or this library, or hf://OWNER/NAME of the Hugging Face hub"
+            ),
+        ],
+    )
+    model_dir: str = flag_fields.string(
+        None, "Where the run keeps everything; runs/TASK by default."
+    )
+    dev_file: str | None = flag_fields.string(
+        None,
+        "What to evaluate on, in the same form; without it a part of --train_file is held out.",
+        rules=[
+            rules.for_tasks(*rules.FILES),
+            without("dev_fraction", says="--{flag} is what is evaluated on: leave --{other} out."),
+        ],
+        heading="More data",
+    )
+    dev_fraction: float = flag_fields.number(
+        0.1,
+        "The share to hold out without a --dev_file; for squad, whole articles. 0: nothing is held "
+        "out, and the last epoch counts as the best.",
+        least=0.0,
+        most=0.9,
+        rules=[rules.for_tasks(*rules.FILES)],
+    )
+    test_file: str | None = flag_fields.string(
+        None, "What to predict after the training.", rules=[rules.for_tasks(*rules.FILES)]
+    )
+    test_has_labels: bool = flag_fields.switch(
+        None,
+        "Whether --test_file has labels, so that it is scored too; true by default for ner and "
+        "codah.",
+        rules=[rules.for_tasks(*rules.FILES)],
+    )
+    skip_bad_rows: bool = flag_fields.switch(
+        False, "Leave bad rows out, count them and list them; without it the first one is an error."
+    )
+    data_dir: str | None = flag_fields.string(
+        None,
+        "GLUE's files: the task's folder, or the folder that holds one for each task.",
+        rules=[rules.for_tasks(*GLUE_NAMES), rules.ONE_SOURCE],
+    )
+    tfds: str | None = flag_fields.string(
+        None,
+        "Instead of --data_dir: load glue/mrpc, for example, with TensorFlow Datasets.",
     )
     id_column: str | None = flag_fields.string(
         None,
-        "The column of ids; rows are counted without it.",
+        "The column with the rows' ids; without it rows are counted.",
         rules=[rules.for_tasks(*KINDS)],
+        heading="Tables of your own",
     )
     label_separator: str = flag_fields.string(
-        ",", "What parts the classes of multilabel.", rules=[rules.for_kinds]
+        ",", "multilabel: what separates the classes of a row.", rules=[rules.for_kinds]
     )
     answer_start_column: str | None = flag_fields.string(
         None,
-        "squad: the column with the number of the context's character where the answer begins.",
+        "squad: the column with the place in the context where the answer begins, in characters "
+        "from 0.",
         rules=[rules.for_kinds],
     )
     title_column: str | None = flag_fields.string(
         None,
-        "squad: the column of the article's title, by which questions are held out.",
+        "squad: the column with the article's title; whole articles are held out.",
         rules=[rules.for_kinds],
     )
     delimiter: str | None = flag_fields.string(
@@ -153,26 +179,26 @@ class FineTuningSettings:
     )
     encoding: str = flag_fields.string(
         "utf-8",
-        "The encoding of your own .csv, .tsv or .jsonl, and of ner's files, of which "
-        "CoNLL-2002's own are latin-1.",
+        "The encoding of your own .csv, .tsv or .jsonl, and of ner's files (CoNLL-2002's own are "
+        "latin-1).",
         rules=[rules.for_tasks(*KINDS, *CONLL_TASKS)],
     )
     character_spans: bool = flag_fields.switch(
         False,
-        "tagging: --text_columns names a text, and --label_column its entities, a list of "
-        '{"start": 0, "end": 3, "label": "PER"}, the first character and the one behind the last '
-        "(.jsonl, .json, .parquet).",
+        "tagging: --text_columns names a text, and --label_column the list of its entities, each "
+        'as {"start": 0, "end": 3, "label": "PER"}: its first character, and the one after its '
+        "last (.jsonl, .json, .parquet).",
         rules=[rules.for_kinds],
     )
     document_context: bool = flag_fields.switch(
         False,
-        "ner: fill a row with the sentences round the one that is tagged, as the paper did.",
+        "ner: fill each row with the sentences around the one that is tagged, as in the paper.",
         heading="Tags and questions",
         rules=[rules.for_tasks(*CONLL_TASKS)],
     )
     doc_stride: int = flag_fields.integer(
         ANSWERS["doc_stride"],
-        "squad: tokens between the starts of two windows of a context.",
+        "squad: how many tokens after the start of one window of a context the next one starts.",
         least=1,
         rules=[rules.for_kinds],
     )
@@ -184,7 +210,7 @@ class FineTuningSettings:
     )
     n_best_size: int = flag_fields.integer(
         ANSWERS["n_best_size"],
-        "squad: how many answers are kept of a question.",
+        "squad: how many answers to keep for each question.",
         least=1,
         most=1000,
         rules=[rules.for_kinds],
@@ -197,56 +223,46 @@ class FineTuningSettings:
     )
     version_2_with_negative: bool | None = flag_fields.switch(
         None,
-        "squad: whether a question may have no answer; by default as in --train_file.",
+        "squad: whether a question may have no answer; by default, whether --train_file has such "
+        "questions.",
         rules=[rules.for_kinds],
     )
     null_score_diff_threshold: float | None = flag_fields.number(
         None,
-        'squad: answer "" where its score is this much over the best answer\'s; by default what '
-        "is best on the evaluated set.",
+        'squad: answer "" where its score is this much higher than the best answer\'s; by default '
+        "the value that scores best on the evaluated set.",
         rules=[rules.for_kinds],
     )
-    init_checkpoint: str = flag_fields.string(
-        None,
-        "The weights to start from, their config and vocabulary beside them: a directory of this "
-        "library, of Hugging Face, Google, Model Garden or KerasHub, a .keras file, or "
-        "hf://OWNER/NAME of the Hugging Face hub.",
-        heading="Model and rows",
-        rules=[
-            required(
-                "name the weights to start from, a directory of Hugging Face, Google, Model "
-                "Garden, KerasHub or this library, or hf://OWNER/NAME of the Hugging Face hub"
-            ),
-        ],
-    )
     allow_pickle: bool = flag_fields.switch(
-        False, "Read an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code."
+        False,
+        "Accept an --init_checkpoint that is a pytorch_model.bin; a pickle can run any code.",
+        heading="Model and rows",
     )
     max_seq_length: int = flag_fields.integer(
         None,
-        "Tokens of a row, [CLS] and [SEP] included; 128 by default, 384 for squad. Shorter rows "
-        "are not padded to it.",
+        "The most tokens in a row, with [CLS] and [SEP]; 128 by default, 384 for squad. Shorter "
+        "rows are not padded to it.",
         least=5,
     )
     long_text: str = flag_fields.choice(
         LONG_TEXTS[0],
         LONG_TEXTS,
-        "Single texts of more tokens than --max_seq_length. head: their beginning is read; "
-        "head_tail: a quarter of the row is their beginning, and the rest their end; windows: all, "
-        "in overlapping windows of a row each, at most 16, whose outputs' mean is the text's.",
+        "What is read of a single text with more tokens than --max_seq_length. head: the "
+        "beginning. head_tail: the beginning, a quarter of the row, and the end. windows: "
+        "everything, in at most 16 overlapping windows, whose outputs are averaged.",
         rules=[rules.for_kinds, rules.of_single_texts],
     )
     train_batch_size: int = flag_fields.integer(
         32,
-        "Examples of a step, over all devices.",
+        "Examples in a step, over all devices.",
         least=1,
         heading="Training",
         rules=[divided_by("gradient_accumulation_steps")],
     )
     gradient_accumulation_steps: int = flag_fields.integer(
         1,
-        "Compute a step's examples in so many parts, one after the other: less memory, and the "
-        "same update.",
+        "How many parts to split a step's examples into, computed one after the other: less "
+        "memory, the same update.",
         least=1,
     )
     remat: bool = flag_fields.switch(False, flag_fields.REMAT)
@@ -256,11 +272,11 @@ class FineTuningSettings:
         rules=[within(lambda rate: rate > 0, "above 0")],
     )
     num_train_epochs: int = flag_fields.number(
-        3, "How often each example is seen; whole.", rules=[rules.WHOLE]
+        3, "How often each example is seen; a whole number.", rules=[rules.WHOLE]
     )
     max_steps: int | None = flag_fields.integer(
         None,
-        "Train so many steps, whatever epochs these are, instead of --num_train_epochs.",
+        "Train for this many steps instead of --num_train_epochs.",
         least=1,
         rules=[
             one_of("set the schedule", "num_train_epochs", "sweep"),
@@ -268,25 +284,25 @@ class FineTuningSettings:
     )
     warmup_proportion: float = flag_fields.number(
         0.1,
-        "The share of the steps until the full rate; from there it falls to 0.",
+        "The share of the steps over which the rate rises; after that it falls to 0.",
         least=0.0,
         most=1.0,
     )
     optimizer: str = flag_fields.choice(
         "adamw",
         ["adamw", "adam"],
-        "adam: Google's, which leaves the moments' bias uncorrected, so that early steps are "
-        "larger and small data sets sometimes fail; adamw: the same, corrected.",
+        "adamw: Adam with bias correction. adam: Google's, without it: early steps are larger, and "
+        "training on small data sets sometimes fails.",
     )
     weight_decay: float = flag_fields.number(
         0.01,
-        "The decay of matrices and embeddings in each step, as a share of the rate.",
+        "How much matrices and embeddings decay in each step, as a share of the rate.",
         least=0.0,
     )
     layer_decay: float = flag_fields.number(
         1.0,
-        "Each block's rate, as a share of that of the block above; the head has the full rate, "
-        "the embeddings the lowest. 0.9 often helps where there are few examples; 1: all alike.",
+        "Each block's rate, as a share of the rate of the block above. The head has the full rate, "
+        "the embeddings the lowest. 0.9 often helps with few examples; 1: the same rate for all.",
         rules=[
             rules.NOT_FROZEN,
             rules.at_with_lora(1.0),
@@ -305,52 +321,53 @@ class FineTuningSettings:
     )
     classifier_dropout: float | None = flag_fields.number(
         None,
-        "The share of what the head reads that dropout sets to 0; by default as "
+        "The share of the head's inputs that dropout sets to 0; by default the value of "
         "--hidden_dropout_prob.",
         rules=[rules.NOT_FROZEN, rules.SHARE],
     )
     label_smoothing: float = flag_fields.number(
         0.0,
-        "Train towards 1 - SHARE + SHARE / CLASSES of the right class, and SHARE / CLASSES of each "
-        "other.",
+        "Train towards 1 - SHARE + SHARE / CLASSES for the right class, and SHARE / CLASSES for "
+        "each other one.",
         rules=[rules.for_kinds, rules.SHARE],
     )
     class_weights: str | None = flag_fields.string(
         None,
-        "What a class counts in the loss: balanced (each class as much as any other), or "
-        "NAME:WEIGHT,NAME:WEIGHT, 1 for those not named. multilabel: what an example counts that "
-        "has the class, to one that has not; tagging: of tags.",
+        "What each class counts in the loss: balanced (every class counts the same in total), or "
+        "NAME:WEIGHT,NAME:WEIGHT (1 for classes not named). multilabel: the weight of examples "
+        "that have the class, where those without it count 1. tagging: the weights are of tags.",
         rules=[rules.for_kinds],
     )
     init_layers: Sequence[int] | None = flag_fields.words(
         None,
-        "The blocks of --init_checkpoint to take, counted from 0, as 0,5: a student of so many "
-        "blocks. By default all.",
+        "Start from these blocks of --init_checkpoint only, counted from 0: 0,5 makes a student of "
+        "two blocks. By default all.",
         heading="A smaller model",
         rules=[rules.are_blocks],
     )
     teacher: str | None = flag_fields.string(
         None,
-        "A fine-tuned model's directory, of the same task and classes, from which the model that "
-        "is trained learns besides the labels (distillation).",
+        "Distillation: the directory of a fine-tuned model for the same task and classes. The new "
+        "model learns from its predictions, in addition to the labels.",
         rules=[rules.for_kinds],
     )
     unlabelled_file: str | None = flag_fields.string(
         None,
-        "--teacher: texts without labels to train on besides, a table with the text columns of the "
-        "training set; what they teach is the teacher's answers alone.",
+        "--teacher: more texts, without labels: a table with the text columns of the training set. "
+        "They contribute only the teacher's loss.",
         rules=[rules.for_kinds, needs("teacher"), rules.TEACHES],
     )
     distillation_weight: float = flag_fields.number(
         0.5,
-        "--teacher: what its answers count in the loss; the labels count the rest of 1.",
+        "--teacher: the weight of the teacher's answers in the loss; the labels have the rest of "
+        "1.",
         least=0.0,
         most=1.0,
         rules=[rules.for_kinds, needs("teacher")],
     )
     distillation_temperature: float = flag_fields.number(
         2.0,
-        "--teacher: what both models' outputs are divided by before they are compared; over 1 the "
+        "--teacher: what both models' logits are divided by before they are compared; above 1, "
         "less probable classes count more.",
         rules=[
             rules.for_kinds,
@@ -360,25 +377,26 @@ class FineTuningSettings:
     )
     freeze: int = flag_fields.integer(
         0,
-        "Leave the embeddings and so many of the lowest blocks as they are.",
+        "Do not train the embeddings and this many of the lowest blocks.",
         least=0,
         heading="What is trained",
         rules=[rules.NOT_FROZEN, rules.at_with_lora(0)],
     )
     lora_rank: int = flag_fields.integer(
         0,
-        "LoRA: train factors of this rank next to each attention's matrices, the pooler and the "
-        "head, and leave the rest; 8 is usual, with ten times the --learning_rate. What is kept is "
-        "merged, plain weights. 0: train all.",
+        "LoRA: train only the pooler, the head, and factors of this rank next to each attention's "
+        "matrices. 8 is usual, with ten times the usual --learning_rate. The kept weights are "
+        "plain: the factors are merged into them. 0: train all weights.",
         least=0,
         rules=[rules.NOT_FROZEN],
     )
     pooling: str | None = flag_fields.choice(
         None,
         HEAD_POOLINGS,
-        "What the head reads of a text. cls: the pooler on [CLS], as in the paper. mean, max: over "
-        "all tokens, without a pooler. By default what --init_checkpoint was trained for: the mean "
-        "of most models of sentence-transformers, elsewhere cls.",
+        "What the head reads of a text. cls: [CLS], through the pooler, as in the paper. mean, "
+        "max: all tokens, without a pooler. By default what --init_checkpoint was trained for: "
+        "mean for most models of sentence-transformers, cls for others. similarity: what a text's "
+        "vector is, by default mean.",
         rules=[
             rules.NOT_FROZEN,
             without(
@@ -386,10 +404,29 @@ class FineTuningSettings:
             ),
         ],
     )
+    normalize: bool | None = flag_fields.switch(
+        None,
+        "similarity: scale vectors to length 1; by default as --init_checkpoint does, else true.",
+        rules=[rules.for_kinds],
+    )
+    similarity_loss: str | None = flag_fields.choice(
+        None,
+        SIMILARITY_LOSSES,
+        "similarity: what is learned. With scores cosent (the order of the cosines; the default) "
+        "or cosine (the scores themselves, the least as 0 and the greatest as 1). Without, one_way "
+        "(the anchor's own text among all of the batch; the default) or both_ways (the text's own "
+        "anchor, too).",
+        rules=[rules.for_kinds],
+    )
+    similarity_scale: float = flag_fields.number(
+        20.0,
+        "similarity: what cosines are multiplied by in a softmax.",
+        rules=[rules.for_kinds, within(lambda value: 0 < value < float("inf"), "above 0")],
+    )
     bilstm: bool = flag_fields.switch(
         False,
         "Put a new bidirectional LSTM, each direction as wide as the encoder, between the encoder "
-        'and the head: the paper\'s section 5.1, "+ BiLSTM".',
+        'and the head ("+ BiLSTM" in section 5.1 of the paper).',
         rules=[rules.NOT_FROZEN],
     )
     feature_based: str | None = flag_fields.words(
@@ -416,28 +453,29 @@ class FineTuningSettings:
     )
     metric: str | None = flag_fields.string(
         None,
-        "The score on the dev set by which the kept weights, and of several runs the best, are "
-        "chosen; by default the task's own. loss, accuracy, macro_f1, f1_CLASS, recall_CLASS, ...: "
+        "The dev score that decides which weights are kept, and which of several runs is best; by "
+        "default the task's own. loss, accuracy, macro_f1, f1_CLASS, recall_CLASS, ...: "
         "docs/evaluation.md lists those of each task.",
         heading="Evaluation",
         rules=[rules.ON_DEV, rules.is_score],
     )
     eval_steps: int = flag_fields.integer(
         0,
-        "Evaluate every so many steps besides the end of each epoch.",
+        "How many steps between evaluations, in addition to the one at the end of each epoch. 0: "
+        "no others.",
         least=0,
         rules=[rules.ON_DEV],
     )
     early_stopping_epochs: int = flag_fields.integer(
         0,
-        "Stop at the first evaluation that comes this many epochs after the best one, or later, "
-        "without being better; 0: never.",
+        "Stop at the first evaluation that comes at least this many epochs after the best one and "
+        "is no better. 0: never.",
         least=0,
         rules=[rules.ON_DEV],
     )
     seed: int = flag_fields.integer(
         12345,
-        "What the new head, dropout, the order and what is held out are drawn from.",
+        "The seed of the new head, of dropout, of the order, and of what is held out.",
         least=0,
         most=2**32 - 1,
         heading="Several runs",
@@ -445,7 +483,8 @@ class FineTuningSettings:
     sweep: str | None = flag_fields.choice(
         None,
         ["paper"],
-        "paper: every batch size of 16 and 32, rate of 5e-5, 3e-5 and 2e-5, and 2 to 4 epochs.",
+        "paper: every combination of batch sizes 16 and 32, rates 5e-5, 3e-5 and 2e-5, and 2, 3 "
+        "and 4 epochs.",
         rules=[
             rules.NOT_FROZEN,
             rules.ON_DEV,
@@ -466,27 +505,27 @@ class FineTuningSettings:
     )
     trials: int | None = flag_fields.integer(
         None,
-        "Train with so many combinations of --grid, drawn by --seed; learning_rate=1e-5..1e-4 is "
-        "then drawn from all between.",
+        "How many combinations of --grid to try, drawn with --seed; learning_rate=1e-5..1e-4 then "
+        "draws from the whole range.",
         least=1,
         rules=[needs("grid", "--{flag} are drawn from --grid, which is not given.")],
     )
     max_search_hours: float | None = flag_fields.number(
         None,
-        "Of several runs, begin none after so many hours; the best so far is kept.",
+        "With several runs: begin none after this many hours; the best so far is kept.",
         rules=[rules.OF_SEARCHES, within(lambda value: value > 0, "above 0")],
     )
     restarts: int = flag_fields.integer(
         1,
-        "Train with so many seeds, from --seed on; the best on the dev set is kept.",
+        "How many seeds to train with, from --seed on; the best on the dev set is kept.",
         least=1,
         rules=[rules.KEEPS_BEST],
     )
     folds: int | None = flag_fields.integer(
         None,
-        "Cross-validate: split --train_file in so many folds, each with its share of every class, "
-        "and evaluate on each what was trained on the others; the mean and the deviation of the "
-        "scores are told, and a --grid's best is that of the best mean.",
+        "Cross-validate: split --train_file into this many folds, each with its share of every "
+        "class, and evaluate on each fold what was trained on the others. The mean and the "
+        "deviation of the scores are printed, and the mean decides a --grid.",
         least=2,
         most=1000,
         rules=[
@@ -506,29 +545,28 @@ class FineTuningSettings:
     on_bad_step: str = flag_fields.choice(
         "stop",
         ("stop", "skip"),
-        "What follows a step whose loss or gradient is not finite, or spikes. stop: an error. "
-        "skip: no update is made, as if its batch had not been there.",
+        "What to do about a step whose loss or gradient is not finite, or spikes. stop: end with "
+        "an error. skip: make no update, as if the batch had not been there.",
     )
     spike_factor: float = flag_fields.number(
         0.0, flag_fields.SPIKE_FACTOR, rules=[flag_fields.SPIKE_BOUNDS]
     )
     max_bad_steps: int = flag_fields.integer(
-        10, "Bad steps that are skipped in a row before the run stops.", least=1
+        10, "How many bad steps in a row may be skipped before the run stops.", least=1
     )
     strategy: str = flag_fields.choice("auto", STRATEGIES, flag_fields.STRATEGY)
     eval_batch_size: int = flag_fields.integer(
-        64, "Examples of an evaluation's batch, over all devices.", least=1
-    )
-    model_dir: str = flag_fields.string(
-        None, "Where everything is kept; runs/TASK by default.", heading="What is kept"
+        64, "Examples in an evaluation batch, over all devices.", least=1
     )
     explain_errors: int = flag_fields.integer(
         0,
-        "Classes and numbers of texts: colour the words of so many of the worst errors of each set "
-        "by how much they spoke for what was predicted; each costs about a hundred predictions.",
+        "For classes and numbers of texts: colour the words of this many of the worst errors in "
+        "each set by how much they spoke for the prediction. Each takes as long as about a hundred "
+        "predictions.",
         least=0,
         most=50,
         rules=[rules.for_kinds, rules.OF_BEGINNINGS],
+        heading="What is kept",
     )
     save_checkpoints_minutes: float = flag_fields.number(
         10.0, "Minutes between two saves within an epoch.", least=0.0
@@ -536,17 +574,16 @@ class FineTuningSettings:
     export: bool = flag_fields.switch(
         True,
         "Write a SavedModel of the kept weights to MODEL_DIR/export/1, for TensorFlow Serving.",
-        rules=[rules.HAS_SIGNATURES],
     )
     language: Sequence[str] | None = flag_fields.words(
         None,
-        "The texts' language, or several, as ISO codes such as en, for the model card "
-        "(MODEL_DIR/README.md); it names none without.",
+        "The language of the texts, or several, as ISO codes such as en: for the model card "
+        "(MODEL_DIR/README.md), which otherwise names none.",
     )
     license: str | None = flag_fields.string(
         None,
-        "What the weights may be used under, as hubs spell it (apache-2.0), for the model card; it "
-        "names none without.",
+        "The licence of the weights, as hubs spell it (apache-2.0): for the model card, which "
+        "otherwise names none.",
     )
 
     @property

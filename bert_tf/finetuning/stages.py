@@ -234,6 +234,7 @@ def describe(
         labels=task.labels,
         multi_label=task.multi_label,
         thresholds=thresholds,
+        sentence_embedding=start.embedding,
         beside={os.path.basename(directory.task): encode_json(to_json(task_file))},
     )
 

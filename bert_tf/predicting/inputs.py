@@ -21,6 +21,7 @@ from bert_tf.readers.own_data import text_example
 from bert_tf.readers.records import LINES, LINES_COLUMN, is_given
 from bert_tf.readers.tables import SUFFIXES, TableFile, is_table, read_columns
 from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile
 from bert_tf.untrusted import listed
 
@@ -102,6 +103,23 @@ def own_form(
         return None
     is_own = not kind.is_table(table.path) or (form.is_table and text_columns is None)
     return form if is_own else None
+
+
+def check_has_columns(
+    task: TaskFile, table: TableFile, text_columns: Sequence[str] | None, suffix: str = ""
+) -> None:
+    """Checks that ``--keep_columns`` finds columns, and may write them."""
+    form = own_form(task, table, text_columns)
+    if form is not None and not form.has_names:
+        raise ValueError(
+            f"--keep_columns is for tables with names of columns, and {table.path} is none: leave "
+            f"it out, or name a file that ends in {', '.join(SUFFIXES)}, with --text_columns."
+        )
+    if suffix not in ("", *Task.writers):
+        raise ValueError(
+            f"--keep_columns writes tables, and {suffix} holds none: name an --output that ends "
+            f"in {' or '.join(Task.writers)}."
+        )
 
 
 def _kept(examples: ExampleSet[Any], bad: BadRows, task: TaskFile) -> Inputs:

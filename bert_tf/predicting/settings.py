@@ -11,15 +11,18 @@ from bert_tf.cli.flag_rules import required, within
 from bert_tf.readers.tables import FORMS
 
 STANDARD_INPUT = "-"
-_NEEDED = required("predict needs --model_dir and --input")
+_NEEDED = required("predict needs --model and --input")
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictionSettings:
     """Every flag."""
 
-    model_dir: str = flag_fields.string(
-        None, "The fine-tuned model: a directory, or hf://OWNER/NAME.", rules=[_NEEDED]
+    model: str = flag_fields.string(
+        None,
+        "The fine-tuned model: a run, another checkpoint with a task's head, or hf://OWNER/NAME.",
+        rules=[_NEEDED],
+        other_name="model_dir",
     )
     input: str = flag_fields.string(
         None,

@@ -267,9 +267,7 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
     exported = results.get("export")
     if exported:
         print(f"SavedModel: {exported}")
-    print(
-        f"\nWhat comes next:\n  python -m bert_tf.predict --model_dir={directory.path} --input=FILE"
-    )
+    print(f"\nWhat comes next:\n  python -m bert_tf.predict --model={directory.path} --input=FILE")
     if exported:
         print(f"  python -m bert_tf.verify {exported}")
     print(

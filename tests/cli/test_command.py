@@ -36,9 +36,6 @@ PROGRAM = textwrap.dedent(
     def main(argv):
         if KIND.value == "value":
             raise ValueError("The kind must not be 'value'.")
-        if KIND.value == "op":
-            import tensorflow as tf
-            tf.io.read_file("/no/such/file")
         if KIND.value == "graph":
             import tensorflow as tf
             tf.function(lambda: tf.io.read_file("/no/such/file"))()
@@ -125,73 +122,47 @@ def test_the_end_is_quiet_where_nobody_reads(program, arguments):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+HELP_OF_IT = "python -m bert_tf.program --help lists the flags.\n"
+TWO = "DATA PREDICTIONS"
+WHOLE = f"python -m bert_tf.program {TWO} [--name=value ...] is the whole command.\n"
+
+
 @pytest.mark.parametrize(
-    "arguments, status, stdout, stderr",
+    "arguments, declared, status, stdout, stderr",
     [
-        ([], 0, "done\n", ""),
-        (["--kind=value"], 1, "", "Error: The kind must not be 'value'.\n"),
-        (["--kind=op"], 1, "", "Error: /no/such/file; No such file or directory\n"),
-        (["--kind=graph"], 1, "", "Error: /no/such/file; No such file or directory\n"),
-        (["--kind=full"], 1, "", "Error: [Errno 28] No space left on device: 'a.txt': make room "
-         "there, and give the command again.\n"),
-        (["--kind=room"], 1, "", "Error: No space left on device: make room, and start again.\n"),
-        (["--kind=denied"], 1, "", "Error: [Errno 13] Permission denied: 'a.txt': let this user "
-         "read or write there, or name another place.\n"),
-        (["--kind=socket"], 1, "", "Error: [Errno 32] Broken pipe: 'a socket'\n"),
-        (["--kind=lost"], 1, "of before\n", "Error: Another worker ended.\n"),
-        (["--kind=hostile"], 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
+        ([], "", 0, "done\n", ""),
+        (["--kind=value"], "", 1, "", "Error: The kind must not be 'value'.\n"),
+        (["--kind=graph"], "", 1, "", "Error: /no/such/file; No such file or directory\n"),
+        (["--kind=full"], "", 1, "", "Error: [Errno 28] No space left on device: 'a.txt': make "
+         "room there, and give the command again.\n"),
+        (["--kind=room"], "", 1, "",
+         "Error: No space left on device: make room, and start again.\n"),
+        (["--kind=denied"], "", 1, "", "Error: [Errno 13] Permission denied: 'a.txt': let this "
+         "user read or write there, or name another place.\n"),
+        (["--kind=socket"], "", 1, "", "Error: [Errno 32] Broken pipe: 'a socket'\n"),
+        (["--kind=lost"], "", 1, "of before\n", "Error: Another worker ended.\n"),
+        (["--kind=hostile"], "", 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
          "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
-        (["--kind=time"], 75, "", "Stopped in time.\n"),
-        (["--kind=time", "--debug"], 75, "", "Stopped in time.\n"),
-        (["stray"], 1, "", "Error: 'stray' is no flag: every argument has the form --name=value, "
-         "and a list of files is one argument with commas.\n"),
+        (["--kind=time"], "", 75, "", "Stopped in time.\n"),
+        (["--kind=time", "--debug"], "", 75, "", "Stopped in time.\n"),
+        (["stray"], "", 1, "", "Error: 'stray' is no flag: every argument has the form --name=va"
+         "lue, and a list of files is one argument with commas.\n"),
+        ([], TWO, 1, "", f"Error: expected {TWO}, got none: {WHOLE}"),
+        (["one"], TWO, 1, "", f"Error: expected {TWO}, got one: {WHOLE}"),
+        (["one", "--kind=value", "two", "three"], TWO, 1, "",
+         f"Error: expected {TWO}, got one two three: {WHOLE}"),
+        (["one", "--kind=none", "two"], TWO, 0, "done one two\n", ""),
+        (["one", "--", "--kind=value"], TWO, 0, "done one --kind=value\n", ""),
+        (["--kinds=value"], "", 1, "", "Error: --kinds is no flag of this command (did you mean "
+         f"--kind?); {HELP_OF_IT}"),
+        *(([f"--{flag}"], "", 1, "", f"Error: flag --{flag}: expected {expected}; {HELP_OF_IT}")
+          for flag, expected in (("steps=ten", "a whole number"), ("rate=fast", "a number"),
+                                 ("export=maybe", "true or false"))),
     ],
 )  # fmt: skip
-def test_one_sentence_and_a_status(program, arguments, status, stdout, stderr):
-    done = _run(program, *arguments)
+def test_one_sentence_and_a_status(program, arguments, declared, status, stdout, stderr):
+    done = _run(program, *arguments, declared=declared)
     assert (done.returncode, done.stdout, done.stderr) == (status, stdout, stderr)
-
-
-@pytest.mark.parametrize(
-    "arguments, got",
-    [([], "none"), (["one"], "one"), (["one", "--kind=value", "two", "three"], "one two three")],
-)
-def test_too_few_and_too_many_arguments(program, arguments, got):
-    done = _run(program, *arguments, declared="DATA PREDICTIONS")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        f"Error: expected DATA PREDICTIONS, got {got}: python -m bert_tf.program DATA PREDICTIONS "
-        "[--name=value ...] is the whole command.\n"
-    )
-
-
-def test_arguments_go_to_the_command_among_flags(program):
-    done = _run(program, "one", "--kind=none", "two", declared="DATA PREDICTIONS")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done one two\n", "")
-    done = _run(program, "one", "--", "--kind=value", declared="DATA PREDICTIONS")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done one --kind=value\n", "")
-
-
-def test_an_unknown_flag(program):
-    done = _run(program, "--kinds=value")
-    assert done.returncode == 1
-    assert done.stderr.startswith(
-        "Error: --kinds is no flag of this command (did you mean --kind?); "
-    )
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "flag, expected",
-    [("steps=ten", "a whole number"), ("rate=fast", "a number"), ("export=maybe", "true or false")],
-)
-def test_a_value_that_is_none(program, flag, expected):
-    done = _run(program, f"--{flag}")
-    assert (done.returncode, done.stderr) == (
-        1,
-        f"Error: flag --{flag}: expected {expected}; python -m bert_tf.program --help lists the "
-        "flags.\n",
-    )
 
 
 def test_help_by_its_short_name(program):
@@ -199,14 +170,14 @@ def test_help_by_its_short_name(program):
     assert done.returncode == 0 and "--kind: What goes wrong." in done.stdout
 
 
-def test_debug_shows_the_traceback(program):
-    done = _run(program, "--kind=value", "--debug")
-    assert done.returncode == 1 and "Traceback" in done.stderr
-
-
-def test_a_bug_is_not_dressed_as_a_users_error(program):
-    done = _run(program, "--kind=bug")
-    assert done.returncode == 1 and "IndexError: list index out of range" in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [(["--kind=value", "--debug"], "Traceback"), (["--kind=bug"], "IndexError: list index out of")],
+    ids=["asked for", "a bug, which is not dressed as a user's error"],
+)
+def test_a_traceback_is_shown(program, arguments, shown):
+    done = _run(program, *arguments)
+    assert done.returncode == 1 and shown in done.stderr
 
 
 def test_real_warnings_pass_even_when_the_process_aborts(program):
@@ -245,13 +216,14 @@ def test_other_errors_of_finalizers_are_reported(program):
 
 # What each command's --help shows, among others.
 HELP = {
-    "convert": ["--input: What to read"],
+    "convert": ["--model: The model: a run, a checkpoint"],
     "create_pretraining_data": ["--output_file: The TFRecord files"],
+    "evaluate_retrieval": ["--data_dir: The folder with corpus.jsonl"],
     "evaluate_squad": ["bert_tf.evaluate_squad DATA PREDICTIONS [--output=", "--null_odds: "],
-    "export": ["--checkpoint: The model: any directory", "--[no]pair: Classes and numbers"],
+    "export": ["--model: The model: a run, a checkpoint", "--[no]pair: Classes and numbers"],
     "extract_features": ["--layers: The blocks to read"],
     "finetune": ["python -m bert_tf.finetune --task=mrpc --data_dir", "--[no]debug: "],
-    "predict": ["--model_dir: The fine-tuned model: a directory"],
+    "predict": ["--model: "],
     "prepare": ["--near_duplicates: Leave out", "--runner=DataflowRunner", "pip install 'bert_tf"],
     "pretrain": ["--input: ", "--[no]dry_run: ", "--[no]debug: "],
     "verify": ["--tolerance: "],
@@ -278,13 +250,15 @@ def test_help_has_flags_under_headings_with_defaults_and_bounds():
     lines = done.stdout.splitlines()
     assert done.stdout.startswith("Fine-tunes a BERT for a task") and max(map(len, lines)) <= 100
     headings = [line for line in lines if re.fullmatch(r"[A-Z][a-z ']+:", line)]
-    assert (
-        headings[:2] == ["Task and data:", "Tables of your own:"]
-        and headings[-1] == "Errors and limits:"
-    )
+    assert headings[:2] == ["What every run needs:", "More data:"]
+    assert headings[-1] == "Errors and limits:"
+    first = re.findall(r"^  --(\w+): ", done.stdout.split("More data:")[0], re.M)
+    assert first == [
+        *("task", "train_file", "text_columns", "label_column", "init_checkpoint", "model_dir")
+    ]
     under = lines.index("Training:")
     assert lines[under + 2 : under + 4] == [
-        "  --train_batch_size: Examples of a step, over all devices. (default: '32'; a",
+        "  --train_batch_size: Examples in a step, over all devices. (default: '32'; a",
         "    positive integer)",
     ]
     flags_shown = {m[1] for m in re.finditer(r"^  --(?:\[no\])?(\w+): ", done.stdout, re.M)}

@@ -2,12 +2,15 @@
 
 import dataclasses
 import math
+import sys
 
 import pytest
 from absl import flags
 
+from bert_tf import compare, convert
 from bert_tf.cli import flag_fields
 from bert_tf.cli.flag_rules import check, divided_by, needs, one_of, refuses, required, within
+from bert_tf.export import ExportSettings
 from bert_tf.extraction.settings import ExtractionSettings
 from bert_tf.finetuning.settings import FineTuningSettings
 from bert_tf.predicting.settings import PredictionSettings
@@ -128,3 +131,28 @@ def test_no_number_is_nan(settings):
     for name in flag_fields.defaults(settings):
         if values[name].flag_type() == "float":
             assert any(refusals(settings, name, math.nan)), name
+
+
+@pytest.mark.parametrize(
+    "settings, other_name",
+    [
+        (PredictionSettings, "model_dir"),
+        (ExportSettings, "checkpoint"),
+        (ExtractionSettings, "init_checkpoint"),
+        (convert._Settings, "input"),
+    ],
+)
+def test_the_model_has_another_name_that_help_does_not_show(settings, other_name, monkeypatch):
+    values = flags.FlagValues()
+    flag_fields.define_flags(settings, values)
+    values(["p", f"--{other_name}=runs/a"])
+    assert values["model"].value == "runs/a" and values["model"].present
+    monkeypatch.setattr(sys, "argv", [__name__])  # whose flags --help shows
+    shown = flag_fields.help_text(values)
+    assert "--model: " in shown and f"--{other_name}: " not in shown
+
+
+def test_compare_takes_two_by_one_flag():
+    for two, said in (("a,b", ""), ("a", "--model names the two to"), ("a,b,c", "--model names")):
+        (rule,) = refusals(compare._Settings, "model", two.split(","))
+        assert rule.startswith(said) and bool(rule) == bool(said)

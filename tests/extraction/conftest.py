@@ -48,7 +48,7 @@ def text(tmp_path):
 def loaded(model_dir):
     """The model and its preprocessor, for rows of twelve tokens."""
     given = {"input": ["none"], "output": "none", "max_seq_length": 12}
-    return extraction._load(resolve(init_checkpoint=model_dir, **given))
+    return extraction._load(resolve(model=model_dir, **given))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def extract(model_dir, loaded, tmp_path, monkeypatch):
 def run(model_dir, folder, text, output="output", **changes):
     given = {"max_seq_length": 12, "batch_size": 3, **changes}
     path = str(folder / output)
-    return extraction.run(resolve(input=[text], init_checkpoint=model_dir, output=path, **given))
+    return extraction.run(resolve(input=[text], model=model_dir, output=path, **given))
 
 
 def write_many(path, count=50, seed=0):

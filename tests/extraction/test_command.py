@@ -31,7 +31,7 @@ def test_from_files_to_files(model_dir, tmp_path):
     (tmp_path / "1.gz").write_bytes(gzip.compress(b"a cat\n" * 3))
     (tmp_path / "2.txt").write_bytes(b"cat ||| sat")
     flags = {
-        "init_checkpoint": model_dir,
+        "model": model_dir,
         "input": f"{tmp_path}/*.gz,{tmp_path}/2.txt",
         "output": tmp_path / "output",
         "layers": "-1,0",
@@ -57,7 +57,7 @@ def test_from_files_to_files(model_dir, tmp_path):
 def error_of(model_dir, tmp_path, **changes):
     (tmp_path / "text.txt").write_text("cat\n")
     flags = {
-        "init_checkpoint": model_dir,
+        "model": model_dir,
         "input": tmp_path / "text.txt",
         "output": tmp_path / "output",
         **changes,
@@ -72,7 +72,7 @@ def error_of(model_dir, tmp_path, **changes):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"output": ""}, "Error: --output is missing: extract_features needs --init_checkpoint"),
+        ({"output": ""}, "Error: --output is missing: extract_features needs --model"),
         ({"variant": "weighted_sum_all"}, "Error: flag --variant=weighted_sum_all: value should"),
         ({"batch_size": "0"}, "Error: flag --batch_size=0: 0 is not a positive integer"),
     ],
@@ -84,7 +84,7 @@ def test_bad_flags(model_dir, tmp_path, changes, sentence):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"init_checkpoint": "none"}, "There is no checkpoint at none: "),
+        ({"model": "none"}, "There is no checkpoint at none: "),
         ({"input": ["*.none"]}, "No file matches '*.none'"),
         ({"input": ["empty.txt"]}, "The input empty.txt is empty"),
         ({"max_seq_length": 99}, "max_seq_length is 99, and "),
@@ -96,7 +96,7 @@ def test_bad_input(model_dir, tmp_path, monkeypatch, changes, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").touch()
     (tmp_path / "text.txt").write_text("cat\n")
-    given = {"input": ["text.txt"], "init_checkpoint": model_dir, "output": "output", **changes}
+    given = {"input": ["text.txt"], "model": model_dir, "output": "output", **changes}
     with pytest.raises(ValueError, match=re.escape(sentence)):
         run(resolve(**given))
     assert not (tmp_path / "output").exists()
@@ -105,7 +105,7 @@ def test_bad_input(model_dir, tmp_path, monkeypatch, changes, sentence):
 @pytest.mark.slow
 def test_ctrl_c(model_dir, tmp_path):
     flags = {
-        "init_checkpoint": model_dir,
+        "model": model_dir,
         "input": write_many(tmp_path / "text.txt", count=5000),
         "output": tmp_path / "output",
         "lines_per_shard": 50,
@@ -151,7 +151,7 @@ def test_memory_does_not_grow_with_the_input(model_dir, tmp_path):
             for _ in range(megabytes * 10**6 // len(part)):
                 file.write(part)
         flags = command(
-            init_checkpoint=model_dir,
+            model=model_dir,
             input=text,
             output=tmp_path / f"output_{megabytes}",
             format="numpy",

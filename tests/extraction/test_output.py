@@ -91,8 +91,8 @@ def test_other_text_and_another_model(extract, many, tmp_path, loaded):
     before = weight.numpy()
     try:
         weight.assign(before + 1)
-        with pytest.raises(ValueError, match=r"begun with --input \(other text\), --init_checkpoin"
-                                             r"t \(another model\): give the flags"):  # fmt: skip
+        with pytest.raises(ValueError, match=r"begun with --input \(other text\), --model "
+                                             r"\(another model\): give the flags"):  # fmt: skip
             extract(many, pooling="mean")
     finally:
         weight.assign(before)
@@ -163,7 +163,7 @@ def test_killed_at_any_instant_and_started_again(model_dir, tmp_path, format):
 
     def command_for(name):
         return [
-            *(sys.executable, "-m", "bert_tf.extract_features", f"--init_checkpoint={model_dir}"),
+            *(sys.executable, "-m", "bert_tf.extract_features", f"--model={model_dir}"),
             *(f"--input={text}", f"--output={tmp_path / name}", f"--format={format}"),
             *("--max_seq_length=12", "--lines_per_shard=50"),
         ]

@@ -4,7 +4,7 @@ import pytest
 
 from bert_tf.extraction.settings import resolve
 
-GIVEN = {"input": ["a.txt"], "init_checkpoint": "bert", "output": "out"}
+GIVEN = {"input": ["a.txt"], "model": "bert", "output": "out"}
 
 
 def test_defaults():
@@ -29,8 +29,8 @@ def test_defaults():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"input": []}, "--input is missing: extract_features needs --init_checkpoint, --input an"),
-        ({"init_checkpoint": None}, "--init_checkpoint is missing: extract_features needs"),
+        ({"input": []}, "--input is missing: extract_features needs --model, --input an"),
+        ({"model": None}, "--model is missing: extract_features needs"),
         ({"output": ""}, "--output is missing: extract_features needs"),
         ({"variant": "last", "layers": ["-1", "2"]},
          "--variant and --layers both say which layers to read: give one of them"),

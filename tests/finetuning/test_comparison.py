@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from bert_tf.cli.flag_fields import defaults
+from bert_tf.cli.flag_rules import check
+from bert_tf.compare import _Settings
 from bert_tf.metrics import cells
 from bert_tf.results.comparison import compare
 from bert_tf.tasks.kinds import KINDS
@@ -128,7 +131,6 @@ def test_what_does_not_compare(tmp_path):
         ((one, other), {}, "are in no fine-tuning's directory: say by --task what they predict"),
         ((one, other), {"kind": "regression"}, "A cell is no number: could not convert"),
         ((one, other), {"output": one}, "--output=.*a.tsv is one of the files to compare"),
-        ((one, other), {"output": "a.txt"}, "--output=a.txt: expected a name that ends in .tsv"),
         ((folder, str(tmp_path)), {}, "holds no fine-tuning that has finished: expected its resu"),
         ((folder, folder), {"set_name": "test"}, "run has no scores of the set test: its sets are"),
         ((one, str(tmp_path / "a.txt")), {}, "expected a fine-tuning's directory, or a file of pr"),
@@ -136,6 +138,8 @@ def test_what_does_not_compare(tmp_path):
     for paths, options, sentence in cases:
         with pytest.raises(ValueError, match=sentence):
             compare(*paths, **options)
+    with pytest.raises(ValueError, match="--output=a.txt: expected a name that ends in .tsv or"):
+        check(_Settings, {**defaults(_Settings), "output": "a.txt"})
     other_set = run_folder(tmp_path / "other", SECOND)
     (tmp_path / "other" / "results.json").write_text('{"scores": {"test": {}}}')
     with pytest.raises(ValueError, match="other/test has no predictions to compare: expected test"):

@@ -10,12 +10,12 @@ from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertRegressor
-from bert_tf.predicting.prediction import predict_file
 from bert_tf.readers.examples import TextExample
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.saved_models.precision import StoredWeights
 from bert_tf.training import attention, checkpoints
 from bert_tf.training.attention import attend_in_groups
+from tests.predicting.prediction_models import predict
 
 from .small_runs import (
     TINY,
@@ -70,7 +70,7 @@ def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
     assert np.sqrt(np.mean((predicted - true) ** 2)) == pytest.approx(
         scores["root_mean_squared_error"], rel=1e-4
     )
-    predict_file(str(tmp_path / "run"), str(tmp_path / "dev.tsv"), str(tmp_path / "out.tsv"))
+    predict(tmp_path / "run", tmp_path / "dev.tsv", tmp_path / "out.tsv")
     written = [line.split("\t")[1] for line in (tmp_path / "out.tsv").read_text().splitlines()[1:]]
     np.testing.assert_allclose([float(number) for number in written], predicted, rtol=1e-4)
     # The loss is in the units of the scores: it begins at the variance.

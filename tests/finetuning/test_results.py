@@ -102,7 +102,7 @@ def test_what_a_finished_run_shows(capsys):
         "Results: run/results.json\n"
         "\n"
         "What comes next:\n"
-        "  python -m bert_tf.predict --model_dir=run --input=FILE\n"
+        "  python -m bert_tf.predict --model=run --input=FILE\n"
         "  tensorboard --logdir run/logs\n"
         "  python -c \"import bert_tf; model = bert_tf.load('run')\"\n"
     )

@@ -59,8 +59,8 @@ PAPERS_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 76
         ("SQUAD=a.jsonl.gz", {"text_columns": ["question", "context"], "label_column": "answers"}),
         ("SQUAD=a.json --predict_file=b.json", {"dev_file": "b.json"}),
         ("--task=tagging --train_file=a C", {"text_columns": ["words"], "label_column": "tags"}),
-        # Frozen features: other defaults, no export, and the variants in the table's order.
-        ("LAST", {**PAPERS_BILSTM, "train_batch_size": 32, "export": False, "variants": ("last",)}),
+        # Frozen features: other defaults, and the variants in the table's order.
+        ("LAST", {**PAPERS_BILSTM, "train_batch_size": 32, "variants": ("last",)}),
         ("LAST --learning_rate=5e-4", {**PAPERS_BILSTM, "learning_rate": 5e-4}),
         ("LAST --num_train_epochs=3 --lstm_units=8", {"num_train_epochs": 3, "lstm_units": 8}),
         ("NER --feature_based=last,embeddings,last", {"feature_based": "embeddings,last"}),
@@ -149,7 +149,6 @@ def test_googles_names():
         ("LAST --pooling=max", "--pooling is for fine-tuning, and with --feature_based the whole"),
         ("TEXTS --pooling=max --bilstm", "--pooling and --bilstm both say what the head reads: le"),
         ("LAST --sweep=paper", "--sweep is for fine-tuning, and with --featu"),
-        ("LAST --export", "--export writes no SavedModel of --feature_based"),
         ("LAST --dev_fraction=0", "--feature_based needs something to evalua"),
         ("NER --teacher=t", "--teacher means nothing to --task=ner: leave it out"),
         (

@@ -89,6 +89,7 @@ def test_every_kind_of_file_is_read(tmp_path):
         "regression": texts,
         "tagging": {"words_column": "w", "tags_column": "t"},
         "multiple_choice": {"context_column": "c", "choice_columns": ["a", "b"]},
+        "similarity": {"anchor_column": "a", "other_columns": ["b", "c"], "label_column": None},
         "squad": {"question_column": "q", "context_column": "c", "answer_start_column": None},
     }
     kept = {"tagging": {"document_context": False}, "squad": QUESTIONS}

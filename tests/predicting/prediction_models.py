@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.predicting import prediction
+from bert_tf.predicting import prediction, predictor
+from bert_tf.predicting.settings import PredictionSettings
 from bert_tf.tasks.task_file import TaskFile
 from tests.finetuning import small_runs
 from tests.finetuning.small_runs import TINY, VOCAB
@@ -42,7 +43,7 @@ def write_texts(folder):
     return path
 
 
-_load = prediction._load
+_load = predictor._load
 _loaded = {}
 
 
@@ -52,10 +53,11 @@ def _load_once(checkpoint):
     return _loaded[checkpoint.path]
 
 
-def predict(folder, source, *more, **options):
+def predict(folder, source, output=None, **options):
     """Predicts as the command does, and loads each model once."""
-    with mock.patch.object(prediction, "_load", _load_once):
-        return prediction.predict_file(str(folder), str(source), *map(str, more), **options)
+    given = PredictionSettings(str(folder), str(source), output and str(output), **options)
+    with mock.patch.object(predictor, "_load", _load_once):
+        return prediction.predict_file(given, prediction.open_predictor(str(folder), given))
 
 
 @functools.cache

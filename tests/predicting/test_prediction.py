@@ -15,7 +15,7 @@ from bert_tf import api
 from bert_tf.interchange import conversion
 from bert_tf.interchange import load as load_module
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.predicting import inputs, prediction
+from bert_tf.predicting import inputs, predictor
 from bert_tf.tasks.task_file import TaskFile
 from tests.finetuning.small_runs import save_weights
 
@@ -71,7 +71,7 @@ def test_the_checkpoint_is_opened_once(classifier, monkeypatch):
     folder, model = classifier
     opened = open_checkpoint(folder)
     monkeypatch.setattr(load_module, "open_checkpoint", None)
-    np.testing.assert_array_equal(prediction._load(opened).weights[0], model.weights[0])
+    np.testing.assert_array_equal(predictor._load(opened).weights[0], model.weights[0])
 
 
 def test_the_likeliest_classes_and_none_that_is_improbable(classifier, table, tmp_path):

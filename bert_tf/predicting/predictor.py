@@ -1,0 +1,390 @@
+"""``bert_tf.Predictor``: a fine-tuned model of any kind that answers."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_tf.choices import LONG_TEXTS
+from bert_tf.interchange.checkpoint import Checkpoint
+from bert_tf.interchange.load import load
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.interchange.saving import checkpoint_of
+from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
+from bert_tf.readers.examples import BadRow, ExampleSet
+from bert_tf.readers.records import giving
+from bert_tf.readers.tables import TableFile, read_rows
+from bert_tf.results.explanation import MOST, Explanation, explain_texts, values_of
+from bert_tf.results.run_directory import is_unfinished
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.kinds import KINDS, Kind
+from bert_tf.tasks.prediction_outputs import Record, check_words, with_columns
+from bert_tf.tasks.python_data import rows_of
+from bert_tf.tasks.task_file import TaskFile, task_of
+from bert_tf.training.progress import Progress
+
+from .inputs import Inputs, check_has_columns, read_inputs
+
+#: What rows in memory are called, where the path of a table is expected.
+DATA = "<data>"
+_SET = "input"
+
+
+class Predictor:
+    """A fine-tuned model that answers: texts in, predictions out, as ``python -m bert_tf.predict``.
+
+    It is opened at once, loaded at the first call and traced once; later calls only compute.
+    Nothing is printed. What a call gives for an example is a record, a dict:
+
+    | kind            | keys, besides ``id``: the example's place, or of ``id_column``           |
+    |-----------------|--------------------------------------------------------------------------|
+    | classification  | ``prediction``: the class's name; ``probabilities``, by name, or with    |
+    |                 | ``top_k`` ``probability``, ``prediction_2``, ``probability_2``, ...      |
+    | multilabel      | ``prediction``: a list of names; ``probabilities``, by name              |
+    | regression      | ``prediction``: a number                                                 |
+    | tagging         | ``words``, ``tags``: of each word; ``scores``: of each tag its           |
+    |                 | probability; of a model of texts with character spans ``entities``:      |
+    |                 | ``start``, ``end``, ``label``, ``text`` and ``score`` of each            |
+    | multiple_choice | ``prediction``: the choice's number, from 0; ``probabilities``           |
+    | similarity      | ``prediction``: the cosine of the first two texts; ``third``: of three   |
+    |                 | texts that of the first and the third                                    |
+    | squad           | ``prediction``: the answer, "" for none; ``score``: its probability;     |
+    |                 | ``start``, ``end``: its characters in the context                        |
+
+    The record of an example without text, or of a bad one with ``skip_bad_rows``, has ``None`` for
+    its ``prediction``, and ``error`` says why.
+
+    Args:
+        model: what ``bert_tf.finetune`` left; any other checkpoint with a task's head, as
+            ``bert_tf.load`` takes them; a model in memory with a ``preprocessor``; or what
+            ``api.fine_tune`` gave.
+        threshold: instead of the model's own. multilabel: the least probability of a class that
+            holds; squad: the answer is "" where its score is this much over the best answer's.
+        top_k: one class each: so many of the likeliest, instead of all probabilities.
+        reject_below: one class each: the prediction is ``None`` where the likeliest class is less
+            probable than this.
+        raw_probabilities: whether the temperature that was fitted on dev is left out.
+        max_seq_length: the most tokens of a row; by default the training's.
+        batch_size: examples at once.
+        allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
+            run any code.
+
+    Raises:
+        ValueError: there is no model, it has no task's head, or an argument does not fit it. The
+            sentence calls an argument by its flag, as ``--top_k``.
+
+    >>> from bert_tf import BertClassifier, BertConfig, BertPreprocessor, Predictor
+    >>> model = BertClassifier(BertConfig.from_preset("bert-tiny", vocab_size=7), num_classes=2)
+    >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
+    >>> model.preprocessor, model.labels = BertPreprocessor(vocabulary), ("no", "yes")
+    >>> predictor = Predictor(model)
+    >>> sorted(predictor("good")["probabilities"])
+    ['no', 'yes']
+    >>> [record["id"] for record in predictor([("good", "bad"), ("bad", "good")])]
+    ['0', '1']
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        threshold: float | None = None,
+        top_k: int | None = None,
+        reject_below: float | None = None,
+        raw_probabilities: bool = False,
+        max_seq_length: int | None = None,
+        batch_size: int = 64,
+        allow_pickle: bool = False,
+    ) -> None:
+        model = getattr(model, "model", model)  # of a FineTuned
+        self._model = model if isinstance(model, BertModel) else None
+        self._checkpoint = (
+            open_checkpoint(model, allow_pickle)
+            if self._model is None
+            else checkpoint_of(self._model)
+        )
+        task = _task(self._checkpoint, max_seq_length)
+        self.task_class = KINDS[task.kind].task_class
+        self._thresholds = _thresholds(self._checkpoint, task, threshold, raw_probabilities)
+        options = self.task_class.with_thresholds(task.options, self._thresholds)
+        self.task = dataclasses.replace(task, options=options)
+        # Classes have numbers where the source does not name them.
+        count = self._checkpoint.model.arguments.get("num_classes", 0)
+        self.labels = self._checkpoint.labels or tuple(str(number) for number in range(count))
+        self._batch_size = batch_size
+        self._top_k, self._reject_below = top_k, reject_below
+        self._check_choice()
+
+    def __call__(
+        self,
+        data: Any,
+        *,
+        text_columns: Sequence[str] | None = None,
+        id_column: str | None = None,
+        skip_bad_rows: bool = False,
+        keep_columns: bool = False,
+        explain: bool = False,
+    ) -> Any:
+        """Predicts what is in memory.
+
+        Args:
+            data: a text, or a mapping with a text among its values, such as ``{"question": ...,
+                "context": ...}``: one example. Else examples: a list of texts, of tuples of texts,
+                of lists of words or of mappings; a mapping of columns; a frame of pandas or polars;
+                a ``tf.data.Dataset``. Columns without names are called as the training's, or text
+                (text_a, text_b); words; context, choices; question, context.
+            text_columns: the columns to read; by default the training's.
+            id_column: the column of ids; by default the training's where the data have it.
+            skip_bad_rows: whether a bad row has a record that says so, instead of an error.
+            keep_columns: whether records begin with the columns of their rows, instead of the ids.
+            explain: whether the first 50 records have an ``explanation``: what each word spoke for
+                the prediction. Classes and numbers of texts alone.
+
+        Returns:
+            The record of one example; of more a list of records, in order.
+
+        Raises:
+            ValueError: a row is bad, columns are not known, or there is no example.
+        """
+        rows, texts = self.rows_of(data, text_columns)
+        with giving({DATA: rows}):
+            records = self.table_records(
+                TableFile(DATA), texts, id_column, skip_bad_rows, keep_columns, explain
+            )
+        return records[0] if _is_example(data) else records
+
+    def rows_of(
+        self, data: Any, text_columns: Sequence[str] | None = None
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """The rows of examples in memory, and which columns have the texts."""
+        columns = text_columns or self._text_columns
+        data = [data] if _is_example(data) else data
+        return rows_of(data, self.kind, columns, None, "data", labelled=False)
+
+    def table_records(
+        self,
+        table: TableFile,
+        text_columns: Sequence[str] | None = None,
+        id_column: str | None = None,
+        skip_bad_rows: bool = False,
+        keep_columns: bool = False,
+        explain: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The records of a table's rows, as a call gives them."""
+        if explain:
+            self.check_explains("explain=True")
+        inputs = read_inputs(self.task, table, text_columns, id_column, skip_bad_rows)
+        records = self.records(inputs)
+        if keep_columns:
+            check_has_columns(self.task, table, text_columns)
+            records = map(with_columns, read_rows(table), records)
+        found = [dict(record) for record in records]
+        good = (record for record in found if record.get("error") is None)
+        reasons = self.explanations(inputs) if explain else ()
+        for record, why in zip(good, reasons, strict=False):
+            record["explanation"] = values_of(why)
+        return found
+
+    # === What the predictions of a file ask ===
+
+    @property
+    def path(self) -> str:
+        """Where the model is from, or its name."""
+        return self._checkpoint.path
+
+    @property
+    def kind(self) -> Kind:
+        """What its task is."""
+        return KINDS[self.task.kind]
+
+    def is_unfinished(self) -> bool:
+        """Whether it is what a run has kept that has not ended."""
+        return self._model is None and is_unfinished(self.path)
+
+    def check_words(self, suffix: str, inputs: Inputs, where: str) -> None:
+        """Checks that an output's form holds the words that it must hold."""
+        for what, words in self.task_class.words_to_write(self.labels, inputs.good()):
+            check_words(suffix, words, f"{where}, {what}")
+
+    def check_explains(self, given: str) -> None:
+        """Checks that its predictions can be explained; ``given`` is what asks for it."""
+        if not self.task_class.explains:
+            having = [kind.name for kind in KINDS.values() if kind.task_class.explains]
+            raise ValueError(
+                f"{given} means nothing to {self.task.kind}: it is for {', '.join(having)}."
+            )
+        form = self.task.options.get("long_text", LONG_TEXTS[0])
+        if form != LONG_TEXTS[0]:
+            raise ValueError(
+                f"{given} explains texts that are read from their beginning, and {self.path} was "
+                f"trained with --long_text={form}: leave it out."
+            )
+
+    def columns(self, inputs: Inputs) -> Record:
+        """A record that has every key of all."""
+        items = inputs.good()
+        columns = self._choose(self.task_class.record_columns(self.labels, items, self.task))
+        return {**columns, "error": None} if inputs.skipped else columns
+
+    def records(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[Record]:
+        """A record of each row, in order."""
+        model, done = self._loaded(), 0
+        tokenizer = model.preprocessor.tokenizer
+        inference = Inference(model, tokenizer, self.task.max_seq_length, self._batch_size)
+        for items in inputs.chunks():
+            yield from map(self._choose, self._records(inference, items))
+            done += sum(not isinstance(item, BadRow) for item in items)
+            if progress is not None:
+                progress.update(done)
+
+    def explanations(self, inputs: Inputs, progress: Progress | None = None) -> list[Explanation]:
+        """What spoke for the predictions of the first rows that are not bad."""
+        model = self._loaded()
+        items = list(itertools.islice(inputs.good(), MOST))
+        labels = self.labels if self.task_class.classes else ()
+        tokenizer, length = model.preprocessor.tokenizer, self.task.max_seq_length
+        found = []
+        for one in explain_texts(model, tokenizer, items, labels, length):
+            found.append(one)
+            if progress is not None:
+                progress.update(len(found))
+        return found
+
+    # === Within ===
+
+    @property
+    def _text_columns(self) -> list[str] | None:
+        """The columns that it reads, where its directory says them."""
+        found: list[str] = []
+        for name in self.kind.texts:
+            column = self.task.columns.get(name, [])
+            found += [column] if isinstance(column, str) else column
+        return found or None
+
+    def _loaded(self) -> BertModel:
+        """The model, loaded once, with its preprocessor."""
+        model = self._model = self._model or _load(self._checkpoint)
+        if model.preprocessor is None:
+            raise ValueError(f"{model.name} has no preprocessor: set one, with its vocabulary.")
+        return model
+
+    def _records(self, inference: Inference, items: Sequence[Any]) -> Iterator[Record]:
+        """A record of each example, in order; that of a bad row has an ``error``."""
+        good = [item for item in items if not isinstance(item, BadRow)]
+        found: Iterator[Record] = iter(())
+        if good:
+            sets = {_SET: ExampleSet(good, tuple(self.labels), [])}
+            task = self.task_class(
+                self.task.name, None, {}, sets, labels=self.labels, **self.task.options
+            )
+            found = task.predict(inference, _SET, self._thresholds)
+        for item in items:
+            if isinstance(item, BadRow):
+                empty = self.task_class.empty_record(item.words)
+                yield {**empty, "id": item.id, "error": item.reason}
+            else:
+                yield next(found)
+
+    def _check_choice(self) -> None:
+        """Checks that what is asked of the classes' probabilities goes with the task."""
+        if self.task_class.classes == "classes" and not self.task_class.multi_label:
+            return
+        for flag, value in (("top_k", self._top_k), ("reject_below", self._reject_below)):
+            if value is not None:
+                raise ValueError(
+                    f"--{flag} is for one class each, and {self.path} is of {self.task.kind}: "
+                    "leave it out."
+                )
+
+    def _choose(self, record: Record) -> Record:
+        """A record with as many classes as were asked for, and without what is too improbable."""
+        found = record.get("probabilities")
+        if not found or (self._top_k, self._reject_below) == (None, None):
+            return record
+        # A record of columns alone has no numbers.
+        ranked = sorted(found, key=lambda name: -(found[name] or 0.0))
+        chosen = dict(record)
+        if self._reject_below is not None and (found[ranked[0]] or 0.0) < self._reject_below:
+            chosen["prediction"] = None
+        if self._top_k is not None:
+            del chosen["probabilities"]
+            for place, name in enumerate(ranked[: self._top_k], start=1):
+                suffix = f"_{place}" if place > 1 else ""
+                if place > 1:
+                    chosen[f"prediction{suffix}"] = name
+                chosen[f"probability{suffix}"] = found[name]
+        return chosen
+
+
+def _is_example(data: Any) -> bool:
+    """Whether data are one example, and no collection of them."""
+    of_text = isinstance(data, Mapping) and any(isinstance(value, str) for value in data.values())
+    return of_text or isinstance(data, str)
+
+
+def _task(checkpoint: Checkpoint, max_seq_length: int | None) -> TaskFile:
+    """What the directory says of the task, or what can be told from the model; then the flag."""
+    path, model_class = checkpoint.path, checkpoint.model.model_class
+    held = model_class.__name__
+    embeds = checkpoint.sentence_embedding is not None
+    kinds = [
+        kind
+        for kind in KINDS.values()
+        if kind.task_class.trains(model_class) and (embeds or not kind.embeds)
+    ]
+    if not kinds:
+        raise ValueError(
+            f"{path} holds a {held}, which predicts for no task: fine-tune it with "
+            "python -m bert_tf.finetune, or name a directory that this left."
+        )
+    positions = checkpoint.config.max_position_embeddings
+    task = task_of(checkpoint)
+    if task is None:
+        several = (kind for kind in kinds if kind.task_class.multi_label == checkpoint.multi_label)
+        kind = next(several, kinds[0])
+        task = TaskFile(kind.name, path, min(kind.max_seq_length, positions))
+    elif KINDS[task.kind] not in kinds:
+        raise ValueError(
+            f"{path} was trained for {task.kind} and holds a {held}: it is damaged; "
+            "fine-tune again."
+        )
+    if max_seq_length is not None:
+        if not 5 <= max_seq_length <= positions:
+            raise ValueError(
+                f"--max_seq_length={max_seq_length}: expected 5 to {positions}, the positions that "
+                f"{path} has embeddings for."
+            )
+        task = dataclasses.replace(task, max_seq_length=max_seq_length)
+    return task
+
+
+def _thresholds(
+    checkpoint: Checkpoint, task: TaskFile, threshold: float | None, raw: bool
+) -> Mapping[str, float]:
+    """The model's; or the flag."""
+    if threshold is None:
+        return without_temperature(checkpoint.thresholds) if raw else checkpoint.thresholds
+    if not math.isfinite(threshold):
+        raise ValueError(f"--threshold={threshold}: expected a finite number.")
+    task_class = KINDS[task.kind].task_class
+    if task_class.threshold is None:
+        having = [kind.name for kind in KINDS.values() if kind.task_class.threshold]
+        raise ValueError(
+            f"--threshold={threshold:g} means nothing to {task.kind}: it is for "
+            f"{' and '.join(having)}."
+        )
+    fault = task_class.threshold_fault(threshold, task.options, checkpoint.path)
+    if fault:
+        raise ValueError(f"--threshold={threshold:g}: {fault}")
+    kept = {} if raw else {TEMPERATURE: checkpoint.thresholds.get(TEMPERATURE, 1.0)}
+    return {**kept, task_class.threshold: threshold}
+
+
+def _load(checkpoint: Checkpoint) -> BertModel:
+    model: BertModel = load(checkpoint)
+    if model.preprocessor is None:
+        raise ValueError(
+            f"{checkpoint.path} has no vocabulary: put its vocab.txt into the directory."
+        )
+    return model
