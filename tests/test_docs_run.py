@@ -56,6 +56,10 @@ def _write_tables(folder):
     (folder / "reviews.csv").write_text(
         "review,stars\n" + "".join(f"{row},{number % 2}\n" for number, row in enumerate(rows))
     )
+    (folder / "faq.csv").write_text(
+        "question,answer\n"
+        + "".join(f"Who made {row}?,Number {n}.\n" for n, row in enumerate(rows))
+    )
     (folder / "new.csv").write_text("review\n" + "\n".join(rows[:5]) + "\n")
     mrpc = folder / "glue" / "MRPC"
     mrpc.mkdir(parents=True)
@@ -137,7 +141,9 @@ def world(pretrained):
     _write_questions(folder)
     _run(folder, "pretrain", ["--input=corpus/*.txt.gz", "--model_dir=runs/mine"])
     shutil.copy(folder / "runs" / "mine" / "vocab.txt", folder)
-    for name, form in (("bert-base", "huggingface"), ("uncased_L-12_H-768_A-12", "google_tf1")):
+    forms = {"uncased_L-12_H-768_A-12": "google_tf1"}
+    forms |= dict.fromkeys(("bert-base", "all-MiniLM-L6-v2"), "huggingface")
+    for name, form in forms.items():
         _run(folder, "convert", ["--input=runs/mine", f"--output={name}", f"--format={form}"])
     table = ["--task=classification", "--train_file=reviews.csv", "--text_columns=review"]
     model = ["--label_column=stars", "--init_checkpoint=bert-base", "--model_dir=runs/reviews"]

@@ -44,77 +44,79 @@ def run(tmp_path):
     return execute
 
 
-def test_nothing_is_imported_before_keras(run):
-    assert run("print('keras' in sys.modules, 'models' in sys.modules)") == (["False", "False"], "")
+FAILS_ONCE = "import os\nif not os.environ.get('MENDED'): raise ImportError('broken')\n"
 
 
-def test_the_models_follow_keras(run):
-    out, errors = run("""
-        import keras
-        print(*keras.KNOWN, len(sys.meta_path) - finders)
-        print(type(keras.__loader__).__name__, type(keras.__spec__.loader).__name__)
-        import keras.sub, inspect
-        print(len(inspect.getsource(keras)))
-    """)
-    assert out == ["keras", "models", "models", "-1", "SourceFileLoader", "SourceFileLoader",
-                   str(len(KERAS))], errors  # fmt: skip
-
-
-def test_a_part_of_keras_is_imported_first(run):
-    assert run("from keras import sub") == (["keras", "models"], "")
-    assert run("import keras.sub") == (["keras", "models"], "")
-
-
-def test_who_only_asks_for_keras_changes_nothing(run):
-    out, errors = run("""
-        import importlib.util
-        for _ in range(2):
-            assert importlib.util.find_spec("keras").origin.endswith("__init__.py")
-        import keras
-        print(*keras.KNOWN)
-    """)
-    assert out == ["keras", "models", "models"], errors
-
-
-def test_keras_was_there_first(run):
-    out, errors = run("""
-        sys.meta_path.pop(0)  # as if bert_tf came later
-        import keras
-        print("between", len(keras.KNOWN))
-        registration._register_with_keras()
-        print(*keras.KNOWN)
-    """)
-    assert out == ["keras", "between", "0", "models", "models"], errors
-
-
-def test_a_keras_that_fails_once(run, tmp_path):
-    (tmp_path / "keras" / "__init__.py").write_text(
-        "import os\nif not os.environ.get('MENDED'): raise ImportError('broken')\n" + KERAS
-    )
-    out, errors = run("""
-        import os
-        try:
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        ("print('keras' in sys.modules, 'models' in sys.modules)", "False False"),
+        ("from keras import sub", "keras models"),
+        ("import keras.sub", "keras models"),
+        (
+            """
             import keras
-        except ImportError as error:
-            print(error)
-        os.environ["MENDED"] = "yes"
-        import keras
-        print(*keras.KNOWN)
-    """)
-    assert out == ["broken", "keras", "models", "models"], errors
-
-
-def test_no_keras_at_all(run, tmp_path):
-    out, errors = run(f"""
-        import shutil
-        shutil.rmtree({str(tmp_path / "keras")!r})
-        sys.path[:] = [path for path in sys.path if "-packages" not in path]
-        try:
+            print(*keras.KNOWN, len(sys.meta_path) - finders)
+            print(type(keras.__loader__).__name__, type(keras.__spec__.loader).__name__)
+            import keras.sub, inspect
+            print(len(inspect.getsource(keras)))
+            """,
+            f"keras models models -1 SourceFileLoader SourceFileLoader {len(KERAS)}",
+        ),
+        (
+            """
+            import importlib.util
+            for _ in range(2):
+                assert importlib.util.find_spec("keras").origin.endswith("__init__.py")
             import keras
-        except ModuleNotFoundError as error:
-            print(error)
-    """)
-    assert out == ["No", "module", "named", "'keras'"], errors
+            print(*keras.KNOWN)
+            """,
+            "keras models models",
+        ),
+        (
+            """
+            sys.meta_path.pop(0)  # as if bert_tf came later
+            import keras
+            print("between", len(keras.KNOWN))
+            registration._register_with_keras()
+            print(*keras.KNOWN)
+            """,
+            "keras between 0 models models",
+        ),
+        (
+            """
+            import os
+            for _ in range(2):
+                try:
+                    import keras
+                except ImportError as error:
+                    print(error)
+                os.environ["MENDED"] = "yes"
+            print(*keras.KNOWN)
+            """,
+            "broken keras models models",
+        ),
+        (
+            """
+            sys.path[:] = [path for path in sys.path if "-packages" not in path][1:]
+            try:
+                import keras
+            except ModuleNotFoundError as error:
+                print(error)
+            """,
+            "No module named 'keras'",
+        ),
+    ],
+    ids=[
+        *("nothing before keras", "a part of it", "a part by its name", "the models follow"),
+        *("who only asks", "keras was first", "a keras that fails once", "no keras at all"),
+    ],
+)
+def test_the_models_are_known_when_keras_is(run, tmp_path, code, printed):
+    if "MENDED" in code:
+        (tmp_path / "keras" / "__init__.py").write_text(FAILS_ONCE + KERAS)
+    out, errors = run(code)
+    assert out == printed.split(), errors
 
 
 # === With the real one ===
@@ -129,8 +131,10 @@ LOAD = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["import bert_tf, keras", "import keras, bert_tf"])
-@pytest.mark.parametrize("name", ["classifier", "multiple choice"])
+@pytest.mark.parametrize(
+    ("first", "name"),
+    [("import bert_tf, keras", "classifier"), ("import keras, bert_tf", "multiple choice")],
+)
 def test_a_fresh_process_opens_a_file(tmp_path, first, name):
     path = str(tmp_path / "m.keras")
     keras_files.write(make_checkpoint(MODELS[name]), path)

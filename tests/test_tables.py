@@ -11,8 +11,8 @@ from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.tasks.kinds import KINDS
 
 ROOT = pathlib.Path(bert_tf.__file__).parent.parent
-# Who may have a name as a string: the public names, the table, and the readers of other libraries'
-# files, where something of theirs has the same name.
+# Who may have a name as a string: the public names, the table, and where something else has the
+# same name: the readers of other libraries' files, exports.
 SPELLERS = [
     (
         set(MODEL_CLASSES),
@@ -28,6 +28,9 @@ SPELLERS = [
             "bert_tf/tasks/kinds.py": set(KINDS),
             "bert_tf/interchange/hugging_face.py": {"regression"},
             "bert_tf/interchange/model_garden.py": {"classification"},
+            # A signature and its output.
+            "saved_models/embeddings.py": {"similarity"},
+            "saved_models/signatures.py": {"similarity"},
         },
     ),
 ]

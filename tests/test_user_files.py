@@ -1,7 +1,6 @@
 """What is the user's stays as it is, whatever a command is given as its output, however it ends."""
 
 import functools
-import importlib
 import json
 import os
 import shutil
@@ -10,7 +9,6 @@ from unittest import mock
 
 import pytest
 import tensorflow as tf
-from absl import flags
 
 import bert_tf
 from bert_tf import evaluate_squad, vocab
@@ -19,10 +17,8 @@ from bert_tf.extraction.settings import resolve
 from bert_tf.finetuning.run import run as finetune
 from bert_tf.interchange import google, hugging_face, keras_files, model_directory
 from bert_tf.interchange.conversion import convert
-from bert_tf.predicting import prediction
 from bert_tf.pretraining.run import run as pretrain
 from bert_tf.saved_models import export
-from tests.anew import own_flags
 from tests.finetuning import small_runs
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
 from tests.killing import kill_at_a_write
@@ -78,8 +74,7 @@ def _finetune(world, output):
 
 
 def _predict(world, output):
-    with mock.patch.object(prediction, "_load", prediction_models._load_once):
-        prediction.predict_file(str(world / "classifier"), str(world / "texts.tsv"), str(output))
+    prediction_models.predict(world / "classifier", world / "texts.tsv", output)
 
 
 def _export(world, output):
@@ -96,7 +91,7 @@ def _convert(form):
 
 
 def _extract_features(world, output):
-    given = {"input": [str(world / "test.tsv")], "init_checkpoint": str(world / "tiny")}
+    given = {"input": [str(world / "test.tsv")], "model": str(world / "tiny")}
     with mock.patch.object(extraction, "_load", _extractor):
         extraction.run(resolve(output=str(output), lines_per_shard=4, layers=["-1"], **given))
 
@@ -122,16 +117,7 @@ def _vocab(overwrite):
 def _create_pretraining_data(world, output):
     given = [f"--input={world}/corpus.txt", f"--vocab_file={world}/vocab.txt", "--num_epochs=1",
              "--max_seq_length=16", "--max_predictions_per_seq=2"]  # fmt: skip
-    # It defines its flags when it is imported, and other commands have some of the same.
-    with (
-        own_flags() as values,
-        mock.patch.object(flags, "adopt_module_key_flags"),
-        mock.patch.dict("sys.modules"),
-    ):
-        importlib.sys.modules.pop("bert_tf.create_pretraining_data", None)
-        module = importlib.import_module("bert_tf.create_pretraining_data")
-        values(["create_pretraining_data", *given, f"--output_file={output}"])
-        module.main([])
+    preparation.create_pretraining_data(*given, f"--output_file={output}")
 
 
 def _evaluate_squad(world, output):

@@ -31,7 +31,7 @@ def test_learns_writes_and_reports(text, tmp_path, capsys):
     assert learned == learn_vocabulary(SENTENCES, 80)
     assert learned[:5] == list(SPECIAL_TOKENS) and "cat" in learned and "mause" in learned
     corpus, learning, size, fewer, sample, coverage, *rest = capsys.readouterr().out.splitlines()
-    assert corpus == "Corpus: 1 file, google, 4 documents, 8 sentences, 1 block."
+    assert corpus == "Corpus: 1 file, google, 4 documents, 0.0 MB, 1 block."
     assert learning == "Learning 80 pieces."
     seconds = r"\d+"
     expected = (

@@ -194,7 +194,7 @@ def run_commands(folder: str) -> None:
             extraction.run(
                 resolve(
                     input=[str(inputs / "test.tsv")],
-                    init_checkpoint=str(inputs / "tiny"),
+                    model=str(inputs / "tiny"),
                     output=str(path / f"{pooling}_{strategy}"),
                     layers=["-1"],
                     pooling=pooling,

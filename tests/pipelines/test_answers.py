@@ -30,16 +30,8 @@ def _answer(questions, contexts, start_logits, end_logits):
     return extract_answers(start_logits, end_logits, windows, contexts, **LIMITS)
 
 
-_answer_in_function = tf.function(
-    _answer,
-    input_signature=[tf.TensorSpec([None], tf.string)] * 2
-    + [tf.TensorSpec([None, None], tf.float32)] * 2,
-)
-WAYS = [
-    _answer,
-    lambda *columns: next(iter(tf.data.Dataset.from_tensors(columns).map(_answer))),
-    _answer_in_function,
-]
+def _answer_in_dataset(*columns):
+    return next(iter(tf.data.Dataset.from_tensors(columns).map(_answer)))
 
 
 def _random_logits(seed):
@@ -87,21 +79,19 @@ def _answer_and_check(seed, answer=_answer):
     _check(answer(tf.constant(QUESTIONS), tf.constant(CONTEXTS), starts, ends), starts, ends)
 
 
-@pytest.mark.parametrize("answer", WAYS, ids=["eagerly", "in a dataset", "in a function"])
+@pytest.mark.parametrize("answer", [_answer, _answer_in_dataset], ids=["eagerly", "in a dataset"])
 def test_answers_equal_googles_loop(answer):
     _answer_and_check(1, answer)
 
 
 def test_answers_equal_googles_loop_on_other_draws():
-    for seed in range(2, 12):
+    for seed in range(2, 6):
         _answer_and_check(seed)
 
 
-@pytest.mark.parametrize(("windows_at_once", "seed"), [(1, 3), (3, 4)])
-def test_blocks_of_windows_change_nothing(monkeypatch, windows_at_once, seed):
-    at_once = windows_at_once * LIMITS["n_best"] ** 2
-    monkeypatch.setattr(answers_module, "_PAIRS_AT_ONCE", at_once)
-    _answer_and_check(seed)
+def test_blocks_of_windows_change_nothing(monkeypatch):
+    monkeypatch.setattr(answers_module, "_PAIRS_AT_ONCE", 3 * LIMITS["n_best"] ** 2)
+    _answer_and_check(4)
 
 
 def test_padding_and_half_precision_change_nothing():
@@ -216,7 +206,7 @@ def test_what_tokenising_removes_ends_no_answer():
 
 def test_no_character_makes_an_empty_text():
     # A later Unicode may call a control character what the tokenizer takes for a letter.
-    codes = [code for code in range(1, 0x14000) if not 0xD800 <= code < 0xE000]
+    codes = [*range(1, 0x3100), *range(0x3100, 0xD800, 23), *range(0xE000, 0x14000, 23)]
     contexts = tf.strings.unicode_encode(tf.constant(codes)[:, None], "UTF-8")
     for do_lower_case in (True, False):
         tokenizer = BertTokenizer(TOKENIZER.vocab, do_lower_case)

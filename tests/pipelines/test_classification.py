@@ -49,27 +49,24 @@ def test_rows_of_pairs():
     ]
 
 
-@pytest.mark.parametrize("second_texts", [None, SECONDS])
 @pytest.mark.parametrize("max_seq_length", [5, 8, 20])
-def test_full_rows_are_the_preprocessors(second_texts, max_seq_length):
+def test_full_rows_are_the_preprocessors(max_seq_length):
     preprocessor = BertPreprocessor(VOCAB, max_seq_length=max_seq_length)
-    inputs = TEXTS if second_texts is None else (TEXTS, second_texts)
-    examples = classification_examples(
-        TOKENIZER, tf.constant(TEXTS), second_texts, max_seq_length=max_seq_length
-    )
-    (batch,) = examples.evaluation_batches(8, bucket_lengths=[])
-    order = batch.pop("example_index")
-    for key, value in preprocessor(inputs).items():
-        np.testing.assert_array_equal(batch[key], value.numpy()[order])
-    assert examples.num_too_long == preprocessor.is_truncated(inputs).numpy().sum()
+    for second_texts, inputs in ((None, TEXTS), (SECONDS, (TEXTS, SECONDS))):
+        examples = classification_examples(
+            TOKENIZER, tf.constant(TEXTS), second_texts, max_seq_length=max_seq_length
+        )
+        batch = examples.make_batch(tf.range(6), max_seq_length)
+        for key, value in preprocessor(inputs).items():
+            np.testing.assert_array_equal(batch[key], value)
+        assert examples.num_too_long == preprocessor.is_truncated(inputs).numpy().sum()
 
 
 def test_labels_and_weights_of_every_form():
     def targets(**arguments):
         examples = classification_examples(TOKENIZER, TEXTS[:3], **arguments)
-        ((batch, *rest),) = examples.training_batches(8)
-        order = batch["example_index"].numpy()
-        return [(value.dtype, value.numpy()[np.argsort(order)].tolist()) for value in rest]
+        _, *rest = examples.make_batch(tf.range(3), 8)
+        return [(value.dtype, value.numpy().tolist()) for value in rest]
 
     weights = [1.0, 0.5, 0.0]
     assert targets(labels=[0, 1, 2], sample_weights=weights) == [

@@ -40,8 +40,9 @@ def _plan_twin(lengths, batch_size, seed, epoch, sorted_together):
     return plan + order[num_full * batch_size :]
 
 
-@pytest.mark.parametrize("sorted_together", [1, 3])
-@pytest.mark.parametrize("batch_size", [1, 4, 5, 7, 44, 45, 46])
+@pytest.mark.parametrize(
+    ("batch_size", "sorted_together"), [(1, 3), (4, 1), (4, 3), (5, 3), (44, 3), (45, 1), (46, 3)]
+)
 def test_the_plan_is_its_twins(batch_size, sorted_together):
     for epoch in (0, 5):
         plan = plan_epoch(tf.constant(LENGTHS), batch_size, 3, epoch, sorted_together)
@@ -63,7 +64,8 @@ def test_seeds_and_epochs_differ():
 def test_the_short_batch_is_no_longer_than_others():
     """Over many epochs: sorting all examples would put the longest into it, every time."""
     lengths = tf.range(1, 11)
-    last = [lengths.numpy()[plan_epoch(lengths, 4, 0, epoch, 3)[8:]] for epoch in range(100)]
+    plan = tf.function(lambda epoch: plan_epoch(lengths, 4, 0, epoch, 3), autograph=False)
+    last = [lengths.numpy()[plan(tf.constant(epoch))[8:]] for epoch in range(100)]
     # A mean of 200 numbers of variance 8.25: four standard deviations are 0.8.
     assert abs(np.mean(last) - 5.5) < 0.8
 
@@ -86,20 +88,19 @@ def test_batches_are_slices_of_the_plan(examples, sorted_together):
 
 def test_a_resumed_run_goes_on_with_the_same_batches(examples):
     whole = _batches(examples.training_batches(10, epochs=3, seed=1))
-    for first_step in (0, 1, 5, 7, 14):
-        rest = examples.training_batches(10, epochs=3, seed=1, first_step=first_step)
-        assert rest.cardinality().numpy() == 15 - first_step
-        assert _batches(rest) == whole[first_step:]
-    more_epochs = examples.training_batches(10, epochs=4, seed=1)
-    assert _batches(more_epochs)[:15] == whole
+    # At an epoch's first batch, within one, at the last; of more epochs, too.
+    for first_step, epochs in ((5, 4), (7, 3), (14, 3)):
+        rest = examples.training_batches(10, epochs=epochs, seed=1, first_step=first_step)
+        assert rest.cardinality().numpy() == 5 * epochs - first_step
+        assert _batches(rest)[: 15 - first_step] == whole[first_step:]
 
 
 def test_the_number_of_threads_changes_nothing(examples):
     runs = [
         _batches(examples.training_batches(4, epochs=2, num_parallel_calls=calls))
-        for calls in (None, 1, 8)
+        for calls in (1, 8)
     ]
-    assert runs[0] == runs[1] == runs[2]
+    assert runs[0] == runs[1]
 
 
 class _Recorder(keras.Model):
@@ -120,14 +121,6 @@ def _fit(*calls):
     for x, arguments in calls:
         model.fit(x, verbose=0, shuffle=False, **arguments)
     return model.seen
-
-
-def test_fit_and_its_initial_epoch(examples):
-    three = {"epochs": 3, "steps_per_epoch": 5}
-    whole = _fit((examples.training_batches(10, epochs=3), three))
-    assert whole == [indices for indices, _ in _batches(examples.training_batches(10, epochs=3))]
-    rest = examples.training_batches(10, epochs=3, first_step=5)
-    assert _fit((rest, {**three, "initial_epoch": 1})) == whole[5:]
 
 
 def test_the_natural_fit_has_the_epochs_of_a_run(examples):

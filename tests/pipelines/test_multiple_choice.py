@@ -41,27 +41,28 @@ def test_rows():
 def test_another_number_of_choices_in_each_row():
     choices = [["c"], ["ab", "d d d", "a"]]
     examples = multiple_choice_examples(TOKENIZER, ["a", "b b b"], choices, labels=[0, 2])
-    ((batch, labels),) = examples.evaluation_batches(2)
-    (alone,) = multiple_choice_examples(TOKENIZER, ["a"], choices[:1]).evaluation_batches(1)
-    (others,) = multiple_choice_examples(TOKENIZER, ["b b b"], choices[1:]).evaluation_batches(1)
-    none = [CLS, SEP, SEP, *[PAD] * 5]
-    ids = [[*alone["input_word_ids"][0].numpy().tolist(), none, none],
-           others["input_word_ids"][0, :, :8].numpy().tolist()]  # fmt: skip
-    assert batch["input_word_ids"].numpy()[:, :, :8].tolist() == ids
+    batch, labels = examples.make_batch(tf.range(2), 9)
+    none = [CLS, SEP, SEP, *[PAD] * 6]
+    assert batch["input_word_ids"].numpy().tolist() == [
+        [[CLS, A, SEP, C, SEP, *[PAD] * 4], none, none],
+        [[CLS, B, B, B, SEP, A, SUB_B, SEP, PAD], [CLS, B, B, B, SEP, D, D, D, SEP],
+         [CLS, B, B, B, SEP, A, SEP, PAD, PAD]],
+    ]  # fmt: skip
     assert batch["input_mask"].numpy()[0].sum(1).tolist() == [5, 3, 3]
     assert labels.numpy().tolist() == [[0, 1], [2, 3]]
 
 
-@pytest.mark.parametrize("form", [list, np.array, tf.constant])
-def test_full_rows_are_the_preprocessors(form):
-    examples = multiple_choice_examples(TOKENIZER, form(CONTEXTS), form(CHOICES), max_seq_length=9)
-    (batch,) = examples.evaluation_batches(8, bucket_lengths=[])
-    order = batch.pop("example_index").numpy()
+def test_full_rows_are_the_preprocessors():
     preprocessor = BertPreprocessor(VOCAB, max_seq_length=9)
-    for column in range(3):
-        pairs = CONTEXTS, [choices[column] for choices in CHOICES]
-        for key, value in preprocessor(pairs).items():
-            np.testing.assert_array_equal(batch[key][:, column], value.numpy()[order])
+    for form in (list, np.array, tf.constant):
+        examples = multiple_choice_examples(
+            TOKENIZER, form(CONTEXTS), form(CHOICES), max_seq_length=9
+        )
+        batch = examples.make_batch(tf.range(6), 9)
+        for column in range(3):
+            pairs = CONTEXTS, [choices[column] for choices in CHOICES]
+            for key, value in preprocessor(pairs).items():
+                np.testing.assert_array_equal(batch[key][:, column], value)
     # "a b c d e f" with any of its choices is 10 tokens or more.
     assert examples.num_too_long == 1
 

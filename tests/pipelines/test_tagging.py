@@ -100,15 +100,15 @@ def test_every_word_is_tagged_once_at_its_first_piece(max_seq_length, documents)
         documents=documents,
         max_seq_length=max_seq_length,
     )
+    batch, labels = examples.make_batch(tf.range(len(examples)), max_seq_length)
+    sentences, words, ids, tags = _lists(
+        *(batch[key] for key in ("example_index", "word_index", "input_word_ids")), labels
+    )
     tagged = []
-    for batch, labels in examples.training_batches(3):
-        sentences, words, ids, tags = _lists(
-            *(batch[key] for key in ("example_index", "word_index", "input_word_ids")), labels
-        )
-        for row, position in zip(*np.nonzero(batch["word_index"].numpy() != NONE), strict=True):
-            place = sentences[row], words[row][position]
-            tagged.append((*place, ids[row][position], tags[row][position]))
-        assert ((batch["word_index"].numpy() == NONE) == (labels.numpy() == NONE)).all()
+    for row, position in zip(*np.nonzero(batch["word_index"].numpy() != NONE), strict=True):
+        place = sentences[row], words[row][position]
+        tagged.append((*place, ids[row][position], tags[row][position]))
+    assert ((batch["word_index"].numpy() == NONE) == (labels.numpy() == NONE)).all()
     expected = [
         (sentence, word, (TOKENIZER.tokenize([text]).to_list()[0] or [UNK])[0], tag)
         for sentence, (texts, tags) in enumerate(zip(WORDS, TAGS, strict=True))
@@ -118,14 +118,11 @@ def test_every_word_is_tagged_once_at_its_first_piece(max_seq_length, documents)
 
 
 def test_rows_without_tags():
-    with_tags = tagging_examples(TOKENIZER, WORDS, tags=TAGS)
-    without = tagging_examples(TOKENIZER, WORDS)
-    batches = list(zip(with_tags.evaluation_batches(2), without.evaluation_batches(2), strict=True))
-    assert len(batches) == 2
-    for (tagged, _), alone in batches:
-        assert alone.keys() == tagged.keys() == {*features.ENCODER_FEATURES, *PLACES}
-        for key, column in alone.items():
-            np.testing.assert_array_equal(column, tagged[key], key)
+    tagged, _ = tagging_examples(TOKENIZER, WORDS, tags=TAGS).make_batch(tf.range(4), 16)
+    alone = tagging_examples(TOKENIZER, WORDS).make_batch(tf.range(4), 16)
+    assert alone.keys() == tagged.keys() == {*features.ENCODER_FEATURES, *PLACES}
+    for key, column in alone.items():
+        np.testing.assert_array_equal(column, tagged[key], key)
 
 
 @pytest.mark.parametrize(
