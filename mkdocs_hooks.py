@@ -1,4 +1,4 @@
-"""What the site's API reference needs to know of this library."""
+"""What the site needs to know of this library, and of its pages."""
 
 import pathlib
 import re
@@ -21,6 +21,24 @@ def on_config(config):
         for room in ("pipelines", "saved_models"):
             shutil.copytree(ROOT / room, folder / room)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_installed.name]
+
+
+def on_page_content(html, **_):
+    """Colours the flags of commands, and keeps inline ones whole: a browser breaks at a hyphen."""
+
+    def coloured(block):
+        return re.sub(r"(?<![\w-])--\w+", r'<span class="na">\g<0></span>', block[0])
+
+    def whole(code):
+        words = re.sub(
+            r"(?<![^\s=])(?=[^\s=]*-)[^\s=]{2,24}(?![^\s=])",
+            r'<span class="word">\g<0></span>',
+            code[1],
+        )
+        return f"<code>{words}</code>"
+
+    html = re.sub(r'<div class="language-sh highlight">.*?</div>', coloured, html, flags=re.DOTALL)
+    return re.sub(r"(?<!</span>)<code>([^<]*-[^<]*)</code>", whole, html)
 
 
 class Examples(griffe.Extension):

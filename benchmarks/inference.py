@@ -22,8 +22,6 @@ PyTorch's float32 on each counts for nothing.
 """
 
 import argparse
-import glob
-import gzip
 import itertools
 import json
 import os
@@ -59,19 +57,13 @@ MIN_COSINE = 0.999
 
 def read_sentences(folder: str, count: int) -> list[str]:
     """The first sentences of Wikipedia, in their order."""
-    import tensorflow as tf
+    from bert_tf.pipelines import sources
 
-    from bert_tf.pipelines.corpus_formats import split_sentences
-
-    found: list[str] = []
-    for path in sorted(glob.glob(os.path.join(folder, "corpora", "enwiki", "*.gz"))):
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            stripped = (line.strip() for line in file)
-            lines = [line for line in stripped if line and not line.startswith(("<doc", "</doc"))]
-        found += [text.decode() for text in split_sentences(tf.constant(lines)).flat_values.numpy()]
-        if len(found) >= count:
-            return found[:count]
-    sys.exit(f"{folder}/corpora/enwiki has {len(found)} sentences, and {count} are wanted.")
+    corpus = sources.open_corpus(os.path.join(folder, "corpora", "enwiki", "*.gz"))
+    found = list(itertools.islice(corpus.sentences(), count))
+    if len(found) < count:
+        sys.exit(f"{folder}/corpora/enwiki has {len(found)} sentences, and {count} are wanted.")
+    return found
 
 
 def write_exports(names: list[str], given: dict[str, str], folder: str) -> dict[str, str]:
