@@ -14,6 +14,7 @@ from bert_tf.readers.glue_tasks import glue_task
 from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, holds_values, read_columns
 from bert_tf.tasks.kinds import GLUE_NAMES, KINDS, LABELLED_TESTS, PAPERS_F1, TASKS
 
+from . import little_text
 from .grid import combinations
 from .rules import ALL_FEATURES
 from .settings import (
@@ -32,7 +33,11 @@ def settings_from_flags(
     """The settings that the parsed flags ask for, and a sentence for each flag that is ignored."""
     given = {name for name in values if values[name].present}
     settings = resolve({name: values[name].value for name in flag_defaults() if name in given})
-    return settings, flag_fields.ignored(values, WITHOUT_MEANING)
+    said = flag_fields.ignored(values, WITHOUT_MEANING)
+    taken, usual = little_text.defaults_of(settings.to_dict(), given), flag_defaults()
+    if any(taken[flag] != usual[flag] for flag in taken):
+        said.append(little_text.describe(settings.init_checkpoint, taken, usual))
+    return settings, said
 
 
 def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
@@ -48,12 +53,13 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     wanted["text_columns"] = wanted["text_columns"] or []
     if wanted["max_seq_length"] is None:
         wanted["max_seq_length"] = KINDS[TASKS[task]].max_seq_length
+    wanted["model_dir"] = wanted["model_dir"] or f"runs/{task}"
     if wanted["feature_based"]:
         wanted |= _on_frozen_features(wanted, given)
+    wanted |= little_text.defaults_of(wanted, given)
     blocks = [int(number) for number in wanted["init_layers"] or ()]
     wanted["init_layers"] = blocks or None
     wanted["num_train_epochs"] = int(wanted["num_train_epochs"])
-    wanted["model_dir"] = wanted["model_dir"] or f"runs/{task}"
     return FineTuningSettings(**wanted)
 
 

@@ -268,11 +268,14 @@ class FineTuningSettings:
     remat: bool = flag_fields.switch(False, flag_fields.REMAT)
     learning_rate: float = flag_fields.number(
         5e-5,
-        "The highest rate. The paper's: 5e-5 to 2e-5.",
+        "The highest rate. The paper's: 5e-5 to 2e-5. By default 5e-5, or 1e-3 for weights that a "
+        "pre-training of this library left which saw little text.",
         rules=[within(lambda rate: rate > 0, "above 0")],
     )
     num_train_epochs: int = flag_fields.number(
-        3, "How often each example is seen; a whole number.", rules=[rules.WHOLE]
+        3,
+        "How often each example is seen; a whole number. By default 3, or 10 for such weights.",
+        rules=[rules.WHOLE],
     )
     max_steps: int | None = flag_fields.integer(
         None,

@@ -315,6 +315,7 @@ class _PretrainingRun(Trainer):
             "step": self.loop.step,
             "objective": self.settings.objective,
             "parameters": parameter_count(self.config, self.settings.nsp),
+            "trained_tokens": self._trained_tokens(),
             "held_out": self.data.is_held_out,
             "evaluation": figures,
             "best": self.saving.best,
@@ -328,6 +329,18 @@ class _PretrainingRun(Trainer):
         self.callbacks.end()
         print()
         show(results, self.directory)
+
+    def _trained_tokens(self) -> int | None:
+        """The tokens of all steps, with padding; ``None`` where the start saw others before."""
+        if self.settings.init_checkpoint:
+            return None
+        return sum(
+            (min(self.loop.step, phase.last_step) - phase.first_step)
+            * phase.rows(self.settings)
+            * phase.max_seq_length
+            for phase in self.phases
+            if phase.first_step < self.loop.step
+        )
 
     def _make_callbacks(self, callbacks: Sequence[Any]) -> Callbacks:
         """What calls the callbacks: an epoch is what is trained from checkpoint to checkpoint."""

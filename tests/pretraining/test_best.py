@@ -129,7 +129,8 @@ def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp
     (tmp_path / "run" / "results.json").unlink()
     checkpoints.delete_all(str(tmp_path / "run" / "checkpoints"))
     run(parse(*arguments(inputs, tmp_path / "run", **{**flags, "seed": 7}))[0])
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["step"] == 12
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["step"] == 12 and results["trained_tokens"] == 12 * 8 * 32
     after = weights(tmp_path / "run" / "steps" / "6", 6)
     assert any((before[name] != value).any() for name, value in after.items())
 

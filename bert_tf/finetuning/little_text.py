@@ -1,0 +1,60 @@
+"""What a fine-tuning needs whose weights saw little text: a higher rate, and more epochs."""
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from bert_tf.paths import is_local_file
+from bert_tf.untrusted import MAX_JSON_BYTES, parse_json_object
+
+# BERT saw 137 billion tokens; a pre-training of an hour on a CPU sees 70 to 160 million.
+_LITTLE = 100_000_000
+# docs/five_minutes.md has what they bring to the classes of a small table.
+_DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-3, "num_train_epochs": 10}
+
+
+def defaults_of(settings: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """The flags that have other defaults for the weights that the settings name; {} for most."""
+    start, run = settings["init_checkpoint"], settings["model_dir"]
+    others: Mapping[str, Any] = {}
+    if not settings["feature_based"] and not settings["sweep"]:
+        # The weights that a run was started from may be gone when it goes on.
+        kept = {} if os.path.exists(start) else _read(os.path.join(run, "flags.json"))
+        seen = _tokens_seen(start)
+        if kept.get("init_checkpoint") == start or (seen is not None and seen < _LITTLE):
+            others = {flag: kept.get(flag, value) for flag, value in _DEFAULTS.items()}
+    set_by = {*given, *(settings["grid"] or "").replace("=", ";").split(";")}
+    if settings["max_steps"]:
+        set_by.add("num_train_epochs")
+    return {flag: value for flag, value in others.items() if flag not in set_by}
+
+
+def describe(path: str, taken: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """The sentence on the defaults that are taken.
+
+    >>> describe("gone", {"num_train_epochs": 10}, {"num_train_epochs": 3})
+    'gone saw little text, so --num_train_epochs is 10 where it is not given (else 3).'
+    """
+    seen = _tokens_seen(path)
+    many = "little text" if seen is None else f"little text, {seen:,} tokens"
+    flags = " and ".join(f"--{flag} is {value:g}" for flag, value in taken.items())
+    pronoun = "it is" if len(taken) == 1 else "they are"
+    others = " and ".join(f"{usual[flag]:g}" for flag in taken)
+    return f"{path} saw {many}, so {flags} where {pronoun} not given (else {others})."
+
+
+def _tokens_seen(path: str) -> int | None:
+    """How many tokens weights saw, where they are of a finished pre-training of this library."""
+    seen = _read(os.path.join(path, "results.json")).get("trained_tokens")
+    return seen if isinstance(seen, int) else None
+
+
+def _read(path: str) -> dict[str, Any]:
+    """The JSON object in a local file; {} where there is none, which others say more about."""
+    try:
+        if is_local_file(path) and os.path.getsize(path) <= MAX_JSON_BYTES:
+            with open(path, "rb") as file:
+                return parse_json_object(file.read(), path)
+    except (OSError, ValueError):
+        pass
+    return {}

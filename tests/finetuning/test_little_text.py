@@ -1,0 +1,57 @@
+"""Weights that saw little text get a higher rate and more epochs where no flag says others."""
+
+import json
+
+import pytest
+
+from .small_runs import parse
+
+FLAGS = "--task=classification --train_file=a.csv --text_columns=a --label_column=b"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "start").mkdir()
+    return tmp_path
+
+
+def resolved(flags=""):
+    settings, said = parse(*f"{FLAGS} --init_checkpoint=start {flags}".split())
+    return (settings.learning_rate, settings.num_train_epochs), said
+
+
+@pytest.mark.parametrize(
+    ("results", "flags", "expected", "sentence"),
+    [
+        ({"trained_tokens": 6_144_000}, "", (1e-3, 10),
+         "start saw little text, 6,144,000 tokens, so --learning_rate is 0.001 and "
+         "--num_train_epochs is 10 where they are not given (else 5e-05 and 3)."),
+        ({"trained_tokens": 99_999_999}, "--learning_rate=2e-4", (2e-4, 10),
+         "start saw little text, 99,999,999 tokens, so --num_train_epochs is 10 where it is not "
+         "given (else 3)."),
+        ({"trained_tokens": 7}, "--max_steps=5", (1e-3, 3), "start saw little text, 7 tokens, so "
+         "--learning_rate is 0.001 where it is not given (else 5e-05)."),
+        ({"trained_tokens": 7}, "--learning_rate=2e-4 --num_train_epochs=4", (2e-4, 4), None),
+        ({"trained_tokens": 7}, "--grid=learning_rate=1e-5,1e-4 --num_train_epochs=2", (5e-5, 2),
+         None),
+        ({"trained_tokens": 100_000_000}, "", (5e-5, 3), None),
+        ({"trained_tokens": None}, "", (5e-5, 3), None),
+        ({"evaluation": {}}, "", (5e-5, 3), None),
+        (["no object"], "", (5e-5, 3), None),
+    ],
+)  # fmt: skip
+def test_what_is_taken_and_said(folder, results, flags, expected, sentence):
+    (folder / "start" / "results.json").write_text(json.dumps(results))
+    assert resolved(flags) == (expected, [] if sentence is None else [sentence])
+
+
+def test_a_run_goes_on_alike_when_its_start_is_gone(folder):
+    (folder / "start").rmdir()
+    run = folder / "runs" / "classification"
+    run.mkdir(parents=True)
+    kept = {"init_checkpoint": "start", "learning_rate": 1e-3, "num_train_epochs": 10}
+    (run / "flags.json").write_text(json.dumps(kept))
+    assert resolved()[0] == (1e-3, 10)
+    (run / "flags.json").write_text(json.dumps({**kept, "init_checkpoint": "other"}))
+    assert resolved()[0] == (5e-5, 3)
