@@ -296,7 +296,9 @@ def _make_corpora(folder: Path) -> None:
         path = folder / name.split(".")[0]
         path.mkdir()
         packed = name.endswith(".gz")
-        (path / name).write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+        (path / name).write_bytes(
+            gzip.compress(text.encode(), mtime=0) if packed else text.encode()
+        )
 
 
 def _read_corpus(path: Path) -> Any:
@@ -371,7 +373,8 @@ FORMATS: dict[str, Format] = {
     "conll": Format(_make_conll, _read_conll, {"*.conll": mutate_lines}, named=True),
     "squad": Format(_make_squad, _read_squad, _JSON, named=True),
     "corpora": Format(_make_corpora, _read_corpus, {
-        "*.jsonl": mutate_json_lines, "*.gz": mutate_bytes, "*.[mt]*": mutate_lines,
+        "*.jsonl": mutate_json_lines, "*.gz": mutate_bytes, "*.md": mutate_lines,
+        "*.txt": mutate_lines,
     }, named=True),
 }  # fmt: skip
 
