@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from bert_tf.metrics.resampling import Mean
 
@@ -9,24 +10,34 @@ _LEFT, _WIDTH, _ROW, _TOP, _ROOM = 250, 190, 26, 50, 160
 _INK, _POINT = "#1c2733", "#2b7bba"
 
 
-def means_svg(rows: Sequence[str], panels: Mapping[tuple[str, str], Mapping[int, Mean]]) -> str:
+def means_svg(
+    rows: Sequence[str],
+    panels: Mapping[tuple[str, str], Mapping[int, Mean]],
+    points: Mapping[tuple[str, str], Mapping[int, Sequence[float]]] = MappingProxyType({}),
+) -> str:
     """Draws each row's means, with two standard errors to either side, as an ``<svg>`` element.
 
     A panel has a heading of two lines, and the means by the row's number; one at least. Each has a
-    scale of its own.
+    scale of its own. ``points`` are what the means are of, each a small circle.
     """
     middles = [_TOP + _ROW * (number + 0.65) for number in range(len(rows))]
     parts = [_text(_LEFT - 12, y, row, "end") for row, y in zip(rows, middles, strict=True)]
     for left, (heading, means) in zip(
         range(_LEFT, _LEFT + _WIDTH * len(panels), _WIDTH), panels.items(), strict=True
     ):
-        low = min(each.mean - 2 * each.error for each in means.values())
-        high = max(each.mean + 2 * each.error for each in means.values())
+        own = points.get(heading, {})
+        single = [point for values in own.values() for point in values]
+        low = min([*single, *(each.mean - 2 * each.error for each in means.values())])
+        high = max([*single, *(each.mean + 2 * each.error for each in means.values())])
         scale = _ROOM * 0.8 / ((high - low) or 1)
         parts += [_text(left + _ROOM / 2, 18 + 16 * n, text) for n, text in enumerate(heading)]
         box = f"width='{_ROOM}' height='{_ROW * len(rows) + 10}' fill='none' stroke='#d5dbe1'"
         parts.append(f"<rect x='{left}' y='{_TOP - 6}' {box}/>")
         for number, each in means.items():
+            for point in own.get(number, ()):
+                at = left + _ROOM * 0.1 + (point - low) * scale
+                ring = f"r='2' fill='none' stroke='{_INK}'"
+                parts.append(f"<circle cx='{at:.1f}' cy='{middles[number]:.1f}' {ring}/>")
             x, reach = left + _ROOM * 0.1 + (each.mean - low) * scale, 2 * each.error * scale
             line = f"d='M{x - reach:.1f} {middles[number]:.1f}H{x + reach:.1f}'"
             parts.append(

@@ -14,7 +14,7 @@ from bert_tf.training.progress import duration
 
 from .plan import Key, Place, Plan
 from .score_table import Score
-from .settings import CAVEAT, INTRODUCTION, TABLES, Column, Settings, Table
+from .settings import CAVEAT, INPUTS, INTRODUCTION, TABLES, Column, Settings, Table
 
 MARK = "<!-- Written by python -m bert_tf.reproduce: changes are lost. -->\n"
 
@@ -25,6 +25,7 @@ class Found:
     def __init__(self, table: Table, places: Mapping[Key, Place], scores: Sequence[Score]) -> None:
         self.table, self.places = table, places
         self.means: dict[Column, dict[int, Mean]] = {}
+        self.points: dict[Column, dict[int, list[float]]] = {}
         self.collapsed: dict[Key, int] = {}
         self.commonest: dict[Column, float] = {}
         for (number, column), place in places.items():
@@ -34,6 +35,7 @@ class Found:
             self.collapsed[number, column] = sum(bool(score.collapsed) for score in own)
             if values := [score.score for score in own if not math.isnan(score.score)]:
                 self.means.setdefault(column, {})[number] = mean_over_seeds(values)
+                self.points.setdefault(column, {})[number] = values
 
     def mean(self, key: Key) -> Mean | None:
         """The mean of a place."""
@@ -70,7 +72,7 @@ def write(
     seconds = {(score.cell, score.seed): score.seconds for score in own}
     examples = f"{settings.max_examples:,}" if settings.max_examples else "all"
     flags = {k: str(v) for k, v in settings.plan.items() if v not in (None, "") and k != "input"}
-    texts = {"max_examples": examples, "command": shlex.join(as_words(flags))}
+    texts = {"max_examples": examples, "inputs": INPUTS, "command": shlex.join(as_words(flags))}
     parts = [
         f"{MARK}# Reproduction\n",
         INTRODUCTION.format(**{**dataclasses.asdict(settings), **texts}),
@@ -81,28 +83,47 @@ def write(
         found = Found(table := TABLES[name], places, own)
         parts.append(f"## {table.title}\n")
         if found.means:
-            picture = means_svg([row.name for row in table.rows], found.means) + MARK
+            picture = means_svg([row.name for row in table.rows], found.means, found.points)
             path = _picture(settings, name)
-            write_marked(path, picture, MARK)
+            write_marked(path, picture + MARK, MARK)
             parts.append(f"{_markdown(found)}\n![Means]({os.path.basename(path)})\n")
+        elif table.published:
+            parts.append(_markdown(found))
+        if table.uses_checkpoint and settings.checkpoint:
+            checkpoint = "/".join(settings.checkpoint.rstrip("/").split("/")[-2:])
+            again = as_words({"table": name, "checkpoint": checkpoint, **flags})
+            parts.append(
+                f"The rows start from `{checkpoint}`. This makes the table again:\n\n```\n"
+                f"{INPUTS} {shlex.join(again)}\n```\n"
+            )
         parts += _sentences(found, failed)
     write_marked(str(settings.page), "\n".join(parts), MARK)
 
 
 def _markdown(found: Found) -> str:
+    table = found.table
+    columns = [c for c in table.columns if c in found.means or table.published]
+    averages = ["average"] * table.average
     lines = [
-        f"| run | {' | '.join(map(', '.join, found.means))} |",
-        "|:--|" + "--:|" * len(found.means),
+        f"| run | {' | '.join([*map(', '.join, columns), *averages])} |",
+        "|:--|" + "--:|" * (len(columns) + len(averages)),
     ]
-    for number, row in enumerate(found.table.rows):
+    for number, row in enumerate(table.rows):
         line = f"| {row.name} |"
-        for key in ((number, column) for column in found.means):
+        for key in ((number, column) for column in columns):
             own, paper = found.mean(key), found.paper(key)
             line += f" {own.mean:.1f}" if own else " -"
             line += f" ± {own.error:.1f}" if own and own.seeds > 1 else ""
             line += " ≈" * (found.differs(key) is False)
             line += " |" if paper is None else f" ({paper:g}) |"
+        means = [mean.mean for c in table.columns if (mean := found.mean((number, c)))]
+        complete = len(means) == len(table.columns)
+        if table.average:
+            line += f" {math.fsum(means) / len(means):.1f} |" if complete else " - |"
         lines.append(line)
+    for name, figures in table.published.items():
+        shown = [*figures, round(math.fsum(figures) / len(figures), 1)]
+        lines.append(f"| {name}, published | {' | '.join(f'{each:.1f}' for each in shown)} |")
     return "\n".join(lines) + "\n"
 
 

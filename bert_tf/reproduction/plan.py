@@ -1,6 +1,7 @@
 """What a reproduction has to run, each run once, and the cell that each place of a table takes."""
 
 import itertools
+import math
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,17 +9,44 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.cli.flag_fields import as_words, nearest, parse_words
-from bert_tf.config import PRESETS
+from bert_tf.config import PRESETS, BertConfig
 from bert_tf.files import sizes_fingerprint
+from bert_tf.finetuning.settings import FEATURES_DEFAULTS
 from bert_tf.pipelines.masking import default_max_predictions
+from bert_tf.pretraining.recipes import RECIPES
 
 from .score_table import Cell
 from .settings import PERPLEXITY, TABLES, TASKS, Column, Row, Settings, Table
 
 _SHARES = sorted({row.at for table in TABLES.values() for row in table.rows})
 _VOCAB_BYTES = 20_000_000  # taken evenly from the whole text
+_ROW, _SQUAD_ROW = 128, 384
 _PLACES = {"data_dir", "train_file", "dev_file"}  # flags by which no cell is known
 Key = tuple[int, Column]  # a row's number and a column
+
+
+def _phases(recipe: str) -> str:
+    return str(RECIPES[recipe]["phases"])
+
+
+def _overrides(flags: Mapping[str, str]) -> dict[str, str]:
+    given = flags.get("config_overrides", "").split(",")
+    return dict(each.split("=", 1) for each in given if "=" in each)
+
+
+def _sizes(size: str, row: Row, own: Mapping[str, str]) -> dict[str, int]:
+    """What a row makes of the sizes: a wider model has more heads, each as wide as before."""
+    blocks, hidden = PRESETS[size][:2]
+    heads = int(own.get("num_attention_heads", BertConfig.from_preset(size).num_attention_heads))
+    found: dict[str, int] = {}
+    if row.blocks != 1:
+        found["num_hidden_layers"] = max(1, round(blocks * row.blocks))
+    if row.heads != 1 or row.width != 1:
+        found["num_attention_heads"] = max(1, round(heads * row.heads * row.width))
+    if row.width != 1:
+        found["hidden_size"] = hidden // heads * found["num_attention_heads"]
+        found["intermediate_size"] = 4 * found["hidden_size"]
+    return found
 
 
 class Run(NamedTuple):
@@ -49,6 +77,8 @@ class Plan:
         if settings.size not in PRESETS:
             near = nearest(settings.size, PRESETS)
             raise ValueError(f"--size={settings.size} is no preset{near}: expected bert-base, say.")
+        recipe = settings.size.replace("-", "_")  # a size of the paper's has one
+        self._recipe = recipe if recipe in RECIPES else ""
         named = [p for each in settings.input or () for p in sorted(tf.io.gfile.glob(each))]
         self._corpus, self._first_file = sorted({*named}), named[:1]
         if not self._corpus:
@@ -82,16 +112,22 @@ class Plan:
     def _pretraining(self, table: Table, row: Row) -> tuple[dict[str, str], str, str]:
         """What a row's pre-training is known by: its flags, its corpus; the name of its run."""
         settings, text, needs = self._settings, self._text, ["vocab"]
-        one_length = {"phases": f"{settings.max_seq_length}:1"}
+        one_length = {"phases": f"{settings.max_seq_length or _ROW}:1"}
         flags = {"bert_config": settings.size, "num_train_steps": str(settings.steps)}
         flags |= {"train_batch_size": str(settings.train_batch_size), **one_length}
+        if self._recipe:
+            # The recipe's 10,000 steps of warm-up are of a million.
+            warmup = str(math.ceil(settings.steps / 100))
+            flags |= {"recipe": self._recipe, "num_warmup_steps": warmup}
+            if settings.max_seq_length is None:
+                # Masks of a row are as many as the recipe's only where it masks as much.
+                flags["phases"] = "128:0.9,512:0.1" if row.equal_time else _phases(self._recipe)
         flags |= parse_words(settings.pretrain_flags, "--pretrain_flags")
         flags |= parse_words(row.pretrain)
         name = "_".join(row.pretrain.replace("--", "").split()) or "base"
-        if row.blocks != 1:
-            blocks = f"num_hidden_layers={max(1, round(PRESETS[settings.size][0] * row.blocks))}"
-            flags["config_overrides"] = f"{flags.get('config_overrides', '')},{blocks}".strip(",")
-            name = f"blocks_{row.blocks:g}"
+        if sizes := _sizes(settings.size, row, own := _overrides(flags)):
+            flags["config_overrides"] = ",".join(f"{k}={v}" for k, v in {**own, **sizes}.items())
+            name = "_".join(f"{k}={v}" for k, v in sizes.items())
         if table.one_file:
             text, name = {"input": self._first_file[0]}, "one_file"
             flags |= one_length
@@ -111,13 +147,13 @@ class Plan:
         product = os.path.join(directory, "results.json")
         run = Run(f"pretrain/{name}", "pretrain", flags, product, (*needs,), row.equal_time)
         corpus = sizes_fingerprint(self._first_file if table.one_file else self._corpus)
-        own = Cell(" ".join(as_words(known)), str(settings.steps), corpus, PERPLEXITY[0], "", "")
-        self.trained[run.name] = own
+        cell = Cell(" ".join(as_words(known)), str(settings.steps), corpus, PERPLEXITY[0], "", "")
+        self.trained[run.name] = cell
         self.runs.setdefault(run.name, run)
         return known, corpus, run.name
 
     def _records(self, text: Mapping[str, str]) -> str:
-        length = self._settings.max_seq_length
+        length = self._settings.max_seq_length or _ROW
         product = os.path.join(self._settings.output_dir, "static.tfrecord")
         flags = {**text, "vocab_file": self._vocab, "output_file": product}
         flags |= {"max_seq_length": str(length)}
@@ -144,6 +180,15 @@ class Plan:
         if "feature_based" in row.finetune:
             more_flags = parse_words(settings.feature_flags, "--feature_flags")
         flags |= {**more_flags, **parse_words(row.finetune)}
+        is_frozen = "feature_based" in row.finetune
+        if self._recipe and not (more_flags or settings.max_examples or is_frozen):
+            flags |= {} if "num_train_epochs" in flags else {"sweep": "paper"}
+        if table.uses_checkpoint and not (is_frozen or "num_train_epochs" in row.finetune):
+            # As often as the BiLSTM on frozen features sees them.
+            tuned = parse_words(settings.feature_flags, "--feature_flags")
+            most = str(FEATURES_DEFAULTS["num_train_epochs"])
+            flags.pop("sweep", None)
+            flags["num_train_epochs"] = tuned.get("num_train_epochs", most)
         if settings.max_examples and "num_train_epochs" not in flags:
             size = int(flags.get("train_batch_size", "32"))
             flags["max_steps"] = str(max(1, settings.max_examples // size))
@@ -157,7 +202,8 @@ class Plan:
             checkpoint, step, corpus, needs = settings.checkpoint, "", self.checkpoint, ()
             known = {"init_checkpoint": "/".join(checkpoint.rstrip("/").split("/")[-2:])}
             names[0] = "checkpoint"
-        length, paths = settings.max_seq_length, [str(self._there(f)) for f in source["files"]]
+        length = settings.max_seq_length or _SQUAD_ROW
+        paths = [str(self._there(f)) for f in source["files"]]
         more = {"data": settings.data_dir, "length": length, "stride": min(128, length // 2)}
         own = parse_words(source["flags"].format(*paths, **more))
         told = " ".join(as_words({**flags, **{key: own[key] for key in own.keys() - _PLACES}}))

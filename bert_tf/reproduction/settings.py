@@ -3,7 +3,8 @@
 import dataclasses
 import pathlib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_tf.cli.flag_fields import integer, nearest, parse_words, string, switch, words
@@ -23,6 +24,8 @@ class Row(NamedTuple):
     finetune: str = ""
     at: float = 1.0
     blocks: float = 1.0
+    width: float = 1.0
+    heads: float = 1.0
     equal_time: bool = False
     static_masks: bool = False
 
@@ -37,6 +40,8 @@ class Table(NamedTuple):
     caveat: str = ""
     uses_checkpoint: bool = False
     one_file: bool = False
+    average: bool = False
+    published: Mapping[str, list[float]] = MappingProxyType({})
 
 
 def _table(columns: list[list[str]], rows: list[dict[str, Any]], **values: Any) -> Table:
@@ -47,6 +52,7 @@ def _table(columns: list[list[str]], rows: list[dict[str, Any]], **values: Any) 
 
 
 _VALUES = tomllib.loads((pathlib.Path(__file__).parent / "experiments.toml").read_text("utf-8"))
+INPUTS = "python -m bert_tf.reproduce --input='wiki/*.gz,books/*.gz' --data_dir=data"
 INTRODUCTION, CAVEAT = _VALUES["introduction"], _VALUES["caveat"]
 TASKS: dict[str, list[dict[str, Any]]] = _VALUES["tasks"]  # each a list of sources
 TABLES = {name: _table(**values) for name, values in _VALUES["tables"].items()}
@@ -70,7 +76,7 @@ def _are_tables(name: str, values: Values, given: Given) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The flags; the defaults are the paper's."""
+    """The flags; the defaults plan the paper's own experiments."""
 
     table: Sequence[str] | None = words(
         None, f"One or more of {', '.join(TABLES)}; by default all.", rules=[_are_tables]
@@ -80,8 +86,11 @@ class Settings:
     steps: int = integer(1_000_000, "Steps of each pre-training.", least=10)
     output_dir: str = string("runs/reproduce", "Where the runs and their logs are kept.")
     data_dir: str = string("data", "The tasks' files: glue/TASK/, squad/, swag/, ner/.")
-    max_seq_length: int = integer(
-        128, "Tokens of SQuAD's rows, and of pre-training's without --phases.", least=32
+    max_seq_length: int | None = integer(
+        None,
+        "Tokens of SQuAD's rows, by default 384, and of pre-training's without --phases: by "
+        "default 128, and of bert-base and bert-large the paper's 128, then 512.",
+        least=32,
     )
     train_batch_size: int = integer(256, "Rows of a step of pre-training.", least=1)
     vocab_size: int = integer(30522, "Pieces of the vocabulary, learned from --input.", least=100)
@@ -93,11 +102,16 @@ class Settings:
         least=32,
     )
     pretrain_flags: str = string("", "More flags for each pre-training, separated by spaces.")
-    finetune_flags: str = string("", "More flags for each fine-tuning.", rules=[_of_one_run])
+    finetune_flags: str = string(
+        "",
+        "More flags for each fine-tuning; without them and --max_examples, bert-base and "
+        "bert-large take batch, rate and epochs of the paper's grid that are best on dev.",
+        rules=[_of_one_run],
+    )
     feature_flags: str = string(
         "", "More flags for each run of the table features.", rules=[_of_one_run]
     )
-    checkpoint: str | None = string(None, "Weights for the table features.")
+    checkpoint: str | None = string(None, "Weights for the tables features and stability.")
     cells: str | None = string(None, "Finished cells, read and added to: OUTPUT_DIR/cells.csv.")
     page: str | None = string(None, "The page to write: OUTPUT_DIR/reproduction.md.")
     dry_run: bool = switch(False, "List the runs, their hours and disk; write nothing.")

@@ -35,18 +35,25 @@ def score(name: str, value: float, names: Collection[str]) -> str:
     return f"{value:.3f}" if _AMONG_PERCENTAGES.isdisjoint(names) else f"{value:.2f}"
 
 
+_OF_A_SWEEP = ("train_batch_size", "learning_rate", "num_train_epochs")
+
+
 def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str, float]]]:
     """Of several runs' results: each seed, why it collapsed or "", its scores on dev in percent.
 
     Losses and errors are left out; a run that diverged has no score. ``commonest_class_accuracy``
-    and ``commonest_class_f1`` are what that answer alone has, where each row has one class.
+    and ``commonest_class_f1`` are what that answer alone has, where each row has one class;
+    ``mismatched_accuracy`` is of MNLI's second set. Of a sweep the best configuration's runs count.
 
     >>> run = {"seed": 1, "collapsed": None, "scores": {"dev": {"f1": 0.5, "loss": 3.0}}}
     >>> scores_by_seed({"dev_set": "dev", "runs": [run]})
     [('1', '', {'f1': 50.0})]
     """
     found = []
+    chosen = [results.get(name) for name in _OF_A_SWEEP]
     for run in results["runs"]:
+        if [run.get(name) for name in _OF_A_SWEEP] != chosen and results.get("best_run"):
+            continue
         scores = run["scores"].get(results["dev_set"], {})
         scale = 100 if _AMONG_PERCENTAGES.isdisjoint(scores) else 1
         percent = {k: v * scale for k, v in scores.items() if k not in LOWER_IS_BETTER}
@@ -57,6 +64,9 @@ def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str,
             # F1 of two classes is the second's.
             alone = {"accuracy": share, "f1": (counts[-1] == max(counts)) * 2 * share / (1 + share)}
             percent |= {f"commonest_class_{k}": 100 * alone[k] for k in alone if k in percent}
+        for name, value in run["scores"].get("dev_mismatched", {}).items():
+            if name not in LOWER_IS_BETTER:
+                percent[f"mismatched_{name}"] = value * scale
         found.append((str(run["seed"]), run["collapsed"] or "", percent))
     return found
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import csv
+import itertools
 import json
 import pathlib
 import re
+import shlex
 import xml.etree.ElementTree
 
 import numpy as np
@@ -123,10 +125,13 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     own = "--lstm_units=8 --num_train_epochs=2"
     plan = Plan(make(checkpoint="/weights/minilm/model", feature_flags=own))
     runs = plan.runs
-    assert runs["pretrain/blocks_2"].flags["config_overrides"] == (
+    assert runs["pretrain/num_hidden_layers=4"].flags["config_overrides"] == (
         "hidden_dropout_prob=0,num_hidden_layers=4"
     )
-    assert runs["pretrain/blocks_0.5"].flags["config_overrides"].endswith("num_hidden_layers=1")
+    wide = "num_attention_heads=3_hidden_size=192_intermediate_size=768"
+    assert {f"pretrain/{name}" for name in (
+        "num_hidden_layers=1", "num_hidden_layers=1_num_attention_heads=1", wide,
+        f"num_hidden_layers=4_{wide}")} <= {*runs}  # fmt: skip
     splits = [row.pretrain for row in TABLES["masks"].rows]
     assert splits == ["", *(f"--mask_split={each}" for each in
                             ("100,0,0", "80,20,0", "80,0,20", "0,80,20", "0,100,0"))]  # fmt: skip
@@ -148,6 +153,35 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     assert features.needs == () and features.flags["lstm_units"] == "8"
     assert "max_steps" not in features.flags and plan.runs["finetune/base_mrpc"].flags["max_steps"]
     assert features.flags["train_file"].endswith("data/ner/conll2002.zip/conll2002/esp.train")
+    tuned = runs["finetune/checkpoint_ner_frozen"].flags  # next to them, as many epochs
+    assert tuned["num_train_epochs"] == "2" and "feature_based" not in tuned
+    assert tuned["train_file"] == features.flags["train_file"]
+    for epochs, optimizer in itertools.product(["3", "10"], ("adam", "adamw")):
+        name = f"finetune/checkpoint_optimizer={optimizer}_num_train_epochs={epochs}_mrpc"
+        assert runs[name].flags["num_train_epochs"] == epochs
+        assert runs[name].flags["optimizer"] == optimizer
+
+
+@pytest.mark.parametrize("size", ["bert-base", "bert-large"])
+def test_without_flags_the_papers_own_settings_are_planned(make, tmp_path, size):
+    (tmp_path / "data/squad").mkdir()
+    for name in ("squad/train-v1.1.json", "squad/dev-v1.1.json"):
+        (tmp_path / "data" / name).write_text("rows")
+    own = {name: Settings.__dataclass_fields__[name].default for name in ("steps", "max_examples")}
+    tables = ["ablations", "rates", "sizes"]
+    runs = Plan(make(size=size, pretrain_flags="", table=tables, **own)).runs
+    flags = {name: settings_from_words(as_words(run.flags)) for name, run in runs.items()
+             if run.command == "pretrain"}  # fmt: skip
+    base = flags["pretrain/base"]
+    assert (base.bert_config, base.vocab_file[-9:]) == (size, "vocab.txt")
+    assert (base.num_train_steps, base.num_warmup_steps) == (1_000_000, 10_000)
+    assert (base.learning_rate, base.weight_decay, base.train_batch_size) == (1e-4, 0.01, 256)
+    assert base.phases == "128:0.9:20,512:0.1:76"
+    assert flags["pretrain/masked_lm_prob=0.4"].phases == "128:0.9,512:0.1"
+    squad = runs["finetune/base_squad_1.1"].flags
+    assert (squad["max_seq_length"], squad["doc_stride"], squad["sweep"]) == ("384", "128", "paper")
+    small = Plan(make(size=size, table=tables)).runs  # some examples: the flags are those given
+    assert "sweep" not in small["finetune/base_mrpc"].flags
 
 
 def test_the_commands_take_the_flags_of_every_run(make, tmp_path):
@@ -174,7 +208,7 @@ def test_the_commands_take_the_flags_of_every_run(make, tmp_path):
             assert error is None and left == []
     assert seen == {"sst2", "mrpc", "stsb", "squad", "swag", "ner"}
     questions = plan.runs["finetune/base_squad_1.1"].flags
-    assert questions["dev_fraction"] == "0.1" and questions["max_seq_length"] == "128"
+    assert questions["dev_fraction"] == "0.1" and questions["max_seq_length"] == "384"
 
 
 def test_a_cell_knows_no_paths_and_all_that_changes_it(make, tmp_path):
@@ -282,6 +316,56 @@ def test_the_page_has_the_means_the_papers_figures_and_their_signs(make):
     root = xml.etree.ElementTree.parse(settings.page.replace(".md", "_ablations.svg")).getroot()
     shown = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "81.0" in shown and "no next sentence" in shown
+
+
+def test_the_page_of_glue_has_the_average_and_what_others_published(make, tmp_path):
+    def rows(page):
+        table = re.search(r"(\|.*\n)+", pathlib.Path(page).read_text())[0].splitlines()
+        return {cells[0]: cells[1:] for cells in
+                ([cell.strip() for cell in line.split("|")[1:-1]] for line in table)}  # fmt: skip
+
+    settings = make(table=["glue"])
+    Reproduction(settings, Stub()).run()
+    found = rows(settings.page)
+    assert found["run"][-1] == "average" and found["BERT"][-1] == "-"
+    assert found["BERT-large, published"][-1] == "82.1" and len(found["run"]) == 10
+    page = pathlib.Path(settings.page).read_text()
+    assert "- Missing, no glue/QNLI/train.tsv in --data_dir: QNLI.\n" in page
+    for task in TASKS:
+        for name in TASKS[task][0]["files"]:
+            (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
+            (tmp_path / "data" / name).write_text("rows")
+    stub = Stub()
+    results = stub._results
+
+    def complete(run):
+        found = results(run)
+        for each in found.get("runs", ()):
+            each["scores"]["dev"] = dict.fromkeys(
+                ["accuracy", "f1", "matthews_correlation", "spearman"], 0.5)  # fmt: skip
+            each["scores"]["dev_mismatched"] = {"accuracy": 0.95}
+        return found
+
+    stub._results = complete
+    settings = make(table=["glue"], output_dir=str(tmp_path / "b"), cells=str(tmp_path / "c.csv"))
+    Reproduction(settings, stub).run()
+    found = rows(settings.page)["BERT"]
+    assert found[1] == "95.0 ± 0.0 (83.4)" and found[-1] == "55.0"
+    picture = pathlib.Path(settings.page.replace(".md", "_glue.svg")).read_text()
+    assert picture.count("r='2'") == 27  # nine scores of three seeds
+
+
+def test_the_page_names_the_checkpoint_and_the_command_that_makes_its_table_again(make, tmp_path):
+    (tmp_path / "minilm").mkdir()
+    (tmp_path / "minilm/model.safetensors").write_text("weights")
+    settings = make(table=["features"], checkpoint=str(tmp_path / "minilm"))
+    Reproduction(settings, Stub()).run()
+    page = pathlib.Path(settings.page).read_text()
+    assert "/minilm`. This makes the table again:" in page
+    line = next(line for line in page.splitlines() if "--table=features" in line)
+    words = shlex.split(line)[3:]
+    ((error, left),), _ = parse("reproduce", [words])
+    assert error is None and left == [] and f"--checkpoint={tmp_path.name}/minilm" in words
 
 
 def test_noise_and_what_learned_nothing_are_marked(make):
@@ -429,6 +513,11 @@ def test_results_without_scores_are_named(make):
 def test_the_papers_figures_are_those_of_the_recipes():
     texts = {path.stem: path.read_text() for path in RECIPES}
     (row,) = TABLES["glue"].rows
+    # The paper prints the averages, too.
+    averages = {"OpenAI GPT": 75.1, "BERT-base": 79.6, "BERT-large": 82.1}
+    for name, average in averages.items():
+        assert round(np.mean(TABLES["glue"].published[name]), 1) == average
+    assert row.paper == TABLES["glue"].published["BERT-base"]
     for (task, _), figure in zip(TABLES["glue"].columns, row.paper, strict=True):
         assert str(figure) in texts[task.lower().replace("-", "")], task
     for table, recipe in (("squad11", "squad1.1"), ("swag", "swag"), ("ner", "ner")):
