@@ -215,7 +215,7 @@ def spearman_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     1.0
     """
     true, predicted = _check_numbers(labels, predictions)
-    return _correlation(_ranks(true), _ranks(predicted))
+    return _correlation(ranks(true), ranks(predicted))
 
 
 def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -233,11 +233,12 @@ def r2_score(labels: ArrayLike, predictions: ArrayLike) -> float:
     return float(1 - ((true - predicted) ** 2).sum() / ((true - true.mean()) ** 2).sum())
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rank of each number, from 1; of equal ones the mean of theirs."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     # The last rank of each distinct number, less half the way to its first.
-    ranks: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
-    return ranks[places]
+    found: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
+    return found[places]
 
 
 def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:

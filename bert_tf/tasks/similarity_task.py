@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.choices import SIMILARITY_LOSSES
+from bert_tf.metrics.formulas import ranks
 from bert_tf.metrics.judging import judge_similarities
 from bert_tf.metrics.retrieval import judge_rankings, search
 from bert_tf.modeling import BertEncoder
@@ -105,7 +106,7 @@ class SimilarityTask(Task):
             return self._judge_search(items, texts, numbers, vectors)
         true = np.array([item.label for item in items], np.float64)
         cosines = (vectors[numbers[:, 0]] * vectors[numbers[:, 1]]).sum(1).astype(np.float64)
-        errors = ((_ranks(true) - _ranks(cosines)) / len(items)) ** 2
+        errors = ((ranks(true) - ranks(cosines)) / len(items)) ** 2
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
             return self._shown_texts(items[at]), f"{true[at]:.6g}", f"{cosines[at]:.3f}"
@@ -180,8 +181,3 @@ def _numbered(items: Items) -> tuple[list[str], np.ndarray]:
     found: dict[str, int] = {}
     numbers = [[found.setdefault(text, len(found)) for text in item.texts] for item in items]
     return list(found), np.array(numbers, np.int32)
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """The rank of each number, from 0."""
-    return np.argsort(np.argsort(values, kind="stable"), kind="stable")
