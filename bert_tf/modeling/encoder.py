@@ -1,6 +1,6 @@
 """``BertEncoder``: token ids to hidden states."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -14,6 +14,24 @@ from .base import BertLayer, BertModel, Shapes, is_flag_or_none, model_inputs, n
 from .dropout import Dropout, MaskSeeds
 from .pooling import pool
 from .transformer import Attend, LayerNorm, TransformerBlock
+
+
+def look_up(table: Any, ids: Any) -> Any:
+    """(V, H) and (...) int32 -> (..., H), whose gradient is dense: a row's tokens are summed.
+
+    TensorFlow's own is a list with each token for itself, of which Keras' Adam squares the parts in
+    place of their sum, and its clips take the wrong norm.
+    """
+
+    def rows(table: Any) -> tuple[Any, Callable[..., Any]]:
+        def gradient(upstream: Any) -> Any:
+            flat = ops.reshape(upstream, (-1, table.shape[-1]))
+            return ops.segment_sum(flat, ops.reshape(ids, (-1,)), num_segments=table.shape[0])
+
+        return ops.take(table, ids, axis=0), gradient
+
+    # A cast makes a tensor of the variable: a variable's gradient would be asked for by itself.
+    return ops.custom_gradient(rows)(ops.cast(table, table.dtype))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -63,10 +81,22 @@ class BertEmbeddings(BertLayer):
 
     def call(self, word_ids: Any, type_ids: Any, training: bool | None = False) -> Any:
         """(B, S) int32 token ids and segment types -> (B, S, H) in the compute dtype."""
+        words = look_up(self.word_embeddings, word_ids)
+        return self.from_words(words, type_ids, training=training)
+
+    def from_words(
+        self, words: Any, type_ids: Any, positions: Any = None, training: bool | None = False
+    ) -> Any:
+        """Rows in place of ids: (B, S, H) and (B, S) int32 types -> (B, S, H).
+
+        ``positions`` (B, S) int32 are 0, 1, 2, ... by default.
+        """
+        if positions is None:
+            places = self.position_embeddings[: ops.shape(words)[1]]
+        else:
+            places = look_up(self.position_embeddings, positions)
         # (B, S, H) + (S, H) + (B, S, H)
-        summed = ops.take(self.word_embeddings, word_ids, axis=0)
-        summed = summed + self.position_embeddings[: ops.shape(word_ids)[1]]
-        summed = summed + ops.take(self.token_type_embeddings, type_ids, axis=0)
+        summed = words + places + look_up(self.token_type_embeddings, type_ids)
         return self.dropout(self.layer_norm(summed, training=training), training=training)
 
     def compute_output_shape(

@@ -37,6 +37,34 @@ def test_starts_as_a_truncated_normal():
     assert np.abs(values[:12] - layer.position_embeddings.numpy()).max() > 0.01
 
 
+def test_keras_adam_squares_the_sum_of_what_a_row_s_tokens_give():
+    layer = BertEmbeddings(dataclasses.replace(TINY, hidden_dropout_prob=0.0))
+    layer(IDS, TYPES)
+    wanted = np.random.default_rng(0).normal(size=(2, 3, TINY.hidden_size)).astype("float32")
+    tables = [layer.word_embeddings, layer.token_type_embeddings]
+    before = [table.numpy() for table in tables]
+    with tf.GradientTape(persistent=True) as tape:
+        outputs = layer(IDS, TYPES, training=True)
+        loss = tf.reduce_sum(outputs * wanted)
+        # The same of each token by itself: its own row, which no other token has.
+        rows = tf.gather(before[0], IDS)
+        types = tf.gather(before[1], TYPES)
+        tape.watch([rows, types])
+        summed = rows + types + layer.position_embeddings[:3]
+        apart = tf.reduce_sum(layer.layer_norm(summed) * wanted)
+    optimizer = keras.optimizers.Adam(0.1, beta_1=0.9, beta_2=0.5, epsilon=1e-3)
+    optimizer.build(tables)
+    for _ in range(2):  # from the second step on, the second moment does not cancel out
+        optimizer.apply(tape.gradient(loss, [table.value for table in tables]), tables)
+    for table, start, ids, tokens in zip(
+        tables, before, (IDS, TYPES), tape.gradient(apart, [rows, types]), strict=True
+    ):
+        gradient = np.zeros_like(start)
+        np.add.at(gradient, ids, tokens.numpy())
+        expected = start - 2 * 0.1 * gradient / (np.abs(gradient) + 1e-3)
+        np.testing.assert_allclose(table.numpy(), expected, rtol=0, atol=2e-4)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_equals_plain_loops(causal):
     config = dataclasses.replace(TINY, is_decoder=causal)
