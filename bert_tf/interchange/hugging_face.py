@@ -58,7 +58,7 @@ def model_spec(
     if "classifier.weight" in shapes:
         classes = next(iter(shapes["classifier.weight"]), 0)
         model_class, notes = _classifier(values, classes, pooler, source)
-        dropout = values.get("classifier_dropout")
+        dropout = head_dropout(values)
         spec = model_of(model_class, num_classes=classes, dropout=dropout, pooler=pooler)
         return check_model(spec.class_name, spec.arguments, source), notes
     masked_lm = any(name.startswith("cls.predictions.") for name in shapes)
@@ -85,6 +85,17 @@ def _classifier(
             return model_class, notes
     is_regressor = classes == 1 and values.get("problem_type") in (None, "regression")
     return BertRegressor if is_regressor else BertClassifier, notes
+
+
+def read_config(values: Mapping[str, Any], source: str) -> BertConfig:
+    """The sizes that a ``config.json`` says."""
+    return BertConfig.from_dict(values, source)
+
+
+def head_dropout(values: Mapping[str, Any]) -> float | None:
+    """The rate in front of a head that a ``config.json`` says; ``None``: the encoder's."""
+    rate: float | None = values.get("classifier_dropout")
+    return rate
 
 
 def read_labels(values: Mapping[str, Any], spec: ModelSpec, source: str) -> tuple[str, ...]:
@@ -209,7 +220,7 @@ def _check_reads_no_first_token(path: str, config: BertConfig, spec: ModelSpec) 
 def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub."""
     values = read_json_object(os.path.join(path, CONFIG))
-    config = BertConfig.from_dict(values, os.path.join(path, CONFIG))
+    config = read_config(values, os.path.join(path, CONFIG))
     stored = _normalised(_open_tensors(path, allow_pickle), path)
     shapes = {name: entry.shape for name, entry in stored.items()}
     spec, notes = model_spec(values, shapes, os.path.join(path, CONFIG))

@@ -15,9 +15,9 @@ from bert_tf.untrusted import quote
 from .checkpoint import Tokenization
 
 VOCABULARY = "vocab.txt"
-_TOKENIZER = "tokenizer.json"
+TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
-VOCABULARIES = (VOCABULARY, _TOKENIZER)  # either has the pieces
+VOCABULARIES = (VOCABULARY, TOKENIZER)  # either has the pieces
 FILES = (*VOCABULARIES, TOKENIZER_CONFIG)
 # By the names of tokenizer_config.json, those of tokenizer.json's normalizer.
 _SETTINGS = {
@@ -77,9 +77,7 @@ def read_tokenization(
     except ValueError as error:
         return None, (f"No preprocessor is made: {error}",)
     if pieces is None:
-        return None, (
-            f"No preprocessor is made: {path} has neither {VOCABULARY} nor {_TOKENIZER}.",
-        )
+        return None, (f"No preprocessor is made: {path} has neither {VOCABULARY} nor {TOKENIZER}.",)
     if do_lower_case is None:
         do_lower_case = settings.get("do_lower_case")
     notes: tuple[str, ...] = ()
@@ -126,6 +124,14 @@ def write_tokenization(path: str, tokenization: Tokenization, max_seq_length: in
             **_SPECIAL_ROLES,
         },
     )
+    tokenizer = new_tokenizer(tokenization)
+    with replace_whole(os.path.join(path, TOKENIZER)) as file:
+        file.write(tokenizer.to_str(pretty=True).encode())
+
+
+def new_tokenizer(tokenization: Tokenization) -> tokenizers.Tokenizer:
+    """The tokenizer of the ``tokenizers`` package with the same ids as this library's."""
+    lower = tokenization.do_lower_case
     ids = {piece: index for index, piece in enumerate(tokenization.vocabulary)}
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.WordPiece(
@@ -142,13 +148,12 @@ def write_tokenization(path: str, tokenization: Tokenization, max_seq_length: in
     )
     tokenizer.decoder = tokenizers.decoders.WordPiece()
     tokenizer.add_special_tokens(list(vocabulary.SPECIAL_TOKENS))
-    with replace_whole(os.path.join(path, _TOKENIZER)) as file:
-        file.write(tokenizer.to_str(pretty=True).encode())
+    return tokenizer
 
 
 def _read_tokenizer(path: str) -> Mapping[str, Any] | None:
     """``tokenizer.json``, which computes what is computed here; ``None`` where there is none."""
-    source = os.path.join(path, _TOKENIZER)
+    source = os.path.join(path, TOKENIZER)
     if not tf.io.gfile.exists(source):
         return None
     values = read_json_object(source)
@@ -204,7 +209,7 @@ def _adds_berts_tokens(processor: Any) -> bool:
 
 def _read_vocabulary(path: str, tokenizer: Mapping[str, Any] | None) -> list[str] | None:
     """The pieces in the order of their ids; ``None`` where no file has them."""
-    plain, source = os.path.join(path, VOCABULARY), os.path.join(path, _TOKENIZER)
+    plain, source = os.path.join(path, VOCABULARY), os.path.join(path, TOKENIZER)
     pieces = vocabulary.load_vocabulary(plain) if tf.io.gfile.exists(plain) else None
     if tokenizer is None:
         return pieces

@@ -1,0 +1,80 @@
+"""The classes that find out from a directory which model it is of."""
+
+import contextlib
+import os
+from typing import Any, ClassVar
+
+from .configuration import AutoConfig, PretrainedConfig
+from .models import MODELS
+from .tokenization import BertTokenizerFast, DistilBertTokenizerFast
+
+_PREFIXES = {"bert": "TFBert", "distilbert": "TFDistilBert"}
+
+
+class _TFAutoModel:
+    """The classes of one head, one for each kind of model."""
+
+    head: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        raise OSError(
+            f"{type(self).__name__} is made by from_pretrained(name) or from_config(config)."
+        )
+
+    @classmethod
+    def _class_of(cls, config: PretrainedConfig) -> Any:
+        name = f"{_PREFIXES[config.model_type]}{cls.head}"
+        if name not in MODELS:
+            raise ValueError(f"{cls.__name__}: a {config.model_type} has no {name}.")
+        return MODELS[name]
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+        """The model of a directory or of the hub; see ``TFPreTrainedModel.from_pretrained``."""
+        found = options.get("config")
+        if not isinstance(found, PretrainedConfig):
+            revision = {"revision": options["revision"]} if options.get("revision") else {}
+            found = AutoConfig.from_pretrained(name if found is None else found, **revision)
+        return cls._class_of(found).from_pretrained(name, *inputs, **options)
+
+    @classmethod
+    def from_config(cls, config: PretrainedConfig, **options: Any) -> Any:
+        """The model of a config, with new weights."""
+        return cls._class_of(config)(config, **options)
+
+
+def _auto(name: str, head: str) -> Any:
+    doc = f"``transformers.{name}``: a ``TFBert{head}`` or its like."
+    return type(name, (_TFAutoModel,), {"head": head, "__doc__": doc, "__module__": __name__})
+
+
+TFAutoModel = _auto("TFAutoModel", "Model")
+TFAutoModelForPreTraining = _auto("TFAutoModelForPreTraining", "ForPreTraining")
+TFAutoModelForMaskedLM = _auto("TFAutoModelForMaskedLM", "ForMaskedLM")
+TFAutoModelWithLMHead = _auto("TFAutoModelWithLMHead", "ForMaskedLM")
+TFAutoModelForCausalLM = _auto("TFAutoModelForCausalLM", "LMHeadModel")
+TFAutoModelForNextSentencePrediction = _auto(
+    "TFAutoModelForNextSentencePrediction", "ForNextSentencePrediction"
+)
+TFAutoModelForSequenceClassification = _auto(
+    "TFAutoModelForSequenceClassification", "ForSequenceClassification"
+)
+TFAutoModelForMultipleChoice = _auto("TFAutoModelForMultipleChoice", "ForMultipleChoice")
+TFAutoModelForTokenClassification = _auto(
+    "TFAutoModelForTokenClassification", "ForTokenClassification"
+)
+TFAutoModelForQuestionAnswering = _auto("TFAutoModelForQuestionAnswering", "ForQuestionAnswering")
+
+
+class AutoTokenizer:
+    """``from_pretrained`` gives the tokenizer of the model that a directory is of."""
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+        """The tokenizer of a directory or of the hub."""
+        kind = "bert"
+        revision = {key: options[key] for key in ("revision",) if key in options}
+        with contextlib.suppress(ValueError):  # a directory of a tokenizer alone has no config
+            kind = AutoConfig.from_pretrained(name, **revision).model_type
+        classes = {"bert": BertTokenizerFast, "distilbert": DistilBertTokenizerFast}
+        return classes[kind].from_pretrained(name, *inputs, **options)

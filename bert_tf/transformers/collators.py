@@ -1,0 +1,118 @@
+"""Data collators: rows of a tokenizer to batches of one length."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .encoding import as_tensor
+from .tokenization import BertTokenizerFast
+
+Row = Mapping[str, Any]
+_NOT_COUNTED = -100
+_LABELS = ("label", "label_ids")
+
+
+def default_data_collator(features: Sequence[Row], return_tensors: str = "tf") -> dict[str, Any]:
+    """Rows of one length as a batch; ``label`` and ``label_ids`` become ``labels``."""
+    batch: dict[str, Any] = {}
+    for name, value in features[0].items():
+        if value is None or isinstance(value, str):
+            continue
+        values = [np.asarray(row[name]) for row in features]
+        batch["labels" if name in _LABELS else name] = as_tensor(np.stack(values), return_tensors)
+    return batch
+
+
+@dataclasses.dataclass
+class DefaultDataCollator:
+    """``default_data_collator`` as an object."""
+
+    return_tensors: str = "tf"
+
+    def __call__(self, features: Sequence[Row], return_tensors: str | None = None) -> Any:
+        """A batch of rows."""
+        return default_data_collator(features, return_tensors or self.return_tensors)
+
+
+@dataclasses.dataclass
+class DataCollatorWithPadding:
+    """Pads rows to the longest of a batch, or as ``BertTokenizerFast.pad`` is told."""
+
+    tokenizer: BertTokenizerFast
+    padding: bool | str = True
+    max_length: int | None = None
+    pad_to_multiple_of: int | None = None
+    return_tensors: str = "tf"
+
+    def __call__(self, features: Sequence[Row], return_tensors: str | None = None) -> Any:
+        """A batch of rows; ``label`` and ``label_ids`` become ``labels``."""
+        rows = [{name: v for name, v in row.items() if not isinstance(v, str)} for row in features]
+        batch = self._padded(rows)
+        for name in _LABELS:
+            if name in batch:
+                batch["labels"] = batch.pop(name)
+        kind = return_tensors or self.return_tensors
+        return {name: as_tensor(values, kind) for name, values in batch.items()}
+
+    def _padded(self, rows: Sequence[Row]) -> dict[str, Any]:
+        padded = self.tokenizer.pad(rows, self.padding, self.max_length, self.pad_to_multiple_of)
+        return dict(padded)
+
+
+@dataclasses.dataclass
+class DataCollatorForTokenClassification(DataCollatorWithPadding):
+    """As ``DataCollatorWithPadding``, with labels as long as the rows."""
+
+    label_pad_token_id: int = _NOT_COUNTED
+
+    def _padded(self, rows: Sequence[Row]) -> dict[str, Any]:
+        name = "label" if "label" in rows[0] else "labels"
+        others = [{key: value for key, value in row.items() if key != name} for row in rows]
+        batch = super()._padded(others)
+        if name in rows[0]:
+            width = len(batch["input_ids"][0])
+            filling = self.label_pad_token_id
+            labels = [list(row[name]) for row in rows]
+            right = self.tokenizer.padding_side == "right"
+            batch["labels"] = [
+                [*row, *[filling] * (width - len(row))]
+                if right
+                else [*[filling] * (width - len(row)), *row]
+                for row in labels
+            ]
+        return batch
+
+
+@dataclasses.dataclass
+class DataCollatorForLanguageModeling(DataCollatorWithPadding):
+    """Masks 15% of the tokens: 80% of these [MASK], 10% any token, 10% as they are.
+
+    With ``mlm=False`` labels are the ids. Draws are NumPy's, of ``seed`` or of ``np.random.seed``.
+    Source: Devlin et al. 2019, section 3.1.
+    """
+
+    mlm: bool = True
+    mlm_probability: float = 0.15
+    seed: int | None = None
+
+    def _padded(self, rows: Sequence[Row]) -> dict[str, Any]:
+        batch = super()._padded(rows)
+        special = batch.pop("special_tokens_mask", None)
+        ids = np.array(batch["input_ids"])
+        if special is None:
+            special = np.isin(ids, self.tokenizer.all_special_ids)
+        if not self.mlm:
+            labels = np.where(ids == self.tokenizer.pad_token_id, _NOT_COUNTED, ids)
+            return {**batch, "labels": labels}
+        draw: Any = np.random
+        if self.seed is not None:
+            self._generator = getattr(self, "_generator", np.random.RandomState(self.seed))
+            draw = self._generator
+        chosen = (draw.uniform(size=ids.shape) < self.mlm_probability) & ~np.array(special, bool)
+        kind = draw.uniform(size=ids.shape)
+        words = draw.randint(len(self.tokenizer), size=ids.shape)
+        masked = np.where(chosen & (kind < 0.8), self.tokenizer.mask_token_id, ids)
+        masked = np.where(chosen & (kind >= 0.9), words, masked)
+        return {**batch, "input_ids": masked, "labels": np.where(chosen, ids, _NOT_COUNTED)}

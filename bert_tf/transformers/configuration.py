@@ -1,0 +1,240 @@
+"""``BertConfig`` as transformers has it: settings that can be changed, with names of classes.
+
+``bert_tf.BertConfig`` has the sizes alone, frozen and checked; ``native`` gives it.
+"""
+
+import copy
+import json
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+from bert_tf import config as sizes
+from bert_tf.files import read_json_object, write_json
+from bert_tf.interchange import hugging_face
+from bert_tf.interchange.checkpoint import Checkpoint
+
+from .hub_names import directory_of
+
+# What every config of theirs has besides the sizes.
+_COMMON: Mapping[str, Any] = MappingProxyType(
+    {
+        "architectures": None,
+        "classifier_dropout": None,
+        "output_attentions": False,
+        "output_hidden_states": False,
+        "pad_token_id": 0,
+        "position_embedding_type": "absolute",
+        "problem_type": None,
+        "return_dict": True,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+    }
+)
+
+
+class PretrainedConfig:
+    """Settings of a model, as attributes; any others that are given are kept.
+
+    Args:
+        **values: settings by name, each in place of its default.
+
+    >>> config = BertConfig(num_labels=3, hidden_size=64, num_attention_heads=4)
+    >>> config.num_labels, config.id2label[2], config.hidden_size, config.vocab_size
+    (3, 'LABEL_2', 64, 30522)
+    """
+
+    model_type: ClassVar[str] = ""
+    #: Names of settings here and the names that they go by elsewhere.
+    attribute_map: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    id2label: dict[int, str]
+    label2id: dict[str, int]
+
+    def __init__(self, **values: Any) -> None:
+        values = {**_COMMON, **self.defaults, **values}
+        values.pop("model_type", None)
+        count, names = values.pop("num_labels", None), values.pop("id2label", None)
+        ids = values.pop("label2id", None)
+        self.num_labels = len(names) if names else 2 if count is None else count
+        if names:
+            self.id2label = {int(index): str(name) for index, name in names.items()}
+            self.label2id = {name: index for index, name in self.id2label.items()}
+        if ids:
+            self.label2id = dict(ids)
+        if names and count is not None and count != len(names):
+            self.num_labels = count
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def __getattribute__(self, name: str) -> Any:
+        names = object.__getattribute__(self, "attribute_map")
+        return object.__getattribute__(self, names.get(name, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, self.attribute_map.get(name, name), value)
+
+    @property
+    def num_labels(self) -> int:
+        """How many classes there are; to set it makes up new names where the number changes."""
+        return len(self.id2label)
+
+    @num_labels.setter
+    def num_labels(self, count: int) -> None:
+        if len(getattr(self, "id2label", ())) != count:
+            self.id2label = {index: f"LABEL_{index}" for index in range(count)}
+            self.label2id = {name: index for index, name in self.id2label.items()}
+
+    @property
+    def use_return_dict(self) -> bool:
+        """Whether a call gives an output with names, and no tuple."""
+        return bool(self.return_dict)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes in the order of their ids."""
+        return tuple(self.id2label[index] for index in sorted(self.id2label))
+
+    def native(self, source: str = "the config") -> sizes.BertConfig:
+        """The sizes as this library has them; errors are those of ``bert_tf.BertConfig``."""
+        return hugging_face.read_config(self.to_dict(), source)
+
+    def update(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Sets what is a setting already; gives the others back."""
+        others = {}
+        for name, value in values.items():
+            known = name == "num_labels" or hasattr(self, name)
+            if name == "id2label":
+                self.id2label = {int(index): str(label) for index, label in value.items()}
+                self.label2id = {label: index for index, label in self.id2label.items()}
+            elif known:
+                setattr(self, name, value)
+            else:
+                others[name] = value
+        return others
+
+    # === In and out ===
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings by name, ready for JSON."""
+        values = copy.deepcopy(vars(self))
+        values["id2label"] = {str(index): name for index, name in self.id2label.items()}
+        return {"model_type": self.model_type, **values}
+
+    def to_json_string(self, use_diff: bool = True) -> str:
+        """The text of a ``config.json``."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} {self.to_json_string()}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PretrainedConfig) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], **others: Any) -> Self:
+        """The config that ``to_dict`` gave."""
+        return cls(**{**values, **others})
+
+    @classmethod
+    def from_json_file(cls, path: str | os.PathLike[str]) -> Self:
+        """The config in a ``config.json``."""
+        return cls(**read_json_object(os.fspath(path)))
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], **values: Any) -> Any:
+        """The config of a directory, a ``config.json`` or a model of the hub; ``values`` win."""
+        path, values = directory_of(name, values)
+        file = path if path.endswith(".json") else os.path.join(path, hugging_face.CONFIG)
+        found = read_json_object(file)
+        config = _class_of(found, file, cls)(**found)
+        others = config.update(values)
+        for key, value in others.items():
+            setattr(config, key, value)
+        return config
+
+    @classmethod
+    def of_checkpoint(cls, checkpoint: Checkpoint) -> Any:
+        """The config of a checkpoint of any format."""
+        file = os.path.join(checkpoint.path, hugging_face.CONFIG)
+        if checkpoint.format == "huggingface" and os.path.isfile(file):
+            found = read_json_object(file)
+        else:
+            found = hugging_face.config_values(checkpoint)
+        return _class_of(found, file, cls)(**found)
+
+    def save_pretrained(self, directory: str | os.PathLike[str], **options: Any) -> None:
+        """Writes ``config.json`` into a directory, which is made where it is not there."""
+        os.makedirs(directory, exist_ok=True)
+        write_json(os.path.join(directory, hugging_face.CONFIG), self.to_dict())
+
+
+def _class_of(values: Mapping[str, Any], source: str, asked: type[Any]) -> type[Any]:
+    """The class of a file's settings: the one that is asked for, where it is of one model."""
+    found = values.get("model_type", "bert")
+    if found not in CONFIGS:
+        raise ValueError(
+            f"{source}: model_type is {found!r}, expected {' or '.join(map(repr, CONFIGS))}: "
+            "bert_tf.transformers has no others."
+        )
+    if asked.model_type and asked.model_type != found:
+        raise ValueError(
+            f"{source}: model_type is {found!r}, and {asked.__name__} is of {asked.model_type!r}: "
+            f"take {CONFIGS[found].__name__}, or AutoConfig."
+        )
+    return CONFIGS[found]
+
+
+class BertConfig(PretrainedConfig):
+    """The settings of a BERT; the defaults are those of bert-base-uncased."""
+
+    model_type = "bert"
+    defaults = MappingProxyType({**sizes.BertConfig().to_dict(), "is_decoder": False})
+
+
+class DistilBertConfig(PretrainedConfig):
+    """The settings of a DistilBERT; the defaults are those of distilbert-base-uncased."""
+
+    model_type = "distilbert"
+    attribute_map = MappingProxyType(
+        {
+            "hidden_size": "dim",
+            "num_attention_heads": "n_heads",
+            "num_hidden_layers": "n_layers",
+        }
+    )
+    defaults = MappingProxyType(
+        {
+            "activation": "gelu",
+            "attention_dropout": 0.1,
+            "dim": 768,
+            "dropout": 0.1,
+            "hidden_dim": 3072,
+            "initializer_range": 0.02,
+            "max_position_embeddings": 512,
+            "n_heads": 12,
+            "n_layers": 6,
+            "qa_dropout": 0.1,
+            "seq_classif_dropout": 0.2,
+            "sinusoidal_pos_embds": False,
+            "vocab_size": 30522,
+        }
+    )
+
+
+CONFIGS: dict[str, type[PretrainedConfig]] = {
+    config.model_type: config for config in (BertConfig, DistilBertConfig)
+}
+
+
+class AutoConfig(PretrainedConfig):
+    """``from_pretrained`` gives the config of the model that a directory is of."""
+
+    @classmethod
+    def for_model(cls, model_type: str, **values: Any) -> PretrainedConfig:
+        """A new config of a kind of model."""
+        return CONFIGS[model_type](**values)

@@ -1,0 +1,127 @@
+"""A model's weights out of a checkpoint of any format, and into a directory of transformers'."""
+
+import dataclasses
+import logging
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.files import read_json_object, write_json
+from bert_tf.interchange import hugging_face
+from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec
+from bert_tf.interchange.load import select
+from bert_tf.interchange.saving import checkpoint_of
+from bert_tf.interchange.weights import assign, expected_shapes
+from bert_tf.modeling.base import BertModel
+
+from .configuration import PretrainedConfig
+from .heads import Head
+from .layers import TFBertMainLayer
+
+_LOGGER = logging.getLogger("bert_tf")
+# These heads have one name in their files.
+_CLASSIFIERS = ("classifier", "regressor", "token_classifier", "choice")
+_SEVERAL = "multi_label_classification"
+
+
+def arguments_of(head: Head, config: PretrainedConfig) -> dict[str, Any]:
+    """What a native model is made of besides its sizes."""
+    arguments = dict(head.arguments)
+    if head.has_classes:
+        arguments["num_classes"] = config.num_labels
+    if "dropout" in head.native.argument_checks:
+        arguments["dropout"] = hugging_face.head_dropout(config.to_dict())
+    return arguments
+
+
+def read_weights(model: Any, checkpoint: Checkpoint, ignores_sizes: bool) -> dict[str, Any]:
+    """Puts a checkpoint's weights into a model; gives what became of them, and logs it."""
+    native, spec = _native(model)
+    renamed = _with_head(checkpoint, spec)
+    expected = expected_shapes(native.config, spec)
+    own = spec.head_shapes(native.config)
+    differs = [
+        name
+        for name, tensor in renamed.tensors.items()
+        if name in own and tensor.shape != expected[name]
+    ]
+    tensors, report = select(renamed, spec, new_head=bool(differs) and ignores_sizes)
+    assign(native, tensors)
+    # Notes are on the tokenizer, which scripts load by itself.
+    for sentence in report._replace(notes=()).sentences(checkpoint.path):
+        _LOGGER.warning(sentence)
+    return {
+        "missing_keys": [*report.new],
+        "unexpected_keys": [*report.unused],
+        "mismatched_keys": differs,
+        "error_msgs": [],
+    }
+
+
+def _native(model: Any) -> tuple[BertModel, ModelSpec]:
+    """The model whose variables a model has, as a whole or, in a class of one's own, in part."""
+    native = model.native
+    if native is None:
+        mains = [layer for layer in model.layers if isinstance(layer, TFBertMainLayer)]
+        if not mains:
+            raise ValueError(
+                f"{type(model).__name__} holds no TFBertMainLayer that weights could go into."
+            )
+        native = mains[0].native
+    known = native.get_config()
+    arguments = {name: known[name] for name in native.argument_checks}
+    return native, ModelSpec(type(native), arguments)
+
+
+def _with_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:
+    """The checkpoint with its classifier by the name of the model's own."""
+    wanted = next(iter(spec.head_shapes(checkpoint.config)), "").split("/")[0]
+    tensors = dict(checkpoint.tensors)
+    if wanted in _CLASSIFIERS:
+        for name in checkpoint.tensors:
+            part, _, leaf = name.partition("/")
+            if part in _CLASSIFIERS and part != wanted:
+                tensors[f"{wanted}/{leaf}"] = tensors.pop(name)
+    return dataclasses.replace(checkpoint, tensors=tensors)
+
+
+def write(model: Any, directory: str, saved_model: bool = False) -> None:
+    """Writes ``config.json`` and ``model.safetensors``; what else is there stays."""
+    if model.native is None:
+        raise ValueError(
+            f"{type(model).__name__} is no model of transformers' that has a format: use "
+            "save_weights, or save the model that it holds."
+        )
+    os.makedirs(directory, exist_ok=True)
+    config = model.config
+    checkpoint = checkpoint_of(model.native)
+    if model.head.has_classes:
+        several = config.problem_type == _SEVERAL
+        checkpoint = dataclasses.replace(checkpoint, labels=config.labels, multi_label=several)
+    hugging_face.write(checkpoint, directory)
+    file = os.path.join(directory, hugging_face.CONFIG)
+    values = config.to_dict()
+    values["architectures"] = read_json_object(file)["architectures"]
+    write_json(file, values)
+    if saved_model:
+        write_saved_model(model, os.path.join(directory, "saved_model", "1"))
+
+
+def write_saved_model(model: Any, directory: str) -> None:
+    """A SavedModel whose ``serving_default`` takes ids and gives the outputs by their names."""
+    shape = [None] * (3 if "MultipleChoice" in type(model).__name__ else 2)
+    names = ["input_ids", "attention_mask"]
+    if getattr(model.config, "type_vocab_size", 0):
+        names.append("token_type_ids")
+    signature = {name: tf.TensorSpec(shape, "int32", name=name) for name in names}
+
+    @tf.function(input_signature=[signature])
+    def serving(inputs: dict[str, Any]) -> dict[str, Any]:
+        outputs = model(inputs, output_attentions=False, output_hidden_states=False)
+        return dict(outputs.items())
+
+    archive = tf.Module()
+    archive.variables_of_model = [variable.value for variable in model.variables]
+    archive.serving = serving
+    tf.saved_model.save(archive, directory, signatures={"serving_default": serving})

@@ -1,0 +1,122 @@
+"""``compile``, ``fit`` and their kin as transformers' models had them: labels among the inputs.
+
+``compile()`` without a loss trains on the loss that the model computes of its labels; with a loss,
+it is asked of the logits that go with the labels. Labels may be among the inputs or beside them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from .outputs import ModelOutput
+
+_OWN_LOSSES = ("auto_with_warning", "auto", "passthrough")
+
+
+class LabelledModel(keras.Model):
+    """A Keras model whose outputs are ``ModelOutput``; ``label_logits`` maps labels to logits."""
+
+    label_logits: Mapping[str, str]
+    _computes_loss = False
+
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: Any = _OWN_LOSSES[0], **others: Any
+    ) -> None:
+        """Keras' own, but that the loss is by default the one that the model computes.
+
+        XLA compiles only where ``jit_compile=True`` says so, as it was there.
+        """
+        self._computes_loss = isinstance(loss, str) and loss in _OWN_LOSSES
+        loss = None if self._computes_loss else loss
+        super().compile(optimizer=optimizer, loss=loss, **{"jit_compile": False, **others})
+
+    def fit(self, x: Any = None, y: Any = None, **others: Any) -> Any:
+        """Keras' own; a tokenizer's output is taken, too."""
+        return super().fit(_plain(x), _plain(y), **others)
+
+    def evaluate(self, x: Any = None, y: Any = None, **others: Any) -> Any:
+        """Keras' own; a tokenizer's output is taken, too."""
+        return super().evaluate(_plain(x), _plain(y), **others)
+
+    def predict(self, x: Any, **others: Any) -> Any:
+        """Keras' own; a tokenizer's output is taken, too."""
+        return super().predict(_plain(x), **others)
+
+    def train_step(self, data: Any) -> Any:
+        """A step on a batch with its labels where the loss wants them."""
+        return super().train_step(self._with_labels(data))
+
+    def test_step(self, data: Any) -> Any:
+        """As ``train_step``, without training."""
+        return super().test_step(self._with_labels(data))
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """The model's own loss, its mean over the batch; or the compiled one of the logits."""
+        if not self._computes_loss:
+            y, y_pred = self._matched(y, y_pred)
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        loss = y_pred.loss
+        if loss is None:
+            raise ValueError(
+                f"{self.name} is to train on its own loss, and the batch has no labels: expected "
+                f"{' and '.join(self.label_logits)} among the inputs or beside them, or a loss in "
+                "compile()."
+            )
+        loss = ops.mean(loss if sample_weight is None else loss * sample_weight)
+        return ops.sum([loss, *map(self._aggregate_additional_loss, self.losses)])
+
+    def compute_metrics(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Metrics of the logits that go with the labels."""
+        y, y_pred = self._matched(y, y_pred)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def _with_labels(self, data: Any) -> Any:
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        if isinstance(x, Mapping):
+            x = dict(x)
+        names = tuple(self.label_logits)
+        if self._computes_loss and y is not None:
+            x = x if isinstance(x, dict) else {"input_ids": x}
+            if isinstance(y, Mapping):
+                by_logits = {logits: label for label, logits in self.label_logits.items()}
+                x = {**{by_logits.get(key, key): value for key, value in y.items()}, **x}
+            elif len(names) == 1:
+                x = {names[0]: y, **x}
+        if y is None and isinstance(x, dict):
+            y = {name: x[name] for name in names if name in x} or None
+            if y is None and not self._computes_loss:
+                raise ValueError(
+                    f"{self.name} is to train on labels, and the batch has none: expected "
+                    f"{' and '.join(names)} among the inputs, or labels beside them."
+                )
+        return x, y, weights
+
+    def _matched(self, y: Any, y_pred: Any) -> tuple[Any, Any]:
+        """Labels and the logits that go with them."""
+        if not isinstance(y_pred, ModelOutput):
+            return y, y_pred
+        found = {name: value for name, value in y_pred.items() if name != "loss"}
+        if isinstance(y, Mapping):
+            labels = {self.label_logits.get(name, name): value for name, value in y.items()}
+            if len(labels) > 1:
+                return labels, {name: found[name] for name in labels}
+            ((name, y),) = labels.items()
+            return y, found.get(name, next(iter(found.values())))
+        if isinstance(y, tuple | list):
+            return y, tuple(found.values())[: len(y)]
+        return y, next(iter(found.values()))
+
+
+def _plain(data: Any) -> Any:
+    return dict(data) if isinstance(data, Mapping) and type(data) is not dict else data

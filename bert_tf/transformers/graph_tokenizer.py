@@ -1,0 +1,116 @@
+"""``TFBertTokenizer``: strings to a model's inputs in the graph."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf import features
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+
+from .tokenization import BertTokenizerFast
+
+_NAMES = {
+    "input_ids": features.INPUT_WORD_IDS,
+    "attention_mask": features.INPUT_MASK,
+    "token_type_ids": features.INPUT_TYPE_IDS,
+}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf.transformers")
+class TFBertTokenizer(keras.layers.Layer):
+    """``bert_tf.BertPreprocessor`` by the names of theirs, padded to a batch's longest row.
+
+    Args:
+        vocab_list: the pieces in the order of their ids.
+        do_lower_case: whether to lower the case and strip accents.
+        padding: ``"longest"``, or ``"max_length"``.
+        max_length: the most tokens of a row; what is longer is cut.
+        pad_to_multiple_of: a number that the rows' length is a multiple of.
+        return_token_type_ids: whether there are types.
+        return_attention_mask: whether there is a mask.
+        **options: ``name``; the rest means nothing.
+
+    >>> tokenizer = TFBertTokenizer("[PAD] [UNK] [CLS] [SEP] [MASK] the cat".split())
+    >>> tokenizer(tf.constant(["the cat", "the"]))["input_ids"].numpy().tolist()
+    [[2, 5, 6, 3], [2, 5, 3, 0]]
+    """
+
+    def __init__(
+        self,
+        vocab_list: Sequence[str],
+        do_lower_case: bool = True,
+        padding: str = "longest",
+        max_length: int = 512,
+        pad_to_multiple_of: int | None = None,
+        return_token_type_ids: bool = True,
+        return_attention_mask: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(name=options.get("name"), trainable=False, autocast=False)
+        if padding not in ("longest", "max_length"):
+            raise ValueError(f"padding is {padding!r}: expected 'longest' or 'max_length'.")
+        self.vocab_list = list(vocab_list)
+        self.do_lower_case = do_lower_case
+        self.padding = padding
+        self.max_length = max_length
+        self.pad_to_multiple_of = pad_to_multiple_of
+        self.return_token_type_ids = return_token_type_ids
+        self.return_attention_mask = return_attention_mask
+        self._preprocessor = BertPreprocessor(self.vocab_list, do_lower_case, max_length)
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self.built = True
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: BertTokenizerFast, **options: Any) -> "TFBertTokenizer":
+        """The layer with a tokenizer's vocabulary and casing."""
+        ids = tokenizer.get_vocab()
+        known = {"do_lower_case": tokenizer.do_lower_case, **options}
+        return cls(sorted(ids, key=ids.__getitem__), **known)
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+        """The layer with the vocabulary of a directory, or of a model of the hub."""
+        lower = {key: options[key] for key in ("do_lower_case",) if key in options}
+        return cls.from_tokenizer(BertTokenizerFast.from_pretrained(name, **lower), **options)
+
+    def call(self, text: Any, text_pair: Any = None) -> dict[str, Any]:
+        """(B,) strings, or two of them -> a dict of (B, S) int32; (B, 2) strings are pairs."""
+        text = tf.convert_to_tensor(text)
+        if text_pair is None and text.shape.rank == 2:
+            text, text_pair = text[:, 0], text[:, 1]
+        pair = text_pair is not None
+        rows = self._preprocessor((text, tf.convert_to_tensor(text_pair)) if pair else text)
+        length = rows[features.INPUT_MASK].shape[-1]
+        if self.padding == "longest":
+            length = tf.reduce_max(tf.reduce_sum(rows[features.INPUT_MASK], axis=1))
+        if self.pad_to_multiple_of:
+            # Rounded up; rows have no more than max_length.
+            length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
+        found = {name: rows[key][:, :length] for name, key in _NAMES.items()}
+        if not self.return_token_type_ids:
+            del found["token_type_ids"]
+        if not self.return_attention_mask:
+            del found["attention_mask"]
+        return found
+
+    def compute_output_spec(self, text: Any, text_pair: Any = None) -> dict[str, Any]:
+        """The shapes and dtypes, without running the layer."""
+        length = self.max_length if self.padding == "max_length" else None
+        names = [
+            "input_ids",
+            *(["attention_mask"] if self.return_attention_mask else []),
+            *(["token_type_ids"] if self.return_token_type_ids else []),
+        ]
+        return {name: keras.KerasTensor((text.shape[0], length), "int32") for name in names}
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, the vocabulary as a list."""
+        names = (
+            *("vocab_list", "do_lower_case", "padding", "max_length", "pad_to_multiple_of"),
+            *("return_token_type_ids", "return_attention_mask"),
+        )
+        return {"name": self.name, **{name: getattr(self, name) for name in names}}

@@ -1,0 +1,288 @@
+"""The classes of models: this library's layers, called and named as transformers' were.
+
+Each is ``TFPreTrainedModel`` with a row of ``heads.HEADS``; a class of one's own that inherits from
+one of them, or that holds a ``TFBertMainLayer``, is loaded as they are.
+"""
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.modeling.base import BertModel
+
+from . import directories, weight_files
+from .configuration import CONFIGS, BertConfig, DistilBertConfig, PretrainedConfig
+from .fitting import LabelledModel
+from .heads import HEADS, Head
+from .hub_names import path_of
+from .inputs import gather
+from .layers import TFBertMainLayer, TFDistilBertMainLayer
+from .outputs import OUTPUTS
+from .preparing import as_dataset
+from .resizing import resize_embeddings
+
+#: By ``model_type``: the main layer's class, and its name in a model.
+_MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = MappingProxyType(
+    {"bert": (TFBertMainLayer, "bert"), "distilbert": (TFDistilBertMainLayer, "distilbert")}
+)
+
+
+class TFPreTrainedModel(LabelledModel):
+    """A Keras model with a config, read and written as directories of weights.
+
+    Args:
+        config: its settings.
+        *inputs: ignored, as theirs.
+        **kwargs: ``name``; the rest is ignored, as theirs.
+
+    Attributes:
+        config: its settings.
+        native: this library's model of the same variables; ``None`` in a class of one's own that
+            is no row of the table. ``bert_tf.save``, ``bert_tf.Predictor`` and
+            ``bert_tf.saved_models`` take it.
+    """
+
+    config_class: ClassVar[type[PretrainedConfig]] = PretrainedConfig
+    base_model_prefix: ClassVar[str] = ""
+    head: ClassVar[Head | None] = None
+    label_logits: Mapping[str, str] = MappingProxyType({"labels": "logits"})
+    native: BertModel | None = None
+
+    def __init__(self, config: PretrainedConfig, *inputs: Any, **kwargs: Any) -> None:
+        if not isinstance(config, PretrainedConfig):
+            raise TypeError(
+                f"{type(self).__name__} was given {type(config).__name__}: expected a config of "
+                f"bert_tf.transformers; for weights, {type(self).__name__}.from_pretrained(...)."
+            )
+        super().__init__(name=kwargs.get("name"))
+        self.config = config
+        head = self.head
+        if head is None:
+            return
+        arguments = directories.arguments_of(head, config)
+        native: Any = head.native(config.native(), **arguments)
+        object.__setattr__(self, "native", native)
+        main, name = _MAIN[config.model_type]
+        setattr(self, name, main(config, encoder=native.encoder, name=name))
+        for there, here in head.layers.items():
+            setattr(self, here, getattr(native, there))
+
+    def build(self, *input_shapes: Any) -> None:
+        """Nothing: the layers are built."""
+
+    def __dir__(self) -> list[str]:
+        """All but the native model: Keras saves every layer that it finds here."""
+        return [name for name in super().__dir__() if name != "native"]
+
+    # === Calls ===
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Runs it; the arguments are theirs (``inputs.TENSORS``, in this order, and labels)."""
+        if self.head is None:
+            return super().__call__(*arguments, **named)
+        tensors, switches = gather(self.name, [*self.label_logits], arguments, named)
+        return super().__call__(tensors, **switches)
+
+    def call(
+        self,
+        inputs: dict[str, Any],
+        training: bool | None = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """A dict of tensors -> the outputs of its row in the table."""
+        head = self.head
+        if head is None:
+            raise NotImplementedError(f"{type(self).__name__} has no call of its own.")
+        tensors, leading = _as_rows(inputs)
+        states = self.base_model(
+            tensors,
+            training=training,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        found: dict[str, Any]
+        if head.logits is None:
+            found = {key: states.get(key) for key in ("last_hidden_state", "pooler_output")}
+        else:
+            logits = head.logits(self, states, training)
+            if leading is not None:  # (B * K, 1) -> (B, K)
+                logits = {key: ops.reshape(value, leading) for key, value in logits.items()}
+            labels = {key: inputs[key] for key in head.label_logits if key in inputs}
+            wants_loss = head.loss is not None and len(labels) == len(head.label_logits)
+            found = dict(logits)
+            if wants_loss and head.loss is not None:
+                found["loss"] = head.loss(labels, logits)
+        found |= {key: states.get(key) for key in ("hidden_states", "attentions")}
+        outputs = OUTPUTS[head.output](**found)
+        named = self.config.use_return_dict if return_dict is None else return_dict
+        return outputs if named else outputs.to_tuple()
+
+    # === Parts ===
+
+    @property
+    def base_model(self) -> Any:
+        """The main layer."""
+        return getattr(self, self.base_model_prefix, self)
+
+    @property
+    def dummy_inputs(self) -> dict[str, Any]:
+        """Ids to call it with."""
+        return {"input_ids": ops.convert_to_tensor([[1, 2, 3], [3, 2, 1]], dtype="int32")}
+
+    def num_parameters(self, only_trainable: bool = False) -> int:
+        """How many numbers its weights are."""
+        weights = self.trainable_weights if only_trainable else self.weights
+        return sum(int(ops.size(weight)) for weight in weights)
+
+    def get_input_embeddings(self) -> Any:
+        """The layer with the word embeddings."""
+        return self.base_model.embeddings
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None) -> Any:
+        """Gives the vocabulary another size: rows are kept, and new ones start anew."""
+        if new_num_tokens is not None and self.native is not None:
+            resize_embeddings(self.native, new_num_tokens)
+            self.config.vocab_size = new_num_tokens
+            # What was traced has the old table.
+            self.train_function = self.test_function = self.predict_function = None
+        return self.get_input_embeddings()
+
+    def prepare_tf_dataset(self, dataset: Any, **options: Any) -> Any:
+        """A ``datasets.Dataset`` as batches; ``preparing.as_dataset`` has the options."""
+        return as_dataset(dataset, [*self.label_logits], **options)
+
+    # === In and out ===
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+        """The model with the weights of a directory, a file, or a model of the hub.
+
+        Args:
+            name: what ``bert_tf.load`` takes, or the hub's name of a model.
+            *inputs: of the constructor, after the config.
+            **options: ``config``; ``ignore_mismatched_sizes``, whether a head of another size
+                starts anew; ``revision``; settings of the config (``num_labels=3``). Those that
+                say how to fetch, or whose the weights are, mean nothing: the format is recognised.
+
+        Raises:
+            ValueError: nothing is there that can be read, or its weights have other sizes.
+            TypeError: an option is no setting.
+        """
+        path, values = path_of(name, options)
+        ignores_sizes = values.pop("ignore_mismatched_sizes", False)
+        wants_info = values.pop("output_loading_info", False)
+        config = values.pop("config", None)
+        checkpoint = open_checkpoint(path)
+        if config is None:
+            config = cls.config_class.of_checkpoint(checkpoint)
+        elif not isinstance(config, PretrainedConfig):
+            config = cls.config_class.from_pretrained(config)
+        others = config.update(values)
+        if others:
+            raise TypeError(
+                f"{cls.__name__}.from_pretrained has no option {', '.join(others)}: expected "
+                "config, ignore_mismatched_sizes, revision, or a setting of the config."
+            )
+        model = cls(config, *inputs)
+        info = directories.read_weights(model, checkpoint, bool(ignores_sizes))
+        return (model, info) if wants_info else model
+
+    def save_pretrained(self, directory: str | os.PathLike[str], **options: Any) -> None:
+        """Writes ``config.json`` and ``model.safetensors``, which transformers loads in PyTorch.
+
+        With ``saved_model=True`` a SavedModel with their signature is beside them, in
+        ``saved_model/1``.
+        """
+        directories.write(self, os.fspath(directory), saved_model=options.get("saved_model", False))
+
+    def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
+        """Keras' own, into a file of any name."""
+        weight_files.save(super().save_weights, os.fspath(filepath), options)
+
+    def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
+        """What ``save_weights`` wrote, here or, of their classes, in Keras 2."""
+        weight_files.load(self, super().load_weights, os.fspath(filepath), options)
+
+    def get_config(self) -> dict[str, Any]:
+        """The settings, ready for JSON."""
+        return {"config": self.config.to_dict(), "name": self.name}
+
+    @classmethod
+    def from_config(cls, config: Any, custom_objects: Any = None, **options: Any) -> Any:
+        """The model of a config, or of what ``get_config`` gave, with new weights."""
+        if isinstance(config, PretrainedConfig):
+            config.update(options)
+            return cls(config)
+        settings = config["config"]
+        return cls(CONFIGS[settings["model_type"]](**settings), name=config.get("name"))
+
+    _from_config = from_config
+
+
+def _as_rows(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Choices (B, K, S) as rows (B * K, S), and (B, K); other inputs as they are, and ``None``."""
+    name = next((key for key in ("input_ids", "inputs_embeds") if key in inputs), None)
+    rank = 0 if name is None else len(inputs[name].shape)
+    if rank != {"input_ids": 3, "inputs_embeds": 4}.get(name or "", -1):
+        return inputs, None
+    leading = ops.shape(inputs[name])[:2]
+    rows = {}
+    for key, value in inputs.items():
+        if len(value.shape) >= 3:
+            value = ops.reshape(value, (-1, *ops.shape(value)[2:]))
+        rows[key] = value
+    return rows, leading
+
+
+class TFBertPreTrainedModel(TFPreTrainedModel):
+    """What the models of a BERT have in common."""
+
+    config_class = BertConfig
+    base_model_prefix = "bert"
+
+
+class TFDistilBertPreTrainedModel(TFPreTrainedModel):
+    """What the models of a DistilBERT have in common."""
+
+    config_class = DistilBertConfig
+    base_model_prefix = "distilbert"
+
+
+def _model_class(family: type[TFPreTrainedModel], name: str, head: Head) -> Any:
+    sort = head.native.__name__
+    body = {
+        "__doc__": f"``transformers.{name}``: a ``bert_tf.{sort}``, called as there.",
+        "__module__": __name__,
+        "head": head,
+        "label_logits": head.label_logits,
+    }
+    made = type(name, (family,), body)
+    return keras.saving.register_keras_serializable(package="bert_tf.transformers")(made)
+
+
+_FAMILIES = {
+    "TFBert": (TFBertPreTrainedModel, tuple(HEADS)),
+    "TFDistilBert": (
+        TFDistilBertPreTrainedModel,
+        (
+            *("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering"),
+            *("ForSequenceClassification", "ForTokenClassification"),
+        ),
+    ),
+}
+#: The classes by their names.
+MODELS: Mapping[str, type[TFPreTrainedModel]] = MappingProxyType(
+    {
+        f"{prefix}{name}": _model_class(family, f"{prefix}{name}", HEADS[name])
+        for prefix, (family, names) in _FAMILIES.items()
+        for name in names
+    }
+)

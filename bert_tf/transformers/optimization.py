@@ -1,0 +1,173 @@
+"""``create_optimizer`` and what it makes: AdamW with decay by name, and a warm-up."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="bert_tf.transformers")
+class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that rises to ``initial_learning_rate``, and then follows another schedule."""
+
+    def __init__(
+        self,
+        initial_learning_rate: float,
+        decay_schedule_fn: Callable[[Any], Any],
+        warmup_steps: int,
+        power: float = 1.0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.initial_learning_rate = initial_learning_rate
+        self.decay_schedule_fn = decay_schedule_fn
+        self.warmup_steps = warmup_steps
+        self.power = power
+        self.name = name
+
+    def __call__(self, step: Any) -> Any:
+        """The rate of a step, counted from 0."""
+        step = ops.cast(step, "float32")
+        steps = float(self.warmup_steps)
+        rising = self.initial_learning_rate * ops.power(step / max(steps, 1.0), self.power)
+        return ops.where(step < steps, rising, self.decay_schedule_fn(step - steps))
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        names = ("initial_learning_rate", "decay_schedule_fn", "warmup_steps", "power", "name")
+        return {name: getattr(self, name) for name in names}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf.transformers")
+class AdamWeightDecay(keras.optimizers.AdamW):
+    """Keras' AdamW with the decay of variables chosen by patterns of their names.
+
+    A name that ``include_in_weight_decay`` matches decays, one that ``exclude_from_weight_decay``
+    matches does not, and any other does.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        weight_decay_rate: float = 0.0,
+        include_in_weight_decay: Sequence[str] | None = None,
+        exclude_from_weight_decay: Sequence[str] | None = None,
+        name: str = "AdamWeightDecay",
+        **others: Any,
+    ) -> None:
+        super().__init__(
+            learning_rate=learning_rate,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            amsgrad=amsgrad,
+            weight_decay=weight_decay_rate,
+            name=name,
+            **others,
+        )
+        self._included = tuple(include_in_weight_decay or ())
+        self._excluded = tuple(exclude_from_weight_decay or ())
+
+    def _use_weight_decay(self, variable: Any) -> bool:
+        """Keras asks it of each variable."""
+        # TensorFlow's trainer gives its own variables, which have names alone.
+        name = getattr(variable, "path", None) or variable.name
+        if any(re.search(pattern, name) for pattern in self._included):
+            return True
+        return not any(re.search(pattern, name) for pattern in self._excluded)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        values = super().get_config()
+        values["weight_decay_rate"] = values.pop("weight_decay")
+        values["include_in_weight_decay"] = list(self._included)
+        values["exclude_from_weight_decay"] = list(self._excluded)
+        return values
+
+
+def create_optimizer(
+    init_lr: float,
+    num_train_steps: int,
+    num_warmup_steps: int,
+    min_lr_ratio: float = 0.0,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.999,
+    adam_epsilon: float = 1e-8,
+    adam_clipnorm: float | None = None,
+    adam_global_clipnorm: float | None = None,
+    weight_decay_rate: float = 0.0,
+    power: float = 1.0,
+    include_in_weight_decay: Sequence[str] | None = None,
+) -> tuple[keras.optimizers.Optimizer, Any]:
+    """An optimizer, and its rate: a warm-up, then a decay to ``init_lr * min_lr_ratio``.
+
+    With ``weight_decay_rate`` above 0 it is ``AdamWeightDecay``, where normalisations and biases
+    do not decay; else Keras' Adam.
+
+    >>> optimizer, rate = create_optimizer(0.1, num_train_steps=30, num_warmup_steps=10)
+    >>> [round(float(rate(step)), 3) for step in (0, 5, 10, 20, 30)]
+    [0.0, 0.05, 0.1, 0.05, 0.0]
+    """
+    rate: Any = keras.optimizers.schedules.PolynomialDecay(
+        initial_learning_rate=init_lr,
+        decay_steps=num_train_steps - num_warmup_steps,
+        end_learning_rate=init_lr * min_lr_ratio,
+        power=power,
+    )
+    if num_warmup_steps:
+        rate = WarmUp(init_lr, rate, num_warmup_steps)
+    shared = {
+        "learning_rate": rate,
+        "beta_1": adam_beta1,
+        "beta_2": adam_beta2,
+        "epsilon": adam_epsilon,
+        "clipnorm": adam_clipnorm,
+        "global_clipnorm": adam_global_clipnorm,
+    }
+    if not weight_decay_rate:
+        return keras.optimizers.Adam(**shared), rate
+    optimizer = AdamWeightDecay(
+        **shared,
+        weight_decay_rate=weight_decay_rate,
+        include_in_weight_decay=include_in_weight_decay,
+        exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+    )
+    return optimizer, rate
+
+
+class GradientAccumulator:
+    """Sums of gradients over several steps of a loop of one's own.
+
+    >>> accumulator = GradientAccumulator()
+    >>> for _ in range(3):
+    ...     accumulator([ops.ones(2)])
+    >>> accumulator.step, ops.convert_to_numpy(accumulator.gradients[0]).tolist()
+    (3, [3.0, 3.0])
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets what was added."""
+        self.step = 0
+        self.gradients: list[Any] = []
+
+    def __call__(self, gradients: Sequence[Any]) -> None:
+        """Adds a step's gradients; ``None`` stays ``None``."""
+        if not self.gradients:
+            self.gradients = list(gradients)
+        elif len(gradients) != len(self.gradients):
+            raise ValueError(
+                f"{len(gradients)} gradients were given, expected {len(self.gradients)} as before."
+            )
+        else:
+            pairs = zip(self.gradients, gradients, strict=True)
+            self.gradients = [a if b is None else a + b for a, b in pairs]
+        self.step += 1

@@ -1,0 +1,116 @@
+"""What models give: named tuples of what there is, which answer by name and by place.
+
+transformers' outputs are ordered dicts. These are tuples, so that Keras, ``tf.function`` and
+``tf.nest`` take them apart and put them together as they are; a dict of a class of its own is
+closed to all three.
+"""
+
+import collections
+import functools
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+
+class ModelOutput(tuple[Any, ...]):
+    """The tensors that a model gives, in the order of ``names``, without those that are ``None``.
+
+    ``outputs.logits``, ``outputs["logits"]`` and ``outputs[0]`` are the same where there is no
+    loss. What a class has a name for and a call did not give is ``None`` by name, and has no place.
+
+    >>> outputs = TFSequenceClassifierOutput(logits=[[1.0, 2.0]])
+    >>> outputs.logits is outputs[0], outputs.loss, list(outputs.keys()), len(outputs.to_tuple())
+    (True, None, ['logits'], 1)
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, **values: Any) -> Any:
+        """Takes what there is by name; ``None`` is not there."""
+        unknown = values.keys() - {*cls.names}
+        if unknown:
+            raise TypeError(
+                f"{cls.__name__} has no {', '.join(sorted(unknown))}: expected "
+                f"{', '.join(cls.names)}."
+            )
+        given = tuple(name for name in cls.names if values.get(name) is not None)
+        return _with_fields(cls, given)(*(values[name] for name in given))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in type(self).names:
+            return None
+        raise AttributeError(f"{type(self).__name__} has no {name!r}.")
+
+    def keys(self) -> tuple[str, ...]:
+        """The names of what there is."""
+        return self._fields
+
+    def values(self) -> tuple[Any, ...]:
+        """What there is."""
+        return tuple(self)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Names and what goes by them."""
+        return zip(self._fields, self, strict=True)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """What goes by a name."""
+        return getattr(self, name) if name in self._fields else default
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        """What there is, as a plain tuple."""
+        return tuple(self)
+
+
+def _get(self: Any, key: Any) -> Any:
+    if not isinstance(key, str):
+        return tuple.__getitem__(self, key)
+    if key not in self._fields:
+        raise KeyError(key)
+    return getattr(self, key)
+
+
+def _contains(self: Any, key: Any) -> bool:
+    return key in self._fields
+
+
+@functools.cache
+def _with_fields(kind: type[ModelOutput], given: tuple[str, ...]) -> Any:
+    """The class of the outputs that have just these names: a named tuple."""
+    plain = collections.namedtuple(kind.__name__, given)  # type: ignore[misc]
+    body = {"__new__": plain.__new__, "__getitem__": _get, "__contains__": _contains}
+    return type(kind.__name__, (kind, plain), {**body, "_fields": given, "names": kind.names})
+
+
+_STATES = ("hidden_states", "attentions")
+_LOGITS = ("loss", "logits", *_STATES)
+# By the name of each class: what it may have.
+_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "TFBaseModelOutput": ("last_hidden_state", *_STATES),
+        "TFBaseModelOutputWithPooling": ("last_hidden_state", "pooler_output", *_STATES),
+        "TFBaseModelOutputWithPoolingAndCrossAttentions": (
+            *("last_hidden_state", "pooler_output"),
+            *_STATES,
+        ),
+        "TFBertForPreTrainingOutput": (
+            *("loss", "prediction_logits", "seq_relationship_logits"),
+            *_STATES,
+        ),
+        **dict.fromkeys(
+            (
+                *("TFMaskedLMOutput", "TFNextSentencePredictorOutput", "TFTokenClassifierOutput"),
+                *("TFSequenceClassifierOutput", "TFMultipleChoiceModelOutput"),
+                "TFCausalLMOutputWithCrossAttentions",
+            ),
+            _LOGITS,
+        ),
+        "TFQuestionAnsweringModelOutput": ("loss", "start_logits", "end_logits", *_STATES),
+    }
+)
+#: The classes by their names.
+OUTPUTS: Mapping[str, type[ModelOutput]] = MappingProxyType(
+    {name: type(name, (ModelOutput,), {"names": names}) for name, names in _NAMES.items()}
+)
+TFSequenceClassifierOutput = OUTPUTS["TFSequenceClassifierOutput"]

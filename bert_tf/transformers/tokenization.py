@@ -1,0 +1,535 @@
+"""``BertTokenizer`` and ``BertTokenizerFast``: texts to ids and back, as transformers had them.
+
+Both are one class, over the ``tokenizers`` package, whose ids are those of this library's own
+tokenizer in the graph.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import tokenizers
+
+from bert_tf.files import read_json_object, write_json
+from bert_tf.interchange.checkpoint import Tokenization
+from bert_tf.interchange.tokenizer_files import (
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    new_tokenizer,
+    read_tokenization,
+)
+from bert_tf.pipelines.vocabulary import load_vocabulary, save_vocabulary
+
+from .encoding import BatchEncoding
+from .hub_names import directory_of
+
+_ENDLESS = int(1e30)  # what theirs says where no file has a length
+# Roles, and the pieces that they are by default.
+_ROLES: Mapping[str, str] = MappingProxyType(
+    {
+        **{"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]"},
+        "mask": "[MASK]",
+    }
+)
+_TRUNCATIONS = {"longest_first": "longest_first", "only_first": "only_first"}
+_TRUNCATIONS["only_second"] = "only_second"
+_CLEANED = (
+    *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
+    *((" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
+)
+
+
+class BertTokenizerFast:
+    """A WordPiece tokenizer with padding, truncation, places of tokens and tensors.
+
+    Args:
+        vocab_file: a ``vocab.txt``.
+        do_lower_case: whether to lower the case and strip accents.
+        tokenizer_object: a ``tokenizers.Tokenizer`` in place of a vocabulary.
+        model_max_length: the most tokens of a row, where a call does not say it.
+        **options: ``padding_side``, ``truncation_side``; the special tokens by role
+            (``mask_token``).
+
+    >>> import os, tempfile
+    >>> file = os.path.join(tempfile.mkdtemp(), "vocab.txt")
+    >>> with open(file, "w") as out:
+    ...     print(*"[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat ##s".split(), sep=chr(10), file=out)
+    >>> tokenizer = BertTokenizerFast(file)
+    >>> rows = tokenizer(["The cats", "sat"], padding=True)
+    >>> rows["input_ids"], rows.word_ids(0)
+    ([[2, 5, 6, 8, 3], [2, 7, 3, 0, 0]], [None, 0, 1, 1, None])
+    >>> tokenizer.decode([2, 5, 6, 8, 3], skip_special_tokens=True)
+    'the cats'
+    """
+
+    model_input_names: ClassVar[tuple[str, ...]] = (
+        *("input_ids", "token_type_ids", "attention_mask"),
+    )
+    is_fast = True
+
+    def __init__(
+        self,
+        vocab_file: str | os.PathLike[str] | None = None,
+        tokenizer_file: str | os.PathLike[str] | None = None,
+        do_lower_case: bool = True,
+        tokenizer_object: tokenizers.Tokenizer | None = None,
+        model_max_length: int | None = None,
+        **options: Any,
+    ) -> None:
+        if tokenizer_object is None and tokenizer_file is not None:
+            tokenizer_object = tokenizers.Tokenizer.from_file(os.fspath(tokenizer_file))
+        if tokenizer_object is None:
+            if vocab_file is None:
+                raise ValueError(
+                    f"{type(self).__name__} has no vocabulary: give vocab_file, or use "
+                    "from_pretrained."
+                )
+            pieces = load_vocabulary(os.fspath(vocab_file))
+            tokenizer_object = new_tokenizer(Tokenization(tuple(pieces), do_lower_case))
+        self._tokenizer = tokenizer_object
+        self.do_lower_case = do_lower_case
+        self.model_max_length = model_max_length or _ENDLESS
+        self.padding_side = options.pop("padding_side", "right")
+        self.truncation_side = options.pop("truncation_side", "right")
+        self.name_or_path = os.fspath(options.pop("name_or_path", vocab_file or ""))
+        self._roles = {
+            role: str(options.pop(f"{role}_token", None) or piece) for role, piece in _ROLES.items()
+        }
+
+    # === In and out ===
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], *inputs: Any, **options: Any) -> Any:
+        """The tokenizer of a directory, a ``vocab.txt``, or a model of the hub; options win."""
+        path, options = directory_of(name, options)
+        options.pop("config", None)
+        if os.path.isfile(path):
+            return cls(path, **options)
+        settings: dict[str, Any] = {}
+        config = os.path.join(path, TOKENIZER_CONFIG)
+        if os.path.isfile(config):
+            found = read_json_object(config)
+            kept = ("model_max_length", "padding_side", "truncation_side", "do_lower_case")
+            settings = {key: found[key] for key in kept if found.get(key) is not None}
+        file = os.path.join(path, TOKENIZER)
+        lower = options.get("do_lower_case")
+        if os.path.isfile(file) and lower in (None, settings.get("do_lower_case")):
+            settings["tokenizer_file"] = file
+        else:
+            tokenization, notes = read_tokenization(path, lower)
+            if tokenization is None:
+                raise ValueError(" ".join(notes))
+            settings["tokenizer_object"] = new_tokenizer(tokenization)
+            settings["do_lower_case"] = tokenization.do_lower_case
+        return cls(**{**settings, "name_or_path": path, **options})
+
+    def save_pretrained(self, directory: str | os.PathLike[str], **options: Any) -> tuple[str, ...]:
+        """Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json``; their paths."""
+        folder = os.fspath(directory)
+        os.makedirs(folder, exist_ok=True)
+        config, file = (os.path.join(folder, name) for name in (TOKENIZER_CONFIG, TOKENIZER))
+        values = {
+            "tokenizer_class": type(self).__name__.removesuffix("Fast"),
+            "do_lower_case": self.do_lower_case,
+            "strip_accents": None,
+            "tokenize_chinese_chars": True,
+            "model_max_length": self.model_max_length,
+            **{f"{role}_token": piece for role, piece in self._roles.items()},
+        }
+        write_json(config, values)
+        self._unbounded()
+        self._tokenizer.save(file)
+        return (config, *self.save_vocabulary(folder), file)
+
+    def save_vocabulary(
+        self, save_directory: str | os.PathLike[str], filename_prefix: str | None = None
+    ) -> tuple[str]:
+        """Writes ``vocab.txt``, without what was added; its path."""
+        name = f"{filename_prefix}-{VOCABULARY}" if filename_prefix else VOCABULARY
+        path = os.path.join(save_directory, name)
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=False)
+        save_vocabulary(path, sorted(vocabulary, key=vocabulary.__getitem__))
+        return (path,)
+
+    # === Texts to rows ===
+
+    def __call__(
+        self,
+        text: Any = None,
+        text_pair: Any = None,
+        add_special_tokens: bool = True,
+        padding: bool | str = False,
+        truncation: bool | str | None = None,
+        max_length: int | None = None,
+        stride: int = 0,
+        is_split_into_words: bool = False,
+        pad_to_multiple_of: int | None = None,
+        return_tensors: str | None = None,
+        return_token_type_ids: bool | None = None,
+        return_attention_mask: bool | None = None,
+        return_overflowing_tokens: bool = False,
+        return_special_tokens_mask: bool = False,
+        return_offsets_mapping: bool = False,
+        return_length: bool = False,
+        pad_to_max_length: bool = False,
+        verbose: bool = True,
+    ) -> BatchEncoding:
+        """Rows of ids of a text, a list of texts, or of pairs of them.
+
+        Args:
+            text: a text; a list of texts; with ``is_split_into_words`` a list of words, or a list
+                of such lists.
+            text_pair: the second texts, of the same form.
+            add_special_tokens: whether rows have [CLS] and [SEP].
+            padding: True or ``"longest"``: to the batch's longest row; ``"max_length"``.
+            truncation: True or ``"longest_first"``, ``"only_first"``, ``"only_second"``.
+            max_length: the most tokens of a row; by default ``model_max_length``.
+            stride: how many tokens a row shares with the one before it of the same text.
+            is_split_into_words: see ``text``.
+            pad_to_multiple_of: a number that the rows' length is a multiple of.
+            return_tensors: ``"tf"``, ``"np"``, or ``None`` for lists.
+            return_token_type_ids: whether rows have types; by default where the model has them.
+            return_attention_mask: whether rows have a mask, 1 = real and 0 = padding.
+            return_overflowing_tokens: whether what is cut off makes rows of its own.
+            return_special_tokens_mask: whether rows say which tokens are special.
+            return_offsets_mapping: whether rows have the characters of their tokens.
+            return_length: whether rows have their lengths.
+            pad_to_max_length: an older name of ``padding="max_length"``.
+            verbose: means nothing.
+        """
+        one, batch = _as_batch(text, text_pair, is_split_into_words)
+        if max_length is not None and padding is False and truncation is None:
+            truncation = True
+        if pad_to_max_length and padding is False:
+            padding = "longest" if max_length is None else "max_length"
+        self._bound(padding, truncation, max_length, stride, pad_to_multiple_of)
+        rows = self._tokenizer.encode_batch(
+            batch, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words
+        )
+        if return_overflowing_tokens:
+            samples = [at for at, row in enumerate(rows) for _ in (row, *row.overflowing)]
+            rows = [part for row in rows for part in (row, *row.overflowing)]
+        names = self.model_input_names
+        wants_types = return_token_type_ids
+        columns = {
+            "input_ids": ("ids", True),
+            "token_type_ids": (
+                "type_ids",
+                "token_type_ids" in names if wants_types is None else wants_types,
+            ),
+            "attention_mask": ("attention_mask", return_attention_mask is not False),
+            "special_tokens_mask": ("special_tokens_mask", return_special_tokens_mask),
+            "offset_mapping": ("offsets", return_offsets_mapping),
+        }
+        data: dict[str, Any] = {
+            name: [getattr(row, attribute) for row in rows]
+            for name, (attribute, wanted) in columns.items()
+            if wanted
+        }
+        if return_length:
+            data["length"] = [len(row.ids) for row in rows]
+        if return_overflowing_tokens:
+            data["overflow_to_sample_mapping"] = samples
+        if one and return_tensors is None and not return_overflowing_tokens:
+            data = {name: values[0] for name, values in data.items()}
+        return BatchEncoding(data, rows, return_tensors)
+
+    encode_plus = __call__
+
+    def batch_encode_plus(self, batch_text_or_text_pairs: Any, **options: Any) -> BatchEncoding:
+        """Rows of a list of texts, or of a list of pairs."""
+        return self(batch_text_or_text_pairs, **options)
+
+    def encode(self, text: Any, text_pair: Any = None, **options: Any) -> Any:
+        """The ids of a text or a pair."""
+        return self(text, text_pair, **options)["input_ids"]
+
+    def tokenize(
+        self, text: str, pair: str | None = None, add_special_tokens: bool = False, **options: Any
+    ) -> list[str]:
+        """The tokens of a text or a pair."""
+        return self(text, pair, add_special_tokens=add_special_tokens, **options).tokens()
+
+    def pad(
+        self,
+        encoded_inputs: Any,
+        padding: bool | str = True,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        return_attention_mask: bool | None = None,
+        return_tensors: str | None = None,
+        **options: Any,
+    ) -> BatchEncoding:
+        """Rows of several lengths, as a dict of lists or a list of dicts, made equally long."""
+        rows = encoded_inputs
+        if not isinstance(rows, Mapping):
+            rows = {key: [row[key] for row in rows] for key in rows[0]}
+        data = {key: [_as_list(value) for value in values] for key, values in rows.items()}
+        lengths = [len(ids) for ids in data["input_ids"]]
+        if "attention_mask" not in data and return_attention_mask is not False:
+            data["attention_mask"] = [[1] * length for length in lengths]
+        width = 0
+        if padding in (True, "longest"):
+            width = max(lengths)
+        elif padding == "max_length":
+            width = self.model_max_length if max_length is None else max_length
+        if pad_to_multiple_of and width:
+            width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
+        fillings = {
+            "input_ids": self.pad_token_id,
+            **{"token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1},
+        }
+        for key, filling in fillings.items():
+            if key not in data:
+                continue
+            for at, values in enumerate(data[key]):
+                missing = [filling] * (width - len(values))
+                right = self.padding_side == "right"
+                data[key][at] = [*values, *missing] if right else [*missing, *values]
+        return BatchEncoding(data, tensor_type=return_tensors)
+
+    def _bound(
+        self,
+        padding: bool | str,
+        truncation: bool | str | None,
+        max_length: int | None,
+        stride: int,
+        multiple: int | None,
+    ) -> None:
+        """Tells the tokenizer how long rows are to be."""
+        self._unbounded()
+        most = self.model_max_length if max_length is None else max_length
+        strategy = "longest_first" if truncation is True else truncation
+        if strategy not in (None, False, "do_not_truncate") and most < _ENDLESS:
+            if strategy not in _TRUNCATIONS:
+                raise ValueError(
+                    f"truncation is {truncation!r}: expected True, False, "
+                    f"{', '.join(map(repr, _TRUNCATIONS))}."
+                )
+            self._tokenizer.enable_truncation(
+                most, stride=stride, strategy=str(strategy), direction=self.truncation_side
+            )
+        if padding in (False, None, "do_not_pad"):
+            return
+        if padding not in (True, "longest", "max_length"):
+            raise ValueError(
+                f"padding is {padding!r}: expected True, False, 'longest' or 'max_length'."
+            )
+        self._tokenizer.enable_padding(
+            direction=self.padding_side,
+            pad_id=self.pad_token_id,
+            pad_token=self._roles["pad"],
+            length=most if padding == "max_length" and most < _ENDLESS else None,
+            pad_to_multiple_of=multiple,
+        )
+
+    def _unbounded(self) -> None:
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    # === Rows to texts ===
+
+    def decode(
+        self,
+        token_ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        **options: Any,
+    ) -> str:
+        """The text of ids."""
+        ids = _as_list(token_ids)
+        text: str = self._tokenizer.decode(
+            ids if isinstance(ids, list) else [ids], skip_special_tokens=skip_special_tokens
+        )
+        if clean_up_tokenization_spaces is not False:
+            for found, made in _CLEANED:
+                text = text.replace(found, made)
+        return text
+
+    def batch_decode(self, sequences: Any, **options: Any) -> list[str]:
+        """The text of each row of ids."""
+        return [self.decode(ids, **options) for ids in sequences]
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any:
+        """The id of a token, or the ids of several; [UNK]'s of one that is unknown."""
+        if not isinstance(tokens, str):
+            return [self.convert_tokens_to_ids(token) for token in tokens]
+        found = self._tokenizer.token_to_id(tokens)
+        return self.unk_token_id if found is None else found
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """The token of an id, or the tokens of several."""
+        found = _as_list(ids)
+        if not isinstance(found, list):
+            return self._tokenizer.id_to_token(found)
+        special = set(self.all_special_ids) if skip_special_tokens else set()
+        return [self._tokenizer.id_to_token(at) for at in found if at not in special]
+
+    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
+        """The text of tokens."""
+        text: str = self._tokenizer.decoder.decode(list(tokens))
+        return text
+
+    # === Special tokens ===
+
+    def __getattr__(self, name: str) -> Any:
+        role, _, rest = name.partition("_token")
+        roles = self.__dict__.get("_roles", {})
+        if role in roles and rest in ("", "_id"):
+            token = roles[role]
+            return token if not rest else self._tokenizer.token_to_id(token)
+        raise AttributeError(f"{type(self).__name__} has no {name!r}.")
+
+    @property
+    def special_tokens_map(self) -> dict[str, str]:
+        """The special tokens by role."""
+        return {f"{role}_token": token for role, token in self._roles.items()}
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """The special tokens."""
+        return list(self._roles.values())
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """Their ids."""
+        return [self._tokenizer.token_to_id(token) for token in self._roles.values()]
+
+    def build_inputs_with_special_tokens(
+        self, token_ids_0: Sequence[int], token_ids_1: Sequence[int] | None = None
+    ) -> list[int]:
+        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+        first = [self.cls_token_id, *token_ids_0, self.sep_token_id]
+        return first if token_ids_1 is None else [*first, *token_ids_1, self.sep_token_id]
+
+    def create_token_type_ids_from_sequences(
+        self, token_ids_0: Sequence[int], token_ids_1: Sequence[int] | None = None
+    ) -> list[int]:
+        """0 for [CLS] A [SEP], 1 for B [SEP]."""
+        first = [0] * (len(token_ids_0) + 2)
+        return first if token_ids_1 is None else [*first, *[1] * (len(token_ids_1) + 1)]
+
+    def num_special_tokens_to_add(self, pair: bool = False) -> int:
+        """How many special tokens a row has."""
+        return 3 if pair else 2
+
+    def get_special_tokens_mask(
+        self,
+        token_ids_0: Sequence[int],
+        token_ids_1: Sequence[int] | None = None,
+        already_has_special_tokens: bool = False,
+    ) -> list[int]:
+        """1 for special tokens, 0 for others."""
+        ids = token_ids_0
+        if not already_has_special_tokens:
+            ids = self.build_inputs_with_special_tokens(token_ids_0, token_ids_1)
+        special = set(self.all_special_ids)
+        return [int(at in special) for at in ids]
+
+    # === The vocabulary ===
+
+    def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
+        """Adds tokens behind the vocabulary; gives how many were new.
+
+        The model is to have as many rows: ``resize_token_embeddings(len(tokenizer))``.
+        """
+        tokens = [new_tokens] if isinstance(new_tokens, str) else list(new_tokens)
+        if special_tokens:
+            return int(self._tokenizer.add_special_tokens(tokens))
+        return int(self._tokenizer.add_tokens(tokens))
+
+    def add_special_tokens(self, special_tokens_dict: Mapping[str, Any]) -> int:
+        """Adds special tokens by role, or as ``additional_special_tokens``."""
+        added = 0
+        for name, tokens in special_tokens_dict.items():
+            role = name.removesuffix("_token")
+            if role in self._roles:
+                self._roles[role] = str(tokens)
+            several: Iterable[str] = [tokens] if isinstance(tokens, str) else tokens
+            added += self.add_tokens(list(several), special_tokens=True)
+        return added
+
+    def get_vocab(self) -> dict[str, int]:
+        """The ids by their tokens, what was added included."""
+        found: dict[str, int] = self._tokenizer.get_vocab()
+        return found
+
+    @property
+    def vocab(self) -> dict[str, int]:
+        """As ``get_vocab``."""
+        return self.get_vocab()
+
+    @property
+    def vocab_size(self) -> int:
+        """How many pieces there are, without what was added."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=False))
+
+    def __len__(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    @property
+    def backend_tokenizer(self) -> tokenizers.Tokenizer:
+        """The ``tokenizers.Tokenizer``."""
+        return self._tokenizer
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(name_or_path={self.name_or_path!r}, "
+            f"vocab_size={self.vocab_size}, model_max_length={self.model_max_length})"
+        )
+
+
+def _as_batch(text: Any, pair: Any, is_split: bool) -> tuple[bool, list[Any]]:
+    """Whether it is one text, and the list of texts or pairs."""
+    if text is None:
+        raise ValueError("The tokenizer was given no text.")
+    several = (list, tuple) if not hasattr(text, "tolist") else type(text)
+    one = not isinstance(text, several)
+    if not one and is_split:
+        one = len(text) > 0 and isinstance(text[0], str)
+    if hasattr(text, "tolist"):
+        text = text.tolist()
+    texts = [text] if one else list(text)
+    for found in texts:
+        if not isinstance(found, str | list | tuple):
+            raise ValueError(
+                f"The tokenizer was given {type(found).__name__} in place of a text: expected a "
+                "str, a list of them, or with is_split_into_words=True lists of words."
+            )
+    if pair is None:
+        return one, [tuple(found) if _is_pair(found, is_split) else found for found in texts]
+    pairs = [pair] if one else list(pair)
+    if len(texts) != len(pairs):
+        raise ValueError(
+            f"The tokenizer was given {len(texts)} first texts and {len(pairs)} second ones: "
+            "expected as many."
+        )
+    return one, list(zip(texts, pairs, strict=True))
+
+
+def _is_pair(found: Any, is_split: bool) -> bool:
+    return not isinstance(found, str) and not is_split
+
+
+def _as_list(values: Any) -> Any:
+    """Tensors and tuples as lists; a number and a list as they are."""
+    values = values.numpy() if hasattr(values, "numpy") else values
+    if hasattr(values, "tolist"):
+        return values.tolist()
+    return list(values) if isinstance(values, tuple) else values
+
+
+class BertTokenizer(BertTokenizerFast):
+    """``BertTokenizerFast`` by its other name: both give the same ids."""
+
+
+class DistilBertTokenizerFast(BertTokenizerFast):
+    """A BERT's tokenizer whose rows have no types."""
+
+    model_input_names = ("input_ids", "attention_mask")
+
+
+class DistilBertTokenizer(DistilBertTokenizerFast):
+    """``DistilBertTokenizerFast`` by its other name."""
