@@ -75,7 +75,8 @@ class BertConfig:
         hidden_dropout_prob: dropout rate after the embeddings and after each sub-layer.
         attention_probs_dropout_prob: dropout rate of the attention probabilities.
         max_position_embeddings: the longest sequence, in tokens.
-        type_vocab_size: number of segment types.
+        type_vocab_size: number of segment types; 0 makes it a DistilBERT (Sanh et al. 2019), which
+            has none, and whose pooler, of a classifier alone, ends in a ReLU.
         initializer_range: standard deviation of the truncated normal that weights start from.
         layer_norm_eps: added to the variance in layer normalisation.
         is_decoder: whether attention is causal, from left to right: a token sees itself and those
@@ -113,8 +114,9 @@ equal share of the hidden size.
         """Checks every field."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            least = 0 if field.name == "type_vocab_size" else 1
             if field.type is int and (
-                isinstance(value, bool) or not isinstance(value, int) or value < 1
+                isinstance(value, bool) or not isinstance(value, int) or value < least
             ):
                 raise ValueError(f"{field.name} must be a positive integer, got {quote(value)}.")
             if field.type is float and not is_number(value):
@@ -230,6 +232,11 @@ can be built from it.
         if len(content) > MAX_JSON_BYTES:
             raise ValueError(f"{path}: expected a config of at most {MAX_JSON_BYTES:,} bytes.")
         return cls.from_dict(parse_json_object(content, path), source=path)
+
+    @property
+    def is_distilbert(self) -> bool:
+        """Whether it is a DistilBERT: no segment types, and a pooler with a ReLU."""
+        return self.type_vocab_size == 0
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, ready for JSON; ``is_decoder`` only where it is true.

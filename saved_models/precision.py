@@ -290,11 +290,12 @@ class StoredWeights:
 def embedding_tables(model: BertModel) -> list[keras.Variable]:
     """The variables whose rows are looked up."""
     embeddings = model.encoder.embeddings
-    return [
+    tables = (
         embeddings.word_embeddings,
         embeddings.position_embeddings,
         embeddings.token_type_embeddings,
-    ]
+    )
+    return [table for table in tables if table is not None]
 
 
 class _Stored(NamedTuple):

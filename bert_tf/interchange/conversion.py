@@ -122,7 +122,7 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
     values = {
         features.INPUT_WORD_IDS: random.integers(config.vocab_size, size=shape),
         features.INPUT_MASK: mask,
-        features.INPUT_TYPE_IDS: mask * random.integers(config.type_vocab_size, size=shape),
+        features.INPUT_TYPE_IDS: mask * random.integers(config.type_vocab_size or 1, size=shape),
         features.MASKED_LM_POSITIONS: np.broadcast_to(np.arange(length), shape),
         features.WORD_INDEX: np.where(mask, np.arange(length), -1),
     }
@@ -132,7 +132,7 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
 _MODULES = (model_directory, sentence_transformers, google, keras_files)
 _WRITERS = {form: module.write for form, module in zip(FORMATS, _MODULES, strict=True)}
 _OF_EVERY_MODEL = ("bert_tf", "keras")
-_SAY_CAUSAL = (*_OF_EVERY_MODEL, "huggingface")
+_SAY_MORE = (*_OF_EVERY_MODEL, "huggingface")  # a causal model, and a DistilBERT
 
 
 class Conversion(NamedTuple):
@@ -179,10 +179,13 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
             f"{checkpoint.path} holds a {model.class_name}{own}, which {form} has no place for: "
             f"expected one of {', '.join(_OF_EVERY_MODEL)}."
         )
-    if checkpoint.config.is_decoder and form not in _SAY_CAUSAL:
+    config = checkpoint.config
+    if (config.is_decoder or config.is_distilbert) and form not in _SAY_MORE:
+        what = "causal" if config.is_decoder else "DistilBERT's"
+        why = "is_decoder" if config.is_decoder else "type_vocab_size is 0"
         raise ValueError(
-            f"{checkpoint.path} holds a causal {model.class_name} (is_decoder), and {form} has no "
-            f"word for that: expected one of {', '.join(_SAY_CAUSAL)}."
+            f"{checkpoint.path} holds a {what} {model.class_name} ({why}), and {form} has no "
+            f"word for that: expected one of {', '.join(_SAY_MORE)}."
         )
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
     with files.scratch_directory(target) as folder:

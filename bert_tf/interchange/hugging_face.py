@@ -26,7 +26,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.vocabulary import PAD_TOKEN
 from bert_tf.untrusted import quote
 
-from . import safetensors, tf_model_files, torch_files
+from . import distilbert, safetensors, tf_model_files, torch_files
 from .checkpoint import (
     Checkpoint,
     ModelSpec,
@@ -58,7 +58,7 @@ def model_spec(
     if "classifier.weight" in shapes:
         classes = next(iter(shapes["classifier.weight"]), 0)
         model_class, notes = _classifier(values, classes, pooler, source)
-        dropout = head_dropout(values)
+        dropout = head_dropout(values, model_class)
         spec = model_of(model_class, num_classes=classes, dropout=dropout, pooler=pooler)
         return check_model(spec.class_name, spec.arguments, source), notes
     masked_lm = any(name.startswith("cls.predictions.") for name in shapes)
@@ -73,6 +73,8 @@ def _classifier(
     notes: tuple[str, ...] = ()
     named = values.get("architectures")
     architecture = named[0] if isinstance(named, list) and named else None
+    if isinstance(architecture, str) and _is_distilbert(values):
+        architecture = architecture.removeprefix(_DISTIL)
     if architecture not in [cls.hugging_face for cls in MODEL_CLASSES.values() if cls.hugging_face]:
         kind = (BertClassifier if pooler else BertTokenClassifier).hugging_face
         notes = (
@@ -89,11 +91,20 @@ def _classifier(
 
 def read_config(values: Mapping[str, Any], source: str) -> BertConfig:
     """The sizes that a ``config.json`` says."""
+    if _is_distilbert(values):
+        return distilbert.read_config(values, source)
     return BertConfig.from_dict(values, source)
 
 
-def head_dropout(values: Mapping[str, Any]) -> float | None:
+def _is_distilbert(values: Mapping[str, Any]) -> bool:
+    return values.get("model_type") == distilbert.MODEL_TYPE
+
+
+def head_dropout(values: Mapping[str, Any], model_class: type[BertModel]) -> float | None:
     """The rate in front of a head that a ``config.json`` says; ``None``: the encoder's."""
+    if _is_distilbert(values):
+        of_tokens = model_class is BertTokenClassifier
+        return None if of_tokens else distilbert.classifier_dropout(values)
     rate: float | None = values.get("classifier_dropout")
     return rate
 
@@ -117,22 +128,25 @@ def _default_labels(classes: int) -> tuple[str, ...]:
 def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
     """The ``config.json`` of a checkpoint."""
     config, spec = checkpoint.config, checkpoint.model
+    named = dataclasses.replace(
+        config, hidden_act=_ACTIVATIONS.get(config.hidden_act, config.hidden_act)
+    )
+    of_bert = {"position_embedding_type": "absolute", "use_cache": True}
     values = {
-        "architectures": [spec.model_class.hugging_face_class(config, spec.arguments)],
-        "model_type": "bert",
-        **config.to_dict(),
-        "hidden_act": _ACTIVATIONS.get(config.hidden_act, config.hidden_act),
-        "position_embedding_type": "absolute",
+        "architectures": [_architecture(checkpoint)],
+        "model_type": distilbert.MODEL_TYPE if config.is_distilbert else "bert",
+        **(distilbert.config_values(named) if config.is_distilbert else named.to_dict() | of_bert),
         "pad_token_id": 0,
         "tie_word_embeddings": True,
-        "use_cache": True,
         "dtype": checkpoint.tensors["embeddings/word_embeddings"].dtype,
     }
     tokenization = checkpoint.tokenization
     if tokenization is not None:
         values["pad_token_id"] = tokenization.vocabulary.index(PAD_TOKEN)
     if "dropout" in spec.arguments:
-        values["classifier_dropout"] = spec.arguments["dropout"]
+        rate = spec.arguments["dropout"]
+        own = distilbert.classifier_values(rate) if config.is_distilbert else None
+        values |= {"classifier_dropout": rate} if own is None else own
     classes = spec.arguments.get("num_classes")
     if spec.model_class is BertRegressor:
         classes = 1
@@ -156,6 +170,7 @@ PICKLED = "pytorch_model.bin"
 FILES = (WEIGHTS, f"{WEIGHTS}.index.json", TF_WEIGHTS, PICKLED, f"{PICKLED}.index.json")
 
 _PREFIX = "bert."
+_DISTIL = "Distil"
 _OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 # The masked-LM head's matrix and bias, stored twice in old files.
 _DECODER_WEIGHT = "cls.predictions.decoder.weight"
@@ -191,6 +206,8 @@ NAMES = Names(
 
 # Arguments of KerasHub's masked-LM head.
 _OF_ANOTHER_HEAD = ("mlm_activation", "mlm_layer_norm_eps")
+# Heads that read next-sentence prediction's pooler, or the next token.
+_NOT_DISTILLED = ("BertForPreTraining", "BertForNextSentencePrediction", "BertLMHeadModel")
 _WITHOUT_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
 
 
@@ -221,7 +238,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub."""
     values = read_json_object(os.path.join(path, CONFIG))
     config = read_config(values, os.path.join(path, CONFIG))
-    stored = _normalised(_open_tensors(path, allow_pickle), path)
+    stored = _normalised(_open_tensors(path, allow_pickle), path, config.is_distilbert)
     shapes = {name: entry.shape for name, entry in stored.items()}
     spec, notes = model_spec(values, shapes, os.path.join(path, CONFIG))
     _check_reads_no_first_token(path, config, spec)
@@ -261,11 +278,15 @@ def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
     return open_shards(file, safetensors.open_file) if is_index else safetensors.open_file(file)
 
 
-def _normalised(entries: Mapping[str, StoredTensor], path: str) -> dict[str, StoredTensor]:
-    """The tensors by their names of today, without ``bert.``."""
+def _normalised(
+    entries: Mapping[str, StoredTensor], path: str, is_distilbert: bool
+) -> dict[str, StoredTensor]:
+    """The tensors by their names of today in a BERT's files, without ``bert.``."""
     stored: dict[str, StoredTensor] = {}
     for spelled, entry in entries.items():
         name = spelled.removeprefix(_PREFIX)
+        if is_distilbert:
+            name = distilbert.as_bert(spelled.removeprefix(distilbert.PREFIX))
         for old, new in _OLD_LEAVES.items():
             name = name.replace(old, new)
         if name in stored:
@@ -300,6 +321,30 @@ def _take_decoder(
 # === Writing ===
 
 
+def _architecture(checkpoint: Checkpoint) -> str:
+    """The name of Hugging Face's class; an error where a DistilBERT has no such head."""
+    config, spec = checkpoint.config, checkpoint.model
+    name = spec.model_class.hugging_face_class(config, spec.arguments)
+    if not config.is_distilbert:
+        return name
+    if name in _NOT_DISTILLED or (name == "BertModel" and spec.has_pooler):
+        raise ValueError(
+            f"{checkpoint.path} holds a DistilBERT that would be Hugging Face's {name}, which "
+            "there is of a BERT alone: convert the encoder without its pooler."
+        )
+    return f"{_DISTIL}{name}"
+
+
+def _name_in(architecture: str, name: str) -> str:
+    """A weight's name in the files of a class."""
+    there = NAMES.spell(name).name
+    is_whole = architecture.endswith("BertModel")
+    if architecture.startswith(_DISTIL):
+        in_front = is_in_encoder(name) and not name.startswith("pooler/") and not is_whole
+        return (distilbert.PREFIX if in_front else "") + distilbert.from_bert(there)
+    return (_PREFIX if is_in_encoder(name) and not is_whole else "") + there
+
+
 def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     """Writes a directory that ``from_pretrained`` loads with nothing missing or unexpected.
 
@@ -308,7 +353,7 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     """
     spec = checkpoint.model
     _check_reads_no_first_token(checkpoint.path, checkpoint.config, spec)
-    architecture = spec.model_class.hugging_face_class(checkpoint.config, spec.arguments)
+    architecture = _architecture(checkpoint)
     own = [key for key in _OF_ANOTHER_HEAD if spec.arguments.get(key) is not None]
     if own:
         raise ValueError(
@@ -319,11 +364,11 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     write_json(os.path.join(path, CONFIG), config_values(checkpoint))
     if checkpoint.tokenization is not None:
         write_tokenization(path, checkpoint.tokenization, checkpoint.config.max_position_embeddings)
-    prefix = "" if architecture == "BertModel" else _PREFIX
+    without_pooler = architecture.removeprefix(_DISTIL) in _WITHOUT_POOLER
     went = {
-        name: (prefix if is_in_encoder(name) else "") + NAMES.spell(name).name
+        name: _name_in(architecture, name)
         for name in checkpoint.tensors
-        if not (name.startswith("pooler/") and architecture in _WITHOUT_POOLER)
+        if not (name.startswith("pooler/") and without_pooler)
     }
     entries = (
         dataclasses.replace(NAMES.spell(name).lay_out(checkpoint.tensors[name]), names=(there,))

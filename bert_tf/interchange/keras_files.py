@@ -260,7 +260,7 @@ def _skeleton(config: BertConfig) -> BertConfig:
         hidden_size=config.num_attention_heads,
         intermediate_size=1,
         max_position_embeddings=1,
-        type_vocab_size=1,
+        type_vocab_size=min(config.type_vocab_size, 1),
     )
 
 

@@ -21,7 +21,8 @@ from .checkpoint import StoredTensor
 
 # The last of the scopes that stand for a module of the model: whoever built it inside a model of
 # their own has more of them in front.
-_PLACE = re.compile(r"(?:.*/)?(?:(bert)|[^/]*___(cls)|(classifier|qa_outputs))/(.+):0")
+_HEADS = r"classifier|pre_classifier|qa_outputs|vocab_transform|vocab_layer_norm|vocab_projector"
+_PLACE = re.compile(rf"(?:.*/)?(?:(bert|distilbert)|[^/]*___(cls)|({_HEADS}))/(.+):0")
 _LAYER = re.compile(r"\blayer_\._(\d+)\b")
 _LEAVES = {"kernel": "weight", "embeddings": "weight"}
 

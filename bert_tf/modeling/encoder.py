@@ -1,5 +1,6 @@
 """``BertEncoder``: token ids to hidden states."""
 
+import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
@@ -63,20 +64,17 @@ class BertEmbeddings(BertLayer):
         )
 
     def build(self, *input_shapes: Any) -> None:
-        """Makes the three tables."""
+        """Makes the three tables; of a DistilBERT's token types there is none."""
         config = self.config
         for name, rows in (
             ("word_embeddings", config.vocab_size),
             ("position_embeddings", config.max_position_embeddings),
             ("token_type_embeddings", config.type_vocab_size),
         ):
-            table = self.add_weight(
-                name=name,
-                shape=(rows, config.hidden_size),
-                initializer=new_initializer(config),
-                autocast=False,  # rows are looked up and added in float32; only the sum is rounded
-            )
-            setattr(self, name, table)
+            # Rows are looked up and added in float32; only the sum is rounded.
+            shape, start = (rows, config.hidden_size), new_initializer(config)
+            add = functools.partial(self.add_weight, initializer=start, autocast=False)
+            setattr(self, name, add(name=name, shape=shape) if rows else None)
         self.layer_norm.build((None, None, config.hidden_size))
 
     def call(self, word_ids: Any, type_ids: Any, training: bool | None = False) -> Any:
@@ -96,7 +94,9 @@ class BertEmbeddings(BertLayer):
         else:
             places = look_up(self.position_embeddings, positions)
         # (B, S, H) + (S, H) + (B, S, H)
-        summed = words + places + look_up(self.token_type_embeddings, type_ids)
+        summed = words + places
+        if self.token_type_embeddings is not None:
+            summed = summed + look_up(self.token_type_embeddings, type_ids)
         return self.dropout(self.layer_norm(summed, training=training), training=training)
 
     def compute_output_shape(
@@ -109,6 +109,8 @@ class BertEmbeddings(BertLayer):
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(BertLayer):
     """A tanh layer on the first token's hidden state; in a causal encoder, on the last token's.
+
+    A DistilBERT's has a ReLU in place of tanh.
 
     Source: google-research/bert ``modeling.py``, ``BertModel``'s scope "pooler". The first token of
     a causal encoder sees no other, so there the pooler reads the last real one, [SEP], as Radford
@@ -126,7 +128,8 @@ class Pooler(BertLayer):
     def call(self, hidden: Any, real_tokens: Any) -> Any:
         """(B, S, H) states and the (B, S) mask -> (B, H)."""
         place = "last" if self.config.is_decoder else "cls"
-        return ops.tanh(self.dense(pool(hidden, real_tokens, place)))
+        activation = ops.relu if self.config.is_distilbert else ops.tanh
+        return activation(self.dense(pool(hidden, real_tokens, place)))
 
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]

@@ -30,8 +30,10 @@ def arguments_of(head: Head, config: PretrainedConfig) -> dict[str, Any]:
     arguments = dict(head.arguments)
     if head.has_classes:
         arguments["num_classes"] = config.num_labels
+    if "pooler" in arguments and config.model_type == "distilbert":
+        arguments["pooler"] = False  # it has one in front of a classifier alone
     if "dropout" in head.native.argument_checks:
-        arguments["dropout"] = hugging_face.head_dropout(config.to_dict())
+        arguments["dropout"] = hugging_face.head_dropout(config.to_dict(), head.native)
     return arguments
 
 
