@@ -68,10 +68,11 @@ def _parse(
     except flags.UnrecognizedFlagError as error:
         near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), 1)
         guess = f" (did you mean --{near[0]}?)" if near else ""
-        if error.flagname == "tpu":
+        if error.flagname in ("tpu", "tpu_name"):
             sys.exit(
-                "Error: --tpu is a flag of pretrain, which alone runs on a TPU: leave it out, and "
-                "this command runs on the CPU or the GPUs of the machine, a TPU's host included."
+                f"Error: --{error.flagname} is a flag of pretrain, which alone runs on a "
+                "TPU: leave it out, and this command runs on the CPU or the GPUs of the machine, "
+                "a TPU's host included."
             )
         sys.exit(
             f"Error: --{one_line(error.flagname)} is no flag of this command{guess}; {program} "

@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from absl import flags
 
@@ -27,7 +27,7 @@ _WIDTH = 80
 
 # A flag is listed in --help under the module that calls ``define_flags``.
 flags.disclaim_key_flags()
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NONE: Mapping[str, Any] = MappingProxyType({})
 Rules = Sequence[Rule]
 T = TypeVar("T")
 
@@ -50,6 +50,16 @@ _IS_NUMBER = refuses(
 )
 SPIKE_BOUNDS = within(lambda factor: factor == 0 or 1 < factor < math.inf, "above 1, or 0")
 ALLOW_PICKLE = "Accept pytorch_model.bin. A pickle can run any code: only from someone you trust."
+
+
+class WithoutEffect(NamedTuple):
+    """A flag of another program that is accepted: what takes its place, and its neutral value.
+
+    That value asks for what is done anyway, so nothing is said of it; ``None``: no value does.
+    """
+
+    instead: str
+    neutral: bool | str | None = None
 
 
 def _field(
@@ -130,12 +140,9 @@ def define_flags(
     settings: type,
     values: flags.FlagValues,
     aliases: Mapping[str, str] = _NONE,
-    without_meaning: Mapping[str, str] = _NONE,
+    without_effect: Mapping[str, WithoutEffect] = _NONE,
 ) -> None:
-    """Defines a flag for each field, its aliases, and flags of other programs, ignored here.
-
-    ``without_meaning`` says of each ignored flag what takes its place.
-    """
+    """Defines a flag for each field, its aliases, and flags of other programs without effect."""
     for field in dataclasses.fields(settings):
         define, help = field.metadata["define"], field.metadata["help"]
         define(name=field.name, default=field.default, help=help, flag_values=values)
@@ -144,14 +151,14 @@ def define_flags(
             values[other_name].help = ""
         if field.metadata["heading"]:
             HEADINGS[field.name] = field.metadata["heading"]
-    for heading, names in (("Other names", aliases), ("Of Google's programs", without_meaning)):
+    for heading, names in (("Other names", aliases), ("Of Google's programs", without_effect)):
         HEADINGS.update((name, heading) for name in list(names)[:1])
     for alias, name in aliases.items():
         flags.DEFINE_alias(alias, name, flag_values=values)
-    for name, reason in without_meaning.items():
+    for name, flag in without_effect.items():
         is_switch = name.startswith(("use_", "do_"))
         define = flags.DEFINE_bool if is_switch else flags.DEFINE_string
-        define(name, None, f"Accepted and ignored: {reason}.", flag_values=values)
+        define(name, None, f"Accepted, without effect: {flag.instead}.", flag_values=values)
 
 
 def flags_of_call(
@@ -202,12 +209,15 @@ def checked(settings: type[T], values: flags.FlagValues) -> T:
     return settings(**found)
 
 
-def ignored(values: flags.FlagValues, without_meaning: Mapping[str, str]) -> list[str]:
-    """A sentence for each ignored flag that is given."""
+def said_without_effect(
+    values: flags.FlagValues, without_effect: Mapping[str, WithoutEffect]
+) -> list[str]:
+    """A sentence for each flag without effect whose value asks for something else than is done."""
+    switches = {True: "true", False: "false"}
     return [
-        f"--{name} is ignored: {reason}."
-        for name, reason in without_meaning.items()
-        if values[name].present
+        f"--{name}={switches.get(value, value)} has no effect here: {flag.instead}."
+        for name, flag in without_effect.items()
+        if (value := values[name].value) not in (None, flag.neutral)
     ]
 
 

@@ -19,7 +19,7 @@ from .grid import combinations
 from .rules import ALL_FEATURES
 from .settings import (
     FEATURES_DEFAULTS,
-    WITHOUT_MEANING,
+    WITHOUT_EFFECT,
     FineTuningSettings,
     flag_defaults,
     is_in_tables,
@@ -30,10 +30,10 @@ from .settings import (
 def settings_from_flags(
     values: flags.FlagValues = flags.FLAGS,
 ) -> tuple[FineTuningSettings, list[str]]:
-    """The settings that the parsed flags ask for, and a sentence for each flag that is ignored."""
+    """The settings that the parsed flags ask for, and a sentence for each flag without effect."""
     given = {name for name in values if values[name].present}
     settings = resolve({name: values[name].value for name in flag_defaults() if name in given})
-    said = flag_fields.ignored(values, WITHOUT_MEANING)
+    said = flag_fields.said_without_effect(values, WITHOUT_EFFECT)
     taken, usual = little_text.defaults_of(settings.to_dict(), given), flag_defaults()
     if any(taken[flag] != usual[flag] for flag in taken):
         said.append(little_text.describe(settings.init_checkpoint, taken, usual))

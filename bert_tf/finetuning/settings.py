@@ -18,6 +18,7 @@ from bert_tf.choices import (
     STRATEGIES,
 )
 from bert_tf.cli import flag_fields
+from bert_tf.cli.flag_fields import WithoutEffect
 from bert_tf.cli.flag_rules import divided_by, needs, one_of, required, within, without
 from bert_tf.tasks.kinds import ANSWERS, CONLL_TASKS, GLUE_NAMES, KINDS, PAPERS_F1, TASKS, Kind
 
@@ -48,17 +49,20 @@ _ALIASES = {
     "random_seed": "seed",
 }
 
-# Flags of Google's scripts that are accepted, and what stands in for them here.
-WITHOUT_MEANING = {
-    "do_train": "a run trains, evaluates and predicts",
-    "do_eval": "a run trains, evaluates and predicts",
-    "do_predict": "a run trains, evaluates and predicts",
-    "use_tpu": "fine-tuning runs on GPUs or the CPU",
-    "bert_config_file": "--init_checkpoint has its config beside it",
-    "vocab_file": "--init_checkpoint has its vocabulary beside it",
-    "do_lower_case": "--init_checkpoint says its casing",
-    "save_checkpoints_steps": "every epoch is saved, and --save_checkpoints_minutes between",
-    "iterations_per_loop": "every step is a call",
+_ALL_THREE = "a run trains, evaluates and predicts; python -m bert_tf.predict uses a finished one"
+# Flags of Google's scripts that are accepted.
+WITHOUT_EFFECT = {
+    "do_train": WithoutEffect(_ALL_THREE, True),
+    "do_eval": WithoutEffect(_ALL_THREE, True),
+    "do_predict": WithoutEffect(_ALL_THREE, True),
+    "use_tpu": WithoutEffect("fine-tuning runs on GPUs or the CPU (--strategy)", False),
+    "bert_config_file": WithoutEffect("--init_checkpoint has its config beside it", ""),
+    "vocab_file": WithoutEffect("--init_checkpoint has its vocabulary beside it", ""),
+    "do_lower_case": WithoutEffect("--init_checkpoint says its casing"),
+    "save_checkpoints_steps": WithoutEffect(
+        "every epoch is saved, and --save_checkpoints_minutes says what between"
+    ),
+    "iterations_per_loop": WithoutEffect("every step is a call", "1"),
 }
 
 
@@ -644,7 +648,7 @@ def is_in_tables(task: str, train_file: str | None) -> bool:
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(FineTuningSettings, values, _ALIASES, WITHOUT_MEANING)
+    flag_fields.define_flags(FineTuningSettings, values, _ALIASES, WITHOUT_EFFECT)
 
 
 def flag_defaults() -> dict[str, Any]:

@@ -10,7 +10,15 @@ from absl import flags
 
 from bert_tf.choices import INPUT_FORMATS, OPTIMIZERS, PRECISIONS, STRATEGIES, Masking, Objective
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import choice, integer, number, string, switch, words
+from bert_tf.cli.flag_fields import (
+    WithoutEffect,
+    choice,
+    integer,
+    number,
+    string,
+    switch,
+    words,
+)
 from bert_tf.cli.flag_rules import check, divided_by, one_of, within, without
 from bert_tf.untrusted import quote, reason
 
@@ -127,16 +135,16 @@ _ALIASES = {
     "random_seed": "seed",
 }
 
-# Flags of Google's scripts that are accepted, and what stands in for them here.
-_WITHOUT_MEANING = {
-    "dupe_factor": "every epoch pairs and masks the text anew",
-    "use_tpu": "--tpu=NAME alone chooses a TPU",
-    "do_train": "a run trains and then evaluates",
-    "do_eval": "a run trains and then evaluates",
-    "num_tpu_cores": "every core of the TPU is used",
-    "master": "--tpu=grpc://HOST:PORT names the coordinator",
-    "tpu_zone": "--tpu=NAME is looked up in the machine's own zone",
-    "gcp_project": "--tpu=NAME is looked up in the machine's own project",
+# Flags of Google's scripts that are accepted.
+_WITHOUT_EFFECT = {
+    "dupe_factor": WithoutEffect("every epoch pairs and masks the text anew"),
+    "use_tpu": WithoutEffect("--tpu=NAME alone chooses a TPU", False),
+    "do_train": WithoutEffect("a run trains and then evaluates; --mode=eval evaluates only", True),
+    "do_eval": WithoutEffect("a run ends with an evaluation; --held_out_fraction=0 has none", True),
+    "num_tpu_cores": WithoutEffect("every core of the TPU is used", "8"),
+    "master": WithoutEffect("--tpu=grpc://HOST:PORT names the coordinator", ""),
+    "tpu_zone": WithoutEffect("--tpu=NAME is looked up in the machine's own zone", ""),
+    "gcp_project": WithoutEffect("--tpu=NAME is looked up in the machine's own project", ""),
 }
 
 
@@ -489,7 +497,7 @@ class PretrainingSettings:
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags; not on import, as a program in Python may have some of the same."""
-    flag_fields.define_flags(PretrainingSettings, values, _ALIASES, _WITHOUT_MEANING)
+    flag_fields.define_flags(PretrainingSettings, values, _ALIASES, _WITHOUT_EFFECT)
     # These become ``phases`` and ``masking``.
     flags.DEFINE_integer(
         "max_seq_length",
@@ -512,7 +520,7 @@ _CORPUS_OR_START = ("input", "tfds", "init_checkpoint")
 def settings_from_flags(
     without_corpus: str = "five_minutes", parsed: flags.FlagValues = flags.FLAGS
 ) -> tuple[PretrainingSettings, list[str]]:
-    """The settings that the parsed flags ask for, and what to say of flags: ignored, unusual.
+    """The settings that the parsed flags ask for, and what to say of flags: no effect, unusual.
 
     ``without_corpus`` is the recipe where no flag names one, nor a corpus or weights to start from.
 
@@ -558,7 +566,7 @@ def settings_from_flags(
         raise ValueError(
             f"--keep_steps={','.join(settings.keep_steps)}: the run has {last:,} steps."
         )
-    said = flag_fields.ignored(parsed, _WITHOUT_MEANING)
+    said = flag_fields.said_without_effect(parsed, _WITHOUT_EFFECT)
     rate = flag_fields.defaults(PretrainingSettings)["learning_rate"]
     if settings.init_checkpoint and settings.learning_rate == rate:
         said.append(

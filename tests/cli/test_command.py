@@ -153,9 +153,9 @@ WHOLE = f"python -m bert_tf.program {TWO} [--name=value ...] is the whole comman
          f"Error: expected {TWO}, got one two three: {WHOLE}"),
         (["one", "--kind=none", "two"], TWO, 0, "done one two\n", ""),
         (["one", "--", "--kind=value"], TWO, 0, "done one --kind=value\n", ""),
-        (["--tpu=local"], "", 1, "", "Error: --tpu is a flag of pretrain, which alone runs on a "
-         "TPU: leave it out, and this command runs on the CPU or the GPUs of the machine, a TPU's "
-         "host included.\n"),
+        *(([f"--{tpu}=local"], "", 1, "", f"Error: --{tpu} is a flag of pretrain, which alone runs "
+           "on a TPU: leave it out, and this command runs on the CPU or the GPUs of the machine, a "
+           "TPU's host included.\n") for tpu in ("tpu", "tpu_name")),
         (["--kinds=value"], "", 1, "", "Error: --kinds is no flag of this command (did you mean "
          f"--kind?); {HELP_OF_IT}"),
         *(([f"--{flag}"], "", 1, "", f"Error: flag --{flag}: expected {expected}; {HELP_OF_IT}")

@@ -71,8 +71,8 @@ PAPERS_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 76
     ],
 )
 def test_what_flags_give(flags, expected):
-    settings, ignored = parse(*given(flags))
-    assert {name: getattr(settings, name) for name in expected} == expected and ignored == []
+    settings, said = parse(*given(flags))
+    assert {name: getattr(settings, name) for name in expected} == expected and said == []
 
 
 def test_every_setting_is_kept():
@@ -81,16 +81,48 @@ def test_every_setting_is_kept():
 
 
 def test_googles_names():
-    settings, ignored = parse(
+    settings, said = parse(
         *given("--task_name=MRPC --data_dir=glue --output_dir=out C --num_train_epochs=4.0"),
         *given("--do_train=true --vocab_file=vocab.txt --predict_batch_size=7"),
     )
     found = (settings.model_dir, settings.num_train_epochs, settings.eval_batch_size)
     assert found == ("out", 4, 7)
-    assert ignored == [
-        "--do_train is ignored: a run trains, evaluates and predicts.",
-        "--vocab_file is ignored: --init_checkpoint has its vocabulary beside it.",
+    assert said == [
+        "--vocab_file=vocab.txt has no effect here: --init_checkpoint has its vocabulary beside it."
     ]
+
+
+ALL_THREE = "a run trains, evaluates and predicts; python -m bert_tf.predict uses a finished one"
+
+
+@pytest.mark.parametrize(
+    ("neutral", "other", "instead"),
+    [
+        *(
+            (f"--{name}=true", f"--{name}=false", ALL_THREE)
+            for name in ("do_train", "do_eval", "do_predict")
+        ),
+        ("--use_tpu=false", "--use_tpu=true", "fine-tuning runs on GPUs or the CPU (--strategy)"),
+        (
+            "--bert_config_file=",
+            "--bert_config_file=c.json",
+            "--init_checkpoint has its config beside it",
+        ),
+        ("--vocab_file=", "--vocab_file=v", "--init_checkpoint has its vocabulary beside it"),
+        (None, "--do_lower_case=true", "--init_checkpoint says its casing"),
+        (None, "--do_lower_case=false", "--init_checkpoint says its casing"),
+        (
+            None,
+            "--save_checkpoints_steps=1000",
+            "every epoch is saved, and --save_checkpoints_minutes says what between",
+        ),
+        ("--iterations_per_loop=1", "--iterations_per_loop=1000", "every step is a call"),
+    ],
+)
+def test_flags_without_effect_say_so_unless_neutral(neutral, other, instead):
+    if neutral is not None:
+        assert parse(*given("MRPC"), neutral)[1] == []
+    assert parse(*given("MRPC"), other)[1] == [f"{other} has no effect here: {instead}."]
 
 
 @pytest.mark.parametrize(

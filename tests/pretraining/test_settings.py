@@ -172,6 +172,37 @@ def test_a_rate_for_random_weights_is_named_where_others_begin(arguments, said):
     assert all(map(str.startswith, sentences, said))
 
 
+@pytest.mark.parametrize(
+    ("neutral", "other", "instead"),
+    [
+        (None, "--dupe_factor=10", "every epoch pairs and masks the text anew"),
+        ("--use_tpu=false", "--use_tpu=true", "--tpu=NAME alone chooses a TPU"),
+        (
+            "--do_train=true",
+            "--do_train=false",
+            "a run trains and then evaluates; --mode=eval evaluates only",
+        ),
+        (
+            "--do_eval",
+            "--do_eval=false",
+            "a run ends with an evaluation; --held_out_fraction=0 has none",
+        ),
+        ("--num_tpu_cores=8", "--num_tpu_cores=32", "every core of the TPU is used"),
+        ("--master=", "--master=grpc://a:1", "--tpu=grpc://HOST:PORT names the coordinator"),
+        ("--tpu_zone=", "--tpu_zone=a", "--tpu=NAME is looked up in the machine's own zone"),
+        (
+            "--gcp_project=",
+            "--gcp_project=a",
+            "--tpu=NAME is looked up in the machine's own project",
+        ),
+    ],
+)
+def test_flags_without_effect_say_so_unless_neutral(neutral, other, instead):
+    if neutral is not None:
+        assert parse(neutral)[1] == []
+    assert parse(other)[1] == [f"{other} has no effect here: {instead}."]
+
+
 # === Of a run's flags.json, for its evaluation ===
 
 
