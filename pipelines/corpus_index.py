@@ -163,11 +163,11 @@ class _Made:
                 save_index(self._path, self._joined(), self._look, self.numbers)
                 self._saved = time.monotonic()
             elif len(self._small) >= _MOST_SMALL:  # they take much memory one by one
-                self._parts.append(_join(self._small))
+                self._parts.append(join(self._small))
                 self._small.clear()
 
     def _joined(self) -> Index:
-        self._parts = [_join(self._parts + self._small)]
+        self._parts = [join(self._parts + self._small)]
         self._small.clear()
         return self._parts[0]
 
@@ -406,7 +406,7 @@ def _index(
     )
 
 
-def _join(indexes: Sequence[Index]) -> Index:
+def join(indexes: Sequence[Index]) -> Index:
     """The index of several indexes' files, in their order."""
     if len(indexes) == 1:
         return indexes[0]

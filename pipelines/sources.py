@@ -25,6 +25,7 @@ __all__ = [
     "Progress",
     "copy_documents",
     "from_documents",
+    "join",
     "load_part",
     "open_copy",
     "open_corpus",
@@ -156,6 +157,35 @@ def open_tfds(
     )
 
 
+def join(corpora: Sequence[Corpus]) -> Corpus:
+    r"""Makes one corpus of several of files: their blocks, one corpus after another.
+
+    So a pool of its pipeline holds documents of all of them. A corpus in memory, or a part of one,
+    is a ``ValueError``.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> for name, text in (("a.txt", "One.\n\nTwo.\n"), ("b.jsonl", '{"text": "Three."}')):
+    ...     with tf.io.gfile.GFile(os.path.join(folder, name), "w") as file:
+    ...         file.write(text)
+    >>> names = ("b.jsonl", "a.txt")
+    >>> corpora = [open_corpus(os.path.join(folder, name), cache_dir=folder) for name in names]
+    >>> list(join(corpora).sentences())
+    ['Three.', 'One.', 'Two.']
+    """
+    if len(corpora) == 1:
+        return corpora[0]
+    whole = corpus_index.join([_whole_index(corpus, "joined") for corpus in corpora])
+    num_files = sum(corpus.num_files for corpus in corpora)
+    return _corpus(", ".join(whole.formats), num_files, whole.blocks, whole.table)
+
+
+def _whole_index(corpus: Corpus, done: str) -> Index:
+    if not isinstance(corpus.blocks, FileBlocks) or not corpus.kept.all():
+        raise ValueError(f"Only whole corpora of files can be {done}.")
+    return Index(tuple(corpus.input_format.split(", ")), corpus.blocks, corpus.table)
+
+
 def copy_documents(corpus: Corpus, cache_dir: str) -> Corpus:
     r"""Writes a corpus' documents to a file of their own, so that reading them reads nothing else.
 
@@ -227,10 +257,8 @@ def save_part(corpus: Corpus, first: int, last: int, path: str) -> None:
     The blocks are those from ``first`` to before ``last``. The file holds none of their text, and
     is small: another process, on any machine that sees the corpus' files, reads only these blocks.
     """
-    if not isinstance(corpus.blocks, FileBlocks) or not corpus.kept.all():
-        raise ValueError("Only parts of a whole corpus of files can be saved.")
-    index = Index(tuple(corpus.input_format.split(", ")), corpus.blocks, corpus.table)
-    corpus_index.save_index(path, corpus_index.part_of(index, first, last))
+    part = corpus_index.part_of(_whole_index(corpus, "saved"), first, last)
+    corpus_index.save_index(path, part)
 
 
 def load_part(path: str) -> Corpus:

@@ -86,9 +86,10 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
         else:
             print("No --eval_input: the evaluation reads the training records.")
         return PretrainingData(None, None, records, eval_records, fingerprints)
-    corpus = _open_corpus(settings, run)
+    parts = _open_corpora(settings, run)
+    corpus = sources.join(list(parts.values()))
     print(f"Corpus: {corpus.describe()}.", flush=True)
-    fingerprints = {"--tfds" if settings.tfds else "--input": corpus.fingerprint}
+    fingerprints = {flag: part.fingerprint for flag, part in parts.items()}
     held_out: sources.Corpus | None
     if settings.eval_input:
         held_out = _open_text(
@@ -148,12 +149,15 @@ def open_evaluation_data(
     return PretrainingData(None, held_out, None, None, {})
 
 
-def _open_corpus(settings: PretrainingSettings, run: RunDirectory) -> sources.Corpus:
-    cache = _cache(settings, run)
-    if settings.tfds:
-        return sources.open_tfds(settings.tfds, cache_dir=cache)
+def _open_corpora(settings: PretrainingSettings, run: RunDirectory) -> dict[str, sources.Corpus]:
+    """What each flag reads that names text to train on; the sample corpus where none does."""
+    cache, parts = _cache(settings, run), {}
     if settings.input:
-        return _open_text(settings.input, settings.input_format, cache, "corpus")
+        parts["--input"] = _open_text(settings.input, settings.input_format, cache, "corpus")
+    if settings.tfds:
+        parts["--tfds"] = sources.open_tfds(settings.tfds, cache_dir=cache)
+    if parts:
+        return parts
     path = os.path.join(run.corpus, "sample.txt")
     if not tf.io.gfile.exists(path):
         print(
@@ -161,7 +165,7 @@ def _open_corpus(settings: PretrainingSettings, run: RunDirectory) -> sources.Co
             flush=True,
         )
         sample_corpus.write_sample_corpus(path)
-    return _open_text([path], "google", cache, "sample corpus")
+    return {"--input": _open_text([path], "google", cache, "sample corpus")}
 
 
 def _cache(settings: PretrainingSettings, run: RunDirectory) -> str:

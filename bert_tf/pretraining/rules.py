@@ -61,6 +61,11 @@ def pairs(name: str, values: Values, given: Given) -> str:
     return ""
 
 
+IS_TEXT = refuses(
+    lambda name, values: name is not None and values["input_format"] == "tfrecord",
+    "--{flag}={value} is text, and --input_format=tfrecord holds rows: leave one of them out, or "
+    "give --input the text that the rows were made of.",
+)
 NEEDS_HOURS = refuses(
     lambda recipe, values: recipe == "budget" and not values["max_hours"],
     "--recipe=budget needs --max_hours, the time that the run may take.",

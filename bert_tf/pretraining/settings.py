@@ -159,9 +159,8 @@ class PretrainingSettings:
     input: Sequence[str] = words(
         (),
         "Text files: names and globs, separated by commas, on any file system that TensorFlow "
-        "reads; gzip allowed. Without it, the documentation of this Python installation becomes a "
-        "sample corpus.",
-        rules=[one_of("name a corpus", "tfds")],
+        "reads; gzip allowed. Without it and --tfds, the documentation of this Python installation "
+        "becomes a sample corpus.",
         heading="Data",
     )
     input_format: str | None = choice(
@@ -172,7 +171,11 @@ class PretrainingSettings:
         "its 'text'. tfrecord: examples that Google's create_pretraining_data made. By default "
         "told from the names (.tfrecord) and, of text, the first lines.",
     )
-    tfds: str | None = string(None, "Instead of --input: a text dataset of TensorFlow Datasets.")
+    tfds: str | None = string(
+        None,
+        "A text dataset of TensorFlow Datasets, alone or next to --input.",
+        rules=[rules.IS_TEXT],
+    )
     eval_input: Sequence[str] = words(
         (), "Files to evaluate on, instead of documents held out of the input."
     )

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines import corpus_files, sources
+from tests.tfds_data import write_texts
 
 BOOK = "# A Book\n\nIt was late. He\nslept.\n\nNobody came.\n"
 WIKI = "".join(
@@ -222,29 +223,16 @@ def test_parts_of_a_corpus_are_corpora_of_their_own(tmp_path):
         blocks = tf.range(part.num_blocks, dtype=tf.int64)
         assert [part.read_documents(block).to_list() for block in blocks] == expected
         assert part.num_files == last - first
-    with pytest.raises(ValueError, match="Only parts of a whole corpus of files can be saved."):
+    with pytest.raises(ValueError, match="Only whole corpora of files can be saved."):
         sources.save_part(corpus.split_held_out(0.3)[0], 0, 1, path)
 
 
 def test_tensorflow_datasets(tmp_path):
-    import tensorflow_datasets as tfds
-
-    folder = tmp_path / "data/toy/1.0.0"
-    folder.mkdir(parents=True)
-    identity = tfds.core.DatasetIdentity(
-        name="toy", version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name="toy"
-    )
-    features = tfds.features.FeaturesDict({"text": tfds.features.Text(), "id": np.int64})
-    # More shards than one, so that reading them in turns would mix the examples.
-    writer = tfds.core.SequentialWriter(
-        tfds.core.DatasetInfo(builder=identity, features=features), max_examples_per_shard=15
-    )
-    writer.initialize_splits(["train"])
-    writer.add_examples(
-        {"train": [{"text": f"This is {i}. It is so.\nMore.", "id": i} for i in range(40)]}
-    )
-    writer.close_all()
-    folders = {"data_dir": str(tmp_path / "data"), "cache_dir": str(tmp_path / "cache")}
+    texts = [f"This is {i}. It is so.\nMore." for i in range(40)]
+    folders = {
+        "data_dir": write_texts(tmp_path / "data", "toy", texts),
+        "cache_dir": str(tmp_path / "cache"),
+    }
     corpus = sources.open_tfds("toy:1.0.0", **folders)
     assert corpus.describe() == "1 file, tfds, 40 documents, 0.0 MB, 1 block"
     assert documents_of(corpus) == DOCUMENTS
@@ -259,6 +247,27 @@ def test_tensorflow_datasets(tmp_path):
         sources.open_tfds("toy", text_key="body", **folders)
     with pytest.raises(ValueError, match="cannot read split 'train' of 'no_such_toy'"):
         sources.open_tfds("no_such_toy", **folders)
+
+
+def test_corpora_of_files_are_joined(tmp_path):
+    """The blocks of each, in their order, are those of the parts, whatever their formats."""
+    (tmp_path / "wiki.gz").write_bytes(gzip.compress(WIKI.encode()))
+    (tmp_path / "book.md").write_text(BOOK)
+    (tmp_path / "lines.jsonl").write_text('{"text": "One. Two."}\n{"text": "Three."}\n')
+    parts = [
+        sources.open_corpus(str(tmp_path / name), cache_dir=str(tmp_path / "cache"), **sizes)
+        for name, sizes in (("wiki.gz", {}), ("book.md", {}), ("lines.jsonl", {"block_bytes": 9}))
+    ]
+    joined = sources.join(parts)
+    assert documents_of(joined) == [document for part in parts for document in documents_of(part)]
+    assert (
+        joined.describe() == "3 files, jsonl, prose, wikiextractor, 43 documents, 0.0 MB, 4 blocks"
+    )
+    assert sources.join(parts[:1]) is parts[0]
+    assert joined.fingerprint != sources.join(parts[::-1]).fingerprint
+    for wrong in (sources.from_documents([["One."]]), joined.split_held_out()[0]):
+        with pytest.raises(ValueError, match="^Only whole corpora of files can be joined.$"):
+            sources.join([wrong, parts[0]])
 
 
 def test_real_wikipedia(data_dir):

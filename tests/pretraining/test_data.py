@@ -1,6 +1,7 @@
 """What a run's processes read of its input when they start."""
 
 import os
+import shutil
 
 import pytest
 
@@ -10,6 +11,60 @@ from bert_tf.pretraining.data import open_data, open_evaluation_data
 from bert_tf.pretraining.settings import PretrainingSettings
 from bert_tf.training.run_directory import RunDirectory
 from tests.pipelines.test_tfrecords import _batch
+from tests.tfds_data import write_texts
+
+from .commands import assert_bit_equal, pretrain, refusal_of, weights
+
+
+@pytest.fixture
+def two_corpora(tmp_path, monkeypatch):
+    """The flags of a corpus of a file's documents, and of texts of TensorFlow Datasets."""
+    (tmp_path / "a.txt").write_text(
+        "".join(f"This is {i}.\nIt ends at {i}.\n\n" for i in range(30))
+    )
+    texts = [f"That was {i}. It began at {i}." for i in range(20)]
+    monkeypatch.setenv("TFDS_DATA_DIR", write_texts(tmp_path / "data", "toy", texts))
+    return {"input": tmp_path / "a.txt", "tfds": "toy"}
+
+
+def test_files_and_a_dataset_are_one_corpus(two_corpora, tmp_path, monkeypatch):
+    # What reads the variable has been imported before.
+    monkeypatch.setattr("tensorflow_datasets.core.constants.DATA_DIR", os.environ["TFDS_DATA_DIR"])
+    run = RunDirectory(str(tmp_path / "run"))
+    run.create()
+    settings = PretrainingSettings(input=(str(two_corpora["input"]),), tfds="toy")
+    data = open_data(settings, run)
+    held_out = [*data.held_out.sentences()]
+    expected = [
+        *(line for i in range(30) for line in (f"This is {i}.", f"It ends at {i}.")),
+        *(line for i in range(20) for line in (f"That was {i}.", f"It began at {i}.")),
+    ]
+    assert len(held_out) == 4
+    assert [*data.train.sentences()] == [line for line in expected if line not in held_out]
+    alone = open_data(PretrainingSettings(input=settings.input), run).fingerprints
+    assert data.fingerprints.keys() == {"--input", "--tfds", "held_out"}
+    assert data.fingerprints["--input"] == alone["--input"] != data.fingerprints["--tfds"]
+
+
+@pytest.mark.slow
+def test_files_and_a_dataset_resume_bit_for_bit(two_corpora, inputs, tmp_path):
+    flags = {**two_corpora, "export": "false"}
+    whole = pretrain(inputs, tmp_path / "whole", **flags)
+    assert "Corpus: 2 files, google, tfds, 50 documents, 0.0 MB, 2 blocks." in whole.stdout, (
+        whole.stderr
+    )
+    run = tmp_path / "run"
+    shutil.copytree(tmp_path / "whole", run)
+    (run / "results.json").unlink()
+    for step in (8, 12):
+        shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")
+    one = refusal_of(inputs, tmp_path, **{**two_corpora, "tfds": None})
+    assert "holds a run with other settings: --tfds=None (was toy)" in one
+    one = refusal_of(inputs, tmp_path, **{**two_corpora, "input": None})
+    assert "holds a run with other settings: --input=[] (was [" in one
+    resumed = pretrain(inputs, run, **flags)
+    assert "Going on from the checkpoint at step 4." in resumed.stdout, resumed.stderr
+    assert_bit_equal(weights(run, 12), weights(tmp_path / "whole", 12))
 
 
 @pytest.mark.parametrize("eval_input", [False, True])

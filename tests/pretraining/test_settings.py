@@ -123,7 +123,8 @@ def test_every_setting_that_matters_is_compared():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--input=a", "--tfds=b"], "--input and --tfds both name a corpus"),
+        (["--input=a.tfrecord", "--tfds=b"],
+         "--tfds=b is text, and --input_format=tfrecord holds rows: leave one of them"),
         (["--phases=64:1", "--max_seq_length=64"], "--phases and --max_seq_length both set"),
         (["--do_whole_word_mask", "--masking=span"],
          "--do_whole_word_mask contradicts --masking=span"),

@@ -5,6 +5,7 @@ import pytest
 
 from bert_tf.readers.examples import TextExample
 from bert_tf.readers.glue import read_glue_tfds
+from tests.tfds_data import write_dataset
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -12,23 +13,8 @@ tfds = pytest.importorskip("tensorflow_datasets")
 @pytest.fixture
 def prepare(tmp_path):
     def write(config, features, splits):
-        folder = tmp_path / f"glue/{config}/2.0.0"
-        folder.mkdir(parents=True)
-        identity = tfds.core.DatasetIdentity(
-            name="glue",
-            version=tfds.core.Version("2.0.0"),
-            data_dir=str(folder),
-            module_name="glue",
-            config_name=config,
-        )
-        features = tfds.features.FeaturesDict({**features, "idx": np.int32})
-        writer = tfds.core.SequentialWriter(
-            tfds.core.DatasetInfo(builder=identity, features=features), max_examples_per_shard=2
-        )
-        writer.initialize_splits(list(splits))
-        writer.add_examples(splits)
-        writer.close_all()
-        return str(tmp_path)
+        features = {**features, "idx": np.int32}
+        return write_dataset(tmp_path, "glue", "2.0.0", features, splits, config=config)
 
     return write
 
