@@ -22,7 +22,8 @@ C classes, K choices, W words, L hidden states of one token.
 |                      | floating       | pieces: L hidden states of each                   |
 
 A causal model is trained on the same keys, with P = S - 1: nothing is masked, masked_lm_positions
-are where the predicting tokens stand, and masked_lm_ids the tokens after them.
+are where the predicting tokens stand, and masked_lm_ids the tokens after them (from right to left:
+before them).
 
 For multiple choice the first three are (B, K, S): a row for each of K answers. Where a label is one
 for each position, (B, S), ``NO_LABEL`` stands where none is, and counts in no loss and no metric.

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.choices import Masking
+from bert_tf.choices import Masking, Objective
 
 from .packing import SpecialTokens
 from .randomness import Operation, below, bits, fold, uniform
@@ -287,25 +287,29 @@ def mask_rows(
     }
 
 
-def predict_next(word_ids: tf.Tensor, tokenizer: SpecialTokens) -> dict[str, tf.Tensor]:
-    """Lets every token of packed rows, (R, S) int32 with a static S, predict the one after it.
+def predict_neighbours(
+    word_ids: tf.Tensor, tokenizer: SpecialTokens, objective: Objective
+) -> dict[str, tf.Tensor]:
+    """Lets every token of packed rows, (R, S) int32 with a static S, predict the one beside it.
 
-    So a causal model is trained: nothing is hidden. [CLS] predicts the first token of the text, its
-    last token [SEP], a [SEP] the first token of the second text, and the last one and padding
-    nothing.
+    So a causal model is trained: nothing is hidden. From left to right (``"ltr"``) that is the next
+    one: [CLS] predicts the first token of the text, its last token [SEP], a [SEP] the first token
+    of the second text, and the last one and padding nothing. From right to left (``"rtl"``) each
+    predicts the one before: the first token of the text predicts [CLS], and [CLS] nothing.
 
     Returns:
         The keys of ``mask_rows``, with P = S - 1: ``input_word_ids`` as they were, in
         ``masked_lm_positions`` where the predicting token stands, in ``masked_lm_ids`` the id of
-        the next.
+        the one beside it.
     """
-    after = word_ids[:, 1:]
+    before, after = word_ids[:, :-1], word_ids[:, 1:]
     real = after != tokenizer.pad_id
-    positions = tf.broadcast_to(tf.range(after.shape[1]), tf.shape(after))
+    first, predicted = {"ltr": (0, after), "rtl": (1, before)}[objective]
+    positions = tf.broadcast_to(tf.range(after.shape[1]) + first, tf.shape(after))
     return {
         features.INPUT_WORD_IDS: word_ids,
         features.MASKED_LM_POSITIONS: tf.where(real, positions, 0),
-        features.MASKED_LM_IDS: tf.where(real, after, 0),
+        features.MASKED_LM_IDS: tf.where(real, predicted, 0),
         features.MASKED_LM_WEIGHTS: tf.cast(real, tf.float32),
     }
 

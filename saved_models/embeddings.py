@@ -63,7 +63,7 @@ def _vectors(served: Served, outputs: Mapping[str, Any], inputs: Outputs) -> Out
         return normalize(vectors) if served.options.normalize else vectors
 
     last = outputs[features.SEQUENCE_OUTPUT]
-    poolings = ("mean", _one_token(served.model.config))
+    poolings = ("mean", served.model.config.summary_token)
     answers = {f"{pooling}_output": pooled(last, pooling) for pooling in poolings}
     embedding = served.model.sentence_embedding
     if embedding is not None:
@@ -117,11 +117,6 @@ def sentence_vectors(served: Served, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     return on_rows(rows, vectors), truncated
 
 
-def _one_token(config: BertConfig) -> str:
-    """The pooling that takes the state of the one token that a pooler would read."""
-    return "last" if config.is_decoder else "cls"
-
-
 def check_layers(served: Served) -> None:
     """Raises a ``ValueError`` where the model lacks a block that the option ``layers`` names."""
     blocks = served.model.config.num_hidden_layers
@@ -169,7 +164,7 @@ def vectors_of_tokens(
 def flat_outputs(outputs: Mapping[str, Any], mask: tf.Tensor, config: BertConfig) -> Outputs:
     """The outputs of a ``BertEncoder`` as ``encode_tokens`` names them."""
     states = tf.cast(outputs[features.SEQUENCE_OUTPUT], tf.float32)
-    flat = {"default": pool(states, mask, _one_token(config)), "sequence_output": states}
+    flat = {"default": pool(states, mask, config.summary_token), "sequence_output": states}
     if features.POOLED_OUTPUT in outputs:
         pooled = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
         flat |= {"default": pooled, "pooled_output": pooled}

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(bert_tf.__file__).parent.parent
 ALLOWED = {
     "untrusted": set(),
     "choices": set(),
-    "config": {"untrusted"},
+    "config": {"choices", "untrusted"},
     "features": set(),
     "loader": set(),
     "startup": set(),

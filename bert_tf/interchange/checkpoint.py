@@ -100,7 +100,7 @@ class ModelSpec:
 
     def pools_last_token(self, config: BertConfig) -> bool:
         """Whether a pooler reads the last token, where other libraries' reads the first."""
-        return config.is_decoder and self.has_pooler
+        return config.summary_token == "last" and self.has_pooler
 
     def head_shapes(self, config: BertConfig) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights outside the encoder."""

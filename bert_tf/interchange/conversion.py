@@ -132,7 +132,14 @@ def _random_inputs(model: BertModel) -> dict[str, np.ndarray]:
 _MODULES = (model_directory, sentence_transformers, google, keras_files)
 _WRITERS = {form: module.write for form, module in zip(FORMATS, _MODULES, strict=True)}
 _OF_EVERY_MODEL = ("bert_tf", "keras")
-_SAY_MORE = (*_OF_EVERY_MODEL, "huggingface")  # a causal model, and a DistilBERT
+# By what a model is, the formats that have a word for it.
+_SAY = {
+    "both": FORMATS,
+    "ltr": (*_OF_EVERY_MODEL, "huggingface"),
+    "rtl": _OF_EVERY_MODEL,
+    "distilbert": (*_OF_EVERY_MODEL, "huggingface"),
+}
+_SAID_BY = {"ltr": "is_decoder", "rtl": "right_to_left", "distilbert": "type_vocab_size is 0"}
 
 
 class Conversion(NamedTuple):
@@ -180,12 +187,12 @@ def convert(source: str, target: str, form: str, *, allow_pickle: bool = False) 
             f"expected one of {', '.join(_OF_EVERY_MODEL)}."
         )
     config = checkpoint.config
-    if (config.is_decoder or config.is_distilbert) and form not in _SAY_MORE:
-        what = "causal" if config.is_decoder else "DistilBERT's"
-        why = "is_decoder" if config.is_decoder else "type_vocab_size is 0"
+    what = "distilbert" if config.is_distilbert else config.direction
+    if form not in _SAY[what]:
+        kind = "DistilBERT's" if config.is_distilbert else "causal"
         raise ValueError(
-            f"{checkpoint.path} holds a {what} {model.class_name} ({why}), and {form} has no "
-            f"word for that: expected one of {', '.join(_SAY_MORE)}."
+            f"{checkpoint.path} holds a {kind} {model.class_name} ({_SAID_BY[what]}), and {form} "
+            f"has no word for that: expected one of {', '.join(_SAY[what])}."
         )
     target = target.rstrip("/") if "://" in target else os.path.abspath(target)
     with files.scratch_directory(target) as folder:

@@ -108,13 +108,13 @@ class BertEmbeddings(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(BertLayer):
-    """A tanh layer on the first token's hidden state; in a causal encoder, on the last token's.
+    """A tanh layer on the hidden state of the token that sees all others.
 
     A DistilBERT's has a ReLU in place of tanh.
 
-    Source: google-research/bert ``modeling.py``, ``BertModel``'s scope "pooler". The first token of
-    a causal encoder sees no other, so there the pooler reads the last real one, [SEP], as Radford
-    et al. 2018 (OpenAI GPT, section 3.2) do.
+    Source: google-research/bert ``modeling.py``, ``BertModel``'s scope "pooler". That is the first
+    token, [CLS]; in an encoder that reads from left to right, whose first token sees no other, the
+    last real one, [SEP], as Radford et al. 2018 (OpenAI GPT, section 3.2) have it.
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
@@ -127,9 +127,8 @@ class Pooler(BertLayer):
 
     def call(self, hidden: Any, real_tokens: Any) -> Any:
         """(B, S, H) states and the (B, S) mask -> (B, H)."""
-        place = "last" if self.config.is_decoder else "cls"
         activation = ops.relu if self.config.is_distilbert else ops.tanh
-        return activation(self.dense(pool(hidden, real_tokens, place)))
+        return activation(self.dense(pool(hidden, real_tokens, self.config.summary_token)))
 
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], real_tokens_shape: tuple[int | None, ...]
@@ -149,8 +148,8 @@ class BertEncoder(BertModel):
     ids are has no influence on the outputs of real tokens.
 
     Outputs, in the compute dtype: ``sequence_output`` (B, S, H), the last block's;
-    ``pooled_output`` (B, H), a tanh layer on the first token's, or with ``config.is_decoder`` on
-    the last real one's, where there is a pooler;
+    ``pooled_output`` (B, H), a tanh layer on the first token's, or from left to right on the last
+    real one's (``config.summary_token``), where there is a pooler;
     ``encoder_outputs``, a list of every block's (B, S, H), whose last is ``sequence_output``;
     ``embedding_output`` (B, S, H), what enters the first block.
 

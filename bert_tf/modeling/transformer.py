@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_tf.choices import Direction
 from bert_tf.config import BertConfig
 
 from .activations import get_activation
@@ -153,29 +154,31 @@ class TokenRows:
 MASKED_SCORE = -30000.0
 
 
-def attention_bias(mask: Any, dtype: str, causal: bool = False) -> Any:
+def attention_bias(mask: Any, dtype: str, direction: Direction = "both") -> Any:
     """(B, S) mask, 1 = real -> (B, 1, 1, S) to add to scores: 0, or ``MASKED_SCORE`` at padding.
 
-    Where attention is causal it is (B, 1, S, S), and ``MASKED_SCORE`` at later keys, too.
+    Where attention is causal it is (B, 1, S, S), and ``MASKED_SCORE`` at later keys, too, or from
+    right to left at earlier ones.
 
     >>> attention_bias(ops.array([[1, 0]]), "float32").shape == (1, 1, 1, 2)
     True
-    >>> bias = attention_bias(ops.array([[1, 1]]), "float32", causal=True)
+    >>> bias = attention_bias(ops.array([[1, 1]]), "float32", "ltr")
     >>> (ops.convert_to_numpy(bias) < 0).tolist()
     [[[[False, True], [False, False]]]]
     """
     bias = ops.expand_dims((1.0 - ops.cast(mask, dtype)) * MASKED_SCORE, (1, 2))
-    if not causal:
+    if direction == "both":
         return bias
     place = ops.arange(ops.shape(mask)[1])
+    sees = {"ltr": ops.less_equal, "rtl": ops.greater_equal}[direction]
     # One of both, not their sum: it would be near a float16's end.
-    return ops.where(place[None, :] <= place[:, None], bias, ops.cast(MASKED_SCORE, dtype))
+    return ops.where(sees(place[None, :], place[:, None]), bias, ops.cast(MASKED_SCORE, dtype))
 
 
 # How tokens' queries, keys and values (R, 3 * H), of so many heads, and the (B, S) mask become
-# contexts (R, H) in training. The weights are dropped out by the layer; the last argument says
-# whether attention is causal.
-Attend = Callable[[Any, Any, TokenRows, int, Dropout, bool], Any]
+# contexts (R, H) in training. The weights are dropped out by the layer; the last argument says what
+# a token sees.
+Attend = Callable[[Any, Any, TokenRows, int, Dropout, Direction], Any]
 
 
 def split_heads(
@@ -204,7 +207,7 @@ def attend_at_once(
     rows: TokenRows,
     heads: int,
     dropout: Callable[[Any], Any],
-    causal: bool = False,
+    direction: Direction = "both",
 ) -> Any:
     """Makes the contexts of all rows together: B * S queries and keys, whatever the padding."""
     # By the mask's sizes: tf2onnx makes wrong shapes of a reshape by its own input's, if that is
@@ -213,7 +216,7 @@ def attend_at_once(
     # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
     scores = ops.matmul(query * (1.0 / math.sqrt(query.shape[-1])), ops.swapaxes(key, 2, 3))
     dtype = keras.backend.standardize_dtype(scores.dtype)
-    scores = scores + attention_bias(real_tokens, dtype, causal)
+    scores = scores + attention_bias(real_tokens, dtype, direction)
     # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, H) -> (R, H)
     contexts = ops.matmul(dropout(ops.softmax(scores, axis=-1)), value)
     return rows.from_batch(join_heads(contexts))
@@ -223,7 +226,8 @@ def attend_at_once(
 class SelfAttention(BertLayer):
     """Scaled dot-product attention of every token to every real token, in N heads.
 
-    Where the config has ``is_decoder`` it is causal: to itself and the real tokens before it.
+    Where the config has ``is_decoder`` it is causal: to itself and the real tokens before it, or
+    with ``right_to_left`` after it.
 
     Source: Vaswani et al. 2017, section 3.2; google-research/bert ``modeling.py``,
     ``attention_layer`` and the dense layer after it.
@@ -265,9 +269,9 @@ class SelfAttention(BertLayer):
         """(R, H) states and the (B, S) mask -> (R, H), before dropout, residual, normalisation."""
         projected = self.query_key_value(hidden)  # (R, 3 * H)
         heads = self.config.num_attention_heads
-        causal = self.config.is_decoder
+        direction = self.config.direction
         if training and self.attend is not None:
-            contexts = self.attend(projected, real_tokens, rows, heads, self.dropout, causal)
+            contexts = self.attend(projected, real_tokens, rows, heads, self.dropout, direction)
         else:
             contexts = attend_at_once(
                 projected,
@@ -275,7 +279,7 @@ class SelfAttention(BertLayer):
                 rows,
                 heads,
                 lambda weights: self.dropout(weights, training=training),
-                causal,
+                direction,
             )
         return self.attention_output(contexts)
 

@@ -231,9 +231,9 @@ _LOW_SHARE = 0.7
 def predictions_per_row(settings: PretrainingSettings, max_seq_length: int) -> int:
     """The predictions of a row, P: the flag's, the phase's, or the share of a full row, rounded up.
 
-    From left to right every token but the last is predicted from.
+    From one side every token but one is predicted.
     """
-    if settings.objective == "ltr":
+    if settings.objective != "mlm":
         return max_seq_length - 1
     own = {phase.max_seq_length: phase.predictions for phase in phases_of(settings)}
     return (

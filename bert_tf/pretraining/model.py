@@ -82,14 +82,16 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
     else:
         values = read_json_object(settings.bert_config)
         config = BertConfig.from_dict(values, settings.bert_config)
-    is_causal = settings.objective == "ltr"
-    if config.is_decoder and not is_causal:
+    objective = settings.objective
+    if config.direction not in ("both", objective):
+        sides = {"mlm": "both sides", "ltr": "the left", "rtl": "the right"}
         raise ValueError(
-            f"{settings.init_checkpoint or settings.bert_config} is causal (is_decoder), and "
-            "--objective=mlm predicts from both sides: give --objective=ltr."
+            f"{settings.init_checkpoint or settings.bert_config} is causal (is_decoder), from "
+            f"{sides[config.direction]} alone, and --objective={objective} predicts from "
+            f"{sides[objective]}: give --objective={config.direction}."
         )
-    overrides = _overrides(settings.config_overrides)
-    config = dataclasses.replace(config, is_decoder=is_causal, **overrides)
+    sees = {"is_decoder": objective != "mlm", "right_to_left": objective == "rtl"}
+    config = dataclasses.replace(config, **sees, **_overrides(settings.config_overrides))
     for phase in phases_of(settings):
         if phase.max_seq_length > config.max_position_embeddings:
             raise ValueError(

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling import BertPretrainer
-from bert_tf.modeling.pooling import pool
 from bert_tf.pipelines.vocabulary import MASK_TOKEN
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
@@ -20,10 +19,11 @@ from bert_tf.training.run_directory import RunDirectory
 from .settings import Phase
 
 # By the objective: what is predicted, and what the words are that are guessed.
-PREDICTED = {"mlm": "masked LM", "ltr": "next token"}
+PREDICTED = {"mlm": "masked LM", "ltr": "next token", "rtl": "token before"}
 _GUESSED = {
     "mlm": "each hidden in its held-out sentence",
     "ltr": "each after the beginning of its held-out sentence",
+    "rtl": "each before the end of its held-out sentence",
 }
 _SHOWN_GUESSES = 5
 _SHOWN_SENTENCES = 5
@@ -70,7 +70,7 @@ def fill_masks(
 
     It has the text, the word, the guesses and their probabilities, and of how many words of the
     sentence (``hidden``) the first guess was right (``guessed``). A causal model guesses a word
-    from those before it, which are the text then.
+    from those before it, or after it, which are the text then.
     """
     served = Served(
         model=model,
@@ -81,7 +81,7 @@ def fill_masks(
         options=ExportOptions(top_k=_SHOWN_GUESSES),
         guess=lambda states: masked_lm_logits(model.masked_lm, states),
     )
-    guess = _guess_next if model.config.is_decoder else _guess_hidden
+    guess = _guess_from_one_side if model.config.is_decoder else _guess_hidden
     surest = []
     for sentence in sentences:
         rows = guess(served, hidden) if (hidden := _hide_words(sentence, tokenizer)) else []
@@ -108,11 +108,23 @@ def _guess_hidden(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dic
     ]
 
 
-def _guess_next(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+def _guess_from_one_side(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     tokenizer, positions = served.tokenizer, served.max_seq_length
-    texts = [text.partition(MASK_TOKEN)[0] for text, _ in hidden]
-    pieces = tokenizer.tokenize(texts)
-    ids = tf.concat([tf.fill([len(hidden), 1], tokenizer.cls_id), pieces], 1)
+    befores, afters = zip(*(text.split(MASK_TOKEN) for text, _ in hidden), strict=True)
+
+    def all_begin(number: int, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
+        return tf.concat([tf.fill([len(hidden), 1], number), pieces], 1)
+
+    ids = all_begin(tokenizer.cls_id, tokenizer.tokenize(befores))
+    places = ids.row_lengths() - 1
+    texts = [f"{text.rstrip()} ..." for text in befores]
+    if served.model.config.direction == "rtl":
+        # What the hidden word is makes no difference to those after it, but where it stands does.
+        end = tf.fill([len(hidden), 1], tokenizer.sep_id)
+        after = tf.concat([tokenizer.tokenize(afters), end], 1)
+        ids = tf.concat([ids, all_begin(tokenizer.mask_id, after)], 1)
+        places += 2
+        texts = [f"... {text.lstrip()}" for text in afters]
     fits = (ids.row_lengths() <= positions).numpy()  # a text too long for them has no guesses
     ids = ids[:, :positions]
     mask = tf.ones_like(ids).to_tensor()
@@ -121,13 +133,14 @@ def _guess_next(served: Served, hidden: Sequence[tuple[str, str]]) -> list[dict[
         features.INPUT_MASK: mask,
         features.INPUT_TYPE_IDS: tf.zeros_like(mask),
     }
-    states = pool(served.encode(inputs)[features.SEQUENCE_OUTPUT], mask, "last")
+    states = served.encode(inputs)[features.SEQUENCE_OUTPUT]
+    states = tf.gather(states, tf.minimum(places, tf.shape(states, tf.int64)[1] - 1), batch_dims=1)
     logits = served.guess(states)[:, : tokenizer.vocab_size]
     top_k = min(served.options.top_k, tokenizer.vocab_size)
     scores, best = (found.numpy() for found in tf.math.top_k(tf.nn.softmax(logits), top_k))
     return [
         {
-            "text": f"{texts[row].rstrip()} ...",
+            "text": texts[row],
             "word": word,
             "guesses": [tokenizer.vocab[token] for token in best[row]],
             "probabilities": scores[row].tolist(),

@@ -27,23 +27,24 @@ def overridden(texts: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
-def left_to_right(name: str, values: Values, given: Given) -> str:
-    """From left to right nothing is masked, and nothing follows."""
-    if values[name] != "ltr":
+def one_direction(name: str, values: Values, given: Given) -> str:
+    """From one side nothing is masked, and nothing follows."""
+    if (objective := values[name]) == "mlm":
         return ""
     if values["input_format"] == "tfrecord":
         return (
-            "--objective=ltr reads text, and --input_format=tfrecord holds masked rows: give "
-            "--input the text that they were made of."
+            f"--objective={objective} reads text, and --input_format=tfrecord holds masked rows: "
+            "give --input the text that they were made of."
         )
     if values["nsp"] and "nsp" in given:
         return (
-            "--objective=ltr goes without next-sentence prediction, as in the paper (section 5.1, "
-            "LTR & No NSP): leave --nsp out."
+            f"--objective={objective} goes without next-sentence prediction, as in the paper "
+            "(section 5.1, LTR & No NSP): leave --nsp out."
         )
     masks = " and ".join(f"--{flag}" for flag in OF_MASKS if flag in given)
     return masks and (
-        f"--objective=ltr masks nothing, every token predicts the next: leave {masks} out."
+        f"--objective={objective} masks nothing, every token predicts the one beside it: leave "
+        f"{masks} out."
     )
 
 

@@ -243,8 +243,8 @@ class PretrainingSettings:
         get_args(Objective),
         "What is predicted. mlm: masked tokens, from both sides. ltr: each next token, from those "
         "before it only, without masks and next sentences (the ablation in section 5.1 of the "
-        "paper).",
-        rules=[rules.left_to_right],
+        "paper). rtl: the token before each, from those after it only.",
+        rules=[rules.one_direction],
     )
 
     recipe: str = choice(
@@ -553,7 +553,7 @@ def settings_from_flags(
             )
         values["masking"] = "whole_word"
     values["nsp"] &= values["pairs"]
-    if values["objective"] == "ltr":
+    if values["objective"] != "mlm":
         defaults = flag_fields.defaults(PretrainingSettings)
         values |= {name: defaults[name] for name in rules.OF_MASKS} | {"nsp": False}
     if values["num_warmup_steps"] is None:

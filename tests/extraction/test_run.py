@@ -175,11 +175,17 @@ def test_as_long_as_the_model_takes(text, model_dir, tmp_path):
     assert run(model_dir, tmp_path, text, max_seq_length=None).flags["max_seq_length"] == 16
 
 
-def test_the_first_token_of_a_causal_model_says_nothing(text, tmp_path):
+@pytest.mark.parametrize(
+    ("rtl", "pooling", "other"), [(False, "cls", "last"), (True, "last", "cls")]
+)
+def test_the_token_of_a_causal_model_that_sees_no_other_says_nothing(
+    text, tmp_path, rtl, pooling, other
+):
     spec = ModelSpec(BertPretrainer, {"nsp": False, "pooler": False})
-    causal = dataclasses.replace(CONFIG, is_decoder=True)
+    causal = dataclasses.replace(CONFIG, is_decoder=True, right_to_left=rtl)
     (tmp_path / "causal").mkdir()
     checkpoint = make_checkpoint(spec, causal, tokenization=UNCASED)
     model_directory.write(checkpoint, str(tmp_path / "causal"))
-    with pytest.raises(ValueError, match="--pooling=cls: .*causal is causal .*: give --pooling="):
-        run(str(tmp_path / "causal"), tmp_path, text, pooling="cls")
+    said = f"--pooling={pooling}: .*causal is causal .*: give --pooling={other} or mean"
+    with pytest.raises(ValueError, match=said):
+        run(str(tmp_path / "causal"), tmp_path, text, pooling=pooling)

@@ -27,6 +27,7 @@ from tests.interchange.small_checkpoints import (
 )
 
 CAUSAL = dataclasses.replace(CONFIG, is_decoder=True)
+RTL = dataclasses.replace(CAUSAL, right_to_left=True)
 CAUSAL_LM = ModelSpec(BertPretrainer, {"nsp": False, "pooler": False})
 
 
@@ -94,6 +95,9 @@ def test_what_hugging_face_does_otherwise_is_told(
          "whose head reads the mean over all tokens, which huggingface has no place"),
         (CAUSAL_LM, CAUSAL, "google_tf1",
          "holds a causal BertPretrainer .*, and google_tf1 has no word for that: "),
+        (CAUSAL_LM, RTL, "huggingface",
+         r"holds a causal BertPretrainer \(right_to_left\), and huggingface has no word for that: "
+         "expected one of bert_tf, keras."),
         (MODELS["classifier"], CAUSAL, "huggingface",
          "holds a causal BertClassifier .* reads the last token in this library"),
     ],

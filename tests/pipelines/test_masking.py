@@ -11,7 +11,7 @@ from bert_tf.pipelines.masking import (
     choose_tokens,
     choose_words,
     mask_rows,
-    predict_next,
+    predict_neighbours,
     prediction_counts,
     span_lengths,
     word_starts,
@@ -264,14 +264,27 @@ def test_unknown_masking():
     assert str(error.value) == "masking: expected one of token, whole_word, span; got 'words'."
 
 
-def test_every_token_predicts_the_next():
+@pytest.mark.parametrize(
+    ("objective", "positions", "ids"),
+    [
+        (
+            "ltr",
+            [[0, 1, 2, 0, 0], [0, 1, 2, 3, 4], [0, 0, 0, 0, 0]],
+            [[7, 8, 3, 0, 0], [5, 6, 7, 8, 3], [3, 0, 0, 0, 0]],
+        ),
+        (
+            "rtl",
+            [[1, 2, 3, 0, 0], [1, 2, 3, 4, 5], [1, 0, 0, 0, 0]],
+            [[2, 7, 8, 0, 0], [2, 5, 6, 7, 8], [2, 0, 0, 0, 0]],
+        ),
+    ],
+)
+def test_every_token_predicts_the_one_beside_it(objective, positions, ids):
     rows = tf.constant([[2, 7, 8, 3, 0, 0], [2, 5, 6, 7, 8, 3], [2, 3, 0, 0, 0, 0]])
-    predicted = {
-        key: value.numpy().tolist() for key, value in predict_next(rows, Vocabulary()).items()
-    }
-    assert predicted == {
+    found = predict_neighbours(rows, Vocabulary(), objective)
+    assert {key: value.numpy().tolist() for key, value in found.items()} == {
         "input_word_ids": rows.numpy().tolist(),
-        "masked_lm_positions": [[0, 1, 2, 0, 0], [0, 1, 2, 3, 4], [0, 0, 0, 0, 0]],
-        "masked_lm_ids": [[7, 8, 3, 0, 0], [5, 6, 7, 8, 3], [3, 0, 0, 0, 0]],
+        "masked_lm_positions": positions,
+        "masked_lm_ids": ids,
         "masked_lm_weights": [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]],
     }

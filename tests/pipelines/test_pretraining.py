@@ -336,3 +336,9 @@ def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next(pairs
     np.testing.assert_array_equal(whole["masked_lm_ids"], ids[:, 1:])
     np.testing.assert_array_equal(whole["masked_lm_weights"], whole["input_mask"][:, 1:])
     np.testing.assert_array_equal(whole["cursor"], masked["cursor"])
+    other = _rows(pairs=pairs, objective="rtl")
+    np.testing.assert_array_equal(other["input_word_ids"], ids)
+    kept = other["masked_lm_weights"] == 1
+    before = np.take_along_axis(ids, other["masked_lm_positions"] - 1, axis=1)
+    np.testing.assert_array_equal(other["masked_lm_ids"][kept], before[kept])
+    np.testing.assert_array_equal(kept, whole["masked_lm_weights"] == 1)

@@ -252,6 +252,7 @@ def test_pairs_stay_without_their_loss_and_go_by_a_flag_of_their_own():
         (("--nsp=false",), (False, True)),
         (("--pairs=false",), (False, False)),
         (("--objective=ltr",), (False, True)),
+        (("--objective=rtl",), (False, True)),
         (("--recipe=budget", "--max_hours=1"), (False, False)),
     ):
         settings = parse("--input=a.txt", *given)[0]
@@ -277,13 +278,14 @@ def test_left_to_right_without_next_sentences_and_masks():
     ("flag", "message"),
     [
         ("--nsp", r"goes without next-sentence prediction, as in the paper \(section 5.1, LTR"),
-        ("--masked_lm_prob=0.15", "masks nothing, every token predicts the next: leave --masked_"),
+        ("--masked_lm_prob=0.15", "masks nothing, every token predicts the one beside it: leave "),
         ("--max_predictions_per_seq=20", "leave --max_predictions_per_seq out"),
         ("--mask_split=100,0,0", "leave --mask_split out"),
         ("--do_whole_word_mask", "leave --masking out"),
         ("--input=a.tfrecord", "reads text, and --input_format=tfrecord holds masked rows"),
     ],
 )
-def test_what_left_to_right_has_no_use_for(flag, message):
-    with pytest.raises(ValueError, match=f"^--objective=ltr .*{message}"):
-        parse("--objective=ltr", flag)
+@pytest.mark.parametrize("objective", ["ltr", "rtl"])
+def test_what_one_direction_has_no_use_for(objective, flag, message):
+    with pytest.raises(ValueError, match=f"^--objective={objective} .*{message}"):
+        parse(f"--objective={objective}", flag)
