@@ -44,7 +44,11 @@ def main(argv: list[str]) -> None:
             resolved.test_file,
             resolved.unlabelled_file,
         ],
-        checkpoints=[resolved.init_checkpoint, resolved.teacher],
+        checkpoints=[
+            resolved.init_checkpoint,
+            resolved.backward_checkpoint,
+            resolved.teacher,
+        ],
         output=resolved.model_dir,
     )
     resolution.check_tables(resolved)

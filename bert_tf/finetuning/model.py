@@ -14,7 +14,7 @@ from bert_tf.interchange.load import select
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.tokenizer_files import read_tokenization
 from bert_tf.modeling.base import BertModel
-from bert_tf.modeling.feature_based import check_variant
+from bert_tf.modeling.feature_based import BertFeatureTagger, check_backward, check_variant
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.results.run_directory import FineTuningDirectory
@@ -56,6 +56,9 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
         checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
         if settings.init_layers:
             checkpoint = take_layers(checkpoint, settings.init_layers)
+        if settings.backward_checkpoint:
+            second = open_checkpoint(settings.backward_checkpoint, settings.allow_pickle)
+            checkpoint = with_backward(checkpoint, second)
         pooling = settings.pooling or ("cls" if settings.bilstm else checkpoint.pooling)
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
         config = with_rates(config, settings)
@@ -127,6 +130,28 @@ def take_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
             tensors[f"layer_{layers.index(int(layer[1]))}/{name[layer.end() :]}"] = tensor
     config = dataclasses.replace(checkpoint.config, num_hidden_layers=len(layers))
     return dataclasses.replace(checkpoint, config=config, tensors=tensors)
+
+
+def with_backward(checkpoint: Checkpoint, second: Checkpoint) -> Checkpoint:
+    """A checkpoint with another one's encoder besides, for ``BertFeatureTagger(backward=True)``."""
+    try:
+        check_backward(checkpoint.config, second.config)
+    except ValueError as error:
+        raise ValueError(
+            f"--backward_checkpoint={second.path} beside {checkpoint.path}: {error}"
+        ) from error
+    if second.tokenization != checkpoint.tokenization:
+        raise ValueError(
+            f"--backward_checkpoint={second.path} has another vocabulary or casing than "
+            f"{checkpoint.path}: pre-train both with the same --vocab_file."
+        )
+    (name,) = BertFeatureTagger.further_encoders({"backward": True})
+    beside = {
+        f"{name}/{each}": tensor
+        for each, tensor in second.tensors.items()
+        if weights.is_in_encoder(each)
+    }
+    return dataclasses.replace(checkpoint, tensors={**checkpoint.tensors, **beside})
 
 
 def forget_models() -> None:

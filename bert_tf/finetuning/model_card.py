@@ -32,10 +32,10 @@ def model_card(
     name = os.path.basename(os.path.abspath(settings.model_dir))
     sets = ["train", *results["scores"], *([TEST] if settings.test_file else ())]
     files = _files(settings, list(dict.fromkeys([*results.get("rows", {}), *sets])))
-    start = _start(settings)
+    starts = _starts(settings)
     return cards.card(
         one_line(name),
-        _opening(checkpoint, start, files),
+        _opening(checkpoint, starts, files),
         description(checkpoint),
         cards.section("Data", *_data(settings, results, files)),
         cards.section("Scores", *_scores(results)),
@@ -57,7 +57,7 @@ def _header(
     name: str,
     files: Mapping[str, str],
 ) -> dict[str, Any]:
-    known, start = about(checkpoint), _start(settings)
+    known, start = about(checkpoint), _starts(settings)[0]
     evaluated = [
         {
             "task": {"type": known["pipeline_tag"]},
@@ -95,21 +95,22 @@ def _files(settings: FineTuningSettings, sets: Sequence[str]) -> dict[str, str]:
     return {name: os.path.basename(str(named.get(name) or other)) for name in sets}
 
 
-def _start(settings: FineTuningSettings) -> str:
-    """What the training started from: an address of the hub without its revision, or a name."""
-    start = settings.init_checkpoint
-    if start.startswith(HUB_SCHEME):
-        return start.split("@")[0]
-    return os.path.basename(start.rstrip("/"))
+def _starts(settings: FineTuningSettings) -> list[str]:
+    """What the training started from: addresses of the hub without their revisions, or names."""
+    return [
+        start.split("@")[0] if start.startswith(HUB_SCHEME) else os.path.basename(start.rstrip("/"))
+        for start in (settings.init_checkpoint, settings.backward_checkpoint)
+        if start
+    ]
 
 
 # === The text ===
 
 
-def _opening(checkpoint: Checkpoint, start: str, files: Mapping[str, str]) -> str:
+def _opening(checkpoint: Checkpoint, starts: Sequence[str], files: Mapping[str, str]) -> str:
     return (
         f"A {checkpoint.model.class_name}, fine-tuned by `bert_tf` {bert_tf.__version__} from "
-        f"{markdown_code(start)} on {markdown_code(files['train'])}."
+        f"{' and '.join(map(markdown_code, starts))} on {markdown_code(files['train'])}."
     )
 
 

@@ -37,7 +37,7 @@ MAY_DIFFER = frozenset(
 PATHS = frozenset(
     {
         *("data_dir", "train_file", "dev_file", "test_file", "unlabelled_file"),
-        *("init_checkpoint", "teacher"),
+        *("init_checkpoint", "backward_checkpoint", "teacher"),
     }
 )
 
@@ -457,6 +457,13 @@ class FineTuningSettings:
                 "it out.",
             ),
         ],
+    )
+    backward_checkpoint: str | None = flag_fields.string(
+        None,
+        "--feature_based, as ELMo: a model of pretrain --objective=rtl, whose frozen states stand "
+        "beside those of --init_checkpoint, a model of --objective=ltr of the same sizes and "
+        "vocabulary.",
+        rules=[rules.for_kinds, needs("feature_based")],
     )
     metric: str | None = flag_fields.string(
         None,

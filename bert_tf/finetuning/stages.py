@@ -71,9 +71,11 @@ def check_inputs(
     fingerprints = sets.fingerprints()
     # A run that has a state of its own, or has ended, opens it no more: it may be gone.
     opens_start = not (directory.has_state() or directory.is_finished())
-    if "init_checkpoint" in moved or opens_start:
-        start = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
-        fingerprints["--init_checkpoint"] = start.fingerprint()
+    for flag in ("init_checkpoint", "backward_checkpoint"):
+        path = getattr(settings, flag)
+        if path and (flag in moved or opens_start):
+            start = open_checkpoint(path, settings.allow_pickle)
+            fingerprints[f"--{flag}"] = start.fingerprint()
     if settings.teacher and ("teacher" in moved or not directory.has_progress()):
         fingerprints[teacher.FLAG] = teacher.open_teacher(settings, task)[0].fingerprint()
     directory.check_inputs(fingerprints)

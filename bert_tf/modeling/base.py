@@ -187,8 +187,13 @@ class BertModel(keras.Model):
         return cls.pooler_by_default if given is None else bool(given)
 
     @classmethod
+    def further_encoders(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """Encoders as large as the first, without a pooler, by their names below the model's."""
+        return ()
+
+    @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """The shapes of the weights outside the encoder, by their paths below the model's name."""
+        """The shapes of the weights outside encoders, by their paths below the model's name."""
         raise NotImplementedError
 
     @classmethod

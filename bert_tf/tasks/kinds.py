@@ -206,7 +206,10 @@ KINDS = {
             reading=("character_spans",),
             options={"document_context": _FLAG},
             given={"document_context": "document_context", "folder": "model_dir"},
-            flags=("feature_based", "lstm_units", "class_weights", "label_smoothing"),
+            flags=(
+                *("feature_based", "lstm_units", "backward_checkpoint"),
+                *("class_weights", "label_smoothing"),
+            ),
             default_texts=("words",),
             texts_in_python=(("words",),),
             reads_words=True,

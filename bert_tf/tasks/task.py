@@ -52,7 +52,8 @@ UNLABELLED = "unlabelled"
 class TrainingOptions:
     """What a training asks of a task, by the flags' names; the defaults ask for nothing.
 
-    ``variant`` is the choice of layers of ``--feature_based``.
+    ``variant`` is the choice of layers of ``--feature_based``, ``backward_checkpoint`` whether the
+    states of a second encoder stand beside them.
     """
 
     metric: str | None = None
@@ -63,6 +64,7 @@ class TrainingOptions:
     bilstm: bool = False
     variant: str | None = None
     lstm_units: int | None = None
+    backward_checkpoint: str | None = None
     similarity_loss: str | None = None
     similarity_scale: float = 20.0
     teacher: str | None = None

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf import features
 from bert_tf.modeling import BertFeatureTagger
-from bert_tf.modeling.feature_based import read_states
+from bert_tf.modeling.feature_based import frozen_states
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.training.progress import Progress
@@ -116,7 +116,7 @@ def _encoded(
 
 def _states(model: BertFeatureTagger, rows: Any) -> tf.Tensor:
     """(B, S, L, H)."""
-    return tf.stack(read_states(model.variant, model.encoder(rows, training=False)), 2)
+    return tf.stack(frozen_states(model.variant, model.encoders(), rows), 2)
 
 
 def _mapped(file: IO[bytes], shape: tuple[int, ...], bytes_each: int) -> tf.Tensor:

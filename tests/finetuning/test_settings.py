@@ -145,6 +145,11 @@ def test_flags_without_effect_say_so_unless_neutral(neutral, other, instead):
         ("UNJUDGED --metric=loss", "--metric needs something to evaluate on: give --dev_file"),
         ("--task=regression OWN --class_weights=balanced", "--class_weights means nothing to --ta"),
         ("MRPC --feature_based=last", "--feature_based means nothing to --task=mrpc: leave it"),
+        ("MRPC --backward_checkpoint=r", "--backward_checkpoint means nothing to --task=mrpc: lea"),
+        (
+            "NER --backward_checkpoint=r",
+            "--backward_checkpoint is for --feature_based, which is not given: leave it out",
+        ),
         ("--task=ner C", "--task=ner needs a --train_file to train on"),
         ("TEXTS --dev_file=d.csv --dev_fraction=0.2", "is evaluated on: leave --dev_fraction out"),
         ("NOTHING", "--text_columns=A or A,B, the columns of a.csv to read; got none"),
