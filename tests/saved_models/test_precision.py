@@ -2,10 +2,10 @@
 
 import collections
 import dataclasses
-import functools
 import importlib.util
 import os
 import pathlib
+import types
 
 import keras
 import ml_dtypes
@@ -16,11 +16,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.eager import context
 
 import bert_tf
-from bert_tf.config import BertConfig
 from bert_tf.modeling import BertClassifier, BertEncoder, BertMultipleChoice, BertPretrainer
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.saved_models import embeddings, exporting, fill_mask, precision, signatures
+from bert_tf.saved_models import embeddings, exporting, precision, signatures
 from bert_tf.saved_models.precision import StoredWeights, quantize
 from bert_tf.saved_models.served import ExportOptions
 
@@ -32,27 +31,12 @@ IDS = {
     "input_mask": [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]],
     "input_type_ids": [[0, 0, 1, 1, 0], [0, 0, 0, 0, 0]],
 }
-POSITIONS = [[1, 2], [3, 0]]
-# As released models are drawn; of wider weights rounding moves more.
-NARROW = BertConfig(**{**CONFIG.to_dict(), "initializer_range": 0.1})
-STORED_APART = [("bfloat16", "float32"), ("float32", "float16"), ("bfloat16", "int8")]
-_EXHAUSTIVE = [pytest.mark.slow, pytest.mark.exhaustive]
-
-
-@functools.cache
-def _once(model_class, config, arguments, options):
-    keras.utils.set_random_seed(5)
-    model = model_class(config, **dict(arguments))
-    return model, served(model, **dict(options))
-
-
-def served_once(model_class, config=CONFIG, arguments=(), **options):
-    """A model, and it as ``export`` serves it, made once: no test changes anything of them."""
-    return _once(model_class, config, arguments, tuple(sorted(options.items())))
-
-
-def features_of_ids(**more):
-    return {key: tf.constant(value) for key, value in {**IDS, **more}.items()}
+INPUTS = {key: tf.constant(value) for key, value in IDS.items()}
+WITH_MASKS = {**INPUTS, "masked_lm_positions": tf.constant([[1, 2], [3, 0]])}
+# A block is as the others; drawn as released models are, for of wider weights rounding moves more.
+SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1, initializer_range=0.1)
+# Attention's two, the feed-forward network's, and the pooler's.
+MATRICES = sorted([(16, 48), (16, 16), (16, 32), (32, 16), (16, 16)])
 
 
 def largest_difference(first, second):
@@ -68,84 +52,56 @@ def saved(folder, model, functions):
     return saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
 
 
-def token_signature(model):
-    specs = dict.fromkeys(IDS, tf.TensorSpec([None, None], tf.int32))
-    return trace(lambda **inputs: embeddings.encode_tokens(model, **inputs), specs)
+def on_ids(function):
+    return trace(lambda **inputs: function(inputs), INPUTS)
 
 
-@pytest.mark.parametrize(
-    "model_class, arguments, more",
-    [
-        (BertEncoder, (("pooler", False),), {}),
-        (BertPretrainer, (), {"masked_lm_positions": POSITIONS}),
-        (BertMultipleChoice, (), {}),
+@pytest.fixture(scope="module")
+def pretrainer():
+    keras.utils.set_random_seed(5)
+    return BertPretrainer(SMALL)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        # Arithmetic, storage; far from float32's numbers is wrong, and at them nothing is rounded.
+        ("float32", "float32", 0, 1e-6),
+        ("bfloat16", "float32", 1e-3, 0.05),
+        ("float32", "float16", 1e-5, 0.003),
+        ("bfloat16", "int8", 1e-3, 0.05),
     ],
+    ids=lambda given: "-".join(given[:2]),
 )
-def test_float32_is_the_model(model_class, arguments, more):
-    model, copied = served_once(model_class, NARROW, arguments)
-    inputs = features_of_ids(**more)
-    rows = inputs
-    if model_class is BertMultipleChoice:
-        rows = {key: tf.stack([value, value[::-1], value]) for key, value in inputs.items()}
-    assert largest_difference(copied.call(rows), model(rows)) < 1e-6
-    encoder = model if model_class is BertEncoder else model.encoder
-    # The encoder takes no notice of what else a batch holds.
-    assert largest_difference(copied.encode(inputs), encoder(inputs)) < 1e-6
+def case(request, pretrainer, tmp_path_factory):
+    """A model as ``export`` serves it, and its encoder on ids as a SavedModel."""
+    arithmetic, weights, least, most = request.param
+    copied = served(pretrainer, precision=arithmetic, weights=weights)
+    folder = tmp_path_factory.mktemp("case") / "1"
+    tokens = trace(lambda **inputs: embeddings.encode_tokens(copied, **inputs), INPUTS)
+    saved(folder, copied, {"tokens": tokens})
+    return types.SimpleNamespace(**locals())
 
 
-def test_the_copy_is_under_no_strategy_and_of_the_precision():
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        model = BertClassifier(CONFIG, 3, dtype="mixed_bfloat16")
-    model.labels, model.multi_label = ("a", "b", "c"), True
-    model.thresholds = {"probability": 0.3}
-    for wanted, dtype in (("float32", "float32"), ("bfloat16", "bfloat16")):
-        copied = served(model, precision=wanted).model
-        assert copied.compute_dtype == dtype and copied.variable_dtype == "float32"
-        assert copied.labels == ("a", "b", "c") and copied.multi_label
-        assert copied.thresholds == {"probability": 0.3}
-        for new, old in zip(copied.weights, model.weights, strict=True):
-            assert not isinstance(new.value, tf.distribute.DistributedValues)
-            np.testing.assert_array_equal(new.numpy(), old.numpy())
-
-
-# Far from float32's numbers is wrong; and at them, nothing was rounded.
-@pytest.mark.parametrize(
-    "options, least, most",
-    [
-        ({"precision": "bfloat16"}, 1e-3, 0.05),
-        ({"weights": "bfloat16"}, 1e-4, 0.03),
-        ({"weights": "float16"}, 1e-5, 0.003),
-        ({"weights": "int8"}, 1e-4, 0.03),
-        ({"precision": "bfloat16", "weights": "int8"}, 1e-3, 0.05),
-    ],
-)
-def test_lower_precision_stays_near(options, least, most):
-    model, copied = served_once(BertPretrainer, NARROW, **options)
-    inputs = features_of_ids(masked_lm_positions=POSITIONS)
+def test_the_arithmetic_is_near(case, pretrainer):
     for got, wanted in (
-        (copied.call(inputs), model(inputs)),
-        (copied.encode(inputs), model.encoder(inputs)),
+        (case.copied.call(WITH_MASKS), pretrainer(WITH_MASKS)),
+        # The encoder takes no notice of what else a batch holds.
+        (case.copied.encode(WITH_MASKS), pretrainer.encoder(INPUTS)),
     ):
-        assert least < largest_difference(got, wanted) < most
+        assert case.least <= largest_difference(got, wanted) < case.most
 
 
-# === What serving_default computes with ===
-
-
-@pytest.mark.parametrize(
-    "options, most", [({}, 1e-5), ({"precision": "bfloat16"}, 0.1), ({"weights": "int8"}, 1e-5)]
-)
-def test_the_quick_model_is_the_same_without_padding(options, most):
-    _, copied = served_once(BertPretrainer, NARROW, **options)
-    inputs = features_of_ids(masked_lm_positions=POSITIONS)
-    expected, outputs = copied.encode(inputs), copied.quick.encode(inputs)
+def test_the_quick_model_is_the_same_without_padding(case):
+    copied, most = case.copied, 0.1 if case.arithmetic == "bfloat16" else 1e-5
+    expected, outputs = copied.encode(WITH_MASKS), copied.quick.encode(WITH_MASKS)
     real = np.array(IDS["input_mask"], bool)
     pairs = zip(expected["encoder_outputs"], outputs["encoder_outputs"], strict=True)
     for wanted, got in pairs:
         wanted, got = (tf.cast(states, tf.float32).numpy() for states in (wanted, got))
         np.testing.assert_allclose(got[real], wanted[real], atol=most)
         assert np.abs(wanted[~real]).max() > 0.1 and not got[~real].any()
-    assert largest_difference(copied.quick.call(inputs), copied.call(inputs)) < most
+    assert largest_difference(copied.quick.call(WITH_MASKS), copied.call(WITH_MASKS)) < most
     states = expected["sequence_output"][0]
     assert largest_difference(copied.quick.guess(states), copied.guess(states)) < most
     assert not copied.model.encoder.infers_without_padding and copied.quick.quick is None
@@ -166,95 +122,59 @@ def constant_matrices(graph):
     )
 
 
-# For each of two blocks: attention's two, and the feed-forward network's; and the pooler's.
-MATRICES = sorted(2 * [(16, 48), (16, 16), (16, 32), (32, 16)] + [(16, 16)])
+def test_matrices_of_bfloat16_are_constants_where_weights_are_stored_whole(case):
+    """In float32 a tenth of the time is not worth the memory; who stores less wants small files."""
+    dtype = "bfloat16" if (case.arithmetic, case.weights) == ("bfloat16", "float32") else None
+    graph = on_ids(case.copied.quick.encode).graph.as_graph_def()
+    assert constant_matrices(graph) == ([(*shape, dtype) for shape in MATRICES] if dtype else [])
 
 
-@pytest.mark.parametrize(
-    "options, dtype",
-    [
-        ({"precision": "bfloat16"}, "bfloat16"),
-        # A tenth of the time is not worth the memory.
-        ({}, None),
-        # Whoever stores less asks for a small file.
-        ({"precision": "bfloat16", "weights": "bfloat16"}, None),
-        pytest.param({"weights": "int8"}, None, marks=_EXHAUSTIVE),
-    ],
-)
-def test_bfloat16_matrices_are_constants_of_serving_default_alone(tmp_path, options, dtype):
-    _, copied = served_once(BertEncoder, **options)
-    traced = exporting._trace(signatures.model_signatures(copied))
-    graphs = {name: saved(tmp_path / name, copied, {name: traced[name]}) for name in traced}
-    expected = [(*shape, dtype) for shape in MATRICES] if dtype else []
-    assert constant_matrices(graphs["serving_default"]) == expected
-    assert constant_matrices(graphs["tokens"]) == []
-
-
-def test_matrices_that_make_a_graph_too_large_are_no_constants(tmp_path, monkeypatch):
+def test_matrices_that_make_a_graph_too_large_are_no_constants(pretrainer, monkeypatch):
     size = 2 * sum(rows * columns for rows, columns in MATRICES)
     monkeypatch.setattr(precision, "_MOST_CONSTANT_BYTES", size - 1)
-    copied = served(make(BertEncoder), precision="bfloat16")
-    default = exporting._trace(signatures.model_signatures(copied))["serving_default"]
-    graph = saved(tmp_path / "1", copied, {"serving_default": default})
-    assert constant_matrices(graph) == []
+    quick = served(pretrainer, precision="bfloat16").quick
+    assert constant_matrices(on_ids(quick.encode).graph.as_graph_def()) == []
 
 
-def test_the_variables_are_stored_as_asked(tmp_path):
-    config = dataclasses.replace(NARROW, vocab_size=2000, hidden_size=64, num_hidden_layers=1)
-    model, sizes = BertEncoder(config), {}
-    for weights in ("float32", "bfloat16", "float16", "int8"):
-        copied = served(model, weights=weights)
-        saved(tmp_path / weights, copied, {"tokens": token_signature(copied)})
-        files = (tmp_path / weights / "variables").iterdir()
-        sizes[weights] = sum(path.stat().st_size for path in files)
-        reader = tf.train.load_checkpoint(str(tmp_path / weights / "variables" / "variables"))
-        dtypes = reader.get_variable_to_dtype_map()
-        matrices = {
-            dtypes[name].name
-            for name, shape in reader.get_variable_to_shape_map().items()
-            if len(shape) == 2 and 1 not in shape
-        }
-        assert matrices == {weights}
-    assert sizes["bfloat16"] == pytest.approx(sizes["float16"], rel=0.01)
-    assert sizes["float16"] < 0.55 * sizes["float32"]
-    assert sizes["int8"] < 0.35 * sizes["float32"]
+def test_serving_default_alone_is_quick_and_each_graph_is_written_once(pretrainer, tmp_path):
+    copied = served(pretrainer, precision="bfloat16")
+    traced = exporting._trace(signatures.model_signatures(copied))
+    found = {
+        name: constant_matrices(function.graph.as_graph_def()) for name, function in traced.items()
+    }
+    assert found.pop("serving_default") == [(*shape, "bfloat16") for shape in MATRICES]
+    assert found == {"embed": [], "tokens": [], "next_sentence": []}
+    graph = saved(tmp_path / "1", copied, traced)
+    functions = [{node.op for node in one.node_def} for one in graph.library.function]
+    # The attention's products of both models, and the tokenizer's first operation.
+    assert sum("BatchMatMulV2" in one for one in functions) == 2
+    assert sum("FastBertNormalize" in one for one in functions) == 1
 
 
-@pytest.mark.parametrize("arithmetic, weights", STORED_APART)
-def test_what_is_converted_is_converted_when_it_is_loaded(tmp_path, arithmetic, weights):
-    copied = served(make(BertEncoder), precision=arithmetic, weights=weights)
-    function, inputs = token_signature(copied), features_of_ids()
-    saved(tmp_path / "1", copied, {"tokens": function})
-    before = function(**inputs)
+def test_matrices_are_stored_once_and_as_asked(case):
+    reader = tf.train.load_checkpoint(str(case.folder / "variables" / "variables"))
+    dtypes = reader.get_variable_to_dtype_map()
+    stored = collections.Counter(
+        (tuple(shape), dtypes[name].name)
+        for name, shape in reader.get_variable_to_shape_map().items()
+        if len(shape) == 2 and 1 not in shape
+    )
+    matrices = [tuple(one.shape) for one in case.copied.model.weights if len(one.shape) == 2]
+    assert stored == collections.Counter((shape, case.weights) for shape in matrices)
+
+
+def test_what_is_converted_is_converted_when_it_is_loaded(case):
+    before = case.tokens(**INPUTS)
+    assert bool(case.copied.resources) == (case.arithmetic != case.weights)
     # A process that loads a second time finds the first one's copies: they are made anew.
-    for resource in copied.resources:
+    for resource in case.copied.resources:
         tf.raw_ops.AssignVariableOp(
             resource=resource.resource_handle, value=tf.zeros_like(resource.read())
         )
-    assert largest_difference(function(**inputs), before) > 0.1
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
-    assert largest_difference(loaded.signatures["tokens"](**inputs), before) == 0
-
-
-def operations(graph):
-    """In how many functions each operation is."""
-    return collections.Counter(
-        name for function in graph.library.function for name in {n.op for n in function.node_def}
-    )
-
-
-def test_each_graph_is_written_once(tmp_path):
-    copied = served(make(BertPretrainer), precision="bfloat16", weights="float16")
-    text = {"text": tf.TensorSpec([None], tf.string)}
-    functions = {
-        "serving_default": trace(lambda text: fill_mask.fill_masks(copied, text), text),
-        "embed": trace(lambda text: embeddings.embed(copied, text), text),
-        "tokens": token_signature(copied),
-    }
-    found = operations(saved(tmp_path / "1", copied, functions))
-    # The attention's products, and the tokenizer's first operation.
-    assert found["BatchMatMulV2"] == 1
-    assert found["FastBertNormalize"] == 1
+    is_other = largest_difference(case.tokens(**INPUTS), before) > 0.1
+    assert is_other == bool(case.copied.resources)
+    loaded = tf.saved_model.load(str(case.folder))
+    assert largest_difference(loaded.signatures["tokens"](**INPUTS), before) == 0
 
 
 def _uses_onednn():
@@ -265,13 +185,12 @@ def _uses_onednn():
 
 
 @pytest.mark.skipif(not _uses_onednn(), reason="TensorFlow does not use oneDNN on this processor")
-@pytest.mark.parametrize("arithmetic, weights", [("float32", "float32"), *STORED_APART])
-def test_matrix_products_are_fused_with_what_follows(arithmetic, weights):
-    _, copied = served_once(BertEncoder, precision=arithmetic, weights=weights)
-    function = token_signature(copied)
+def test_matrix_products_are_fused_with_what_follows(case):
+    # The graph of a function is exported when it is optimised, at its first call.
+    tokens = trace(lambda **inputs: embeddings.encode_tokens(case.copied, **inputs), INPUTS)
     context.context().enable_graph_collection()
     try:
-        function(**features_of_ids())
+        tokens(**INPUTS)
         graphs = context.context().export_run_metadata().function_graphs
     finally:
         context.context().disable_graph_collection()
@@ -279,9 +198,9 @@ def test_matrix_products_are_fused_with_what_follows(arithmetic, weights):
     fused = collections.Counter(
         "+".join(name.decode() for name in node.attr["fused_ops"].list.s) for node in nodes
     )
-    assert fused["BiasAdd+GeluExact"] == 2
-    # The feed-forward output with the residual, and the scores with scale and mask.
-    assert fused["BiasAdd+Add"] == 2 and fused["Mul+Add"] == 2
+    assert fused["BiasAdd+GeluExact"] == 1
+    # Both parts' outputs with the residual, and the scores with scale and mask.
+    assert fused["BiasAdd+Add"] == 2 and fused["Mul+Add"] == 1
     # Nothing as large as a matrix is cast in a request.
     assert "Cast" not in {
         nodes_input.op
@@ -292,14 +211,34 @@ def test_matrix_products_are_fused_with_what_follows(arithmetic, weights):
     }
 
 
-def test_the_model_keeps_its_own_call():
-    model = served_once(BertMultipleChoice, NARROW)[1].model
-    inputs = features_of_ids()
-    inputs = {key: value[:, None] for key, value in inputs.items()}
-    outputs = [model(inputs, training=True) for _ in range(2)]
+# === The copy ===
+
+
+def test_the_copy_is_under_no_strategy_and_of_the_precision():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = BertClassifier(SMALL, 3, dtype="mixed_bfloat16")
+    model.labels, model.multi_label = ("a", "b", "c"), True
+    model.thresholds = {"probability": 0.3}
+    for policy, dtype in (("float32", "float32"), ("mixed_bfloat16", "bfloat16")):
+        copied = precision.copy_model(model, policy)
+        assert copied.compute_dtype == dtype and copied.variable_dtype == "float32"
+        assert copied.labels == ("a", "b", "c") and copied.multi_label
+        assert copied.thresholds == {"probability": 0.3}
+        for new, old in zip(copied.weights, model.weights, strict=True):
+            assert not isinstance(new.value, tf.distribute.DistributedValues)
+            np.testing.assert_array_equal(new.numpy(), old.numpy())
+
+
+def test_rows_of_choices_are_the_models_which_keeps_its_own_call():
+    keras.utils.set_random_seed(5)
+    model = BertMultipleChoice(SMALL)
+    copied = served(model)
+    rows = {key: tf.stack([value, value[::-1], value]) for key, value in INPUTS.items()}
+    assert largest_difference(copied.call(rows), model(rows)) < 1e-6
     # Through the trace, which is inference's, there would be no dropout in the encoder.
+    outputs = [copied.model(rows, training=True) for _ in range(2)]
     assert largest_difference(*outputs) > 1e-3
-    assert "call" not in vars(model.encoder)
+    assert "call" not in vars(copied.model.encoder)
 
 
 def test_the_rows_length():
