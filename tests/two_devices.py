@@ -22,9 +22,11 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
 from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.weights import build_model
+from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.readers.examples import SimilarityExample
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.tasks.inference import Inference
-from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.kinds import KINDS, kind_of
 from bert_tf.tasks.task import TrainingOptions
 from bert_tf.training.distribution import choose_strategy
 from tests.anew import run_main
@@ -67,6 +69,13 @@ def _long_texts():
     return text_task("own", examples, {"dev": examples}, {}, long_text="windows")
 
 
+def _pairs():
+    """Of which those of all parts and all replicas are each other's negatives."""
+    items = texts_with([None] * 2 * NUM_EXAMPLES)
+    texts = [(one.text_a, other.text_a) for one, other in zip(items[::2], items[1::2], strict=True)]
+    return examples_of(SimilarityExample(str(n), pair, None) for n, pair in enumerate(texts))
+
+
 def _task(kind, examples, **options):
     return KINDS[kind].task_class("own", examples, {"dev": examples}, {}, **options)
 
@@ -86,8 +95,10 @@ MORE_CASES = {
     "classes": lambda folder: _texts("multilabel"),
     "choices": lambda folder: _task("multiple_choice", random_choices(NUM_EXAMPLES)),
     "windows": lambda folder: _long_texts(),
+    "pairs": lambda folder: _task("similarity", _pairs()),
     "frozen": lambda folder: task_on(random_sentences(NUM_EXAMPLES), folder, lstm_units=4),
 }
+FLAGS = {case: {"gradient_accumulation_steps": 2} for case in ("questions", "windows", "pairs")}
 # Adam, and clipping, hardly see a gradient of twice the size; plain descent does.
 CLIPPED_WITH_ADAM = "regression"
 _SGD_RATE = 0.1
@@ -107,9 +118,12 @@ def train(name, strategy, folder):
     directory = FineTuningDirectory(str(folder))
     directory.create()
     flags = {"train_batch_size": BATCH_SIZE, "num_train_epochs": 2, "learning_rate": 1e-4}
+    flags |= FLAGS.get(name, {})
     made = FineTuningSettings(**{**flag_defaults(), **flags})
     with strategy.scope():
         model = build_model(TINY, ModelSpec(task.model_class, dict(task.model_arguments)))
+    if kind_of(type(task)).embeds:
+        model.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
     inference = Inference(model, TOKENIZER, 32, EVAL_BATCH_SIZE, {})
     examples = task.training_examples(TOKENIZER, 32)
     clips = name == CLIPPED_WITH_ADAM

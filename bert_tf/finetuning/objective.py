@@ -28,9 +28,18 @@ class TaskObjective(Objective):
 
     num_sums = 2
 
-    def __init__(self, model: BertModel, weight_of: Callable[[Any], tf.Tensor]) -> None:
+    def __init__(
+        self,
+        model: BertModel,
+        weight_of: Callable[[Any], tf.Tensor],
+        *,
+        compares_rows: bool = False,
+    ) -> None:
         self._model = model
         self._weight_of = weight_of
+        # Several replicas compute a loss of all of their outputs, which they can join in no loop.
+        replicas = model.distribute_strategy.num_replicas_in_sync
+        self.takes_two_passes = compares_rows or replicas > 1
 
     def totals(self, batch: Batch) -> list[tf.Tensor]:
         """What the loss of the whole batch counts."""
@@ -38,9 +47,23 @@ class TaskObjective(Objective):
 
     def part(self, batch: Batch, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """The loss by what the part counts in the batch."""
+        return self.part_of_outputs(batch, self.outputs(self.share(batch)), totals)
+
+    def share(self, batch: Batch) -> Batch:
+        """The features alone."""
+        return {"rows": Share(batch["rows"]).rows}
+
+    def outputs(self, share: Batch) -> Any:
+        """Those of ``outputs_of``."""
+        return outputs_of(self._model, share["rows"], training=True)
+
+    def part_of_outputs(
+        self, batch: Batch, outputs: Any, totals: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The replicas' outputs are joined first."""
         rows, targets = batch["rows"], batch["targets"]
         share = Share(rows)
-        outputs = share.join(outputs_of(self._model, share.rows, training=True))
+        outputs = share.join(outputs)
         # The whole batch's, divided by the number of replicas: Keras expects their sum.
         loss = self._model.compute_loss(rows, targets, outputs, batch.get("weights"), training=True)
         loss *= tf.math.divide_no_nan(self._weight_of(targets), totals[0])

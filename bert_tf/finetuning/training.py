@@ -111,7 +111,7 @@ class Training(Trainer):
             model,
             optimizer,
             model.distribute_strategy,
-            TaskObjective(model, task.loss_weight),
+            TaskObjective(model, task.loss_weight, compares_rows=task.compares_rows),
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
             clip_norm=_CLIP_NORM,

@@ -21,6 +21,9 @@ SCALE = 20.0
 class _VectorLoss(keras.losses.Loss):
     """A loss of vectors, (B, K, D), by the cosines of their angles."""
 
+    # Whether an example's loss depends on the other examples of the batch.
+    compares_rows = True
+
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The losses, (B,), or (1,) where a batch has one."""
         return self.of_directions(y_true, normalize(y_pred))
@@ -103,6 +106,8 @@ class CosineError(_VectorLoss):
     >>> float(CosineError()(ops.array([0.5]), vectors))
     0.25
     """
+
+    compares_rows = False
 
     def __init__(self, name: str = "cosine_error", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)

@@ -251,6 +251,11 @@ class Task(abc.ABC):
         return None
 
     @property
+    def compares_rows(self) -> bool:
+        """Whether the loss compares examples of a batch with each other."""
+        return getattr(self.compile_arguments["loss"], "compares_rows", False)
+
+    @property
     def num_outputs(self) -> int:
         """How many numbers a teacher gives for an example: the classes, or 1."""
         return len(self.labels) or 1
