@@ -40,6 +40,10 @@ from .tensor_files import open_shards
 from .tokenizer_files import read_tokenization, write_tokenization
 from .weights import Names, expected_shapes, is_in_encoder
 
+# What config.json calls two kinds of classifiers, as problem_type.
+REGRESSION = "regression"
+SEVERAL_CLASSES = "multi_label_classification"
+
 # Names of activations that Hugging Face spells in another way.
 _ACTIVATIONS = {"gelu_approximate": "gelu_pytorch_tanh"}
 
@@ -85,7 +89,7 @@ def _classifier(
     for model_class in (BertTokenClassifier, BertMultipleChoice):
         if architecture == model_class.hugging_face:
             return model_class, notes
-    is_regressor = classes == 1 and values.get("problem_type") in (None, "regression")
+    is_regressor = classes == 1 and values.get("problem_type") in (None, REGRESSION)
     return BertRegressor if is_regressor else BertClassifier, notes
 
 
@@ -150,9 +154,9 @@ def config_values(checkpoint: Checkpoint) -> dict[str, Any]:
     classes = spec.arguments.get("num_classes")
     if spec.model_class is BertRegressor:
         classes = 1
-        values["problem_type"] = "regression"
+        values["problem_type"] = REGRESSION
     elif checkpoint.multi_label:
-        values["problem_type"] = "multi_label_classification"
+        values["problem_type"] = SEVERAL_CLASSES
     elif spec.model_class is BertClassifier:
         values["problem_type"] = "single_label_classification"
     if classes is not None:
@@ -261,7 +265,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         unused=tuple(sorted(unused)),
         tokenization=tokenization,
         labels=read_labels(values, spec, os.path.join(path, CONFIG)),
-        multi_label=values.get("problem_type") == "multi_label_classification",
+        multi_label=values.get("problem_type") == SEVERAL_CLASSES,
         notes=(*notes, *tokenizer_notes),
     )
 

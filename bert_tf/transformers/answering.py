@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.interchange import hugging_face
+
 from . import auto
 from .encoding import BatchEncoding
 
@@ -89,9 +91,9 @@ class TextClassificationPipeline(Pipeline):
 
 
 def _function(problem: str | None, classes: int) -> str:
-    if problem == "regression":
+    if problem == hugging_face.REGRESSION:
         return "none"
-    return "sigmoid" if problem == "multi_label_classification" or classes == 1 else "softmax"
+    return "sigmoid" if problem == hugging_face.SEVERAL_CLASSES or classes == 1 else "softmax"
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

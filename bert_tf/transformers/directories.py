@@ -22,7 +22,6 @@ from .layers import TFBertMainLayer
 _LOGGER = logging.getLogger("bert_tf")
 # These heads have one name in their files.
 _CLASSIFIERS = ("classifier", "regressor", "token_classifier", "choice")
-_SEVERAL = "multi_label_classification"
 
 
 def arguments_of(head: Head, config: PretrainedConfig) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def write(model: Any, directory: str, saved_model: bool = False) -> None:
     config = model.config
     checkpoint = checkpoint_of(model.native)
     if model.head.has_classes:
-        several = config.problem_type == _SEVERAL
+        several = config.problem_type == hugging_face.SEVERAL_CLASSES
         checkpoint = dataclasses.replace(checkpoint, labels=config.labels, multi_label=several)
     hugging_face.write(checkpoint, directory)
     file = os.path.join(directory, hugging_face.CONFIG)

@@ -58,7 +58,7 @@ def attention_weights(block: TransformerBlock, hidden: Any, mask: Any) -> Any:
     query, key, _ = split_heads(attention.query_key_value(hidden), heads)
     scores = ops.matmul(query / math.sqrt(query.shape[-1]), ops.swapaxes(key, 2, 3))
     dtype = keras.backend.standardize_dtype(scores.dtype)
-    return ops.softmax(scores + attention_bias(mask, dtype, attention.config.is_decoder), axis=-1)
+    return ops.softmax(scores + attention_bias(mask, dtype, attention.config.direction), axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")
