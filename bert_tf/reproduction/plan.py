@@ -14,6 +14,8 @@ from bert_tf.files import sizes_fingerprint
 from bert_tf.finetuning.settings import FEATURES_DEFAULTS
 from bert_tf.pipelines.masking import default_max_predictions
 from bert_tf.pretraining.recipes import RECIPES
+from bert_tf.tasks.kinds import KINDS
+from bert_tf.tasks.kinds import TASKS as KIND_OF
 
 from .score_table import Cell
 from .settings import PERPLEXITY, TABLES, TASKS, Column, Row, Settings, Table
@@ -21,7 +23,12 @@ from .settings import PERPLEXITY, TABLES, TASKS, Column, Row, Settings, Table
 _SHARES = sorted({row.at for table in TABLES.values() for row in table.rows})
 _VOCAB_BYTES = 20_000_000  # taken evenly from the whole text
 _ROW, _SQUAD_ROW = 128, 384
-_PLACES = {"data_dir", "train_file", "dev_file"}  # flags by which no cell is known
+_PLACES = {
+    "data_dir",
+    "train_file",
+    "dev_file",
+    "backward_checkpoint",
+}  # flags by which no cell is known
 Key = tuple[int, Column]  # a row's number and a column
 
 
@@ -176,14 +183,21 @@ class Plan:
             lacking = next(name for name in TASKS[task][0]["files"] if not self._there(name))
             return Place(None, "", f"no {lacking} in --data_dir")
         source, flags = sources[0], {"restarts": str(settings.seeds), "export": "false"}
+        length = settings.max_seq_length or _SQUAD_ROW
+        paths = [str(self._there(f)) for f in source["files"]]
+        more = {"data": settings.data_dir, "length": length, "stride": min(128, length // 2)}
+        own = parse_words(source["flags"].format(*paths, **more))
         more_flags = parse_words(settings.finetune_flags, "--finetune_flags")
-        if "feature_based" in row.finetune:
+        if is_frozen := "feature_based" in row.finetune:
             more_flags = parse_words(settings.feature_flags, "--feature_flags")
+            if "feature_based" not in KINDS[KIND_OF[own["task"]]].flags:
+                return Place(None, "", f"the row {row.name!r} only tags words")
         flags |= {**more_flags, **parse_words(row.finetune)}
-        is_frozen = "feature_based" in row.finetune
         if self._recipe and not (more_flags or settings.max_examples or is_frozen):
             flags |= {} if "num_train_epochs" in flags else {"sweep": "paper"}
+        names = row.finetune.replace("--", "").split()
         if table.uses_checkpoint and not (is_frozen or "num_train_epochs" in row.finetune):
+            names.append("as_many_epochs")
             # As often as the BiLSTM on frozen features sees them.
             tuned = parse_words(settings.feature_flags, "--feature_flags")
             most = str(FEATURES_DEFAULTS["num_train_epochs"])
@@ -194,7 +208,12 @@ class Plan:
             flags["max_steps"] = str(max(1, settings.max_examples // size))
         needs: tuple[str, ...] = (trained,)
         checkpoint = os.path.dirname(self.runs[trained].product)
-        names = [trained.split("/")[1], *row.finetune.replace("--", "").split()]
+        names = [trained.split("/")[1], *names]
+        if row.backward:
+            second = self._pretraining(table, row._replace(pretrain=row.backward))[2]
+            needs, known = (*needs, second), {**known, "backward": row.backward}
+            own["backward_checkpoint"] = os.path.dirname(self.runs[second].product)
+            names.append(second.split("/")[1])
         if row.at != 1:
             checkpoint = os.path.join(checkpoint, "steps", step)
             names.append(f"step={step}")
@@ -202,14 +221,10 @@ class Plan:
             checkpoint, step, corpus, needs = settings.checkpoint, "", self.checkpoint, ()
             known = {"init_checkpoint": "/".join(checkpoint.rstrip("/").split("/")[-2:])}
             names[0] = "checkpoint"
-        length = settings.max_seq_length or _SQUAD_ROW
-        paths = [str(self._there(f)) for f in source["files"]]
-        more = {"data": settings.data_dir, "length": length, "stride": min(128, length // 2)}
-        own = parse_words(source["flags"].format(*paths, **more))
         told = " ".join(as_words({**flags, **{key: own[key] for key in own.keys() - _PLACES}}))
         self.inputs[f"the files of {task}"] = data = sizes_fingerprint(paths)
         cell = Cell(" ".join(as_words(known)), step, corpus, task, data, told)
-        run = "finetune/" + "_".join([*names, task.lower().replace(",", "").replace(" ", "_")])
+        run = "finetune/" + "_".join([*names, task.lower().replace(" ", "_")])
         directory = os.path.join(settings.output_dir, run)
         flags |= {**own, "init_checkpoint": checkpoint, "model_dir": directory}
         self.runs[run] = Run(run, "finetune", flags, f"{directory}/results.json", needs)

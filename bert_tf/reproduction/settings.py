@@ -22,6 +22,7 @@ class Row(NamedTuple):
     paper: list[float | None]
     pretrain: str = ""
     finetune: str = ""
+    backward: str = ""
     at: float = 1.0
     blocks: float = 1.0
     width: float = 1.0
@@ -109,7 +110,7 @@ class Settings:
         rules=[_of_one_run],
     )
     feature_flags: str = string(
-        "", "More flags for each run of the table features.", rules=[_of_one_run]
+        "", "More flags for each run on frozen features.", rules=[_of_one_run]
     )
     checkpoint: str | None = string(None, "Weights for the tables features and stability.")
     cells: str | None = string(None, "Finished cells, read and added to: OUTPUT_DIR/cells.csv.")

@@ -93,19 +93,26 @@ class Stub:
         return {"dev_set": "dev", "runs": runs}
 
 
+LTR, RTL = "objective=ltr_nsp=false", "objective=rtl_nsp=false"
+ELMO = f"finetune/{LTR}_feature_based=weighted_sum_all_{RTL}_ner"
+
+
+def tuned(name):
+    return [f"finetune/{name}_{task}" for task in ("mrpc", "sst-2", "ner")]
+
+
 ABLATIONS = [
-    *("out/vocab.txt", "pretrain/base", "finetune/base_mrpc", "finetune/base_sst-2"),
-    *("pretrain/nsp=false", "finetune/nsp=false_mrpc", "finetune/nsp=false_sst-2"),
-    *("pretrain/objective=ltr_nsp=false", "finetune/objective=ltr_nsp=false_mrpc"),
-    "finetune/objective=ltr_nsp=false_sst-2",
-    *(f"finetune/objective=ltr_nsp=false_bilstm_{task}" for task in ("mrpc", "sst-2")),
+    *("out/vocab.txt", "pretrain/base", *tuned("base")),
+    *("pretrain/nsp=false", *tuned("nsp=false")),
+    *(f"pretrain/{LTR}", *tuned(LTR), *tuned(f"{LTR}_bilstm")),
+    *(f"pretrain/{RTL}", ELMO),
 ]
 
 
 def test_a_pre_training_that_rows_share_is_planned_once(make):
     plan = Plan(make(table=["ablations", "steps"]))
     names = [run for run in plan.runs if run.startswith("pretrain/")]
-    assert names == ["pretrain/base", "pretrain/nsp=false", "pretrain/objective=ltr_nsp=false"]
+    assert names == ["pretrain/base", "pretrain/nsp=false", f"pretrain/{LTR}", f"pretrain/{RTL}"]
     base = plan.runs["pretrain/base"]
     assert base.flags["keep_steps"] == "20,40,60,80,100" and base.needs == ("vocab",)
     assert base.flags["phases"] == "128:1" and base.flags["learning_rate"] == "2e-3"
@@ -117,6 +124,19 @@ def test_a_pre_training_that_rows_share_is_planned_once(make):
     part = plan.runs["finetune/base_step=40_sst-2"]
     assert part.flags["init_checkpoint"].endswith("out/pretrain/base/steps/40")
     assert plan.places["steps"][0, ("SST-2", "accuracy")].run == "finetune/base_sst-2"
+    rtl, elmo = plan.runs[f"pretrain/{RTL}"], plan.runs[ELMO]
+    assert (rtl.flags["objective"], rtl.flags["nsp"]) == ("rtl", "false")
+    assert rtl.flags["vocab_file"] == ltr.flags["vocab_file"]
+    assert elmo.needs == (ltr.name, rtl.name)
+    assert elmo.flags["init_checkpoint"] == ltr.flags["model_dir"]
+    assert elmo.flags["backward_checkpoint"] == rtl.flags["model_dir"]
+    assert elmo.flags["feature_based"] == "weighted_sum_all"
+    places = plan.places["ablations"]
+    cells = [places[row, ("NER", "f1")].cell for row in range(5)]
+    assert len({*cells}) == 5 and "--objective=rtl" in cells[4].pretraining
+    assert "out/" not in " ".join(cells[4])
+    none = places[4, ("MRPC", "accuracy")]
+    assert none.cell is None and none.note.endswith("frozen' only tags words")
     missing = plan.places["ablations"][0, ("MNLI", "accuracy")]
     assert missing.cell is None and missing.note == "no glue/MNLI/train.tsv in --data_dir"
 
@@ -146,14 +166,14 @@ def test_each_row_of_the_other_tables_has_its_flags(make):
     (every,) = make().input
     other = Plan(make(input=[every.replace("*", "1"), every]))
     assert other.runs["pretrain/one_file"].flags["input"].endswith("text1.txt")
-    place = plan.places["features"][0, ("NER, frozen", "f1")]
+    place = plan.places["features"][0, ("NER", "f1")]
     assert place.other_task and "foreign language" in place.note
     assert place.cell.pretraining == "--init_checkpoint=minilm/model" and place.cell.step == ""
     features = runs[place.run]
     assert features.needs == () and features.flags["lstm_units"] == "8"
     assert "max_steps" not in features.flags and plan.runs["finetune/base_mrpc"].flags["max_steps"]
     assert features.flags["train_file"].endswith("data/ner/conll2002.zip/conll2002/esp.train")
-    tuned = runs["finetune/checkpoint_ner_frozen"].flags  # next to them, as many epochs
+    tuned = runs["finetune/checkpoint_as_many_epochs_ner"].flags  # next to them, as many epochs
     assert tuned["num_train_epochs"] == "2" and "feature_based" not in tuned
     assert tuned["train_file"] == features.flags["train_file"]
     for epochs, optimizer in itertools.product(["3", "10"], ("adam", "adamw")):
@@ -232,11 +252,11 @@ def test_a_cell_knows_no_paths_and_all_that_changes_it(make, tmp_path):
 def test_what_failed_is_named_and_the_rest_goes_on_and_resumes(make, capsys):
     settings = make(table=["ablations"])
     stub = Stub(failing=["pretrain/nsp=false", "finetune/base_mrpc"])
-    with pytest.raises(ValueError, match=r"^4 runs have failed, the first finetune/base_mrpc: It"):
+    with pytest.raises(ValueError, match=r"^5 runs have failed, the first finetune/base_mrpc: It"):
         Reproduction(settings, stub).run()
-    skipped = ["finetune/nsp=false_mrpc", "finetune/nsp=false_sst-2"]
+    skipped = tuned("nsp=false")
     assert stub.made == [name for name in ABLATIONS if name not in skipped]
-    assert "5 of 12: pretrain/nsp=false, 0s: FAILED: It diverged; see " in capsys.readouterr().out
+    assert "6 of 18: pretrain/nsp=false, 0s: FAILED: It diverged; see " in capsys.readouterr().out
     page = pathlib.Path(settings.page).read_text()
     assert "Missing, It diverged: BERT (MRPC)." in page
     assert "Missing, it needs pretrain/nsp=false, which failed: no next sentence (MRPC)" in page
@@ -258,7 +278,7 @@ def test_finished_cells_need_no_directories(make, tmp_path):
     more = make(table=["swag", "ablations"], output_dir=str(tmp_path / "c"), steps=200,
                 cells=settings.cells)  # fmt: skip
     Reproduction(more, stub := Stub()).run()
-    assert len(stub.made) == 12 and len(read_cells(settings.cells)) == 2 * count
+    assert len(stub.made) == 18 and len(read_cells(settings.cells)) == 2 * count
 
 
 def test_an_interruption_writes_the_page_and_ends(make):
@@ -307,6 +327,7 @@ def test_the_page_has_the_means_the_papers_figures_and_their_signs(make):
         "| no next sentence | 71.7 ± 1.2 (86.5) | 70.0 ± 0.0 (92.6) |\n"
         "| left-to-right, no next sentence | 71.7 ± 1.2 (77.5) | 90.0 ± 0.0 (92.1) |\n"
         "| the same with a BiLSTM | 71.7 ± 1.2 (75.7) | 71.7 ± 1.2 (91.6) |\n"
+        "| left-to-right beside right-to-left, frozen | - | - |\n"
     )
     assert page.count("- Of SST-2 the commonest class alone has accuracy 75.0.\n") == 1
     assert "that hold here: no next sentence (SST-2) -11.0; the same with a BiLSTM (SST-2)" in page
@@ -395,7 +416,7 @@ def test_a_dry_run_lists_runs_time_disk_and_what_is_missing(make, monkeypatch, c
     out = capsys.readouterr().out
     assert "pretrain/nsp=false: 2m30s\nfinetune/nsp=false_mrpc: not measured\n" in out
     assert "ablations: no glue/MNLI/train.tsv in --data_dir." in out
-    assert re.search(r"12 runs are left: 7m30s where measured, about 0\.\d+ GB of disk\.\n$", out)
+    assert re.search(r"18 runs are left: 10m00s where measured, about 0\.\d+ GB of disk\.\n$", out)
     assert not pathlib.Path(settings.output_dir).exists()
 
 
