@@ -35,7 +35,7 @@ def score(name: str, value: float, names: Collection[str]) -> str:
     return f"{value:.3f}" if _AMONG_PERCENTAGES.isdisjoint(names) else f"{value:.2f}"
 
 
-_OF_A_SWEEP = ("train_batch_size", "learning_rate", "num_train_epochs")
+_SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 
 
 def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str, float]]]:
@@ -43,16 +43,18 @@ def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str,
 
     Losses and errors are left out; a run that diverged has no score. ``commonest_class_accuracy``
     and ``commonest_class_f1`` are what that answer alone has, where each row has one class;
-    ``mismatched_accuracy`` is of MNLI's second set. Of a sweep the best configuration's runs count.
+    ``mismatched_accuracy`` is of MNLI's second set. Of a sweep the runs of one configuration count,
+    the one of the best mean: the best run of all may be a lucky seed of another.
 
     >>> run = {"seed": 1, "collapsed": None, "scores": {"dev": {"f1": 0.5, "loss": 3.0}}}
     >>> scores_by_seed({"dev_set": "dev", "runs": [run]})
     [('1', '', {'f1': 50.0})]
     """
     found = []
-    chosen = [results.get(name) for name in _OF_A_SWEEP]
+    names = ("feature_based", *_SWEPT, *results.get("grid", ()))
+    best = next(iter(results.get("configurations", ())), {})
     for run in results["runs"]:
-        if [run.get(name) for name in _OF_A_SWEEP] != chosen and results.get("best_run"):
+        if best and any(run.get(name) != best[name] for name in names):
             continue
         scores = run["scores"].get(results["dev_set"], {})
         scale = 100 if _AMONG_PERCENTAGES.isdisjoint(scores) else 1
@@ -288,7 +290,6 @@ def show(results: Mapping[str, Any], directory: FineTuningDirectory) -> None:
 
 # === A sweep's table ===
 
-_SWEPT = ("train_batch_size", "learning_rate", "num_train_epochs")
 _COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "best seed", "collapsed")
 
 
