@@ -48,6 +48,7 @@ class RetrievalSettings:
     max_seq_length: int | None = flag_fields.integer(
         None, "The most tokens of a text; by default the training's.", least=3
     )
+    embedding_dims: int | None = flag_fields.integer(None, flag_fields.EMBEDDING_DIMS, least=1)
     batch_size: int = flag_fields.integer(64, "Texts at once, over all devices.", least=1)
     precision: str = flag_fields.choice(
         "float32",
@@ -119,10 +120,14 @@ def _rank(settings: RetrievalSettings, found: "RetrievalSet") -> "np.ndarray":
     from bert_tf.training.progress import Progress
 
     embedder = open_embedder(
-        settings.model_dir, settings.max_seq_length, settings.batch_size, settings.allow_pickle
+        settings.model_dir,
+        settings.max_seq_length,
+        settings.batch_size,
+        settings.allow_pickle,
+        settings.embedding_dims,
     )
     documents = embedder.directions([*found.documents.values()], "Documents")
-    queries = embedder.directions([*found.queries.values()], "Queries")
+    queries = embedder.directions([*found.queries.values()], "Queries", are_queries=True)
     progress = Progress("Searching", len(queries), "queries")
     ranked, _ = search(queries, documents, RANKS + 1, progress.update)
     progress.close()

@@ -55,11 +55,14 @@ if TYPE_CHECKING:
 # What is said of the signatures, by the names that these have for it.
 _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
+    "embedding_dims",
     *("doc_stride", "max_query_length", "n_best", "max_answer_length", "raw_probabilities"),
     *("max_rows", "max_bytes", "max_masks", "allowed_batch_sizes"),
 )
 # What ONNX files have no place for: they take ids, and --onnx says how they compute.
-_NOT_OF_ONNX = {*_OPTIONS, "tflite", "corpus"} - {"max_seq_length", "layers", "normalize"}
+_NOT_OF_ONNX = {*_OPTIONS, "tflite", "corpus"} - {
+    *("max_seq_length", "layers", "normalize", "embedding_dims")
+}
 
 
 def _of_spans(what: str) -> Any:
@@ -138,6 +141,7 @@ class ExportSettings:
         "Embeddings: blocks whose states are answered too, -1 for the last and 0 for the lowest.",
     )
     normalize: bool | None = flag_fields.switch(None, "Embeddings: scale them to length 1.")
+    embedding_dims: int | None = flag_fields.integer(None, flag_fields.EMBEDDING_DIMS, least=1)
     doc_stride: int | None = _of_spans("tokens between the starts of two windows of a context")
     max_query_length: int | None = _of_spans("the most tokens of a question")
     n_best: int | None = _of_spans("how many answers are given to a question")
@@ -306,8 +310,8 @@ def _corpus(
         read_columns(table, [column], bad), lambda row: filled_text(row.values[0], repr(column))
     )
     texts = list(dict.fromkeys(found))
-    check_size(len(texts), model.config.hidden_size, settings.nearest)
-    embedder = open_embedder(model, options.max_seq_length)
+    check_size(len(texts), options.embedding_dims or model.embedding_size, settings.nearest)
+    embedder = open_embedder(model, options.max_seq_length, embedding_dims=options.embedding_dims)
     return Corpus(texts, embedder.directions(texts, "Corpus"), settings.nearest)
 
 

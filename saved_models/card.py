@@ -129,10 +129,14 @@ def _facts(served: Served, oldest_serving: str, differences: Differences) -> Ite
         yield pooled
     elif (embedding := model.sentence_embedding) is not None:
         scaled = ", scaled to length 1" if embedding.normalize else ""
+        cut = f", cut to {embedding.dims} numbers" if embedding.dims else ""
         yield (
             "`sentence_embedding` is the vector that the model was trained to give: pooling by "
-            f"{embedding.pooling}{scaled}."
+            f"{embedding.pooling}{cut}{scaled}."
         )
+        prefixes = (embedding.query_prefix, embedding.document_prefix)
+        if any(prefixes):
+            yield "Stands before queries and before documents: " + cards.names(prefixes) + "."
     if served.index is not None:
         count = served.index.vectors.shape[0]
         yield f"Searches {count:,} texts, and finds the {served.index.nearest} nearest of them."

@@ -29,18 +29,20 @@ from .served import Outputs, Served
 ENCODER = "encoder"
 TEXT_ENCODER = "text_encoder"
 TRAINING = "_training"  # behind an endpoint's name
+# What a text is for: the prefixes of ``SentenceEmbedding``.
+QUERY, DOCUMENT = "query_prefix", "document_prefix"
 
 
 # === Texts ===
 
 
-def embed(served: Served, text: tf.Tensor) -> Outputs:
-    """Embeds texts, (B,) string, one vector each.
+def embed(served: Served, text: tf.Tensor, role: str = QUERY) -> Outputs:
+    """Embeds texts, (B,) string, one vector each; the model's prefix of the role stands before.
 
     Means are over the real tokens, [CLS] and [SEP] included, in float32 whatever the model computes
     in. With the option ``normalize`` all vectors but ``pooled_output`` have the Euclidean length 1:
     that one is what next-sentence prediction or a classifier was trained to read, and stays as it
-    is. A model of sentence-transformers has ``sentence_embedding`` (B, H) besides, pooled and
+    is. A model of sentence embeddings has ``sentence_embedding`` (B, D) besides, pooled and
     scaled as it was trained, whatever the options.
 
     Returns float32: ``mean_output`` (B, H), the mean of the last block's states; ``cls_output``
@@ -50,7 +52,7 @@ def embed(served: Served, text: tf.Tensor) -> Outputs:
     ``last_output``, the state of the last one, and ``layer_last_outputs`` in their place.
     """
     check_layers(served)
-    rows, truncated = text_rows(served, text)
+    rows, truncated = text_rows(served, _with_prefix(served, text, role))
     vectors = on_rows(rows, lambda inputs: _vectors(served, served.encode(inputs), inputs))
     return {**vectors, "truncated": truncated}
 
@@ -65,10 +67,8 @@ def _vectors(served: Served, outputs: Mapping[str, Any], inputs: Outputs) -> Out
     last = outputs[features.SEQUENCE_OUTPUT]
     poolings = ("mean", served.model.config.summary_token)
     answers = {f"{pooling}_output": pooled(last, pooling) for pooling in poolings}
-    embedding = served.model.sentence_embedding
-    if embedding is not None:
-        states = tf.cast(last, tf.float32)
-        answers["sentence_embedding"] = embedding(states, inputs[features.INPUT_MASK])
+    if served.vectors is not None:
+        answers["sentence_embedding"] = served.vectors(last, inputs[features.INPUT_MASK])
     if features.POOLED_OUTPUT in outputs:
         answers["pooled_output"] = tf.cast(outputs[features.POOLED_OUTPUT], tf.float32)
     if served.options.layers:
@@ -83,6 +83,8 @@ def _vectors(served: Served, outputs: Mapping[str, Any], inputs: Outputs) -> Out
 def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
     """Compares texts with others: how similar they are, by the model's sentence embedding.
 
+    The texts are queries, the others documents, where the model has prefixes for them.
+
     ``text`` is (B,) string; ``others`` (B, M) string are each text's own, or (1, M) the same for
     all. It is a matrix so that a server never joins the lists of two requests into one.
 
@@ -96,7 +98,7 @@ def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
     with tf.control_dependencies([check]):
         count = tf.shape(others)
     vectors, truncated = sentence_vectors(served, text)
-    flat, cut = sentence_vectors(served, tf.reshape(others, [-1]))
+    flat, cut = sentence_vectors(served, tf.reshape(others, [-1]), DOCUMENT)
     matrices = tf.reshape(flat, [count[0], count[1], flat.shape[-1]])
     cut = tf.reduce_any(tf.reshape(cut, count), 1)
     return {
@@ -105,16 +107,23 @@ def compare(served: Served, text: tf.Tensor, others: tf.Tensor) -> Outputs:
     }
 
 
-def sentence_vectors(served: Served, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Texts, (B,) string, to their directions, (B, H) float32 of length 1; which were cut, (B,)."""
-    embedding: Any = served.model.sentence_embedding
-    rows, truncated = text_rows(served, texts)
+def sentence_vectors(
+    served: Served, texts: tf.Tensor, role: str = QUERY
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Texts, (B,) string, to their directions, (B, D) float32 of length 1; which were cut, (B,)."""
+    rows, truncated = text_rows(served, _with_prefix(served, texts, role))
 
     def vectors(inputs: Outputs) -> tf.Tensor:
-        states = tf.cast(served.encode(inputs)[features.SEQUENCE_OUTPUT], tf.float32)
-        return normalize(embedding(states, inputs[features.INPUT_MASK]))
+        states = served.encode(inputs)[features.SEQUENCE_OUTPUT]
+        return normalize(served.vectors(states, inputs[features.INPUT_MASK]))
 
     return on_rows(rows, vectors), truncated
+
+
+def _with_prefix(served: Served, texts: tf.Tensor, role: str) -> tf.Tensor:
+    """Texts, (B,) string, behind what the model was trained to read before a query or document."""
+    prefix = getattr(served.model.sentence_embedding, role, "")
+    return tf.strings.join([prefix, texts]) if prefix else texts
 
 
 def check_layers(served: Served) -> None:

@@ -57,12 +57,13 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     ``serving_default`` has traces of its own, ``Served.quick``.
 
     Raises:
-        ValueError: the vocabulary is larger than the model's, or ``max_seq_length`` is out of its
-            range.
+        ValueError: the vocabulary is larger than the model's, or ``max_seq_length`` or
+            ``embedding_dims`` is out of its range.
     """
     check_vocabulary_fits(tokenizer.vocab, model.config.vocab_size, "of the tokenizer")
     length = max_seq_length(model, options)
     copied = copy_model(model, "float32" if options.precision == "float32" else "mixed_bfloat16")
+    copied.sentence_embedding = model.cut_embedding(options.embedding_dims)
     storage = StoredWeights(copied, options.weights)
     exact = Served(
         model=copied,
@@ -127,6 +128,7 @@ def _traces(model: BertModel, read: Read) -> dict[str, Any]:
         "encode": encode,
         "call": encode if model is encoder else _trace(model, read, own, {encoder: encode}),
         "guess": None if model.masked_lm is None else _trace_masked_lm(model, read, own),
+        "vectors": None if model.sentence_embedding is None else _trace_vectors(model, read),
     }
 
 
@@ -135,10 +137,11 @@ def _readings(model: BertModel, encoder: BertEncoder) -> tuple[Reading, Reading]
     # Their rows are added in float32; every other matrix is read in the dtype of the arithmetic,
     # or every request would cast it.
     tables = {id(table) for table in embedding_tables(encoder)}
+    dense = {id(variable) for variable, _ in _dense(encoder)}
     below: Reading = [
         (variable, "float32" if id(variable) in tables else encoder.compute_dtype)
         for variable in encoder.weights
-        if len(variable.shape) == 2
+        if len(variable.shape) == 2 and id(variable) not in dense
     ]
     encoders = {id(variable) for variable in encoder.weights}
     own: Reading = [
@@ -186,6 +189,24 @@ def _trace_masked_lm(
             return masked_lm_logits(model.masked_lm, states)
 
     return _traced(run, tf.TensorSpec([None, model.config.hidden_size], model.compute_dtype))
+
+
+def _trace_vectors(model: BertModel, read: Read) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """What makes a sentence's vector of its states, as one graph."""
+
+    def run(inputs: tuple[tf.Tensor, tf.Tensor]) -> Any:
+        with _reading(read, _dense(model)):
+            return model.embed_states(*inputs)
+
+    states = tf.TensorSpec([None, None, model.config.hidden_size], model.encoder.compute_dtype)
+    function = _traced(run, (states, tf.TensorSpec([None, None], tf.int32)))
+    return lambda states, mask: function((states, mask))
+
+
+def _dense(model: BertModel) -> Reading:
+    """The matrix of the layer of sentence embeddings, where there is one."""
+    layer = model.sentence_dense
+    return [] if layer is None else [(layer.kernel, "float32")]
 
 
 def _traced(run: Callable[..., Any], specification: Any) -> Callable[..., Any]:

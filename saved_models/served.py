@@ -29,6 +29,8 @@ class ExportOptions:
         top_k: the guesses for each ``[MASK]``.
         layers: the blocks whose states are embeddings too, -1 the last and 0 the lowest.
         normalize: whether embeddings are scaled to the Euclidean length 1.
+        embedding_dims: how many numbers, the first ones, are kept of sentence embeddings; ``None``:
+            all.
         doc_stride: of questions: how many tokens after a window of the context the next begins.
         max_query_length: the most tokens of a question.
         n_best: the answers to a question.
@@ -58,6 +60,7 @@ class ExportOptions:
     top_k: int = 5
     layers: tuple[int, ...] = ()
     normalize: bool = False
+    embedding_dims: int | None = None
     doc_stride: int = 128
     max_query_length: int = 64
     n_best: int = 20
@@ -121,6 +124,8 @@ class Served:
         weights: the model's variables as they are stored, by their paths, and int8's scales; to be
             saved by these names, by which ``interchange.exports`` finds them.
         resources: what the traces read besides variables; to be saved with the signatures.
+        vectors: of a model of embeddings, states (N, S, H) and mask (N, S) to sentences' vectors
+            (N, D) float32; traced once.
         index: of a model of embeddings, the corpus that it searches; see ``search.Index``.
         quick: the same for ``serving_default``, where speed counts most: padding is left out
             wherever a token is computed by itself, so that states of padding are 0, and in bfloat16
@@ -136,6 +141,7 @@ class Served:
     weights: Mapping[str, tf.Variable] = dataclasses.field(default_factory=dict)
     resources: tuple[Any, ...] = ()
     guess: Any = None
+    vectors: Any = None
     index: Any = None
     quick: "Served | None" = None
 

@@ -31,7 +31,7 @@ from .classification import (
     regress_examples,
     text_features,
 )
-from .embeddings import call_on_tokens, check_layers, compare, embed, encode_tokens
+from .embeddings import DOCUMENT, call_on_tokens, check_layers, compare, embed, encode_tokens
 from .fill_mask import fill_masks, fills_masks
 from .question_answering import answer
 from .search import search
@@ -154,6 +154,12 @@ _TEXT = {"text": _STRINGS}
 _STATES = _on_ids(encode_tokens, "the encoder's hidden states.")
 _LOGITS = _task_on_ids()
 _EMBEDDING = _Head(embed, _TEXT, samples.requests_of_texts, "Embeds texts, a vector each.")
+_EMBEDDING_DOCUMENTS = _Head(
+    functools.partial(embed, role=DOCUMENT),
+    _TEXT,
+    samples.requests_of_texts,
+    "Embeds texts that may be found, whose prefix is another than that of what is searched for.",
+)
 _COMPARING = _Head(
     compare,
     {**_TEXT, "others": _ROWS_OF_STRINGS},
@@ -212,10 +218,13 @@ def _of_pretrainer(served: Served) -> dict[str, _Head]:
 
 def _of_encoder(served: Served) -> dict[str, _Head]:
     found = {SERVING_DEFAULT: _EMBEDDING, "tokens": _STATES}
-    if served.model.sentence_embedding is None:
+    embedding = served.model.sentence_embedding
+    if embedding is None:
         return found
-    searching = {"search": _SEARCHING} if served.index is not None else {}
-    return {**found, "embed": _EMBEDDING, "similarity": _COMPARING, **searching}
+    found |= {"embed": _EMBEDDING, "similarity": _COMPARING}
+    if embedding.query_prefix != embedding.document_prefix:
+        found["embed_documents"] = _EMBEDDING_DOCUMENTS
+    return {**found, "search": _SEARCHING} if served.index is not None else found
 
 
 def _of_texts_or_pairs(
@@ -251,7 +260,7 @@ _APIS = {classify: ("classify", classify_examples), regress: ("regress", regress
 
 
 _Heads = dict[str, _Head] | Callable[[Served], dict[str, _Head]]
-_EMBEDDING_OPTIONS = ("layers", "normalize")
+_EMBEDDING_OPTIONS = ("layers", "normalize", "embedding_dims")
 _SPAN_OPTIONS = ("doc_stride", "max_query_length", "n_best", "max_answer_length")
 # By the class of a model: its heads by name, and the options of ``ExportOptions`` that mean
 # something to it and not to every model.

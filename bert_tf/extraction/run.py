@@ -19,7 +19,7 @@ from bert_tf.interchange.load import load_with_report
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.feature_based import LayerMixture, check_variant
-from bert_tf.modeling.pooling import normalize, pool
+from bert_tf.modeling.pooling import SentenceEmbedding, normalize, pool
 from bert_tf.pipelines.corpus_files import find_files
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import traced_step
@@ -38,6 +38,7 @@ _NUMBERS_AT_ONCE = 1 << 25
 _FLAGS = (
     *("format", "layers", "variant", "pooling", "normalize"),
     *("max_seq_length", "batch_size", "precision", "lines_per_shard"),
+    *("embedding_dims", "embed_as"),
 )
 
 
@@ -57,9 +58,12 @@ def run(settings: ExtractionSettings) -> Manifest:
     total = sum(file.size for file in files)
     with open_devices(settings.strategy, settings.precision).scope():
         encoder, preprocessor = _load(settings)
-    settings = _decide(settings, encoder)
+    embedding = _embedding(settings, encoder)
+    blocks = encoder.config.num_hidden_layers
+    how = (embedding.pooling, embedding.normalize) if embedding else ()
+    settings = settings.decide(blocks, *how)
     settings = dataclasses.replace(settings, max_seq_length=preprocessor.max_seq_length)
-    extractor = _Extractor(encoder, preprocessor, settings)
+    extractor = _Extractor(encoder, preprocessor, settings, embedding)
     done = output.open_output(
         settings.output,
         Manifest(
@@ -83,7 +87,8 @@ def run(settings: ExtractionSettings) -> Manifest:
     vocabulary = tuple(preprocessor.tokenizer.vocab)
     layout = Layout(extractor.layers, extractor.width, settings.is_pooled, vocabulary)
     try:
-        while shard := _next_shard(lines, preprocessor, settings.lines_per_shard):
+        prefix = getattr(embedding, f"{settings.embed_as}_prefix", "")
+        while shard := _next_shard(lines, preprocessor, settings.lines_per_shard, prefix):
             display.begin(done.bytes_read, shard)
             done = _write(settings, extractor, layout, shard, done, display)
     except KeyboardInterrupt:
@@ -124,22 +129,29 @@ def _load(settings: ExtractionSettings) -> tuple[BertEncoder, BertPreprocessor]:
     return encoder, encoder.preprocessor
 
 
-def _decide(settings: ExtractionSettings, encoder: BertEncoder) -> ExtractionSettings:
-    """The settings with the model's own embedding, where it has one and nothing else was chosen."""
-    embedding, blocks = encoder.sentence_embedding, encoder.config.num_hidden_layers
-    if embedding is None or settings.pooling is not None:
-        return settings.decide(blocks)
-    scaled = ", scaled to length 1" if embedding.normalize else ""
-    print(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")
-    return settings.decide(blocks, embedding.pooling, embedding.normalize)
+def _embedding(settings: ExtractionSettings, encoder: BertEncoder) -> SentenceEmbedding | None:
+    """The model's own embedding, where it has one and nothing else was chosen."""
+    if settings.pooling is not None:
+        return None
+    embedding = encoder.sentence_embedding = encoder.cut_embedding(settings.embedding_dims)
+    if embedding is not None:
+        scaled = ", scaled to length 1" if embedding.normalize else ""
+        print(f"Embeds as {settings.model} says: pooling by {embedding.pooling}{scaled}.")
+    return embedding
 
 
-def _next_shard(lines: Iterator[Line], preprocessor: BertPreprocessor, most: int) -> _Shard | None:
-    """Reads and tokenises the next ``most`` lines, some at a time; ``None`` if none is left."""
+def _next_shard(
+    lines: Iterator[Line], preprocessor: BertPreprocessor, most: int, prefix: str
+) -> _Shard | None:
+    """Reads and tokenises the next ``most`` lines, some at a time; ``None`` if none is left.
+
+    The prefix stands before each.
+    """
     parts: list[Rows] = []
     last, num_lines, num_cut, num_not_utf8 = None, 0, 0, 0
     while part := _next_lines(lines, min(_LINES_AT_ONCE, most - num_lines)):
-        tokenized, cut = tokenize(preprocessor, part)
+        texts = [line._replace(first=prefix + line.first) for line in part]
+        tokenized, cut = tokenize(preprocessor, texts)
         parts.append(tokenized)
         last = part[-1]
         num_lines += len(part)
@@ -241,13 +253,17 @@ class _Display:
 
 
 class _Extractor:
-    """An encoder, and which of its states are read.
+    """An encoder, and which of its states are read; with an ``embedding`` the encoder's vectors.
 
     ``layers`` are L names, a block's number as it was given, or the variant; ``width`` is D.
     """
 
     def __init__(
-        self, encoder: BertEncoder, preprocessor: BertPreprocessor, settings: ExtractionSettings
+        self,
+        encoder: BertEncoder,
+        preprocessor: BertPreprocessor,
+        settings: ExtractionSettings,
+        embedding: SentenceEmbedding | None,
     ) -> None:
         blocks, hidden = encoder.config.num_hidden_layers, encoder.config.hidden_size
         for layer in settings.layers:
@@ -264,6 +280,8 @@ class _Extractor:
             settings.layers if settings.variant is None else (settings.variant,)
         )
         self.width = 4 * hidden if settings.variant == "concat_last_four" else hidden
+        if embedding is not None:
+            self.width = encoder.embedding_size
         self._settings = settings
         pooling = settings.pooling or "none"
         self._preprocessor = preprocessor
@@ -274,6 +292,8 @@ class _Extractor:
         }
 
         def compute(encoder: BertEncoder, batch: Any) -> tf.Tensor:
+            if embedding is not None:
+                return encoder.embed(batch)[:, None]
             outputs = encoder(batch, training=False)
             if mixture is not None:
                 states = [mixture(outputs)]

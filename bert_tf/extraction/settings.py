@@ -7,6 +7,7 @@ from typing import Any
 from bert_tf.choices import POOLINGS, PRECISIONS, STRATEGIES, UNLEARNED_VARIANTS
 from bert_tf.cli.flag_fields import (
     ALLOW_PICKLE,
+    EMBEDDING_DIMS,
     STRATEGY,
     choice,
     defaults,
@@ -25,6 +26,12 @@ _NEEDED = required("extract_features needs --model, --input and --output")
 _OF_ONE_VECTOR = refuses(
     lambda normalize, values: normalize and values["pooling"] in (None, "none"),
     "--{flag} is for one vector a line: give --pooling=mean, cls, max or last with it.",
+)
+_OWN = refuses(
+    lambda _, values: any(values[name] is not None for name in ("pooling", "layers", "variant")),
+    "--{flag} is for the model's own sentence embedding, and --pooling, --layers and --variant ask "
+    "for something else: leave it out.",
+    if_given=True,
 )
 
 
@@ -75,6 +82,14 @@ class ExtractionSettings:
     )
     normalize: bool = switch(
         False, "Scale the vectors of --pooling to length 1.", rules=[_OF_ONE_VECTOR]
+    )
+    embedding_dims: int | None = integer(None, EMBEDDING_DIMS, least=1, rules=[_OWN])
+    embed_as: str = choice(
+        "document",
+        ("document", "query"),
+        "Sentence embeddings: what the lines are, whose prefix the model was trained to read: what "
+        "may be found, or what is searched for.",
+        rules=[_OWN],
     )
     max_seq_length: int | None = integer(
         None,

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import (
     ExampleSet,
     TextExample,
@@ -186,15 +187,19 @@ def fold_of(sets: Sets, settings: FineTuningSettings, number: int) -> Sets:
 # === The task ===
 
 
-def read_task(settings: FineTuningSettings) -> tuple[Task, Sets]:
+def read_task(
+    settings: FineTuningSettings, embedding: SentenceEmbedding | None = None
+) -> tuple[Task, Sets]:
     """The task on its data (with ``--folds`` on the first of them), and what was read."""
     sets = read_sets(settings)
     own = fold_of(sets, settings, 0) if settings.folds else sets
-    return make_task(settings, own), sets
+    return make_task(settings, own, embedding), sets
 
 
-def make_task(settings: FineTuningSettings, sets: Sets) -> Task:
-    """The task that the settings describe, on what was read."""
+def make_task(
+    settings: FineTuningSettings, sets: Sets, embedding: SentenceEmbedding | None = None
+) -> Task:
+    """The task that the settings describe, on what was read; of embeddings, of such ones."""
     kind = settings.kind
     task: Task = kind.task_class(
         settings.glue or settings.task,
@@ -202,6 +207,7 @@ def make_task(settings: FineTuningSettings, sets: Sets) -> Task:
         unlabelled=sets.unlabelled.items if sets.unlabelled else (),
         training=training_options(settings),
         **{argument: getattr(settings, name) for argument, name in kind.given.items()},
+        **({"embedding": embedding} if kind.embeds else {}),
     )
     return task
 

@@ -2,11 +2,13 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
 
+from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 from bert_tf.interchange import model_directory, weights
 from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec, Tokenization
@@ -25,6 +27,8 @@ from .settings import FineTuningSettings
 
 # What a run may change of the checkpoint's config.
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+# The arguments of a model that its start decides, each as it is without being named.
+_HEAD = {"pooling": "cls", "dense_size": None, "dense_activation": DENSE_ACTIVATIONS[0]}
 # A variable's block, by its path.
 _BLOCK = re.compile(r"(?:^|/)layer_(\d+)/")
 _EMBEDDINGS = re.compile(r"(?:^|/)embeddings/")
@@ -33,15 +37,16 @@ _EMBEDDINGS = re.compile(r"(?:^|/)embeddings/")
 class Start(NamedTuple):
     """What a run starts from; a resumed one has no ``checkpoint``.
 
-    ``pooling`` is what the head reads of a text, where the task's reads one vector; ``embedding``
-    what its vector is, where the model is one of embeddings.
+    ``head`` are the arguments of the model's constructor that the start decides: what the head
+    reads of a text, ``pooling``, where the task's reads one vector, and the layer behind that of a
+    model of embeddings. Of such a model ``embedding`` says what a text's vector is.
     """
 
     config: BertConfig
     tokenization: Tokenization
     tokenizer: BertTokenizer
     checkpoint: Checkpoint | None
-    pooling: str = "cls"
+    head: Mapping[str, Any] = MappingProxyType({})
     embedding: SentenceEmbedding | None = None
 
 
@@ -50,7 +55,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
     if directory.has_state():
         config, described = model_directory.read_description(directory.path)
         tokenization, notes = read_tokenization(directory.path, described.do_lower_case)
-        checkpoint, pooling = None, described.model.arguments.get("pooling", "cls")
+        checkpoint, head = None, described.model.arguments
         embedding = described.sentence_embedding
     else:
         checkpoint = open_checkpoint(settings.init_checkpoint, settings.allow_pickle)
@@ -60,9 +65,12 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             second = open_checkpoint(settings.backward_checkpoint, settings.allow_pickle)
             checkpoint = with_backward(checkpoint, second)
         pooling = settings.pooling or ("cls" if settings.bilstm else checkpoint.pooling)
+        head = {"pooling": pooling}
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
         config = with_rates(config, settings)
-        embedding = _embedding(settings, checkpoint) if settings.kind.embeds else None
+        embedding = None
+        if settings.kind.embeds:
+            embedding, head = _embedding(settings, checkpoint), _dense(settings, checkpoint)
     if tokenization is None:
         raise ValueError(
             f"--init_checkpoint={settings.init_checkpoint} has no vocabulary ({' '.join(notes)}): "
@@ -85,24 +93,39 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             f"--lora_rank={settings.lora_rank} is more than the {config.hidden_size} rows of a "
             f"matrix of {settings.init_checkpoint}: 8 is usual."
         )
+    size = head.get("dense_size") or config.hidden_size
+    if settings.matryoshka_dims and settings.matryoshka_dims[0] >= size:
+        raise ValueError(
+            f"--matryoshka_dims={','.join(map(str, settings.matryoshka_dims))}: expected numbers "
+            f"below {size}, as vectors have so many."
+        )
     for variant in settings.variants:
         try:
             check_variant(variant, config.num_hidden_layers)
         except ValueError as error:
             raise ValueError(f"--feature_based={settings.feature_based}: {error}") from error
     tokenizer = BertTokenizer(list(tokenization.vocabulary), tokenization.do_lower_case)
-    return Start(config, tokenization, tokenizer, checkpoint, pooling, embedding)
+    return Start(config, tokenization, tokenizer, checkpoint, head, embedding)
 
 
 def _embedding(settings: FineTuningSettings, checkpoint: Checkpoint) -> SentenceEmbedding:
     """What the vector of a text is: as the flags say, else as the checkpoint does."""
-    found = checkpoint.sentence_embedding
-    normalizes = found is None or found.normalize
-    return SentenceEmbedding(
-        settings.pooling or ("mean" if found is None else found.pooling),
-        normalize=normalizes if settings.normalize is None else settings.normalize,
-        max_seq_length=settings.max_seq_length,
+    usual = SentenceEmbedding("mean", normalize=True, max_seq_length=settings.max_seq_length)
+    flags = ("pooling", "normalize", "max_seq_length", "query_prefix", "document_prefix")
+    asked = {name: getattr(settings, name) for name in flags}
+    return dataclasses.replace(
+        checkpoint.sentence_embedding or usual,
+        dims=None,
+        **{name: value for name, value in asked.items() if value is not None},
     )
+
+
+def _dense(settings: FineTuningSettings, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The arguments of the layer behind the pooling; {} without one."""
+    found = checkpoint.model.arguments
+    if settings.dense_size in (None, found.get("dense_size")):
+        return {name: found[name] for name in ("dense_size", "dense_activation") if name in found}
+    return {"dense_size": settings.dense_size}
 
 
 def with_rates(config: BertConfig, settings: FineTuningSettings) -> BertConfig:
@@ -166,9 +189,13 @@ def forget_models() -> None:
 
 def model_spec(task: Task, start: Start) -> ModelSpec:
     """The model that a task trains from a start, as a directory describes it."""
-    pools = "pooling" in task.model_class.argument_checks
-    pooling = {"pooling": start.pooling} if pools and start.pooling != "cls" else {}
-    return ModelSpec(task.model_class, {**task.model_arguments, **pooling})
+    known = task.model_class.argument_checks
+    head = {
+        name: value
+        for name, usual in _HEAD.items()
+        if name in known and (value := start.head.get(name, usual)) != usual
+    }
+    return ModelSpec(task.model_class, {**task.model_arguments, **head})
 
 
 def build_model(
@@ -189,7 +216,7 @@ def build_model(
     else:
         own = found.model
         is_new = own.model_class is not spec.model_class or found.labels != task.labels
-        for name, usual in (("bilstm", False), ("pooling", "cls")):
+        for name, usual in (("bilstm", False), *_HEAD.items()):
             is_new |= own.arguments.get(name, usual) != spec.arguments.get(name, usual)
         # Before anything is built: what does not fit may claim any size.
         tensors, report = select(found, spec, new_head=is_new)

@@ -57,8 +57,8 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     if wanted["feature_based"]:
         wanted |= _on_frozen_features(wanted, given)
     wanted |= little_text.defaults_of(wanted, given)
-    blocks = [int(number) for number in wanted["init_layers"] or ()]
-    wanted["init_layers"] = blocks or None
+    for name in ("init_layers", "matryoshka_dims"):
+        wanted[name] = [int(number) for number in wanted[name] or ()] or None
     wanted["num_train_epochs"] = int(wanted["num_train_epochs"])
     return FineTuningSettings(**wanted)
 

@@ -110,6 +110,16 @@ def are_blocks(name: str, values: Values, given: Given) -> str:
     return ""
 
 
+def are_dims(name: str, values: Values, given: Given) -> str:
+    """The numbers of dimensions descend."""
+    dims = [str(number) for number in values[name] or ()]
+    is_number = all(dim.isdecimal() and dim.isascii() and 0 < len(dim) < 7 for dim in dims)
+    numbers = [int(dim) for dim in dims] if is_number else []
+    if (name in given and not numbers) or 0 in numbers or numbers != sorted({*numbers})[::-1]:
+        return f"--{name}={','.join(dims)}: expected numbers of 1 or more, descending, as 128,64."
+    return ""
+
+
 # === Frozen features ===
 
 NOT_FROZEN = refuses(

@@ -430,6 +430,31 @@ class FineTuningSettings:
         "similarity: what cosines are multiplied by in a softmax.",
         rules=[rules.for_kinds, within(lambda value: 0 < value < float("inf"), "above 0")],
     )
+    query_prefix: str | None = flag_fields.string(
+        None,
+        "similarity: what stands before the first text of a row, and before what is searched for: "
+        "'query: '. Kept with the model. By default as --init_checkpoint says, else nothing.",
+        rules=[rules.for_kinds],
+    )
+    document_prefix: str | None = flag_fields.string(
+        None,
+        "similarity: what stands before the other texts of a row, and before what may be found: "
+        "'passage: '.",
+        rules=[rules.for_kinds],
+    )
+    dense_size: int | None = flag_fields.integer(
+        None,
+        "similarity: put a linear layer behind the pooling, so that vectors have so many numbers. "
+        "By default as --init_checkpoint does, else none.",
+        least=1,
+        rules=[rules.for_kinds],
+    )
+    matryoshka_dims: Sequence[int] | None = flag_fields.words(
+        None,
+        "similarity: add the losses of vectors that are cut to their first numbers: 128,64. What "
+        "--embedding_dims cuts to as many then loses little.",
+        rules=[rules.for_kinds, rules.are_dims],
+    )
     bilstm: bool = flag_fields.switch(
         False,
         "Put a new bidirectional LSTM, each direction as wide as the encoder, between the encoder "

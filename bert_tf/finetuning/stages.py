@@ -12,6 +12,7 @@ from bert_tf.interchange import model_directory
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.metrics.calibration import FEW
 from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.readers.examples import TextExample
 from bert_tf.results.explanation import Explanation, explain_texts
@@ -61,13 +62,17 @@ class Trained:
 
 
 def check_inputs(
-    settings: FineTuningSettings, directory: FineTuningDirectory, moved: Sequence[str]
+    settings: FineTuningSettings,
+    directory: FineTuningDirectory,
+    moved: Sequence[str],
+    embedding: SentenceEmbedding | None = None,
 ) -> tuple[Task, Sets]:
     """Reads the data, and checks that they are those of the run's start.
 
-    ``moved`` are the flags that name other paths than at the start.
+    ``moved`` are the flags that name other paths than at the start; ``embedding`` is what a task of
+    embeddings trains.
     """
-    task, sets = read_task(settings)
+    task, sets = read_task(settings, embedding)
     fingerprints = sets.fingerprints()
     # A run that has a state of its own, or has ended, opens it no more: it may be gone.
     opens_start = not (directory.has_state() or directory.is_finished())
@@ -90,7 +95,7 @@ def prepare(
 ) -> Material:
     """Opens the start, reads the data, and tokenises the training set; says what was found."""
     start = open_start(settings, directory)
-    task, sets = check_inputs(settings, directory, moved)
+    task, sets = check_inputs(settings, directory, moved, start.embedding)
     for note in sets.notes:
         print(note)
     skipped = sets.skipped()

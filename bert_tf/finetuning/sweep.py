@@ -173,7 +173,7 @@ def _material_of(run: Run, settings: FineTuningSettings, material: Material) -> 
         return material
     examples, start = material.examples, material.start
     if run.fold:
-        task = make_task(one, fold_of(material.sets, settings, run.fold))
+        task = make_task(one, fold_of(material.sets, settings, run.fold), start.embedding)
         examples = task.training_examples(start.tokenizer, one.max_seq_length)
     else:
         task = task.asked(training_options(one))

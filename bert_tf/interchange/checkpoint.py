@@ -17,6 +17,7 @@ apart into query, key and value:
 | next_sentence/dense/{kernel,bias}, span/{kernel,bias}        | (H, 2), (2,)       |
 | {classifier,token_classifier}/{kernel,bias}                  | (H, C), (C,)       |
 | {regressor,choice}/{kernel,bias}                             | (H, 1), (1,)       |
+| sentence_dense/{kernel,bias}, of a ``BertEncoder``            | (H, D), (D,)       |
 | mixture/{logits,scale}, of a ``BertFeatureTagger``            | (L,), ()           |
 | bilstm_I/{forward,backward}_lstm/lstm_cell/{kernel,bias}     | (X, 4U), (4U,)     |
 | bilstm_I/{forward,backward}_lstm/lstm_cell/recurrent_kernel  | (U, 4U)            |
@@ -24,8 +25,8 @@ apart into query, key and value:
 | bilstm/directions/{forward,backward}_lstm/lstm_cell/...      | as these, X = U = H|
 
 Letters: V vocabulary, P positions, T segment types, H hidden, F feed-forward, C classes, L hidden
-states of a token, U units of an LSTM, X its inputs. Behind a ``bilstm`` a head's kernel has 2H
-rows.
+states of a token, D numbers of a sentence's vector, U units of an LSTM, X its inputs. Behind a
+``bilstm`` a head's kernel has 2H rows.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ import numpy as np
 from bert_tf.choices import HEAD_POOLINGS, POOLINGS
 from bert_tf.config import BertConfig
 from bert_tf.modeling import MODEL_CLASSES, BertEncoder, BertPretrainer
-from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.base import BertModel, is_count_or_none
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.untrusted import is_number, one_line, quote
 
@@ -309,6 +310,13 @@ def check_sentence_embedding(values: Any, source: str) -> SentenceEmbedding | No
             f"{source}: max_seq_length is {quote(length)}, expected a positive whole number, of a "
             "million at most."
         )
+    prefixes, dims = (values["query_prefix"], values["document_prefix"]), values["dims"]
+    if not all(isinstance(prefix, str) and len(prefix) <= _MAX_LENGTH for prefix in prefixes):
+        raise ValueError(
+            f"{source}: query_prefix and document_prefix are {quote(prefixes)}, expected two texts."
+        )
+    if not is_count_or_none(dims):
+        raise ValueError(f"{source}: dims is {quote(dims)}, expected a positive number or null.")
     return SentenceEmbedding(**values)
 
 

@@ -64,6 +64,7 @@ _HEAD_NAMES = Names(
         "next_sentence/dense": "cls/seq_relationship/",
         **dict.fromkeys(("classifier", "regressor", "token_classifier", "choice"), ""),
         "span": "cls/squad/",
+        "sentence_dense": "cls/sentence/",
     },
     {"kernel": "output_weights", "bias": "output_bias"},
     transposed=True,

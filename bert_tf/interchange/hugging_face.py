@@ -242,7 +242,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub."""
     values = read_json_object(os.path.join(path, CONFIG))
     config = read_config(values, os.path.join(path, CONFIG))
-    stored = _normalised(_open_tensors(path, allow_pickle), path, config.is_distilbert)
+    stored = _normalised(open_tensors(path, allow_pickle), path, config.is_distilbert)
     shapes = {name: entry.shape for name, entry in stored.items()}
     spec, notes = model_spec(values, shapes, os.path.join(path, CONFIG))
     _check_reads_no_first_token(path, config, spec)
@@ -270,7 +270,8 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     )
 
 
-def _open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
+def open_tensors(path: str, allow_pickle: bool) -> Mapping[str, StoredTensor]:
+    """The tensors of a directory by their names there."""
     file = weights_file(path)
     if file is None:
         raise ValueError(f"{path} has no {WEIGHTS}, {TF_WEIGHTS} or {PICKLED}.")

@@ -72,6 +72,7 @@ _UNREADABLE = (
 
 # Where Keras puts the variables of a model's attributes, for the names of ``checkpoint``.
 _BLOCK = re.compile(r"layer_(\d+)/")
+_ATTRIBUTE = "sentence_dense"  # no layer of the graph
 _CELL = ("kernel", "recurrent_kernel", "bias")  # of an LSTM, in Keras' order
 _PLACES = {
     "embeddings/word_embeddings": "bert_embeddings/vars/0",
@@ -90,6 +91,7 @@ _PLACES = {
     "masked_lm/layer_norm": "masked_lm_head/layer_norm",
     "next_sentence/dense": "next_sentence_head/dense",
     **dict.fromkeys(("classifier", "regressor", "token_classifier", "choice", "span"), "dense"),
+    _ATTRIBUTE: _ATTRIBUTE,
     "mixture/logits": "functional/layers/layer_mixture/vars/0",
     "mixture/scale": "functional/layers/layer_mixture/vars/1",
     **{
@@ -214,6 +216,8 @@ def _place(whole: str, spec: ModelSpec) -> str:
     if module not in _PLACES:
         module, leaf = module.rsplit("/", 1)
     place = _PLACES[module] + (f"/{_LEAVES[leaf]}" if leaf else "")
+    if module == _ATTRIBUTE:
+        return place
     if block:
         number = int(block[1])
         place = f"transformer_block{f'_{number}' if number else ''}/{place}"

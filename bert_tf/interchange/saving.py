@@ -55,7 +55,9 @@ def checkpoint_of(model: BertModel) -> Checkpoint:
             f"The model is a {type(model).__name__}: expected one of {', '.join(MODEL_CLASSES)}."
         )
     known = model.get_config()
-    spec = ModelSpec(type(model), {name: known[name] for name in model.argument_checks})
+    spec = ModelSpec(
+        type(model), {name: known[name] for name in model.argument_checks if name in known}
+    )
     classes = spec.arguments.get("num_classes")
     if model.labels and len(model.labels) != classes:
         raise ValueError(

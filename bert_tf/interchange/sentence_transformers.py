@@ -2,32 +2,45 @@
 
 ``modules.json`` lists the modules that a text goes through. The first is the transformer, in the
 directory itself or in a folder such as ``0_Transformer``; ``1_Pooling`` makes one vector of its
-states, ``2_Normalize`` scales it. Source: sentence-transformers 2 to 6, ``base/model.py`` and
-``modules/``; in 6 the modes of pooling are one value, and the length is the tokenizer's.
+states, ``2_Dense`` may change it, ``3_Normalize`` scale it. Source: sentence-transformers 2 to 6,
+``base/model.py`` and ``modules/``; in 6 the modes of pooling are one value, and the length is the
+tokenizer's.
 """
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.choices import POOLINGS
+from bert_tf.choices import DENSE_ACTIVATIONS, POOLINGS
 from bert_tf.files import read_json, read_json_object, write_json
+from bert_tf.modeling import BertEncoder
 from bert_tf.untrusted import listed, quote
 
-from . import hugging_face
-from .checkpoint import Checkpoint, check_sentence_embedding
+from . import hugging_face, safetensors
+from .checkpoint import Checkpoint, check_model, check_sentence_embedding
 from .tensor_files import is_plain_name
 from .tokenizer_files import TOKENIZER_CONFIG
+from .weights import Spelling, is_in_encoder
 
 MODULES = "modules.json"
 _LENGTH = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
 FILES = (MODULES, _LENGTH, _PROMPTS)
 _MODULE_OF = "sentence_transformers.models"
-_KINDS = ("Transformer", "Pooling", "Normalize")
+_KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
+_DENSE, _NORMALIZE = _KINDS[2:]
+# A prefix is the first prompt that is there of a role's names.
+_PREFIXES = ("query_prefix", "document_prefix")
+_ROLES = (("query",), ("document", "passage", "corpus"))
+_ACTIVATIONS = {
+    "linear": "torch.nn.modules.linear.Identity",
+    "tanh": "torch.nn.modules.activation.Tanh",
+}
+_LINEAR = {"sentence_dense/kernel": "linear.weight", "sentence_dense/bias": "linear.bias"}
 # What the older form of 1_Pooling/config.json says of each mode, true or false.
 _MODES = {
     "pooling_mode_cls_token": "cls",
@@ -69,13 +82,21 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     if len(modules) == 1:
         return checkpoint
     try:
-        pooling, normalize = _read_embedding(path, modules)
+        pooling = _read_pooling(path, modules)
         length = _read_length(inner, checkpoint)
-        notes = _read_prompts(path)
+        prompts, notes = _read_prompts(path)
+        if dense := [folder for kind, folder in modules if kind == _DENSE]:
+            checkpoint = _with_dense(checkpoint, os.path.join(path, dense[0]), allow_pickle)
     except _NotComputedError as reason:
         return dataclasses.replace(checkpoint, not_computed=f"{path} {reason}")
     embedding = check_sentence_embedding(
-        {"pooling": pooling, "normalize": normalize, "max_seq_length": length}, inner
+        {
+            "pooling": pooling,
+            "normalize": modules[-1][0] == _NORMALIZE,
+            "max_seq_length": length,
+            **prompts,
+        },
+        inner,
     )
     notes = (*checkpoint.notes, *notes)
     return dataclasses.replace(checkpoint, sentence_embedding=embedding, notes=notes)
@@ -107,18 +128,20 @@ def _read_modules(source: str) -> list[tuple[str, str]]:
     return modules
 
 
-def _read_embedding(path: str, modules: list[tuple[str, str]]) -> tuple[str, bool]:
-    """The mode of pooling, and whether the vectors are scaled."""
+def _read_pooling(path: str, modules: list[tuple[str, str]]) -> str:
+    """The mode of pooling."""
     kinds = [kind for kind, _ in modules]
-    if kinds not in (list(_KINDS[:2]), list(_KINDS)):
+    if kinds != [kind for kind in _KINDS if kind in (*_KINDS[:2], *kinds)]:
         other = [kind for kind in kinds if kind not in _KINDS]
         what = f", and no {listed(other)} is computed" if other else ""
         raise _NotComputedError(
             f"has the modules {listed(kinds)}{what}: expected {', '.join(_KINDS[:2])}, and "
-            f"{_KINDS[2]} or nothing after them"
+            f"{_DENSE}, {_NORMALIZE} or nothing after them"
         )
     source = os.path.join(path, modules[1][1], hugging_face.CONFIG)
     values = read_json_object(source)
+    if values.get("include_prompt") is False:
+        raise _NotComputedError("leaves prompts out of its pooling, which is not done")
     modes = values.get("pooling_mode")
     if modes is None:
         asked = {key: value for key, value in values.items() if key.startswith("pooling_mode_")}
@@ -132,7 +155,41 @@ def _read_embedding(path: str, modules: list[tuple[str, str]]) -> tuple[str, boo
         raise _NotComputedError(
             f"pools by {quote(modes)}, and only one of {', '.join(POOLINGS[1:])} is computed"
         )
-    return modes[0], kinds[-1] == _KINDS[2]
+    return str(modes[0])
+
+
+def _with_dense(checkpoint: Checkpoint, folder: str, allow_pickle: bool) -> Checkpoint:
+    """The encoder of a checkpoint, with the layer in a folder."""
+    source = os.path.join(folder, hugging_face.CONFIG)
+    values = read_json_object(source)
+    named = {name: key for key, name in _ACTIVATIONS.items()}
+    activation, name = values.get("activation_function", _ACTIVATIONS["tanh"]), "sentence_embedding"
+    if values.get("bias", True) is not True or activation not in [*named]:
+        raise _NotComputedError(
+            f"has a {_DENSE} layer with the activation {quote(activation)}, or without a bias, "
+            f"which is not computed: expected {' or '.join(named)}, and a bias"
+        )
+    places = values.get("module_input_name", name), values.get("module_output_name") or name
+    if places != (name, name):
+        raise _NotComputedError(f"has a {_DENSE} layer of something else than the vectors")
+    spec = checkpoint.model
+    arguments = {
+        "pooler": spec.has_pooler,
+        "dense_size": values.get("out_features"),
+        "dense_activation": named[activation],
+    }
+    stored = hugging_face.open_tensors(folder, allow_pickle)
+    if missing := [there for there in _LINEAR.values() if there not in stored]:
+        raise ValueError(f"{folder} has no {listed(missing)}: expected a layer's two weights.")
+    kept = {key: tensor for key, tensor in checkpoint.tensors.items() if is_in_encoder(key)}
+    layer = {key: Spelling(there, key.endswith("kernel")) for key, there in _LINEAR.items()}
+    return dataclasses.replace(
+        checkpoint,
+        model=check_model(BertEncoder.__name__, arguments, source),
+        tensors=kept | {key: one.lay_out(stored[one.name]) for key, one in layer.items()},
+        labels=(),
+        multi_label=False,
+    )
 
 
 def _read_length(inner: str, checkpoint: Checkpoint) -> Any:
@@ -158,21 +215,27 @@ def _read_length(inner: str, checkpoint: Checkpoint) -> Any:
     return min(length, positions) if type(length) in (int, float) else length
 
 
-def _read_prompts(path: str) -> tuple[str, ...]:
-    """Sentences on the texts that are to stand before others."""
+def _read_prompts(path: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The embedding's prefixes and dimensions, and sentences on further prompts.
+
+    A prompt that is the default one stands before what has none of its own.
+    """
     source = os.path.join(path, _PROMPTS)
     values = read_json_object(source) if tf.io.gfile.exists(source) else {}
     prompts = values.get("prompts")
-    prompts = prompts if isinstance(prompts, Mapping) else {}
+    prompts = prompts.items() if isinstance(prompts, Mapping) else ()
+    prompts = {key: text for key, text in prompts if text}
     default = values.get("default_prompt_name")
-    if isinstance(default, str) and prompts.get(default):
-        raise _NotComputedError(
-            f"puts {quote(prompts[default])} before each text, which is not done"
-        )
-    named = [f"{name}: {quote(text)}" for name, text in prompts.items() if text]
-    if not named:
-        return ()
-    return (f"{source} has prompts, which you put before your texts yourself: {listed(named)}.",)
+    usual = prompts.get(default, "") if isinstance(default, str) else ""
+    prefixes = [next(filter(None, map(prompts.get, names)), usual) for names in _ROLES]
+    found = dict(zip(_PREFIXES, prefixes, strict=True)) | {"dims": values.get("truncate_dim")}
+    known = [*itertools.chain(*_ROLES), default]
+    others = [f"{name}: {quote(text)}" for name, text in prompts.items() if name not in known]
+    if not others:
+        return found, ()
+    return found, (
+        f"{source} has prompts, which you put before your texts yourself: {listed(others)}.",
+    )
 
 
 # === Writing ===
@@ -184,19 +247,46 @@ def write(checkpoint: Checkpoint, path: str) -> dict[str, str]:
     Gives where each weight went, as ``hugging_face.write`` does.
     """
     embedding = checkpoint.sentence_embedding
-    if embedding is not None:
-        kinds = _KINDS if embedding.normalize else _KINDS[:2]
-        folders = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
-        modules = [
-            {"idx": number, "name": str(number), "path": folder, "type": f"{_MODULE_OF}.{kind}"}
-            for number, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
-        ]
-        pooling = {key: mode == embedding.pooling for key, mode in _MODES.items()}
-        width = checkpoint.config.hidden_size
-        for name, values in {
-            MODULES: modules,
-            _LENGTH: {"max_seq_length": embedding.max_seq_length, "do_lower_case": False},
-            f"{folders[1]}/{hugging_face.CONFIG}": {"word_embedding_dimension": width, **pooling},
-        }.items():
-            write_json(os.path.join(path, name), values)
-    return hugging_face.write(checkpoint, path)
+    encoder = {name: t for name, t in checkpoint.tensors.items() if name not in _LINEAR}
+    went = hugging_face.write(dataclasses.replace(checkpoint, tensors=encoder), path)
+    if embedding is None:
+        return went
+    width, size = checkpoint.config.hidden_size, checkpoint.model.arguments.get("dense_size")
+    is_there = {_DENSE: size is not None, _NORMALIZE: embedding.normalize}
+    kinds = [kind for kind in _KINDS if is_there.get(kind, True)]
+    folders = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
+    modules = [
+        {"idx": number, "name": str(number), "path": folder, "type": f"{_MODULE_OF}.{kind}"}
+        for number, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
+    ]
+    prefixes = [getattr(embedding, name) for name in _PREFIXES]
+    prompts = {names[0]: prefix for names, prefix in zip(_ROLES, prefixes, strict=True)}
+    pooling = {key: mode == embedding.pooling for key, mode in _MODES.items()}
+    files = {
+        MODULES: modules,
+        _LENGTH: {"max_seq_length": embedding.max_seq_length, "do_lower_case": False},
+        _PROMPTS: {"prompts": prompts, "default_prompt_name": None, "truncate_dim": embedding.dims},
+        f"{folders[1]}/{hugging_face.CONFIG}": {"word_embedding_dimension": width, **pooling},
+    }
+    if size is not None:
+        activation = checkpoint.model.arguments.get("dense_activation", DENSE_ACTIVATIONS[0])
+        files[f"{folders[2]}/{hugging_face.CONFIG}"] = {
+            "in_features": width,
+            "out_features": size,
+            "bias": True,
+            "activation_function": _ACTIVATIONS[activation],
+        }
+        layer = (
+            dataclasses.replace(
+                Spelling(there, key.endswith("kernel")).lay_out(checkpoint.tensors[key]),
+                names=(there,),
+            )
+            for key, there in _LINEAR.items()
+        )
+        weights = os.path.join(path, folders[2], hugging_face.WEIGHTS)
+        tf.io.gfile.makedirs(os.path.dirname(weights))
+        safetensors.write_file(weights, layer, {"format": "pt"})
+        went |= {key: f"{folders[2]}/{there}" for key, there in _LINEAR.items()}
+    for name, values in files.items():
+        write_json(os.path.join(path, name), values)
+    return went

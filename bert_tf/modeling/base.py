@@ -1,5 +1,6 @@
 """What the layers and the models share: a ``BertConfig``, checks of inputs, serialisation."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -113,6 +114,11 @@ def is_count(value: Any) -> bool:
     return type(value) is int and 0 < value <= _MOST_UNITS
 
 
+def is_count_or_none(value: Any) -> bool:
+    """Whether a value can be a number of units, or that there are none."""
+    return value is None or is_count(value)
+
+
 def is_rate_or_none(value: Any) -> bool:
     """Whether a value can be a dropout rate, or is left to the default."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -152,6 +158,7 @@ class BertModel(keras.Model):
             ``bert_tf.load`` found a directory of sentence-transformers; ``None`` elsewhere.
             ``bert_tf.save`` keeps these six.
         masked_lm: the masked-LM head, where the model has one; ``None`` elsewhere.
+        sentence_dense: the layer behind the pooling of sentence embeddings, where there is one.
 
     Attributes of the class:
         argument_checks: by the name of each argument of the constructor besides ``config``,
@@ -169,6 +176,7 @@ class BertModel(keras.Model):
     known_elsewhere: ClassVar[bool] = True
 
     masked_lm: Any = None
+    sentence_dense: Any = None
     preprocessor: Any = None
     labels: tuple[str, ...] = ()
     multi_label: bool = False
@@ -215,6 +223,44 @@ class BertModel(keras.Model):
         """
         model: Self = loader.load(path, model_class=cls, **arguments)
         return model
+
+    def embed(self, batch: Mapping[str, Any], training: bool = False) -> Any:
+        """The vectors of texts, (B, D) float32, as the model's ``sentence_embedding`` says.
+
+        ``batch`` is what the preprocessor makes of the texts, whose prefix is theirs already. Only
+        a model that has a ``sentence_embedding`` can.
+        """
+        states = self(batch, training=training)[features.SEQUENCE_OUTPUT]
+        return self.embed_states(states, batch[features.INPUT_MASK])
+
+    def embed_states(self, states: Any, mask: Any) -> Any:
+        """The vectors, from the last block's states (B, S, H) and the mask (B, S)."""
+        if self.sentence_embedding is None:
+            raise ValueError(f"{self.name} has no sentence_embedding: set one.")
+        return self.sentence_embedding(ops.cast(states, "float32"), mask, self.sentence_dense)
+
+    @property
+    def embedding_size(self) -> int:
+        """D, the numbers of a text's vector."""
+        dense, embedding = self.sentence_dense, self.sentence_embedding
+        size: int = self.config.hidden_size if dense is None else dense.units
+        return (embedding and embedding.dims) or size
+
+    def cut_embedding(self, dims: int | None) -> SentenceEmbedding | None:
+        """The model's sentence embedding that keeps the first numbers alone; ``None``: as it is.
+
+        A model that was trained by ``--matryoshka_dims`` loses little by it.
+        """
+        embedding, size = self.sentence_embedding, self.embedding_size
+        if dims is None:
+            return embedding
+        if embedding is None or not 1 <= dims <= size:
+            of = "it gives no vectors of texts" if embedding is None else f"they have {size}"
+            raise ValueError(
+                f"--embedding_dims={dims} is how many numbers are kept of the vectors of "
+                f"{self.name}, and {of}: expected as many or fewer of a model of embeddings."
+            )
+        return dataclasses.replace(embedding, dims=dims)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Keras takes every layer that is set as an attribute for a layer of the model, and wraps

@@ -9,9 +9,19 @@ import keras
 from keras import ops
 
 from bert_tf import features
+from bert_tf.choices import DENSE_ACTIVATIONS
 from bert_tf.config import BertConfig
 
-from .base import BertLayer, BertModel, Shapes, is_flag_or_none, model_inputs, new_initializer
+from .base import (
+    BertLayer,
+    BertModel,
+    Shapes,
+    dense_shapes,
+    is_count_or_none,
+    is_flag_or_none,
+    model_inputs,
+    new_initializer,
+)
 from .dropout import Dropout, MaskSeeds
 from .pooling import pool
 from .transformer import Attend, LayerNorm, TransformerBlock
@@ -160,6 +170,8 @@ class BertEncoder(BertModel):
         config: sizes, rates and activation.
         pooler: whether there is a pooler; nothing but next-sentence prediction trains it before
             fine-tuning.
+        dense_size: the units of ``sentence_dense``; ``None``: there is no such layer.
+        dense_activation: its activation, of ``choices.DENSE_ACTIVATIONS``.
         name: the model's name, and the first part of its variables' paths.
         dtype: a Keras dtype policy, ``"mixed_bfloat16"`` for example; the global one by default.
 
@@ -180,6 +192,8 @@ class BertEncoder(BertModel):
             rest again for the backward pass (Chen et al. 2016): the same gradients, dropout
             included, in much less memory and about a third more time. False at first. On Keras'
             TensorFlow backend only.
+        sentence_dense: a float32 layer that sentence embeddings go through after their pooling, no
+            part of the outputs; ``None`` without a ``dense_size``.
         encoder: the model itself, as every model with a head has its encoder there.
 
     Raises:
@@ -192,7 +206,13 @@ class BertEncoder(BertModel):
     ((2, 5, 128), (2, 128))
     """
 
-    argument_checks = MappingProxyType({"pooler": is_flag_or_none})
+    argument_checks = MappingProxyType(
+        {
+            "pooler": is_flag_or_none,
+            "dense_size": is_count_or_none,
+            "dense_activation": lambda value: value in DENSE_ACTIVATIONS,
+        }
+    )
     hugging_face = "BertModel"
     hub_task = "feature-extraction"
 
@@ -200,6 +220,8 @@ class BertEncoder(BertModel):
         self,
         config: BertConfig,
         pooler: bool = True,
+        dense_size: int | None = None,
+        dense_activation: str = DENSE_ACTIVATIONS[0],
         name: str = "bert_encoder",
         dtype: Any = None,
         **kwargs: Any,
@@ -215,6 +237,16 @@ class BertEncoder(BertModel):
                 for index in range(config.num_hidden_layers)
             ]
             pooling = Pooler(config, name="pooler", dtype=policy) if pooler else None
+            dense = None
+            if dense_size is not None:
+                dense = keras.layers.Dense(
+                    dense_size,
+                    dense_activation,
+                    kernel_initializer=new_initializer(config),
+                    name="sentence_dense",
+                    dtype="float32",
+                )
+                dense.build((None, config.hidden_size))
 
             # === Functional model ===
             inputs = model_inputs(features.ENCODER_FEATURES)
@@ -240,11 +272,14 @@ class BertEncoder(BertModel):
         self.embeddings = embeddings
         self.blocks = blocks
         self.pooler = pooling
+        if dense is not None:
+            self.sentence_dense = dense
 
     @classmethod
     def head_shapes(cls, config: BertConfig, arguments: Mapping[str, Any]) -> Shapes:
-        """None: there is no head."""
-        return {}
+        """Those of the layer of sentence embeddings, where there is one."""
+        size = arguments.get("dense_size")
+        return {} if size is None else dense_shapes("sentence_dense", config.hidden_size, size)
 
     @property
     def encoder(self) -> Self:
@@ -309,4 +344,8 @@ class BertEncoder(BertModel):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, ready for JSON."""
-        return {**super().get_config(), "pooler": self.pooler is not None}
+        config = {**super().get_config(), "pooler": self.pooler is not None}
+        if (dense := self.sentence_dense) is not None:
+            activation = keras.activations.serialize(dense.activation)
+            config |= {"dense_size": dense.units, "dense_activation": activation}
+        return config

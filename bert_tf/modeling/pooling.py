@@ -85,14 +85,18 @@ class Pooling(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True)
 class SentenceEmbedding:
-    """How a model of sentence-transformers makes a text's vector of its tokens' states.
+    """How a model of sentence embeddings makes a text's vector of its tokens' states.
 
-    ``bert_tf.load`` reads it, and gives it as a model's ``sentence_embedding``.
+    ``bert_tf.load`` reads it, and gives it as a model's ``sentence_embedding``; ``model.embed``
+    does all of it but the prefixes.
 
     Attributes:
         pooling: one of ``POOLINGS`` but ``none``.
         normalize: whether the vector has the Euclidean length 1.
         max_seq_length: the most tokens of a text, [CLS] and [SEP] included.
+        query_prefix: what stands before a text that asks, or the first of two.
+        document_prefix: what stands before a text that may be found, or the second of two.
+        dims: how many numbers, the first ones, are kept of the vector; ``None``: all.
 
     >>> embedding = SentenceEmbedding("max", normalize=True, max_seq_length=128)
     >>> states = ops.array([[[3.0, 1.0], [1.0, 4.0], [9.0, 9.0]]])
@@ -103,12 +107,18 @@ class SentenceEmbedding:
     pooling: str
     normalize: bool
     max_seq_length: int
+    query_prefix: str = ""
+    document_prefix: str = ""
+    dims: int | None = None
 
-    def __call__(self, states: Any, mask: Any) -> Any:
-        """The texts' vectors (B, H).
+    def __call__(self, states: Any, mask: Any, dense: Any = None) -> Any:
+        """The texts' vectors (B, D).
 
         ``states`` (B, S, H) are the last block's, the encoder's ``sequence_output``; ``mask``
-        (B, S), int32, is its ``input_mask``, 1 where a token is real.
+        (B, S), int32, is its ``input_mask``, 1 where a token is real. ``dense`` is the model's
+        layer (B, H) -> (B, D) where it has one; without it D is H.
         """
         vectors = pool(states, mask, self.pooling)
+        vectors = vectors if dense is None else dense(vectors)
+        vectors = vectors[:, : self.dims]
         return normalize(vectors) if self.normalize else vectors

@@ -12,6 +12,7 @@ from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.interchange.saving import checkpoint_of
 from bert_tf.modeling.base import TEMPERATURE, BertModel, without_temperature
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import BadRow, ExampleSet
 from bert_tf.readers.records import giving
 from bert_tf.readers.tables import TableFile, read_rows
@@ -66,6 +67,7 @@ class Predictor:
             probable than this.
         raw_probabilities: whether the temperature that was fitted on dev is left out.
         max_seq_length: the most tokens of a row; by default the training's.
+        embedding_dims: how many numbers, the first ones, are kept of sentence embeddings.
         batch_size: examples at once.
         allow_pickle: whether ``pytorch_model.bin`` may be unpickled; a pickle from a stranger can
             run any code.
@@ -94,6 +96,7 @@ class Predictor:
         reject_below: float | None = None,
         raw_probabilities: bool = False,
         max_seq_length: int | None = None,
+        embedding_dims: int | None = None,
         batch_size: int = 64,
         allow_pickle: bool = False,
     ) -> None:
@@ -112,9 +115,14 @@ class Predictor:
         # Classes have numbers where the source does not name them.
         count = self._checkpoint.model.arguments.get("num_classes", 0)
         self.labels = self._checkpoint.labels or tuple(str(number) for number in range(count))
-        self._batch_size = batch_size
+        self._batch_size, self._embedding_dims = batch_size, embedding_dims
         self._top_k, self._reject_below = top_k, reject_below
         self._check_choice()
+        if embedding_dims is not None and not self.kind.embeds:
+            raise ValueError(
+                f"--embedding_dims is for sentence embeddings, and {self.path} is of "
+                f"{self.task.kind}: leave it out."
+            )
 
     def __call__(
         self,
@@ -276,7 +284,10 @@ class Predictor:
         if good:
             sets = {_SET: ExampleSet(good, tuple(self.labels), [])}
             task = self.task_class(
-                self.task.name, None, {}, sets, labels=self.labels, **self.task.options
+                *(self.task.name, None, {}, sets),
+                labels=self.labels,
+                **self.task.options,
+                **({"embedding": self._embedding} if self.kind.embeds else {}),
             )
             found = task.predict(inference, _SET, self._thresholds)
         for item in items:
@@ -285,6 +296,11 @@ class Predictor:
                 yield {**empty, "id": item.id, "error": item.reason}
             else:
                 yield next(found)
+
+    @property
+    def _embedding(self) -> SentenceEmbedding | None:
+        """What a text's vector is, where the model is one of embeddings."""
+        return self._loaded().cut_embedding(self._embedding_dims)
 
     def _check_choice(self) -> None:
         """Checks that what is asked of the classes' probabilities goes with the task."""

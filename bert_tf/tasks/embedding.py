@@ -11,6 +11,7 @@ import numpy as np
 from bert_tf import features
 from bert_tf.interchange.load import load
 from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.training.progress import Progress
 
@@ -22,15 +23,23 @@ _TEXTS_AT_ONCE = 16384
 
 @dataclasses.dataclass(frozen=True)
 class Embedder:
-    """A model, and how it makes texts to vectors."""
+    """A model, how it is run, and how it makes texts to vectors."""
 
     inference: Inference
+    embedding: SentenceEmbedding
 
-    def directions(self, texts: Sequence[str], label: str) -> np.ndarray:
-        """The texts' vectors at length 1, (N, D) float32, in order; shows how far it is."""
+    def directions(
+        self, texts: Sequence[str], label: str, *, are_queries: bool = False
+    ) -> np.ndarray:
+        """The texts' vectors at length 1, (N, D) float32, in order; shows how far it is.
+
+        Before each stands the model's prefix, of documents or of queries.
+        """
         progress, found = Progress(label, len(texts), "texts"), []
+        embedding = self.embedding
+        prefix = embedding.query_prefix if are_queries else embedding.document_prefix
         for first in range(0, len(texts), _TEXTS_AT_ONCE):
-            part = texts[first : first + _TEXTS_AT_ONCE]
+            part = [prefix + text for text in texts[first : first + _TEXTS_AT_ONCE]]
             length, done = self.inference.max_seq_length, 0
             examples = similarity_examples(self.inference.tokenizer, [part], max_seq_length=length)
             places, rows = [], []
@@ -41,7 +50,7 @@ class Embedder:
                 progress.update(first + done)
             found.append(np.concatenate(rows)[np.argsort(np.concatenate(places))])
         progress.close()
-        return at_length_1(np.concatenate(found))
+        return at_length_1(np.concatenate(found)[:, : embedding.dims])
 
 
 def at_length_1(vectors: np.ndarray) -> np.ndarray:
@@ -60,12 +69,15 @@ def open_embedder(
     max_seq_length: int | None = None,
     batch_size: int = 64,
     allow_pickle: bool = False,
+    embedding_dims: int | None = None,
 ) -> Embedder:
     """Loads a model of embeddings, to be run under the strategy whose scope this is.
 
+    Its vectors are cut to ``embedding_dims`` numbers.
+
     Raises:
-        ValueError: the model gives no vectors of texts, has no vocabulary, or fewer positions than
-            ``max_seq_length``.
+        ValueError: the model gives no vectors of texts, or shorter ones, has no vocabulary, or
+            fewer positions than ``max_seq_length``.
     """
     model = path if isinstance(path, BertModel) else load(path, allow_pickle=allow_pickle)
     name = model.name if isinstance(path, BertModel) else path
@@ -83,4 +95,5 @@ def open_embedder(
             f"--max_seq_length={length}: expected 3 to {positions}, the positions that {name} has "
             "embeddings for."
         )
-    return Embedder(Inference(model, model.preprocessor.tokenizer, length, batch_size))
+    embedding = model.cut_embedding(embedding_dims) or embedding
+    return Embedder(Inference(model, model.preprocessor.tokenizer, length, batch_size), embedding)

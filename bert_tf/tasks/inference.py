@@ -66,12 +66,10 @@ def outputs_of(model: Any, rows: Any, *, training: bool) -> Any:
 
     Of a model of embeddings they are the vectors of texts, (B, K, D) float32 of (B, K, S) ids.
     """
-    embedding = getattr(model, "sentence_embedding", None)
-    if embedding is not None:
+    if getattr(model, "sentence_embedding", None) is not None:
         shape = tf.shape(rows[features.INPUT_WORD_IDS])
         flat = {key: tf.reshape(rows[key], [-1, shape[2]]) for key in features.ENCODER_FEATURES}
-        states = tf.cast(model(flat, training=training)[features.SEQUENCE_OUTPUT], tf.float32)
-        vectors = embedding(states, flat[features.INPUT_MASK])
+        vectors = model.embed(flat, training=training)
         return tf.reshape(vectors, [shape[0], shape[1], vectors.shape[-1]])
     if features.NUM_WINDOWS not in rows:
         return model(rows, training=training)

@@ -5,6 +5,7 @@ Sources: Reimers and Gurevych 2019, "Sentence-BERT"; the losses have theirs.
 Letters: N examples, K texts of an example, U different texts, D numbers of a vector.
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from bert_tf.metrics.formulas import ranks
 from bert_tf.metrics.judging import judge_similarities
 from bert_tf.metrics.retrieval import judge_rankings, search
 from bert_tf.modeling import BertEncoder
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines import length_buckets
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -35,6 +37,8 @@ _LEAST_SPREAD = 1e-3
 class SimilarityTask(Task):
     """Pairs of texts with scores, pairs that belong together, or triples.
 
+    ``embedding`` is that of the model, of which the task reads the texts' prefixes.
+
     Pairs with scores are judged by the rank correlation of the scores with the cosines. Of the
     others each anchor is a query, and every text of the set that is no anchor a document, of which
     those are relevant that belong to it.
@@ -42,6 +46,16 @@ class SimilarityTask(Task):
 
     model_class = BertEncoder
     read_table = staticmethod(read_similarity)
+
+    def __init__(
+        self, *args: Any, embedding: SentenceEmbedding | None = None, **given: Any
+    ) -> None:
+        # The first text of an example asks, the others may be found.
+        self._prefixes, self._dims = ("", ""), None
+        if embedding is not None:
+            self._prefixes = (embedding.query_prefix, embedding.document_prefix)
+            self._dims = embedding.dims
+        super().__init__(*args, **given)
 
     @property
     def _has_scores(self) -> bool:
@@ -79,29 +93,40 @@ class SimilarityTask(Task):
                 f"--similarity_loss={asked}: the texts have {have}: expected one of "
                 f"{', '.join(known)}."
             )
-        return similarity_loss(asked, self.training.similarity_scale)
+        training = self.training
+        return similarity_loss(asked, training.similarity_scale, training.matryoshka_dims)
 
     def _rows(
         self, tokenizer: BertTokenizer, items: Items, max_seq_length: int, *, labelled: bool
     ) -> length_buckets.Examples:
         """To train on, K rows each; to run a model on, each different text once."""
-        texts, numbers = _numbered(items)
         if not labelled:
+            texts, _ = self._numbered(items)
             return similarity_examples(tokenizer, [texts], max_seq_length=max_seq_length)
-        labels = numbers
+        # What is the same text is so whatever stands before it.
+        labels = _numbered(items)[1]
         if self._has_scores:
             labels = np.array([item.label for item in items], np.float32)
             least, most = labels.min(), labels.max()
             # Cosines are learned as 0 to 1, whatever the scores' units.
             labels = (labels - least) / max(most - least, np.finfo(np.float32).tiny)
-        columns = zip(*(item.texts for item in items), strict=True)
+        columns = zip(*(prefixed(item.texts, self._prefixes) for item in items), strict=True)
         return similarity_examples(
             tokenizer, [*columns], labels=labels, max_seq_length=max_seq_length
         )
 
+    def _numbered(self, items: Items) -> tuple[list[str], np.ndarray]:
+        """The different texts to embed, as ``_numbered`` has them."""
+        if not any(self._prefixes):
+            return _numbered(items)
+        texts = (prefixed(item.texts, self._prefixes) for item in items)
+        return _numbered(
+            [dataclasses.replace(i, texts=t) for i, t in zip(items, texts, strict=True)]
+        )
+
     def _judge(self, items: Items, outputs: Any, thresholds: Thresholds | None) -> Evaluation:
-        texts, numbers = _numbered(items)
-        vectors = at_length_1(outputs[:, 0])
+        texts, numbers = self._numbered(items)
+        vectors = at_length_1(outputs[:, 0, : self._dims])
         if not self._has_scores:
             return self._judge_search(items, texts, numbers, vectors)
         true = np.array([item.label for item in items], np.float64)
@@ -139,8 +164,16 @@ class SimilarityTask(Task):
         asked = [items[at] for at in first]
 
         def show(at: int) -> tuple[Mapping[str, str], str, str]:
-            wanted = texts[documents[next(iter(relevant[int(queries[at])]))]]
-            return {"": texts[queries[at]]}, wanted, texts[documents[ranked[at, 0]]]
+            first = next(iter(relevant[int(queries[at])]))
+            query, wanted, found = (
+                texts[number].removeprefix(prefix)
+                for number, prefix in (
+                    (queries[at], self._prefixes[0]),
+                    (documents[first], self._prefixes[1]),
+                    (documents[ranked[at, 0]], self._prefixes[1]),
+                )
+            )
+            return {"": query}, wanted, found
 
         losses = np.log2(1.0 + np.array(own_best))
         return Evaluation(
@@ -158,7 +191,7 @@ class SimilarityTask(Task):
         self, items: Items, outputs: Any, thresholds: Thresholds
     ) -> Iterator[dict[str, Any]]:
         """The cosine of the first text and the second, and of three that with the third."""
-        numbers, vectors = _numbered(items)[1], at_length_1(outputs[:, 0])
+        numbers, vectors = self._numbered(items)[1], at_length_1(outputs[:, 0, : self._dims])
         for row in numbers:
             cosines = (vectors[row[1:]] @ vectors[row[0]]).tolist()
             yield dict(zip(("prediction", "third"), cosines, strict=False))
@@ -169,6 +202,16 @@ class SimilarityTask(Task):
         columns = super().record_columns(labels, items, task)
         has_third = any(len(item.texts) > 2 for item in items)
         return {**columns, "third": None} if has_third else columns
+
+
+def prefixed(texts: Sequence[str], prefixes: tuple[str, str]) -> tuple[str, ...]:
+    """An example's texts as they are embedded.
+
+    >>> prefixed(["a", "b", "c"], ("query: ", "passage: "))
+    ('query: a', 'passage: b', 'passage: c')
+    """
+    query, document = prefixes
+    return (query + texts[0], *(document + text for text in texts[1:]))
 
 
 def _numbered(items: Items) -> tuple[list[str], np.ndarray]:

@@ -144,7 +144,7 @@ _SETTINGS = {"params.yaml", "bert_config.json"}
 
 
 def _arrays(path: str) -> dict[str, Any]:
-    tensors = hugging_face._open_tensors(path, allow_pickle=False)
+    tensors = hugging_face.open_tensors(path, allow_pickle=False)
     arrays = {name: tensor.read() for name, tensor in tensors.items()}
     os.remove(os.path.join(path, "model.safetensors"))
     return arrays

@@ -9,6 +9,8 @@ import pytest
 
 import bert_tf
 from bert_tf.interchange import model_directory, sentence_transformers
+from bert_tf.interchange.checkpoint import ModelSpec
+from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from tests.interchange import hugging_face_files as hf
 from tests.interchange.recorded import DATA
@@ -56,6 +58,13 @@ def _sentence_transformers(path):
     sentence_transformers.write(checkpoint, str(path))
 
 
+def _dense(path):
+    path.mkdir()
+    spec = ModelSpec(BertEncoder, {"pooler": False, "dense_size": 5})
+    checkpoint = make_checkpoint(spec, tokenization=UNCASED, sentence_embedding=EMBEDDING)
+    sentence_transformers.write(checkpoint, str(path))
+
+
 def _copy(*place):
     return lambda path: shutil.copytree(DATA.joinpath(*place), path)
 
@@ -66,6 +75,7 @@ ORIGINALS = {
     "pretrained": _pretrained,
     "sharded": _sharded,
     "st": _sentence_transformers,
+    "dense": _dense,
     "tf": _copy("tf_model", "model"),
     "masked": _copy("tf_model", "masked_lm"),
     "hub": _copy("keras_hub", "classifier"),
@@ -140,6 +150,7 @@ CONFIG, MODEL, POOLING, LENGTH, TASK = (
     *("config.json", "model.json", "1_Pooling/config.json", "sentence_bert_config.json"),
     "task.json",
 )
+DENSE, PROMPTS = "2_Dense/config.json", "config_sentence_transformers.json"
 BERT = "bert_config.json"
 TF = "bert/tf_bert_model/bert/encoder/layer_._1/"
 WORDS = "bert/tf_bert_for_masked_lm/bert/embeddings/word_embeddings/weight:0"
@@ -190,9 +201,9 @@ REFUSED = [
      r"has a module in '\.\./x': expected a plain folder's name, within the directory\.$"),
     ("st", "modules.json", modules("Transformer", folder="nowhere"),
      r"names 'nowhere' as the place of a 'Transformer', and no config\.json with model\.safet"),
-    ("st", "modules.json", modules("Transformer", "Pooling", "Dense", "Normalize"),
-     "has the modules Transformer, Pooling, Dense, Normalize, and no Dense is computed: "
-     "expected Transformer, Pooling, and Normalize or nothing after them; for its BERT alone pass "
+    ("st", "modules.json", modules("Transformer", "Pooling", "Dropout", "Normalize"),
+     "has the modules Transformer, Pooling, Dropout, Normalize, and no Dropout is computed: "
+     "expected Transformer, Pooling, and Dense, Normalize or nothing after them; for its BERT alone pass "
      r"model_class=BertEncoder, or convert it first \(python -m bert_tf\.convert\)\.$"),
     ("st", "modules.json", modules("Transformer", "Normalize", "Pooling"),
      "has the modules Transformer, Normalize, Pooling: expected Transformer, Pooling, and"),
@@ -208,9 +219,16 @@ REFUSED = [
         ("st", LENGTH, {"max_seq_length": length}, COUNT.format(length))
         for length in (0, 9.5, True, float("nan"))
     ),
-    ("st", "config_sentence_transformers.json",
-     {"prompts": {"q": "Find: "}, "default_prompt_name": "q"},
-     "puts 'Find: ' before each text, which is not done"),
+    ("st", POOLING, {"include_prompt": False}, "leaves prompts out of its pooling, which is not"),
+    ("st", PROMPTS, {"prompts": {"query": 1}}, r"query_prefix and document_prefix are \(1, ''\), "),
+    ("st", PROMPTS, {"truncate_dim": 0}, "dims is 0, expected a positive number or null"),
+    ("dense", DENSE, {"activation_function": "torch.nn.modules.activation.ReLU"},
+     "has a Dense layer with the activation 'torch.nn.modules.activation.ReLU', or without a bias"),
+    ("dense", DENSE, {"bias": False}, "or without a bias, which is not computed"),
+    ("dense", DENSE, {"module_input_name": "token_embeddings"}, "of something else than the vect"),
+    ("dense", DENSE, {"out_features": 0}, "BertEncoder cannot be made with dense_size=0"),
+    ("dense", DENSE, {"out_features": 6}, r"linear\.weight is \(8, 5\), expected \(8, 6\)"),
+    ("dense", "2_Dense/model.safetensors", None, "2_Dense has no model.safetensors, tf_model.h5"),
     ("masked", "tf_model.h5", hdf5(WORDS, 7.0), " mean the same weight and differ: expected one"),
     ("tf", "tf_model.h5", hdf5(TF + "output/dense/bias:0"),
      "m lacks layer_1/output/bias, which the model has"),

@@ -13,13 +13,14 @@ import bert_tf
 from bert_tf.extraction import run as extraction
 from bert_tf.extraction.settings import resolve
 from bert_tf.interchange import conversion, hugging_face
+from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertClassifier, BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.saved_models import ExportOptions, precision
 from bert_tf.saved_models.signatures import model_signatures
 from tests.interchange import small_checkpoints
-from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
+from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint, write
 from tests.modeling.conftest import weights_by_path
 from tests.modeling.numpy_bert import encode
 
@@ -192,11 +193,101 @@ def test_a_conversion_keeps_it(tmp_path, form):
     np.testing.assert_allclose(embed(model, TEXTS), twin(model, "cls", True), atol=1e-5)
 
 
+# === A dense layer, prompts, fewer numbers ===
+
+
+def whole_checkpoint(activation="tanh", **changes):
+    """A model with all that a directory may say."""
+    spec = ModelSpec(
+        BertEncoder, {"pooler": False, "dense_size": 5, "dense_activation": activation}
+    )
+    embedding = SentenceEmbedding("mean", True, 10, query_prefix="cat ", document_prefix="sat. ")
+    embedding = dataclasses.replace(embedding, **changes)
+    return make_checkpoint(spec, CONFIG, tokenization=UNCASED, sentence_embedding=embedding)
+
+
+@pytest.mark.parametrize("form", conversion.FORMATS)
+def test_every_format_keeps_the_layer_and_the_prefixes(tmp_path, form):
+    checkpoint = whole_checkpoint(dims=3)
+    path = write(checkpoint, form, tmp_path)
+    found = open_checkpoint(path)
+    assert found.sentence_embedding == checkpoint.sentence_embedding
+    model = bert_tf.load(path)
+    kernel, bias = (checkpoint.tensors[f"sentence_dense/{n}"].read() for n in ("kernel", "bias"))
+    vectors = np.tanh(twin(model, "mean", False) @ kernel + bias)[:, :3]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.embed(model.preprocessor(TEXTS)), vectors, atol=1e-5)
+    assert model.embedding_size == 3
+    # A model in memory is saved with them.
+    bert_tf.save(model, tmp_path / "saved")
+    again = bert_tf.load(tmp_path / "saved")
+    np.testing.assert_allclose(again.embed(model.preprocessor(TEXTS)), vectors, atol=1e-5)
+
+
+def test_prompts_are_prefixes(tmp_path):
+    for number, (values, prefixes, note) in enumerate(
+        [
+            ({"prompts": {"query": "Find: ", "passage": "Text: "}}, ("Find: ", "Text: "), None),
+            ({"prompts": {"q": "Find: "}, "default_prompt_name": "q"}, ("Find: ", "Find: "), None),
+            ({"prompts": {"document": "", "corpus": "Text: "}}, ("", "Text: "), None),
+            ({"prompts": {"query": "", "clustering": "Sort: "}}, ("", ""), "clustering: 'Sort: '"),
+            ({"prompts": ["Find: "]}, ("", ""), None),
+        ]
+    ):
+        path = write_directory(tmp_path / str(number), config_sentence_transformers=values)
+        found = open_checkpoint(path)
+        embedding = found.sentence_embedding
+        assert (embedding.query_prefix, embedding.document_prefix) == prefixes
+        assert len(found.notes) == (note is not None) and all(note in n for n in found.notes)
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_an_export_has_the_layer_and_the_prefixes(tmp_path, weights):
+    model = bert_tf.load(write(whole_checkpoint(), "huggingface", tmp_path))
+    options = ExportOptions(embedding_dims=4, weights=weights)
+    served = precision.serve(model, model.preprocessor.tokenizer, options)
+    signatures = model_signatures(served)
+    tolerance = 1e-5 if weights == "float32" else 0.05
+    for name, prefix in (("embed", "cat "), ("embed_documents", "sat. ")):
+        answers = signatures[name].function(text=tf.constant(TEXTS))["sentence_embedding"]
+        texts = [prefix + text for text in TEXTS]
+        expected = np.array(model.embed(model.preprocessor(texts)))[:, :4]
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(answers, expected, atol=tolerance)
+    same = whole_checkpoint(query_prefix="", document_prefix="")
+    model = bert_tf.load(write(same, "huggingface", tmp_path, "same"))
+    served = precision.serve(model, model.preprocessor.tokenizer, ExportOptions())
+    assert "embed_documents" not in model_signatures(served)
+    with pytest.raises(
+        ValueError, match=r"--embedding_dims=6 is how .*, and they have 5: expected"
+    ):
+        precision.serve(model, model.preprocessor.tokenizer, ExportOptions(embedding_dims=6))
+
+
+def test_features_are_of_documents_unless_they_are_queries(tmp_path):
+    path = write(whole_checkpoint(), "huggingface", tmp_path)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    model = bert_tf.load(path)
+    for number, (flags, prefix, size) in enumerate(
+        [({}, "sat. ", 5), ({"embed_as": "query", "embedding_dims": 2}, "cat ", 2)]
+    ):
+        given = {"input": [str(tmp_path / "texts.txt")], "model": path, "format": "numpy"}
+        extraction.run(resolve(**given, output=str(tmp_path / f"out{number}"), **flags))
+        with np.load(tmp_path / f"out{number}" / "part-000000.npz") as file:
+            values = file["values"]
+        texts = [prefix + text for text in TEXTS]
+        expected = np.array(model.embed(model.preprocessor(texts)))[:, :size]
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(values, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="--embed_as is for the model's own sentence embedding"):
+        resolve(input=["a"], model=path, output="b", pooling="mean", embed_as="query")
+
+
 # === What is refused ===
 
 
 def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
-    path = write_directory(tmp_path / "m", kinds=("Transformer", "Pooling", "Dense"))
+    path = write_directory(tmp_path / "m", kinds=("Transformer", "Pooling", "CNN"))
     assert bert_tf.load(path, BertEncoder).sentence_embedding is None
     settings = resolve(input=["a"], model=path, output="b")
     with pytest.raises(ValueError, match=r"for the states of its BERT give --layers, or --pooling"):
@@ -206,20 +297,10 @@ def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
 
 
 def test_a_conversion_says_what_is_left_out(tmp_path):
-    path = write_directory(tmp_path / "m", kinds=("Transformer", "Pooling", "Dense"))
+    path = write_directory(tmp_path / "m", kinds=("Transformer", "Pooling", "CNN"))
     done = conversion.convert(path, str(tmp_path / "out"), "huggingface")
     assert done.notes[-1].endswith("; what was written is its BERT alone.")
     assert not (tmp_path / "out" / "modules.json").exists()
-
-
-def test_prompts_are_named(tmp_path):
-    prompts = {"query": "Find: ", "document": ""}
-    path = write_directory(tmp_path / "m", config_sentence_transformers={"prompts": prompts})
-    (note,) = open_checkpoint(path).notes
-    assert note == (
-        f"{path}/config_sentence_transformers.json has prompts, which you put before your texts "
-        "yourself: query: 'Find: '."
-    )
 
 
 # === A real model ===
@@ -240,6 +321,24 @@ PUBLISHED = [
 def test_minilm_s_vectors_are_sentence_transformers(minilm_model):
     assert minilm_model.sentence_embedding == SentenceEmbedding("mean", True, 256)
     np.testing.assert_allclose(embed(minilm_model, SENTENCES)[:, :5], PUBLISHED, atol=1e-5)
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["linear", "tanh"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_vectors_equal_sentence_transformers_both_ways(tmp_path, activation, normalize):
+    library = pytest.importorskip("sentence_transformers")
+    path = write(whole_checkpoint(activation, normalize=normalize), "huggingface", tmp_path)
+    ours, theirs = bert_tf.load(path), library.SentenceTransformer(path, device="cpu")
+    theirs.save(str(tmp_path / "theirs"))
+    again = bert_tf.load(tmp_path / "theirs")
+    assert again.sentence_embedding == ours.sentence_embedding
+    expected = {"cat ": theirs.encode_query(TEXTS), "sat. ": theirs.encode_document(TEXTS)}
+    for prefix, vectors in expected.items():
+        batch = ours.preprocessor([prefix + text for text in TEXTS])
+        for model in (ours, again):
+            np.testing.assert_allclose(model.embed(batch), vectors, atol=1e-5)
 
 
 @pytest.mark.parity
