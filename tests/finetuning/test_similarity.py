@@ -15,7 +15,12 @@ from bert_tf.interchange import conversion
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.readers.examples import SimilarityExample
-from bert_tf.tasks.similarity_losses import CosineError, CosineOrder, InBatchNegatives
+from bert_tf.tasks.similarity_losses import (
+    CosineError,
+    CosineOrder,
+    InBatchNegatives,
+    Matryoshka,
+)
 from bert_tf.tasks.similarity_task import SimilarityTask
 from bert_tf.tasks.task import TrainingOptions
 
@@ -114,6 +119,18 @@ def test_losses_of_scores_equal_a_plain_loop():
 def test_losses_come_back_from_their_configs(loss):
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert again.get_config() == loss.get_config() and again.scale == 3.0
+    nested = Matryoshka(loss, [2])
+    again = keras.losses.deserialize(keras.losses.serialize(nested))
+    assert again.get_config() == nested.get_config() and again.loss.scale == 3.0
+
+
+def test_matryoshka_is_the_sum_of_the_losses_of_the_first_numbers():
+    vectors = RNG.normal(size=(6, 2, 8)).astype(np.float32)
+    numbers = np.arange(12).reshape(6, 2)
+    expected = sum(in_batch_twin(numbers, vectors[..., :size], 4.0, False) for size in (8, 5, 2))
+    found = Matryoshka(InBatchNegatives(4.0), [5, 2])
+    assert float(found(numbers, vectors)) == pytest.approx(expected, rel=1e-5)
+    assert found.compares_rows and not Matryoshka(CosineError(), [5]).compares_rows
 
 
 # === The task ===
@@ -188,6 +205,30 @@ def test_what_belongs_together_is_judged_as_a_search(model):
     (record, *_) = task.predict(inference(model), "dev", {})
     third = vector_of(model, items[0].texts[0]) @ vector_of(model, items[0].texts[2])
     assert record["third"] == pytest.approx(third, abs=1e-5)
+
+
+def test_texts_are_read_behind_their_prefixes(model):
+    """A text that both asks and may be found has two vectors; labels are of the texts alone."""
+    items = pairs(12).items
+    items[4] = SimilarityExample("turned", items[0].texts[::-1], None)
+    embedding = SentenceEmbedding("mean", False, 32, "a1 b1 ", "c3 ", dims=7)
+    task = SimilarityTask(
+        "m", examples_of(items), {"dev": examples_of(items)}, {}, embedding=embedding
+    )
+    found = list(task.predict(inference(model), "dev", {}))
+    for item, record in zip(items, found, strict=True):
+        one, other = (
+            vector_of(model, prefix + text)[:7]
+            for prefix, text in zip(("a1 b1 ", "c3 "), item.texts, strict=True)
+        )
+        cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+        assert record["prediction"] == pytest.approx(cosine, abs=1e-5)
+    mistakes = task.evaluate(inference(model), "dev").mistakes
+    texts = {text for item in items for text in item.texts}
+    assert mistakes and all({*m.texts.values(), m.expected, m.predicted} <= texts for m in mistakes)
+    (rows, labels) = next(iter(task.training_examples(TOKENIZER, 32).evaluation_batches(12)))
+    firsts = [TOKENIZER.vocab[i] for i in rows["input_word_ids"][0, :, 1].numpy()]
+    assert firsts == ["a1", "c3"] and labels[4].numpy().tolist() == labels[0].numpy().tolist()[::-1]
 
 
 def test_a_constant_model_is_named():
@@ -284,3 +325,88 @@ def test_it_is_served_with_a_corpus_and_predicts(run_dir, tmp_path):
     np.testing.assert_allclose(found["scores"], -np.sort(-cosines)[:, :2], atol=1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="a row of others for each text"):
         similarity(text=tf.constant(texts), others=tf.constant([["a"], ["b"], ["c"]]))
+
+
+# === Prefixes, a dense layer, fewer numbers ===
+
+
+@pytest.fixture(scope="module")
+def small_run(run_dir, inputs):
+    """A run with all of them, and an accumulation of two parts."""
+    folder = run_dir.parent / "small"
+    run(
+        settings(
+            inputs, folder, task="similarity", train_file=run_dir.parent / "pairs.jsonl",
+            dev_file=None, text_columns="q,d", label_column=None, learning_rate=1e-3,
+            max_steps=3, gradient_accumulation_steps=2, query_prefix="film ",
+            document_prefix="plot ", dense_size=8, matryoshka_dims="6,4",
+        )
+    )  # fmt: skip
+    return folder
+
+
+def test_a_run_keeps_prefixes_and_layer(small_run, inputs, tmp_path):
+    model = bert_tf.load(str(small_run))
+    expected = SentenceEmbedding("mean", True, 16, "film ", "plot ")
+    assert model.sentence_embedding == expected and model.embedding_size == 8
+    pairs = [("a good film", "so so"), ("was", "the plot")]
+
+    def vectors(texts, size):
+        found = np.array(model.embed(model.preprocessor(texts)))[:, :size]
+        return directions(found)
+
+    for size in (8, 4):
+        given = {} if size == 8 else {"embedding_dims": 4}
+        records = api.predict(str(small_run), pairs, verbose=False, **given)
+        asked = vectors(["film " + one for one, _ in pairs], size)
+        answers = vectors(["plot " + other for _, other in pairs], size)
+        cosines = (asked * answers).sum(1)
+        np.testing.assert_allclose([r["prediction"] for r in records], cosines, atol=1e-5)
+    (tmp_path / "corpus.txt").write_text("so so\nthe plot\nwas good\n")
+    given = {"corpus": str(tmp_path / "corpus.txt"), "nearest": 2, "embedding_dims": 4}
+    export.run(export.ExportSettings(str(small_run), str(tmp_path / "1"), **given))
+    search = tf.saved_model.load(str(tmp_path / "1")).signatures["search"]
+    found = search(text=tf.constant([one for one, _ in pairs]))
+    corpus = vectors(["plot so so", "plot the plot", "plot was good"], 4)
+    scores = -np.sort(-asked @ corpus.T)[:, :2]
+    np.testing.assert_allclose(found["scores"], scores, atol=1e-5)
+    assert bert_tf.load(str(tmp_path / "1")).embedding_size == 4
+    # A run that starts from it begins with its layer and prefixes.
+    flags = {"task": "similarity", "train_file": small_run.parent / "pairs.jsonl", "max_steps": 1}
+    flags |= {"dev_file": None, "dev_fraction": 0, "text_columns": "q,d", "label_column": None}
+    again = tmp_path / "again"
+    run(
+        settings(
+            inputs,
+            again,
+            init_checkpoint=small_run,
+            document_prefix="",
+            learning_rate=1e-9,
+            **flags,
+        )
+    )
+    second = bert_tf.load(str(again))
+    assert second.sentence_embedding == SentenceEmbedding("mean", True, 16, "film ", "")
+    np.testing.assert_allclose(second.sentence_dense.kernel, model.sentence_dense.kernel, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"matryoshka_dims": "4,6"}, "--matryoshka_dims=4,6: expected numbers of 1 or more, desc"),
+        ({"matryoshka_dims": "0"}, "--matryoshka_dims=0: expected numbers of 1 or more"),
+        ({"matryoshka_dims": "16"}, "--matryoshka_dims=16: expected numbers below 16, as vectors"),
+        ({"dense_size": 4, "matryoshka_dims": "4"}, "expected numbers below 4, as vectors"),
+        ({"task": "regression", "query_prefix": "a"}, "--query_prefix means nothing to --task=reg"),
+    ],
+)
+def test_flags_that_are_refused(run_dir, inputs, tmp_path, flags, sentence):
+    given = {"task": "similarity", "train_file": run_dir.parent / "pairs.jsonl", "dev_file": None}
+    given |= {"text_columns": "q,d", "label_column": None, **flags}
+    with pytest.raises(ValueError, match=sentence):
+        run(settings(inputs, tmp_path / "run", **given))
+
+
+def test_dims_are_for_embeddings(run_dir, small_run):
+    with pytest.raises(ValueError, match=r"embedding_dims=9 is how many .*, and they have 8: exp"):
+        api.predict(str(small_run), [("a", "b")], embedding_dims=9, verbose=False)

@@ -203,8 +203,8 @@ REFUSED = [
      r"names 'nowhere' as the place of a 'Transformer', and no config\.json with model\.safet"),
     ("st", "modules.json", modules("Transformer", "Pooling", "Dropout", "Normalize"),
      "has the modules Transformer, Pooling, Dropout, Normalize, and no Dropout is computed: "
-     "expected Transformer, Pooling, and Dense, Normalize or nothing after them; for its BERT alone pass "
-     r"model_class=BertEncoder, or convert it first \(python -m bert_tf\.convert\)\.$"),
+     "expected Transformer, Pooling, and Dense, Normalize or nothing after them; for its BERT "
+     r"alone pass model_class=BertEncoder, or convert it first \(python -m bert_tf\.convert\)\.$"),
     ("st", "modules.json", modules("Transformer", "Normalize", "Pooling"),
      "has the modules Transformer, Normalize, Pooling: expected Transformer, Pooling, and"),
     ("st", POOLING, {"pooling_mode": ["cls", "mean"]}, r"pools by \['cls', 'mean'\], and only one"),
