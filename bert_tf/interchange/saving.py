@@ -48,16 +48,20 @@ def save(model: BertModel, directory: str | os.PathLike[str]) -> None:
         write(checkpoint, folder)
 
 
+def spec_of(model: BertModel) -> ModelSpec:
+    """The class and the arguments of a model in memory."""
+    known = model.get_config()
+    arguments = {name: known[name] for name in model.argument_checks if name in known}
+    return ModelSpec(type(model), arguments)
+
+
 def checkpoint_of(model: BertModel) -> Checkpoint:
     """A model in memory as what a reader gives; its weights are read when they are asked for."""
     if type(model) not in MODEL_CLASSES.values():
         raise ValueError(
             f"The model is a {type(model).__name__}: expected one of {', '.join(MODEL_CLASSES)}."
         )
-    known = model.get_config()
-    spec = ModelSpec(
-        type(model), {name: known[name] for name in model.argument_checks if name in known}
-    )
+    spec = spec_of(model)
     classes = spec.arguments.get("num_classes")
     if model.labels and len(model.labels) != classes:
         raise ValueError(

@@ -11,7 +11,7 @@ from bert_tf.files import read_json_object, write_json
 from bert_tf.interchange import hugging_face
 from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec
 from bert_tf.interchange.load import select
-from bert_tf.interchange.saving import checkpoint_of
+from bert_tf.interchange.saving import checkpoint_of, spec_of
 from bert_tf.interchange.weights import assign, expected_shapes
 from bert_tf.modeling.base import BertModel
 
@@ -70,9 +70,7 @@ def _native(model: Any) -> tuple[BertModel, ModelSpec]:
                 f"{type(model).__name__} holds no TFBertMainLayer that weights could go into."
             )
         native = mains[0].native
-    known = native.get_config()
-    arguments = {name: known[name] for name in native.argument_checks}
-    return native, ModelSpec(type(native), arguments)
+    return native, spec_of(native)
 
 
 def _with_head(checkpoint: Checkpoint, spec: ModelSpec) -> Checkpoint:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from .outputs import ModelOutput
@@ -46,11 +47,32 @@ class LabelledModel(keras.Model):
 
     def train_step(self, data: Any) -> Any:
         """A step on a batch with its labels where the loss wants them."""
-        return super().train_step(self._with_labels(data))
+        x, y, weights = self._with_labels(data)
+        if not self._computes_loss:
+            return super().train_step((x, y, weights))
+        with tf.GradientTape() as tape:
+            y_pred = self(x, training=True)
+            loss = self._tracked_loss(x, y, y_pred, weights, training=True)
+            replicas = self.distribute_strategy.num_replicas_in_sync
+            loss = self.optimizer.scale_loss(loss / replicas)
+        variables = self.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return self.compute_metrics(x, y, y_pred, weights)
 
     def test_step(self, data: Any) -> Any:
         """As ``train_step``, without training."""
-        return super().test_step(self._with_labels(data))
+        x, y, weights = self._with_labels(data)
+        if not self._computes_loss:
+            return super().test_step((x, y, weights))
+        y_pred = self(x, training=False)
+        self._tracked_loss(x, y, y_pred, weights, training=False)
+        return self.compute_metrics(x, y, y_pred, weights)
+
+    def _tracked_loss(self, x: Any, y: Any, y_pred: Any, weights: Any, training: bool) -> Any:
+        """The loss; its mean over an epoch counts a batch as often as the loss has numbers."""
+        loss = self.compute_loss(x, y, y_pred, weights, training)
+        self._loss_tracker.update_state(loss, sample_weight=ops.shape(y_pred.loss)[0])
+        return loss
 
     def compute_loss(
         self,
