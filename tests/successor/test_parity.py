@@ -1,0 +1,146 @@
+"""The classes by transformers' TensorFlow names against its PyTorch classes, on random weights."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import bert_tf
+import bert_tf.transformers as successor
+
+pytestmark = pytest.mark.parity
+IDS = np.random.default_rng(0).integers(5, 50, (2, 3, 7))
+MASK = np.ones_like(IDS)
+MASK[1, :, 5:] = 0
+_BOTH = (
+    *("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering"),
+    *("ForSequenceClassification", "ForTokenClassification"),
+)
+CASES = [
+    *(("Bert", head) for head in (*_BOTH, "ForPreTraining", "ForNextSentencePrediction")),
+    *(("DistilBert", head) for head in _BOTH),
+    ("Bert", "LMHeadModel"),
+]
+
+
+def _peer(family, head):
+    """A tiny model of PyTorch's, every weight of a size that shows."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    shared = {"vocab_size": 50, "max_position_embeddings": 32, "num_labels": 2}
+    if head == "ForTokenClassification":
+        shared["num_labels"] = 3
+    if head == "LMHeadModel":
+        shared["is_decoder"] = True
+    sizes = {
+        "Bert": {
+            **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
+            "intermediate_size": 32,
+        },
+        "DistilBert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
+    }[family]
+    config = getattr(transformers, f"{family}Config")(**sizes, **shared)
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model = getattr(transformers, family + head)(config).eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(0, 0.3)
+    return model
+
+
+def _outputs(model, ids, mask, **options):
+    import torch
+
+    with torch.no_grad():
+        return model(torch.tensor(ids), attention_mask=torch.tensor(mask), **options)
+
+
+@pytest.mark.parametrize(("family", "head"), CASES)
+def test_outputs_states_and_attentions_and_the_way_back(tmp_path, family, head):
+    peer = _peer(family, head)
+    peer.save_pretrained(tmp_path / "theirs")
+    model = getattr(successor, f"TF{family}{head}").from_pretrained(tmp_path / "theirs")
+    rows = np.s_[:] if head == "ForMultipleChoice" else np.s_[:, 0]
+    ids, mask = IDS[rows], MASK[rows]
+    wants = {"output_hidden_states": True, "output_attentions": True}
+    expected, found = _outputs(peer, ids, mask, **wants), model(ids, attention_mask=mask, **wants)
+    for name, tensors in found.items():
+        several = isinstance(tensors, tuple)
+        others = expected[name] if several else [expected[name]]
+        for one, other in zip(tensors if several else [tensors], others, strict=True):
+            np.testing.assert_allclose(np.asarray(one), other.numpy(), rtol=0, atol=2e-6)
+    model.save_pretrained(tmp_path / "ours")
+    again, report = type(peer).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(report.values())
+    kept, expected = again.config.to_dict(), peer.config.to_dict()
+    odd = {key for key, value in expected.items() if kept.get(key) != value}
+    assert odd <= {"_name_or_path", "dtype"}
+    back = _outputs(again.eval(), ids, mask)[0]
+    np.testing.assert_allclose(back.numpy(), _outputs(peer, ids, mask)[0].numpy(), atol=2e-6)
+
+
+def test_embeddings_and_positions_in_place_of_ids(tmp_path):
+    import torch
+
+    peer = _peer("Bert", "ForSequenceClassification")
+    peer.save_pretrained(tmp_path)
+    model = successor.TFBertForSequenceClassification.from_pretrained(tmp_path)
+    vectors = np.random.default_rng(1).normal(size=(2, 5, 16)).astype("float32")
+    positions = np.array([[4, 3, 2, 1, 0]])
+    types = np.array([[0, 0, 1, 1, 1]] * 2)
+    with torch.no_grad():
+        expected = peer(
+            inputs_embeds=torch.tensor(vectors),
+            position_ids=torch.tensor(positions),
+            token_type_ids=torch.tensor(types),
+        ).logits
+    found = model(inputs_embeds=vectors, position_ids=positions, token_type_ids=types).logits
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=2e-6)
+
+
+def _texts_file(folder: pathlib.Path) -> pathlib.Path:
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s ! . a dog ran"
+    file = folder / "vocab.txt"
+    file.write_text(pieces.replace(" ", "\n") + "\n")
+    return file
+
+
+TEXTS = ["The cats sat!", "A dog ran on the mat. Zebra", ""]
+CALLS = [
+    {},
+    {"padding": True},
+    {"padding": "max_length", "max_length": 12},
+    {"truncation": True, "max_length": 5},
+    {"text_pair": ["the mat", "a cat", "dogs ran"], "padding": True},
+    {"text_pair": ["the mat", "a cat", "dogs ran"], "truncation": "only_first", "max_length": 7},
+    {"add_special_tokens": False},
+    {"return_offsets_mapping": True, "return_special_tokens_mask": True, "return_length": True},
+    {
+        **{"truncation": True, "max_length": 5, "stride": 1, "padding": True},
+        **{"return_overflowing_tokens": True, "return_offsets_mapping": True},
+    },
+    {"padding": True, "pad_to_multiple_of": 8, "return_tensors": "np"},
+]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: " ".join(call) or "plain")
+def test_the_tokenizer_gives_the_same_rows(tmp_path, call):
+    transformers = pytest.importorskip("transformers")
+    file = _texts_file(tmp_path)
+    found = successor.BertTokenizerFast(str(file))(TEXTS, **call)
+    expected = transformers.BertTokenizerFast(str(file))(TEXTS, **call)
+    assert list(found) == list(expected)
+    for name, values in expected.items():
+        assert np.asarray(found[name], object).tolist() == np.asarray(values, object).tolist(), name
+    for row in range(len(found["input_ids"])):
+        assert found.word_ids(row) == expected.word_ids(row)
+        assert found.sequence_ids(row) == expected.sequence_ids(row)
+
+
+def test_the_weights_are_those_of_the_native_model(tmp_path):
+    _peer("DistilBert", "ForSequenceClassification").save_pretrained(tmp_path)
+    model = successor.TFDistilBertForSequenceClassification.from_pretrained(tmp_path)
+    native = bert_tf.load(str(tmp_path))
+    assert native.config == model.native.config and native.config.is_distilbert
+    for one, other in zip(native.weights, model.native.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
