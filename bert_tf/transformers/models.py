@@ -71,6 +71,7 @@ class TFPreTrainedModel(LabelledModel):
         setattr(self, name, main(config, encoder=native.encoder, name=name))
         for there, here in head.layers.items():
             setattr(self, here, getattr(native, there))
+        self.built = True  # its layers are, and weights can be read before a call
 
     def build(self, *input_shapes: Any) -> None:
         """Nothing: the layers are built."""

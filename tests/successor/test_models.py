@@ -1,0 +1,242 @@
+"""The models by transformers' names: how they are called, trained, saved, and what they refuse."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+import bert_tf.transformers as successor
+from bert_tf.transformers import BertConfig, TFBertForSequenceClassification, TFBertModel
+from bert_tf.transformers.outputs import ModelOutput
+
+SIZES = {
+    **{"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2},
+    **{"intermediate_size": 8, "max_position_embeddings": 16, "initializer_range": 0.5},
+    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+}
+IDS = np.array([[2, 7, 9, 3], [2, 11, 3, 0]])
+MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
+TYPES = np.array([[0, 0, 1, 1], [0, 0, 0, 0]])
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    keras.utils.set_random_seed(0)
+    return TFBertForSequenceClassification(BertConfig(**SIZES, num_labels=3))
+
+
+CALLS = {
+    "by place": lambda model: model(IDS, MASK, TYPES),
+    "a list": lambda model: model([tf.constant(IDS), tf.constant(MASK), tf.constant(TYPES)]),
+    "a dict": lambda model: model(
+        {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": TYPES, "idx": [0, 1]}
+    ),
+    "keywords": lambda model: model(
+        input_ids=tf.constant(IDS, tf.int64), attention_mask=MASK, token_type_ids=TYPES.tolist()
+    ),
+    "a tokenizer's": lambda model: model(
+        successor.BatchEncoding(
+            {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": TYPES}, tensor_type="tf"
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("way", CALLS)
+def test_every_way_to_give_the_arguments_is_the_native_model(classifier, way):
+    native = classifier.native(
+        {"input_word_ids": IDS, "input_mask": MASK, "input_type_ids": TYPES}
+    ).numpy()
+    outputs = CALLS[way](classifier)
+    np.testing.assert_allclose(outputs.logits.numpy(), native, rtol=0, atol=1e-6)
+    assert outputs[0] is outputs["logits"] is outputs.to_tuple()[0] is outputs.logits
+    assert outputs.loss is None and list(outputs.keys()) == ["logits"]
+
+
+def test_what_is_left_out_is_real_and_of_the_first_type(classifier):
+    whole = classifier(IDS, attention_mask=np.ones_like(IDS), token_type_ids=0 * IDS).logits
+    np.testing.assert_array_equal(classifier(IDS.tolist()).logits.numpy(), whole.numpy())
+
+
+def test_tuples_where_they_are_asked_for(classifier):
+    found = classifier(IDS, output_hidden_states=True, return_dict=False, labels=[0, 1])
+    assert type(found) is tuple and not isinstance(found, ModelOutput)
+    loss, logits, states = found
+    assert tuple(loss.shape) == (2,) and tuple(logits.shape) == (2, 3) and len(states) == 2
+
+
+def test_a_loss_on_the_model_s_own_labels_is_fit_s_and_a_loss_of_the_logits_the_same():
+    histories = []
+    for own in (True, False):
+        keras.utils.set_random_seed(1)
+        model = TFBertForSequenceClassification(BertConfig(**SIZES, num_labels=3))
+        loss = {} if own else {"loss": keras.losses.SparseCategoricalCrossentropy(True)}
+        model.compile(optimizer=keras.optimizers.Adam(0.01), metrics=["accuracy"], **loss)
+        rows = {"input_ids": IDS, "attention_mask": MASK}
+        labels = np.array([2, 1])
+        if own:  # once among the inputs, once beside them
+            found = [model.fit({**rows, "labels": labels}, epochs=2, verbose=0)]
+            found.append(model.fit(rows, labels, epochs=2, verbose=0))
+        else:
+            found = [model.fit(rows, labels, epochs=2, verbose=0) for _ in range(2)]
+        histories.append([history.history for history in found])
+        histories[-1].append(model.evaluate(rows, labels, verbose=0))
+        assert histories[-1][0]["loss"][0] > histories[-1][1]["loss"][-1]
+    for one, other in zip(*histories, strict=True):
+        items = zip(
+            one.values() if isinstance(one, dict) else one,
+            other.values() if isinstance(other, dict) else other,
+            strict=True,
+        )
+        for first, second in items:
+            np.testing.assert_allclose(first, second, rtol=0, atol=1e-5)
+
+
+def test_inside_a_model_of_one_s_own_that_trains_without_the_encoder():
+    encoder = TFBertModel(BertConfig(**SIZES))
+    encoder.bert.trainable = False
+    ids, mask = (keras.Input((None,), dtype="int32", name=name) for name in ("ids", "mask"))
+    states = encoder(ids, attention_mask=mask)[0]
+    model = keras.Model([ids, mask], keras.layers.Dense(1)(states[:, 0]))
+    assert len(model.trainable_weights) == 2
+    before = [weight.numpy() for weight in encoder.weights]
+    model.compile(optimizer=keras.optimizers.Adam(0.1), loss="mse")
+    losses = model.fit([IDS, MASK], np.ones((2, 1)), epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    for weight, value in zip(encoder.weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), value)
+
+
+def test_a_class_of_one_s_own_is_loaded(tmp_path, classifier):
+    class WithAverage(successor.TFBertPreTrainedModel):
+        def __init__(self, config, *inputs, **kwargs):
+            super().__init__(config, *inputs, **kwargs)
+            self.bert = successor.TFBertMainLayer(config, name="bert")
+            self.scores = keras.layers.Dense(2)
+
+        def call(self, inputs, training=False):
+            states = self.bert(inputs, training=training).last_hidden_state
+            return self.scores(tf.reduce_mean(states, axis=1))
+
+    classifier.save_pretrained(tmp_path)
+    model = WithAverage.from_pretrained(tmp_path)
+    assert tuple(model({"input_ids": IDS}).shape) == (2, 2)
+    expected = classifier.bert(IDS).last_hidden_state.numpy()
+    np.testing.assert_array_equal(model.bert(IDS).last_hidden_state.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", ["weights.h5", "weights.weights.h5", "checkpoint/best"])
+def test_weights_go_into_files_of_any_name(tmp_path, classifier, name):
+    file = str(tmp_path / name)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    classifier.save_weights(file)
+    other = TFBertForSequenceClassification(BertConfig(**SIZES, num_labels=3))
+    other.load_weights(file)
+    np.testing.assert_array_equal(other(IDS).logits.numpy(), classifier(IDS).logits.numpy())
+
+
+def test_a_directory_is_loaded_as_it_was_saved_and_with_another_head(tmp_path, caplog):
+    config = BertConfig(**SIZES, id2label={0: "bad", 1: "good"})
+    model = TFBertForSequenceClassification(config)
+    model.save_pretrained(tmp_path)
+    again = TFBertForSequenceClassification.from_pretrained(str(tmp_path))
+    np.testing.assert_array_equal(again(IDS).logits.numpy(), model(IDS).logits.numpy())
+    assert again.config.architectures == ["BertForSequenceClassification"]
+    assert again.config.labels == ("bad", "good") and bert_tf.load(str(tmp_path)).labels == (
+        "bad",
+        "good",
+    )
+    with pytest.raises(ValueError, match=r"classifier.weight is \(8, 2\), expected \(8, 5\)"):
+        TFBertForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
+    caplog.clear()
+    wide, info = successor.TFAutoModelForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=5, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    assert wide(IDS).logits.shape[-1] == 5 and info["mismatched_keys"]
+    assert "new (train before use): classifier" in caplog.text
+    tokens = successor.TFBertForTokenClassification.from_pretrained(
+        tmp_path, hidden_dropout_prob=0.1
+    )
+    assert tuple(tokens(IDS).logits.shape) == (2, 4, 2)
+
+
+def test_a_larger_vocabulary_keeps_its_rows_and_trains():
+    model = successor.TFBertForMaskedLM(BertConfig(**SIZES))
+    before = model(IDS).logits.numpy()
+    assert model.get_input_embeddings().weight.shape[0] == 20
+    embeddings = model.resize_token_embeddings(23)
+    assert embeddings.weight.shape[0] == 23 == model.config.vocab_size
+    found = model(IDS).logits.numpy()
+    np.testing.assert_allclose(found[..., :20], before, rtol=0, atol=1e-6)
+    model.compile(optimizer=keras.optimizers.Adam(0.1))
+    added = embeddings.weight.numpy()[20:]
+    labels = np.where(IDS == 7, 22, -100)
+    model.fit({"input_ids": IDS, "labels": labels}, epochs=1, verbose=0)
+    assert np.abs(embeddings.weight.numpy()[20:] - added).max() > 0.01
+    smaller = model.resize_token_embeddings(12)
+    np.testing.assert_array_equal(smaller.weight.shape, (12, 8))
+
+
+def test_a_saved_model_has_the_signature_of_theirs(tmp_path, classifier):
+    classifier.save_pretrained(tmp_path, saved_model=True)
+    served = tf.saved_model.load(tmp_path / "saved_model" / "1").signatures["serving_default"]
+    found = served(
+        **{
+            name: tf.constant(value, tf.int32)
+            for name, value in (
+                ("input_ids", IDS),
+                ("attention_mask", MASK),
+                ("token_type_ids", TYPES),
+            )
+        }
+    )
+    assert list(found) == ["logits"]
+    expected = classifier(IDS, MASK, TYPES).logits.numpy()
+    np.testing.assert_allclose(found["logits"].numpy(), expected, rtol=0, atol=1e-6)
+
+
+REFUSALS = {
+    "head_mask": (lambda model: model(IDS, head_mask=MASK), ValueError, "no head can be switched"),
+    "past_key_values": (
+        lambda model: model(IDS, past_key_values=[IDS]),
+        ValueError,
+        "states of earlier tokens are not kept",
+    ),
+    "neither ids nor vectors": (lambda model: model(attention_mask=MASK), ValueError, "neither"),
+    "an unknown argument": (lambda model: model(IDS, lables=[1]), TypeError, "'lables'"),
+    "a mask of three dimensions": (
+        lambda model: model(IDS, attention_mask=np.ones((2, 4, 4))),
+        ValueError,
+        "3 dimensions",
+    ),
+    "no config": (lambda model: type(model)("bert-base-uncased"), TypeError, "from_pretrained"),
+    "no labels": (
+        lambda model: (model.compile(optimizer="sgd"), model.fit(IDS, verbose=0)),
+        ValueError,
+        "the batch has no labels",
+    ),
+    "an unknown option": (
+        lambda model: type(model).from_pretrained("no/where", nmu_labels=2),
+        ValueError,
+        "no/where",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals(classifier, case, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    act, error, words = REFUSALS[case]
+    with pytest.raises(error, match=words):
+        act(classifier)
+
+
+def test_names_that_are_there_and_those_that_say_what_to_use():
+    for name in successor.NAMES:
+        assert getattr(successor, name).__doc__
+    for name in successor.REFUSED:
+        with pytest.raises(ImportError, match="use "):
+            getattr(successor, name)
+    with pytest.raises(AttributeError, match="TFGPT2Model"):
+        _ = successor.TFGPT2Model
