@@ -1,8 +1,13 @@
-"""What tests of this folder share: a tiny checkpoint and tables, a finished run."""
+"""What tests of this folder share: a tiny checkpoint and tables, finished runs."""
+
+import types
 
 import pytest
 
+import bert_tf
 from bert_tf.finetuning.run import run
+from bert_tf.interchange import conversion
+from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.results.run_directory import FineTuningDirectory
 
 from .small_runs import settings, write_inputs
@@ -32,3 +37,30 @@ def finished(inputs, tmp_path_factory):
     model_dir = tmp_path_factory.mktemp("finished") / "run"
     run(settings(inputs, model_dir, eval_steps=4, test_file=inputs / "test.tsv"))
     return model_dir
+
+
+@pytest.fixture(scope="session")
+def sentence_model(inputs, tmp_path_factory):
+    """A model of sentence-transformers, by the mean, that has a pooler which nobody trained."""
+    path = tmp_path_factory.mktemp("sentence") / "model"
+    model = bert_tf.load(inputs / "tiny")
+    model.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=16)
+    bert_tf.save(model, path.with_name("ours"))
+    conversion.convert(str(path.with_name("ours")), str(path), "huggingface")
+    assert (path / "1_Pooling" / "config.json").is_file()
+    return path
+
+
+@pytest.fixture(scope="session")
+def asked_for(inputs, sentence_model, tmp_path_factory):
+    """A run of eight steps by flags that few give: its directory, and what else it was given."""
+    model_dir = tmp_path_factory.mktemp("asked") / "run"
+    flags = {
+        "max_steps": 8,
+        "hidden_dropout_prob": 0.25,
+        "classifier_dropout": 0.5,
+        "metric": "loss",
+    }
+    flags |= {"learning_rate": 3e-2, "weight_decay": 0.0, "init_checkpoint": sentence_model}
+    run(settings(inputs, model_dir, **flags))
+    return types.SimpleNamespace(path=model_dir, flags=flags)

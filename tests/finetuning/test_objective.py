@@ -45,7 +45,7 @@ def _outcome(parts, words):
         "targets": tf.constant(targets, tf.int32),
         features.CURSOR: tf.constant([[0, 0, 0, len(words) - 1]]),
     }
-    gradients, (sums, *_) = tf.function(loop.replica_step.reduce)(batch)
+    gradients, (sums, *_) = loop.replica_step.reduce(batch)
     return [gradient.numpy() for gradient in gradients], sums.numpy()[0]
 
 

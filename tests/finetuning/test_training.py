@@ -8,22 +8,22 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.finetuning import objective, stages, training
+from bert_tf.finetuning import objective, training
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
 from bert_tf.modeling.base import TEMPERATURE
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.pipelines.classification import classification_examples
-from bert_tf.tasks.evaluation import Evaluation
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.text_task import ClassTask
-from bert_tf.training import checkpoints, loop
+from bert_tf.training import attention, checkpoints, loop
+from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.bad_steps import BadStep
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.schedules import WarmupLinearDecay
 
-from .small_runs import assert_ends_as, results_of, saved, sentences, settings
+from .small_runs import TINY, assert_ends_as, results_of, saved, sentences, settings
 
 FLAGS = {"eval_steps": 4}
 
@@ -43,17 +43,57 @@ def stop_at(monkeypatch, *steps):
     one_step_a_call(monkeypatch)
 
 
+def trainings(monkeypatch):
+    """The trainings that ``run`` makes, as it makes them."""
+    seen, finish = [], training.Training.finish
+    monkeypatch.setattr(training.Training, "finish", lambda self: seen.append(self) or finish(self))
+    return seen
+
+
 def one_step_a_call(monkeypatch):
     """So that each step is looked at, however short it is."""
     monkeypatch.setattr(loop, "_CALL_SECONDS", 0.0)
 
 
-def test_the_state_holds_all_that_going_on_needs(finished):
-    names = saved(finished / "last")
-    leaves = {name.rsplit("/", 1)[-1] for name in names}
-    assert "model/bert_encoder/embeddings/word_embeddings" in names
-    assert names["optimizer/adamw/iteration"] == 18
+def test_what_a_finished_run_keeps(finished):
+    state, results = saved(finished / "last"), results_of(finished)
+    leaves = {name.rsplit("/", 1)[-1] for name in state}
+    assert "model/bert_encoder/embeddings/word_embeddings" in state
+    assert state["optimizer/adamw/iteration"] == 18
     assert {"kernel", "bias", "gamma", "beta"} <= leaves
+    # It is evaluated after each epoch of 6 steps, and after every 4.
+    scores = {one["step"]: one["scores"][results["headline"]] for one in results["evaluations"]}
+    assert list(scores) == [4, 6, 8, 12, 16, 18]
+    best = max(scores.values())
+    assert results["best"]["step"] == min(step for step in scores if scores[step] == best)
+    assert results["scores"]["dev"][results["headline"]] == best
+    kept = checkpoints.find_latest(str(finished / "checkpoints"))
+    assert kept.step == results["best"]["step"]
+    written = {}
+    for group in ("train", "eval"):
+        (path,) = (finished / "logs" / group).iterdir()
+        events = tf.compat.v1.train.summary_iterator(str(path))
+        written[group] = {value.tag for event in events for value in event.summary.value}
+    assert {"loss", "learning_rate"} <= written["train"]
+    assert set(results["scores"]["dev"]) == written["eval"]
+
+
+def test_what_a_run_is_asked_for(asked_for, inputs, tmp_path):
+    results = results_of(asked_for.path)
+    losses = {entry["step"]: entry["scores"]["loss"] for entry in results["evaluations"]}
+    assert (results["steps"], list(losses), results["headline"]) == (8, [6, 8], "loss")
+    assert results["best"]["step"] == min(losses, key=losses.get)
+    assert results["scores"]["dev"]["loss"] == pytest.approx(min(losses.values()))
+    low, high = results["intervals"]["dev"]["loss"]
+    assert low < results["scores"]["dev"]["loss"] < high
+    counts = results["classes"]["dev"]
+    assert sum(row["true"] for row in counts.values()) == 20 and counts.keys() == {"neg", "pos"}
+    config = json.loads((asked_for.path / "bert_config.json").read_text())
+    assert config["hidden_dropout_prob"] == 0.25
+    assert config["attention_probs_dropout_prob"] == TINY.attention_probs_dropout_prob
+    assert bert_tf.load(asked_for.path).get_config()["dropout"] == 0.5
+    with pytest.raises(ValueError, match="--metric=f1_odd is no score of .*classes are neg, pos"):
+        run(settings(inputs, tmp_path / "odd", metric="f1_odd"))
 
 
 def test_a_signal_during_an_evaluation_loses_nothing(inputs, tmp_path, monkeypatch, capsys):
@@ -87,7 +127,6 @@ def test_interrupted_and_resumed(finished, inputs, tmp_path, monkeypatch, capsys
     assert_ends_as(finished, tmp_path / "run")
 
 
-@pytest.mark.slow
 class Losses(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         self.found = []
@@ -96,33 +135,41 @@ class Losses(keras.callbacks.Callback):
         self.found.append(logs["loss"])
 
 
-def test_each_step_and_each_part_of_it_draws_other_masks(inputs, tmp_path):
+def test_each_step_and_each_part_of_it_draws_other_masks(inputs, tmp_path, monkeypatch):
     """All rows are one, and no weight moves: losses differ by what dropout leaves out alone."""
     table = tmp_path / "train.tsv"
-    table.write_text("text\tlabel\n" + 8 * "good film\t1.5\n")
+    table.write_text("text\tlabel\n" + 8 * "good film\t0\n")
     flags = {"task": "regression", "train_file": table, "dev_file": None, "dev_fraction": 0}
-    losses = Losses()
-
-    def losses_of(name, **changes):
-        run(settings(inputs, tmp_path / name, learning_rate=1e-30, **flags, **changes), [losses])
-        return losses.found
-
-    whole = losses_of("whole", train_batch_size=4, max_steps=3)
-    assert len(set(whole)) == 3
-    # The first part draws what a whole batch of its size draws; so would a second, by its seed.
-    parts = losses_of("parts", train_batch_size=8, gradient_accumulation_steps=2, max_steps=1)
-    assert parts[0] != pytest.approx(whole[0], rel=1e-6)
-    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0)
-    without = losses_of("without", train_batch_size=4, max_steps=2, classifier_dropout=0, **rates)
-    assert without[0] == pytest.approx(without[1], rel=1e-6)
+    flags |= {"learning_rate": 1e-30, "gradient_accumulation_steps": 2, "max_steps": 3}
+    trained, losses = trainings(monkeypatch), Losses()
+    run(settings(inputs, tmp_path / "run", **flags), [losses])
+    assert len(set(losses.found)) == 3
+    batches = trained[0].examples.training_batches(4, length_multiple=1)
+    features, targets = next(iter(batches))
+    part = {"rows": features, "targets": targets}
+    zero, all_rows = tf.constant(0), [tf.constant(8.0)]
+    step = trained[0].loop.replica_step
+    of_parts = [
+        [float(step.part_gradients(part, at, zero, number, all_rows)[1][0]) for number in (0, 1)]
+        for at in range(3)
+    ]
+    assert len({loss for parts in of_parts for loss in parts}) == 6
+    assert losses.found == pytest.approx([sum(parts) for parts in of_parts], rel=1e-5)
 
 
 def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch):
+    """In parts, too, whose attention is that of groups of texts, in a loop within that of parts."""
     assert training._CLIP_NORM == 1.0  # as in Google's optimization.py
-    clip_norm = 0.05  # below every step's norm
+    clip_norm, in_groups = 0.05, []  # below every step's norm
     monkeypatch.setattr(training, "_CLIP_NORM", clip_norm)
+
+    def attend(*arguments):
+        in_groups.append(attend)
+        return attend_in_groups(*arguments)
+
     rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0)
-    flags = {**FLAGS, **rates, "classifier_dropout": 0, "export": False}
+    flags = {**rates, "classifier_dropout": 0, "dev_file": None, "dev_fraction": 0}
+    flags["num_train_epochs"] = 2
     run(settings(inputs, tmp_path / "run", **flags))
     rows = sentences(46)
     keras.utils.set_random_seed(12345)
@@ -138,7 +185,7 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch):
         labels=[int(label == "pos") for _, label in rows],
         max_seq_length=16,
     )
-    schedule = WarmupLinearDecay(1e-3, 1, 18)
+    schedule = WarmupLinearDecay(1e-3, 1, 12)
     model.encoder.trains_without_padding = True
     model.compile(
         optimizer=create_optimizer(
@@ -146,52 +193,18 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch):
         ),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    batches = examples.training_batches(8, epochs=3, seed=12345, length_multiple=1)
-    model.fit(batches, epochs=3, steps_per_epoch=6, shuffle=False, verbose=0)
-    last = saved(tmp_path / "run" / "last")
-    for weight in model.weights:
-        found = last[f"model/{weight.path}"]
-        np.testing.assert_allclose(found, weight.numpy(), rtol=0, atol=1e-6, err_msg=weight.path)
-
-
-def test_evaluations_follow_each_epoch_and_so_many_steps(finished):
-    results = results_of(finished)
-    assert [entry["step"] for entry in results["evaluations"]] == [4, 6, 8, 12, 16, 18]
-    headline = results["headline"]
-    scores = {entry["step"]: entry["scores"][headline] for entry in results["evaluations"]}
-    best = max(scores.values())
-    assert results["best"]["step"] == min(step for step in scores if scores[step] == best)
-    assert results["scores"]["dev"][headline] == best
-
-
-def test_the_metric_decides_which_weights_are_kept(inputs, tmp_path):
-    run(settings(inputs, tmp_path / "run", metric="loss", learning_rate=3e-2))
-    results = results_of(tmp_path / "run")
-    losses = {entry["step"]: entry["scores"]["loss"] for entry in results["evaluations"]}
-    assert results["headline"] == "loss" and len(losses) == 3
-    assert results["best"]["step"] == min(losses, key=losses.get)
-    assert results["scores"]["dev"]["loss"] == pytest.approx(min(losses.values()))
-    low, high = results["intervals"]["dev"]["loss"]
-    assert low < results["scores"]["dev"]["loss"] < high
-    counts = results["classes"]["dev"]
-    assert sum(row["true"] for row in counts.values()) == 20 and counts.keys() == {"neg", "pos"}
-    with pytest.raises(ValueError, match="--metric=f1_odd is no score of .*classes are neg, pos"):
-        run(settings(inputs, tmp_path / "odd", metric="f1_odd"))
-
-
-def test_the_best_weights_are_kept(finished):
-    found = checkpoints.find_latest(str(finished / "checkpoints"))
-    assert found.step == results_of(finished)["best"]["step"]
-
-
-def test_tensorboards_curves(finished):
-    written = {}
-    for group in ("train", "eval"):
-        (path,) = (finished / "logs" / group).iterdir()
-        events = tf.compat.v1.train.summary_iterator(str(path))
-        written[group] = {value.tag for event in events for value in event.summary.value}
-    assert {"loss", "learning_rate"} <= written["train"]
-    assert set(results_of(finished)["scores"]["dev"]) == written["eval"]
+    batches = examples.training_batches(8, epochs=2, seed=12345, length_multiple=1)
+    model.fit(batches, epochs=2, steps_per_epoch=6, shuffle=False, verbose=0)
+    # 46 rows are 5 batches of 8 and one of 6: parts of 2, and 3 of 2.
+    monkeypatch.setattr(attention, "_MOST_SCORES", 1)  # a text by itself is a group
+    monkeypatch.setattr(attention, "attend_in_groups", attend)
+    run(settings(inputs, tmp_path / "parts", gradient_accumulation_steps=4, **flags))
+    assert in_groups
+    for name in ("run", "parts"):
+        last = saved(tmp_path / name / "last")
+        for weight in model.weights:
+            found = last[f"model/{weight.path}"]
+            np.testing.assert_allclose(found, weight, rtol=0, atol=1e-6, err_msg=weight.path)
 
 
 @pytest.mark.slow
@@ -203,49 +216,10 @@ def test_frozen_layers_stay_as_they_were(inputs, tmp_path):
     assert pooler and changed == pooler
 
 
-@pytest.mark.parametrize(
-    ("evaluated", "scores", "epochs", "steps", "best"),
-    [
-        # An epoch (of 6 steps) after the first evaluation there is none: the next one decides.
-        ((1, 6, 8), [0.7, 0.6, 0.65], 1, 8, 1),
-        pytest.param(
-            range(6, 31, 6),
-            [0.5, 0.7, 0.6, 0.7, 0.9],
-            2,
-            24,
-            12,
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_early_stopping(inputs, tmp_path, monkeypatch, evaluated, scores, epochs, steps, best):
-    left = iter(scores)
-
-    def falling(self, inference, set_name, thresholds=None):
-        return Evaluation({self.headline: next(left)}, constant=False)
-
-    monkeypatch.setattr(ClassTask, "evaluate", falling)
-    monkeypatch.setattr(
-        training.Training, "is_evaluation_due", lambda self: self.state.step in evaluated
-    )
-    monkeypatch.setattr(training.Training, "next_pause", lambda self: self.state.step + 1)
-    monkeypatch.setattr(stages, "evaluate_all", lambda task, inference: {})
-    monkeypatch.setattr(ClassTask, "write_predictions", lambda *given: [])
-    run(settings(inputs, tmp_path / "run", num_train_epochs=5, early_stopping_epochs=epochs))
-    results = results_of(tmp_path / "run")
-    assert (results["steps"], results["best"]["step"]) == (steps, best)
-
-
-@pytest.mark.parametrize(
-    ("scores", "best"),
-    [pytest.param([0.1, 0.2], 2, marks=pytest.mark.slow), ([0.2, 0.1], 1)],
-)
-def test_the_model_runs_on_a_set_once_for_each_evaluation(
-    inputs, tmp_path, monkeypatch, scores, best
-):
-    counts = collections.Counter()
+def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
+    """Of 0.7, 0.6 and 0.65 after the steps 1, 6 and 13: the third is two epochs of 6 behind."""
+    counts, left = collections.Counter(), collections.deque([0.7, 0.6, 0.65])
     outputs, evaluate = Inference.outputs, ClassTask.evaluate
-    left = collections.deque(scores)
 
     def counted(self, examples):
         counts[len(examples)] += 1
@@ -253,14 +227,18 @@ def test_the_model_runs_on_a_set_once_for_each_evaluation(
 
     def evaluated(self, *given):
         found = evaluate(self, *given)
-        value = left.popleft() if left else scores[best - 1]
-        return dataclasses.replace(found, scores={self.headline: value})
+        return dataclasses.replace(found, scores={self.headline: left.popleft() if left else 0.7})
 
     monkeypatch.setattr(Inference, "outputs", counted)
     monkeypatch.setattr(ClassTask, "evaluate", evaluated)
-    run(settings(inputs, tmp_path / "run", test_file=inputs / "test.tsv", num_train_epochs=2))
-    assert counts == {20: 2, 9: 1}  # dev after each epoch, and test
-    assert results_of(tmp_path / "run")["best"]["step"] == 6 * best
+    is_due = lambda self: self.state.step in (1, 6, 13)  # noqa: E731
+    monkeypatch.setattr(training.Training, "is_evaluation_due", is_due)
+    monkeypatch.setattr(training.Training, "next_pause", lambda self: self.state.step + 1)
+    flags = {"num_train_epochs": 5, "early_stopping_epochs": 2, "test_file": inputs / "test.tsv"}
+    run(settings(inputs, tmp_path / "run", **flags))
+    results = results_of(tmp_path / "run")
+    assert (results["steps"], results["best"]["step"]) == (13, 1)
+    assert counts == {20: 3, 9: 1}  # the model runs once for each evaluation, and on test
     rows = [line.split("\t") for line in (tmp_path / "run/dev/dev.tsv").read_text().splitlines()]
     model = bert_tf.load(str(tmp_path / "run"), max_seq_length=16)
     texts = [line.split("\t")[0] for line in (inputs / "dev.tsv").read_text().splitlines()[1:]]
@@ -339,20 +317,14 @@ def test_a_step_that_is_no_number_is_skipped_where_that_is_asked_for(
     """The batch with the row of the class "odd" has no loss."""
     table = tmp_path / "train.tsv"
     table.write_text("text\tlabel\n" + 12 * "good film\tgood\nbad film\tbad\n" + "film\todd\n")
-    part, seen = objective.TaskObjective.part, []
+    part, seen = objective.TaskObjective.part, trainings(monkeypatch)
 
     def without_a_loss(self, batch, totals):
         loss, sums = part(self, batch, totals)
         is_odd = tf.reduce_any(batch["targets"] == 2)
         return tf.where(is_odd, np.nan, loss), tf.where(is_odd, np.nan, sums)
 
-    def finish(self):
-        seen.append(self)
-        return before(self)
-
-    before = training.Training.finish
     monkeypatch.setattr(objective.TaskObjective, "part", without_a_loss)
-    monkeypatch.setattr(training.Training, "finish", finish)
     flags = {"train_file": table, "dev_file": None, "dev_fraction": 0, "train_batch_size": 8}
     flags |= {"num_train_epochs": 2, "export": False}
     with pytest.raises(DivergedError, match="The loss of step . is nan: start again with a lower"):

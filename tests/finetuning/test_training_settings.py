@@ -9,61 +9,12 @@ import bert_tf
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.model import rate_shares
 from bert_tf.finetuning.run import run
-from bert_tf.training import attention
-from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.optimizers import create_optimizer
 
 from .small_runs import (
-    TINY,
-    VOCAB,
     parse,
-    results_of,
-    saved,
-    settings,
     write_checkpoint,
-    write_table,
 )
-
-NO_DROPOUT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-
-
-def _weights(inputs, model_dir, **flags):
-    run(settings(inputs, model_dir, **{"num_train_epochs": 1, **NO_DROPOUT, **flags}))
-    found = saved(model_dir / "checkpoints")
-    return {name: value for name, value in found.items() if name.startswith("model/")}
-
-
-@pytest.mark.parametrize(
-    "task", ["classification", pytest.param("tagging", marks=pytest.mark.slow)]
-)
-def test_accumulated_steps_are_those_of_the_whole_batch(inputs, tmp_path, monkeypatch, task):
-    """And attention in groups of texts, in a loop within that of the parts, is that at once."""
-    in_groups = []
-
-    def attend(*arguments):
-        in_groups.append(attend)
-        return attend_in_groups(*arguments)
-
-    monkeypatch.setattr(attention, "attend_in_groups", attend)
-    flags = {}
-    if task == "tagging":
-        rng = np.random.default_rng(0)
-        rows = [(" ".join(rng.choice(VOCAB[5:], n)), " ".join(rng.choice(["O", "X"], n)))
-                for n in rng.integers(1, 9, 22)]  # fmt: skip
-        table = write_table(tmp_path / "words.tsv", rows)
-        flags = {"task": task, "train_file": table, "dev_file": table}
-    whole = _weights(inputs, tmp_path / "whole", **flags)
-    assert not in_groups
-    monkeypatch.setattr(attention, "_MOST_SCORES", 1)  # a text by itself is a group
-    # 46 rows are 5 batches of 8 and one of 6; of 22 the last has 6, too: parts of 2, and 3 of 2.
-    parts = _weights(inputs, tmp_path / "parts", gradient_accumulation_steps=4, **flags)
-    assert in_groups
-    for name, value in whole.items():
-        np.testing.assert_allclose(parts[name], value, rtol=0, atol=1e-6, err_msg=name)
-    start = bert_tf.load(inputs / "tiny").get_weights()[0]
-    assert np.abs(whole["model/bert_encoder/embeddings/word_embeddings"] - start).max() > 1e-4 or (
-        task == "tagging"
-    )
 
 
 def test_rates_by_layer_are_those_of_a_plain_loop():
@@ -92,17 +43,6 @@ def test_rates_by_layer_are_those_of_a_plain_loop():
         np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5, atol=1e-7, err_msg=path)
     assert {round(share, 4) for share in shares.values()} == {1.0, 0.5, 0.25, 0.125, 0.0625}
     assert rate_shares(variables, 3, 1.0) == {}
-
-
-def test_the_steps_and_the_rates_of_dropout_are_the_runs(inputs, tmp_path, capsys):
-    flags = {"max_steps": 8, "hidden_dropout_prob": 0.25, "classifier_dropout": 0.5}
-    run(settings(inputs, tmp_path / "run", **flags, weight_decay=0.0))
-    results = results_of(tmp_path / "run")
-    assert results["steps"] == 8 and [e["step"] for e in results["evaluations"]] == [6, 8]
-    config = json.loads((tmp_path / "run" / "bert_config.json").read_text())
-    assert config["hidden_dropout_prob"] == 0.25
-    assert config["attention_probs_dropout_prob"] == TINY.attention_probs_dropout_prob
-    assert bert_tf.load(tmp_path / "run").get_config()["dropout"] == 0.5
 
 
 @pytest.mark.parametrize(
