@@ -62,8 +62,8 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
     ]
     task = task_on((), items)
     assert task.headline == "f1"
-    model = stand_in({"b0": 3.0, "d0": 1.0}, {"c0": 3.0, "d0": 1.0})
-    found = task.evaluate(inference(model), "dev")
+    how = inference(stand_in({"b0": 3.0, "d0": 1.0}, {"c0": 3.0, "d0": 1.0}))
+    found = task.evaluate(how, "dev")
     # "b0 c0" of "b0 c0 d0": two words of two and of three, F1 0.8.
     loss = found.scores["loss"]
     assert found.scores == pytest.approx({"exact_match": 50.0, "f1": 70.0, "loss": loss})
@@ -78,7 +78,7 @@ def test_answers_scores_and_mistakes_of_version_1(tmp_path):
     losses = [mistake.loss for mistake in found.mistakes]
     assert losses == sorted(losses, reverse=True)
 
-    paths = task.write_predictions(inference(model), "dev", str(tmp_path), found.thresholds)
+    paths = task.write_predictions(how, "dev", str(tmp_path), found.thresholds)
     files = written(paths)
     assert list(files) == ["predictions.json", "nbest_predictions.json"]
     assert files["predictions.json"] == {
@@ -118,13 +118,11 @@ def test_null_is_tuned_on_the_set(tmp_path):
     ]
     # The null's score is 4 everywhere; the odds are -5, 1, 1.5, 2 and 1.25.
     low = dict.fromkeys(WORDS, -9.0)
-    model = stand_in(
-        {**low, "[CLS]": 2.0, "b0": 4.0, "b1": -2.5, "b2": -3.0, "b3": -2.25},
-        {**low, "[CLS]": 2.0, "c0": 5.0, "d0": -1.0},
-    )
+    starts = {**low, "[CLS]": 2.0, "b0": 4.0, "b1": -2.5, "b2": -3.0, "b3": -2.25}
+    how = inference(stand_in(starts, {**low, "[CLS]": 2.0, "c0": 5.0, "d0": -1.0}))
     task = task_on((), items, with_null=True)
     assert task.headline == "best_f1"
-    found = task.evaluate(inference(model), "dev")
+    found = task.evaluate(how, "dev")
     # At 0, Google's default, "a" keeps its answer and "b" is rightly silent; at 1.5 "c" and "e" are
     # right too, and "b" no more.
     assert found.scores["exact_at_0"] == found.scores["f1_at_0"] == 40.0
@@ -134,7 +132,7 @@ def test_null_is_tuned_on_the_set(tmp_path):
     references = SquadReferences(
         {item.id: tuple(answer.text for answer in item.answers) for item in items}, "2.0"
     )
-    paths = task.write_predictions(inference(model), "dev", str(tmp_path), {})
+    paths = task.write_predictions(how, "dev", str(tmp_path), {})
     files = written(paths)
     assert list(files) == ["predictions.json", "nbest_predictions.json", "null_odds.json"]
     assert files["predictions.json"] == {"a": "b0 c0", **dict.fromkeys("bcde", "")}
@@ -147,22 +145,22 @@ def test_null_is_tuned_on_the_set(tmp_path):
         end = "_at_0" if threshold == 0 else ""
         for name in found.scores.keys() - {"loss"} if threshold else ("exact", "f1"):
             assert name.endswith("_at_0") or found.scores[name + end] == scores[name]
-    paths = task.write_predictions(inference(model), "dev", str(tmp_path), found.thresholds)
+    paths = task.write_predictions(how, "dev", str(tmp_path), found.thresholds)
     alone = score_predictions(references, written(paths)["predictions.json"]).to_dict()
     assert (alone["exact"], alone["f1"]) == (found.scores["exact"], found.scores["f1"])
     assert {"total", "missing", "best_f1_thresh"} & set(found.scores) == set()
 
     # Decided on another set, a threshold is kept to, and none is searched.
-    given = task.evaluate(inference(model), "dev", {"null": 1.75})
+    given = task.evaluate(how, "dev", {"null": 1.75})
     assert given.thresholds == {"null": 1.75}
     assert (given.scores["exact"], given.scores["f1"]) == (60.0, 60.0)
     assert not [name for name in given.scores if name.startswith("best_")]
-    assert task.evaluate(inference(model), "dev", {}).scores["f1"] == 40.0
+    assert task.evaluate(how, "dev", {}).scores["f1"] == 40.0
 
     # A threshold of one's own decides instead.
     fixed = task_on((), items, with_null=True, null_threshold=1.75)
     assert fixed.headline == "f1"
-    found = fixed.evaluate(inference(model), "dev")
+    found = fixed.evaluate(how, "dev")
     assert found.thresholds == {"null": 1.75}
     assert found.scores["f1"] == 60.0
     assert [
@@ -172,21 +170,21 @@ def test_null_is_tuned_on_the_set(tmp_path):
         ("d", "a0", "(no answer)"),
     ]
     for thresholds, c in [(found.thresholds, "b1 c0"), ({"null": -1.0}, "")]:
-        paths = fixed.write_predictions(inference(model), "dev", str(tmp_path), thresholds)
+        paths = fixed.write_predictions(how, "dev", str(tmp_path), thresholds)
         assert written(paths)["predictions.json"]["c"] == c
 
 
 @pytest.mark.parametrize("with_null", [True, False])
 def test_no_span_at_all_is_no_crash(with_null, tmp_path):
     task = task_on((), random_questions(8).items, n_best_size=1, with_null=with_null)
-    model = stand_in({"[CLS]": 9.0}, {"[CLS]": 9.0})
-    found = task.evaluate(inference(model), "dev")
+    how = inference(stand_in({"[CLS]": 9.0}, {"[CLS]": 9.0}))
+    found = task.evaluate(how, "dev")
     assert found.constant is True
     assert found.scores["f1"] == 0.0
     assert len(found.mistakes) == 8
     assert {mistake.predicted for mistake in found.mistakes} == {"(no answer)"}
     assert np.all(np.isfinite([mistake.loss for mistake in found.mistakes]))
-    paths = task.write_predictions(inference(model), "dev", str(tmp_path), found.thresholds)
+    paths = task.write_predictions(how, "dev", str(tmp_path), found.thresholds)
     assert set(written(paths)["predictions.json"].values()) == {""}
 
 

@@ -275,8 +275,8 @@ def run_dir(inputs, tmp_path_factory):
     run(
         settings(
             inputs, folder / "run", task="similarity", train_file=folder / "pairs.jsonl",
-            dev_file=None, text_columns="q,d", label_column=None, learning_rate=3e-3,
-            num_train_epochs=12, train_batch_size=16, dev_fraction=0.2,
+            dev_file=None, text_columns="q,d", label_column=None, learning_rate=1e-2,
+            num_train_epochs=5, train_batch_size=16, dev_fraction=0.2,
         )
     )  # fmt: skip
     return folder / "run"
