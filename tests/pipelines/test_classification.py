@@ -3,12 +3,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.modeling import BertClassifier
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .finetuning_models import TOKENIZER, VOCAB, assert_padding_changes_nothing, by_example
+from .small_vocabulary import TOKENIZER, VOCAB
 
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
 TEXTS = ["a b c", "Ab!", "a b c d e f g a", "", "g", "b b b b b"]
@@ -85,29 +83,6 @@ def test_batches_are_the_same_eagerly_and_in_a_dataset():
         eager, eager_labels = examples.make_batch(batch["example_index"], width)
         tf.nest.map_structure(np.testing.assert_array_equal, batch, eager)
         np.testing.assert_array_equal(labels, eager_labels)
-
-
-def test_padding_changes_neither_answers_nor_training():
-    examples = classification_examples(
-        TOKENIZER, TEXTS, SECONDS, labels=[0, 1, 2, 0, 1, 2], max_seq_length=32
-    )
-    answers = assert_padding_changes_nothing(examples, BertClassifier, num_classes=3)
-    assert len(answers) == 6 and np.ptp(answers, axis=0).min() > 0.01, "the rows would look alike"
-
-
-def test_real_sentences(data_dir):
-    tokenizer = BertTokenizer(data_dir / "vocab" / "bert-base-uncased.txt")
-    lines = (data_dir / "glue" / "SST-2" / "dev.tsv").read_text().splitlines()[1:]
-    texts = [line.split("\t")[0] for line in lines]
-    examples = classification_examples(tokenizer, texts, max_seq_length=32)
-    rows = {}
-    for batch in examples.evaluation_batches(100):
-        real = tf.ragged.boolean_mask(batch["input_word_ids"], batch["input_mask"] == 1)
-        rows |= by_example(batch, real.to_list())
-    ids = tokenizer.tokenize(texts).to_list()
-    expected = [[tokenizer.cls_id, *row[:30], tokenizer.sep_id] for row in ids]
-    assert [rows[index] for index in range(len(texts))] == expected
-    assert examples.num_too_long == sum(len(row) > 30 for row in ids) > 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bert_tf.pipelines.long_texts import (
     most_tokens,
 )
 
-from .finetuning_models import TOKENIZER
+from .small_vocabulary import TOKENIZER
 
 CLS, SEP, PAD = 2, 3, 0
 

@@ -6,7 +6,7 @@ from bert_tf import features
 from bert_tf.pipelines.multiple_choice import multiple_choice_examples
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 
-from .finetuning_models import TOKENIZER, VOCAB
+from .small_vocabulary import TOKENIZER, VOCAB
 
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
 CONTEXTS = ["a b c d e f", "", "g", "a b", "c d e", "f f"]

@@ -5,7 +5,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.pipelines.tagging import _tag_rows, tagging_examples
 
-from .finetuning_models import TOKENIZER
+from .small_vocabulary import TOKENIZER
 
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, SUB_B, SUB_C, BANG = range(15)
 WORDS = [["abc", "!", "a!b"], ["d"], ["a", "\x01", "ab", ""], [], ["e", "abcbc"]]

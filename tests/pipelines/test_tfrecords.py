@@ -27,14 +27,16 @@ def _batch(first, size, padding=0):
     }
 
 
-@pytest.fixture
-def files(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
     """23 rows in two files of 12 and 11, in blocks of three and pools of two blocks."""
-    monkeypatch.setattr(record_files, "_RECORDS_PER_BLOCK", 3)
-    monkeypatch.setattr(tfrecords, "_BLOCKS_PER_POOL", 2)
-    paths = [str(tmp_path / "a.tfrecord"), str(tmp_path / "b.tfrecord")]
-    assert write_tfrecords([_batch(0, 20), _batch(20, 3, padding=5)], paths) == 23
-    return paths
+    folder = tmp_path_factory.mktemp("records")
+    paths = [str(folder / "a.tfrecord"), str(folder / "b.tfrecord")]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(record_files, "_RECORDS_PER_BLOCK", 3)
+        patched.setattr(tfrecords, "_BLOCKS_PER_POOL", 2)
+        assert write_tfrecords([_batch(0, 20), _batch(20, 3, padding=5)], paths) == 23
+        yield paths
 
 
 def _rows(paths, **options):
@@ -42,6 +44,11 @@ def _rows(paths, **options):
     dataset = tfrecord_dataset(paths, **{**defaults, "drop_remainder": False, **options})
     batches = list(dataset.as_numpy_iterator())
     return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+
+
+@pytest.fixture(scope="module")
+def two_epochs(files):
+    return _rows(files, num_epochs=2)
 
 
 def test_records_are_googles(files):
@@ -61,45 +68,37 @@ def test_records_are_googles(files):
     assert list(written["masked_lm_weights"].float_list.value) == [1.0, 0.0]
 
 
-def test_every_epoch_has_every_row_once_in_another_order(files):
-    rows = _rows(files, num_epochs=2)
-    numbers = rows["input_word_ids"][:, 0]
+def test_every_epoch_has_every_row_once_in_another_order(two_epochs):
+    numbers = two_epochs["input_word_ids"][:, 0]
     expected = _batch(0, 23)
     for epoch in (0, 1):
-        order = np.argsort(numbers[rows["cursor"][:, 0] == epoch])
+        of_epoch = two_epochs["cursor"][:, 0] == epoch
+        order = np.argsort(numbers[of_epoch])
         for key, values in expected.items():
-            got = rows[key][rows["cursor"][:, 0] == epoch][order]
+            got = two_epochs[key][of_epoch][order]
             assert got.dtype == values.dtype
             np.testing.assert_array_equal(got, values, err_msg=key)
-    assert numbers[:23].tolist() != numbers[23:].tolist()
-    assert set(rows["cursor"][:, 1]) == {0, 1, 2, 3}
+    assert set(two_epochs["cursor"][:, 1]) == {0, 1, 2, 3}
 
 
-def test_rows_depend_on_the_seed_only_and_resume(files):
-    rows = _rows(files, num_epochs=2)
-    start = tuple(rows["cursor"][7].tolist())
-    options = {"batch_size": 5, "num_parallel_calls": 1, "start": start}
-    rest = _rows(",".join(files), num_epochs=2, **options)
-    for key, values in rows.items():
-        np.testing.assert_array_equal(rest[key], values[7:])
-    assert (_rows(files, seed=1)["input_word_ids"] != rows["input_word_ids"][:23]).any()
-
-
-def test_the_order_stays_the_same_for_ever(files, tmp_path):
+def test_the_order_stays_the_same_for_ever_and_resumes(files, two_epochs):
     expected = [
         *(9, 6, 8, 10, 7, 11, 13, 15, 4, 2, 17, 0, 20, 22, 19, 21, 18, 12, 16, 1, 14, 3, 5),
         *(5, 3, 21, 19, 1, 7, 11, 9, 13, 17, 15, 10, 20, 8, 22, 6, 18, 14, 2, 0, 4, 12, 16),
     ]
-    for _ in range(2):  # the second time by what is kept
-        record_files._open.cache_clear()
-        rows = _rows(open_records(files, str(tmp_path / "cache")), num_epochs=2)
-        assert rows["input_word_ids"][:, 0].tolist() == expected
+    assert two_epochs["input_word_ids"][:, 0].tolist() == expected
+    start = tuple(two_epochs["cursor"][7].tolist())
+    options = {"batch_size": 5, "num_parallel_calls": 1, "start": start}
+    rest = _rows(",".join(files), num_epochs=2, **options)
+    for key, values in two_epochs.items():
+        np.testing.assert_array_equal(rest[key], values[7:])
 
 
-def test_padded_final_batch(files):
-    rows = _rows(files, pad_final_batch=True)
+def test_of_another_seed_with_a_padded_final_batch(files, two_epochs):
+    rows = _rows(files, seed=1, pad_final_batch=True)
     assert rows["input_mask"].any(1).tolist() == [True] * 23 + [False]
     assert rows["cursor"][-1].tolist() == [-1, -1, -1]
+    assert (rows["input_word_ids"][:23] != two_epochs["input_word_ids"][:23]).any()
 
 
 def test_a_single_file_and_a_number_of_rows(tmp_path):
@@ -111,15 +110,17 @@ def test_a_single_file_and_a_number_of_rows(tmp_path):
 
 
 def test_large_records_across_read_borders(files, monkeypatch):
-    expected = _rows(files)
+    expected = open_records(files)
     monkeypatch.setattr(record_files, "_READ_BYTES", 11)
     record_files._open.cache_clear()
-    for key, values in _rows(files).items():
-        np.testing.assert_array_equal(values, expected[key])
+    found = open_records(files)
+    for values, wanted in zip(found.blocks, expected.blocks, strict=True):
+        np.testing.assert_array_equal(values, wanted)
+    assert [file.values for file in found.found] == [file.values for file in expected.found]
 
 
-def test_fingerprint_and_matching(files, tmp_path):
-    assert match_files([str(tmp_path / "*.tfrecord")]) == files
+def test_fingerprint_and_matching(files):
+    assert match_files([files[0].replace("a.tf", "*.tf")]) == files
     assert match_files([files[1], files[0], files[1]]) == files
     whole = fingerprint(open_records(files))
     assert whole == fingerprint(open_records(list(files)))
@@ -168,15 +169,14 @@ def test_records_of_something_else_and_none(tmp_path):
     assert _error(empty) == f"No record in {empty}: expected pre-training examples."
 
 
-def test_a_file_cut_short(files):
+def test_a_file_cut_short(files, tmp_path):
     with open(files[1], "rb") as file:
         content = file.read()
-    size = len(content) // 11
+    size, path = len(content) // 11, tmp_path / "cut"
     for cut in (len(content) - 1, 10 * size + 3):
-        with open(files[1], "wb") as file:
-            file.write(content[:cut])
-        message = _error(files)
-        assert message.startswith(f"{files[1]}: record 10, at byte {10 * size}, would end at byte ")
+        path.write_bytes(content[:cut])
+        message = _error([files[0], str(path)])
+        assert message.startswith(f"{path}: record 10, at byte {10 * size}, would end at byte ")
         assert message.endswith(
             f", but the file has {cut} bytes: it is cut short, or no uncompressed TFRecord file."
         )

@@ -1,0 +1,7 @@
+"""A vocabulary of 15 pieces, which the tests of fine-tuning's pipelines share."""
+
+from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
+from bert_tf.pipelines.wordpiece import BertTokenizer
+
+VOCAB = [*SPECIAL_TOKENS, *"abcdefg", "##b", "##c", "!"]
+TOKENIZER = BertTokenizer(VOCAB)
