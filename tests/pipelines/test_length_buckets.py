@@ -152,16 +152,20 @@ def test_padded_lengths(most, buckets, expected):
         ({"batches_sorted_together": 0}, "batches_sorted_together: expected 1 or more; got 0"),
         ({"first_step": 12}, "expected 0 to 11, as 1 epochs have 12 batches of 4 each"),
         ({"seed": 2**63}, "seed: expected an integer of 64 bits"),
-        ({"length_multiple": 0}, "length_multiple: expected 1 or more; got 0"),
-        *(
-            ({"bucket_lengths": wrong}, "ascending, none over max_seq_length 20; got")
-            for wrong in ([8, 8], [9, 8], [0, 4], [8, 21])
-        ),
+        ({"bucket_lengths": [8, 8]}, "bucket_lengths: expected .*ascending"),
     ],
 )
 def test_refuses_bad_arguments(examples, arguments, message):
     with pytest.raises(ValueError, match=message):
         examples.training_batches(**{"batch_size": 4, **arguments})
+
+
+def test_refuses_bad_lengths():
+    with pytest.raises(ValueError, match="length_multiple: expected 1 or more; got 0"):
+        padded_lengths(20, 0, None)
+    for wrong in ([8, 8], [9, 8], [0, 4], [8, 21]):
+        with pytest.raises(ValueError, match="ascending, none over max_seq_length 20; got"):
+            padded_lengths(20, 8, wrong)
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,6 @@ def test_is_truncated(preprocessor):
     assert preprocessor.is_truncated(pairs).numpy().tolist() == [False, True]
 
 
-def test_in_a_dataset(preprocessor):
-    pairs = tf.data.Dataset.from_tensor_slices((A, B)).batch(3)
-    (rows,) = pairs.map(tf.autograph.experimental.do_not_convert(lambda *pair: preprocessor(pair)))
-    assert_features(rows, PAIR)
-
-
 def test_cased_and_no_rows(preprocessor):
     batch = BertPreprocessor([*VOCAB, "A"], do_lower_case=False, max_seq_length=5)(["A a"])
     assert batch["input_word_ids"].numpy().tolist() == [[2, 15, 5, 3, 0]]
