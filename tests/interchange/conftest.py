@@ -8,15 +8,15 @@ import pytest
 
 from bert_tf.interchange import model_directory
 from bert_tf.interchange.load import load
-from tests.interchange.small_checkpoints import MODELS, make_checkpoint
+from tests.interchange.small_checkpoints import MODELS, SMALL, make_checkpoint
 
 
 @pytest.fixture
 def save(tmp_path):
     """Writes a checkpoint, some of its tensors left out or changed; gives it and its path."""
 
-    def write(name, *, without=(), changed=(), **fields):
-        checkpoint = make_checkpoint(MODELS[name], **fields)
+    def write(name, *, config=SMALL, without=(), changed=(), **fields):
+        checkpoint = make_checkpoint(MODELS[name], config, **fields)
         tensors = {**checkpoint.tensors, **dict(changed)}
         tensors = {key: t for key, t in tensors.items() if not key.startswith(tuple(without))}
         checkpoint = dataclasses.replace(checkpoint, tensors=tensors)

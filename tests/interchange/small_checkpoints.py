@@ -1,5 +1,7 @@
 """Checkpoints of every model, made of random numbers in memory; and comparisons of weights."""
 
+import dataclasses
+
 import numpy as np
 
 from bert_tf.config import BertConfig
@@ -33,6 +35,8 @@ CONFIG = BertConfig(
     initializer_range=0.05,
     layer_norm_eps=1e-5,
 )
+# Where models are built, a block is as the others.
+SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
 PIECES = (*SPECIAL_TOKENS, "a", "Cat", "cat", "sat", "##s", "un", "##able", ".", "é", "中")
 CASED, UNCASED = Tokenization(PIECES, False), Tokenization(PIECES, True)
 

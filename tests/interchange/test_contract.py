@@ -18,6 +18,7 @@ from tests.interchange.small_checkpoints import (
     CONFIG,
     MODELS,
     OURS_ALONE,
+    SMALL,
     UNCASED,
     assert_bit_equal,
     fused,
@@ -45,11 +46,12 @@ EVERY = {**MODELS, **OTHERS, **OURS_ALONE}
 assert {spec.model_class for spec in EVERY.values()} == set(MODEL_CLASSES.values())
 
 
-def make(name, form):
+def make(name, form, config=CONFIG):
     """A checkpoint with all that a format can say of it."""
     spec = EVERY[name]
     return make_checkpoint(
         spec,
+        config,
         tokenization=CASED if len(name) % 2 else UNCASED,
         labels=tuple(f"class {number}" for number in range(spec.arguments.get("num_classes", 0))),
         multi_label=spec.class_name == "BertClassifier",
@@ -59,7 +61,7 @@ def make(name, form):
 
 def assert_same(read, checkpoint, form):
     """All that is said of a model, and every weight."""
-    assert (read.config, read.unused, read.notes) == (CONFIG, (), ())
+    assert (read.config, read.unused, read.notes) == (checkpoint.config, (), ())
     spec, expected = read.model, checkpoint.model
     assert (spec.model_class, spec.has_pooler) == (expected.model_class, expected.has_pooler)
     arguments = dict(expected.arguments)
@@ -115,13 +117,22 @@ def test_there_and_back(tmp_path, name, form):
         assert there == hugging_face_names(name)
 
 
-@pytest.mark.parametrize("name", EVERY)
+# Each head, and each way in which an encoder ends.
+LOADED = (
+    *("encoder without pooler", "pretrainer", "masked lm of KerasHub", "next sentence"),
+    *("classifier", "regressor", "token classifier with a pooler", "span predictor"),
+    *("multiple choice by the mean", "classifier with a BiLSTM", "feature tagger of a sum"),
+)
+
+
+@pytest.mark.parametrize("name", LOADED)
 def test_loaded_and_saved(tmp_path, name):
     """By the variables' own names."""
-    checkpoint = make(name, "bert_tf")
+    config = CONFIG if name.endswith("sum") else SMALL
+    checkpoint = make(name, "bert_tf", config)
     path = write(checkpoint, "bert_tf", tmp_path)
     model, report = load_with_report(path)
-    assert type(model) is EVERY[name].model_class and model.config == CONFIG
+    assert type(model) is EVERY[name].model_class and model.config == config
     assert_bit_equal(variables_of(model), fused(read_all(checkpoint)))
     assert set(report.loaded) == set(checkpoint.tensors) and report.sentences(path) == []
     assert (report.format, report.new, report.unused) == ("bert_tf", (), ())

@@ -12,7 +12,8 @@ from bert_tf.interchange.recognition import open_checkpoint
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.parity
+# What transformers computed with these classes is recorded beside TensorFlow's files.
+pytestmark = [pytest.mark.parity, pytest.mark.slow]
 
 TINY = {
     "vocab_size": 99,
@@ -138,7 +139,6 @@ def assert_back_again(model, folder, path):
     return again
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_base_size(tmp_path):
     """Of the classes only the heads differ, which ``test_tiny`` shows."""

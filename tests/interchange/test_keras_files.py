@@ -168,7 +168,7 @@ def test_a_stranger_changed_a_member(altered, changes, sentence):
     assert tempfile.gettempdir() + "/bert_tf-" not in str(caught.value)
 
 
-@pytest.mark.parametrize("member", ["config", "metadata", "weights"])
+@pytest.mark.parametrize("member", ["config", "weights"])
 def test_bombs(altered, member):
     path = altered(zipfile.ZIP_DEFLATED, **{member: b" " * (70 << 20)})
     assert os.path.getsize(path) < 1 << 20

@@ -217,7 +217,7 @@ def test_a_head_of_which_a_part_is_missing(save):
     "name, sentence",
     [
         ("embeddings/layer_norm/gamma", "m lacks embeddings/layer_norm/gamma, which the model"),
-        ("layer_1/", r"m lacks layer_1/.*, .* and 8 more, which the model has"),
+        ("layer_0/", r"m lacks layer_0/.*, .* and 8 more, which the model has"),
     ],
 )
 def test_a_missing_weight_of_the_encoder(save, name, sentence):

@@ -172,9 +172,8 @@ def test_features_are_it_by_default(tmp_path, capsys):
     assert done.flags["max_seq_length"] == 10 and done.flags["lines_per_shard"] == 10_000
     _, chosen = extract("chosen", pooling="cls")
     np.testing.assert_allclose(chosen, twin(encoder, "cls", False), atol=1e-5)
-    for changes in ({"layers": ["-1"]}, {"variant": "last"}):
-        done, states = extract("states" + "".join(changes), **changes)
-        assert len(states) == done.tokens == sum(len(row.split()) for row in ROWS)
+    done, states = extract("states", layers=["-1"])
+    assert len(states) == done.tokens == sum(len(row.split()) for row in ROWS)
 
 
 @pytest.mark.parametrize(
