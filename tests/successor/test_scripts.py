@@ -1,0 +1,72 @@
+"""Scripts written for transformers' TFBert classes compute the same after one changed import."""
+
+import re
+import runpy
+
+import pytest
+
+from tests.successor import models, running
+
+pytest.importorskip("bert_tf.transformers")
+
+#: What takes more than a few seconds.
+SLOW: set[str] = set()
+#: Scripts that import what only the parity extra installs.
+PEERS: dict[str, str] = {}
+
+
+def _marks(name):
+    return [pytest.mark.slow] * (name in SLOW) + [pytest.mark.parity] * (name in PEERS)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("successor") / "models"
+    models.make(folder)
+    return folder
+
+
+def _with_changed_import(text):
+    """The script importing from here; nothing but the beginning of such lines may change."""
+    changed = re.sub(
+        r"^(from|import) transformers(?= )", r"\1 bert_tf.transformers", text, flags=re.M
+    )
+    before, after = text.splitlines(), changed.splitlines()
+    lines = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert lines and all(
+        line.startswith(("from bert_tf.transformers import ", "import bert_tf.transformers as "))
+        for line in lines
+    )
+    return changed
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=_marks(name)) for name in running.FOLDERS]
+)
+def test_a_script_computes_what_it_did_after_its_import_line_changed(
+    name, folders, tmp_path, monkeypatch
+):
+    if name in PEERS:
+        pytest.importorskip(PEERS[name])
+    script = tmp_path / f"{name}.py"
+    script.write_text(_with_changed_import((running.SCRIPTS / script.name).read_text()))
+    output = tmp_path / "output.json"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "sys.argv", [str(script), str(folders / running.FOLDERS[name]), str(output)]
+    )
+    runpy.run_path(str(script), run_name="__main__")
+
+    expected = running.read(running.RECORDED / f"{name}.json")
+    wrong = {
+        place: difference
+        for place, difference in running.differences(running.read(output), expected)
+        if not difference <= 1e-5
+    }
+    assert not wrong
+
+
+def test_every_script_has_its_folder_and_its_record():
+    names = sorted(running.FOLDERS)
+    assert [path.stem for path in sorted(running.SCRIPTS.glob("*.py"))] == names
+    assert [path.stem for path in sorted(running.RECORDED.glob("[0-9]*.json"))] == names
