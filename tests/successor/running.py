@@ -16,6 +16,11 @@ FOLDERS = {
     "03_sentence_pairs": "bert-pairs",
     "04_new_tokens": "bert-reviews",
     "05_regression": "bert-similarity",
+    "06_entities": "bert-entities",
+    "07_question_answering": "bert-questions",
+    "08_masked_words": "bert-uncased",
+    "09_features_for_sklearn": "bert-encoder",
+    "10_functional_model": "bert-uncased",
 }
 
 

@@ -1,0 +1,67 @@
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+from transformers import AutoTokenizer, TFAutoModelForQuestionAnswering
+
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+model = TFAutoModelForQuestionAnswering.from_pretrained(sys.argv[1])
+
+examples = [
+    ("Where is the Eiffel Tower?", "The Eiffel Tower is in Paris, the capital of France.", "Paris"),
+    ("Who wrote the letter?", "On Sunday my sister wrote a long letter to her uncle in Berlin.",
+     "my sister"),
+    ("When was the bridge built?", "The old stone bridge over the river near the village where my "
+     "grandfather was born, a place that few people ever visit, was built in 1874 by two brothers.",
+     "1874"),
+]
+questions, contexts = [q for q, _, _ in examples], [c for _, c, _ in examples]
+starts = [c.index(a) for _, c, a in examples]
+
+train = tokenizer(questions, contexts, max_length=40, truncation="only_second", stride=8,
+                  return_overflowing_tokens=True, return_offsets_mapping=True, padding="max_length")
+offset_mapping = train.pop("offset_mapping")
+sample_map = train.pop("overflow_to_sample_mapping")
+train["start_positions"], train["end_positions"] = [], []
+for i, offsets in enumerate(offset_mapping):
+    start_char = starts[sample_map[i]]
+    end_char = start_char + len(examples[sample_map[i]][2])
+    sequence_ids = train.sequence_ids(i)
+    context = [k for k, s in enumerate(sequence_ids) if s == 1]
+    start = end = 0  # (0, 0) if the answer is not fully inside the context
+    if offsets[context[0]][0] <= start_char and offsets[context[-1]][1] >= end_char:
+        start = max(k for k in context if offsets[k][0] <= start_char)
+        end = min(k for k in context if offsets[k][1] >= end_char)
+    train["start_positions"].append(start)
+    train["end_positions"].append(end)
+    # keep the offsets of the context only
+    offset_mapping[i] = [o if sequence_ids[k] == 1 else None for k, o in enumerate(offsets)]
+
+dataset = tf.data.Dataset.from_tensor_slices(dict(train)).batch(2)
+model.compile(optimizer=tf.keras.optimizers.Adam(learning_rate=3e-4))
+history = model.fit(dataset, epochs=3)
+
+outputs = model.predict(dataset)
+answers = []
+for i, offsets in enumerate(offset_mapping):
+    candidates = [
+        (float(outputs.start_logits[i][s] + outputs.end_logits[i][e]), offsets[s][0], offsets[e][1])
+        for s in np.argsort(outputs.start_logits[i])[-1:-11:-1]
+        for e in np.argsort(outputs.end_logits[i])[-1:-11:-1]
+        if offsets[s] and offsets[e] and s <= e < s + 10
+    ]
+    score, begin, end = max(candidates)
+    answers.append([score, contexts[sample_map[i]][begin:end]])
+
+enc = tokenizer.encode_plus(questions[0], contexts[0], return_tensors="tf")
+start_scores, end_scores = model(enc, return_dict=False)
+with open(sys.argv[2], "w") as f:
+    json.dump({
+        "positions": [train["start_positions"], train["end_positions"], sample_map],
+        "offsets": offset_mapping[-1], "ids": train["input_ids"][-1],
+        "loss": [float(v) for v in history.history["loss"]], "answers": answers,
+        "start": start_scores.numpy().tolist(), "end": end_scores.numpy().tolist(),
+        "span": tokenizer.decode(enc["input_ids"].numpy()[0, 7:10]),
+        "char_to_token": enc.char_to_token(0, 4, 1),
+    }, f)
