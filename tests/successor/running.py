@@ -21,6 +21,11 @@ FOLDERS = {
     "08_masked_words": "bert-uncased",
     "09_features_for_sklearn": "bert-encoder",
     "10_functional_model": "bert-uncased",
+    "11_subclassed_model": "bert-uncased",
+    "12_gradient_tape": "bert-tags",
+    "13_multiple_choice": "bert-choices",
+    "14_frozen_layers": "bert-reviews",
+    "15_pipelines": ".",
 }
 
 
@@ -36,7 +41,7 @@ def differences(found: Any, expected: Any, place: str = "") -> Iterator[tuple[st
         AssertionError: where the two differ in anything but numbers, which the sentence names.
     """
     if isinstance(expected, dict):
-        assert isinstance(found, dict) and list(found) == list(expected), (
+        assert isinstance(found, dict) and found.keys() == expected.keys(), (
             f"{place}: expected the keys {list(expected)}, found {found!r:.200}"
         )
         for key, value in expected.items():

@@ -43,19 +43,21 @@ model.compile(optimizer=tf.keras.optimizers.Adam(learning_rate=3e-4))
 history = model.fit(dataset, epochs=3)
 
 outputs = model.predict(dataset)
+start_probs = tf.nn.softmax(outputs.start_logits, axis=-1).numpy()
+end_probs = tf.nn.softmax(outputs.end_logits, axis=-1).numpy()
 answers = []
 for i, offsets in enumerate(offset_mapping):
     candidates = [
-        (float(outputs.start_logits[i][s] + outputs.end_logits[i][e]), offsets[s][0], offsets[e][1])
-        for s in np.argsort(outputs.start_logits[i])[-1:-11:-1]
-        for e in np.argsort(outputs.end_logits[i])[-1:-11:-1]
+        (float(start_probs[i][s] * end_probs[i][e]), offsets[s][0], offsets[e][1])
+        for s in np.argsort(start_probs[i])[-1:-11:-1]
+        for e in np.argsort(end_probs[i])[-1:-11:-1]
         if offsets[s] and offsets[e] and s <= e < s + 10
     ]
     score, begin, end = max(candidates)
     answers.append([score, contexts[sample_map[i]][begin:end]])
 
 enc = tokenizer.encode_plus(questions[0], contexts[0], return_tensors="tf")
-start_scores, end_scores = model(enc, return_dict=False)
+start_scores, end_scores = [tf.nn.softmax(s) for s in model(enc, return_dict=False)]
 with open(sys.argv[2], "w") as f:
     json.dump({
         "positions": [train["start_positions"], train["end_positions"], sample_map],
