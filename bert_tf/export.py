@@ -57,6 +57,7 @@ _OPTIONS = (
     *("max_seq_length", "precision", "weights", "pair", "top_k", "layers", "normalize"),
     "embedding_dims",
     *("doc_stride", "max_query_length", "n_best", "max_answer_length", "raw_probabilities"),
+    "transformers_signature",
     *("max_rows", "max_bytes", "max_masks", "allowed_batch_sizes"),
 )
 # What ONNX files have no place for: they take ids, and --onnx says how they compute.
@@ -132,6 +133,12 @@ class ExportSettings:
         None,
         "Serve the model's own probabilities, not calibrated by the temperature that was fitted on "
         "dev.",
+    )
+    transformers_signature: bool | None = flag_fields.switch(
+        None,
+        "Give serving_default the inputs and outputs that SavedModels of transformers' TFBert "
+        "classes had (input_ids, attention_mask, token_type_ids; logits), so that their clients go "
+        "on; strings are taken by the signature named strings.",
     )
     top_k: int | None = flag_fields.integer(
         None, "Masked LM: the guesses for each [MASK]; 5 by default."

@@ -36,6 +36,8 @@ class ExportOptions:
         n_best: the answers to a question.
         max_answer_length: the most tokens of an answer.
         raw_probabilities: whether the temperature that fine-tuning found is left out.
+        transformers_signature: whether ``serving_default`` has the inputs and outputs that
+            SavedModels of transformers' TFBert classes had; what it has else is ``strings`` then.
         precision: of the arithmetic, one of ``PRECISIONS``.
         weights: of the weights as they are stored, one of ``WEIGHTS``.
         max_rows: the most rows of a request, and of a server's batch; ``None``: any number, and 64
@@ -66,6 +68,7 @@ class ExportOptions:
     n_best: int = 20
     max_answer_length: int = 30
     raw_probabilities: bool = False
+    transformers_signature: bool = False
     precision: str = "float32"
     weights: str = "float32"
     max_rows: int | None = None

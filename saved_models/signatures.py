@@ -20,7 +20,7 @@ from bert_tf.modeling import (
 )
 from bert_tf.modeling.base import BertModel
 
-from . import limits, samples
+from . import limits, samples, transformers_signature
 from .classification import (
     choose,
     classify,
@@ -39,6 +39,7 @@ from .served import Outputs, Served, Signature
 from .tagging import find_entities, tag_words
 
 SERVING_DEFAULT = "serving_default"
+STRINGS = "strings"  # what serving_default is where it has not transformers' signature
 
 Signatures = dict[str, Signature]
 
@@ -76,6 +77,10 @@ def model_signatures(served: Served) -> Signatures:
             if isinstance(served.model, (BertClassifier, *_TAGGERS)):
                 label_names(served)
             by_name = heads(served) if callable(heads) else heads
+            if served.options.transformers_signature:
+                others = {name: head for name, head in by_name.items() if name != SERVING_DEFAULT}
+                by_name = {SERVING_DEFAULT: _theirs(served), STRINGS: by_name[SERVING_DEFAULT]}
+                by_name |= others
             made = {id(head): head.signature(served) for head in by_name.values()}
             default = by_name[SERVING_DEFAULT]
             made[id(default)] = default.signature(served.quick or served)
@@ -148,6 +153,15 @@ def _task_on_ids(
 ) -> _Head:
     function = functools.partial(call_on_tokens, name=name)
     return _on_ids(function, "what the model makes of them.", contract)
+
+
+def _theirs(served: Served) -> _Head:
+    return _Head(
+        transformers_signature.answer,
+        transformers_signature.inputs(served),
+        transformers_signature.requests,
+        transformers_signature.SUMMARY,
+    )
 
 
 _TEXT = {"text": _STRINGS}
@@ -260,20 +274,21 @@ _APIS = {classify: ("classify", classify_examples), regress: ("regress", regress
 
 
 _Heads = dict[str, _Head] | Callable[[Served], dict[str, _Head]]
-_EMBEDDING_OPTIONS = ("layers", "normalize", "embedding_dims")
-_SPAN_OPTIONS = ("doc_stride", "max_query_length", "n_best", "max_answer_length")
+_THEIRS = "transformers_signature"  # transformers had no class of a BertFeatureTagger
+_EMBEDDING_OPTIONS = (_THEIRS, "layers", "normalize", "embedding_dims")
+_SPAN_OPTIONS = (_THEIRS, "doc_stride", "max_query_length", "n_best", "max_answer_length")
 # By the class of a model: its heads by name, and the options of ``ExportOptions`` that mean
 # something to it and not to every model.
 _BY_CLASS: dict[type[BertModel], tuple[_Heads, tuple[str, ...]]] = {
     BertPretrainer: (_of_pretrainer, ("top_k", "max_masks", *_EMBEDDING_OPTIONS)),
     BertClassifier: (
         functools.partial(_of_texts_or_pairs, classify, "logits"),
-        ("pair", "raw_probabilities"),
+        ("pair", "raw_probabilities", _THEIRS),
     ),
-    BertRegressor: (functools.partial(_of_texts_or_pairs, regress, "value"), ("pair",)),
+    BertRegressor: (functools.partial(_of_texts_or_pairs, regress, "value"), ("pair", _THEIRS)),
     BertTokenClassifier: (
         {SERVING_DEFAULT: _ENTITIES, "words": _WORDS, "tokens": _LOGITS},
-        ("raw_probabilities",),
+        ("raw_probabilities", _THEIRS),
     ),
     BertFeatureTagger: (
         {
@@ -285,7 +300,7 @@ _BY_CLASS: dict[type[BertModel], tuple[_Heads, tuple[str, ...]]] = {
     BertSpanPredictor: ({SERVING_DEFAULT: _ANSWERS, "tokens": _LOGITS}, _SPAN_OPTIONS),
     BertMultipleChoice: (
         {SERVING_DEFAULT: _CHOICES, "tokens": _task_on_ids(contract=features.CHOICE_FEATURES)},
-        ("raw_probabilities",),
+        ("raw_probabilities", _THEIRS),
     ),
     BertEncoder: (_of_encoder, _EMBEDDING_OPTIONS),
 }
