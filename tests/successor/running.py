@@ -26,6 +26,11 @@ FOLDERS = {
     "13_multiple_choice": "bert-choices",
     "14_frozen_layers": "bert-reviews",
     "15_pipelines": ".",
+    "16_saving_and_loading": "bert-reviews",
+    "17_hidden_states_and_attentions": "bert-encoder",
+    "18_prepare_tf_dataset": "bert-news",
+    "19_tokenizer_in_the_graph": "bert-reviews",
+    "20_pretraining_heads": "bert-uncased",
 }
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("bert_tf.transformers")
 #: What takes more than a few seconds.
 SLOW: set[str] = set()
 #: Scripts that import what only the parity extra installs.
-PEERS = {"09_features_for_sklearn": "sklearn"}
+PEERS = {"09_features_for_sklearn": "sklearn", "18_prepare_tf_dataset": "datasets"}
 
 
 def _marks(name):

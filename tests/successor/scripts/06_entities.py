@@ -8,16 +8,12 @@ from transformers import BertTokenizerFast, TFBertForTokenClassification
 from transformers import DataCollatorForTokenClassification
 
 model_checkpoint = sys.argv[1]
-words = [
-    ["John", "Smith", "works", "at", "Google", "in", "New", "York", "."],
-    ["Angela", "Merkel", "visited", "Paris", "on", "Monday"],
-    ["The", "British", "Museum", "is", "in", "London", "."],
-]
-tags = [
-    ["B-PER", "I-PER", "O", "O", "B-ORG", "O", "B-LOC", "I-LOC", "O"],
-    ["B-PER", "I-PER", "O", "B-LOC", "O", "O"],
-    ["O", "B-ORG", "I-ORG", "O", "O", "B-LOC", "O"],
-]
+words = [["John", "Smith", "works", "at", "Google", "in", "New", "York", "."],
+         ["Angela", "Merkel", "visited", "Paris", "on", "Monday"],
+         ["The", "British", "Museum", "is", "in", "London", "."]]
+tags = [["B-PER", "I-PER", "O", "O", "B-ORG", "O", "B-LOC", "I-LOC", "O"],
+        ["B-PER", "I-PER", "O", "B-LOC", "O", "O"],
+        ["O", "B-ORG", "I-ORG", "O", "O", "B-LOC", "O"]]
 
 tokenizer = BertTokenizerFast.from_pretrained(model_checkpoint)
 model = TFBertForTokenClassification.from_pretrained(model_checkpoint)
@@ -55,8 +51,7 @@ logits = model(inputs).logits
 ids = tf.argmax(logits, axis=-1)[0].numpy()
 first = [inputs.word_ids().index(w) for w in range(len(example))]
 json.dump({
-    "tokens": inputs.tokens(),
-    "word_ids": inputs.word_ids(),
+    "tokens": inputs.tokens(), "word_ids": inputs.word_ids(),
     "labels": batch["labels"].numpy().tolist(),
     "train_logits": model.predict(train_set)["logits"][:, :3].tolist(),
     "loss": np.array(history.history["loss"]).tolist(),

@@ -3,8 +3,8 @@ import json
 import os
 import sys
 
-from transformers import (AutoTokenizer, TFAutoModelForSequenceClassification, TFBertForMaskedLM,
-                          pipeline)
+from transformers import AutoTokenizer, TFAutoModelForSequenceClassification, pipeline
+from transformers import TFBertForMaskedLM
 
 root = sys.argv[1]
 answers = {}
@@ -18,11 +18,9 @@ answers["all_scores"] = classifier(texts, top_k=None)
 
 # from a model and a tokenizer
 name = os.path.join(root, "bert-reviews")
-sentiment = pipeline(
-    "sentiment-analysis",
-    model=TFAutoModelForSequenceClassification.from_pretrained(name),
-    tokenizer=AutoTokenizer.from_pretrained(name),
-)
+sentiment = pipeline("sentiment-analysis",
+                     model=TFAutoModelForSequenceClassification.from_pretrained(name),
+                     tokenizer=AutoTokenizer.from_pretrained(name))
 answers["sentiment"] = [[r["label"], round(r["score"], 4)] for r in sentiment(
     ["We are very happy to show you the library.", "We hope you don't hate it."])]
 
@@ -58,5 +56,4 @@ features = extractor("a quick test")
 answers["feature_shape"] = [len(features), len(features[0]), len(features[0][0])]
 answers["features"] = features[0][0]
 
-with open(sys.argv[2], "w") as f:
-    json.dump(answers, f)
+json.dump(answers, open(sys.argv[2], "w"))
