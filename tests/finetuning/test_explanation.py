@@ -24,27 +24,37 @@ def explained(model, labels, texts=TEXTS, length=24):
     return list(explain_texts(model, TOKENIZER, items, labels, length))
 
 
+def made(seed=3, config=STRONG, model_class=BertClassifier, **arguments):
+    keras.utils.set_random_seed(seed)
+    return model_class(config, **arguments)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return made(num_classes=3)
+
+
 @pytest.mark.parametrize("kind", ["classes", "several", "number", "bilstm", "mean"])
-def test_attributions_add_up_to_the_difference(kind):
-    keras.utils.set_random_seed(3)
+def test_attributions_add_up_to_the_difference(kind, classifier):
+    texts, labels = TEXTS[1:3], LABELS
     if kind == "number":
-        model, labels = BertRegressor(STRONG), ()
+        model, labels = made(model_class=BertRegressor), ()
+    elif kind in ("bilstm", "mean"):
+        reads = {"bilstm": {"bilstm": True}, "mean": {"pooling": "mean"}}[kind]
+        model = made(num_classes=3, **reads)
     else:
-        reads = {"bilstm": {"bilstm": True}, "mean": {"pooling": "mean"}}.get(kind, {})
-        model = BertClassifier(STRONG, num_classes=3, **reads)
-        labels = LABELS
-        model.multi_label = kind == "several"
-    for found in explained(model, labels):
+        model, texts = classifier, TEXTS
+    model.multi_label = kind == "several"
+    for found in explained(model, labels, texts):
         total = sum(word.attribution for word in found.words)
         difference = found.score - found.baseline
         assert abs(difference) > 0.01
         assert total == pytest.approx(difference, rel=0.01)
+    model.multi_label = False
 
 
 def test_a_steep_way_is_cut_until_all_adds_up(tmp_path, monkeypatch):
-    keras.utils.set_random_seed(3)
-    steep = dataclasses.replace(CONFIG, initializer_range=1.5)
-    model = BertClassifier(steep, num_classes=3)
+    model = made(config=dataclasses.replace(CONFIG, initializer_range=2.0), num_classes=3)
     texts = [("a0 b0 c0 d0", None), ("b1 c1, d0s", None), ("d0 d1", None)]
 
     def worst_rest():
@@ -63,10 +73,8 @@ def test_a_steep_way_is_cut_until_all_adds_up(tmp_path, monkeypatch):
     assert " is no word's" not in (tmp_path / "a.html").read_text()
 
 
-def test_scores_and_words_of_a_pair():
-    keras.utils.set_random_seed(4)
-    model = BertClassifier(STRONG, num_classes=3)
-    found = explained(model, LABELS)[2]
+def test_scores_and_words_of_a_pair(classifier):
+    (found,) = explained(classifier, LABELS, TEXTS[2:3])
     ids = TOKENIZER.tokenize(["a0 b0", "c0 d0 e0"]).to_list()
     row = [TOKENIZER.cls_id, *ids[0], TOKENIZER.sep_id, *ids[1], TOKENIZER.sep_id]
     types = [0] * 4 + [1] * 4
@@ -77,7 +85,7 @@ def test_scores_and_words_of_a_pair():
             "input_mask": tf.ones([1, 8], tf.int32),
             "input_type_ids": tf.constant([types]),
         }
-        shares = tf.nn.softmax(model(rows, training=False))[0].numpy()
+        shares = tf.nn.softmax(classifier(rows, training=False))[0].numpy()
         return np.log(shares[at] / (1 - shares[at])), shares
 
     _, shares = log_odds(row, 0)
@@ -93,8 +101,7 @@ def test_scores_and_words_of_a_pair():
 
 
 def test_a_word_that_cannot_matter_is_given_nothing():
-    keras.utils.set_random_seed(5)
-    model = BertClassifier(STRONG, num_classes=2)
+    model = made(5, num_classes=2)
     table = model.encoder.embeddings.word_embeddings
     values = table.numpy()
     place = TOKENIZER.tokenize(["b0"]).to_list()[0][0]
@@ -105,14 +112,12 @@ def test_a_word_that_cannot_matter_is_given_nothing():
     assert shares[1] < 1e-6 < min(shares[0], shares[2])
 
 
-def test_what_was_cut_has_no_words_and_pieces_are_joined():
-    keras.utils.set_random_seed(6)
-    model = BertClassifier(STRONG, num_classes=2)
-    cut, pair = explained(model, ("x", "y"), [("a0 " * 40, None), TEXTS[3]], length=12)
+def test_what_was_cut_has_no_words_and_pieces_are_joined(classifier):
+    texts = [("a0 " * 40, None), TEXTS[3], ("a0s", None)]
+    cut, pair, joined = explained(classifier, LABELS, texts, length=12)
     assert [word.start for word in cut.words] == [3 * number for number in range(10)]
     assert {word.text for word in pair.words} == {0, 1} and len(pair.words) == 9
     pieces = TOKENIZER.tokenize(["a0s"]).to_list()[0]
-    (joined,) = explained(model, ("x", "y"), [("a0s", None)])
     assert len(pieces) == 2 and [(w.start, w.end) for w in joined.words] == [(0, 3)]
 
 

@@ -12,14 +12,13 @@ from bert_tf.finetuning import stages, sweep
 from bert_tf.finetuning.model import RATES, Start
 from bert_tf.finetuning.run import run
 from bert_tf.modeling import BertFeatureTagger
-from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.losses import SmoothedCrossEntropy
 from bert_tf.tasks.tagging_task import TaggingTask
 from bert_tf.tasks.task import TrainingOptions
 from tests.predicting.prediction_models import predict
 
 from .small_runs import WORDS, assert_bit_equal, results_of, saved, settings
-from .small_tasks import CONFIG, TAGS, TOKENIZER, loss_of, random_sentences
+from .small_tasks import CONFIG, TAGS, TOKENIZER, inference, loss_of, random_sentences
 from .test_training import stop_at
 
 VARIANTS = ("embeddings", "weighted_sum_all")
@@ -51,24 +50,19 @@ def test_a_search_trains_each_run_with_its_own_loss(tmp_path):
     assert not isinstance(task.compile_arguments["loss"], SmoothedCrossEntropy)
 
 
-def test_the_scores_are_those_of_the_tokens(tmp_path):
+def test_scores_are_those_of_the_tokens_and_the_loss_is_the_words_mean(tmp_path):
     examples = random_sentences(12)
-    task = task_on(examples, tmp_path, lstm_units=4)
-    inference = Inference(new_model(task), TOKENIZER, 16, 5)
-    kept = task.evaluate(inference, "again")
+    task = task_on(examples, tmp_path, lstm_units=2)
+    model = new_model(task)
+    kept = task.evaluate(inference(model, max_seq_length=16), "again")
+    rows = task.prepared(model, task.training_examples(TOKENIZER, 16))
     task.prepared = lambda model, rows: rows
-    tokens = task.evaluate(inference, "again")
+    tokens = task.evaluate(inference(model, max_seq_length=16), "again")
     assert kept.scores == pytest.approx(tokens.scores)
     np.testing.assert_array_equal(kept.confusion, tokens.confusion)
     losses = [[mistake.loss for mistake in found.mistakes] for found in (kept, tokens)]
     np.testing.assert_allclose(*losses, rtol=1e-4)
-
-
-def test_the_loss_is_the_words_mean(tmp_path):
-    task = task_on(random_sentences(12), tmp_path, lstm_units=4)
-    model = new_model(task)
-    rows = task.prepared(model, task.training_examples(TOKENIZER, 16))
-    for batch, labels in rows.training_batches(4, seed=2):
+    for batch, labels in rows.training_batches(6, seed=2):
         logs = keras.ops.convert_to_numpy(keras.ops.log_softmax(model(batch)))
         words = np.argwhere(labels.numpy() >= 0)
         assert len(words) < labels.numpy().size
@@ -80,10 +74,8 @@ def test_the_loss_is_the_words_mean(tmp_path):
 def test_reading_another_variant_shares_the_data(tmp_path):
     task = task_on(random_sentences(4), tmp_path)
     other = task.asked(dataclasses.replace(task.training, variant="last"))
-    assert (task.model_arguments["variant"], other.model_arguments["variant"]) == (
-        "weighted_sum_all",
-        "last",
-    )
+    found = [each.model_arguments["variant"] for each in (task, other)]
+    assert found == ["weighted_sum_all", "last"]
     assert other.model_arguments["lstm_units"] == 64 and other.labels == TAGS
 
 

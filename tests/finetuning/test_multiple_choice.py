@@ -54,7 +54,8 @@ def test_equals_a_plain_loop(model, tmp_path):
     chosen = expected.argmax(1)
     assert 0 < np.mean(chosen == labels) < 1 and len(set(chosen)) > 1
 
-    found = task.evaluate(inference(model), "dev")
+    how = inference(model)
+    found = task.evaluate(how, "dev")
     assert found.scores == {
         "accuracy": pytest.approx(np.mean(chosen == labels)),
         "loss": pytest.approx(-np.log(expected[np.arange(7), labels]).mean(), rel=1e-4),
@@ -75,30 +76,24 @@ def test_equals_a_plain_loop(model, tmp_path):
 
     probabilities = [f"probability_{number}" for number in range(4)]
     for name, more, end in (("test", [], []), ("dev", ["expected"], ["text"])):
-        (path,) = task.write_predictions(inference(model), name, str(tmp_path), {})
+        (path,) = task.write_predictions(how, name, str(tmp_path), {})
         assert path == str(tmp_path / f"{name}.tsv")
         header, *rows = read_table(path)
         assert header == ["id", "prediction", *more, *probabilities, *end]
         assert [row[0] for row in rows] == [item.id for item in examples.items]
         assert [int(row[1]) for row in rows] == chosen.tolist()
-        np.testing.assert_allclose(
-            np.array([row[2 + len(more) :][:4] for row in rows], float),
-            expected,
-            rtol=1e-4,
-            atol=1e-6,
-        )
+        shares = np.array([row[2 + len(more) :][:4] for row in rows], float)
+        np.testing.assert_allclose(shares, expected, rtol=1e-4, atol=1e-6)
     assert [int(row[2]) for row in rows] == labels.tolist()
 
 
 def test_names_a_collapse():
     constant = StandIn(lambda inputs: tf.one_hot(tf.ones_like(inputs["input_mask"][:, 0, 0]), 4))
-    task = ChoiceTask("made up", None, {"dev": random_choices(9)}, {})
-    assert task.evaluate(inference(constant), "dev").constant is True
-    right = [dataclasses.replace(item, label=0) for item in random_choices(9).items]
-    all_right = ChoiceTask("made up", None, {"dev": examples_of(right)}, {})
-    assert all_right.evaluate(inference(constant), "dev").constant is False
-    one = ChoiceTask("made up", None, {"dev": random_choices(1)}, {})
-    assert one.evaluate(inference(constant), "dev").constant is False
+    many = random_choices(9)
+    right = examples_of(dataclasses.replace(item, label=0) for item in many.items)
+    for examples, collapsed in ((many, True), (right, False), (random_choices(1), False)):
+        task = ChoiceTask("made up", None, {"dev": examples}, {})
+        assert task.evaluate(inference(constant), "dev").constant is collapsed
 
 
 def test_another_number_of_choices_in_each_row(model, tmp_path):
@@ -110,7 +105,8 @@ def test_another_number_of_choices_in_each_row(model, tmp_path):
     task = ChoiceTask("made up", examples, {"dev": examples}, {})
     expected = [by_plain_loop(model, item) for item in examples.items]
     losses = [-np.log(row[i.label]) for row, i in zip(expected, examples.items, strict=True)]
-    found = task.evaluate(inference(model), "dev", {})
+    how = inference(model)
+    found = task.evaluate(how, "dev", {})
     right = [row.argmax() == i.label for row, i in zip(expected, examples.items, strict=True)]
     assert found.scores["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
     assert found.scores["accuracy"] == pytest.approx(np.mean(right)) and not all(right)
@@ -127,10 +123,10 @@ def test_another_number_of_choices_in_each_row(model, tmp_path):
     assert loss_of(task, model, features, labels, training=False) == pytest.approx(
         np.mean(smoothed), rel=1e-4
     )
-    (record, *_) = task.predict(inference(model), "dev", {})
+    (record, *_) = task.predict(how, "dev", {})
     assert list(record["probabilities"].values())[2:] == [None, None]
     np.testing.assert_allclose(list(record["probabilities"].values())[:2], expected[0], rtol=1e-4)
-    (path,) = task.write_predictions(inference(model), "dev", str(tmp_path), {})
+    (path,) = task.write_predictions(how, "dev", str(tmp_path), {})
     header, *lines = read_table(path)
     at = header.index("probability_0")
     assert [sum(map(bool, line[at : at + 4])) for line in lines] == counts

@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 
 import keras
@@ -11,6 +12,8 @@ from bert_tf.tasks.word_states import WordStates
 
 from .small_tasks import CONFIG, IDS, TOKENIZER
 
+TWO_BLOCKS = dataclasses.replace(CONFIG, num_hidden_layers=2)
+
 # The second is too long for a row of 8 tokens, the third has words of several pieces.
 WORDS = [["a0", "a1"], [f"{letter}1" for letter in "abcdefgh"] + ["a2"], ["a0s", "b1st", "c2"]]
 TAGS = [[0, 1], [2, 0, 1, 2, 0, 1, 2, 0, 1], [1, 2, 0]]
@@ -20,10 +23,10 @@ def examples(tags=None):
     return tagging_examples(TOKENIZER, WORDS, tags=tags, max_seq_length=8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model():
     keras.utils.set_random_seed(3)
-    return BertFeatureTagger(CONFIG, num_classes=3, variant="weighted_sum_all", lstm_units=4)
+    return BertFeatureTagger(TWO_BLOCKS, num_classes=3, variant="weighted_sum_all", lstm_units=2)
 
 
 def by_word(rows, model):
@@ -40,14 +43,34 @@ def by_word(rows, model):
     return found
 
 
-def test_equal_what_the_encoder_gives(model, tmp_path):
-    expected = by_word(examples(TAGS), model)
+def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkeypatch, capsys):
+    runs, encoded = [], word_states._encoded
+    monkeypatch.setattr(
+        word_states, "_encoded", lambda *given: runs.append(given) or encoded(*given)
+    )
+
+    usage = shutil.disk_usage("/")
+
+    def free(count):
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=count))
+
+    store, train = WordStates(str(tmp_path)), examples(TAGS)
+    # 14 words of 2 states of 16 floats are 1,792 bytes, nine tenths of 1,992; without room the
+    # tokens stay.
+    free(1_990)
+    assert WordStates(str(tmp_path)).of(model, train) is train
+    printed = capsys.readouterr().out
+    assert printed.startswith("The features of 14 words take 0.0 GB, and ")
+    assert "they are not kept, and each batch runs the encoder." in printed
+    free(1_992)
+    kept = store.of(model, train)
+    assert store.of(model, train) is kept
+    expected = by_word(train, model)
     assert len(expected) == 14
-    kept = WordStates(str(tmp_path)).of(model, examples(TAGS))
     seen = 0
     for batch, labels in kept.training_batches(3):
         states, words = batch["word_states"].numpy(), batch["word_index"].numpy()
-        assert states.shape == (*words.shape, 2, 32)
+        assert states.shape == (*words.shape, 2, 16)
         np.testing.assert_array_equal(labels.numpy() == -1, words == -1)
         assert np.all(np.diff((words == -1).astype(int)) >= 0)  # padding comes last
         for row, place in np.argwhere(words >= 0):
@@ -56,39 +79,17 @@ def test_equal_what_the_encoder_gives(model, tmp_path):
             assert labels[row, place] == tag
             seen += 1
     assert seen == 14
-
-
-def test_computed_once_for_a_variant_and_nothing_is_left(model, tmp_path, monkeypatch):
-    runs = []
-    encoded = word_states._encoded
-    monkeypatch.setattr(
-        word_states, "_encoded", lambda *given: runs.append(given) or encoded(*given)
-    )
-    store, train, dev = WordStates(str(tmp_path)), examples(TAGS), examples()
-    first = store.of(model, train)
-    assert store.of(model, train) is first and store.of(model, dev) is not first
-    assert len(runs) == 2
-    other = BertFeatureTagger(CONFIG, num_classes=3, variant="last", lstm_units=4)
+    # Another set has its own, and so has another variant.
+    assert store.of(model, examples()) is not kept and len(runs) == 2
+    other = BertFeatureTagger(CONFIG, num_classes=3, variant="last", lstm_units=2)
     states = next(iter(store.of(other, train).evaluation_batches(2)))[0]["word_states"]
     assert states.shape[2] == 1 and len(runs) == 3
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_room_the_tokens_stay(model, tmp_path, monkeypatch, capsys):
-    # 14 words of 2 states of 32 floats are 3,584 bytes.
-    for free, is_kept in [(3_900, False), (4_000, True)]:
-        usage = shutil.disk_usage("/")._replace(free=free)
-        monkeypatch.setattr(shutil, "disk_usage", lambda folder, usage=usage: usage)
-        rows = examples(TAGS)
-        assert (WordStates(str(tmp_path)).of(model, rows) is not rows) == is_kept
-    printed = capsys.readouterr().out
-    assert printed.startswith("The features of 14 words take 0.0 GB, and ")
-    assert "they are not kept, and each batch runs the encoder." in printed
-
-
 def test_in_bfloat16(tmp_path):
     model = BertFeatureTagger(
-        CONFIG, num_classes=3, variant="last", lstm_units=4, dtype="mixed_bfloat16"
+        CONFIG, num_classes=3, variant="last", lstm_units=2, dtype="mixed_bfloat16"
     )
     kept = WordStates(str(tmp_path)).of(model, examples())
     batch = next(iter(kept.evaluation_batches(4)))
