@@ -8,7 +8,8 @@ r"""Judges a model of sentence embeddings by a search: nDCG, MRR, recall, mean a
 --model_dir is what ``bert_tf.finetune --task=similarity`` left, or a directory of
 sentence-transformers. --data_dir has files as BEIR has them: corpus.jsonl, queries.jsonl and
 qrels/SPLIT.tsv. Every document is compared with every query, by cosine, and the best 1,000 are
-judged. A document of the query's own id is not counted as found, as BEIR has it.
+judged. A document of the query's own id is not counted as found, as BEIR has it. --reranker names a
+second model, which orders the first --rerank_top documents of each query anew.
 """
 
 import dataclasses
@@ -21,13 +22,15 @@ from absl import flags
 from bert_tf import paths
 from bert_tf.choices import PRECISIONS, STRATEGIES
 from bert_tf.cli import command, flag_fields
-from bert_tf.cli.flag_rules import required
+from bert_tf.cli.flag_rules import needs, required
+from bert_tf.untrusted import quote
 
 if TYPE_CHECKING:
     import numpy as np
 
     from bert_tf.readers.retrieval import RetrievalSet
 
+_QUERIES_AT_ONCE = 32
 _NEEDED = required("evaluate_retrieval needs --model_dir and --data_dir")
 
 
@@ -40,6 +43,15 @@ class RetrievalSettings:
     )
     data_dir: str = flag_fields.string(
         None, "The folder with corpus.jsonl, queries.jsonl and qrels/.", rules=[_NEEDED]
+    )
+    reranker: str | None = flag_fields.string(
+        None,
+        "Order the best documents of each query anew by this model, which reads the query and a "
+        "document together: a fine-tuned regression of pairs, or a classification of two classes, "
+        "whose second one is relevance.",
+    )
+    rerank_top: int = flag_fields.integer(
+        100, "--reranker: how many documents of a query.", least=1, rules=[needs("reranker")]
     )
     split: str = flag_fields.string("test", "Which judgements: those of qrels/SPLIT.tsv.")
     output: str | None = flag_fields.string(
@@ -68,7 +80,8 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
     settings = flag_fields.checked(RetrievalSettings, flags.FLAGS)
-    paths.check_inputs(checkpoints=[settings.model_dir])
+    models = [settings.model_dir, *([settings.reranker] if settings.reranker else [])]
+    paths.check_inputs(checkpoints=models)
     evaluate(settings)
 
 
@@ -94,19 +107,25 @@ def evaluate(settings: RetrievalSettings) -> dict[str, Any]:
     found = read_retrieval(settings.data_dir, settings.split)
     print(f"{len(found.queries):,} queries, {len(found.documents):,} documents.", flush=True)
     with open_devices(settings.strategy, settings.precision).scope():
-        ranked = _rank(settings, found)
+        ranked = first_ranked = _rank(settings, found)
+        if settings.reranker:
+            ranked = _rerank(settings, found, ranked)
     judged: Judged = judge_rankings(ranked, found.relevant)
     scores = judged.scores(judged.metrics)
     headline = next(iter(scores))
     low, high = bootstrap(judged.metrics[headline], judged.count)
     for name, score in scores.items():
         print(f"{name:<12}{score:.4f}" + f"  (95%: {low:.4f} to {high:.4f})" * (name == headline))
-    results = {
+    results: dict[str, Any] = {
         "scores": scores,
         "intervals": {headline: [low, high]},
         "queries": len(found.queries),
         "documents": len(found.documents),
     }
+    if settings.reranker:
+        before = judge_rankings(first_ranked, found.relevant)
+        results["before_reranking"] = before.scores(before.metrics)
+        print(f"Before reranking: {headline} {results['before_reranking'][headline]:.4f}.")
     if settings.output:
         write_json(settings.output, results)
         print(f"Written: {settings.output}")
@@ -138,6 +157,35 @@ def _rank(settings: RetrievalSettings, found: "RetrievalSet") -> "np.ndarray":
             row[:] = -1
             row[: len(others)] = others
     return ranked
+
+
+def _rerank(
+    settings: RetrievalSettings, found: "RetrievalSet", ranked: "np.ndarray"
+) -> "np.ndarray":
+    """The rankings whose first documents are in the order of the second model."""
+    import numpy as np
+
+    from bert_tf.predicting.predictor import Predictor
+    from bert_tf.training.progress import Progress
+
+    model = Predictor(
+        settings.reranker, batch_size=settings.batch_size, allow_pickle=settings.allow_pickle
+    )
+    documents, reranked = [*found.documents.values()], ranked.copy()
+    progress = Progress("Reranking", len(ranked), "queries")
+    for first in range(0, len(ranked), _QUERIES_AT_ONCE):
+        block = slice(first, first + _QUERIES_AT_ONCE)
+        tops = [row[row >= 0][: settings.rerank_top] for row in ranked[block]]
+        queries = [*found.queries.values()][block]
+        pairs = [(q, documents[n]) for q, top in zip(queries, tops, strict=True) for n in top]
+        scores = np.split(model.relevance(pairs), np.cumsum([len(top) for top in tops])[:-1])
+        for row, top, own in zip(reranked[block], tops, scores, strict=True):
+            row[: len(top)] = top[np.argsort(-own, kind="stable")]
+        progress.update(first + len(tops))
+    progress.close()
+    if model.labels:
+        print(f"Reranked by the probability of {quote(model.labels[1])}.")
+    return reranked
 
 
 if __name__ == "__main__":

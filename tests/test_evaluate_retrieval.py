@@ -1,16 +1,18 @@
 """``python -m bert_tf.evaluate_retrieval``: files as BEIR has them, searched and judged."""
 
+import dataclasses
 import gzip
 import json
 import math
 
+import keras
 import numpy as np
 import pytest
 
 import bert_tf
 from bert_tf import evaluate_retrieval
 from bert_tf.evaluate_retrieval import RetrievalSettings
-from bert_tf.modeling import BertEncoder
+from bert_tf.modeling import BertClassifier, BertEncoder, BertRegressor
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.readers.retrieval import read_retrieval
@@ -39,6 +41,7 @@ def folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def model():
+    keras.utils.set_random_seed(3)
     found = BertEncoder(CONFIG, pooler=False)
     found.preprocessor = BertPreprocessor(VOCAB, max_seq_length=32)
     found.sentence_embedding = SentenceEmbedding("cls", normalize=False, max_seq_length=32)
@@ -52,9 +55,9 @@ def path(model, tmp_path_factory):
     return where
 
 
-def directions(model, texts):
+def directions(model, texts, size=None):
     batch = model.preprocessor(texts)
-    vectors = np.array(model(batch)["sequence_output"])[:, 0]
+    vectors = np.array(model(batch)["sequence_output"])[:, 0, :size]
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
@@ -89,6 +92,81 @@ def test_the_scores_are_those_of_a_plain_loop(folder, path, model, capsys):
     said = capsys.readouterr().out
     assert said.startswith("2 queries, 4 documents.\n")
     assert f"ndcg@10     {expected:.4f}  (95%: " in said and "\nmrr@10      " in said
+
+
+def test_prefixes_and_fewer_numbers(folder, model, tmp_path):
+    read = dataclasses.replace(
+        model.sentence_embedding, query_prefix="c2 ", document_prefix="g1 g1 ", dims=5
+    )
+    prefixed = BertEncoder(CONFIG, pooler=False)
+    prefixed.set_weights(model.get_weights())
+    prefixed.preprocessor, prefixed.sentence_embedding = model.preprocessor, read
+    bert_tf.save(prefixed, tmp_path / "m")
+    documents = [f"g1 g1 {title} {text}".replace("  ", " ") for title, text in DOCUMENTS.values()]
+    for size in (5, 3):
+        settings = RetrievalSettings(str(tmp_path / "m"), str(folder), embedding_dims=size)
+        found = evaluate_retrieval.evaluate(settings)
+        cosines = directions(model, ["c2 a0 b0", "c2 b3 b4"], size)
+        cosines = cosines @ directions(model, documents, size).T
+        expected = (ndcg([2, 0, 1, 0], cosines[0]) + ndcg([0, 1, 0], cosines[1, :3])) / 2
+        assert found["scores"]["ndcg@10"] == pytest.approx(expected)
+
+
+# === Reranking ===
+
+
+@pytest.fixture(params=["numbers", "classes"])
+def reranker(request, model, tmp_path):
+    """A model of pairs, and how relevant it finds them, computed by hand."""
+    keras.utils.set_random_seed(8)
+    found = BertRegressor(CONFIG) if request.param == "numbers" else BertClassifier(CONFIG, 2)
+    found.preprocessor = model.preprocessor
+    if request.param == "classes":
+        found.labels = ("no", "yes")
+    bert_tf.save(found, tmp_path / "reranker")
+
+    def relevance(query, texts):
+        outputs = np.array(found(found.preprocessor(([query] * len(texts), texts))))
+        return outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0]
+
+    return str(tmp_path / "reranker"), relevance
+
+
+@pytest.mark.parametrize("top", [6, 100])
+def test_the_first_documents_are_reranked(path, model, reranker, top, tmp_path, capsys):
+    where, relevance = reranker
+    rng = np.random.default_rng(6)
+    documents, query = [random_text(rng, 9) for _ in range(12)], "a0 b0"
+    lines(tmp_path / "corpus.jsonl", [{"_id": n, "text": t} for n, t in enumerate(documents)])
+    lines(tmp_path / "queries.jsonl", [{"_id": "q", "text": query}])
+    (tmp_path / "qrels").mkdir()
+    judged = "".join(f"q\t{n}\t{n}\n" for n in range(12))
+    (tmp_path / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    settings = RetrievalSettings(path, str(tmp_path), reranker=where, rerank_top=top)
+    results = evaluate_retrieval.evaluate(settings)
+    before = np.argsort(-directions(model, documents) @ directions(model, [query])[0])
+    first = before[:top]
+    scores = relevance(query, [documents[n] for n in first])
+    after = [*first[np.argsort(-scores)], *before[top:]]
+    gains = [sum(n / math.log2(k + 2) for k, n in enumerate(o[:10])) for o in (before, after)]
+    best = sum(n / math.log2(k + 2) for k, n in enumerate(range(11, 1, -1)))
+    found = [scores["ndcg@10"] for scores in (results["before_reranking"], results["scores"])]
+    assert found == pytest.approx([gain / best for gain in gains]) and found[0] != found[1]
+    said = capsys.readouterr().out
+    assert f"Before reranking: ndcg@10 {found[0]:.4f}.\n" in said
+    assert ("Reranked by the probability of 'yes'.\n" in said) == bool(bert_tf.load(where).labels)
+    ranked = bert_tf.Predictor(where).rank(query, documents)
+    assert [place for place, _ in ranked] == np.argsort(-relevance(query, documents)).tolist()
+    assert ranked[0][1] > ranked[-1][1]
+
+
+def test_a_reranker_of_other_predictions_is_refused(folder, path, model, tmp_path):
+    three = BertClassifier(CONFIG, 3)
+    three.preprocessor = model.preprocessor
+    bert_tf.save(three, tmp_path / "three")
+    settings = RetrievalSettings(path, str(folder), reranker=str(tmp_path / "three"))
+    with pytest.raises(ValueError, match="is of classification with 3 classes: expected a model"):
+        evaluate_retrieval.evaluate(settings)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.interchange.load import load
@@ -161,6 +163,49 @@ class Predictor:
                 TableFile(DATA), texts, id_column, skip_bad_rows, keep_columns, explain
             )
         return records[0] if _is_example(data) else records
+
+    def rank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+        """The texts' places and how relevant they are to the query, the most relevant first.
+
+        For a model that reads pairs of texts, as a reranker does: the scores are those of
+        ``relevance``, whose errors these are.
+        """
+        scores = self.relevance([(query, text) for text in texts])
+        order = np.argsort(-scores, kind="stable").tolist()
+        return [(place, float(scores[place])) for place in order]
+
+    def relevance(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """How relevant the second text of each pair is to the first, (N,) float64.
+
+        It is the number that a regression predicts, the probability of the second of two classes
+        (``labels[1]``), or the cosine of sentence embeddings; minus infinity where a text is empty.
+
+        Raises:
+            ValueError: the model gives no such number, or reads single texts.
+        """
+        is_class = self.task_class.classes and not self.task_class.multi_label
+        if not (self.kind.cells == "numbers" or (is_class and len(self.labels) == 2)):
+            raise ValueError(
+                f"{self.path} is of {self.task.kind} with {len(self.labels)} classes: expected a "
+                "model of pairs of texts that predicts a number, or one of two classes."
+            )
+        columns = [*(self._text_columns or self.kind.texts_in_python[-1])][:2]
+        if len(columns) < 2:
+            raise ValueError(f"{self.path} reads single texts: expected a model of pairs.")
+        if not pairs:
+            return np.zeros([0])
+        records = self(list(pairs), text_columns=columns)
+        worst = -math.inf
+        return np.array(
+            [
+                worst
+                if record.get("error")
+                else record["probabilities"][self.labels[1]]
+                if is_class
+                else record["prediction"]
+                for record in records
+            ]
+        )
 
     def rows_of(
         self, data: Any, text_columns: Sequence[str] | None = None
