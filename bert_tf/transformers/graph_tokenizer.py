@@ -80,6 +80,9 @@ class TFBertTokenizer(keras.layers.Layer):
     def call(self, text: Any, text_pair: Any = None) -> dict[str, Any]:
         """(B,) strings, or two of them -> a dict of (B, S) int32; (B, 2) strings are pairs."""
         text = tf.convert_to_tensor(text)
+        if text.dtype != tf.string and not tf.executing_eagerly():
+            # Keras traces a model that tf.saved_model.save is given on numbers, whatever it takes.
+            text = tf.as_string(text)
         if text_pair is None and text.shape.rank == 2:
             text, text_pair = text[:, 0], text[:, 1]
         pair = text_pair is not None

@@ -3,20 +3,32 @@
 import re
 import runpy
 
+import numpy as np
 import pytest
 
 from tests.successor import models, running
 
-pytest.importorskip("bert_tf.transformers")
-
-#: What takes more than a few seconds.
-SLOW: set[str] = set()
+#: What takes a second or two at most; the others are slow.
+QUICK = {
+    *("05_regression", "07_question_answering", "08_masked_words", "09_features_for_sklearn"),
+    *("15_pipelines", "17_hidden_states_and_attentions"),
+}
+TOLERANCE = 1e-5
+#: Where numbers differ by more, and why.
+TOLERANCES = {
+    # clipnorm clips the fused kernel of query, key and value, where theirs clipped three.
+    "01_sentence_classification": 1e-3,
+    # Theirs took the norm of a row's gradients one by one, before they were summed.
+    "12_gradient_tape": 3e-5,
+}
+#: float() of a tensor with one number, which NumPy 2.4 ended.
+FLOAT_OF_ONE = {"08_masked_words"}
 #: Scripts that import what only the parity extra installs.
 PEERS = {"09_features_for_sklearn": "sklearn", "18_prepare_tf_dataset": "datasets"}
 
 
 def _marks(name):
-    return [pytest.mark.slow] * (name in SLOW) + [pytest.mark.parity] * (name in PEERS)
+    return [pytest.mark.slow] * (name not in QUICK) + [pytest.mark.parity] * (name in PEERS)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +60,8 @@ def test_a_script_computes_what_it_did_after_its_import_line_changed(
 ):
     if name in PEERS:
         pytest.importorskip(PEERS[name])
+    if name in FLOAT_OF_ONE and np.lib.NumpyVersion(np.__version__) >= "2.4.0":
+        pytest.skip("The script calls float() of a vector, which NumPy 2.4 refuses.")
     script = tmp_path / f"{name}.py"
     script.write_text(_with_changed_import((running.SCRIPTS / script.name).read_text()))
     output = tmp_path / "output.json"
@@ -61,7 +75,7 @@ def test_a_script_computes_what_it_did_after_its_import_line_changed(
     wrong = {
         place: difference
         for place, difference in running.differences(running.read(output), expected)
-        if not difference <= 1e-5
+        if not difference <= TOLERANCES.get(name, TOLERANCE)
     }
     assert not wrong
 
