@@ -1,0 +1,222 @@
+"""Makes again what transformers 4 knows and wrote: run in the environment of ``record.py``.
+
+    TF_USE_LEGACY_KERAS=1 python -m tests.successor.make_keras2_data
+
+- ``names.txt``: every public name that concerns BERT or DistilBERT in TensorFlow, or tokenizers.
+- ``recorded/variables.json``: of each class, the names and shapes of its variables.
+- ``keras2/``: what users have on disk, each with its outputs on one batch. ``classifier`` is what
+  ``save_pretrained`` wrote (``tf_model.h5``). ``functional`` is a user's own functional model with
+  a ``TFBertModel`` in it, after one step of training: as a SavedModel, as the files of
+  ``tf.train.Checkpoint(model=, optimizer=)``, and as ``save_weights`` writes it, to HDF5 and as a
+  checkpoint. ``main_layer`` is another, with a ``TFBertMainLayer``, whole in one HDF5 file.
+  ``subclassed`` is a user's own subclass of ``tf.keras.Model``: its weights in HDF5.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+import transformers
+
+from tests.successor import models
+
+HERE = pathlib.Path(__file__).parent
+KERAS2 = HERE / "keras2"
+LENGTH = 12
+PIECES = [*models.SPECIAL, "the", "cat", "##s", "sat", "on", "mat", *"abcdefghijklmno"]
+SIZES = {
+    "vocab_size": len(PIECES),
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+
+#: The names wanted, as patterns.
+PATTERNS = (
+    r"(TF)?(Distil)?Bert(?!Generation|weet)[A-Z]\w*|load_tf_weights_in_bert",
+    r"DataCollator\w*|DefaultDataCollator|default_data_collator",
+    r"(glue|squad|xnli)_\w+|Squad\w+|Input(Example|Features)|HfArgumentParser",
+    r"(Auto|Pretrained)Config|GenerationConfig|AutoTokenizer|PreTrainedTokenizer\w*",
+    r"BatchEncoding|AddedToken|CharSpan|TokenSpan|TensorType|SpecialTokensMixin",
+    r"(Basic|Wordpiece)Tokenizer|TF2?_WEIGHTS_NAME|WEIGHTS_NAME|CONFIG_NAME|logging|set_seed",
+    r"TF(PreTrainedModel|GenerationMixin|SequenceSummary|SharedEmbeddings|TrainingArguments)",
+    r"AdamWeightDecay|WarmUp|create_optimizer|GradientAccumulator|enable_full_determinism",
+    r"(KerasMetric|PushToHub)Callback|shape_list|load_pytorch_\w+_in_tf2_model",
+    r"is_(tensorflow_text|tf|tokenizers|torch)_available|pipeline|Pipeline",
+    r"(FeatureExtraction|FillMask|Ner|QuestionAnswering|Text(Classification|Generation)"
+    r"|TokenClassification|ZeroShotClassification)Pipeline",
+)
+#: Of the modules of outputs and layers: without those of pictures and of two models in a row.
+OUTPUTS = r"TF(?!.*(Image|Semantic|Seq2Seq|NoAttention))"
+
+
+def write_names() -> None:
+    public = {name for name in dir(transformers) if not name.startswith("_")}
+    chosen = {name for name in public if any(re.fullmatch(p, name) for p in PATTERNS)}
+    for name in public:
+        # Of the classes that choose by the config, those that know BERT or DistilBERT.
+        if re.fullmatch(r"TFAutoModel\w*|TF_MODEL_\w*MAPPING", name):
+            found = getattr(transformers, name)
+            mapping = found if name.startswith("TF_") else found._model_mapping
+            if {transformers.BertConfig, transformers.DistilBertConfig} & set(mapping.keys()):
+                chosen |= {name, name.removeprefix("TF")} & public
+    from transformers import modeling_tf_outputs
+    from transformers.models.bert import modeling_tf_bert
+    from transformers.models.distilbert import modeling_tf_distilbert
+
+    for module in (modeling_tf_outputs, modeling_tf_bert, modeling_tf_distilbert):
+        prefix = module.__name__.removeprefix("transformers.")
+        own = {
+            n for n, o in vars(module).items() if getattr(o, "__module__", "") == module.__name__
+        }
+        chosen |= {f"{prefix}.{name}" for name in own - chosen if re.match(OUTPUTS, name)}
+    lines = sorted(chosen)
+    (HERE / "names.txt").write_text("".join(f"{line}\n" for line in lines))
+    print(len(lines), "names")
+
+
+def write_variables() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        models.make(pathlib.Path(folder, "models"))
+        bert = transformers.BertConfig.from_pretrained(f"{folder}/models/bert-uncased")
+    distil = transformers.DistilBertConfig(
+        vocab_size=bert.vocab_size,
+        dim=bert.hidden_size,
+        hidden_dim=bert.intermediate_size,
+        n_layers=bert.num_hidden_layers,
+        n_heads=bert.num_attention_heads,
+        max_position_embeddings=bert.max_position_embeddings,
+    )
+    variables = {}
+    for name in sorted(dir(transformers)):
+        match = re.fullmatch(r"TF(Distil)?Bert(Model|For\w+|LMHeadModel|MainLayer)", name)
+        if not match:
+            continue
+        tf.keras.backend.clear_session()
+        layer = getattr(transformers, name)(distil if match[1] else bert)
+        ids = tf.ones((1, 2, 4) if name.endswith("MultipleChoice") else (1, 4), tf.int32)
+        layer(ids)
+        variables[name] = [[weight.name, list(weight.shape)] for weight in layer.weights]
+    lines = [f"{json.dumps(name)}: {json.dumps(variables[name])}" for name in variables]
+    (HERE / "recorded" / "variables.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def batch() -> dict[str, np.ndarray]:
+    random = np.random.RandomState(7)
+    lengths = np.array([[12], [7], [4]])
+    mask = (np.arange(LENGTH) < lengths).astype("int32")
+    ids = random.randint(5, len(PIECES), size=mask.shape).astype("int32") * mask
+    types = (np.arange(LENGTH) >= lengths // 2).astype("int32") * mask
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+
+def randomise(layer: tf.keras.layers.Layer, seed: int) -> None:
+    """Gives every weight numbers of its own, so that no two may be confused."""
+    random = np.random.RandomState(seed)
+    for weight in layer.weights:
+        values = 0.3 * random.normal(size=weight.shape)
+        weight.assign(values + 1.0 if "gamma" in weight.name else values)
+
+
+def write_outputs(folder: pathlib.Path, **arrays: object) -> None:
+    numbers = {name: np.asarray(array) for name, array in arrays.items()}
+    np.savez_compressed(folder / "outputs.npz", **batch(), **numbers)
+
+
+def make_classifier(folder: pathlib.Path) -> None:
+    config = transformers.BertConfig(
+        **SIZES,
+        id2label={0: "bad", 1: "fine", 2: "good"},
+        label2id={"bad": 0, "fine": 1, "good": 2},
+    )
+    model = transformers.TFBertForSequenceClassification(config)
+    model(batch())
+    randomise(model, 1)
+    model.save_pretrained(folder)
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("".join(f"{piece}\n" for piece in PIECES))
+    write_outputs(folder, logits=model(batch()).logits)
+
+
+def make_functional(folder: pathlib.Path) -> None:
+    bert = transformers.TFBertModel(transformers.BertConfig(**SIZES))
+    inputs = {name: tf.keras.layers.Input((LENGTH,), dtype=tf.int32, name=name) for name in batch()}
+    pooled = bert(inputs)[1]
+    hidden = tf.keras.layers.Dense(6, activation="relu", name="hidden")(pooled)
+    answer = tf.keras.layers.Dense(3, activation="softmax", name="answer")(hidden)
+    model = tf.keras.Model(inputs, answer)
+    randomise(model, 2)
+    optimizer = tf.keras.optimizers.Adam(1e-3)
+    model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy")
+    model.train_on_batch(batch(), np.array([0, 1, 2]))
+    # Without the functions of each layer, which are most of its size.
+    model.save(folder / "saved_model", save_traces=False)
+    tf.train.Checkpoint(model=model, optimizer=optimizer).save(str(folder / "checkpoint" / "ckpt"))
+    model.save_weights(folder / "weights.h5")
+    model.save_weights(folder / "tf_weights" / "weights")
+    states = bert(batch())
+    write_outputs(
+        folder,
+        answer=model(batch()),
+        last_hidden_state=states.last_hidden_state,
+        pooler_output=states.pooler_output,
+    )
+
+
+def make_main_layer(folder: pathlib.Path) -> None:
+    layer = transformers.TFBertMainLayer(transformers.BertConfig(**SIZES), name="bert")
+    ids = tf.keras.layers.Input((LENGTH,), dtype=tf.int32, name="input_ids")
+    mask = tf.keras.layers.Input((LENGTH,), dtype=tf.int32, name="attention_mask")
+    states = layer({"input_ids": ids, "attention_mask": mask})[0]
+    answer = tf.keras.layers.Dense(4, name="tags")(states)
+    model = tf.keras.Model([ids, mask], answer)
+    randomise(model, 3)
+    model.save(folder / "model.h5")
+    inputs = {name: batch()[name] for name in ("input_ids", "attention_mask")}
+    write_outputs(
+        folder, tags=model(list(inputs.values())), last_hidden_state=layer(inputs).last_hidden_state
+    )
+
+
+class Ranker(tf.keras.Model):
+    """A user's own class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = transformers.TFBertModel(transformers.BertConfig(**SIZES), name="encoder")
+        self.score = tf.keras.layers.Dense(1)
+
+    def call(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        return self.score(self.encoder(inputs).pooler_output)
+
+
+def make_subclassed(folder: pathlib.Path) -> None:
+    model = Ranker()
+    model(batch())
+    randomise(model, 4)
+    model.save_weights(folder / "ranker.h5")
+    write_outputs(folder, score=model(batch()), pooler_output=model.encoder(batch()).pooler_output)
+
+
+def main() -> None:
+    write_names()
+    write_variables()
+    shutil.rmtree(KERAS2, ignore_errors=True)
+    makers = (make_classifier, make_functional, make_main_layer, make_subclassed)
+    for maker in makers:
+        folder = KERAS2 / maker.__name__.removeprefix("make_")
+        folder.mkdir(parents=True)
+        tf.keras.backend.clear_session()
+        maker(folder)
+
+
+if __name__ == "__main__":
+    main()
