@@ -62,32 +62,34 @@ def long_items(labels):
     return [dataclasses.replace(i, text_a=text) for i, text in zip(items, texts, strict=True)]
 
 
-@pytest.mark.parametrize("form", FORMS)
+SAID = {"head": "they are cut.", "head_tail": "their middle is left out.",
+        "windows": "they are read in windows, at most 16."}  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_outputs_and_losses_equal_a_plain_loops(kind, form):
+def test_outputs_and_losses_equal_a_plain_loops(kind):
     items = long_items(random_labels(kind, 7))
     data = examples_of(items, LABELS if kind == "classification" else ())
-    task = text_task("own", data, {"dev": data}, {}, kind=kind, long_text=form)
     keras.utils.set_random_seed(3)
     config = dataclasses.replace(CONFIG, initializer_range=0.5)
     made = BertRegressor(config) if kind == "regression" else BertClassifier(config, num_classes=3)
-    expected = [by_plain_loop(made, form, item.text_a.split()) for item in items]
-    how = inference(made, max_seq_length=LENGTH)
-    np.testing.assert_allclose(task.outputs(how, "dev"), expected, atol=1e-5)
-    # The loss that is trained on is that of the means, and those of the whole data's loss.
-    found = task.evaluate(how, "dev", {}).scores["loss"]
-    if kind == "classification":
-        logs = tf.nn.log_softmax(np.array(expected)).numpy()
-        ids = [LABELS.index(item.label) for item in items]
-        assert found == pytest.approx(-logs[np.arange(7), ids].mean(), rel=1e-4)
-    else:
-        labels = np.array([item.label for item in items])
-        assert found == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
-    rows = task.training_examples(TOKENIZER, LENGTH)
-    said = {"head": "they are cut.", "head_tail": "their middle is left out.",
-            "windows": "they are read in windows, at most 16."}  # fmt: skip
-    assert task.training_lines(rows)[1].endswith(said[form]) and rows.num_too_long == 5
-    assert task.options == ({} if form == "head" else {"long_text": form})
+    for form in FORMS:
+        task = text_task("own", data, {"dev": data}, {}, kind=kind, long_text=form)
+        expected = [by_plain_loop(made, form, item.text_a.split()) for item in items]
+        how = inference(made, max_seq_length=LENGTH)
+        np.testing.assert_allclose(task.outputs(how, "dev"), expected, atol=1e-5)
+        # The loss that is trained on is that of the means, and those of the whole data's loss.
+        found = task.evaluate(how, "dev", {}).scores["loss"]
+        if kind == "classification":
+            logs = tf.nn.log_softmax(np.array(expected)).numpy()
+            ids = [LABELS.index(item.label) for item in items]
+            assert found == pytest.approx(-logs[np.arange(7), ids].mean(), rel=1e-4)
+        else:
+            labels = np.array([item.label for item in items])
+            assert found == pytest.approx(np.mean((labels - expected) ** 2), rel=1e-4)
+        rows = task.training_examples(TOKENIZER, LENGTH)
+        assert task.training_lines(rows)[1].endswith(SAID[form]) and rows.num_too_long == 5
+        assert task.options == ({} if form == "head" else {"long_text": form})
 
 
 def test_pairs_are_refused():

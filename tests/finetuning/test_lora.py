@@ -126,8 +126,3 @@ def test_what_makes_no_sense_with_it(flag):
         parse(
             "--task=sst2", "--data_dir=d", "--init_checkpoint=c", "--lora_rank=8", flag
         )  # fmt: skip
-
-
-def test_a_rank_that_is_no_low_rank(inputs, tmp_path):
-    with pytest.raises(ValueError, match="^--lora_rank=17 is more than the 16 rows of a matrix of"):
-        run(settings(inputs, tmp_path / "run", lora_rank=17))

@@ -101,6 +101,9 @@ def test_the_page_shows_everything_and_runs_nothing(tmp_path):
     assert page.tags.count("details") == 1 and page.tags.count("svg") == 1
     # The picture inside is the file's.
     assert (folder / names[2]).read_text() in content
+    rows = [line.split("\t") for line in (folder / names[1]).read_text().splitlines()]
+    assert rows[0] == ["loss", "expected", "predicted", "id", "text"] and len(rows) == 3
+    assert rows[1] == ["3.25", BAD, "neg", "7", f"A text {BAD} and its pair"]
 
 
 def test_probabilities_and_classes_are_shown(tmp_path):
@@ -124,15 +127,7 @@ def test_probabilities_and_classes_are_shown(tmp_path):
     texts_of(reliability_svg(calibrate()))  # is well-formed
 
 
-def test_the_table(tmp_path):
-    write_report(str(tmp_path), evaluation(), [BAD, "neg"], "dev")
-    rows = [line.split("\t") for line in (tmp_path / "worst_errors.tsv").read_text().splitlines()]
-    assert rows[0] == ["loss", "expected", "predicted", "id", "text"]
-    assert rows[1] == ["3.25", BAD, "neg", "7", f"A text {BAD} and its pair"]
-    assert len(rows) == 3
-
-
-def test_without_classes_and_errors(tmp_path):
+def test_without_classes_and_errors_and_with_one(tmp_path):
     found = evaluation(mistakes=[], confusion=None, thresholds={}, constant=True)
     paths = write_report(str(tmp_path), found, (), "dev")
     assert [path.rpartition("/")[2] for path in paths] == ["worst_errors.html", "worst_errors.tsv"]
@@ -140,19 +135,11 @@ def test_without_classes_and_errors(tmp_path):
     assert "every prediction is the same" in page.text and "everything is right" in page.text
     assert "svg" not in page.tags and "Thresholds" not in page.text
     assert (tmp_path / "worst_errors.tsv").read_text() == ""
-    write_report(
-        str(tmp_path), evaluation(mistakes=[Mistake("1", {"": "a"}, "a", "b", 1.0)]), "ab", "dev"
-    )
-    assert "The one error, the greatest" in (tmp_path / "worst_errors.html").read_text()
-
-
-def test_a_run_that_collapsed_says_why(tmp_path):
+    found = evaluation(mistakes=[Mistake("1", {"": "a"}, "a", "b", 1.0)])
     why = "the training loss did not fall (0.7 to 0.7)"
-    write_report(str(tmp_path), evaluation(), ["a", "b"], "dev", collapsed=why)
-    assert (
-        f"Collapsed: {why}. Try another seed"
-        in _Page((tmp_path / "worst_errors.html").read_text()).text
-    )
+    write_report(str(tmp_path), found, "ab", "dev", collapsed=why)
+    shown = _Page((tmp_path / "worst_errors.html").read_text()).text
+    assert "The one error, the greatest" in shown and f"Collapsed: {why}. Try another seed" in shown
 
 
 def test_rows_are_counted_and_tags_are_told_apart(tmp_path):

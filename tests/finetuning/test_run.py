@@ -29,7 +29,7 @@ from .small_runs import (
 )
 
 
-def test_what_a_run_leaves(finished):
+def test_what_a_run_leaves_and_its_best_weights_are_loaded(finished):
     names = {path.name for path in finished.iterdir()} - {".lock"}
     described = "vocab.txt bert_config.json model.json task.json flags.json inputs.json"
     results = "checkpoints last logs dev test README.md results.json"
@@ -39,19 +39,8 @@ def test_what_a_run_leaves(finished):
     written = {str(path) for folder in ("dev", "test") for path in (finished / folder).iterdir()}
     assert {path for paths in files.values() for path in paths} == written
     assert (finished / "test" / "test.tsv").read_text().count("\n") == 10
-    assert bert_tf.load(str(finished)).task["columns"]["text_columns"] == ["text"]
-
-
-def test_a_refused_start_leaves_nothing(inputs, tmp_path):
-    (tmp_path / "empty.tsv").write_text("text\tlabel\n")
-    for changes in ({"train_file": tmp_path / "empty.tsv"}, {"init_checkpoint": tmp_path / "none"}):
-        with pytest.raises(ValueError):
-            run(settings(inputs, tmp_path / "runs" / "one", **changes))
-    assert [path.name for path in tmp_path.iterdir()] == ["empty.tsv"]
-
-
-def test_the_directory_is_loaded_with_the_best_weights(finished):
     model = bert_tf.load(str(finished))
+    assert model.task["columns"]["text_columns"] == ["text"]
     assert (type(model).__name__, model.labels) == ("BertClassifier", ("neg", "pos"))
     best = saved(finished / "checkpoints")
     for weight in model.weights:
@@ -127,38 +116,28 @@ def test_changed_data_are_refused_once_the_run_got_anywhere(finished, inputs, tm
     [
         ({"max_seq_length": 64}, "--max_seq_length=64 is more than the 32 positions that .*tiny"),
         ({"freeze": 3}, "--freeze=3 is more than the 1 blocks of .*tiny"),
-        (
-            {"init_layers": "0,1"},
-            "--init_layers=0,1: expected numbers from 0 to 0, as .*tiny has 1",
-        ),
-        (
-            {
-                **dict.fromkeys(("text_columns", "label_column", "learning_rate")),
-                **{"task": "tagging", "feature_based": "last,concat_last_four"},
-            },
-            "--feature_based=last,concat_last_four: The variant concat_last_four reads 4 blocks",
-        ),
+        ({"init_layers": "0,1"}, "--init_layers=0,1: expected numbers from 0 to 0, as .*tiny has"),
+        ({**dict.fromkeys(("text_columns", "label_column", "learning_rate")),
+          **{"task": "tagging", "feature_based": "last,concat_last_four"}},
+         "--feature_based=last,concat_last_four: The variant concat_last_four reads 4 blocks"),
         ({"init_checkpoint": "nowhere"}, "nowhere"),
+        ({"train_file": "empty.tsv"}, "empty.tsv is empty"),
         ({"class_weights": "odd:2"}, "got 'odd:2', and the classes are neg, pos"),
+        ({"lora_rank": 17}, "^--lora_rank=17 is more than the 16 rows of a matrix of"),
+        ({"init_checkpoint": "bare"}, "bare has no vocabulary .*: put its vocab.txt into"),
+        ({"strategy": "auto"}, "TF_CONFIG names a cluster of 2 tasks"),
     ],
-)
-def test_what_does_not_fit(inputs, tmp_path, flags, sentence):
+)  # fmt: skip
+def test_what_does_not_fit(inputs, tmp_path, monkeypatch, flags, sentence):
+    monkeypatch.chdir(tmp_path)
+    if flags.get("init_checkpoint") == "bare":
+        (write_checkpoint(tmp_path / "bare") / "vocab.txt").unlink()
+    (tmp_path / "empty.tsv").touch()
+    if "strategy" in flags:
+        monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
     with pytest.raises(ValueError, match=sentence):
         run(settings(inputs, tmp_path / "run", **flags))
-
-
-def test_a_cluster_is_refused_before_anything_is_written(inputs, tmp_path, monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
-    with pytest.raises(ValueError, match="TF_CONFIG names a cluster of 2 tasks"):
-        run(settings(inputs, tmp_path / "run"))
     assert not (tmp_path / "run").exists()
-
-
-def test_a_checkpoint_without_a_vocabulary(inputs, tmp_path):
-    bare = write_checkpoint(tmp_path / "bare")
-    (bare / "vocab.txt").unlink()
-    with pytest.raises(ValueError, match="bare has no vocabulary .*: put its vocab.txt into"):
-        run(settings(inputs, tmp_path / "run", init_checkpoint=bare))
 
 
 def test_a_finished_run_is_exported_when_that_is_asked_for(
@@ -173,16 +152,6 @@ def test_a_finished_run_is_exported_when_that_is_asked_for(
     assert len(exported) == 1
     assert results_of(model_dir)["export"] == str(model_dir / "export" / "1")
     assert capsys.readouterr().out.count("SavedModel: ") == 2
-
-
-def test_a_labelled_test_set_decides_nothing(inputs, tmp_path, capsys):
-    flags = {"dev_file": None, "dev_fraction": 0, "num_train_epochs": 2}
-    run(settings(inputs, tmp_path / "run", **flags, test_file=inputs / "dev.tsv",
-                 test_has_labels=True))  # fmt: skip
-    results = results_of(tmp_path / "run")
-    assert (results["best"]["step"], results["evaluations"]) == (12, [])
-    assert results["scores"].keys() == {"test"}
-    assert "Nothing decides which epoch is best" in capsys.readouterr().out
 
 
 def test_other_sets_are_scored_by_the_thresholds_of_the_deciding_one():

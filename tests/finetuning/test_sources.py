@@ -17,12 +17,6 @@ def test_without_a_dev_file_a_tenth_is_held_out_and_told(inputs, tmp_path):
     assert sets.fingerprints().keys() == {"train", "dev"}
 
 
-def test_nothing_to_evaluate_on(inputs, tmp_path):
-    task, sets = read_task(settings(inputs, tmp_path, dev_file=None, dev_fraction=0))
-    assert task.dev_sets == () and task.deciding_set is None
-    assert sets.notes == ["Nothing decides which epoch is best: the last one counts as it."]
-
-
 def test_a_test_file_with_and_without_labels(inputs, tmp_path):
     unlabelled, _ = read_task(settings(inputs, tmp_path, test_file=inputs / "test.tsv"))
     assert (unlabelled.dev_sets, unlabelled.test_sets) == (("dev",), ("test",))
@@ -32,6 +26,9 @@ def test_a_test_file_with_and_without_labels(inputs, tmp_path):
     assert labelled.deciding_set == "dev"
     alone, _ = read_task(settings(inputs, tmp_path, **flags, dev_file=None, dev_fraction=0))
     assert (alone.dev_sets, alone.deciding_set) == (("test",), None)
+    nothing, sets = read_task(settings(inputs, tmp_path, dev_file=None, dev_fraction=0))
+    assert nothing.dev_sets == () and nothing.deciding_set is None
+    assert sets.notes == ["Nothing decides which epoch is best: the last one counts as it."]
 
 
 def test_a_column_that_names_the_rows_is_asked_about(inputs, tmp_path):

@@ -15,7 +15,6 @@ from bert_tf.finetuning.run import run
 from bert_tf.finetuning.stages import Material
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.readers.own_data import read_classification
-from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.tasks.inference import Inference
 from bert_tf.training import checkpoints
 
@@ -64,15 +63,6 @@ def test_the_next_run_has_the_names_and_the_precision_of_the_first():
         keras.config.set_dtype_policy(before)
 
 
-def test_the_least_loss_is_the_best():
-    runs = [
-        {**made(rate, 1, score), "headline": "loss", "scores": {"dev": {"loss": score}}}
-        for rate, score in ((1e-5, 0.5), (2e-5, 0.3), (3e-5, 0.4))
-    ]
-    entries = sweep.summarise(runs, "dev")
-    assert [entry["best"] for entry in entries] == [0.3, 0.4, 0.5]
-
-
 def made(rate, seed, score, collapsed=None):
     return {
         "train_batch_size": 16,
@@ -101,15 +91,12 @@ def test_a_table_has_the_mean_and_the_samples_deviation():
     assert (second["best"], second["best_seed"]) == (0.7, 2)
     assert second["means"] == pytest.approx({"f1": 0.6, "accuracy": 0.3})
     assert (third["mean"], third["best_seed"], third["collapsed"]) == (None, None, 1)
-
-
-def test_the_weights_of_one_run_are_progress_of_the_sweep(tmp_path):
-    """Or a search that was killed before it saved a state would go on by newer rules."""
-    search = FineTuningDirectory(str(tmp_path))
-    assert not search.has_progress()
-    own = FineTuningDirectory(f"{search.runs}/batch8_rate0.001_epochs1_seed1")
-    checkpoints.save_values(own.checkpoints, 1, {"model/bias": np.zeros(1)}, {}, keep=1)
-    assert search.has_progress()
+    # The least loss is the best.
+    runs = [
+        {**made(rate, 1, score), "headline": "loss", "scores": {"dev": {"loss": score}}}
+        for rate, score in ((1e-5, 0.5), (2e-5, 0.3), (3e-5, 0.4))
+    ]
+    assert [entry["best"] for entry in sweep.summarise(runs, "dev")] == [0.3, 0.4, 0.5]
 
 
 @pytest.mark.slow
@@ -234,31 +221,44 @@ def test_trials_are_drawn_by_the_seed_and_lie_in_their_ranges(inputs, tmp_path):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["--grid=learning_rate"], "expected NAME=VALUE,VALUE;NAME=VALUE,VALUE, got 'learning_r"),
-        (
-            ["--grid=learnin_rate=1"],
-            r"got 'learnin_rate' \(did you mean learning_rate\?\), expected",
-        ),
-        (["--grid=freeze=1;freeze=2"], "got 'freeze' again, expected each once of"),
-        (["--grid=freeze=x"], "freeze cannot be 'x'"),
-        (["--grid=;"], "is empty: expected NAME"),
-        (["--grid=train_batch_size=0"], "train_batch_size cannot be '0'"),
-        (["--grid=learning_rate=0"], "--learning_rate=0.0: expected a number above 0"),
-        (["--grid=num_train_epochs=1.5"], "--num_train_epochs=1.5: expected a whole number"),
-        (["--grid=learning_rate=1e-5..1e-4"], "the range of learning_rate is to be drawn from"),
-        (["--grid=learning_rate=1..1", "--trials=2"], "is no range: expected LOW..HIGH"),
-        (["--grid=freeze=1", "--freeze=2"], "--grid chooses --freeze itself: leave it out"),
-        (["--grid=freeze=1", "--sweep=paper"], "--grid and --sweep both choose settings"),
-        (["--grid=num_train_epochs=1", "--max_steps=5"], "--max_steps and --num_train_epochs both"),
-        (["--grid=freeze=1", "--dev_fraction=0"], "--grid needs something to evaluate on"),
-        (["--max_search_hours=1"], "--max_search_hours is for several runs, and one is asked for"),
-        (["--trials=2"], "--trials are drawn from --grid, which is not given"),
-        (["--grid=freeze=1", "--max_search_hours=0"], "--max_search_hours=0.0: expected a number"),
+        ("--grid=learning_rate", "expected NAME=VALUE,VALUE;NAME=VALUE,VALUE, got 'learning_r"),
+        ("--grid=learnin_rate=1", r"got 'learnin_rate' \(did you mean learning_rate\?\), expected"),
+        ("--grid=freeze=1;freeze=2", "got 'freeze' again, expected each once of"),
+        ("--grid=freeze=x", "freeze cannot be 'x'"),
+        ("--grid=;", "is empty: expected NAME"),
+        ("--grid=train_batch_size=0", "train_batch_size cannot be '0'"),
+        ("--grid=learning_rate=0", "--learning_rate=0.0: expected a number above 0"),
+        ("--grid=num_train_epochs=1.5", "--num_train_epochs=1.5: expected a whole number"),
+        ("--grid=learning_rate=1e-5..1e-4", "the range of learning_rate is to be drawn from"),
+        ("--grid=learning_rate=1..1 --trials=2", "is no range: expected LOW..HIGH"),
+        ("--grid=freeze=1 --freeze=2", "--grid chooses --freeze itself: leave it out"),
+        ("--grid=freeze=1 --sweep=paper", "--grid and --sweep both choose settings"),
+        ("--grid=num_train_epochs=1 --max_steps=5", "--max_steps and --num_train_epochs both"),
+        ("--grid=freeze=1 --dev_fraction=0", "--grid needs something to evaluate on"),
+        ("--max_search_hours=1", "--max_search_hours is for several runs, and one is asked for"),
+        ("--trials=2", "--trials are drawn from --grid, which is not given"),
+        ("--grid=freeze=1 --max_search_hours=0", "--max_search_hours=0.0: expected a number"),
+        ("--folds=3 --dev_file=d.csv", "--folds evaluates on each part of --train_file, and --dev"),
+        ("--folds=3 --dev_fraction=0.2", "and --dev_fraction is not for that: leave one of the"),
+        ("--folds=3 --teacher=t", "and --teacher is not for that"),
+        ("--folds=3 --grid=distillation_weight=0,1", "weight is for --teacher, which is not given"),
+        # What its flags would be refused.
+        ("--teacher=t --unlabelled_file=u.csv --grid=distillation_weight=0,0.5",
+         "--distillation_weight=0: nothing would be learned of"),
+        ("--task=regression --grid=label_smoothing=0,0.1", "label_smoothing means nothing to --ta"),
     ],
-)
-def test_grids_that_are_none(given, sentence):
+)  # fmt: skip
+def test_searches_that_are_none(given, sentence):
     with pytest.raises(ValueError, match=sentence):
-        parse(*TABLE, "--init_checkpoint=c", *given)
+        parse(*TABLE, "--init_checkpoint=c", *given.split())
+
+
+def test_a_grid_of_what_the_model_or_its_task_has_not(inputs, tmp_path):
+    with pytest.raises(ValueError, match="--freeze=3 is more than the 1 blocks of .*tiny"):
+        run(settings(inputs, tmp_path / "run", grid="freeze=0,3"))
+    table = ["--task=ner", "--train_file=a", "--init_checkpoint=c", "--feature_based=last"]
+    with pytest.raises(ValueError, match="--freeze is for fine-tuning, and with --feature_b"):
+        parse(*table, "--grid=freeze=0,1")
 
 
 def test_a_grid_keeps_the_best_within_its_hours(inputs, tmp_path, capsys):
@@ -385,42 +385,16 @@ def test_a_grid_of_what_the_task_is_made_with(inputs, tmp_path):
     assert config["hidden_dropout_prob"] == 0.4
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (["--dev_file=d.csv"], "--folds evaluates on each part of --train_file, and --dev_file is"),
-        (["--dev_fraction=0.2"], "and --dev_fraction is not for that: leave one of the two out"),
-        (["--teacher=t"], "and --teacher is not for that"),
-        (["--grid=distillation_weight=0,1"], "weight is for --teacher, which is not given"),
-    ],
-)
-def test_folds_that_are_none(given, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        parse(*TABLE, "--init_checkpoint=c", "--folds=3", *given)
-
-
-def test_a_grid_is_refused_what_its_flags_are(inputs, tmp_path):
-    given = ["--teacher=t", "--unlabelled_file=u.csv", "--grid=distillation_weight=0,0.5"]
-    with pytest.raises(ValueError, match="--distillation_weight=0: nothing would be learned of"):
-        parse(*TABLE, "--init_checkpoint=c", *given)
-    with pytest.raises(ValueError, match="--freeze=3 is more than the 1 blocks of .*tiny"):
-        run(settings(inputs, tmp_path / "run", grid="freeze=0,3"))
-
-
 def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monkeypatch):
+    """With the weights of one run, which are progress, and no state of its own."""
     start = shutil.copytree(inputs / "tiny", tmp_path / "tiny")
-    train, trained = sweep.train, []
 
-    def stopped(*given):
-        if trained:
-            raise KeyboardInterrupt
-        trained.append(train(*given))
-        return trained[0]
+    def stopped(one, directory, material):
+        checkpoints.save_values(directory.checkpoints, 1, {"model/bias": np.zeros(1)}, {}, keep=1)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(sweep, "train", stopped)
-    flags = settings(
-        inputs, tmp_path / "run", restarts=2, num_train_epochs=1, init_checkpoint=str(start)
-    )
+    flags = settings(inputs, tmp_path / "run", restarts=2, init_checkpoint=str(start))
     with pytest.raises(KeyboardInterrupt):
         run(flags)
     config = json.loads((start / "bert_config.json").read_text())
@@ -430,12 +404,3 @@ def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monke
     (start / "model.json").write_text(json.dumps(described))
     with pytest.raises(ValueError, match="What --init_checkpoint read is not what the run in"):
         run(flags)
-
-
-def test_a_grid_that_means_nothing_to_the_task():
-    table = ["--task=regression", *TABLE[1:], "--init_checkpoint=c"]
-    with pytest.raises(ValueError, match="label_smoothing means nothing to --task=regression"):
-        parse(*table, "--grid=label_smoothing=0,0.1")
-    table = ["--task=ner", "--train_file=a", "--init_checkpoint=c", "--feature_based=last"]
-    with pytest.raises(ValueError, match="--freeze is for fine-tuning, and with --feature_b"):
-        parse(*table, "--grid=freeze=0,1")

@@ -157,7 +157,7 @@ def test_each_step_and_each_part_of_it_draws_other_masks(inputs, tmp_path, monke
     assert losses.found == pytest.approx([sum(parts) for parts in of_parts], rel=1e-5)
 
 
-def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch):
+def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys):
     """In parts, too, whose attention is that of groups of texts, in a loop within that of parts."""
     assert training._CLIP_NORM == 1.0  # as in Google's optimization.py
     clip_norm, in_groups = 0.05, []  # below every step's norm
@@ -170,7 +170,13 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch):
     rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0)
     flags = {**rates, "classifier_dropout": 0, "dev_file": None, "dev_fraction": 0}
     flags["num_train_epochs"] = 2
-    run(settings(inputs, tmp_path / "run", **flags))
+    labelled = {"test_file": inputs / "dev.tsv", "test_has_labels": True}
+    run(settings(inputs, tmp_path / "run", **flags, **labelled))
+    # A labelled test set decides nothing.
+    results = results_of(tmp_path / "run")
+    assert (results["best"]["step"], results["evaluations"]) == (12, [])
+    assert results["scores"].keys() == {"test"}
+    assert "Nothing decides which epoch is best" in capsys.readouterr().out
     rows = sentences(46)
     keras.utils.set_random_seed(12345)
     model = bert_tf.BertClassifier.from_checkpoint(
