@@ -213,10 +213,7 @@ def test_the_first_loss_of_a_run_is_that_of_a_plain_loop(inputs, teacher):
         ("", "more.tsv is empty: expected a first line that names its columns, text"),
         ("text\n", "more.tsv has no rows: expected at least one example"),
         ("texts\na\n", "more.tsv, line 1: expected one column 'text', got none; the columns are"),
-        (
-            f"text\n{sentences(1, seed=1)[0][0]}\n",
-            "--unlabelled_file=.*more.tsv has the texts alone that are evaluated on: expected oth",
-        ),
+        (f"text\n{sentences(1, seed=1)[0][0]}\n", "--unlabelled_file=.*more.tsv has the texts alo"),
     ],
 )
 def test_files_of_no_unlabelled_texts(inputs, teacher, tmp_path, content, sentence):
@@ -273,10 +270,8 @@ PAIR = dataclasses.replace(
     [
         ({"task": None}, "--teacher=.*model has no task.json: name the directory that"),
         ({"vocabulary": None}, "--teacher=.*model has no vocabulary: name the directory that"),
-        ({"task": dataclasses.replace(TASK, kind="multilabel")},
-         "was trained for multilabel: expected classification, as --task=classification"),
-        ({"labels": ("neg", "new", "pos")},
-         "knows the classes neg, new, pos: expected those of the training set, neg, pos"),
+        ({"task": dataclasses.replace(TASK, kind="multilabel")}, "was trained for multilabel: exp"),
+        ({"labels": ("neg", "new", "pos")}, "knows the classes neg, new, pos: expected those of t"),
         ({"task": PAIR}, r"reads 2 text column\(s\): expected 1, as the student does"),
         (None, "is of a run that has not finished: finish it by the"),
     ],
