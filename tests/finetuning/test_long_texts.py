@@ -92,14 +92,6 @@ def test_outputs_and_losses_equal_a_plain_loops(kind):
         assert task.options == ({} if form == "head" else {"long_text": form})
 
 
-def test_pairs_are_refused():
-    flags = ["--task=mrpc", "--data_dir=d", "--init_checkpoint=c", "--long_text=windows"]
-    with pytest.raises(ValueError, match="--long_text=windows is for single texts, and here are"):
-        small_runs.parse(*flags)
-    with pytest.raises(ValueError, match="--long_text means nothing to --task=ner"):
-        small_runs.parse("--task=ner", "--train_file=a", *flags[2:])
-
-
 def test_it_is_served_as_it_was_trained_and_explains_only_beginnings(tmp_path):
     columns = {"text_columns": ["text"], "label_column": "label", "id_column": None}
     task = TaskFile("classification", "own", 8, columns, {"long_text": "windows"})

@@ -10,7 +10,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.training import checkpoints
 
-from .small_runs import TINY, assert_ends_as, parse, saved, settings
+from .small_runs import TINY, assert_ends_as, saved, settings
 from .test_training import stop_at
 
 FLAGS = {"lora_rank": 2, "learning_rate": 1e-2}
@@ -116,13 +116,3 @@ def test_interrupted_and_resumed(inputs, trained, tmp_path, monkeypatch):
             run(flags)
     run(flags)
     assert_ends_as(trained[0], tmp_path / "run")
-
-
-@pytest.mark.parametrize("flag", ["--freeze=1", "--layer_decay=0.9", "--grid=freeze=0,1"])
-def test_what_makes_no_sense_with_it(flag):
-    name = "freeze" if "freeze" in flag else "layer_decay"
-    sentence = rf"--{name} is for training the blocks, which --lora_rank leaves as they are"
-    with pytest.raises(ValueError, match=sentence):
-        parse(
-            "--task=sst2", "--data_dir=d", "--init_checkpoint=c", "--lora_rank=8", flag
-        )  # fmt: skip

@@ -84,9 +84,3 @@ def test_what_asks_for_them(inputs, tmp_path):
     words = {"task": "tagging", "text_columns": "text", "class_weights": "balanced"}
     tags = _task(inputs, tmp_path, [("a b c", "O O X"), ("d", "O")], **words)
     assert tags.compile_arguments["loss"].class_weights == [pytest.approx(4 / 6), 2.0]
-    with pytest.raises(ValueError, match="--label_smoothing=1.0: expected a number from 0"):
-        _task(inputs, tmp_path, rows, label_smoothing=1)
-    with pytest.raises(ValueError, match="--label_smoothing means nothing to --task=regression"):
-        _task(inputs, tmp_path, rows, task="regression", label_smoothing=0.1)
-    with pytest.raises(ValueError, match="--classifier_dropout=1.0: expected a number from 0"):
-        _task(inputs, tmp_path, rows, classifier_dropout=1)

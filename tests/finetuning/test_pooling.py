@@ -13,7 +13,7 @@ from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
 from bert_tf.results.run_directory import FineTuningDirectory
 
-from .small_runs import parse, settings, write_model
+from .small_runs import settings, write_model
 
 TEXTS = ["good film", "the plot was so poor and bad", "fine"]
 
@@ -52,8 +52,10 @@ def test_a_run_says_what_its_head_reads(asked_for, inputs, tmp_path):
     # A head of its kind is gone on with; one vector of the wrong kind is no start for a head.
     model, said = started(inputs, tmp_path, init_checkpoint=asked_for.path)
     assert model.pooling == "mean" and not any("new (train before use)" in one for one in said)
-    _, said = started(inputs, tmp_path, init_checkpoint=asked_for.path, pooling="max")
-    assert any("new (train before use): classifier/kernel" in one for one in said)
+    for other in ({"pooling": "max"}, {"bilstm": True}):
+        model, said = started(inputs, tmp_path, init_checkpoint=asked_for.path, **other)
+        assert any("classifier/kernel" in one.split("(train before use)")[-1] for one in said)
+    assert model.encoder.pooler is None and model.classifier.kernel.shape == (32, 2)
 
 
 def test_in_python(sentence_model):
@@ -63,17 +65,16 @@ def test_in_python(sentence_model):
     assert BertClassifier.from_checkpoint(sentence_model, num_classes=2, bilstm=True).bilstm
 
 
-def test_a_model_of_before_reads_cls(tmp_path):
-    model = write_model(tmp_path, "BertClassifier", {"num_classes": 2}, labels=("a", "b"))
-    assert "pooling" not in json.loads((tmp_path / "model.json").read_text())["arguments"]
-    loaded = bert_tf.load(tmp_path)
+def test_a_directory_says_what_its_head_reads(tmp_path):
+    model = write_model(tmp_path / "cls", "BertClassifier", {"num_classes": 2}, labels=("a", "b"))
+    assert "pooling" not in json.loads((tmp_path / "cls/model.json").read_text())["arguments"]
+    loaded = bert_tf.load(tmp_path / "cls")
     assert loaded.pooling == "cls"
-    batch = bert_tf.load(tmp_path).preprocessor(TEXTS)
+    batch = loaded.preprocessor(TEXTS)
     np.testing.assert_array_equal(loaded(batch), model(batch))
-
-
-def test_a_head_on_every_token_has_none(tmp_path):
-    (tmp_path / "train.txt").write_text("".join(f"Ann{n} B-PER\nsaw O\n\n" for n in range(5)))
-    given = (f"--train_file={tmp_path}/train.txt", "--init_checkpoint=c", "--dev_fraction=0.4")
-    with pytest.raises(ValueError, match="--pooling=mean: the head of ner reads each token"):
-        read_task(parse("--task=ner", *given, "--pooling=mean")[0])
+    arguments = {"pooler": False, "bilstm": True}
+    model = write_model(tmp_path / "bilstm", "BertSpanPredictor", arguments)
+    loaded = bert_tf.load(tmp_path / "bilstm")
+    assert loaded.get_config()["bilstm"] is True
+    for key, logits in model(batch).items():
+        np.testing.assert_array_equal(loaded(batch)[key], logits)

@@ -14,6 +14,7 @@ from bert_tf.metrics.squad_scores import score_predictions
 from bert_tf.modeling import BertSpanPredictor
 from bert_tf.readers.squad import SquadReferences
 from bert_tf.tasks.question_task import QuestionTask
+from bert_tf.tasks.task import TrainingOptions
 
 from . import small_tasks
 from .small_tasks import (
@@ -241,6 +242,18 @@ def test_traces_once_and_predicts_unlabelled_and_empty_sets(tmp_path):
         "nbest_predictions.json": {},
         "null_odds.json": {},
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"classifier_dropout": 0.5}, "--classifier_dropout=0.5: the head of squad has no drop"),
+        ({"pooling": "mean"}, "--pooling=mean: the head of squad reads each token"),
+    ],
+)
+def test_what_its_head_has_not(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        task_on([question("7", "a0", "b0", "b0")], training=TrainingOptions(**options))
 
 
 # === Training ===

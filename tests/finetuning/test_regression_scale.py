@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bert_tf
 from bert_tf.finetuning.model import build_model, open_start
@@ -27,9 +26,6 @@ from .small_runs import (
 )
 from .small_tasks import examples_of, text_task
 from .test_training import stop_at
-
-# What the numbers of good and of bad films are.
-NUMBERS = {"near 0": (1, -1), "1,000": (1010, 990), "0.001": (0.0011, 0.0009)}
 
 BRIEF = {"count": 100, "train_batch_size": 20, "num_train_epochs": 1, "eval_steps": 2}
 
@@ -76,23 +72,6 @@ def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
     # The loss is in the units of the scores: it begins at the variance.
     curve = checkpoints.find_latest(str(tmp_path / "run" / "last")).extra["curve"]
     assert curve["sums"][0] / curve["counts"][0] == pytest.approx(100, rel=0.2)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_every_scale_is_learned_alike(inputs, tmp_path):
-    found = {}
-    for name, numbers in NUMBERS.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        run(regression(inputs, folder, numbers, export=name == "1,000"))
-        found[name] = np.corrcoef(*reloaded(folder))[0, 1]
-    assert found["near 0"] > 0.99
-    np.testing.assert_allclose([*found.values()], found["near 0"], atol=0.001)
-    exported = tf.saved_model.load(str(tmp_path / "1,000" / "run" / "export" / "1"))
-    texts = [line.split("\t")[0] for line in (folder / "dev.tsv").read_text().splitlines()[1:]]
-    answer = exported.signatures["serving_default"](text=tf.constant(texts))["value"]
-    np.testing.assert_allclose(answer, reloaded(tmp_path / "1,000")[0], rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -151,10 +130,7 @@ def test_the_scale_of_numbers(numbers, scale):
     items = [TextExample("0", "good", None, number) for number in numbers]
     found = text_task("own", examples_of(items), {}, {}, kind="regression").target_scale
     np.testing.assert_allclose(found, scale, rtol=1e-6, atol=1e-40)
-
-
-def test_numbers_that_no_float32_is():
-    items = [TextExample("a", "good", None, 1e39)]
+    items = [TextExample("a", "good", None, 1e39)]  # which no float32 is
     with pytest.raises(ValueError, match="own, train: the example a has the label 1e.39: expected"):
         text_task("own", examples_of(items), {}, {}, kind="regression")
 

@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.files import is_temporary
 from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.run import export_options, run
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.task_file import TaskFile
-from tests.anew import run_anew
-from tests.killing import kill_at_a_write
 
-from .small_runs import arguments, settings
+from .small_runs import settings
 
 
 def text_task(*columns):
@@ -118,24 +115,6 @@ def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monke
         "BertClassifier", ("neg", "pos"), str(left),
     )  # fmt: skip
     assert keywords == {"options": ExportOptions(max_seq_length=16), "name": "sst2"}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_killed_as_the_export_or_the_results_take_their_names(inputs, tmp_path):
-    flags = arguments(inputs, tmp_path / "run", num_train_epochs=1, export=True)
-    exported = tmp_path / "run" / "export"
-    for target in ("export/1", "results.json"):
-        kill_at_a_write("bert_tf.finetune", flags, "before", target)
-        (left,) = os.listdir(exported)
-        assert is_temporary(left) if target == "export/1" else left == "1"
-    (exported / "1" / "saved_model.pb").write_text("of the killed run")
-    done = run_anew("finetune", *flags)
-    assert done.returncode == 0, done.stderr
-    assert os.listdir(exported) == ["1"]
-    assert (tmp_path / "run" / "results.json").exists()
-    verified = run_anew("verify", exported / "1")
-    assert verified.returncode == 0, verified.stdout
 
 
 @pytest.mark.slow

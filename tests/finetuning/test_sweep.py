@@ -22,7 +22,6 @@ from .small_runs import (
     TINY,
     VOCAB,
     assert_bit_equal,
-    parse,
     results_of,
     saved,
     sentences,
@@ -190,9 +189,6 @@ def test_the_best_run_is_not_evaluated_again(inputs, tmp_path, monkeypatch):
     assert (tmp_path / "run" / "dev" / "dev.tsv").is_file()
 
 
-TABLE = ["--task=classification", "--train_file=a.csv", "--text_columns=a", "--label_column=b"]
-
-
 def test_the_runs_of_a_grid(inputs, tmp_path):
     grid = "learning_rate=1e-3,2e-3; layer_decay=0.5,1"
     flags = settings(inputs, tmp_path, learning_rate=None, grid=grid, restarts=2)
@@ -218,53 +214,12 @@ def test_trials_are_drawn_by_the_seed_and_lie_in_their_ranges(inputs, tmp_path):
     assert len(sweep.plan_runs(small)) == 2
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ("--grid=learning_rate", "expected NAME=VALUE,VALUE;NAME=VALUE,VALUE, got 'learning_r"),
-        ("--grid=learnin_rate=1", r"got 'learnin_rate' \(did you mean learning_rate\?\), expected"),
-        ("--grid=freeze=1;freeze=2", "got 'freeze' again, expected each once of"),
-        ("--grid=freeze=x", "freeze cannot be 'x'"),
-        ("--grid=;", "is empty: expected NAME"),
-        ("--grid=train_batch_size=0", "train_batch_size cannot be '0'"),
-        ("--grid=learning_rate=0", "--learning_rate=0.0: expected a number above 0"),
-        ("--grid=num_train_epochs=1.5", "--num_train_epochs=1.5: expected a whole number"),
-        ("--grid=learning_rate=1e-5..1e-4", "the range of learning_rate is to be drawn from"),
-        ("--grid=learning_rate=1..1 --trials=2", "is no range: expected LOW..HIGH"),
-        ("--grid=freeze=1 --freeze=2", "--grid chooses --freeze itself: leave it out"),
-        ("--grid=freeze=1 --sweep=paper", "--grid and --sweep both choose settings"),
-        ("--grid=num_train_epochs=1 --max_steps=5", "--max_steps and --num_train_epochs both"),
-        ("--grid=freeze=1 --dev_fraction=0", "--grid needs something to evaluate on"),
-        ("--max_search_hours=1", "--max_search_hours is for several runs, and one is asked for"),
-        ("--trials=2", "--trials are drawn from --grid, which is not given"),
-        ("--grid=freeze=1 --max_search_hours=0", "--max_search_hours=0.0: expected a number"),
-        ("--folds=3 --dev_file=d.csv", "--folds evaluates on each part of --train_file, and --dev"),
-        ("--folds=3 --dev_fraction=0.2", "and --dev_fraction is not for that: leave one of the"),
-        ("--folds=3 --teacher=t", "and --teacher is not for that"),
-        ("--folds=3 --grid=distillation_weight=0,1", "weight is for --teacher, which is not given"),
-        # What its flags would be refused.
-        ("--teacher=t --unlabelled_file=u.csv --grid=distillation_weight=0,0.5",
-         "--distillation_weight=0: nothing would be learned of"),
-        ("--task=regression --grid=label_smoothing=0,0.1", "label_smoothing means nothing to --ta"),
-    ],
-)  # fmt: skip
-def test_searches_that_are_none(given, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        parse(*TABLE, "--init_checkpoint=c", *given.split())
-
-
-def test_a_grid_of_what_the_model_or_its_task_has_not(inputs, tmp_path):
-    with pytest.raises(ValueError, match="--freeze=3 is more than the 1 blocks of .*tiny"):
-        run(settings(inputs, tmp_path / "run", grid="freeze=0,3"))
-    table = ["--task=ner", "--train_file=a", "--init_checkpoint=c", "--feature_based=last"]
-    with pytest.raises(ValueError, match="--freeze is for fine-tuning, and with --feature_b"):
-        parse(*table, "--grid=freeze=0,1")
-
-
 def test_a_grid_keeps_the_best_within_its_hours(inputs, tmp_path, capsys):
     flags = {"grid": "layer_decay=0.5,0.9,1", "num_train_epochs": 1, "max_search_hours": 1e-9}
     run(settings(inputs, tmp_path / "run", **flags))
     results = results_of(tmp_path / "run")
+    with pytest.raises(ValueError, match="--freeze=3 is more than the 1 blocks of .*tiny"):
+        run(settings(inputs, tmp_path / "other", grid="freeze=0,3"))
     assert [entry["layer_decay"] for entry in results["configurations"]] == [0.5]
     table = (tmp_path / "run" / "results.tsv").read_text().splitlines()
     assert table[0].split("\t")[:5] == ["batch", "rate", "epochs", "layer_decay", "runs"]

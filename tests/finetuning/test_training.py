@@ -8,7 +8,9 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.config import BertConfig
 from bert_tf.finetuning import objective, training
+from bert_tf.finetuning.model import rate_shares
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.settings import FineTuningSettings, flag_defaults
 from bert_tf.finetuning.training import DivergedError, LossCurve, describe_collapse
@@ -211,6 +213,34 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
         for weight in model.weights:
             found = last[f"model/{weight.path}"]
             np.testing.assert_allclose(found, weight, rtol=0, atol=1e-6, err_msg=weight.path)
+
+
+def test_rates_by_layer_are_those_of_a_plain_loop():
+    config = BertConfig(
+        vocab_size=11, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
+        intermediate_size=8, max_position_embeddings=8,
+    )  # fmt: skip
+    model = bert_tf.BertClassifier(config, num_classes=2)
+    variables = model.trainable_variables
+    shares = rate_shares(variables, 3, 0.5)
+    optimizer = create_optimizer("adamw", 0.01, variables, weight_decay=0.1, rate_shares=shares)
+    rng = np.random.default_rng(1)
+    before = [variable.numpy() for variable in variables]
+    gradients = [rng.normal(size=value.shape).astype(np.float32) for value in before]
+    optimizer.apply(gradients, variables)
+    for variable, value, gradient in zip(variables, before, gradients, strict=True):
+        path = variable.path
+        depth = 4 if "embeddings/" in path else 0
+        for block in range(3):
+            depth = 3 - block if f"layer_{block}/" in path else depth
+        rate = 0.01 * 0.5**depth
+        leaf = path.rsplit("/", 1)[-1]
+        decay = 0 if leaf in ("gamma", "beta") or leaf.endswith("bias") else 0.1
+        # Adam's first update, corrected, is the gradient's sign.
+        expected = value * (1 - rate * decay) - rate * gradient / (np.abs(gradient) + 1e-8)
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5, atol=1e-7, err_msg=path)
+    assert {round(share, 4) for share in shares.values()} == {1.0, 0.5, 0.25, 0.125, 0.0625}
+    assert rate_shares(variables, 3, 1.0) == {}
 
 
 @pytest.mark.slow
