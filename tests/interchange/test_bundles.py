@@ -110,13 +110,6 @@ def test_data_with_a_bit_turned(prefix):
     assert "\n" not in str(caught.value)
 
 
-def test_an_index_that_changed_is_not_read(prefix):
-    bundle = bundles.Bundle(prefix)
-    os.utime(prefix + ".index", ns=(0, 0))
-    with pytest.raises(ValueError, match=r"ckpt\.index has changed since it was opened: open it"):
-        bundle.read("half")
-
-
 # === What a stranger may write ===
 
 
@@ -134,7 +127,6 @@ def test_an_index_of_several_blocks(tmp_path):
 HOSTILE = {
     "no entry": (b"\xff\xff\xff", "what it says of x is not what TensorFlow writes"),  # aborted
     "type 0": (entry(dtype=0), "x is of the unknown type 0"),
-    "type -1": (entry(dtype=-1), "x is of the unknown type -1"),
     "type 9999": (entry(dtype=9999), "x is of the unknown type 9999"),
     "dimension -1": (entry(shape=(-1,)), r"x has the shape \(-1,\)"),  # aborted
     "dimension -5": (entry(shape=(2, -5)), r"x has the shape \(2, -5\)"),  # aborted
@@ -162,7 +154,6 @@ def test_what_tensorflow_never_says_of_a_tensor_is_refused(tmp_path, case):
     "entries, sentence",
     [
         ([(b"x", entry()), (b"x", entry(offset=8))], "names are not in ascending order"),
-        ([(b"y", entry()), (b"x", entry(offset=8))], "names are not in ascending order"),
         ([(b"\x7fx", entry())], "a block's names are not those of the table's index"),
         ([(b"\0x", entry())], "it holds a partitioned variable: save the variable whole"),
         ([(b"x\xc3", entry())], "a tensor's name is not UTF-8"),
@@ -180,7 +171,6 @@ def test_names_that_tensorflow_does_not_write(tmp_path, entries, sentence):
     [
         ({"compression": 1}, "it is compressed"),
         ({"restarts": ()}, "has 0 restarts"),
-        ({"restarts": (1,)}, "restarts are not where its entries are"),
         ({"restarts": (0, 3)}, "restarts are not where its entries are"),
         ({"limit": b""}, "a block's names are not those of the table's index"),
         ({"header": b"\xff"}, "what it says of the header is not"),

@@ -1,7 +1,9 @@
 """Every model in every format: written, recognised, read, loaded and saved again as it was."""
 
 import dataclasses
+import os
 import pathlib
+import shutil
 
 import ml_dtypes
 import pytest
@@ -13,6 +15,7 @@ from bert_tf.interchange.load import load_with_report
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import MODEL_CLASSES, BertPretrainer, BertSpanPredictor, BertTokenClassifier
 from tests.interchange import hugging_face_files
+from tests.interchange.recorded import DATA
 from tests.interchange.small_checkpoints import (
     CASED,
     CONFIG,
@@ -153,6 +156,19 @@ def test_half_precision(tmp_path, form, dtype):
     kept = dtype if form == "huggingface" else "float32"
     assert {tensor.dtype for tensor in read.tensors.values()} == {kept}
     assert_bit_equal(read_all(read), read_all(checkpoint))
+
+
+@pytest.mark.parametrize("form", ["bert_tf", "huggingface", "google_tf1", "tf_model"])
+def test_a_file_that_changes_meanwhile_is_not_read(tmp_path, form):
+    if form == "tf_model":
+        path = shutil.copytree(DATA / "tf_model" / "model", tmp_path / "m")
+    else:
+        path = write(make("encoder", form), form, tmp_path)
+    tensor = next(iter(open_checkpoint(path).tensors.values()))
+    for file in pathlib.Path(path).rglob("*.*"):
+        os.utime(file, ns=(0, 0))
+    with pytest.raises(ValueError, match=r" has changed since it was opened: open it again\.$"):
+        tensor.read()
 
 
 def test_through_all_of_them(tmp_path):

@@ -137,7 +137,6 @@ def test_names_of_targets(tmp_path, monkeypatch, unverified):
     source = _source(tmp_path)
     conversion.convert(source, f"{tmp_path}/a/b/", "google_tf1")
     assert open_checkpoint(tmp_path / "a" / "b").format == "google_tf1"
-    assert os.listdir(tmp_path / "a") == ["b"]
     monkeypatch.chdir(tmp_path)
     conversion.convert(source, "here.keras", "keras")
     (tmp_path / "empty").mkdir()
@@ -218,8 +217,6 @@ def test_a_writer_that_changes_a_weight(tmp_path, monkeypatch, form):
     "form, when, error",
     [
         ("bert_tf", "write", OSError),
-        ("bert_tf", "compare", KeyboardInterrupt),
-        ("keras", "write", KeyboardInterrupt),
         ("keras", "compare", OSError),
         ("keras", "keras", KeyboardInterrupt),
     ],

@@ -172,7 +172,6 @@ def test_the_names_say_which_script_saved_it(tmp_path, spec):
     [
         ("uncased_L-12_H-768_A-12", True),
         ("cased_L-12_H-768_A-12", False),
-        ("multi_cased_L-12_H-768_A-12", False),
         ("multilingual_L-12_H-768_A-12", True),
         ("chinese_L-12_H-768_A-12", True),
         ("wwm_Uncased_L-24", True),
@@ -191,9 +190,6 @@ def test_another_name_says_nothing(tmp_path):
     checkpoint = google.open_checkpoint(f"{path}/bert_model.ckpt")
     assert checkpoint.tokenization.do_lower_case is False
     assert "its vocabulary has capital letters" in checkpoint.notes[0]
-
-
-# === Writing ===
 
 
 # === Refused ===

@@ -43,14 +43,6 @@ def test_other_file_systems_are_read(tmp_path):
     np.testing.assert_array_equal(value, [[0, 1, 2], [3, 4, 5]])
 
 
-def test_a_file_that_changed_is_not_read(tmp_path):
-    path = tmp_path / "a.h5"
-    entry = hdf5_files.open_file(write(path))["layers/dense/vars/0"]
-    write(path, lambda file: file.create_dataset("more", data=1.0))
-    with pytest.raises(ValueError, match=r"a\.h5 has changed since it was opened: open it again\."):
-        entry.read()
-
-
 # === What a stranger may write ===
 
 
@@ -96,7 +88,6 @@ HOSTILE = {
     "virtual dataset": (virtual, "'a' is kept in other files"),
     "variable length": (array((2,), dtype=h5py.vlen_dtype("float32")),
         r"'a' is of the type dtype\('O'\): expected an array of numbers\."),
-    "strings": (array(data=["b"], dtype=h5py.string_dtype()), r"'a' is of the type dtype\('O'\)"),
     "references": (array((1,), dtype=h5py.ref_dtype), r"'a' is of the type dtype\('O'\)"),
     "structures": (array(data=np.zeros(2, [("b", "float32")])), "'a' is of the type dtype"),
     "opaque": (array(data=np.zeros(2, "V2")), "'a' is of the type"),
@@ -141,18 +132,12 @@ def test_more_arrays_than_any_model_has(tmp_path, monkeypatch):
         hdf5_files.open_file(write(tmp_path / "a.h5"))
 
 
-@pytest.mark.parametrize("size", [0, 3, 100, -1])
-def test_a_file_cut_off_is_refused(tmp_path, size):
+def test_a_file_cut_off_is_refused(tmp_path):
     path = tmp_path / "a.h5"
     write(path)
-    path.write_bytes(path.read_bytes()[:size])
+    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"a\.h5 is not an HDF5 file that can be read, it is dama"):
         hdf5_files.open_file(str(path))
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.h5 cannot be read: .*No such file"):
-        hdf5_files.open_file(str(tmp_path / "none.h5"))
 
 
 def test_groups_may_lie_deeper_than_python_recurses(tmp_path):

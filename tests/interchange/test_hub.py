@@ -135,7 +135,7 @@ def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(
         open_checkpoint(f"hf://{NAME}")
 
 
-@pytest.mark.parametrize("content", ["", "../../../etc", "x" * 10_000, "\x00", "é"])
+@pytest.mark.parametrize("content", ["", "../../../etc", "\x00"])
 def test_a_reference_that_is_no_commit_is_none(cache, model, content):
     snapshot = lay_out(cache, model)
     (snapshot.parent.parent / "refs" / "main").write_text(content)
@@ -146,9 +146,8 @@ def test_a_reference_that_is_no_commit_is_none(cache, model, content):
 @pytest.mark.parametrize(
     "name",
     [
-        *("hf://", "hf://bert-base-uncased", "hf://a/b/c", "hf://../b", "hf://a/..", "hf://a/b@.."),
-        *("hf://a/b@", "hf://a/b@x/../y", "hf://a/b@/x", "hf://a--b/c", "hf://a/b\n", "hf://a/ b"),
-        *("hf://a/b@x//y", "hf://ä/b", "hf://a/b?x", "hf://a/%2e%2e", "hf://-a/b", "hf:///a/b"),
+        *("hf://", "hf://bert-base-uncased", "hf://a/b/c", "hf://../b", "hf://a/b@..", "hf://a/b@"),
+        *("hf://a/b@x/../y", "hf://a--b/c", "hf://a/b\n", "hf://ä/b", "hf://-a/b", "hf:///a/b"),
         *("hf://a/b.", f"hf://a/{'b' * 97}", "hf://a/b\\c", "hf://a/b@\x1b[2J", "hf://a@x/b"),
     ],
 )
@@ -378,10 +377,3 @@ def test_what_cannot_be_fetched(server, cache, monkeypatch, name, network, why):
         f"): try again, or bring the files of {where}/{name.split('@')[0]} (config.json, "
         "model.safetensors, vocab.txt, tokenizer*.json) into a directory, and name the directory."
     )
-
-
-@pytest.mark.parity
-def test_a_model_without_weights(server):
-    (server.root / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"has config\.json, .*: expected config\.json with model"):
-        open_checkpoint(f"hf://{NAME}")

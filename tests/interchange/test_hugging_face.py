@@ -148,17 +148,6 @@ def test_no_weights(directory, tmp_path):
 # === Writing ===
 
 
-def test_the_pooler_that_a_class_has_no_place_for(tmp_path):
-    for spec in (
-        ModelSpec(BertPretrainer, {"mlm": True, "nsp": False, "pooler": True}),
-        ModelSpec(BertTokenClassifier, {"num_classes": 2, "pooler": True}),
-        ModelSpec(BertSpanPredictor, {"pooler": True}),
-    ):
-        checkpoint = make_checkpoint(spec)
-        went = hugging_face.write(checkpoint, str(tmp_path))
-        assert set(checkpoint.tensors) - set(went) == {"pooler/dense/kernel", "pooler/dense/bias"}
-
-
 def test_a_masked_lm_head_that_hugging_face_has_not(tmp_path):
     arguments = {"mlm": True, "nsp": False, "mlm_activation": "relu", "mlm_layer_norm_eps": 1e-5}
     checkpoint = make_checkpoint(ModelSpec(BertPretrainer, arguments))
@@ -195,7 +184,7 @@ def test_the_model(shapes, values, model_class, arguments):
     assert model_spec(values, shapes, "config.json") == (expected, ())
 
 
-@pytest.mark.parametrize("named", [None, [], ["Unheard"], "BertForTokenClassification", 5, [["x"]]])
+@pytest.mark.parametrize("named", [None, ["Unheard"], "BertForTokenClassification", [["x"]]])
 @pytest.mark.parametrize(
     "shapes, expected, taken",
     [(WITH_POOLER, "BertClassifier", "Sequence"), (ENCODER, "BertTokenClassifier", "Token")],
@@ -224,7 +213,6 @@ TWO = ModelSpec(BertClassifier, {"num_classes": 2})
         ({"1": "yes"}, ("LABEL_0", "yes")),
         ({"0": "LABEL_0", "1": "LABEL_1"}, ()),
         ({"0": 5, "1": "yes", "2": "more"}, ("5", "yes")),
-        ({}, ()),
         (["no", "yes"], ()),
         (None, ()),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf.interchange import hugging_face, model_directory
 from bert_tf.interchange.conversion import convert
-from bert_tf.interchange.load import load, load_with_report
+from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 
 torch = pytest.importorskip("torch")
@@ -179,37 +179,6 @@ def test_weights_of_half_precision(tmp_path, dtype):
     assert copy.dtype == getattr(torch, dtype)
     # Ours computes in float32 with the same numbers.
     assert largest_difference(model.float(), path) <= 5e-6
-
-
-def _save_as(model, folder, rename, **more):
-    """The model's state in one safetensors file, under other names."""
-    from safetensors.torch import save_file
-
-    model.config.architectures = [type(model).__name__]
-    model.config.save_pretrained(folder)
-    state = {rename(key): value.clone() for key, value in model.state_dict().items()}
-    save_file({**state, **more}, f"{folder}/model.safetensors", {"format": "pt"})
-
-
-@pytest.mark.parametrize(
-    ("name", "prefix"),
-    [("BertForPreTraining", True), ("BertForSequenceClassification", False)],
-)
-def test_old_names(tmp_path, name, prefix):
-    model = make(name, **TINY, num_labels=3)
-
-    def rename(key):
-        key = key.replace("LayerNorm.weight", "LayerNorm.gamma")
-        key = key.replace("LayerNorm.bias", "LayerNorm.beta")
-        return key if prefix else key.removeprefix("bert.")
-
-    start = "bert." if prefix else ""
-    ids = {f"{start}embeddings.position_ids": torch.arange(40)[None]}
-    _save_as(model, str(tmp_path), rename, **ids)
-    # With the tied matrix stored twice, as old files have it.
-    assert largest_difference(model, str(tmp_path)) <= 5e-6
-    _, report = load_with_report(str(tmp_path))
-    assert report.unused == () and report.new == ()  # places are counted, not stored
 
 
 @pytest.mark.parametrize("zipped", [True, False])

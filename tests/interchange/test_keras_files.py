@@ -140,24 +140,14 @@ LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambd
          r"bad\.keras holds a 'Lambda', expected a model of this l"),
         ({"config": _set("registered_name", "evil>BertClassifier")},
          r"holds a 'evil>BertClassifier', expected a model of this library"),
-        ({"config": _set("registered_name", ["x"])}, r"holds a \['x'\], expected a model"),
-        ({"config": _set("config", None)}, r"config\.json has no sizes of a BERT under config"),
         ({"config": _set("config/function", "os.system")},
          r"config\.json: BertClassifier cannot be made with function='os\.system'"),
         ({"config": _set("config/config/model_type", "roberta")},
          r"bad\.keras, config\.json: model_type is 'roberta', expected 'bert'"),
-        ({"config": _set("config/config/hidden_size", 4)},
-         r"query_key_value/vars/\d is \(.*24.*\): expected 12 columns"),
-        ({"config": _set("config/config/num_hidden_layers", 10**9)},
-         r"num_hidden_layers is 10+: expected at most"),
         ({"config": b"[" * 10**5}, r"bad\.keras: config\.json in it is not JSON"),
-        ({"config": b"[]"}, r"bad\.keras: config\.json in it: expected a JSON object, got a list"),
         ({"metadata": b"\xff"}, r"bad\.keras: metadata\.json in it is not JSON"),
         ({"metadata": _set("bert_tf", 5)}, r"metadata\.json: expected an object that"),
-        ({"metadata": _set("bert_tf/vocabulary", ["a", "a"])},
-         r"'a' stands on line 1 and again on line 2"),
         ({"config": None}, r"is not a \.keras file that can be read: .*no item named 'config"),
-        ({"weights": None}, r"is not a \.keras file that can be read: .*no item named 'model"),
         ({"weights": b"garbage"}, r"bad\.keras, model\.weights\.h5 is not an HDF5 file that"),
     ],
 )  # fmt: skip
@@ -180,14 +170,10 @@ COMPRESSIONS = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipf
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_file_that_was_compressed_afterwards_is_read(altered, compression):
-    checkpoint = keras_files.open_checkpoint(altered(compression))
-    assert_bit_equal(read_all(checkpoint), read_all(make_checkpoint(MODELS["classifier"])))
-
-
-@pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_damaged(altered, compression):
+def test_a_file_that_was_compressed_afterwards_is_read_and_its_damage_refused(altered, compression):
     path = altered(compression)
+    checkpoint = keras_files.open_checkpoint(path)
+    assert_bit_equal(read_all(checkpoint), read_all(make_checkpoint(MODELS["classifier"])))
     with zipfile.ZipFile(path) as archive:
         member = archive.getinfo("model.weights.h5")
     with open(path, "rb+") as file:

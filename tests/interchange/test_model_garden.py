@@ -159,44 +159,19 @@ def test_recognition(tmp_path):
 
 
 def test_the_prefix_and_a_trailing_slash_are_paths_too():
-    prefix = str(CHECKPOINTS / "pretrainer" / "ckpt-7")
-    for path in (prefix, f"{CHECKPOINTS / 'pretrainer'}/"):
-        assert model_garden.is_checkpoint(path)
-        checkpoint = model_garden.open_checkpoint(path)
-        assert checkpoint.config == CONFIG
-    assert isinstance(bert_tf.load(prefix), bert_tf.BertPretrainer)
+    for path in (CHECKPOINTS / "pretrainer" / "ckpt-7", f"{CHECKPOINTS / 'pretrainer'}/"):
+        assert model_garden.is_checkpoint(str(path))
+        assert model_garden.open_checkpoint(str(path)).config == CONFIG
 
 
 # === Errors ===
 
 
-@pytest.mark.parametrize(
-    ("dtype", "sentence"),
-    [
-        ("int32", r"is int32, expected a floating-point type\."),
-        ("float32",
-         "has no embeddings/position_embeddings from whose shape to read max_position_e"),
-    ],
-)  # fmt: skip
-def test_what_is_no_encoder_is_refused(tmp_path, dtype, sentence):
-    if dtype == "int32":
-        shutil.copy(CHECKPOINTS / "encoder" / "bert_config.json", tmp_path)
-    prefix = save(tmp_path, **{"word_embeddings/embeddings": np.zeros((25, 8), dtype)})
+def test_what_is_no_encoder_is_refused(tmp_path):
+    prefix = save(tmp_path, **{"word_embeddings/embeddings": np.zeros((25, 8), "float32")})
+    sentence = "has no embeddings/position_embeddings from whose shape to read max_position_e"
     with pytest.raises(ValueError, match=sentence):
         model_garden.open_checkpoint(prefix)
-
-
-def test_a_head_without_dimensions_is_left_to_the_loader(tmp_path):
-    released = shutil.copytree(CHECKPOINTS / "encoder", tmp_path / "released")
-    root = tf.train.Checkpoint()
-    root.classifier = tf.Module()
-    root.classifier.out_proj = tf.Module()
-    root.classifier.out_proj.kernel = tf.Variable(1.0, name="a/logits/kernel")
-    root.word_embeddings = tf.Variable(tf.zeros((25, 8)), name="word_embeddings/embeddings")
-    checkpoint = model_garden.open_checkpoint(root.write(str(released / "other")))
-    assert checkpoint.model == ModelSpec(BertClassifier, {"num_classes": 0})
-    with pytest.raises(ValueError, match=r"is \(\), expected \(8, 0\)"):
-        bert_tf.load(checkpoint)
 
 
 FIELDS = {name: value for name, value in CONFIG.to_dict().items() if name != "layer_norm_eps"}
@@ -254,9 +229,7 @@ def test_params_yaml(tmp_path):
     ("task", "field", "expected"),
     [
         ({"encoder": {"hidden_activation": "GELU"}}, "hidden_act", "gelu_new"),
-        ({"encoder": {"hidden_activation": "relu"}}, "hidden_act", "relu"),
         ({"encoder": {"hidden_activation": "identity"}}, "hidden_act", "linear"),
-        ({}, "do_lower_case", None),
         ({"train_data": {"lower_case": "yes"}}, "do_lower_case", None),
         ({"train_data": [], "validation_data": {"do_lower_case": False}}, "do_lower_case", False),
         ({"train_data": {"lower_case": True}, "validation_data": {"do_lower_case": False}},
@@ -275,7 +248,6 @@ def yaml(text):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (yaml("a: ["), "is not YAML that can be read: "),
         (yaml("#" * (1 << 20) + "\na: 1"), r"expected a YAML file of at most 1,048,576 bytes\."),
         (yaml("a: !!python/object/apply:os.system ['touch broken']"), "could not determine a con"),
         (yaml("[" * 500), "is not YAML that can be read: "),
@@ -285,10 +257,7 @@ def yaml(text):
         ({"encoder": {"embedding_size": 4}}, "embedding_size is 4, expected false and 8: only BE"),
         ({"model": {"cls_heads": [{"inner_dim": 8, "activation": "relu", "name": "a"}]}},
          "the head 'a' has activation 'relu' at token 0, expected 'tanh' at token 0"),
-        ({"model": {"cls_heads": [{"inner_dim": 8, "cls_token_idx": 1}]}},
-         "the head None has activation 'tanh' at token 1, expected"),
         ({"model": {"cls_heads": ["a"]}}, "expected cls_heads to be a list of objects, got 'a'"),
-        ({"model": {"encoder": 3}}, "expected an object under encoder, as Model Garden's trainer"),
     ],
 )  # fmt: skip
 def test_settings_that_are_refused(tmp_path, change, sentence):
@@ -383,7 +352,6 @@ def test_a_heads_own_layer_is_the_pooler():
     [
         ([],
          r"ckpt holds no variable of a BERT of Model Garden, no word_embeddings/embeddings for"),
-        (["dense/kernel"], "ckpt holds no variable of a BERT of Model Garden"),
         (["pooler_transform/kernel"], "ckpt holds no variable of a BERT of Model Garden"),
         (["word_embeddings/embeddings", "generator/word_embeddings/embeddings"],
          r"holds 'key of wo.*' and 'key of gen.*', both embeddings/word_embeddings: expect"),
@@ -475,7 +443,6 @@ NODE = graph_of({"node_id": 1}, {}).nodes[0]
     ("graph", "sentence"),
     [
         (TrackableObjectGraph(nodes=[NODE] * 80_000), "GRAPH has 160,000 objects, names and value"),
-        (b"\xff\xff\xff", "ckpt: _CHECKPOINTABLE_OBJECT_GRAPH is no object graph, the checkpoint"),
         (b"\x0a\x05abc", "ckpt: _CHECKPOINTABLE_OBJECT_GRAPH is no object graph, the checkpoint"),
         (graph_of({"node_id": 2}, {}), "names the object 2 of 2, the checkpoint is damaged"),
         (graph_of({"node_id": -1}, {}), "names the object -1 of 2, the checkpoint is damaged"),

