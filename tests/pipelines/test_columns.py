@@ -22,7 +22,7 @@ def tokenizer():
     return BertTokenizer([*SPECIAL_TOKENS, "a", "b", "c", "##c", "##a"])
 
 
-@pytest.mark.parametrize("form", [list, np.array, tf.constant, tuple])
+@pytest.mark.parametrize("form", [list, np.array, tf.constant])
 def test_every_form_of_a_column(form):
     column = string_column(form(["a b", "", "\u00e9"]), "texts")
     assert column.dtype == tf.string
@@ -60,7 +60,6 @@ def test_refuses_what_is_no_column_of_strings(strings, message):
     [
         ([2, 0, 1], np.int32, [2, 0, 1]),
         (np.array([True, False, True]), np.int32, [1, 0, 1]),
-        (tf.constant([2, 0, 1], tf.int64), np.int32, [2, 0, 1]),
         ([1, 0.5, -3], np.float32, [1, 0.5, -3]),
         ([[1, 0], [0, 0], [1, 1]], np.float32, [[1, 0], [0, 0], [1, 1]]),
         ([[0.25, 1.0]] * 3, np.float32, [[0.25, 1.0]] * 3),

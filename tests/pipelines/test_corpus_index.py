@@ -29,13 +29,14 @@ def open_index(folder, cache=None, reading=READING, progress=None):
     return corpus_index.open_index(files, reading, cache and str(cache), progress)
 
 
-def assert_equal(first, second):
+def assert_equal(first, second, but_for=()):
     assert first.formats == second.formats
     for part in ("blocks", "table"):
         for name, value in vars(getattr(first, part)).items():
             other = getattr(getattr(second, part), name)
-            np.testing.assert_array_equal(value, other, name)
             assert type(value) is type(other)
+            if name not in but_for:
+                np.testing.assert_array_equal(value, other, name)
 
 
 @pytest.fixture
@@ -179,14 +180,12 @@ def _behind_its_time(folder):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda folder: None, set()),
         (_behind_its_time, {"1.txt", "sample of 1.txt"}),
-        (lambda folder: (folder / "1.txt").write_text("New.\n"), {"1.txt", "sample of 1.txt"}),
         (lambda folder: (folder / "2.txt.gz").unlink(), set()),
         (lambda folder: (folder / "0.txt").write_text("New.\n"), {"0.txt", "sample of 0.txt"}),
         (lambda folder: (folder / "1.txt").chmod(0o600), {"sample of 1.txt"}),
     ],
-    ids=["nothing", "content", "size", "gone", "new", "mode"],
+    ids=["content", "gone", "new", "mode"],
 )
 def test_what_changed_alone_is_read_again(folder, tmp_path, read, change, expected):
     open_index(folder, tmp_path / "cache")
@@ -198,11 +197,7 @@ def test_what_changed_alone_is_read_again(folder, tmp_path, read, change, expect
     assert_equal(open_index(folder, tmp_path / "cache"), index)
     assert not read
     fresh = open_index(folder, tmp_path / "other" / "cache")
-    for part in ("blocks", "table"):
-        for name, value in vars(getattr(fresh, part)).items():
-            if name != "files":
-                np.testing.assert_array_equal(getattr(getattr(index, part), name), value, name)
-    assert index.formats == fresh.formats
+    assert_equal(index, fresh, but_for=("files",))
 
 
 def test_many_small_indexes_are_joined_as_they_come(folder, tmp_path, monkeypatch):

@@ -290,11 +290,6 @@ def test_text_without_tokens():
         _rows(tokenizer=_NoTokens())
 
 
-def test_one_document_is_enough_without_pairs():
-    rows = _rows(from_documents([DOCUMENTS[0]]), pairs=False)
-    assert rows["input_mask"].any() and not rows["input_type_ids"].any()
-
-
 class _NoDocuments:
     num_documents = num_blocks = 0
 
@@ -307,10 +302,8 @@ class _NoDocuments:
         ({"max_seq_length": 4}, "max_seq_length: expected 5 or more; got 4."),
         ({"max_seq_length": 3, "pairs": False}, "max_seq_length: expected 4 or more; got 3."),
         ({"max_predictions_per_seq": 0}, "max_predictions_per_seq: expected 1 or more; got 0."),
-        ({"masking": "words"}, "masking: expected one of token, whole_word, span; got 'words'."),
         ({"seed": 2**63}, f"seed: expected an integer of 64 bits; got {2**63}."),
         ({"blocks_per_pool": 0}, "blocks_per_pool: expected 1 or more; got 0."),
-        ({"batch_size": 0}, "batch_size: expected 1 or more; got 0."),
         ({"corpus": _NoDocuments()}, "The corpus has no documents: expected one at least."),
         (
             {"corpus": from_documents([DOCUMENTS[0]])},
@@ -326,17 +319,18 @@ def test_errors(options, message):
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("pairs", [True, False])
-def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next(pairs):
-    masked, whole = _rows(pairs=pairs), _rows(pairs=pairs, objective="ltr")
-    ids = whole["input_word_ids"]
-    np.testing.assert_array_equal(ids, _unmasked(masked))
-    np.testing.assert_array_equal(whole["masked_lm_ids"], ids[:, 1:])
-    np.testing.assert_array_equal(whole["masked_lm_weights"], whole["input_mask"][:, 1:])
-    np.testing.assert_array_equal(whole["cursor"], masked["cursor"])
-    other = _rows(pairs=pairs, objective="rtl")
-    np.testing.assert_array_equal(other["input_word_ids"], ids)
-    kept = other["masked_lm_weights"] == 1
-    before = np.take_along_axis(ids, other["masked_lm_positions"] - 1, axis=1)
-    np.testing.assert_array_equal(other["masked_lm_ids"][kept], before[kept])
-    np.testing.assert_array_equal(kept, whole["masked_lm_weights"] == 1)
+def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next():
+    # Without pairs one document is enough.
+    for corpus, pairs in ((CORPUS, True), (from_documents([DOCUMENTS[0]]), False)):
+        masked, whole = (_rows(corpus, pairs=pairs, objective=name) for name in ("mlm", "ltr"))
+        ids = whole["input_word_ids"]
+        np.testing.assert_array_equal(ids, _unmasked(masked))
+        np.testing.assert_array_equal(whole["masked_lm_ids"], ids[:, 1:])
+        np.testing.assert_array_equal(whole["masked_lm_weights"], whole["input_mask"][:, 1:])
+        np.testing.assert_array_equal(whole["cursor"], masked["cursor"])
+        other = _rows(corpus, pairs=pairs, objective="rtl")
+        np.testing.assert_array_equal(other["input_word_ids"], ids)
+        kept = other["masked_lm_weights"] == 1
+        before = np.take_along_axis(ids, other["masked_lm_positions"] - 1, axis=1)
+        np.testing.assert_array_equal(other["masked_lm_ids"][kept], before[kept])
+        np.testing.assert_array_equal(kept, whole["masked_lm_weights"] == 1)

@@ -296,11 +296,9 @@ axis : int, optional
         "Too short now.",
         "A sentence that does not end",
         "The value x_1 y_2 z_3 is f(a) of it.",
-        "If a == b then it is so.",
         "TODO: remove this as soon as possible.",
         "The set {1, 2} has but two members.",
         "This sentence is " + "very " * 200 + "long.",
-        "",
     ],
 )
 def test_what_is_not_prose(text):

@@ -166,9 +166,10 @@ def test_says_what_is_wrong_with_the_input(tmp_path, monkeypatch, name):
         sources.open_corpus(f"{tmp_path}/{name}", **options)
 
 
-def test_from_documents_checks_and_cleans():
+def test_from_documents_checks_and_cleans(tmp_path):
     corpus = sources.from_documents([[" One. ", ""], [], ["\n"], ("Two.",)])
     assert documents_of(corpus) == [["One."], ["Two."]]
+    assert sources.copy_documents(corpus, str(tmp_path)) is corpus  # it stays in memory
     with pytest.raises(ValueError, match="Document 1 is a string: expected a list of sentences"):
         sources.from_documents([["One."], "Two."])
     with pytest.raises(ValueError, match="None of the 2 documents has a sentence"):
@@ -203,11 +204,6 @@ def test_held_out_documents_are_copied_once_and_alone_are_read(tmp_path, monkeyp
     assert sources.open_copy(held_out.fingerprint, cache) is None
     with pytest.raises(TypeError):
         sources.copy_documents(held_out, cache)
-
-
-def test_documents_in_memory_stay_there(tmp_path):
-    corpus = sources.from_documents([["One\nline.", "Two."]])
-    assert sources.copy_documents(corpus, str(tmp_path)) is corpus
 
 
 def test_parts_of_a_corpus_are_corpora_of_their_own(tmp_path):
@@ -286,13 +282,6 @@ def test_real_wikipedia(data_dir):
         expected.append(sum(bool(body.strip()) for body in bodies))
     assert corpus.documents_per_block.tolist() == expected
     assert 7000 < sum(1 for _ in corpus.sentences()) / 4 < 9000
-
-
-def test_real_books_and_others(data_dir):
-    corpus = sources.open_corpus(f"{data_dir}/corpora/books/the-d*,{data_dir}/corpora/other")
-    assert corpus.input_format == "google, prose, wikiextractor"
-    # One book, google's three documents, a novel, Chinese articles that are more than a title.
-    assert corpus.documents_per_block.tolist() == [1, 1, 3, 722]
 
 
 @pytest.mark.slow
