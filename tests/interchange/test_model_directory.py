@@ -1,7 +1,5 @@
 """This library's directories: the names are the variables', the newest intact checkpoint counts."""
 
-import json
-import os
 import re
 
 import keras
@@ -16,18 +14,9 @@ from tests.interchange.small_checkpoints import (
     UNCASED,
     assert_bit_equal,
     fused,
-    make_checkpoint,
     read_all,
     variables_of,
 )
-
-
-@pytest.fixture
-def written(tmp_path):
-    """A directory, and the checkpoint that was written into it."""
-    checkpoint = make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED)
-    model_directory.write(checkpoint, str(tmp_path))
-    return tmp_path, checkpoint
 
 
 def test_what_a_training_saved(tmp_path):
@@ -54,34 +43,10 @@ def test_what_a_training_saved(tmp_path):
     assert note.startswith("Passed over the checkpoint ") and "step-00000002" in note
 
 
-def test_a_float16_training_is_read(tmp_path):
-    model = build_model(CONFIG, MODELS["encoder"], dtype="float16")
-    model_directory.write_description(str(tmp_path), CONFIG, MODELS["encoder"])
-    _save(tmp_path, 0, model)
-    checkpoint = model_directory.open_checkpoint(str(tmp_path))
-    assert_bit_equal(fused(read_all(checkpoint)), variables_of(model))
-    assert not os.path.exists(tmp_path / "vocab.txt") and checkpoint.tokenization is None
-    assert checkpoint.notes[0].startswith("No preprocessor is made: ")
-
-
 def _save(folder, step, model, more=None):
     """Saves a model's variables as a training does."""
     variables = {f"model/{variable.path}": variable for variable in model.weights}
     checkpoints.save(str(folder / "checkpoints"), step, {**variables, **(more or {})}, {})
-
-
-def unseal(folder):
-    """Deletes the hashes, as a user does who changes a file."""
-    values = json.loads((folder / "model.json").read_text())
-    del values["sha256"]
-    (folder / "model.json").write_text(json.dumps(values))
-
-
-def test_a_directory_without_hashes(written):
-    folder, checkpoint = written
-    unseal(folder)
-    read = model_directory.open_checkpoint(str(folder))
-    assert (read.model, read.tokenization) == (checkpoint.model, checkpoint.tokenization)
 
 
 # === Refused ===

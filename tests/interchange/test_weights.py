@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import os
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +14,6 @@ from bert_tf.interchange.weights import (
     build_model,
     expected_shapes,
     heads,
-    merge_heads,
     take_weights,
 )
 from bert_tf.modeling import (
@@ -105,35 +103,3 @@ def test_bit_for_bit(monkeypatch, shape, dtype, chunk):
         array.fill(1)  # the tensor does not follow the array
         assert tensor.shape == array.shape and tensor.dtype.as_numpy_dtype == array.dtype.type
         assert tensor.numpy().tobytes() == bits
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "expected"),
-    [
-        ("query/kernel", (6, 2, 3), (6, 6)),
-        ("value/bias", (2, 3), (6,)),
-        ("output/kernel", (2, 3, 6), (6, 6)),
-        ("output/bias", (6,), (6,)),
-        # Found otherwise, they are left for the loader to complain of.
-        ("key/kernel", (6, 6), (6, 6)),
-        ("output/bias", (2, 3), (2, 3)),
-        ("../output/kernel", (2, 3, 6), (2, 3, 6)),
-        ("key/bias", (), ()),
-    ],
-)
-def test_heads_are_merged(name, shape, expected):
-    name = os.path.normpath(f"layer_10/attention/{name}")
-    value = np.arange(np.prod(shape, dtype=int), dtype="float32").reshape(shape)
-    merged = merge_heads(name, stored("there", value), 2, "config.json")
-    assert merged.shape == merged.read().shape == expected
-    assert merged.names == ("there",)
-    if shape == expected:
-        return
-    for head in range(2):
-        columns = slice(3 * head, 3 * head + 3)
-        by_columns = name.endswith("query/kernel")
-        part = merged.read()[:, columns] if by_columns else merged.read()[columns]
-        np.testing.assert_array_equal(part, value[:, head] if by_columns else value[head])
-    sentence = r"config\.json says that attention has 3 heads, but there of shape \(.*\) has 2"
-    with pytest.raises(ValueError, match=sentence):
-        merge_heads(name, stored("there", value), 3, "config.json")

@@ -108,10 +108,7 @@ ROWS = {
         ({"t": "a", "y": "joy,awe"}, "expected one of joy in column 'y', got 'awe'"),
         ({"t": "a", "y": "joy,"}, "expected text in column 'y', got ''"),
     ],
-    "regression": [
-        (f"b,{value}", f"expected a finite number in column 'y', got '{value}'")
-        for value in ("nan", "inf", "", "high")
-    ],
+    "regression": [("b,nan", "expected a finite number in column 'y', got 'nan'")],
     "tagging": [
         ({"words": ["a", "b"], "tags": ["O"]}, "expected a tag for each of 2 words, got 1"),
         ({"words": [], "tags": []}, "expected words in column 'words', got none"),
@@ -132,39 +129,31 @@ ROWS = {
         (_spans(_span(0, 99)),
          "expected spans of the text's 12 characters in column 'entities', got {"),
         (_spans(_span(3, 3)), "expected 0 <= start < end in column 'entities', got {'end': 3, "),
-        (_spans(_span("0", 3)), "expected 0 <= start < end"),
         (_spans(_span(0, 3, "LOC")), "expected one of ORG, PER in the label of column"),
         (_spans({"start": 0}), "expected objects with start, end, label in column 'entities', got"),
-        (_spans([0, 3, "PER"]), "expected objects with start, end, label in column 'entities', go"),
         ({"text": "Ann", "entities": "B-PER O"},
          "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
         ({"text": "\u200b \u200b", "entities": []}, "expected text in column 'text', got inv"),
     ],
     "SWAG": [
         (f"{SWAG_ROW},4", "expected a whole number from 0 to 3 in the label, got '4'"),
-        (f"{SWAG_ROW},", "in the label, got ''"),
         ("0,v,9,s,,He,gold,a.,b.,c.,d.,0", "expected text in the context, got ''"),
         ("0,v,9,s,A.,He,gold,a.,b.,,d.,0", "expected text in an ending, got ''"),
-        (SWAG_ROW, "expected 12 columns, got 11"),
         ('0,v,9,s,"A" b,He,gold,a.,b.,c.,d.,0', "expected comma-separated fields, got: "),
     ],
     "CODAH": [
-        ("q\tHe\te.\tf.\tg.\th.", "expected 7 columns, got 6"),
         ("o\tI\ta.\tb.\t\td.\t3", "expected text in choice 2, got ''"),
     ],
     "choices": [
         (_choices(["A"]), "expected a list of 2 to 1,000 choices in column 'c', got ['A']"),
         (_choices(["A"] * 1001), "a list of 2 to 1,000 choices in column 'c', got ['A', "),
-        (_choices("A, B, C"), "a list of 2 to 1,000 choices in column 'c', got 'A, B, C'"),
         (_choices(["A", "B", 3]), "expected text in choice 2, got 3"),
         (_choices(["A", "B", "C"], None), "expected a whole number from 0 to 2 in the label, "),
     ],
     "questions": [
         (_asked(answers={"text": ["Ann"], "answer_start": [3]}), "expected the answer 'Ann' at ch"),
         (_asked(answers={"text": ["Ann"], "answer_start": []}), "expected lists of one length und"),
-        (_asked(answers={"text": "Ann", "answer_start": 4}), "expected lists of one length under"),
         (_asked(answers="Ann"), "expected a list of answers in 'answers', got 'Ann'"),
-        (_asked(answers=None), "expected a list of answers in 'answers', got None"),
         (_asked(answers=[], question=""), "expected text in 'question', got ''"),
         (_asked(answers=[], context=None), "expected text in 'context', got None"),
         (_asked(answers=[], id=0), "expected an id of its own for every row, got '0' again"),
@@ -173,13 +162,11 @@ ROWS = {
     "CoNLL": [
         ("Rome I-LOC", "Tag 1 is 'I-LOC' behind 'O': in IOB2 an entity begins with B-L"),
         ("Rome LOC", "Tag 1 is 'LOC': expected O, B-TYPE or I-TYPE"),
-        ("Rome B-", "Tag 1 is 'B-': expected O"),
         ("Rome B-LOC x", "expected 2 columns, as the first line has, got 3"),
         ("Rome", "expected 2 columns, as the first line has, got 1"),
     ],
     "GLUE": [
         ("b\t2", "expected one of 0, 1 in the column of SST-2's label, got '2'"),
-        ("c", "expected 2 columns, got 1"),
         ("d\t0\t1", "expected 2 columns, got 3"),
         ("e\t", "expected text in the column of SST-2's label, got ''"),
     ],

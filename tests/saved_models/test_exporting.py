@@ -15,7 +15,7 @@ import tensorflow as tf
 import bert_tf.saved_models
 from bert_tf.interchange.load import load_with_report
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling import BertClassifier, BertFeatures, BertPretrainer
+from bert_tf.modeling import BertClassifier, BertEncoder, BertFeatures
 from bert_tf.pipelines.vocabulary import load_vocabulary
 from bert_tf.saved_models import (
     ExportOptions,
@@ -36,13 +36,13 @@ TEXTS = ["The [MASK] sat, un[MASK]s.", "", "[CLS] the cat [SEP]", "the mat " * 3
 def trained():
     """A model as training leaves it: mixed precision, variables of a strategy."""
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        return BertPretrainer(SMALL, dtype="mixed_bfloat16")
+        return BertEncoder(SMALL, dtype="mixed_bfloat16")
 
 
 @pytest.fixture(scope="module")
 def exported(trained, tokenizer, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("export") / "new" / "1")
-    options = ExportOptions(max_seq_length=16, top_k=3)
+    options = ExportOptions(max_seq_length=16)
     return export(trained, folder, tokenizer=tokenizer, options=options, name="mine")
 
 
@@ -59,7 +59,7 @@ def test_what_an_export_holds(exported):
         for folder, _, names in os.walk(exported.path)
         for name in names
     }
-    names = ("serving_default", "embed", "tokens", "next_sentence")
+    names = ("serving_default", "tokens")
     samples = {
         f"assets.extra/samples/{name}.{number}.{suffix}"
         for name in names
@@ -86,23 +86,22 @@ def test_what_an_export_holds(exported):
         assert file.read() == SMALL.to_json()
     with open(os.path.join(extra, "README.md")) as file:
         card = file.read()
-    assert card.startswith("# mine\n\nA BertPretrainer.") and "### `next_sentence`\n" in card
+    assert card.startswith("# mine\n\nA BertEncoder.") and "### `tokens`\n" in card
     assert f"TensorFlow Serving {exported.oldest_serving} and later" in card
 
 
 def test_an_export_is_a_checkpoint(exported, trained):
     # The directory of versions stands for the newest.
     model = bert_tf.load(os.path.dirname(exported.path))
-    assert type(model) is BertPretrainer and model.preprocessor.tokenizer.vocab == VOCAB
+    assert type(model) is BertEncoder and model.preprocessor.tokenizer.vocab == VOCAB
     for found, weight in zip(model.weights, trained.weights, strict=True):
         assert found.path == weight.path
         np.testing.assert_array_equal(found, weight, err_msg=weight.path)
     _, report = load_with_report(exported.path, BertClassifier, num_classes=2)
-    assert report.new == ("classifier/kernel", "classifier/bias") and len(report.unused) == 7
-    assert report.unused[0] == "bert_pretrainer/masked_lm/dense/kernel"
+    assert report.new == ("classifier/kernel", "classifier/bias") and report.unused == ()
     states = BertFeatures.from_checkpoint(exported.path, "last", dtype="float32")
     inputs = {key: tf.constant([[1, 1, 0]]) for key in states.encoder.input}
-    expected = model.encoder(inputs)["sequence_output"]
+    expected = model(inputs)["sequence_output"]
     np.testing.assert_array_equal(states(inputs), expected)
 
 
@@ -121,22 +120,13 @@ def test_a_graph_without_the_weights_of_a_known_model_is_no_checkpoint(exported,
         open_checkpoint(tmp_path)
 
 
-def test_every_signature_is_asked_before_a_server_serves(exported):
-    path = os.path.join(exported.path, "assets.extra", "tf_serving_warmup_requests")
-    records = [record.numpy() for record in tf.data.TFRecordDataset(path)]
-    firsts = [sample for sample in exported.samples if sample.number == 0]
-    assert [sample.signature for sample in firsts] == list(exported.signatures)
-    for record, sample in zip(records, firsts, strict=True):
-        assert f"\x1a{chr(len(sample.signature))}{sample.signature}".encode() in record
-
-
 def test_the_recorded_answers_are_the_models(exported, trained):
-    reference = BertPretrainer(SMALL)
+    reference = BertEncoder(SMALL)
     reference.set_weights(trained.get_weights())
     asked = [sample for sample in exported.samples if sample.signature == "tokens"]
     assert asked
     for sample in asked:
-        expected = reference.encoder(sample.inputs)
+        expected = reference(sample.inputs)
         for key in ("sequence_output", "pooled_output"):
             assert sample.outputs[key].dtype == np.float32
             np.testing.assert_allclose(sample.outputs[key], expected[key], atol=1e-5)
@@ -156,13 +146,14 @@ def test_the_loaded_signatures_and_endpoints_answer_as_recorded(loaded, exported
             nested = {"default", "pooled_output", "sequence_output", "encoder_outputs"}
             assert set(states) == nested and len(states["encoder_outputs"]) == 1
     assert {weight.trainable for weight in loaded.weights.values()} == {True}
-    states, wanted = loaded.text_encoder(TEXTS), loaded.signatures["embed"](text=tf.constant(TEXTS))
+    states = loaded.text_encoder(TEXTS)
+    wanted = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
     np.testing.assert_allclose(states["default"], wanted["pooled_output"], atol=1e-5)
     real = states["input_mask"].numpy().sum(1)
     assert states["sequence_output"].shape[1] == real.max() == 16 and real.min() == 2
     assert {sample.signature for sample in exported.samples} == set(loaded.signatures)
-    outputs = exported.outputs["next_sentence"]
-    assert set(outputs) == {"probability", "truncated", "invalid_utf8"}
+    embeddings = {"mean_output", "cls_output", "pooled_output", "truncated", "invalid_utf8"}
+    assert set(exported.outputs["serving_default"]) == embeddings
     assert callable(loaded.encoder_training)
 
 
