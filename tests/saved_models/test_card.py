@@ -6,7 +6,6 @@ import shlex
 import types
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from bert_tf.modeling.pooling import SentenceEmbedding
@@ -88,18 +87,16 @@ def test_what_the_model_is():
     ):
         assert f"\n{line}\n" in text
     assert "Where the output `truncated` is true" in text
+    assert "assets.extra/vocab.txt" in text and "assets.extra/samples/" in text
     assert "{" not in re.sub("```.*?```", "", text, flags=re.DOTALL)
 
 
-def test_what_differs_from_model_to_model():
+def test_what_differs_from_model_to_model(monkeypatch):
     text = card(labels=(), lower=False, precision="bfloat16", weights="int8")
     assert "text is cased." in text and "Classes" not in text
     assert "- Computes in bfloat16; its weights are stored as int8.\n" in text
     several = card(multi_label=True)
     assert "- Classes: `neg`, `pos`, any number of which may hold at once.\n" in several
-
-
-def test_what_an_encoder_is_trained_to_give(monkeypatch):
     embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=10)
     monkeypatch.setattr(BertClassifier, "sentence_embedding", embedding)
     text = card(labels=())
@@ -161,8 +158,3 @@ def test_the_call_is_python():
     passed = eval(f"dict{call}", {"tf": types.SimpleNamespace(constant=list)})
     assert passed == {"text": ["It's fine."], "text_pair": ["\U0001f642 ä"]}
     compile(code, "card", "exec")
-
-
-@pytest.mark.parametrize("part", ["assets.extra/vocab.txt", "assets.extra/samples/", ":predict"])
-def test_what_lies_beside(part):
-    assert part in card()

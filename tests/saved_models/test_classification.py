@@ -123,13 +123,9 @@ def test_thresholds_beyond_float32s_digits(classifier):
     assert outputs["chosen_labels"].tolist() == [[b"perhaps", b"", b""]]
 
 
-def test_classes_without_names(classifier):
+def test_names_of_classes(classifier):
     classifier.labels = ()
-    outputs = ask(classify, serve(classifier), text=["a"])
-    assert texts_of(outputs["labels"]) == [["0", "1", "2"]]
-
-
-def test_refuses_a_name_that_is_no_text(classifier):
+    assert label_names(serve(classifier)) == ["0", "1", "2"]
     classifier.labels = ("a", "\ud800", "b")
     with pytest.raises(ValueError, match=r"name of class 1 is '\\ud800', which cannot be written"):
         label_names(serve(classifier))
@@ -200,13 +196,6 @@ def test_an_empty_choice_is_none(chooser):
     # Padding alone is too long for nothing.
     short = ask(choose, serve(chooser, 8), context=["the cat sat on the mat"], choices=[["", ""]])
     assert not short["truncated"].any()
-
-
-def test_no_choices(chooser):
-    choices = tf.zeros([2, 0], tf.string)
-    outputs = ask(choose, serve(chooser), context=["a", "cat"], choices=choices)
-    assert outputs["choice"].tolist() == [-1, -1]
-    assert outputs["probabilities"].shape == (2, 0) and not outputs["truncated"].any()
 
 
 def example(**texts):

@@ -43,17 +43,10 @@ def test_rows_and_bytes(classifier):
     assert empty["label"].shape == (0,)
 
 
-def test_the_strings_of_a_row_count_together():
+def test_the_strings_of_a_row_count_together_and_masks_by_text():
     choices = model_signatures(serve(make(BertMultipleChoice), **LIMITS))["serving_default"]
-    refused(
-        choices,
-        r"A row has 260 bytes, and the most is 256\.",
-        context=["a"],
-        choices=[["b" * 130, "c" * 130]],
-    )
-
-
-def test_masks():
+    row = {"context": ["a"], "choices": [["b" * 130, "c" * 130]]}
+    refused(choices, r"A row has 260 bytes, and the most is 256\.", **row)
     served = serve(make(BertPretrainer), max_masks=1, top_k=2)
     fill = model_signatures(served)["serving_default"]
     refused(fill, r"A text has 2 \[MASK\], and the most is 1\.", text=["a [MASK]", "[MASK] [MASK]"])

@@ -22,8 +22,6 @@ from .conftest import CONFIG, VOCAB, ask, features_of, make, serve, softmax, tex
 
 IOB = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 PLAIN = ("noun", "verb", "O", "stop")
-ALL_OUTSIDE = ("O", "O", "O")
-WITHOUT_O = ("x", "y")
 MIXED = ("O", "I-PER", "PER", "B-", "B-LOC")
 BIOES = ("O", *(f"{prefix}-{kind}" for kind in ("LOC", "PER") for prefix in "BIES"))
 BILOU = ("O", *(f"{prefix}-{kind}" for kind in ("LOC", "PER") for prefix in "BILU"))
@@ -157,8 +155,8 @@ def test_tags_of_schemes_that_say_the_end(labels):
             {"the": "O", "cat": "noun", "dog": "noun", "sat": "verb", "on": "O", ".": "stop"},
             [("noun", "cat dog"), ("verb", "sat"), ("noun", "cat"), ("stop", ".")],
         ),
-        (ALL_OUTSIDE, {}, []),
-        (WITHOUT_O, {"on": "y"}, [("x", "The cat dog sat"), ("y", "on"), ("x", "the cat.")]),
+        (("O", "O", "O"), {}, []),
+        (("x", "y"), {"on": "y"}, [("x", "The cat dog sat"), ("y", "on"), ("x", "the cat.")]),
         # PER is I-PER without its prefix; "B-" names no type, and so is one.
         (
             MIXED,
@@ -276,11 +274,6 @@ def test_words_golden(tagger):
     assert not outputs["truncated"].any()
     score = np.exp(2) / (np.exp(2) + 4)
     np.testing.assert_allclose(outputs["scores"][0], [score] * 4, atol=1e-6)
-
-
-def test_no_words_at_all(tagger):
-    outputs = ask(tag_words, serve(tagger), words=tf.zeros([2, 0], tf.string))
-    assert outputs["tags"].shape == (2, 0) and outputs["counts"].tolist() == [0, 0]
 
 
 def test_words_on_frozen_features_are_tagged_as_in_training(tokenizer):
