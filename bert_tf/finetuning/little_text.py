@@ -17,7 +17,7 @@ def defaults_of(settings: Mapping[str, Any], given: Collection[str]) -> dict[str
     """The flags that have other defaults for the weights that the settings name; {} for most."""
     start, run = settings["init_checkpoint"], settings["model_dir"]
     others: Mapping[str, Any] = {}
-    if not settings["feature_based"] and not settings["sweep"]:
+    if not (settings["feature_based"] or settings["sweep"] or settings["few_shot"]):
         # The weights that a run was started from may be gone when it goes on.
         kept = {} if os.path.exists(start) else _read(os.path.join(run, "flags.json"))
         seen = _tokens_seen(start)

@@ -65,7 +65,7 @@ def open_start(settings: FineTuningSettings, directory: FineTuningDirectory) -> 
             second = open_checkpoint(settings.backward_checkpoint, settings.allow_pickle)
             checkpoint = with_backward(checkpoint, second)
         pooling = settings.pooling or ("cls" if settings.bilstm else checkpoint.pooling)
-        head = {"pooling": pooling}
+        head = {"pooling": "mean" if settings.few_shot and pooling == "cls" else pooling}
         config, tokenization, notes = checkpoint.config, checkpoint.tokenization, checkpoint.notes
         config = with_rates(config, settings)
         embedding = None
@@ -243,6 +243,7 @@ def _what_is_read(settings: FineTuningSettings, spec: ModelSpec, found: Checkpoi
     why = "as --pooling says"
     if settings.pooling is None:
         why = f"as {found.path} does; --pooling=cls reads [CLS] through the pooler"
+        why = "as --few_shot does" if settings.few_shot else why
     return [f"The head reads {read}, {why}."]
 
 

@@ -19,6 +19,7 @@ from .grid import combinations
 from .rules import ALL_FEATURES
 from .settings import (
     FEATURES_DEFAULTS,
+    FEW_SHOT_DEFAULTS,
     WITHOUT_EFFECT,
     FineTuningSettings,
     flag_defaults,
@@ -56,6 +57,8 @@ def resolve(given: Mapping[str, Any]) -> FineTuningSettings:
     wanted["model_dir"] = wanted["model_dir"] or f"runs/{task}"
     if wanted["feature_based"]:
         wanted |= _on_frozen_features(wanted, given)
+    if wanted["few_shot"]:
+        wanted |= {name: v for name, v in FEW_SHOT_DEFAULTS.items() if name not in given}
     wanted |= little_text.defaults_of(wanted, given)
     for name in ("init_layers", "matryoshka_dims"):
         wanted[name] = [int(number) for number in wanted[name] or ()] or None

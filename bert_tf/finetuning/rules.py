@@ -4,10 +4,11 @@ A rule is as ``cli.flag_rules`` says: what is wrong, in a sentence, or "".
 """
 
 import itertools
+from collections.abc import Sequence
 
 from bert_tf.choices import LONG_TEXTS
 from bert_tf.cli.flag_fields import nearest
-from bert_tf.cli.flag_rules import Given, Rule, Values, refuses, within
+from bert_tf.cli.flag_rules import Given, Rule, Values, refuses, within, without
 from bert_tf.metrics.formulas import CLASS_METRICS
 from bert_tf.readers.glue_tasks import glue_task
 from bert_tf.tasks.kinds import GLUE_NAMES, KINDS, PAPERS_F1, TASKS, having_flag, tasks_of
@@ -63,16 +64,41 @@ OF_BEGINNINGS = refuses(
 )
 
 
+def _text_columns(values: Values) -> Sequence[str]:
+    glue = GLUE_NAMES.get(values["task"])
+    return glue_task(glue).text_columns if glue else values["text_columns"] or ()
+
+
 def of_single_texts(name: str, values: Values, given: Given) -> str:
     """Only single texts are read otherwise than from their beginning."""
-    form, glue = values[name], GLUE_NAMES.get(values["task"])
-    columns = glue_task(glue).text_columns if glue else values["text_columns"] or ()
+    form, columns = values[name], _text_columns(values)
     if form == _FIRST or len(columns) < 2:
         return ""
     return (
         f"--{name}={form} is for single texts, and here are two ({', '.join(columns)}): leave it "
         "out; of a pair that is too long the longer text is cut at its end."
     )
+
+
+# === Few examples ===
+
+OF_MEANS = refuses(
+    lambda is_on, values: is_on and values["pooling"] == "cls",
+    "--{flag} reads the mean or the maximum over a text's tokens: leave --pooling=cls out.",
+)
+WITHOUT_OTHER_HEADS = without(
+    *("bilstm", "teacher", "class_weights", "label_smoothing"),
+    says="--{flag} fits a head of its own, and --{other} is for one that is trained: leave one of "
+    "the two out.",
+)
+
+
+def of_texts_alone(name: str, values: Values, given: Given) -> str:
+    """No pairs of texts."""
+    columns = _text_columns(values)
+    if not values[name] or len(columns) < 2:
+        return ""
+    return f"--{name} is for single texts, and here are two ({', '.join(columns)}): leave it out."
 
 
 # === Training ===

@@ -68,6 +68,8 @@ WITHOUT_EFFECT = {
 
 # The paper does not say how the BiLSTM was trained.
 FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
+# SetFit's.
+FEW_SHOT_DEFAULTS = {"learning_rate": 2e-5, "num_train_epochs": 1, "train_batch_size": 16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -351,6 +353,23 @@ class FineTuningSettings:
         "two blocks. By default all.",
         heading="A smaller model",
         rules=[rules.are_blocks],
+    )
+    few_shot: bool = flag_fields.switch(
+        False,
+        "classification of single texts with few examples, 8 a class for instance: learn which "
+        "texts are of one class, of pairs of them, then fit the head to their vectors. Best from a "
+        "model of sentence embeddings. By default "
+        + ", ".join(f"--{name}={value:g}" for name, value in FEW_SHOT_DEFAULTS.items())
+        + " then.",
+        rules=[rules.for_kinds, rules.OF_MEANS, rules.of_texts_alone, rules.WITHOUT_OTHER_HEADS],
+        heading="Few examples",
+    )
+    few_shot_pairs: int = flag_fields.integer(
+        20,
+        "--few_shot: in how many pairs each text is with others of its class, and in as many with "
+        "others.",
+        least=1,
+        rules=[rules.for_kinds, needs("few_shot")],
     )
     teacher: str | None = flag_fields.string(
         None,

@@ -25,7 +25,7 @@ from bert_tf.tasks.task import Task
 from bert_tf.tasks.task_file import TaskFile, to_json
 from bert_tf.training.progress import Progress
 
-from . import teacher
+from . import few_shot, teacher
 from .data import Sets, read_task
 from .model import Start, build_model, model_spec, open_start
 from .resolution import table_columns
@@ -126,7 +126,8 @@ def train(
         print(sentence, flush=True)
     inference = inference_of(settings, material, model)
     callbacks = material.callbacks
-    training = Training(settings, task, inference, material.examples, directory, callbacks)
+    learner = few_shot.learner_of(settings, task, inference) if settings.few_shot else None
+    training = Training(settings, task, inference, material.examples, directory, callbacks, learner)
     training.finish()
     state = training.state
     evaluations = evaluate_all(task, inference)
@@ -172,7 +173,7 @@ def _undertraining(
     trained towards less certain answers says nothing by being less sure.
     """
     found = deciding.calibrate() if deciding and deciding.calibrate else None
-    softened = settings.label_smoothing or settings.teacher
+    softened = settings.label_smoothing or settings.teacher or settings.few_shot
     if softened or found is None or found.count < FEW or found.temperature >= _UNSURE:
         return None
     phrase = (

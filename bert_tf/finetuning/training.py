@@ -7,8 +7,8 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from bert_tf import features
 from bert_tf.metrics.formulas import rank
@@ -45,13 +45,26 @@ _FEWEST_STEPS = 50
 _LEAST_FALL = 0.02
 
 
+class Learner(NamedTuple):
+    """What a training learns where that is not its task: a part of the model, of other examples.
+
+    ``fit`` is called before each evaluation, and makes the rest of the model fit that part.
+    """
+
+    model: Any
+    task: Task
+    examples: Examples
+    fit: Callable[[], None] = lambda: None
+
+
 class Training(Trainer):
     """A model in training.
 
     Batches, order, dropout and so the weights are functions of the settings alone: a training that
     was stopped at any step and resumed ends as one that was not, bit for bit. The model of
     ``inference`` is built and has the weights to start from; it is compiled here. The replicas of
-    the strategy that it was built under share each batch.
+    the strategy that it was built under share each batch. What is learned may be another task than
+    what is evaluated: a ``learner``.
     """
 
     def __init__(
@@ -62,22 +75,24 @@ class Training(Trainer):
         examples: Examples,
         directory: FineTuningDirectory,
         callbacks: Sequence[Any] = (),
+        learner: Learner | None = None,
     ) -> None:
         super().__init__(is_temporary=directory.is_temporary)
         self.settings = settings
         self.task = task
         self.model = model = inference.model
         self.inference = inference
-        self.examples = examples
+        learner = learner or Learner(model, task, examples)
+        self.examples, self._fit = learner.examples, learner.fit
         self.directory = directory
         self._summaries = Summaries(directory.logs)
-        self.steps_per_epoch = examples.num_batches(settings.train_batch_size)
+        self.steps_per_epoch = self.examples.num_batches(settings.train_batch_size)
         self.total_steps = settings.max_steps or self.steps_per_epoch * settings.num_train_epochs
         self._num_epochs = -(-self.total_steps // self.steps_per_epoch)
         warmup = int(settings.warmup_proportion * self.total_steps)
         self._schedule = WarmupLinearDecay(settings.learning_rate, warmup, self.total_steps)
         with model.distribute_strategy.scope():
-            variables, blocks = model.trainable_variables, model.config.num_hidden_layers
+            variables, blocks = learner.model.trainable_variables, model.config.num_hidden_layers
             optimizer = create_optimizer(
                 settings.optimizer,
                 self._schedule,
@@ -96,10 +111,10 @@ class Training(Trainer):
         model.encoder.recomputes_blocks = settings.remat
         with model.distribute_strategy.scope():
             # The optimizer is for callbacks to look at.
-            model.compile(optimizer, jit_compile=False, **task.compile_arguments)
+            learner.model.compile(optimizer, jit_compile=False, **learner.task.compile_arguments)
         self.callbacks = Callbacks(
             callbacks,
-            model,
+            learner.model,
             steps_per_epoch=self.steps_per_epoch,
             epochs=self._num_epochs,
         )
@@ -108,10 +123,12 @@ class Training(Trainer):
             bool(callbacks) or model.distribute_strategy.num_replicas_in_sync > 1
         )
         self.loop = TrainingLoop(
-            model,
+            learner.model,
             optimizer,
             model.distribute_strategy,
-            TaskObjective(model, task.loss_weight, compares_rows=task.compares_rows),
+            TaskObjective(
+                learner.model, learner.task.loss_weight, compares_rows=learner.task.compares_rows
+            ),
             seed=settings.seed,
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
             clip_norm=_CLIP_NORM,
@@ -234,6 +251,7 @@ class Training(Trainer):
 
         Returns a line to print; ``None`` where nothing is evaluated on.
         """
+        self._fit()
         with self.task.target_scale.folded(self.model):
             deciding, line = self.task.deciding_set, None
             if deciding is not None:

@@ -4,7 +4,7 @@ Letters: N texts, D numbers of a vector.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from bert_tf import features
 from bert_tf.interchange.load import load
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.training.progress import Progress
 
@@ -40,17 +41,28 @@ class Embedder:
         prefix = embedding.query_prefix if are_queries else embedding.document_prefix
         for first in range(0, len(texts), _TEXTS_AT_ONCE):
             part = [prefix + text for text in texts[first : first + _TEXTS_AT_ONCE]]
-            length, done = self.inference.max_seq_length, 0
+            length = self.inference.max_seq_length
             examples = similarity_examples(self.inference.tokenizer, [part], max_seq_length=length)
-            places, rows = [], []
-            for batch, outputs in self.inference.outputs(examples):
-                places.append(batch[features.EXAMPLE_INDEX])
-                rows.append(outputs[:, 0])
-                done += len(outputs)
+
+            def update(done: int, first: int = first) -> None:
                 progress.update(first + done)
-            found.append(np.concatenate(rows)[np.argsort(np.concatenate(places))])
+
+            found.append(vectors_of(self.inference, examples, update))
         progress.close()
         return at_length_1(np.concatenate(found)[:, : embedding.dims])
+
+
+def vectors_of(
+    inference: Inference, examples: Examples, update: Callable[[int], None] = lambda done: None
+) -> np.ndarray:
+    """The vectors of texts, (N, D) float32, in order; ``update`` is told how many there are."""
+    places, rows, done = [], [], 0
+    for batch, outputs in inference.outputs(examples):
+        places.append(batch[features.EXAMPLE_INDEX])
+        rows.append(outputs[:, 0])
+        done += len(outputs)
+        update(done)
+    return np.concatenate(rows)[np.argsort(np.concatenate(places))]
 
 
 def at_length_1(vectors: np.ndarray) -> np.ndarray:

@@ -165,7 +165,10 @@ KINDS = {
             class_metrics=True,
             options=_LONG,
             given=_TEXTS_GIVEN,
-            flags=("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_TEXTS_FLAGS),
+            flags=(
+                *("class_weights", "label_smoothing", *_TEACHER, _TEMPERATURE, *_TEXTS_FLAGS),
+                *("few_shot", "few_shot_pairs"),
+            ),
         ),
         Kind(
             "multilabel",

@@ -148,7 +148,7 @@ class QuestionTask(Task):
         self, tokenizer: BertTokenizer, max_seq_length: int
     ) -> length_buckets.Examples:
         """The windows' rows, with the columns of the answers' first and last tokens."""
-        items = self._training_items()
+        items = self.training_items()
         found: QuestionExamples = self._rows(tokenizer, items, max_seq_length, labelled=True)
         return found.examples
 

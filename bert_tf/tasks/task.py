@@ -297,7 +297,8 @@ class Task(abc.ABC):
     ) -> Any:
         """Examples tokenised, with what they are trained towards where they are labelled."""
 
-    def _training_items(self) -> Items:
+    def training_items(self) -> Items:
+        """The labelled examples to train on."""
         if self._train is None or not self._train.items:
             raise ValueError(f"{self.name} has no training set: expected one to train on.")
         return self._train.items
@@ -307,7 +308,7 @@ class Task(abc.ABC):
 
         Behind it is what has no labels, with that of the first example in their place.
         """
-        items = self._training_items()
+        items = self.training_items()
         others = (dataclasses.replace(item, label=items[0].label) for item in self.unlabelled)
         items = [*items, *others]
         found: Examples = self._rows(tokenizer, items, max_seq_length, labelled=True)
@@ -315,7 +316,7 @@ class Task(abc.ABC):
 
     def training_lines(self, examples: Examples) -> list[str]:
         """Says how much ``training_examples`` gave, then what is not as it was in the file."""
-        lines = [self.counted.format(items=len(self._training_items()), rows=len(examples))]
+        lines = [self.counted.format(items=len(self.training_items()), rows=len(examples))]
         if self.unlabelled:
             lines.append(
                 f"{len(self.unlabelled):,} of them have no label: the teacher's answers are theirs."
@@ -344,14 +345,14 @@ class Task(abc.ABC):
         """By set, the training set first, how many examples were read."""
         sizes = {name: len(examples.items) for name, examples in self._sets.items()}
         unlabelled = {UNLABELLED: len(self.unlabelled)} if self.unlabelled else {}
-        return {"train": len(self._training_items()), **unlabelled, **sizes}
+        return {"train": len(self.training_items()), **unlabelled, **sizes}
 
     def label_counts(self, set_name: str | None) -> Mapping[str, int]:
         """How often each label occurs in one of ``dev_sets``, or (``None``) in the training set.
 
         {} without classes.
         """
-        items = self._training_items() if set_name is None else self._sets[set_name].items
+        items = self.training_items() if set_name is None else self._sets[set_name].items
         names = map(self._names_of, items if self.labels else ())
         return collections.Counter(itertools.chain.from_iterable(names))
 

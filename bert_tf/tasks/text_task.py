@@ -260,7 +260,7 @@ class ClassesTask(_TextTask):
         """By default 1; balanced: as many as have the class not, to each that has."""
         counts = self.label_counts(None)
         if asked == "balanced":
-            total = len(self._training_items())
+            total = len(self.training_items())
             return [
                 (total - counts[name]) / counts[name] if counts[name] else 1.0
                 for name in self.labels

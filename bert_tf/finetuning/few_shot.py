@@ -1,0 +1,105 @@
+"""Few examples: pairs of labelled texts move the vectors, then a head is fitted to these.
+
+Two texts of one class are to have vectors of the same direction, two of different classes of
+perpendicular ones. What comes of it is a classifier as any other: the head reads the same vectors.
+Source: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts" (SetFit), section 3.
+
+Letters: N examples, H hidden, C classes.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from bert_tf.choices import SIMILARITY_LOSSES
+from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.pipelines.similarity import similarity_examples
+from bert_tf.readers.examples import ExampleSet, SimilarityExample
+from bert_tf.tasks.embedding import vectors_of
+from bert_tf.tasks.inference import Inference
+from bert_tf.tasks.similarity_task import SimilarityTask
+from bert_tf.tasks.task import Task, TrainingOptions
+
+from .settings import FineTuningSettings
+from .training import Learner
+
+_MOST_ROUNDS = 5000
+
+
+def learner_of(settings: FineTuningSettings, task: Task, inference: Inference) -> Learner:
+    """What a classifier's training learns of pairs instead: its encoder, and then the head."""
+    items, length, classifier = task.training_items(), settings.max_seq_length, inference.model
+    ids = np.array([task.labels.index(item.label) for item in items])
+    pairs = [
+        SimilarityExample(str(number), (items[one].text_a, items[other].text_a), score)
+        for number, (one, other, score) in enumerate(
+            draw_pairs(ids, settings.few_shot_pairs, settings.seed)
+        )
+    ]
+    print(f"Few examples: {len(pairs):,} pairs of the {len(items):,} texts.", flush=True)
+    encoder = classifier.encoder
+    encoder.sentence_embedding = SentenceEmbedding(classifier.pooling, False, length)
+    loss = TrainingOptions(similarity_loss=SIMILARITY_LOSSES[1])
+    learned = SimilarityTask(task.name, ExampleSet(pairs, (), []), {}, {}, training=loss)
+    texts = similarity_examples(
+        inference.tokenizer, [[item.text_a for item in items]], max_seq_length=length
+    )
+
+    def fit() -> None:
+        embedder = Inference(encoder, inference.tokenizer, length, inference.batch_size)
+        vectors = vectors_of(embedder, texts)
+        assign_head(classifier, *fit_head(vectors, ids, len(task.labels)))
+
+    examples = learned.training_examples(inference.tokenizer, length)
+    return Learner(encoder, learned, examples, fit)
+
+
+def draw_pairs(ids: np.ndarray, each: int, seed: int) -> list[tuple[int, int, float]]:
+    """Pairs of examples of the classes ``ids`` (N,): the numbers of the two, and 1.0 for one class.
+
+    Each example is in ``each`` pairs with others of its class, where it has any, and in as many
+    with others of other classes, drawn at random.
+
+    >>> sorted(set(draw_pairs(np.array([0, 0, 1]), 5, seed=0)))[:3]
+    [(0, 1, 1.0), (0, 2, 0.0), (1, 0, 1.0)]
+    """
+    random, found = np.random.default_rng(seed), []
+    for one, own in enumerate(ids):
+        same = np.flatnonzero(ids == own)
+        for others, score in ((same[same != one], 1.0), (np.flatnonzero(ids != own), 0.0)):
+            if len(others):
+                drawn = random.choice(others, each).tolist()
+                found += [(one, other, score) for other in drawn]
+    return found
+
+
+def fit_head(vectors: np.ndarray, ids: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Multinomial logistic regression of vectors (N, H): a kernel (H, C) and a bias (C,).
+
+    The sum of the cross-entropies and half the kernel's squared norm is least, for vectors whose
+    mean length is scaled to 1: scikit-learn's ``LogisticRegression``. Nesterov's method, whose step
+    the largest curvature bounds.
+    """
+    scale = np.linalg.norm(vectors, axis=1).mean()
+    rows = np.concatenate([vectors / scale, np.ones([len(vectors), 1])], 1).astype(np.float64)
+    wanted = np.eye(classes)[ids]
+    penalty = np.append(np.ones(rows.shape[1] - 1), 0.0)[:, None]
+    step = 1 / (0.5 * np.linalg.norm(rows, 2) ** 2 + 1)
+    weights = ahead = np.zeros([rows.shape[1], classes])
+    for number in range(_MOST_ROUNDS):
+        logits = rows @ ahead
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        shares /= shares.sum(1, keepdims=True)
+        gradient = rows.T @ (shares - wanted) + penalty * ahead
+        if np.abs(gradient).max() < 1e-7:
+            break
+        before, weights = weights, ahead - step * gradient
+        ahead = weights + number / (number + 3) * (weights - before)
+    return weights[:-1] / scale, weights[-1]
+
+
+def assign_head(classifier: BertModel, kernel: np.ndarray, bias: np.ndarray) -> None:
+    """Puts a head's weights into a classifier."""
+    head: Any = getattr(classifier, type(classifier).head)
+    head.set_weights([kernel, bias])

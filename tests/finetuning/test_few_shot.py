@@ -1,0 +1,157 @@
+"""Few examples: the pairs, the head against others' logistic regression, a run that ends as any."""
+
+import json
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import api, export
+from bert_tf.finetuning.few_shot import draw_pairs, fit_head
+from bert_tf.finetuning.run import run
+from bert_tf.results.run_directory import FineTuningDirectory
+
+from .small_runs import assert_ends_as, sentences, settings, write_table
+from .test_training import stop_at
+
+IDS = np.array([0, 0, 1, 2, 1, 0, 1])
+
+
+def test_pairs_are_of_one_class_or_of_two():
+    pairs = draw_pairs(IDS, 4, seed=3)
+    for one, other, score in pairs:
+        assert one != other and score == float(IDS[one] == IDS[other])
+    counts = {score: sum(found == score for *_, found in pairs) for score in (0.0, 1.0)}
+    assert counts == {0.0: 7 * 4, 1.0: 6 * 4}  # of one class there is one example alone
+    assert pairs == draw_pairs(IDS, 4, seed=3) != draw_pairs(IDS, 4, seed=4)
+    others = {other for one, other, score in draw_pairs(IDS, 50, seed=0) if (one, score) == (0, 0)}
+    assert others == {2, 3, 4, 6}
+
+
+def clusters(classes, each):
+    rng = np.random.default_rng(classes)
+    centers = rng.normal(size=(classes, 12))
+    vectors = np.repeat(centers, each, 0) + rng.normal(size=(classes * each, 12))
+    return vectors.astype(np.float32), np.repeat(np.arange(classes), each)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_heads_gradient_is_zero(classes):
+    vectors, ids = clusters(classes, 8)
+    kernel, bias = fit_head(vectors, ids, classes)
+    logits = vectors @ kernel + bias
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    left = shares - np.eye(classes)[ids]
+    scale = np.linalg.norm(vectors, axis=1).mean()
+    np.testing.assert_allclose(vectors.T @ left / scale + kernel * scale, 0, atol=1e-4)
+    np.testing.assert_allclose(left.sum(0), 0, atol=1e-5)
+    assert (logits.argmax(1) == ids).mean() > 0.9
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("classes", [3, 5])
+def test_the_head_is_scikit_learns(classes):
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    vectors, ids = clusters(classes, 8)
+    scale = np.linalg.norm(vectors, axis=1).mean()
+    theirs = linear_model.LogisticRegression(tol=1e-8, max_iter=1000)
+    theirs.fit((vectors / scale).astype(np.float64), ids)
+    kernel, bias = fit_head(vectors, ids, classes)
+    expected = theirs.predict_proba((vectors / scale).astype(np.float64))
+    logits = vectors @ kernel + bias
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(shares, expected, atol=1e-5)
+
+
+# === A run ===
+
+
+@pytest.fixture(scope="module")
+def few(inputs, tmp_path_factory):
+    """Twenty-four sentences, and the flags of a run on them."""
+    path = write_table(tmp_path_factory.mktemp("few") / "few.tsv", sentences(24, seed=5))
+    flags = {"few_shot": True, "few_shot_pairs": 10}
+    return {"train_file": path, "learning_rate": 1e-2, "num_train_epochs": 2, **flags}
+
+
+@pytest.fixture(scope="module")
+def run_dir(few, inputs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("few_shot") / "run"
+    with mock.patch.object(FineTuningDirectory, "delete_state"):
+        run(settings(inputs, folder, **few))
+    return folder
+
+
+def test_it_ends_as_any_classifier(run_dir, tmp_path):
+    results = json.loads((run_dir / "results.json").read_text())
+    assert results["scores"]["dev"]["accuracy"] > 0.8 and results["steps"] == 2 * 60
+    assert results["undertrained"] is None and results["rows"]["train"] == 24
+    assert (run_dir / "README.md").exists() and (run_dir / "dev" / "worst_errors.html").exists()
+    model = bert_tf.load(str(run_dir))
+    assert type(model).__name__ == "BertClassifier" and model.pooling == "mean"
+    texts = [text for text, _ in sentences(9, seed=2)]
+    records = api.predict(str(run_dir), texts, verbose=False)
+    export.run(export.ExportSettings(str(run_dir), str(tmp_path / "1")))
+    served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    answers = served(text=tf.constant(texts))
+    names = [label.decode() for label in answers["label"].numpy()]
+    assert names == [record["prediction"] for record in records] and len({*names}) == 2
+
+
+def test_the_vectors_learned_the_classes(run_dir, inputs):
+    """Of texts of one class they are nearer to each other than before."""
+
+    def gap(path):
+        model = bert_tf.load(str(path))
+        rows = sentences(40, seed=7)
+        batch = model.preprocessor([text for text, _ in rows])
+        states = model.encoder(batch)["sequence_output"].numpy()
+        mask = batch["input_mask"].numpy()[..., None]
+        vectors = (states * mask).sum(1) / mask.sum(1)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        labels = np.array([label for _, label in rows])
+        is_same, cosines = labels[:, None] == labels, vectors @ vectors.T
+        return cosines[is_same].mean() - cosines[~is_same].mean()
+
+    assert gap(run_dir) > gap(inputs / "tiny") + 0.3
+
+
+def test_it_resumes_bit_for_bit(run_dir, few, inputs, tmp_path, monkeypatch):
+    stop_at(monkeypatch, 33)
+    flags = settings(inputs, tmp_path / "run", **few)
+    with pytest.raises(KeyboardInterrupt):
+        run(flags)
+    with mock.patch.object(FineTuningDirectory, "delete_state"):
+        run(flags)
+    assert_ends_as(run_dir, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"pooling": "cls"}, "--few_shot reads the mean or the maximum over a text's tokens"),
+        ({"bilstm": True}, "--few_shot fits a head of its own, and --bilstm is for one that is"),
+        ({"class_weights": "balanced"}, "head of its own, and --class_weights is for one that is"),
+        (
+            {"text_columns": "text,label"},
+            r"--few_shot is for single texts, and here are two \(text",
+        ),
+        (
+            {"few_shot": None, "few_shot_pairs": 3},
+            "--few_shot_pairs is for --few_shot, which is not",
+        ),
+        ({"task": "regression"}, "--few_shot means nothing to --task=regression: leave it out"),
+    ],
+)
+def test_flags_that_are_refused(few, inputs, tmp_path, flags, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        settings(inputs, tmp_path / "run", **{**few, **flags})
+
+
+def test_the_defaults_are_its_own(few, inputs, tmp_path):
+    found = settings(inputs, tmp_path, few_shot=True, learning_rate=None, train_batch_size=None)
+    assert (found.learning_rate, found.num_train_epochs, found.train_batch_size) == (2e-5, 1, 16)
+    found = settings(inputs, tmp_path, few_shot=True, learning_rate=None, num_train_epochs=4)
+    assert (found.learning_rate, found.num_train_epochs) == (2e-5, 4)
