@@ -160,18 +160,15 @@ def open_tfds(
 def join(corpora: Sequence[Corpus]) -> Corpus:
     r"""Makes one corpus of several of files: their blocks, one corpus after another.
 
-    So a pool of its pipeline holds documents of all of them. A corpus in memory, or a part of one,
-    is a ``ValueError``.
+    A corpus in memory, or a part of one, is a ``ValueError``.
 
     >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> for name, text in (("a.txt", "One.\n\nTwo.\n"), ("b.jsonl", '{"text": "Three."}')):
-    ...     with tf.io.gfile.GFile(os.path.join(folder, name), "w") as file:
-    ...         file.write(text)
-    >>> names = ("b.jsonl", "a.txt")
-    >>> corpora = [open_corpus(os.path.join(folder, name), cache_dir=folder) for name in names]
-    >>> list(join(corpora).sentences())
-    ['Three.', 'One.', 'Two.']
+    >>> paths = [os.path.join(tempfile.mkdtemp(), name) for name in ("b.txt", "a.txt")]
+    >>> for path in paths:
+    ...     with tf.io.gfile.GFile(path, "w") as file:
+    ...         file.write(f"This is {path[-5:]}.\n")
+    >>> list(join([open_corpus(path) for path in paths]).sentences())
+    ['This is b.txt.', 'This is a.txt.']
     """
     if len(corpora) == 1:
         return corpora[0]

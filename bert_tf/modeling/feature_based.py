@@ -4,6 +4,7 @@ Source: Devlin et al. 2019, section 5.3, "Feature-based Approach with BERT", and
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
@@ -89,14 +90,7 @@ _OWN = frozenset(
 
 
 def check_backward(forward: BertConfig, backward: BertConfig) -> None:
-    """Checks that two encoders read from left to right and from right to left, at equal sizes.
-
-    >>> ltr = BertConfig(is_decoder=True)
-    >>> check_backward(ltr, BertConfig())
-    Traceback (most recent call last):
-    ...
-    ValueError: The backward encoder sees both sides, expected rtl: --objective=rtl trains one.
-    """
+    """Checks that two encoders read from left to right and from right to left, at equal sizes."""
     for name, config, expected in (("forward", forward, "ltr"), ("backward", backward, "rtl")):
         if config.direction != expected:
             seen = "both sides" if config.direction == "both" else config.direction
@@ -307,11 +301,9 @@ class BertFeatures(FrozenEncoder, keras.layers.Layer):
         Raises:
             ValueError: as ``bert_tf.load``, and as for the constructor.
         """
-        encoder, second = (
-            None if place is None else BertEncoder.from_checkpoint(place, pooler=False, dtype=dtype)
-            for place in (path, backward)
-        )
-        return cls(encoder, variant, second, dtype=dtype, **kwargs)
+        load = functools.partial(BertEncoder.from_checkpoint, pooler=False, dtype=dtype)
+        second = None if backward is None else load(backward)
+        return cls(load(path), variant, second, dtype=dtype, **kwargs)
 
     def build(self, shapes: Mapping[str, Any]) -> None:
         """Makes the weights of a sum; the encoder has its own."""
