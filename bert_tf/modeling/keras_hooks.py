@@ -4,6 +4,7 @@ A Keras that renames a hook, or no longer goes through it, is an error here. Els
 wrong numbers in silence.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -82,3 +83,32 @@ def drop_seeds(layer: keras.Layer) -> None:
     getattr(layer, "_seed_generators", []).clear()
     if len(layer.variables) != len(layer.weights):
         raise unexpected("keeps the seeds of a layer elsewhere than in layer._seed_generators")
+
+
+def replace_variable(
+    layer: keras.Layer, name: str, shape: tuple[int, ...], initializer: Any
+) -> keras.Variable:
+    """Gives a built layer another variable of a name, under the same path; gives it back."""
+    old = getattr(layer, name)
+    if not callable(getattr(layer, "_untrack_variable", None)):
+        raise unexpected("has no layer._untrack_variable")
+    layer._untrack_variable(old)
+    was_locked = layer._tracker.locked
+    layer._tracker.unlock()
+    with contextlib.ExitStack() as scopes:
+        for scope in old.path.split("/")[:-1]:
+            scopes.enter_context(keras.name_scope(scope))
+        new = layer.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
+    setattr(layer, name, new)
+    if was_locked:
+        layer._tracker.lock()
+    if new.path != old.path or not any(new is variable for variable in layer.weights):
+        raise unexpected("keeps the variables of a layer elsewhere than in its tracker")
+    return new
+
+
+def track_loss(model: keras.Model, loss: Any, weight: Any) -> None:
+    """Adds a batch's loss to the mean that ``fit`` and ``evaluate`` show."""
+    if not callable(getattr(getattr(model, "_loss_tracker", None), "update_state", None)):
+        raise unexpected("has no model._loss_tracker")
+    model._loss_tracker.update_state(loss, sample_weight=weight)

@@ -205,6 +205,9 @@ class TokenClassificationPipeline(Pipeline):
         ]
 
 
+NerPipeline = TokenClassificationPipeline
+
+
 def _type(part: Answer) -> str:
     name: str = part["entity"]
     return name[2:] if name.startswith(("B-", "I-")) else name

@@ -66,6 +66,9 @@ TFAutoModelForTokenClassification = _auto(
 TFAutoModelForQuestionAnswering = _auto("TFAutoModelForQuestionAnswering", "ForQuestionAnswering")
 
 
+TFAutoModelForTextEncoding = TFAutoModel
+
+
 class AutoTokenizer:
     """``from_pretrained`` gives the tokenizer of the model that a directory is of."""
 

@@ -2,9 +2,23 @@
 
 import collections
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class CharSpan(NamedTuple):
+    """The first and the next character."""
+
+    start: int
+    end: int
+
+
+class TokenSpan(NamedTuple):
+    """The first and the next token."""
+
+    start: int
+    end: int
 
 
 class BatchEncoding(collections.UserDict[str, Any]):
@@ -76,7 +90,8 @@ class BatchEncoding(collections.UserDict[str, Any]):
     def token_to_chars(self, batch_or_token_index: int, token_index: int | None = None) -> Any:
         """The first and the next character of a token; ``None`` of special ones."""
         row, place = _row_and_place(batch_or_token_index, token_index)
-        return _span("CharSpan", self._row(row).token_to_chars(place), 1)
+        found = self._row(row).token_to_chars(place)
+        return None if found is None else CharSpan(*found[1])
 
     def token_to_word(
         self, batch_or_token_index: int, token_index: int | None = None
@@ -99,14 +114,16 @@ class BatchEncoding(collections.UserDict[str, Any]):
     ) -> Any:
         """The first and the next token of a word."""
         row, place = _row_and_place(batch_or_word_index, word_index)
-        return _span("TokenSpan", self._row(row).word_to_tokens(place, sequence_index), None)
+        found = self._row(row).word_to_tokens(place, sequence_index)
+        return None if found is None else TokenSpan(*found)
 
     def word_to_chars(
         self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
     ) -> Any:
         """The first and the next character of a word."""
         row, place = _row_and_place(batch_or_word_index, word_index)
-        return _span("CharSpan", self._row(row).word_to_chars(place, sequence_index), None)
+        found = self._row(row).word_to_chars(place, sequence_index)
+        return None if found is None else CharSpan(*found)
 
     def _row(self, index: int) -> Any:
         if not self._encodings:
@@ -116,20 +133,8 @@ class BatchEncoding(collections.UserDict[str, Any]):
         return self._encodings[index]
 
 
-_SPANS = {
-    name: collections.namedtuple(name, ("start", "end"))  # type: ignore[misc]
-    for name in ("CharSpan", "TokenSpan")
-}
-
-
 def _row_and_place(first: int, second: int | None) -> tuple[int, int]:
     return (0, first) if second is None else (first, second)
-
-
-def _span(kind: str, found: Any, part: int | None) -> Any:
-    if found is None:
-        return None
-    return _SPANS[kind](*(found if part is None else found[part]))
 
 
 def as_tensor(values: Any, kind: str) -> Any:

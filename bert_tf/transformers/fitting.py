@@ -11,6 +11,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from bert_tf.modeling import keras_hooks
+
 from .outputs import ModelOutput
 
 _OWN_LOSSES = ("auto_with_warning", "auto", "passthrough")
@@ -71,7 +73,7 @@ class LabelledModel(keras.Model):
     def _tracked_loss(self, x: Any, y: Any, y_pred: Any, weights: Any, training: bool) -> Any:
         """The loss; its mean over an epoch counts a batch as often as the loss has numbers."""
         loss = self.compute_loss(x, y, y_pred, weights, training)
-        self._loss_tracker.update_state(loss, sample_weight=ops.shape(y_pred.loss)[0])
+        keras_hooks.track_loss(self, loss, ops.shape(y_pred.loss)[0])
         return loss
 
     def compute_loss(
@@ -94,7 +96,7 @@ class LabelledModel(keras.Model):
                 "compile()."
             )
         loss = ops.mean(loss if sample_weight is None else loss * sample_weight)
-        return ops.sum([loss, *map(self._aggregate_additional_loss, self.losses)])
+        return ops.sum([loss, *self.losses])
 
     def compute_metrics(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None

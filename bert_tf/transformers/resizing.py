@@ -1,6 +1,5 @@
 """Another size of vocabulary for a model that is there."""
 
-import contextlib
 import dataclasses
 from typing import Any
 
@@ -8,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel, new_initializer
 
 
@@ -30,21 +30,10 @@ def resize_embeddings(model: BertModel, size: int) -> None:
 
 
 def _replace(layer: Any, name: str, size: int, initializer: Any) -> Any:
-    """A variable of another length in place of one of a built layer's."""
+    """A variable of another length in place of one of a built layer's, with the old rows."""
     old = getattr(layer, name)
     kept = ops.convert_to_numpy(old)[:size]
-    shape = (size, *old.shape[1:])
-    # Keras has no public way to give a built layer another variable.
-    layer._untrack_variable(old)
-    was_locked = layer._tracker.locked
-    layer._tracker.unlock()
-    with contextlib.ExitStack() as scopes:
-        for scope in old.path.split("/")[:-1]:  # so that the path stays
-            scopes.enter_context(keras.name_scope(scope))
-        new = layer.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
-    setattr(layer, name, new)
-    if was_locked:
-        layer._tracker.lock()
+    new = keras_hooks.replace_variable(layer, name, (size, *old.shape[1:]), initializer)
     values = np.array(ops.convert_to_numpy(new))
     values[: len(kept)] = kept
     new.assign(values)

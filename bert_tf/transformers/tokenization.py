@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import tokenizers
+from tokenizers import AddedToken as AddedToken
 
 from bert_tf.files import read_json_object, write_json
 from bert_tf.interchange.checkpoint import Tokenization
@@ -519,6 +520,9 @@ def _as_list(values: Any) -> Any:
     if hasattr(values, "tolist"):
         return values.tolist()
     return list(values) if isinstance(values, tuple) else values
+
+
+PreTrainedTokenizerFast = PreTrainedTokenizerBase = BertTokenizerFast
 
 
 class BertTokenizer(BertTokenizerFast):

@@ -83,3 +83,38 @@ def test_a_cell_has_no_seeds_left():
     assert cell.variables == []
     with pytest.raises(ImportError, match=r"elsewhere than in layer\._seed_generators: install"):
         keras_hooks.drop_seeds(Renamed(2))
+
+
+def test_a_variable_of_another_shape_takes_a_name_and_a_path():
+    with keras.name_scope("outer"):
+        layer = keras.layers.Dense(2, name="inner")
+        layer.build((None, 3))
+    path = layer.bias.path
+    new = keras_hooks.replace_variable(layer, "bias", (1,), keras.initializers.Ones())
+    assert layer.bias is new and new.path == path
+    assert [tuple(weight.shape) for weight in layer.trainable_weights] == [(3, 2), (1,)]
+    np.testing.assert_allclose(layer(np.zeros((1, 3))).numpy(), [[1.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "act"),
+    [
+        (
+            "_untrack_variable",
+            lambda layer, model: keras_hooks.replace_variable(layer, "bias", (3,), "zeros"),
+        ),
+        ("_loss_tracker", lambda layer, model: keras_hooks.track_loss(model, 1.0, 1)),
+    ],
+)
+def test_a_renamed_tracker_is_told(monkeypatch, name, act):
+    layer = keras.layers.Dense(2)
+    model = keras.Sequential([keras.Input((3,)), layer])
+    model.compile(loss="mse")
+    keras_hooks.track_loss(model, 2.0, 3)
+    for owner in (keras.Layer, keras.Model):
+        for base in owner.__mro__:
+            if name in vars(base):
+                monkeypatch.delattr(base, name)
+    model.__dict__.pop(name, None)
+    with pytest.raises(ImportError, match=f"has no .*{name}: install"):
+        act(layer, model)
