@@ -90,7 +90,7 @@ def read_config(settings: PretrainingSettings, start: Checkpoint | None = None) 
             f"{sides[config.direction]} alone, and --objective={objective} predicts from "
             f"{sides[objective]}: give --objective={config.direction}."
         )
-    sees = {"is_decoder": objective != "mlm", "right_to_left": objective == "rtl"}
+    sees: dict[str, Any] = {"is_decoder": objective != "mlm", "right_to_left": objective == "rtl"}
     config = dataclasses.replace(config, **sees, **_overrides(settings.config_overrides))
     for phase in phases_of(settings):
         if phase.max_seq_length > config.max_position_embeddings:

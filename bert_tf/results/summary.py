@@ -52,7 +52,7 @@ def scores_by_seed(results: Mapping[str, Any]) -> list[tuple[str, str, dict[str,
     """
     found = []
     names = ("feature_based", *_SWEPT, *results.get("grid", ()))
-    best = next(iter(results.get("configurations", ())), {})
+    best: Mapping[str, Any] = next(iter(results.get("configurations", ())), {})
     for run in results["runs"]:
         if best and any(run.get(name) != best[name] for name in names):
             continue

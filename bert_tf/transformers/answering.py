@@ -236,7 +236,8 @@ class FillMaskPipeline(Pipeline):
         found = []
         for place, row in zip(masks, scores, strict=True):
             best = chosen[np.argsort(-row[chosen], kind="stable")[:top_k]]
-            found.append([self._filled(ids, place, int(at), float(row[at]), one) for at in best])
+            at = int(place)
+            found.append([self._filled(ids, at, int(it), float(row[it]), one) for it in best])
         return found[0] if one else found
 
     def _filled(self, ids: np.ndarray, place: int, token: int, score: float, one: bool) -> Answer:
@@ -384,7 +385,7 @@ def pipeline(
     Raises:
         ValueError: the task has no pipeline here, or no model is given.
     """
-    if task not in PIPELINES:
+    if task is None or task not in PIPELINES:
         raise ValueError(f"task is {task!r}: expected one of {', '.join(PIPELINES)}.")
     if model is None:
         raise ValueError(
@@ -398,6 +399,6 @@ def pipeline(
     if tokenizer is None and name is None:
         raise ValueError(f"pipeline({task!r}) was given a model without a tokenizer: give both.")
     if tokenizer is None or isinstance(tokenizer, str):
-        tokenizer = auto.AutoTokenizer.from_pretrained(tokenizer or name)
+        tokenizer = auto.AutoTokenizer.from_pretrained(str(tokenizer or name))
     options = {key: value for key, value in options.items() if key not in _WITHOUT_MEANING}
     return kind(model, tokenizer, **options)

@@ -65,7 +65,8 @@ class TFPreTrainedModel(LabelledModel):
         if head is None:
             return
         arguments = directories.arguments_of(head, config)
-        native: Any = head.native(config.native(), **arguments)
+        native_class: Any = head.native
+        native = native_class(config.native(), **arguments)
         object.__setattr__(self, "native", native)
         main, name = _MAIN[config.model_type]
         setattr(self, name, main(config, encoder=native.encoder, name=name))
@@ -231,8 +232,7 @@ class TFPreTrainedModel(LabelledModel):
 def _as_rows(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """Choices (B, K, S) as rows (B * K, S), and (B, K); other inputs as they are, and ``None``."""
     name = next((key for key in ("input_ids", "inputs_embeds") if key in inputs), None)
-    rank = 0 if name is None else len(inputs[name].shape)
-    if rank != {"input_ids": 3, "inputs_embeds": 4}.get(name or "", -1):
+    if name is None or len(inputs[name].shape) != {"input_ids": 3, "inputs_embeds": 4}[name]:
         return inputs, None
     leading = ops.shape(inputs[name])[:2]
     rows = {}

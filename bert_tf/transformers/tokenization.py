@@ -396,7 +396,8 @@ class BertTokenizerFast:
     @property
     def all_special_ids(self) -> list[int]:
         """Their ids."""
-        return [self._tokenizer.token_to_id(token) for token in self._roles.values()]
+        found = map(self._tokenizer.token_to_id, self._roles.values())
+        return [int(at) for at in found if at is not None]
 
     def build_inputs_with_special_tokens(
         self, token_ids_0: Sequence[int], token_ids_1: Sequence[int] | None = None
