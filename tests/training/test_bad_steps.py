@@ -11,7 +11,7 @@ from bert_tf.training.bad_steps import BadStepError, Trend
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
-from .conftest import random_batch, small_model
+from .conftest import random_batch, small_model, starting_over
 
 # A share of the loss that is not a number; and weights that nearly cancel out, so that the mean of
 # the loss, and with it the gradient, is a hundred times as large.
@@ -46,37 +46,41 @@ def _state(loop):
     return {name: variable.numpy() for name, variable in loop.state().items()}
 
 
-@pytest.mark.parametrize(("poison", "calls"), [("nan", (7,)), ("spike", (4, 1, 2))])
-def test_a_skipped_batch_leaves_no_trace(poison, calls, monkeypatch):
+def test_a_skipped_batch_leaves_no_trace(monkeypatch):
     monkeypatch.setattr(bad_steps, "_WINDOW", 3)
-    options = {"spike_factor": 3.0, "skip_bad_steps": True}
-    clean, skipping = _loop(**options), _loop(**options)
-    *_, expected = _train(clean, [0, 1, 2, 3, 4, 5])
-    results = _train(skipping, [0, 1, 2, 3, poison, 4, 5], calls)
-    (bad,) = [bad for result in results for bad in result.skipped]
-    assert bad[:2] == (4, ((0, 9, 7),))
-    skipped = _state(skipping)
-    for name, value in _state(clean).items():
-        np.testing.assert_array_equal(skipped[name], value, err_msg=name)
-    assert clean.trend == skipping.trend and clean.trend.steps == 3
-    if len(calls) == 1:  # its sums are in no mean either
-        assert results[0]._replace(skipped=(), waited=expected.waited) == expected
+    loop = _loop(spike_factor=3.0, skip_bad_steps=True)
+    again = starting_over(loop)
+    *_, expected = _train(loop, [0, 1, 2, 3, 4, 5])
+    clean, trend = _state(loop), loop.trend
+    assert trend.steps == 3
+    for poison, calls in (("nan", (7,)), ("spike", (4, 1, 2))):
+        again()
+        results = _train(loop, [0, 1, 2, 3, poison, 4, 5], calls)
+        (bad,) = [bad for result in results for bad in result.skipped]
+        assert bad[:2] == (4, ((0, 9, 7),))
+        for name, value in _state(loop).items():
+            np.testing.assert_array_equal(value, clean[name], err_msg=name)
+        assert loop.trend == trend
+        if len(calls) == 1:  # its sums are in no mean either
+            assert results[0]._replace(skipped=(), waited=expected.waited) == expected
+    again()  # spikes are not looked for before there is a trend
+    assert _train(loop, [0, 1, "spike"])[0].skipped == ()
 
 
-@pytest.mark.parametrize(
-    ("poison", "what"), [("nan", "became infinite or not a number"), ("spike", "spiked")]
-)
-def test_a_bad_step_is_named_with_its_data(poison, what, monkeypatch):
+def test_a_bad_step_is_named_with_its_data(monkeypatch):
     monkeypatch.setattr(bad_steps, "_WINDOW", 3)
     loop = _loop(spike_factor=3.0)
-    with pytest.raises(BadStepError) as raised:
-        _train(loop, [0, 1, 2, poison, 4])
-    assert str(raised.value).startswith(f"The loss or its gradient {what} at step 3 (loss ")
-    assert str(raised.value).endswith(
-        "), on the batch that ends with row 7 of pool 9 in epoch 0: lower the learning rate or "
-        "lengthen the warm-up, and go on from the checkpoint before."
-    )
-    assert raised.value.bad.cursors == ((0, 9, 7),)
+    again = starting_over(loop)
+    for poison, what in (("nan", "became infinite or not a number"), ("spike", "spiked")):
+        again()
+        with pytest.raises(BadStepError) as raised:
+            _train(loop, [0, 1, 2, poison, 4])
+        assert str(raised.value).startswith(f"The loss or its gradient {what} at step 3 (loss ")
+        assert str(raised.value).endswith(
+            "), on the batch that ends with row 7 of pool 9 in epoch 0: lower the learning rate or "
+            "lengthen the warm-up, and go on from the checkpoint before."
+        )
+        assert raised.value.bad.cursors == ((0, 9, 7),)
 
 
 def test_weights_beyond_use_are_a_bad_step():
@@ -85,17 +89,12 @@ def test_weights_beyond_use_are_a_bad_step():
         _train(_loop(peak=1e30), [0, 1])  # the first step's rate is 0
 
 
-def test_spikes_are_not_looked_for_unasked_nor_early(monkeypatch):
-    loop = _loop(skip_bad_steps=True)
+def test_only_so_many_in_a_row_are_skipped_and_no_spikes_unasked():
+    loop = _loop(skip_bad_steps=True, most_bad_steps=2)
+    again = starting_over(loop)
     assert _train(loop, [0, "spike", 1])[0].skipped == ()
     assert loop.trend == (0.0, 0.0, 0.0)
-    monkeypatch.setattr(bad_steps, "_WINDOW", 3)
-    loop = _loop(skip_bad_steps=True, spike_factor=3.0)
-    assert _train(loop, [0, 1, "spike"])[0].skipped == ()
-
-
-def test_only_so_many_in_a_row_are_skipped():
-    loop = _loop(skip_bad_steps=True, most_bad_steps=2)
+    again()
     results = _train(loop, ["nan", "nan", 0, "nan", "nan"], (1, 4))
     assert [len(result.skipped) for result in results] == [1, 3]
     assert results[0].step == 0 and results[0].loss == 0.0 and results[0].gradient_norm == 0.0

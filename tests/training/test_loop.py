@@ -12,7 +12,13 @@ from bert_tf.training import attention, checkpoints, losses, optimizers, pretrai
 from bert_tf.training.pretraining import Evaluator, PretrainingLoop
 from bert_tf.training.schedules import WarmupLinearDecay
 
-from .conftest import PREDICTIONS, SEQUENCE, batches_dataset, random_batch, small_model
+from .conftest import (
+    SEQUENCE,
+    batches_dataset,
+    random_batch,
+    small_model,
+    starting_over,
+)
 
 CLIP_NORM = 0.5  # well below the small model's gradient norms, so clipping always acts
 
@@ -77,8 +83,10 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
     weights, rows = plain
     model = small_model()
     loop = _loop(model, **options)
-    iterator = loop.distribute(batches_dataset(4))
-    result = loop.train(iterator, 1), loop.train(iterator, 3)
+    iterator, before = loop.distribute(batches_dataset(4)), _weights(model)
+    assert loop.train(iterator, 1).learning_rate == 0.0  # of the first step of a warm-up
+    _assert_equal(_weights(model), before)
+    result = loop.train(iterator, 3)
     _assert_close(_weights(model), weights)
     last = [sums for sums, _ in rows[1:]]
     weight = sum(float(sums.masked_lm_weight) for sums in last)
@@ -95,7 +103,7 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
         "cursors": ((0, 3, 7),),
     }
     expected["loss"] = expected["masked_lm_loss"] + expected["next_sentence_loss"]
-    received = result[1]._asdict()
+    received = result._asdict()
     assert received.pop("cursors") == expected.pop("cursors")
     assert received.pop("skipped") == ()
     assert received.pop("waited") >= 0.0
@@ -103,34 +111,27 @@ def test_the_loop_makes_the_updates_of_a_plain_step(plain, options):
     assert min(norm for _, norm in rows) > CLIP_NORM
 
 
-def test_the_first_update_has_rate_zero():
-    model = small_model()
-    before = _weights(model)
-    loop = _loop(model)
-    assert loop.train(loop.distribute(batches_dataset(1)), 1).learning_rate == 0.0
-    _assert_equal(_weights(model), before)
-
-
 def test_without_clipping_the_gradients_are_applied_as_they_are():
-    models = [small_model(), small_model()]
-    for model, clip_norm in zip(models, (None, 1e9), strict=True):
+    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
+    model, found = small_model(), {}
+    for clip_norm in (None, CLIP_NORM):
         optimizer = keras.optimizers.SGD(0.1)
         optimizer.build(model.trainable_variables)
-        loop = PretrainingLoop(
-            model, optimizer, tf.distribute.get_strategy(), seed=0, clip_norm=clip_norm
-        )
-        loop.train(loop.distribute(batches_dataset(2)), 2)
-    _assert_close(_weights(models[0]), _weights(models[1]))
+        strategy = tf.distribute.get_strategy()
+        loop = PretrainingLoop(model, optimizer, strategy, seed=0, clip_norm=clip_norm)
+        found[clip_norm], (_, norm, _) = loop.replica_step.reduce(batch)
+        assert float(norm) > CLIP_NORM
+    assert float(tf.linalg.global_norm(found[None])) == pytest.approx(float(norm))
+    _assert_close([gradient * (CLIP_NORM / norm) for gradient in found[None]], found[CLIP_NORM])
 
 
 def test_without_a_next_sentence_head_its_measures_are_zero():
     loop = _loop(small_model(nsp=False))
-    result = loop.train(loop.distribute(batches_dataset(2)), 2)
-    assert result.next_sentence_loss == result.next_sentence_accuracy == 0.0
-    assert result.loss == result.masked_lm_loss > 0.0
     evaluated = loop.evaluate(batches_dataset(1))
     assert evaluated[5:] == (0.0, 0.0, 0.0, 0)
     assert evaluated.masked_lm_predictions > 0
+    with pytest.raises(ValueError, match="The evaluation data holds no masked position: give docu"):
+        loop.evaluate(batches_dataset(1), 0)
 
 
 @pytest.mark.slow
@@ -148,46 +149,50 @@ def test_gradients_of_a_large_table_are_accumulated_again_and_again():
 # === Dropout ===
 
 
-def _trained_with_dropout(seed=1, calls=(3,), **options):
-    model = small_model(dropout=0.5)
-    loop = _loop(model, seed=seed, **options)
-    iterator = loop.distribute(batches_dataset(sum(calls)))
-    for steps in calls:
-        loop.train(iterator, steps)
-    return _weights(model)
+def test_masks_follow_the_step_and_neither_calls_nor_restarts(tmp_path, fresh_names):
+    """Nothing of a run is lost with its process: it ends as an uninterrupted one, bit for bit."""
+    loop = _loop(small_model(dropout=0.5))
+    again = starting_over(loop)
+    loop.train(loop.distribute(batches_dataset(3)), 3)
+    uninterrupted = _weights(loop.model)
+    again()
+    iterator = loop.distribute(batches_dataset(3))
+    loop.train(iterator, 1)
+    result = loop.train(iterator, 1)
+    checkpoints.save(str(tmp_path), loop.step, loop.state(), {"cursors": result.cursors})
+    loop.train(iterator, 1)
+    _assert_equal(_weights(loop.model), uninterrupted)
+
+    keras.utils.clear_session()
+    model = small_model(dropout=0.5, seed=99)  # other initial weights, which must not survive
+    loop = _loop(model)
+    restored = checkpoints.restore_latest(str(tmp_path), loop.state())
+    assert restored.extra == {"cursors": [[0, 1, 7]]}
+    assert loop.step == restored.step == 2
+    loop.train(loop.distribute(batches_dataset(1, first=2)), 1)
+    _assert_equal(_weights(model), uninterrupted)
 
 
-@pytest.fixture(scope="module")
-def uninterrupted():
-    return _trained_with_dropout()
-
-
-def test_masks_follow_the_step_and_not_the_calls(uninterrupted):
-    _assert_equal(_trained_with_dropout(calls=(1, 2)), uninterrupted)
-
-
-def test_masks_follow_the_seed(uninterrupted):
-    other = _trained_with_dropout(seed=2)
-    assert any((mine != theirs).any() for mine, theirs in zip(uninterrupted, other, strict=True))
-
-
-def test_masks_differ_between_micro_batches_and_steps():
+def test_masks_differ_between_micro_batches_steps_and_seeds():
     """Equal rows in every micro-batch have equal gradients, unless their masks differ."""
-    loop = _loop(small_model(dropout=0.5), gradient_accumulation_steps=2)
+    model = small_model(dropout=0.5)
     batch = {
         key: tf.constant(np.repeat(value[:1], 4, axis=0))
         for key, value in random_batch(0).items()
         if key != features.CURSOR
     }
 
-    def loss(step, index):
-        ones = tf.constant(1.0)
-        _, sums = loop.replica_step.part_gradients(batch, step, tf.constant(0), index, [ones, ones])
-        return float(sums[0])
+    def losses_of(seed):
+        step, one = _loop(model, seed=seed, gradient_accumulation_steps=2).replica_step, [1.0, 1.0]
+        return [
+            float(step.part_gradients(batch, at, tf.constant(0), index, one)[1][0])
+            for at in (0, 1)
+            for index in (0, 1)
+        ]
 
-    drawn = {(step, index): loss(step, index) for step in (0, 1) for index in (0, 1)}
-    assert len(set(drawn.values())) == 4
-    assert loss(1, 1) == drawn[1, 1]
+    drawn = losses_of(seed=1)
+    assert len({*drawn, *losses_of(seed=2)}) == 8
+    assert losses_of(seed=1) == drawn
 
 
 # === Padding ===
@@ -196,7 +201,7 @@ def test_masks_differ_between_micro_batches_and_steps():
 def _bert(dropout=0.0, remat=False):
     keras.utils.set_random_seed(3)
     config = BertConfig(
-        vocab_size=11, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=SEQUENCE, hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout, initializer_range=0.5,
     )  # fmt: skip
@@ -205,28 +210,35 @@ def _bert(dropout=0.0, remat=False):
     return model
 
 
+def _gradients(leaves_out, remat=False, micro_batches=1):
+    """Of a batch with padding: all gradients, the sums and the norm; whether it was left out."""
+    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
+    assert (batch[features.INPUT_MASK].numpy() == 0).sum() > 10
+    loop = _loop(_bert(remat=remat), gradient_accumulation_steps=micro_batches)
+    if not leaves_out:
+        loop.model.encoder.trains_without_padding = False
+        loop.objective.predicts_all = True
+        loop.model.encoder.training_attention = None
+    found, (sums, norm, _) = tf.function(loop.replica_step.reduce)(batch)
+    return loop.model.encoder.trains_without_padding, [*found, sums / 100.0, norm]
+
+
+@pytest.fixture(scope="module")
+def with_padding():
+    return _gradients(leaves_out=False)
+
+
 @pytest.mark.parametrize(
     ("remat", "micro_batches", "most_scores"),
     [(False, 1, 1 << 22), (False, 1, 1), pytest.param(True, 2, 1, marks=pytest.mark.slow)],
     ids=["plain", "in groups", "in groups, remat, accumulated"],
 )
 def test_gradients_without_padding_are_those_with_it(
-    remat, micro_batches, most_scores, monkeypatch
+    remat, micro_batches, most_scores, with_padding, monkeypatch
 ):
     monkeypatch.setattr(attention, "_MOST_SCORES", most_scores)
-    batch = {key: tf.constant(value) for key, value in random_batch(0).items()}
-    assert (batch[features.INPUT_MASK].numpy() == 0).sum() > 10
-
-    def gradients(leaves_out):
-        loop = _loop(_bert(remat=remat), gradient_accumulation_steps=micro_batches)
-        if not leaves_out:
-            loop.model.encoder.trains_without_padding = False
-            loop.objective.predicts_all = True
-            loop.model.encoder.training_attention = None
-        found, (sums, norm, _) = tf.function(loop.replica_step.reduce)(batch)
-        return loop.model.encoder.trains_without_padding, [*found, sums / 100.0, norm]
-
-    (left_out, ours), (computed, theirs) = gradients(True), gradients(False)
+    left_out, ours = _gradients(True, remat, micro_batches)
+    computed, theirs = with_padding
     assert left_out and not computed
     _assert_close(ours, theirs)
 
@@ -239,9 +251,10 @@ def test_padding_stays_where_xla_compiles(options):
 @pytest.mark.parametrize("most_scores", [1 << 22, 1], ids=["at once", "in groups"])
 def test_masks_of_real_tokens_follow_the_step_and_not_the_calls(most_scores, monkeypatch):
     monkeypatch.setattr(attention, "_MOST_SCORES", most_scores)
-    weights = []
+    loop, weights = _loop(_bert(dropout=0.5)), []
+    again = starting_over(loop)
     for calls in ((2,), (1, 1)):
-        loop = _loop(_bert(dropout=0.5))
+        again()
         iterator = loop.distribute(batches_dataset(2))
         for steps in calls:
             loop.train(iterator, steps)
@@ -249,24 +262,7 @@ def test_masks_of_real_tokens_follow_the_step_and_not_the_calls(most_scores, mon
     _assert_equal(*weights)
 
 
-# === Restarts ===
-
-
-def test_a_restored_run_equals_an_uninterrupted_one_bit_for_bit(
-    uninterrupted, tmp_path, fresh_names
-):
-    loop = _loop(small_model(dropout=0.5))
-    result = loop.train(loop.distribute(batches_dataset(2)), 2)
-    checkpoints.save(str(tmp_path), loop.step, loop.state(), {"cursors": result.cursors})
-
-    keras.utils.clear_session()
-    model = small_model(dropout=0.5, seed=99)  # other initial weights, which must not survive
-    loop = _loop(model)
-    restored = checkpoints.restore_latest(str(tmp_path), loop.state())
-    assert restored.extra == {"cursors": [[0, 1, 7]]}
-    assert loop.step == restored.step == 2
-    loop.train(loop.distribute(batches_dataset(1, first=2)), 1)
-    _assert_equal(_weights(model), uninterrupted)
+# === The state ===
 
 
 def test_the_state_names_weights_moments_and_the_step(fresh_names):
@@ -305,9 +301,11 @@ def test_two_variables_of_one_name_are_refused():
 # === What goes wrong ===
 
 
-def test_data_that_ends_early_is_told():
+def test_data_that_ends_early_and_no_steps_are_told():
     loop = _loop(small_model())
     iterator = loop.distribute(batches_dataset(3))
+    with pytest.raises(ValueError, match="num_steps must be at least 1, got 0"):
+        loop.train(iterator, 0)
     loop.train(iterator, 1)
     message = "The data ended before the 3 updates that were asked for at step 1: give a dataset"
     with pytest.raises(ValueError, match=message):
@@ -319,81 +317,28 @@ def test_data_that_ends_early_is_told():
     [
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps must be at least 1, got"),
         ({"clip_norm": 0.0}, "clip_norm must be positive or None, got 0.0"),
+        ({}, "The optimizer is not built: call optimizer.build"),
     ],
 )
-def test_numbers_out_of_range_are_refused(options, message):
-    optimizer = keras.optimizers.SGD(0.1)
+def test_numbers_out_of_range_and_an_optimizer_without_variables_are_refused(options, message):
+    optimizer, strategy = keras.optimizers.SGD(0.1), tf.distribute.get_strategy()
     with pytest.raises(ValueError, match=message):
-        PretrainingLoop(small_model(), optimizer, tf.distribute.get_strategy(), seed=0, **options)
-
-
-def test_an_optimizer_without_variables_is_refused():
-    with pytest.raises(ValueError, match="The optimizer is not built: call optimizer.build"):
-        PretrainingLoop(
-            small_model(), keras.optimizers.SGD(0.1), tf.distribute.get_strategy(), seed=0
-        )
-
-
-def test_a_call_without_steps_is_refused():
-    loop = _loop(small_model())
-    with pytest.raises(ValueError, match="num_steps must be at least 1, got 0"):
-        loop.train(loop.distribute(batches_dataset(1)), 0)
+        PretrainingLoop(small_model(), optimizer, strategy, seed=0, **options)
 
 
 # === What a TPU needs ===
 
 
-@pytest.fixture(scope="module")
-def bert_loop():
-    config = BertConfig(
-        vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=SEQUENCE,
-    )  # fmt: skip
-    return _loop(BertPretrainer(config), device_type="TPU")
-
-
-@pytest.mark.parametrize("name", ["small", pytest.param("bert", marks=pytest.mark.slow)])
-def test_the_step_compiles_with_xla(name, request):
-    if name == "bert":
-        loop = request.getfixturevalue("bert_loop")
-    else:
-        loop = _loop(small_model(dropout=0.1))
-    step = tf.function(loop.replica_step, jit_compile=True)
+@pytest.mark.slow
+def test_the_step_compiles_with_xla():
+    step = tf.function(_loop(_bert(), device_type="TPU").replica_step, jit_compile=True)
     sums, norm, cursors = step({key: tf.constant(value) for key, value in random_batch(0).items()})
     assert np.isfinite(sums.numpy()).all()
     assert float(norm) > 0.0
     assert cursors.numpy().tolist() == [[0, 0, 7]]
 
 
-def _all_nodes(graph_def):
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def
-
-
-def test_the_step_has_static_shapes_and_neither_strings_nor_python(bert_loop):
-    spec = batches_dataset(1).element_spec
-    traced = tf.function(bert_loop.replica_step).get_concrete_function(spec)
-    graph_def = traced.graph.as_graph_def(add_shapes=True)
-    nodes = list(_all_nodes(graph_def))
-    kinds = {node.op for node in nodes}
-    assert "ResourceApplyAdam" in kinds
-    assert not [op for op in kinds if "String" in op or "PyFunc" in op]
-    assert not kinds & {"NonZero", "Where", "Unique", "UniqueV2", "BooleanMask"}
-    assert all(
-        attribute.type != tf.string.as_datatype_enum
-        for node in nodes
-        if node.op != "Assert"
-        for attribute in node.attr.values()
-    )
-    unknown = [
-        (node.name, node.op)
-        for node in graph_def.node
-        for shape in node.attr["_output_shapes"].list.shape
-        if shape.unknown_rank or any(dimension.size < 0 for dimension in shape.dim)
-    ]
-    assert unknown == []
-    assert spec[features.MASKED_LM_IDS].shape == (8, PREDICTIONS)
+# === Evaluation ===
 
 
 def _twin(model, rows):
@@ -437,9 +382,3 @@ def test_max_steps_stops_early():
     # What makes the batches is as good as the batches.
     assert evaluator.evaluate(lambda context: batches_dataset(3), 1, told.append) == result
     assert told == [1]
-
-
-def test_nothing_to_predict_is_told():
-    evaluator = Evaluator(small_model(), tf.distribute.get_strategy())
-    with pytest.raises(ValueError, match="The evaluation data holds no masked position: give docu"):
-        evaluator.evaluate(batches_dataset(1), 0)

@@ -19,6 +19,7 @@ LANES = 128  # to which a TPU pads the last dimension of an array
 ROWS, LENGTH, PREDICTIONS = 32, 512, 76
 
 
+@functools.cache
 def traced_step(draw=draw_on_tpu):
     """The graphs of a step of one block of 128 units: the shapes are those of larger ones."""
     config = BertConfig(
@@ -75,8 +76,10 @@ def test_no_large_array_is_padded_more_than_twofold():
 
 
 def test_the_step_has_static_shapes_and_nothing_that_a_tpu_lacks():
+    kinds = {"NonZero", "Where", "Unique", "UniqueV2", "BooleanMask"}
     for graph in graphs_of(traced_step()):
         for operation in graph.get_operations():
+            assert operation.type not in kinds and "String" not in operation.type, operation.name
             assert "Py" not in operation.type and "Scatter" not in operation.type, operation.name
             for tensor in operation.outputs:
                 assert tensor.dtype != tf.string, tensor.name
@@ -103,7 +106,7 @@ def test_masks_are_those_of_the_words_sixteen_bits(generator, shape):
     # The lowest of a signed number is that with the first bit alone.
     unsigned = words.view(np.uint32) ^ np.uint32(0x80008000)
     bits = np.concatenate([unsigned >> 16, unsigned & 0xFFFF])
-    for dropped in (1, 6554, 40_000, 65_535):
+    for dropped in (1, 40_000):
         generator.state.assign(generator.state.value * [1, 0])
         draw = functools.partial(draw_on_tpu, shape, dropped, generator)
         kept = tf.function(draw, jit_compile=True)().numpy()
