@@ -1,15 +1,17 @@
 """How long a step takes, and the precision that is chosen by it."""
 
 import dataclasses
+import types
 
 import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.files import read_json
+from bert_tf.pretraining import run as run_module
 from bert_tf.pretraining import timing
-from bert_tf.pretraining.run import run
-from bert_tf.training import distribution
+from bert_tf.training import checkpoints, distribution
+from bert_tf.training.run_directory import RunDirectory
 
 from . import commands
 
@@ -26,21 +28,28 @@ def auto(inputs, tmp_path, **changes):
     return commands.parse(*commands.arguments(inputs, tmp_path, precision="auto", **changes))[0]
 
 
-@pytest.mark.parametrize(
-    "times, seconds",
-    [
-        ([0.0, 1.0, 5.0, 7.0, 10.0, 13.0], 2.0 * 32 / 8),  # 1, 2 and 3 seconds of eight rows
-        ([0.0, 0.5] * 4 + [0.0, 4.0, 0.0, 2.0, 0.0, 3.0], 3.0),  # then those of the whole batch
-    ],
-)
-def test_a_long_step_is_timed_on_a_few_rows(times, seconds, inputs, tmp_path, monkeypatch):
+def test_a_long_step_is_timed_on_a_few_rows(inputs, tmp_path, monkeypatch):
     settings = commands.parse(*commands.arguments(inputs, tmp_path, train_batch_size=32))[0]
-    clock = iter(times)
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
-    devices = distribution.choose_strategy("one_device")
-    phase = timing.phases_of(settings)[0]
-    assert timing.step_seconds(settings, CONFIG, devices, phase) == seconds
-    assert list(clock) == []
+    devices, phase = distribution.choose_strategy("one_device"), timing.phases_of(settings)[0]
+
+    def timed(*times):
+        clock = iter(times)
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
+        found = timing.step_seconds(settings, CONFIG, devices, phase)
+        assert list(clock) == []
+        return found
+
+    # 1, 2 and 3 seconds of eight rows.
+    assert timed(0.0, 1.0, 5.0, 7.0, 10.0, 13.0) == 2.0 * 32 / 8
+    # Where those are quick, then the whole batch.
+    rows = []
+    loop = types.SimpleNamespace(
+        distribute=lambda batches: rows.append(len(next(iter(batches))["input_mask"])),
+        train=lambda iterator, steps: None,
+    )
+    monkeypatch.setattr(timing, "build_loop", lambda *_: loop)
+    assert timed(*[0.0, 0.5] * 4, 0.0, 4.0, 0.0, 2.0, 0.0, 3.0) == 3.0
+    assert rows == [8, 32]
 
 
 @pytest.mark.parametrize("fastest", ["float32", "bfloat16"])
@@ -102,49 +111,36 @@ def test_hours_and_steps_contradict(flags, sentence):
         commands.parse(*flags)
 
 
-def test_a_run_keeps_the_number_of_its_steps(inputs, tmp_path, monkeypatch, capsys):
-    model_dir = tmp_path / "run"
-    options = {"num_train_steps": None, "save_checkpoints_steps": 1, "export": "false"}
-    seconds = 10.0
-    monkeypatch.setattr(timing, "step_seconds", lambda *_: seconds)
-
-    def pretrain(max_hours):
-        given = commands.arguments(inputs, model_dir, max_hours=max_hours, **options)
-        run(commands.parse(*given)[0])
-
-    pretrain(0.006)  # 21.6 s
-    assert read_json(str(model_dir / "results.json"))["step"] == 2
-    assert "Schedule: 2 steps" in capsys.readouterr().out
-    (model_dir / "results.json").unlink()
-    seconds = 1.0
-    pretrain(0.006)
-    assert read_json(str(model_dir / "results.json"))["step"] == 2
-    assert "Schedule:" not in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"--max_hours=0.5 \(was 0.006\)"):
-        pretrain(0.5)
-
-
-def test_a_run_keeps_the_precision_that_it_chose(inputs, tmp_path, monkeypatch, capsys):
-    model_dir = tmp_path / "run"
-    options = {"num_train_steps": 2, "save_checkpoints_steps": 1, "export": "false"}
-    seconds = {"float32": 2.0, "bfloat16": 1.0}
+def test_a_run_keeps_the_steps_and_the_precision_that_it_chose(
+    inputs, tmp_path, monkeypatch, capsys
+):
+    directory, made = RunDirectory(str(tmp_path / "run")), []
+    monkeypatch.setattr(run_module, "_PretrainingRun", lambda settings, *_: made.append(settings))
+    seconds = {"float32": 20.0, "bfloat16": 10.0}
     monkeypatch.setattr(timing, "step_seconds", lambda settings, *_: seconds[settings.precision])
 
-    def pretrain(precision):
-        given = commands.arguments(inputs, model_dir, precision=precision, **options)
-        run(commands.parse(*given)[0])
+    def start(max_hours=0.006, precision="auto"):  # 21.6 s
+        options = {"max_hours": max_hours, "precision": precision, "num_train_steps": None}
+        given = commands.arguments(inputs, directory.path, **options)
+        run_module.run(commands.parse(*given)[0])
 
-    pretrain("auto")
-    assert read_json(str(model_dir / "flags.json"))["precision"] == "bfloat16"
-    assert "bfloat16." in capsys.readouterr().out
+    start()
+    said = capsys.readouterr().out
+    assert "Precision: bfloat16" in said and "Schedule: 2 steps" in said
+    path = f"{directory.checkpoints}/{checkpoints.directory_name(1)}"
+    checkpoints.write(path, 1, {"model/weight": tf.constant([1.0])}, {})
     # The other would be faster now, and nothing is measured again.
-    (model_dir / "results.json").unlink()
-    seconds["float32"] = 0.5
-    pretrain("auto")
-    assert "Precision:" not in capsys.readouterr().out
-    pretrain("bfloat16")
+    seconds |= {"float32": 0.5, "bfloat16": 1.0}
+    start()
+    start(precision="bfloat16")
+    assert capsys.readouterr().out == ""
+    for settings in made:
+        assert (settings.num_train_steps, settings.precision) == (2, "bfloat16")
+    assert len(made) == 3 and read_json(directory.flags)["precision"] == "bfloat16"
+    with pytest.raises(ValueError, match=r"--max_hours=0.5 \(was 0.006\)"):
+        start(max_hours=0.5)
     with pytest.raises(ValueError, match=r"--precision=float32 \(was bfloat16\)"):
-        pretrain("float32")
+        start(precision="float32")
 
 
 def test_mean_steps_are_measured_in_turn_and_weighed_by_their_phases(inputs, tmp_path, monkeypatch):
