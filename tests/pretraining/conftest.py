@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 
 import pytest
 
@@ -24,11 +23,3 @@ def finished(inputs, tmp_path_factory):
     done = subprocess.run(command(inputs, model_dir), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return model_dir, done.stdout
-
-
-@pytest.fixture(scope="session")
-def finished_in(inputs, tmp_path_factory):
-    """The seconds that such a run takes."""
-    began = time.monotonic()
-    subprocess.run(command(inputs, tmp_path_factory.mktemp("timed") / "run"), check=True)
-    return time.monotonic() - began

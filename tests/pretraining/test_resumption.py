@@ -2,39 +2,17 @@
 
 import json
 import os
-import pathlib
 import shutil
 import signal
-import subprocess
 import time
 
 import pytest
 
+import bert_tf
+from bert_tf.pretraining.run import run
 from tests.killing import Started, kill_at_a_write
 
-from .commands import arguments, assert_bit_equal, command, pretrain, weights
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("moment", [0.3, 0.6, 0.9])
-def test_killed_at_any_instant_and_started_again(finished, finished_in, inputs, tmp_path, moment):
-    """Killed by SIGKILL at fractions of its life, some in the middle of a save, again and again."""
-    model_dir = tmp_path / "run"
-    started = command(inputs, model_dir)
-    for _ in range(2):
-        process = subprocess.Popen(started, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(finished_in * moment)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    done = pretrain(inputs, model_dir)
-    assert done.returncode == 0, done.stderr
-    assert_bit_equal(weights(model_dir, 12), weights(finished[0], 12))
-    one, other = (
-        json.loads(pathlib.Path(path, "results.json").read_text())
-        for path in (model_dir, finished[0])
-    )
-    assert one["evaluation"] == other["evaluation"]
+from .commands import arguments, assert_bit_equal, parse, pretrain, weights
 
 
 @pytest.mark.exhaustive
@@ -83,18 +61,25 @@ def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     assert_bit_equal(weights(model_dir, 200), weights(tmp_path / "whole", 200))
 
 
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_a_truncated_newest_checkpoint_is_passed_over(finished, inputs, tmp_path):
-    model_dir = shutil.copytree(finished[0], tmp_path / "run")
+def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, capsys):
+    model_dir = tmp_path / "run"
+    flags = {"num_train_steps": 2, "save_checkpoints_steps": 1, "max_eval_steps": 1}
+    settings = parse(*arguments(inputs, model_dir, export="false", **flags))[0]
+    run(settings)
+    whole, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
     (model_dir / "results.json").unlink()
-    data = model_dir / "checkpoints/step-00000012/variables.data-00000-of-00001"
+    data = model_dir / "checkpoints/step-00000002/variables.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-100])
-    done = pretrain(inputs, model_dir)
-    assert done.returncode == 0, done.stderr
-    assert "Passed over the checkpoint" in done.stdout
-    assert "Going on from the checkpoint at step 8." in done.stdout
-    assert_bit_equal(weights(model_dir, 12), weights(finished[0], 12))
+    capsys.readouterr()
+    run(settings)
+    printed = capsys.readouterr().out
+    assert "Passed over the checkpoint" in printed
+    assert "Going on from the checkpoint at step 1." in printed
+    assert_bit_equal(weights(model_dir, 2), whole)
+    assert json.loads((model_dir / "results.json").read_text()) == results
+    loaded = {f"model/{v.path}": v.numpy() for v in bert_tf.load(model_dir).weights}
+    kept = {name: value for name, value in whole.items() if name.startswith("model/")}
+    assert_bit_equal(loaded, kept)
 
 
 @pytest.mark.slow
