@@ -119,10 +119,11 @@ def test_what_other_libraries_have_no_place_for(tmp_path, spec, config, form, se
 
 def test_a_causal_model_and_one_of_this_library_alone(tmp_path):
     source = _source(tmp_path, "bert_tf", CAUSAL_LM, config=CAUSAL)
-    for form in ("huggingface", "keras"):
-        target = _target(tmp_path / form, form)
-        assert conversion.convert(source, target, form).differences == {"masked_lm_logits": 0.0}
-        assert open_checkpoint(target).config == CAUSAL
+    target = str(tmp_path / "huggingface" / "target")
+    done = conversion.convert(source, target, "huggingface")
+    assert (
+        done.differences == {"masked_lm_logits": 0.0} and open_checkpoint(target).config == CAUSAL
+    )
     described = json.loads((tmp_path / "huggingface/target/config.json").read_text())
     assert described["architectures"] == ["BertLMHeadModel"] and described["is_decoder"] is True
     assert "text-generation" in (tmp_path / "huggingface/target/README.md").read_text()
@@ -342,10 +343,9 @@ def test_another_model_is_told(before, after, sentence):
         _compare(first, second)
 
 
-@pytest.mark.parametrize("name", ["pretrainer", "multiple choice"])
-def test_the_input_is_such_that_every_weight_counts(name):
-    checkpoint = make_checkpoint(MODELS[name], SMALL)
-    model = build_model(SMALL, MODELS[name])
+def test_the_input_is_such_that_every_weight_counts():
+    checkpoint = make_checkpoint(MODELS["pretrainer"], SMALL)
+    model = build_model(SMALL, MODELS["pretrainer"])
     assign(model, checkpoint.tensors)
     inputs = conversion._random_inputs(model)
     mask = inputs["input_mask"]

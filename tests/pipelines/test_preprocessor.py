@@ -86,19 +86,25 @@ def test_config_round_trip(preprocessor):
     assert_features(again((A, B)), PAIR)
 
 
-def test_in_keras_models(preprocessor, tmp_path):
+@pytest.fixture(scope="module")
+def keras_model(preprocessor):
     a, b = (keras.Input((), dtype="string") for _ in range(2))
     symbolic = preprocessor([a, b])
     features.check_batch(symbolic, features.ENCODER_FEATURES)
     assert {value.shape for value in symbolic.values()} == {(None, 10)}
-    model = keras.Model([a, b], symbolic)
-    assert_features(model([tf.constant(A), tf.constant(B)]), PAIR)
+    return keras.Model([a, b], symbolic)
 
-    model.save(tmp_path / "model.keras")
+
+def test_in_keras_models(keras_model, tmp_path):
+    assert_features(keras_model([tf.constant(A), tf.constant(B)]), PAIR)
+    keras_model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert_features(loaded([tf.constant(A), tf.constant(B)]), PAIR)
 
-    model.export(tmp_path / "export", verbose=False)
+
+@pytest.mark.slow
+def test_in_what_keras_exports(keras_model, tmp_path):
+    keras_model.export(tmp_path / "export", verbose=False)
     serve = tf.saved_model.load(str(tmp_path / "export")).serve
     assert_features(serve([tf.constant(A), tf.constant(B)]), PAIR)
 

@@ -43,7 +43,7 @@ def test_opens_every_format_plain_and_gzip(tmp_path, name, text, expected, pack)
     (tmp_path / "text").write_bytes(pack(text.encode()))
     corpus = sources.open_corpus(str(tmp_path / "text"))
     assert corpus.input_format == name
-    assert documents_of(corpus, in_graph=True) == expected
+    assert documents_of(corpus, in_graph=pack is gzip.compress) == expected
     assert corpus.num_documents == len(expected)
     assert corpus.describe().startswith(f"1 file, {name}, {len(expected)} document")
 

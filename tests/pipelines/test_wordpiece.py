@@ -79,7 +79,7 @@ def test_attributes_and_a_vocabulary_file(tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("count", "seeds"),
     [
-        (3000, [2]),
+        (2000, [2]),
         pytest.param(20000, [10], marks=pytest.mark.slow),
         pytest.param(
             20000, range(11, 20), marks=[pytest.mark.slow, pytest.mark.exhaustive], id="more"
@@ -110,6 +110,8 @@ def test_random_texts_equal_the_definition(telling, do_lower_case, count, seeds)
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_every_code_point_equals_the_definition(telling, do_lower_case, codes, context):
     tokenizers, ids = telling
+    if codes is definition.TYPICAL_CODE_POINTS and not do_lower_case:
+        codes = codes[::4]
     characters = filter(definition.is_assigned, map(chr, codes))
     texts = [context.replace("?", character) for character in characters]
     assert_equal_to_definition(tokenizers[do_lower_case], ids, texts)
