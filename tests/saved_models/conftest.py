@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import functools
 
 import keras
@@ -24,6 +25,8 @@ CONFIG = BertConfig(
     max_position_embeddings=24,
     initializer_range=0.5,
 )
+# A block is as the others.
+SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 
 @functools.cache
@@ -33,7 +36,7 @@ def _made(model_class, config, arguments):
     return model, model.get_weights()
 
 
-def make(model_class, config=CONFIG, **arguments):
+def make(model_class, config=SMALL, **arguments):
     """A model of the small config, the same in every run: it is built once, and then reset."""
     model, weights = _made(model_class, config, tuple(arguments.items()))
     model.set_weights(weights)

@@ -26,9 +26,8 @@ from bert_tf.saved_models import (
 from bert_tf.saved_models.exporting import export
 from bert_tf.saved_models.served import Signature
 
-from .conftest import CONFIG, VOCAB, assert_same, make, serve
+from .conftest import SMALL, VOCAB, assert_same, make, serve
 
-SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
 TEXTS = ["The [MASK] sat, un[MASK]s.", "", "[CLS] the cat [SEP]", "the mat " * 30, "[MASK]"]
 
 

@@ -19,9 +19,7 @@ from bert_tf.modeling import (
 from bert_tf.saved_models.operations import oldest_serving
 from bert_tf.saved_models.signatures import model_signatures
 
-from .conftest import CONFIG, make, serve, trace
-
-SMALL = dataclasses.replace(CONFIG, num_hidden_layers=1)
+from .conftest import SMALL, make, serve, trace
 
 EMBEDDINGS = {"mean_output", "cls_output", "pooled_output", "truncated"}
 STATES = {"default", "pooled_output", "sequence_output", "encoder_outputs_0"}
@@ -93,7 +91,7 @@ CASES = {
 def served_case(name):
     """A model of one block, and in place of its numbers such as are made of the tokens alone."""
     case = CASES[name]
-    model = make(case.model_class, SMALL, **case.arguments)
+    model = make(case.model_class, **case.arguments)
     for key, value in case.attributes.items():
         setattr(model, key, value)
     table = np.random.default_rng(1).normal(size=(SMALL.vocab_size, SMALL.hidden_size))
@@ -293,7 +291,7 @@ def test_refuses_another_model(model):
 
 
 def test_refuses_before_anything_is_traced(model):
-    with pytest.raises(ValueError, match="layers has 2: expected 0, the lowest block, to 1"):
+    with pytest.raises(ValueError, match="layers has 2: expected 0, the lowest block, to 0"):
         model_signatures(serve(model, layers=(2,)))
     for model_class in (BertClassifier, BertTokenClassifier):
         named = make(model_class, num_classes=1)

@@ -1,6 +1,5 @@
 """Entities and tags against plain loops, fine-tuning's own predictions, and literals."""
 
-import dataclasses
 import json
 import pathlib
 import types
@@ -18,7 +17,7 @@ from bert_tf.saved_models.tagging import find_entities, tag_words
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.tagging_task import TaggingTask
 
-from .conftest import CONFIG, VOCAB, ask, features_of, make, serve, softmax, texts_of
+from .conftest import VOCAB, ask, features_of, make, serve, softmax, texts_of
 
 IOB = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 PLAIN = ("noun", "verb", "O", "stop")
@@ -277,8 +276,7 @@ def test_words_golden(tagger):
 
 
 def test_words_on_frozen_features_are_tagged_as_in_training(tokenizer):
-    small = dataclasses.replace(CONFIG, num_hidden_layers=1)
-    model = make(BertFeatureTagger, small, num_classes=len(IOB), variant="last", lstm_units=4)
+    model = make(BertFeatureTagger, num_classes=len(IOB), variant="last", lstm_units=4)
     model.labels = IOB
     # A word of several pieces that begin words, and a sentence of several windows.
     words = [["the", "[a]", "cats", "sat"], ["unable", "on", "the.", "mat", "!"] * 3]
