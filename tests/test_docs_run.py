@@ -107,6 +107,19 @@ def _run(folder, name, arguments):
     return process.stdout
 
 
+def _run_python(shown, folder):
+    # One process: each of its own would import TensorFlow.
+    lines = [f"exec(compile({block.text!r}, {block.place!r}, 'exec'), {{}})" for block in shown]
+    process = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+    assert process.returncode == 0, process.stderr
+
+
 def _copy_models(folder):
     """What transformers' TFBert classes left, by the names in docs/from_transformers.md."""
     names = {
@@ -160,25 +173,19 @@ def world(pretrained):
     ids=lambda page: page.name,
 )
 def test_the_commands_of_a_page_run(page, world, tmp_path):
+    """And after them the Python that reads what they left."""
     folder = shutil.copytree(world, tmp_path / "world")  # what one page writes is not another's
     for block in _shown(page, python=False):
         for name, arguments in commands(block.text):
             _run(folder, name, arguments)
+    left = [block for block in blocks(page) if block.not_run.startswith("reads ")]
+    _run_python([block for block in left if block.language == "python"], folder)
 
 
 def test_the_python_of_the_pages_runs(pretrained):
     shown = [block for page in PAGES for block in _shown(page, python=True)]
     assert len(shown) >= 5
-    # One process: each of its own would import TensorFlow.
-    lines = [f"exec(compile({block.text!r}, {block.place!r}, 'exec'), {{}})" for block in shown]
-    process = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        cwd=pretrained,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-    )
-    assert process.returncode == 0, process.stderr
+    _run_python(shown, pretrained)
 
 
 def test_the_notebook_runs(pretrained):
