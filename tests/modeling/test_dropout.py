@@ -89,7 +89,6 @@ def test_a_model_has_one_seed_and_is_a_function_of_it():
     before = seed.numpy()
     batch = make_batch()
 
-    @tf.function
     def logits(value):
         with keras.StatelessScope(state_mapping=[(seed, value)]):
             return model(batch, training=True)["masked_lm_logits"]

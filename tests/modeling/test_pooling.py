@@ -1,10 +1,12 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
 from bert_tf.choices import POOLINGS
 from bert_tf.modeling import BertClassifier
 from bert_tf.modeling.pooling import Pooling, normalize, pool
-from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
+from tests.modeling.conftest import TINY, encoder_batch, made, weights_by_path
 from tests.modeling.numpy_bert import encode
 
 
@@ -53,7 +55,8 @@ def test_normalized():
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_a_head_reads_all_real_tokens(pooling):
-    model = randomise(BertClassifier(TINY, num_classes=3, pooling=pooling))
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = made(BertClassifier, config, num_classes=3, pooling=pooling)
     weights, batch = weights_by_path(model), encoder_batch(batch=4)
     logits = np.asarray(model(batch))
     for row, mask in enumerate(batch["input_mask"] > 0):
@@ -68,10 +71,7 @@ def test_a_head_reads_all_real_tokens(pooling):
         np.testing.assert_allclose(logits[row], read @ kernel + bias, atol=2e-5)
     # Training leaves padding out, and reads the same.
     model.encoder.trains_without_padding = True
-    model.compile(loss="mse")
-    np.testing.assert_allclose(
-        model.evaluate(batch, logits, verbose=0), 0, atol=1e-9, err_msg="evaluation"
-    )
+    np.testing.assert_allclose(model(batch, training=True), logits, atol=1e-5)
 
 
 def test_a_row_of_padding_gives_numbers():

@@ -23,20 +23,14 @@ TAGGER = {"num_classes": 3, "variant": "weighted_sum_all", "lstm_units": 4, "dro
 MODELS = [
     (BertEncoder, {"pooler": True}),
     (BertPretrainer, {"mlm": True, "nsp": True, "pooler": True}),
-    (BertClassifier, {"num_classes": 4, "dropout": 0.0}),
+    (BertPretrainer, {"mlm": True, "nsp": False, "pooler": False, "mlm_activation": "relu"}),
+    (BertPretrainer, {"mlm": False, "nsp": True, "pooler": True, "mlm_layer_norm_eps": 0.5}),
+    (BertClassifier, {"num_classes": 4, "dropout": 0.0, "pooling": "mean"}),
     (BertRegressor, {"dropout": 0.3}),
     (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": True}),
-    (BertClassifier, {"num_classes": 4, "bilstm": True}),
-    (BertMultipleChoice, {"bilstm": True}),
+    (BertMultipleChoice, {"bilstm": True, "dropout": 0.3}),
     (BertSpanPredictor, {"pooler": True}),
-    (BertMultipleChoice, {"dropout": 0.3}),
     (BertFeatureTagger, TAGGER),
-    (BertEncoder, {"pooler": False}),
-    (BertPretrainer, {"mlm": True, "nsp": False, "pooler": False}),
-    (BertPretrainer, {"mlm": True, "nsp": False, "pooler": True}),
-    (BertPretrainer, {"mlm": False, "nsp": True, "pooler": True}),
-    (BertPretrainer, {"mlm_activation": "relu", "mlm_layer_norm_eps": 0.5}),
-    (BertTokenClassifier, {"num_classes": 5, "dropout": 0.3, "pooler": False}),
 ]
 
 

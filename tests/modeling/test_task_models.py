@@ -18,7 +18,7 @@ from bert_tf.modeling import (
     BertTokenClassifier,
     seed_variables,
 )
-from tests.modeling.conftest import TINY, encoder_batch, made, randomise, weights_by_path
+from tests.modeling.conftest import TINY, encoder_batch, made, weights_by_path
 from tests.modeling.numpy_bert import encode, head
 
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -94,7 +94,7 @@ def test_variables(case):
 
 def test_initial_values_have_the_config_s_range(case):
     # Of variance 0.5^2 a truncated normal keeps 0.774, and nothing beyond two deviations.
-    config = dataclasses.replace(TINY, hidden_size=512, initializer_range=0.5)
+    config = dataclasses.replace(TINY, hidden_size=256, initializer_range=0.5)
     arguments = dict.fromkeys(case.arguments, 64)
     dense = getattr(case.make(config, **arguments), case.path)
     kernel = dense.kernel.numpy()
@@ -104,14 +104,12 @@ def test_initial_values_have_the_config_s_range(case):
 
 def test_fits(case):
     config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = randomise(case.make(config, **case.arguments))
+    model = made(case.make, config, **case.arguments)
     before = weights_by_path(model)
-    # XLA, which is Keras' default, compiles for a second or two; the encoder's tests have it do so.
-    model.compile(keras.optimizers.SGD(0.01), case.loss, jit_compile=False)
+    model.compile(keras.optimizers.SGD(0.01), case.loss, run_eagerly=True)
     # In training, as the span predictor ignores padding then.
     expected = float(model.compute_loss(y=case.targets, y_pred=model(inputs(case), training=True)))
-    dataset = tf.data.Dataset.from_tensor_slices((inputs(case), case.targets)).batch(4)
-    first, second = model.fit(dataset, epochs=2, verbose=0).history["loss"]
+    first, second = model.fit(inputs(case), case.targets, epochs=2, verbose=0).history["loss"]
     assert first == pytest.approx(expected, rel=1e-5) and second < first
     # A bias that is added to all that a softmax is taken over changes nothing.
     without_gradient = {"bert_span_predictor/span/bias", "bert_multiple_choice/choice/bias"}
@@ -185,16 +183,15 @@ def test_padding_has_no_influence(case):
     np.testing.assert_array_equal(others, outputs)
 
 
-@pytest.mark.parametrize("num_classes", [0, -1])
 @pytest.mark.parametrize("make", [BertClassifier, BertTokenClassifier])
-def test_no_class(make, num_classes):
-    with pytest.raises(ValueError, match=f"num_classes is {num_classes}: expected 1 or more"):
-        make(TINY, num_classes=num_classes)
+def test_no_class(make):
+    with pytest.raises(ValueError, match="num_classes is 0: expected 1 or more"):
+        make(TINY, num_classes=0)
 
 
 def test_in_training_padding_counts_nothing_in_the_loss():
     config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = randomise(BertSpanPredictor(config))
+    model = made(BertSpanPredictor, config)
     model.compile(loss=CROSS_ENTROPY)
     batch = encoder_batch()
     batch["input_mask"][:, 4:] = 0
