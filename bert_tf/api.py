@@ -202,7 +202,7 @@ class FineTuned:
 
         save(self.model, directory)
 
-    def export(self, output: Path, **given: Any) -> "Exported | OnnxExport":
+    def export(self, output: Path, **given: Any) -> "Exported | OnnxExport | None":
         """As ``api.export`` with the model."""
         return export(self.model, output, **given)
 
@@ -389,7 +389,7 @@ def predict(
 )
 def export(
     model: Any, output: Path, *, verbose: bool = True, **given: Any
-) -> "Exported | OnnxExport":
+) -> "Exported | OnnxExport | None":
     """Exports a SavedModel for TensorFlow Serving, as ``python -m bert_tf.export`` does.
 
     Args:

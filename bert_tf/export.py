@@ -60,6 +60,8 @@ _OPTIONS = (
     "transformers_signature",
     *("max_rows", "max_bytes", "max_masks", "allowed_batch_sizes"),
 )
+# Of a corpus so many texts say what static vectors keep; each time is the mean of so many runs.
+_MOST_JUDGED, _TIMES = 1000, 20
 # What ONNX files have no place for: they take ids, and --onnx says how they compute.
 _NOT_OF_ONNX = {*_OPTIONS, "tflite", "corpus"} - {
     *("max_seq_length", "layers", "normalize", "embedding_dims")
@@ -200,6 +202,14 @@ class ExportSettings:
     nearest: int = flag_fields.integer(
         10, "--corpus: how many texts are found.", least=1, rules=[needs("corpus")]
     )
+    static_dims: int | None = flag_fields.integer(
+        None,
+        "Sentence embeddings, with --corpus: export a table of so many numbers for each piece of "
+        "the vocabulary instead of the model: a text's vector is the mean of its pieces', in a "
+        "hundredth of the time. What of the model's similarities is left is printed.",
+        least=1,
+        rules=[needs("corpus")],
+    )
     allow_pickle: bool = flag_fields.switch(False, flag_fields.ALLOW_PICKLE)
 
 
@@ -222,8 +232,13 @@ def main(argv: Sequence[str]) -> None:
     run(settings)
 
 
-def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported | OnnxExport":
-    """Exports a checkpoint, or a ``model`` in memory; prints what is where."""
+def run(
+    settings: ExportSettings, model: "BertModel | None" = None
+) -> "Exported | OnnxExport | None":
+    """Exports a checkpoint, or a ``model`` in memory; prints what is where.
+
+    Of a table of static vectors ``None`` is returned.
+    """
     output = settings.output.rstrip("/")
     # TensorFlow loads here, after the flags were found good.
     from bert_tf.files import check_new
@@ -251,6 +266,8 @@ def run(settings: ExportSettings, model: "BertModel | None" = None) -> "Exported
     print(f"Exporting a {checkpoint.model.class_name}.", flush=True)
     if settings.onnx:
         return _write_onnx(model, options, output, settings)
+    if settings.static_dims:
+        return _export_static(model, options, output, settings)
     exported = export(
         model,
         output,
@@ -303,23 +320,77 @@ def _corpus(
     """What is to be searched, read and embedded; its size is checked before."""
     if settings.corpus is None:
         return None
-    from bert_tf.readers.examples import BadRows, filled_text
-    from bert_tf.readers.records import LINES, LINES_COLUMN
-    from bert_tf.readers.tables import TableFile, read_columns
     from bert_tf.saved_models.search import Corpus, check_size
     from bert_tf.tasks.embedding import open_embedder
 
-    is_lines = settings.corpus.removesuffix(".gz").endswith(".txt")
-    column = LINES_COLUMN if is_lines else settings.corpus_column
-    table = TableFile(settings.corpus, suffix=LINES if is_lines else None)
-    bad = BadRows(settings.corpus, skip=False)
-    found = bad.collect(
-        read_columns(table, [column], bad), lambda row: filled_text(row.values[0], repr(column))
-    )
-    texts = list(dict.fromkeys(found))
+    texts = _corpus_texts(settings.corpus, settings.corpus_column)
     check_size(len(texts), options.embedding_dims or model.embedding_size, settings.nearest)
     embedder = open_embedder(model, options.max_seq_length, embedding_dims=options.embedding_dims)
     return Corpus(texts, embedder.directions(texts, "Corpus"), settings.nearest)
+
+
+def _corpus_texts(path: str, column: str) -> list[str]:
+    """The different texts of a ``--corpus``."""
+    from bert_tf.readers.examples import BadRows, filled_text
+    from bert_tf.readers.records import LINES, LINES_COLUMN
+    from bert_tf.readers.tables import TableFile, read_columns
+
+    is_lines = path.removesuffix(".gz").endswith(".txt")
+    column = LINES_COLUMN if is_lines else column
+    table = TableFile(path, suffix=LINES if is_lines else None)
+    bad = BadRows(path, skip=False)
+    found = bad.collect(
+        read_columns(table, [column], bad), lambda row: filled_text(row.values[0], repr(column))
+    )
+    return list(dict.fromkeys(found))
+
+
+def _export_static(
+    model: "BertModel", options: "ExportOptions", output: str, settings: ExportSettings
+) -> None:
+    """Exports static vectors; says what is left of the model's similarities, and how fast it is."""
+    import time
+
+    import numpy as np
+    import tensorflow as tf
+
+    from bert_tf.metrics.formulas import spearman_correlation
+    from bert_tf.saved_models.search import Corpus
+    from bert_tf.saved_models.static import TABLE, Static, export_static, static_table
+    from bert_tf.tasks.embedding import open_embedder
+
+    dims, size = settings.static_dims or 0, model.embedding_size
+    embedder = open_embedder(model, options.max_seq_length)
+    if dims > size:
+        raise ValueError(f"--static_dims={dims}: expected {size} at most, as vectors have so many.")
+    texts = _corpus_texts(str(settings.corpus), settings.corpus_column)
+    tokenizer = model.preprocessor.tokenizer
+    pieces = tokenizer.tokenize(tf.constant(texts)).flat_values.numpy()
+    table = static_table(model, dims, np.bincount(pieces, minlength=tokenizer.vocab_size))
+    static = Static(tokenizer, table)
+    vectors = static.directions(tf.constant(texts)).numpy()
+    oldest = export_static(static, output, Corpus(texts, vectors, settings.nearest), settings.name)
+    judged = texts[:: -(-len(texts) // _MOST_JUDGED)]
+    embedder.directions(judged[:1], "The first text")  # which is mostly tracing
+    began = time.perf_counter()
+    theirs = embedder.directions(judged, "The model's vectors")
+    seconds = [time.perf_counter() - began]
+    embed = tf.saved_model.load(output).signatures["embed"]
+    ours = embed(text=tf.constant(judged))["sentence_embedding"].numpy()
+    for batch in (judged, judged[:1]):
+        began = time.perf_counter()
+        for _ in range(_TIMES):
+            embed(text=tf.constant(batch))
+        seconds.append((time.perf_counter() - began) / _TIMES)
+    above = np.triu_indices(len(judged), 1)
+    kept = spearman_correlation(*((found @ found.T)[above] for found in (theirs, ours)))
+    print(
+        f"Static: {dims} numbers for each of {len(table):,} pieces ({TABLE} has them for NumPy).\n"
+        f"The order of the similarities of {len(judged):,} texts is the model's to {kept:.3f} "
+        f"(Spearman).\nOne text takes {seconds[2] * 1000:.2f} ms; {len(judged) / seconds[1]:,.0f} "
+        f"texts a second, the model's {len(judged) / seconds[0]:,.0f}.\n{output}: embed, search; "
+        f"TensorFlow Serving {oldest} and later run it."
+    )
 
 
 def _write_onnx(

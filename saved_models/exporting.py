@@ -125,10 +125,10 @@ def export(
     index = None if corpus is None else Index(corpus)
     served = dataclasses.replace(precision.serve(model, tokenizer, options), index=index)
     signatures = model_signatures(served)
-    traced = _trace(signatures)
+    traced = trace(signatures)
     attributes = endpoints(served)
     with whole_directory(output_dir) as folder, _computing_as_a_server():
-        _save(folder, traced, attributes, served.weights, served.resources)
+        save(folder, traced, attributes, served.weights, served.resources)
         oldest = operations.check_operations(folder)
         samples = [
             sample
@@ -191,7 +191,7 @@ def _own_tokenizer(model: BertModel) -> BertTokenizer:
     return tokenizer
 
 
-def _trace(signatures: Mapping[str, Signature]) -> dict[str, Any]:
+def trace(signatures: Mapping[str, Signature]) -> dict[str, Any]:
     """Concrete functions that take the inputs by name; one for all names of one signature."""
     traced: dict[int, Any] = {}
     for signature in signatures.values():
@@ -219,7 +219,7 @@ def _computing_as_a_server() -> Iterator[None]:
         tf.config.optimizer.set_experimental_options({_BFLOAT16_REWRITE: before})
 
 
-def _save(
+def save(
     folder: str,
     signatures: Mapping[str, Any],
     attributes: Mapping[str, Any],

@@ -68,7 +68,7 @@ def serve(model: BertModel, tokenizer: BertTokenizer, options: ExportOptions) ->
     exact = Served(
         model=copied,
         **_traces(copied, storage.read),
-        tokenizer=_traced_once(tokenizer),
+        tokenizer=traced_once(tokenizer),
         max_seq_length=length,
         options=options,
     )
@@ -258,7 +258,7 @@ def _called_in_place(traced: Mapping[BertModel, Callable[..., Any]]) -> Iterator
             del model.call
 
 
-def _traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
+def traced_once(tokenizer: BertTokenizer) -> BertTokenizer:
     """A tokenizer whose graphs are traced, and written, once for all signatures that call it."""
     traced = copy.copy(tokenizer)
     strings = tf.TensorSpec([None], tf.string)

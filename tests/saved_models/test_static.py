@@ -1,0 +1,114 @@
+"""Static vectors: the table against a plain loop, what is served of it, what NumPy makes of it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import export
+from bert_tf.modeling import BertEncoder
+from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.pipelines.preprocessor import BertPreprocessor
+from bert_tf.saved_models.verification import verify
+from tests.finetuning.small_tasks import CONFIG, TOKENIZER, VOCAB, random_text
+
+DIMS = 12
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(2)
+    found = BertEncoder(CONFIG, pooler=False)
+    found.preprocessor = BertPreprocessor(VOCAB, max_seq_length=32)
+    found.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
+    return found
+
+
+@pytest.fixture(scope="module")
+def texts():
+    rng = np.random.default_rng(1)
+    return ["a0 a0 a0 a0 b1", *dict.fromkeys(random_text(rng, 9) for _ in range(25))]
+
+
+@pytest.fixture(scope="module")
+def exported(model, texts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("static")
+    bert_tf.save(model, folder / "model")
+    (folder / "corpus.txt").write_text("\n".join(texts) + "\n")
+    output = str(folder / "export" / "1")
+    flags = {"corpus": str(folder / "corpus.txt"), "nearest": 4, "static_dims": DIMS}
+    export.run(export.ExportSettings(str(folder / "model"), output, **flags))
+    return output
+
+
+def pieces_of(text):
+    return TOKENIZER.tokenize(tf.constant([text])).values.numpy().tolist()
+
+
+def twin(model, texts):
+    """The texts' directions by plain loops."""
+    vectors = []
+    for piece in range(len(VOCAB)):
+        ids = tf.constant([[2, piece, 3]])
+        batch = {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids * 0}
+        states = model(batch)["sequence_output"].numpy()[0]
+        vectors.append(states.mean(0) / np.linalg.norm(states.mean(0)))
+    vectors = np.array(vectors, np.float64)
+    vectors -= vectors.mean(0)
+    axes = np.linalg.svd(vectors)[2][:DIMS]
+    counts = np.bincount([piece for text in texts for piece in pieces_of(text)])
+    counts = np.append(counts, np.zeros(len(VOCAB) - len(counts)))
+    found = []
+    for text in texts:
+        total = np.zeros(DIMS)
+        for piece in pieces_of(text):
+            share = counts[piece] / counts.sum()
+            total += axes @ vectors[piece] * 1e-3 / (1e-3 + share)
+        found.append(total / np.linalg.norm(total))
+    return np.array(found)
+
+
+def test_the_vectors_are_those_of_a_plain_loop(exported, model, texts):
+    loaded = tf.saved_model.load(exported)
+    found = loaded.signatures["embed"](text=tf.constant(texts))["sentence_embedding"].numpy()
+    expected = twin(model, texts)
+    # An axis may point either way.
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
+    empty = loaded.signatures["embed"](text=tf.constant(["", "[PAD] \u2603"]))
+    assert not empty["sentence_embedding"].numpy().any()
+
+
+def test_its_search_is_exact(exported, model, texts):
+    loaded = tf.saved_model.load(exported)
+    found = loaded.signatures["search"](text=tf.constant([texts[3], "b1 c2 h4"]))
+    directions = twin(model, texts)
+    assert found["places"][0, 0] == 3 and found["texts"][0, 0] == texts[3].encode()
+    np.testing.assert_allclose(
+        found["scores"][0], -np.sort(-directions @ directions[3])[:4], atol=1e-4
+    )
+    assert verify(exported).problems == ()
+
+
+def test_numpy_reads_the_table(exported, texts):
+    with np.load(f"{exported}/assets.extra/static.npz") as file:
+        vectors, pieces = file["vectors"], file["pieces"].tolist()
+    assert pieces == VOCAB and vectors.shape == (len(VOCAB), DIMS)
+    assert not vectors[:5].any() and vectors[5:].any(1).all()
+    total = vectors[pieces_of(texts[0])].sum(0)
+    embed = tf.saved_model.load(exported).signatures["embed"]
+    found = embed(text=tf.constant(texts[:1]))["sentence_embedding"][0]
+    np.testing.assert_allclose(found, total / np.linalg.norm(total), atol=1e-5)
+
+
+def test_what_is_left_is_printed(model, texts, tmp_path, capsys):
+    (tmp_path / "corpus.txt").write_text("\n".join(texts) + "\n")
+    flags = {"corpus": str(tmp_path / "corpus.txt"), "nearest": 4, "static_dims": 32}
+    export.run(export.ExportSettings("m", str(tmp_path / "1"), **flags), model)
+    said = capsys.readouterr().out
+    assert f"Static: 32 numbers for each of {len(VOCAB)} pieces" in said
+    kept = float(said.split("is the model's to ")[1].split()[0])
+    assert 0.3 < kept < 1 and "texts a second, the model's" in said
+    with pytest.raises(ValueError, match="--static_dims=33: expected 32 at most"):
+        flags["static_dims"] = 33
+        export.run(export.ExportSettings("m", str(tmp_path / "2"), **flags), model)
