@@ -19,7 +19,7 @@ from .model_directory import DESCRIPTION, read_description, with_description
 from .weights import take_weights
 
 _GRAPH, _ONNX = "saved_model.pb", "model.onnx"
-_VARIABLES = "variables/variables"
+VARIABLES = "variables/variables"
 _DESCRIBED = "assets.extra"
 # TensorFlow's spelling of the values of a dict that is called "weights", "/" in its keys.
 _BEFORE, _SLASH, _BEHIND = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -28,6 +28,12 @@ _BEFORE, _SLASH, _BEHIND = "weights/", ".S", "/.ATTRIBUTES/VARIABLE_VALUE"
 def is_checkpoint(path: str) -> bool:
     """Whether a path is an export, or a directory of versions of one."""
     return _version(path) is not None
+
+
+def is_foreign(path: str) -> bool:
+    """Whether a path is a SavedModel that another program wrote."""
+    is_own = is_file(os.path.join(path, _DESCRIBED, DESCRIPTION))
+    return is_file(os.path.join(path, _GRAPH)) and not is_own
 
 
 def _version(path: str) -> str | None:
@@ -58,7 +64,7 @@ def open_checkpoint(path: str) -> Checkpoint:
             "made of."
         )
     config, described = read_description(described_in)
-    bundle = Bundle(os.path.join(folder, _VARIABLES))
+    bundle = Bundle(os.path.join(folder, VARIABLES))
     stored = {
         name.removeprefix(_BEFORE).removesuffix(_BEHIND).replace(_SLASH, "/"): name
         for name in bundle.shapes

@@ -240,11 +240,27 @@ def _check_reads_no_first_token(path: str, config: BertConfig, spec: ModelSpec) 
 
 def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
     """Opens a directory that ``save_pretrained`` made, or one downloaded from the hub."""
-    values = read_json_object(os.path.join(path, CONFIG))
-    config = read_config(values, os.path.join(path, CONFIG))
-    stored = _normalised(open_tensors(path, allow_pickle), path, config.is_distilbert)
+    source = os.path.join(path, CONFIG)
+    values = read_json_object(source)
+    return of_tensors(path, open_tensors(path, allow_pickle), values, source, path)
+
+
+def of_tensors(
+    path: str,
+    entries: Mapping[str, StoredTensor],
+    values: Mapping[str, Any],
+    source: str,
+    folder: str,
+) -> Checkpoint:
+    """The checkpoint of tensors by their names in a PyTorch file, at ``path``.
+
+    ``values`` are those of a ``config.json``, which ``source`` names in errors; ``folder`` is where
+    the tokenizer's files are.
+    """
+    config = read_config(values, source)
+    stored = _normalised(entries, path, config.is_distilbert)
     shapes = {name: entry.shape for name, entry in stored.items()}
-    spec, notes = model_spec(values, shapes, os.path.join(path, CONFIG))
+    spec, notes = model_spec(values, shapes, source)
     _check_reads_no_first_token(path, config, spec)
     tensors = {}
     for name in expected_shapes(config, spec):
@@ -255,7 +271,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         _take_decoder(path, stored, tensors)
     # 0, 1, 2, ...: a buffer that older releases of transformers wrote, and no weight.
     unused = (e.name for e in stored.values() if not e.name.endswith("embeddings.position_ids"))
-    tokenization, tokenizer_notes = read_tokenization(path)
+    tokenization, tokenizer_notes = read_tokenization(folder)
     return Checkpoint(
         path=path,
         format="huggingface",
@@ -264,7 +280,7 @@ def open_checkpoint(path: str, allow_pickle: bool = False) -> Checkpoint:
         tensors=tensors,
         unused=tuple(sorted(unused)),
         tokenization=tokenization,
-        labels=read_labels(values, spec, os.path.join(path, CONFIG)),
+        labels=read_labels(values, spec, source),
         multi_label=values.get("problem_type") == SEVERAL_CLASSES,
         notes=(*notes, *tokenizer_notes),
     )

@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +18,7 @@ from . import (
     google,
     hub,
     hugging_face,
+    keras2_files,
     keras_files,
     keras_hub,
     model_directory,
@@ -28,7 +30,7 @@ from .checkpoint import Checkpoint, StoredTensor
 # In this order: directories of KerasHub and of sentence-transformers have a config.json too.
 _FORMATS = (
     *(keras_files, model_directory, keras_hub, sentence_transformers, hugging_face),
-    *(model_garden, google, exports),
+    *(keras2_files, model_garden, google, exports),
 )
 _MAY_BE_PICKLED = (hugging_face, sentence_transformers)
 _CHUNK = 1 << 20  # values
@@ -42,8 +44,10 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
         path: a directory of this library, of Hugging Face, of sentence-transformers, of
             google-research/bert, of Model Garden or of KerasHub; an export of this library or the
             directory of its versions, whose graph is not run; the prefix of a TensorFlow
-            checkpoint; a ``.keras`` file; ``hf://OWNER/NAME[@REVISION]``, a model of the Hugging
-            Face hub, which is fetched where this machine's cache of the hub lacks it.
+            checkpoint; a ``.keras`` file; an HDF5 file, object checkpoint or SavedModel of Keras 2
+            that holds a BERT of transformers', with the ``config.json`` beside it;
+            ``hf://OWNER/NAME[@REVISION]``, a model of the Hugging Face hub, which is fetched where
+            this machine's cache of the hub lacks it.
         allow_pickle: whether ``pytorch_model.bin`` may be fetched and unpickled. A pickle from a
             stranger can run any code.
 
@@ -54,7 +58,15 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     Raises:
         ValueError: nothing is there, it is none of these, or it is damaged.
     """
-    path = os.fspath(path)
+    return _open(os.fspath(path), allow_pickle, None)
+
+
+def open_for(path: str, settings: Mapping[str, Any]) -> Checkpoint:
+    """As ``open_checkpoint``; what has no config beside it is of the ``config.json`` given."""
+    return _open(path, False, settings)
+
+
+def _open(path: str, allow_pickle: bool, settings: Mapping[str, Any] | None) -> Checkpoint:
     if hub.is_name(path):
         path = hub.directory_of(path, allow_pickle)
     path = path.rstrip("/") or "/"
@@ -62,8 +74,12 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
     with _named(path):
         form = next((form for form in _FORMATS if form.is_checkpoint(path)), None)
         if form is not None:
-            allowed = {"allow_pickle": allow_pickle} if form in _MAY_BE_PICKLED else {}
-            checkpoint = form.open_checkpoint(path, **allowed)
+            options: dict[str, Any] = {}
+            if form in _MAY_BE_PICKLED:
+                options["allow_pickle"] = allow_pickle
+            elif form is keras2_files:
+                options["values"] = settings
+            checkpoint = form.open_checkpoint(path, **options)
             tensors = checkpoint.tensors.items()
             checked = {name: _checked(tensor, path) for name, tensor in tensors}
             return dataclasses.replace(checkpoint, tensors=checked)

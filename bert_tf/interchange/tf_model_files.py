@@ -1,6 +1,7 @@
-"""``tf_model.h5``, the weights of transformers' TFBert classes, by the names of its PyTorch ones.
+"""Variables of transformers' TFBert classes, in ``tf_model.h5`` or elsewhere, by PyTorch's names.
 
-A dataset's path is the Keras layer that owns it, the model's name, the scopes within, and ``:0``:
+A variable's name is the scopes that it was made in, and a dataset's path in HDF5 is the Keras layer
+that owns the variable, its name, and ``:0``:
 
     bert/tf_bert_for_masked_lm/bert/encoder/layer_._0/attention/self/query/kernel:0
     mlm___cls/tf_bert_for_masked_lm/mlm___cls/predictions/bias:0
@@ -11,6 +12,7 @@ outputs). Transformers 5 has neither these classes nor a reader of the file.
 
 import dataclasses
 import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -19,10 +21,12 @@ from bert_tf.untrusted import quote
 from . import hdf5_files
 from .checkpoint import StoredTensor
 
+# What every BERT has, below the name of its main layer.
+WORDS = "/embeddings/word_embeddings/weight"
 # The last of the scopes that stand for a module of the model: whoever built it inside a model of
 # their own has more of them in front.
 _HEADS = r"classifier|pre_classifier|qa_outputs|vocab_transform|vocab_layer_norm|vocab_projector"
-_PLACE = re.compile(rf"(?:.*/)?(?:(bert|distilbert)|[^/]*___(cls)|({_HEADS}))/(.+):0")
+_PLACE = re.compile(rf"(?:.*/)?(?:(bert|distilbert)|[^/]*___(cls)|({_HEADS}))/(.+)")
 _LAYER = re.compile(r"\blayer_\._(\d+)\b")
 _LEAVES = {"kernel": "weight", "embeddings": "weight"}
 
@@ -32,9 +36,53 @@ def open_file(path: str) -> dict[str, StoredTensor]:
 
     The copies of a tensor are, and must be equal. What is no weight of a BERT goes by its path.
     """
+    return by_pytorch_names(variables_of(hdf5_files.open_file(path)), path)
+
+
+def variables_of(datasets: Mapping[str, StoredTensor]) -> list[tuple[str, StoredTensor]]:
+    """The variables in HDF5 by their names: of weights, or of a whole model without its optimizer.
+
+    The layers of one file may own the same variable, each a copy of it.
+    """
+    whole = "model_weights/"
+    prefix = whole if any(name.startswith(whole) for name in datasets) else ""
+    return [
+        (name.removeprefix(prefix).partition("/")[2].removesuffix(":0"), entry)
+        for name, entry in datasets.items()
+        if name.startswith(prefix)
+    ]
+
+
+def places(names: Iterable[str]) -> list[str]:
+    """The names of the main layers whose variables these are, but for an optimizer's copies."""
+    found = {f"/{name}".removesuffix(WORDS) for name in names if f"/{name}".endswith(WORDS)}
+    # An optimizer's slots have the whole name of their variable behind its own.
+    return sorted(
+        place[1:] for place in found if not any(place.endswith(other) for other in found - {place})
+    )
+
+
+def by_pytorch_names(
+    variables: Iterable[tuple[str, StoredTensor]], path: str
+) -> dict[str, StoredTensor]:
+    """Variables by their names in a PyTorch file, in that layout; those of one BERT, or none."""
+    pairs = list(variables)
+    found = places(name for name, _ in pairs)
+    if len(found) > 1:
+        raise ValueError(
+            f"{path} holds {len(found)} BERTs, {quote(found[0])} and {quote(found[1])} among them, "
+            "and nothing says which to take: expected one; save the model that you want by itself."
+        )
+    below = f"{found[0]}/" if found else "/"
+    kind = "distilbert" if any(n.startswith(f"{below}transformer/") for n, _ in pairs) else "bert"
     tensors: dict[str, StoredTensor] = {}
-    for stored_name, entry in hdf5_files.open_file(path).items():
-        name, tensor = _as_in_pytorch(stored_name, entry)
+    for variable, entry in pairs:
+        scopes, place, within = f"/{variable}".partition(f"/{below}")
+        name, tensor = entry.name, entry
+        if not scopes:
+            name, tensor = _as_in_pytorch(f"{kind}/{within}", entry)
+        elif not place:  # an optimizer's copy has both
+            name, tensor = _as_in_pytorch(variable, entry)
         first = tensors.get(name)
         if first is None:
             tensors[name] = tensor
@@ -42,16 +90,16 @@ def open_file(path: str) -> dict[str, StoredTensor]:
             tensors[name] = dataclasses.replace(first, names=(*first.names, *tensor.names))
         else:
             raise ValueError(
-                f"{path}: {quote(first.name)} and {quote(stored_name)} mean the same weight and "
+                f"{path}: {quote(first.name)} and {quote(entry.name)} mean the same weight and "
                 "differ: expected one, or copies of it; save the model again."
             )
     return tensors
 
 
-def _as_in_pytorch(stored_name: str, entry: StoredTensor) -> tuple[str, StoredTensor]:
-    place = _PLACE.fullmatch(stored_name)
+def _as_in_pytorch(variable: str, entry: StoredTensor) -> tuple[str, StoredTensor]:
+    place = _PLACE.fullmatch(variable)
     if place is None:
-        return stored_name, entry
+        return entry.name, entry
     *modules, scopes = filter(None, place.groups())
     *within, leaf = _LAYER.sub(r"layer.\1", scopes).split("/")
     name = ".".join((*modules, *within, _LEAVES.get(leaf, leaf)))

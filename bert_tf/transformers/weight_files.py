@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.interchange import keras2_files
+from bert_tf.interchange.recognition import open_for
 
 from .directories import read_weights
 
@@ -32,22 +33,12 @@ def save(keras_save: Callable[..., None], path: str, options: dict[str, Any]) ->
 
 def load(model: Any, keras_load: Callable[..., Any], path: str, options: dict[str, Any]) -> None:
     """Reads the file of that name: what ``save`` wrote, or weights of their classes in Keras 2."""
-    if path.endswith(_SUFFIX):
+    if not keras2_files.is_keras_3(path):
+        read_weights(model, open_for(path, model.config.to_dict()), ignores_sizes=False)
+    elif path.endswith(_SUFFIX):
         keras_load(path)
-    elif os.path.isfile(path) and _is_keras_3(path):
+    else:
         with tempfile.TemporaryDirectory() as scratch:
             link = os.path.join(scratch, f"model{_SUFFIX}")
             shutil.copyfile(path, link)
             keras_load(link)
-    else:
-        read_weights(model, open_checkpoint(path), ignores_sizes=False)
-
-
-def _is_keras_3(path: str) -> bool:
-    """Whether a file is HDF5 as Keras 3 lays weights out: by a layer's attributes, no names."""
-    import h5py
-
-    if not h5py.is_hdf5(path):
-        return False
-    with h5py.File(path) as file:
-        return "layer_names" not in file.attrs
