@@ -90,6 +90,7 @@ def test_bad_flags(model_dir, tmp_path, changes, sentence):
         ({"max_seq_length": 99}, "max_seq_length is 99, and "),
         ({"max_seq_length": 4}, "max_seq_length is 4: expected"),
         ({"layers": ["4"]}, "--layers has 4, and "),
+        ({"layers": ["-1", "-5"]}, "--layers has -5, and "),
     ],
 )
 def test_bad_input(model_dir, tmp_path, monkeypatch, changes, sentence):
