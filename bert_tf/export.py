@@ -267,7 +267,8 @@ def run(
     if settings.onnx:
         return _write_onnx(model, options, output, settings)
     if settings.static_dims:
-        return _export_static(model, options, output, settings)
+        _export_static(model, options, output, settings)
+        return None
     exported = export(
         model,
         output,

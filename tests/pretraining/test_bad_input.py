@@ -10,7 +10,6 @@ import pytest
 
 from bert_tf.pretraining.data import check_hosts_can_read
 from bert_tf.pretraining.run import run
-from bert_tf.seals import write_sealed
 from bert_tf.training import distribution
 
 from .commands import TINY, arguments, error_of, parse, pretrain, refusal_of, write_corpus
@@ -46,24 +45,6 @@ def test_bad_files_and_flags_leave_the_directory_free_for_the_right_ones(inputs,
     )
     done = pretrain(inputs, tmp_path / "run", num_train_steps=2)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_a_file_that_changed_behind_its_flag_is_refused(finished, inputs, tmp_path):
-    run_path = shutil.copytree(finished[0], tmp_path / "run")
-    (run_path / "results.json").unlink()
-    # As if it had been started with the file that changes.
-    config = tmp_path / "config.json"
-    flags = json.loads((run_path / "flags.json").read_text())
-    del flags["sha256"]
-    write_sealed(str(run_path / "flags.json"), {**flags, "bert_config": str(config)}, {})
-    config.write_text(json.dumps({**TINY, "hidden_act": "relu"}))
-    assert "What --bert_config read is not what the run" in refusal_of(
-        inputs, tmp_path, bert_config=config
-    )
-    kept = json.loads((run_path / "bert_config.json").read_text())
-    assert kept["hidden_act"] == "gelu"
 
 
 @pytest.mark.slow

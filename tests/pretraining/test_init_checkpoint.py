@@ -5,12 +5,10 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bert_tf
-from bert_tf.pretraining.run import run
 
-from .commands import arguments, assert_bit_equal, error_of, parse, pretrain, refusal_of, weights
+from .commands import assert_bit_equal, error_of, pretrain, refusal_of, weights
 
 # What the checkpoint says, so that the command has to be told nothing.
 FROM_CHECKPOINT = {"bert_config": None, "vocab_size": None}
@@ -62,30 +60,6 @@ def test_it_goes_on_when_the_checkpoint_is_gone(started, inputs, tmp_path):
     early = weights(half, 4)
     moments = [name for name in one if name.endswith(("_momentum", "_velocity"))]
     assert moments and any((early[name] != one[name]).any() for name in moments)
-
-
-class Killed(BaseException):
-    """Passes every ``except`` as SIGKILL would."""
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_killed_in_its_first_save_it_starts_again(started, inputs, tmp_path, monkeypatch):
-    rename, flags = tf.io.gfile.rename, arguments(inputs, tmp_path / "run", **started[2])
-    for is_named in (False, True):  # whether the manifest gets its name before the end comes
-
-        def killed(source, target, overwrite=False, is_named=is_named):
-            ends = target.endswith("step-00000004/manifest.json")
-            if is_named or not ends:
-                rename(source, target, overwrite)
-            if ends:
-                raise Killed
-
-        with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(tf.io.gfile, "rename", killed)
-            run(parse(*flags)[0])
-    run(parse(*flags)[0])
-    assert_bit_equal(weights(tmp_path / "run", 12), weights(started[0], 12))
 
 
 @pytest.mark.exhaustive
