@@ -39,10 +39,11 @@ def folders(tmp_path_factory):
 
 
 def _with_changed_import(text):
-    """The script importing from here; nothing but the beginning of such lines may change."""
+    """The script importing from here: the beginning of all such lines changes, and no more."""
     changed = re.sub(
         r"^(from|import) transformers(?= )", r"\1 bert_tf.transformers", text, flags=re.M
     )
+    assert not re.search(r"^\s*(from|import) transformers", changed, flags=re.M)
     before, after = text.splitlines(), changed.splitlines()
     lines = [new for old, new in zip(before, after, strict=True) if old != new]
     assert lines and all(
