@@ -77,6 +77,14 @@ def test_a_signature_is_the_least_of_each_function():
     assert np.array_equal(whole, np.min(parts, axis=0))
 
 
+def test_each_function_is_one_to_one():
+    """An even factor would give numbers that differ in the highest bit alone one value."""
+    first, second = (
+        near_duplicates.signature(np.uint64([number << 32]), 200) for number in (1, 1 + (1 << 31))
+    )
+    assert (first != second).all()
+
+
 @pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.95])
 def test_nearly_all_pairs_of_the_threshold_meet(threshold):
     rows = near_duplicates.rows_per_band(threshold)
