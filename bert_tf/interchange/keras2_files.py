@@ -25,6 +25,8 @@ _CONFIGS = (hugging_face.CONFIG, google.CONFIG)
 _LAYER = re.compile(r"(?:bert\.encoder|distilbert\.transformer)\.layer\.(\d+)\..+")
 _HDF5 = b"\x89HDF\r\n\x1a\n"  # a file's first bytes
 _KERAS_3 = re.compile(r"(?:.*/)?vars/\d+")
+# Layers that no class of this library has.
+_NUMBERED = re.compile(r".*/attention/(?:dense_output/dense|q_lin)/vars/\d+")
 
 
 def is_checkpoint(path: str) -> bool:
@@ -44,7 +46,16 @@ def is_checkpoint(path: str) -> bool:
 
 def is_keras_3(path: str) -> bool:
     """Whether a file is HDF5 with the variables of a layer by their numbers, without names."""
-    return _is_hdf5(path) and any(map(_KERAS_3.fullmatch, hdf5_files.open_file(path)))
+    if not _is_hdf5(path):
+        return False
+    names = hdf5_files.open_file(path)
+    if any(map(_NUMBERED.fullmatch, names)):
+        raise ValueError(
+            f"{path} has the variables of transformers' TensorFlow classes by their numbers, as "
+            "Keras 2 writes a name that ends with .weights.h5: expected their names; where it was "
+            'written, load_weights it and save_weights("bert.h5").'
+        )
+    return any(map(_KERAS_3.fullmatch, names))
 
 
 def _is_hdf5(path: str) -> bool:

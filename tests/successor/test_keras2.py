@@ -4,10 +4,14 @@
 """
 
 import pathlib
+import shutil
 
+import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import bert_tf
 import bert_tf.transformers as successor
 
 FILES = pathlib.Path(__file__).parent / "keras2"
@@ -57,3 +61,182 @@ def test_load_weights_computes_what_the_model_on_disk_did(file):
     assert compared
     for output in compared:
         np.testing.assert_allclose(found[output], arrays[output], rtol=0, atol=1e-5)
+
+
+def test_the_main_layer_in_a_model_of_one_s_own_reads_it_too():
+    class Ranker(successor.TFBertPreTrainedModel):
+        def __init__(self, settings):
+            super().__init__(settings)
+            self.bert = successor.TFBertMainLayer(settings, name="bert")
+
+        def call(self, inputs, **switches):
+            return self.bert(inputs, **switches).pooler_output
+
+    ranker = Ranker(config())
+    ranker.load_weights(FILES / "subclassed" / "ranker.h5")
+    arrays = recorded("subclassed")
+    found = ranker(batch_of(arrays, "subclassed"))
+    np.testing.assert_allclose(found, arrays["pooler_output"], rtol=0, atol=1e-5)
+
+
+def beside(file, folder):
+    """A copy of a file in an empty folder."""
+    source, target = FILES / file, folder / file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_file():
+        shutil.copyfile(source, target)
+    elif source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        for part in source.parent.glob(f"{source.name}.*"):
+            shutil.copyfile(part, target.parent / part.name)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "name"),
+    [
+        ("functional/weights.h5", "functional", "config.json"),
+        ("functional/checkpoint/ckpt-1", "functional/checkpoint", "bert_config.json"),
+        ("functional/saved_model", "functional/saved_model", "config.json"),
+        ("functional/saved_model", "functional", "config.json"),
+    ],
+)
+def test_load_takes_the_sizes_from_the_config_beside_it(tmp_path, file, place, name):
+    path = beside(file, tmp_path)
+    (tmp_path / place / name).write_text(config().to_json_string())
+    shutil.copyfile(FILES / "classifier" / "vocab.txt", tmp_path / place / "vocab.txt")
+    encoder = bert_tf.load(path)
+    assert isinstance(encoder, bert_tf.BertEncoder) and encoder.preprocessor is not None
+    arrays = recorded(file)
+    found = encoder(
+        {
+            "input_word_ids": arrays["input_ids"],
+            "input_mask": arrays["attention_mask"],
+            "input_type_ids": arrays["token_type_ids"],
+        }
+    )
+    expected = arrays["last_hidden_state"]
+    np.testing.assert_allclose(found["sequence_output"], expected, rtol=0, atol=1e-5)
+
+
+def write_datasets(path, names):
+    with h5py.File(path, "w") as file:
+        for name in names:
+            file[name] = np.zeros((26, 8), "float32")
+    return path
+
+
+def rewrite(path, change):
+    """A copy of a file with the whole of a model, its arrays changed."""
+    with h5py.File(FILES / "main_layer" / "model.h5") as old, h5py.File(path, "w") as new:
+        arrays = {}
+        old.visititems(lambda k, v: arrays.update({k: v[()]}) if hasattr(v, "shape") else None)
+        for name, array in change(arrays).items():
+            new[name] = array
+    return path
+
+
+def save_model(folder):
+    tf.saved_model.save(tf.Module(), str(folder / "saved"))
+    return folder / "saved"
+
+
+SLOTS = "optimizer_weights/Adam/m/bert/embeddings/word_embeddings/weight:0"
+QUERY = "model_weights/bert/bert/encoder/layer_._1/attention/self/query/kernel:0"
+
+
+def test_an_optimizer_s_copies_are_no_weights(tmp_path):
+    path = rewrite(tmp_path / "m.h5", lambda a: {**a, SLOTS: np.zeros((26, 8), "float32")})
+    model = successor.TFBertModel(config())
+    model.load_weights(path)
+    arrays = recorded("main_layer")
+    found = model(batch_of(arrays, "main_layer")).last_hidden_state
+    np.testing.assert_allclose(found, arrays["last_hidden_state"], rtol=0, atol=1e-5)
+
+
+#: By what is asked for: the path, the settings of the model, and the refusal behind the path.
+REFUSALS = {
+    "no BERT in the file": (
+        lambda folder: write_datasets(folder / "a.h5", ["a/b/kernel:0", "a/b/bias:0"]),
+        {},
+        "{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
+        "NAME/embeddings/word_embeddings/weight among b/bias, b/kernel.",
+    ),
+    "no BERT in the SavedModel": (
+        save_model,
+        {},
+        "{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
+        "NAME/embeddings/word_embeddings/weight among none.",
+    ),
+    "two BERTs": (
+        lambda folder: write_datasets(
+            folder / "a.h5", [f"{n}/{n}/bert/embeddings/word_embeddings/weight:0" for n in "ab"]
+        ),
+        {},
+        "{path} holds 2 BERTs, 'a/bert' and 'b/bert' among them, and nothing says which to take: "
+        "expected one; save the model that you want by itself.",
+    ),
+    "another width": (
+        lambda folder: FILES / "functional" / "weights.h5",
+        {"intermediate_size": 16},
+        "{path} does not fit its config, or the arguments given (shapes in this library's layout, "
+        "inputs first): tf_bert_model/tf_bert_model/bert/encoder/layer_._0/intermediate/dense/"
+        "kernel:0 is (8, 12), expected (8, 16);",
+    ),
+    "fewer layers": (
+        lambda folder: FILES / "functional" / "checkpoint" / "ckpt-1",
+        {"num_hidden_layers": 1},
+        "{path} holds a BERT of 2 layers, expected 1 as the config says: it belongs to another "
+        "model.",
+    ),
+    "more layers": (
+        lambda folder: FILES / "functional" / "saved_model",
+        {"num_hidden_layers": 3},
+        "{path} lacks layer_2/attention/query/kernel, ",
+    ),
+    "a weight lacking": (
+        lambda folder: rewrite(
+            folder / "a.h5", lambda a: {k: v for k, v in a.items() if k != QUERY}
+        ),
+        {},
+        "{path} lacks layer_1/attention/query/kernel, which the model has",
+    ),
+    "nothing there": (
+        lambda folder: folder / "ckpt-1",
+        {},
+        "There is no checkpoint at {path}: expected",
+    ),
+    "variables by their numbers": (
+        lambda folder: write_datasets(
+            folder / "a.weights.h5", ["layers/b/attention/dense_output/dense/vars/0"]
+        ),
+        {},
+        "{path} has the variables of transformers' TensorFlow classes by their numbers, as Keras 2 "
+        "writes a name that ends with .weights.h5: expected their names; where it was written, "
+        'load_weights it and save_weights("bert.h5").',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals(tmp_path, case):
+    make, changed, sentence = REFUSALS[case]
+    path = make(tmp_path)
+    model = successor.TFBertModel(config(**changed))
+    with pytest.raises(ValueError) as refusal:
+        model.load_weights(path)
+    assert str(refusal.value).startswith(sentence.format(path=path))
+
+
+def test_load_without_a_config_says_where_it_looked(tmp_path):
+    path = beside("functional/saved_model", tmp_path)
+    with pytest.raises(ValueError) as refusal:
+        bert_tf.load(path, bert_tf.BertEncoder)
+    assert str(refusal.value) == (
+        f"{path} holds a BERT of transformers' TensorFlow classes, and nothing that says its "
+        f"sizes: expected config.json or bert_config.json in {path} or {path.parent} or "
+        f"{tmp_path}; "
+        "put the model's there, or read the weights into a model of the same sizes: "
+        f"bert_tf.transformers.TFBertModel(config).load_weights({str(path)!r})."
+    )
