@@ -1,6 +1,6 @@
 """Makes again what transformers 4 knows and wrote: run in the environment of ``record.py``.
 
-    TF_USE_LEGACY_KERAS=1 python -m tests.successor.make_keras2_data
+    TF_USE_LEGACY_KERAS=1 python -m tests.transformers.make_keras2_data
 
 - ``names.txt``: every public name that concerns BERT or DistilBERT in TensorFlow, or tokenizers.
 - ``recorded/variables.json``: of each class, the names and shapes of its variables.
@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 import transformers
 
-from tests.successor import models
+from tests.transformers import models
 
 HERE = pathlib.Path(__file__).parent
 KERAS2 = HERE / "keras2"

@@ -5,8 +5,8 @@ transformers 5 has no TensorFlow any more:
 
     pip install transformers==4.46.3 'tensorflow==2.18.*' tf-keras==2.18.0 'numpy<2.1' \
         'tensorflow-text==2.18.*' scikit-learn 'datasets<5' 'huggingface_hub<1' safetensors h5py
-    python -m tests.successor.record [NAME ...]
-    python -m tests.successor.record --check    # runs all again; prints the largest differences
+    python -m tests.transformers.record [NAME ...]
+    python -m tests.transformers.record --check    # runs all again; prints the largest differences
 
 The scripts run with ``TF_USE_LEGACY_KERAS=1``, as transformers 4 needs it: ``tf.keras`` is Keras 2.
 """
@@ -20,7 +20,7 @@ import sys
 import tempfile
 from typing import Any
 
-from tests.successor import models, running
+from tests.transformers import models, running
 
 
 def run(name: str, folders: pathlib.Path) -> Any:

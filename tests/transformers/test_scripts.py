@@ -6,7 +6,7 @@ import runpy
 import numpy as np
 import pytest
 
-from tests.successor import models, running
+from tests.transformers import models, running
 
 #: What takes a second or two at most; the others are slow.
 QUICK = {
