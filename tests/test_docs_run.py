@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 DATA = pathlib.Path(__file__).parent / "interchange" / "data"
+KERAS2 = pathlib.Path(__file__).parent / "successor" / "keras2"
 # The last value of a flag counts: what makes a command of the pages small.
 SMALL = {
     "pretrain": ("--num_train_steps=3", "--max_eval_steps=1", "--bert_config=bert-L4-H128"),
@@ -134,6 +135,9 @@ def _copy_models(folder):
     for name, target in names.items():
         shutil.copytree(DATA / "tf_model" / name, folder / target)
         shutil.copy(DATA / "tf_model" / "model" / "vocab.txt", folder / target)
+    shutil.copytree(KERAS2 / "functional", folder / "my_model")
+    for name in ("config.json", "vocab.txt"):
+        shutil.copy(KERAS2 / "classifier" / name, folder / "my_model")
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,8 @@ def open_checkpoint(path: str, values: Mapping[str, Any] | None = None) -> Check
     if not tf_model_files.places(names):
         raise ValueError(
             f"{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-            f"NAME{tf_model_files.WORDS} among {listed(sorted(names), 5) if names else 'none'}."
+            f"NAME{tf_model_files.WORDS} among {listed(sorted(names), 5) if names else 'none'}; "
+            "docs/weights.md says where released weights are."
         )
     source = path
     if values is None:

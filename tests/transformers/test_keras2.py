@@ -161,13 +161,15 @@ REFUSALS = {
         lambda folder: write_datasets(folder / "a.h5", ["a/b/kernel:0", "a/b/bias:0"]),
         {},
         "{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-        "NAME/embeddings/word_embeddings/weight among b/bias, b/kernel.",
+        "NAME/embeddings/word_embeddings/weight among b/bias, b/kernel; docs/weights.md says "
+        "where released weights are.",
     ),
     "no BERT in the SavedModel": (
         save_model,
         {},
         "{path} holds no BERT of transformers' TensorFlow classes: looked for a variable "
-        "NAME/embeddings/word_embeddings/weight among none.",
+        "NAME/embeddings/word_embeddings/weight among none; docs/weights.md says where "
+        "released weights are.",
     ),
     "two BERTs": (
         lambda folder: write_datasets(
