@@ -2,7 +2,14 @@
 
 import pytest
 
-from .prediction_models import write_classifier, write_texts
+from .prediction_models import models_loaded_once, write_classifier, write_texts
+
+
+@pytest.fixture(autouse=True)
+def loaded_once():
+    """Predictors share the models that they load."""
+    with models_loaded_once():
+        yield
 
 
 @pytest.fixture(scope="session")

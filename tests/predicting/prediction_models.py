@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import json
+import os
+import pathlib
 from unittest import mock
 
 import numpy as np
@@ -43,20 +45,29 @@ def write_texts(folder):
     return path
 
 
-_load = predictor._load
+load = predictor._load
 _loaded = {}
 
 
 def _load_once(checkpoint):
-    if checkpoint.path not in _loaded:
-        _loaded[checkpoint.path] = _load(checkpoint)
-    return _loaded[checkpoint.path]
+    """The model of a directory, loaded and traced once, whatever its task.json says."""
+    key = checkpoint.path
+    if os.path.isdir(key):
+        paths = (path for path in sorted(pathlib.Path(key).rglob("*")) if path.is_file())
+        key = tuple(path.read_bytes() for path in paths if path.name != "task.json")
+    if key not in _loaded:
+        _loaded[key] = load(checkpoint)
+    return _loaded[key]
+
+
+def models_loaded_once():
+    return mock.patch.object(predictor, "_load", _load_once)
 
 
 def predict(folder, source, output=None, **options):
     """Predicts as the command does, and loads each model once."""
     given = PredictionSettings(str(folder), str(source), output and str(output), **options)
-    with mock.patch.object(predictor, "_load", _load_once):
+    with models_loaded_once():
         return prediction.predict_file(given, prediction.open_predictor(str(folder), given))
 
 

@@ -15,10 +15,11 @@ from bert_tf import api
 from bert_tf.interchange import conversion
 from bert_tf.interchange import load as load_module
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.predicting import inputs, predictor
+from bert_tf.predicting import inputs
 from bert_tf.tasks.task_file import TaskFile
 from tests.finetuning.small_runs import save_weights
 
+from . import prediction_models
 from .prediction_models import (
     CLASSES,
     LABELS,
@@ -71,7 +72,7 @@ def test_the_checkpoint_is_opened_once(classifier, monkeypatch):
     folder, model = classifier
     opened = open_checkpoint(folder)
     monkeypatch.setattr(load_module, "open_checkpoint", None)
-    np.testing.assert_array_equal(predictor._load(opened).weights[0], model.weights[0])
+    np.testing.assert_array_equal(prediction_models.load(opened).weights[0], model.weights[0])
 
 
 def test_the_likeliest_classes_and_none_that_is_improbable(classifier, table, tmp_path):
@@ -157,26 +158,28 @@ def test_a_classifier_without_names(table, tmp_path):
 # === Several classes, numbers ===
 
 
-def test_several_classes_by_the_models_threshold(table, tmp_path):
-    task = text_task("multilabel")
+def test_several_classes_by_a_threshold_of_calibrated_or_raw_probabilities(table, tmp_path):
     folder, output = tmp_path / "model", tmp_path / "out.jsonl"
-    more = {"multi_label": True, "thresholds": {"probability": 0.3}}
+    more = {"multi_label": True, "thresholds": {"probability": 0.3, "temperature": 2.0}}
+    task = text_task("multilabel")
     model = write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS, **more)
-    logits = -np.log(1 / np.array([0.2, 0.4, 0.6]) - 1)
-    model.classifier.bias.assign(logits)
+    raw = np.array([0.1, 0.2, 0.6])
+    model.classifier.bias.assign(-np.log(1 / raw - 1))
     model.classifier.kernel.assign(np.zeros(model.classifier.kernel.shape))
     save_weights(folder, model, 1)
-    for options, names in (
-        ({}, ["neutral", "pos"]),
-        ({"threshold": 0.5}, ["pos"]),
-        ({"threshold": 0.1}, list(LABELS)),
-        ({"threshold": 0.7}, []),
-        ({"threshold": 1.0}, []),
+    calibrated = 1 / (1 + np.sqrt(1 / raw - 1))  # 0.25, 0.333, 0.551
+    for options, names, expected in (
+        ({}, ["neutral", "pos"], calibrated),
+        ({"threshold": 0.2}, list(LABELS), calibrated),
+        ({"threshold": 0.5}, ["pos"], calibrated),
+        ({"threshold": 1.0}, [], calibrated),
+        ({"raw_probabilities": True}, ["neutral", "pos"], raw),
+        ({"raw_probabilities": True, "threshold": 0.3}, ["pos"], raw),
     ):
         predict(folder, table, output, **options)
         for row in read_lines(output):
             assert row["prediction"] == names
-            assert row["probabilities"] == {"neg": 0.2, "neutral": 0.4, "pos": 0.6}
+            assert [*row["probabilities"].values()] == pytest.approx(expected.tolist(), abs=2e-6)
     with pytest.raises(ValueError, match="--threshold=2: expected a probability from 0 to 1"):
         predict(folder, table, output, threshold=2)
 
@@ -199,28 +202,6 @@ def test_explanations_are_written_next_to_predictions(classifier, tmp_path, caps
     write_model(tmp_path / "tagger", "BertTokenClassifier", CLASSES, labels=LABELS)
     with pytest.raises(ValueError, match="means nothing to tagging: it is for classification, mul"):
         predict(tmp_path / "tagger", source, output, explain=str(explain))
-
-
-def test_probabilities_are_calibrated_unless_they_are_to_be_raw(table, tmp_path):
-    folder, output = tmp_path / "model", tmp_path / "out.jsonl"
-    more = {"multi_label": True, "thresholds": {"probability": 0.3, "temperature": 2.0}}
-    task = text_task("multilabel")
-    model = write_model(folder, "BertClassifier", CLASSES, task, labels=LABELS, **more)
-    raw = np.array([0.1, 0.2, 0.6])
-    model.classifier.bias.assign(-np.log(1 / raw - 1))
-    model.classifier.kernel.assign(np.zeros(model.classifier.kernel.shape))
-    save_weights(folder, model, 1)
-    calibrated = 1 / (1 + np.sqrt(1 / raw - 1))  # 0.25, 0.333, 0.551
-    for options, names, expected in (
-        ({}, ["neutral", "pos"], calibrated),
-        ({"threshold": 0.2}, list(LABELS), calibrated),
-        ({"raw_probabilities": True}, ["neutral", "pos"], raw),
-        ({"raw_probabilities": True, "threshold": 0.3}, ["pos"], raw),
-    ):
-        predict(folder, table, output, **options)
-        for row in read_lines(output):
-            assert row["prediction"] == names
-            assert [*row["probabilities"].values()] == pytest.approx(expected.tolist(), abs=2e-6)
 
 
 # === Bad input ===

@@ -14,7 +14,6 @@ from .prediction_models import (
     predict,
     read_lines,
     text_task,
-    write_classifier,
     write_model,
 )
 
@@ -32,13 +31,6 @@ KINDS = {
 }  # fmt: skip
 COLUMNS = {"tagging": ["words"], "multiple_choice": ["context", "choices"],
            "squad": ["question", "context"]}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("classifier")
-    write_classifier(folder)
-    return folder
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,7 +66,7 @@ def _about(value):
 
 
 def test_texts_of_every_form_are_answered_alike(classifier):
-    predictor = bert_tf.Predictor(classifier)
+    predictor = bert_tf.Predictor(classifier[0])
     expected = predictor(TEXTS)
     assert [record["id"] for record in expected] == list("012345")
     assert predictor({"text": TEXTS}) == expected
@@ -86,7 +78,7 @@ def test_texts_of_every_form_are_answered_alike(classifier):
 
 
 def test_it_is_traced_once(classifier):
-    predictor = bert_tf.Predictor(classifier, top_k=2)
+    predictor = bert_tf.Predictor(bert_tf.load(classifier[0]), top_k=2)
     for data in (TEXTS[0], TEXTS, TEXTS[:3], "so " * 9):
         predictor(data)
     (step,) = predictor._loaded()._traced_steps.values()
@@ -95,7 +87,7 @@ def test_it_is_traced_once(classifier):
 
 
 def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
-    predictor = bert_tf.Predictor(classifier)
+    predictor = bert_tf.Predictor(classifier[0])
     for data, sentence in (
         ([], "data is empty: expected at least one example"),
         ([{"other": "so"}], "data has the columns other, and none is said to be the text"),
