@@ -106,10 +106,9 @@ def _config_beside(path: str, folder: str) -> str:
     folders = [folder]
     if folder == path:  # as save_pretrained writes one, saved_model/1 beside config.json
         folders += [os.path.dirname(folder), os.path.dirname(os.path.dirname(folder))]
-    for place in folders:
-        for name in _CONFIGS:
-            if tf.io.gfile.exists(os.path.join(place, name)):
-                return os.path.join(place, name)
+    files = [os.path.join(place, name) for place in folders for name in _CONFIGS]
+    if (found := next(filter(is_file, files), None)) is not None:
+        return found
     raise ValueError(
         f"{path} holds a BERT of transformers' TensorFlow classes, and nothing that says its "
         f"sizes: expected {' or '.join(_CONFIGS)} in {' or '.join(f or '.' for f in folders)}; "

@@ -74,11 +74,9 @@ def _open(path: str, allow_pickle: bool, settings: Mapping[str, Any] | None) -> 
     with _named(path):
         form = next((form for form in _FORMATS if form.is_checkpoint(path)), None)
         if form is not None:
-            options: dict[str, Any] = {}
+            options: dict[str, Any] = {"values": settings} if form is keras2_files else {}
             if form in _MAY_BE_PICKLED:
                 options["allow_pickle"] = allow_pickle
-            elif form is keras2_files:
-                options["values"] = settings
             checkpoint = form.open_checkpoint(path, **options)
             tensors = checkpoint.tensors.items()
             checked = {name: _checked(tensor, path) for name, tensor in tensors}

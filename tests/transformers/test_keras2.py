@@ -127,14 +127,29 @@ def write_datasets(path, names):
     return path
 
 
+def arrays_of(file):
+    """The arrays of an HDF5 file by their paths."""
+    with h5py.File(FILES / file) as found:
+        arrays = {}
+        found.visititems(lambda k, v: arrays.update({k: v[()]}) if hasattr(v, "shape") else None)
+    return arrays
+
+
 def rewrite(path, change):
     """A copy of a file with the whole of a model, its arrays changed."""
-    with h5py.File(FILES / "main_layer" / "model.h5") as old, h5py.File(path, "w") as new:
-        arrays = {}
-        old.visititems(lambda k, v: arrays.update({k: v[()]}) if hasattr(v, "shape") else None)
-        for name, array in change(arrays).items():
-            new[name] = array
+    with h5py.File(path, "w") as file:
+        for name, array in change(arrays_of("main_layer/model.h5")).items():
+            file[name] = array
     return path
+
+
+def write_object_checkpoint(folder):
+    """The same model's variables, with an optimizer's that is held as ``opt``."""
+    arrays = arrays_of("main_layer/model.h5")
+    named = {path.split("/", 2)[2].removesuffix(":0"): array for path, array in arrays.items()}
+    net = [tf.Variable(array, name=name) for name, array in named.items()]
+    slots = [tf.Variable(0 * array, name=f"Adam/m/{name}") for name, array in named.items()]
+    return tf.train.Checkpoint(net=net, opt=slots).save(str(folder / "ckpt"))
 
 
 def save_model(folder):
@@ -146,8 +161,18 @@ SLOTS = "optimizer_weights/Adam/m/bert/embeddings/word_embeddings/weight:0"
 QUERY = "model_weights/bert/bert/encoder/layer_._1/attention/self/query/kernel:0"
 
 
-def test_an_optimizer_s_copies_are_no_weights(tmp_path):
-    path = rewrite(tmp_path / "m.h5", lambda a: {**a, SLOTS: np.zeros((26, 8), "float32")})
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: rewrite(
+            folder / "m.h5", lambda a: {**a, SLOTS: np.zeros((26, 8), "float32")}
+        ),
+        write_object_checkpoint,
+    ],
+    ids=["HDF5", "object checkpoint"],
+)
+def test_an_optimizer_s_copies_are_no_weights(tmp_path, make):
+    path = make(tmp_path)
     model = successor.TFBertModel(config())
     model.load_weights(path)
     arrays = recorded("main_layer")
