@@ -115,7 +115,7 @@ def test_prefixes_and_fewer_numbers(folder, model, tmp_path):
 # === Reranking ===
 
 
-@pytest.fixture(params=["numbers", "classes"])
+@pytest.fixture
 def reranker(request, model, tmp_path):
     """A model of pairs, and how relevant it finds them, computed by hand."""
     keras.utils.set_random_seed(8)
@@ -132,7 +132,9 @@ def reranker(request, model, tmp_path):
     return str(tmp_path / "reranker"), relevance
 
 
-@pytest.mark.parametrize("top", [6, 100])
+@pytest.mark.parametrize(
+    ("reranker", "top"), [("numbers", 6), ("classes", 100)], indirect=["reranker"]
+)
 def test_the_first_documents_are_reranked(path, model, reranker, top, tmp_path, capsys):
     where, relevance = reranker
     rng = np.random.default_rng(6)

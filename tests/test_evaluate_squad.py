@@ -1,12 +1,11 @@
 """``python -m bert_tf.evaluate_squad``: what it prints, writes and refuses."""
 
-import functools
 import json
 
 import pytest
 
 from bert_tf import evaluate_squad
-from tests.anew import run_anew
+from tests.anew import run_in_forks
 
 ANSWERS = {"a": ["Rollo", "the Duke"], "b": ["Rouen"], "c": [], "d": []}
 PREDICTIONS = {"a": "duke", "b": "in Rouen", "c": "Caen", "other": "x"}
@@ -91,41 +90,28 @@ def test_no_file_that_is_read_is_written_over(files, name):
     assert (files / name).read_text() == before
 
 
-_run = functools.partial(run_anew, "evaluate_squad")
-
-
 def test_the_command_without_tensorflow(files):
-    done = _run(
-        files / "data.json",
-        files / "predictions.json",
-        f"--null_odds={files}/odds.json",
-        "--null_threshold=0.5",
-        options=("-X", "importtime"),
-    )
+    line = ["bert_tf.evaluate_squad", "data.json", "predictions.json"]
+    (done,) = run_in_forks(files, [*line, "--null_odds=odds.json", "--null_threshold=0.5"])
     assert done.returncode == 0
     assert done.stdout.splitlines()[1] == "all                          4   50.00   66.67"
-    assert "numpy" in done.stderr and "tensorflow" not in done.stderr
+    assert "numpy" in done.loaded and "tensorflow" not in done.loaded
 
 
-@pytest.mark.parametrize(
-    "arguments, sentence",
-    [
-        (["data.json"],
-         "expected DATA PREDICTIONS, got data.json: python -m bert_tf.evaluate_squad DATA "
-         "PREDICTIONS [--name=value ...] is the whole command."),
-        (["none.json", "predictions.json"], "none.json cannot be read: No such file or directory."),
-        (["predictions.json", "data.json"], "predictions.json is not in SQuAD's form: "),
-        (["data.json", "empty.json"], "empty.json is empty: expected a JSON document."),
-        (["data.json", "text.json"], "text.json is not JSON: Expecting value"),
-        (["data.json", "predictions.json", "--null_threshold=1"],
-         "--null_threshold=1 needs --null_odds"),
-        (["data_1.json", "predictions.json", "--null_odds=odds.json"], "Null odds are for SQuAD 2"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_told_in_a_sentence(files, monkeypatch, arguments, sentence):
+def test_what_is_wrong_is_told_in_a_sentence(files):
     (files / "empty.json").write_text("")
     (files / "text.json").write_text("Rollo")
-    monkeypatch.chdir(files)
-    done = _run(*arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"Error: {sentence}") and done.stderr.count("\n") == 1
+    sentences = {
+        "data.json": "expected DATA PREDICTIONS, got data.json: python -m bert_tf.evaluate_squad "
+        "DATA PREDICTIONS [--name=value ...] is the whole command.",
+        "none.json predictions.json": "none.json cannot be read: No such file or directory.",
+        "predictions.json data.json": "predictions.json is not in SQuAD's form: ",
+        "data.json empty.json": "empty.json is empty: expected a JSON document.",
+        "data.json text.json": "text.json is not JSON: Expecting value",
+        "data.json predictions.json --null_threshold=1": "--null_threshold=1 needs --null_odds",
+        "data_1.json predictions.json --null_odds=odds.json": "Null odds are for SQuAD 2",
+    }
+    ended = run_in_forks(files, *(f"bert_tf.evaluate_squad {line}".split() for line in sentences))
+    for done, sentence in zip(ended, sentences.values(), strict=True):
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"Error: {sentence}") and done.stderr.count("\n") == 1

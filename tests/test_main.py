@@ -10,18 +10,13 @@ import pytest
 
 import bert_tf
 from bert_tf import __main__ as listing
+from tests.anew import run_in_forks
 
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def _bert_tf(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=300
-    )
-
-
-def test_every_command_is_listed_with_its_sentence():
-    process = _bert_tf("bert_tf")
+def test_every_command_is_listed_with_its_sentence(tmp_path):
+    process, asked = run_in_forks(tmp_path, ["bert_tf"], ["bert_tf", "--help"])
     assert process.returncode == 0 and process.stderr == ""
     lines = dict(
         line.split(maxsplit=1) for line in process.stdout.splitlines() if line.startswith("  ")
@@ -41,22 +36,19 @@ def test_every_command_is_listed_with_its_sentence():
     }
     assert set(lines) == runs and len(runs) >= 12
     assert all(sentence.endswith(".") for sentence in lines.values())
-    assert _bert_tf("bert_tf", "--help").stdout == process.stdout
+    assert asked.stdout == process.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments, status", [(["--help"], 0), (["--nulls"], 1), (["no.json", "no.json"], 1)]
-)
-def test_a_command_is_the_same_either_way(arguments, status):
-    with_main = _bert_tf("bert_tf", "evaluate_squad", *arguments)
-    alone = _bert_tf("bert_tf.evaluate_squad", *arguments)
-    assert (with_main.returncode, with_main.stdout, with_main.stderr) == (
-        alone.returncode,
-        alone.stdout,
-        alone.stderr,
-    )
-    assert with_main.returncode == status
-    assert with_main.stdout or with_main.stderr.startswith("Error: ")
+def test_a_command_is_the_same_either_way(tmp_path):
+    for status, arguments in ((0, ["--help"]), (1, ["--nulls"]), (1, ["no.json", "no.json"])):
+        ended = run_in_forks(
+            tmp_path,
+            ["bert_tf", "evaluate_squad", *arguments],
+            ["bert_tf.evaluate_squad", *arguments],
+        )
+        with_main, alone = ((one.returncode, one.stdout, one.stderr) for one in ended)
+        assert with_main == alone and with_main[0] == status
+        assert with_main[1] or with_main[2].startswith("Error: ")
 
 
 @pytest.mark.parametrize(

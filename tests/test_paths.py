@@ -1,11 +1,9 @@
 """Paths at which nothing is: refused by every command before TensorFlow is loaded."""
 
-import subprocess
-import sys
-
 import pytest
 
 from bert_tf.paths import check_inputs
+from tests.anew import run_in_forks
 
 COLUMNS = "--text_columns=a --label_column=b"
 TASK = f"--task=classification {COLUMNS} --model_dir=run"
@@ -34,18 +32,21 @@ COMMANDS = {
 }
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """How every command ended, and what was in their folder then."""
+    folder = tmp_path_factory.mktemp("folder")
+    (folder / "there.csv").write_text("a,b\n")
+    found = run_in_forks(folder, *(f"bert_tf.{command}".split() for command in COMMANDS))
+    return dict(zip(COMMANDS, found, strict=True)), [path.name for path in folder.iterdir()]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_refused_before_tensorflow_is_loaded(command, tmp_path):
-    (tmp_path / "there.csv").write_text("a,b\n")
-    name, *flags = command.split()
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", f"bert_tf.{name}", *flags],
-        capture_output=True, text=True, cwd=tmp_path,
-    )  # fmt: skip
-    loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
-    assert done.returncode == 1 and f"\nError: {COMMANDS[command]}" in done.stderr
-    assert "absl" in loaded and not loaded & {"tensorflow", "keras", "torch", "jax"}
-    assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
+def test_refused_before_tensorflow_is_loaded(command, ended):
+    done, there = ended[0][command], ended[1]
+    assert done.returncode == 1 and done.stderr.startswith(f"Error: {COMMANDS[command]}")
+    assert "bert_tf" in done.loaded and not done.loaded & {"tensorflow", "keras", "torch", "jax"}
+    assert there == ["there.csv"]
 
 
 def test_what_is_left_to_who_reads_it(tmp_path):

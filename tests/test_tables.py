@@ -1,6 +1,7 @@
 """Facts about a model class or a kind of task are in one table each; no one else has the names."""
 
 import ast
+import functools
 import inspect
 import pathlib
 
@@ -36,18 +37,22 @@ SPELLERS = [
 ]
 
 
+@functools.cache
+def _strings(path):
+    return {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
 @pytest.mark.skipif(not (ROOT / "pipelines").is_dir(), reason="the checkout is missing")
 @pytest.mark.parametrize(("names", "may_spell"), SPELLERS, ids=["model classes", "kinds"])
 def test_no_other_module_has_a_name_of_the_table(names, may_spell):
     for folder in ("bert_tf", "pipelines", "saved_models"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             module = path.relative_to(ROOT).as_posix()
-            strings = {
-                node.value
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.Constant) and isinstance(node.value, str)
-            }
-            assert strings & names <= may_spell.get(module, set()), module
+            assert _strings(path) & names <= may_spell.get(module, set()), module
 
 
 @pytest.mark.parametrize("model_class", MODEL_CLASSES.values())

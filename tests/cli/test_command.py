@@ -9,10 +9,12 @@ import textwrap
 import time
 
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf.cli import command
 from bert_tf.finetuning.settings import FineTuningSettings
+from tests.anew import run_in_forks
 
 PROGRAM = textwrap.dedent(
     """
@@ -36,9 +38,9 @@ PROGRAM = textwrap.dedent(
     def main(argv):
         if KIND.value == "value":
             raise ValueError("The kind must not be 'value'.")
-        if KIND.value == "graph":
-            import tensorflow as tf
-            tf.function(lambda: tf.io.read_file("/no/such/file"))()
+        if KIND.value == "graph":  # as TensorFlow's are made and written
+            error = type("NotFoundError", (type("OpError", (Exception,), {}),), {})
+            raise error("/no/such/file; No such file or directory\\n\\t [[{{node ReadFile}}]]")
         if KIND.value == "hostile":
             print("label \\x1b[2J\\x9b\\u202e\\ud800\\tseen")
             raise ValueError("label \\x1b[2J\\n" + "x" * 10**7 + "; mend it.")
@@ -81,31 +83,25 @@ PROGRAM = textwrap.dedent(
             time.sleep(5 if KIND.value == "finalizer" else 0)
         print("done", *argv[1:])
 
-    command.run(main, arguments=os.environ.get("TEST_ARGUMENTS", "").split())
+    command.run(main, arguments=sys.argv[0].split("/")[-2].split("_")[1:])
     """
 )
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    path = tmp_path_factory.mktemp("command") / "program.py"
-    path.write_text(PROGRAM)
-    return path
+    """A program that takes flags alone; one beside it takes DATA and PREDICTIONS, too."""
+    folder = tmp_path_factory.mktemp("command")
+    for name in ("takes", "takes_DATA_PREDICTIONS"):
+        (folder / name).mkdir()
+        (folder / name / "program.py").write_text(PROGRAM)
+    return folder / "takes" / "program.py"
 
 
 def test_pipes_and_the_bound_of_lines_are_every_commands(program):
     command = f"{sys.executable} {program} --kind=input --input=<(printf so) --max_line_mb=7"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stdout.splitlines()[:2] == ["so 7", "so 7"], done.stderr
-
-
-def _run(program, *arguments, declared=""):
-    return subprocess.run(
-        [sys.executable, program, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TEST_ARGUMENTS": declared},
-    )
 
 
 @pytest.mark.parametrize(
@@ -127,64 +123,77 @@ TWO = "DATA PREDICTIONS"
 WHOLE = f"python -m bert_tf.program {TWO} [--name=value ...] is the whole command.\n"
 
 
-@pytest.mark.parametrize(
-    "arguments, declared, status, stdout, stderr",
-    [
-        ([], "", 0, "done\n", ""),
-        (["--kind=value"], "", 1, "", "Error: The kind must not be 'value'.\n"),
-        (["--kind=graph"], "", 1, "", "Error: /no/such/file; No such file or directory\n"),
-        (["--kind=full"], "", 1, "", "Error: [Errno 28] No space left on device: 'a.txt': make "
-         "room there, and give the command again.\n"),
-        (["--kind=room"], "", 1, "",
-         "Error: No space left on device: make room, and start again.\n"),
-        (["--kind=denied"], "", 1, "", "Error: [Errno 13] Permission denied: 'a.txt': let this "
-         "user read or write there, or name another place.\n"),
-        (["--kind=socket"], "", 1, "", "Error: [Errno 32] Broken pipe: 'a socket'\n"),
-        (["--kind=lost"], "", 1, "of before\n", "Error: Another worker ended.\n"),
-        (["--kind=hostile"], "", 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
-         "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
-        (["--kind=time"], "", 75, "", "Stopped in time.\n"),
-        (["--kind=time", "--debug"], "", 75, "", "Stopped in time.\n"),
-        (["stray"], "", 1, "", "Error: 'stray' is no flag: every argument has the form --name=va"
-         "lue, and a list of files is one argument with commas.\n"),
-        ([], TWO, 1, "", f"Error: expected {TWO}, got none: {WHOLE}"),
-        (["one"], TWO, 1, "", f"Error: expected {TWO}, got one: {WHOLE}"),
-        (["one", "--kind=value", "two", "three"], TWO, 1, "",
-         f"Error: expected {TWO}, got one two three: {WHOLE}"),
-        (["one", "--kind=none", "two"], TWO, 0, "done one two\n", ""),
-        (["one", "--", "--kind=value"], TWO, 0, "done one --kind=value\n", ""),
-        *(([f"--{tpu}=local"], "", 1, "", f"Error: --{tpu} is a flag of pretrain, which alone runs "
-           "on a TPU: leave it out, and this command runs on the CPU or the GPUs of the machine, a "
-           "TPU's host included.\n") for tpu in ("tpu", "tpu_name")),
-        (["--kinds=value"], "", 1, "", "Error: --kinds is no flag of this command (did you mean "
-         f"--kind?); {HELP_OF_IT}"),
-        *(([f"--{flag}"], "", 1, "", f"Error: flag --{flag}: expected {expected}; {HELP_OF_IT}")
-          for flag, expected in (("steps=ten", "a whole number"), ("rate=fast", "a number"),
-                                 ("export=maybe", "true or false"))),
-    ],
+# Arguments, those that the program takes, its exit status, standard output and error.
+ENDS = (
+    ([], "", 0, "done\n", ""),
+    (["--kind=value"], "", 1, "", "Error: The kind must not be 'value'.\n"),
+    (["--kind=graph"], "", 1, "", "Error: /no/such/file; No such file or directory\n"),
+    (["--kind=full"], "", 1, "", "Error: [Errno 28] No space left on device: 'a.txt': make "
+     "room there, and give the command again.\n"),
+    (["--kind=room"], "", 1, "",
+     "Error: No space left on device: make room, and start again.\n"),
+    (["--kind=denied"], "", 1, "", "Error: [Errno 13] Permission denied: 'a.txt': let this "
+     "user read or write there, or name another place.\n"),
+    (["--kind=socket"], "", 1, "", "Error: [Errno 32] Broken pipe: 'a socket'\n"),
+    (["--kind=lost"], "", 1, "of before\n", "Error: Another worker ended.\n"),
+    (["--kind=hostile"], "", 1, "label \\x1b[2J\\x9b\\u202e\\ud800\tseen\n",
+     "Error: label \\x1b[2J " + "x" * 984 + "..." + "x" * 989 + "; mend it.\n"),
+    (["--kind=time"], "", 75, "", "Stopped in time.\n"),
+    (["--kind=time", "--debug"], "", 75, "", "Stopped in time.\n"),
+    (["stray"], "", 1, "", "Error: 'stray' is no flag: every argument has the form --name=va"
+     "lue, and a list of files is one argument with commas.\n"),
+    ([], TWO, 1, "", f"Error: expected {TWO}, got none: {WHOLE}"),
+    (["one"], TWO, 1, "", f"Error: expected {TWO}, got one: {WHOLE}"),
+    (["one", "--kind=value", "two", "three"], TWO, 1, "",
+     f"Error: expected {TWO}, got one two three: {WHOLE}"),
+    (["one", "--kind=none", "two"], TWO, 0, "done one two\n", ""),
+    (["one", "--", "--kind=value"], TWO, 0, "done one --kind=value\n", ""),
+    *(([f"--{tpu}=local"], "", 1, "", f"Error: --{tpu} is a flag of pretrain, which alone runs "
+       "on a TPU: leave it out, and this command runs on the CPU or the GPUs of the machine, a "
+       "TPU's host included.\n") for tpu in ("tpu", "tpu_name")),
+    (["--kinds=value"], "", 1, "", "Error: --kinds is no flag of this command (did you mean "
+     f"--kind?); {HELP_OF_IT}"),
+    *(([f"--{flag}"], "", 1, "", f"Error: flag --{flag}: expected {expected}; {HELP_OF_IT}")
+      for flag, expected in (("steps=ten", "a whole number"), ("rate=fast", "a number"),
+                             ("export=maybe", "true or false"))),
 )  # fmt: skip
-def test_one_sentence_and_a_status(program, arguments, declared, status, stdout, stderr):
-    done = _run(program, *arguments, declared=declared)
-    assert (done.returncode, done.stdout, done.stderr) == (status, stdout, stderr)
 
 
-def test_help_by_its_short_name(program):
-    assert (done := _run(program, "-h")).stdout == _run(program, "--help").stdout
-    assert done.returncode == 0 and "--kind: What goes wrong." in done.stdout
+@pytest.fixture(scope="module")
+def ended(program):
+    takes = {"": program, TWO: program.parent.parent / "takes_DATA_PREDICTIONS" / "program.py"}
+    lines = [[takes[declared], *arguments] for arguments, declared, *_ in ENDS]
+    return run_in_forks(program.parent, *lines)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [(["--kind=value", "--debug"], "Traceback"), (["--kind=bug"], "IndexError: list index out of")],
-    ids=["asked for", "a bug, which is not dressed as a user's error"],
-)
-def test_a_traceback_is_shown(program, arguments, shown):
-    done = _run(program, *arguments)
-    assert done.returncode == 1 and shown in done.stderr
+@pytest.mark.parametrize("number", range(len(ENDS)), ids=lambda n: " ".join(ENDS[n][0]))
+def test_one_sentence_and_a_status(ended, number):
+    done = ended[number]
+    assert (done.returncode, done.stdout, done.stderr) == ENDS[number][2:]
+
+
+def test_tensorflows_errors_are_a_users():
+    assert command._is_user_error(tf.errors.NotFoundError(None, None, "There is no such file."))
+
+
+def test_what_is_shown_of_help_bugs_and_finalizers(program):
+    short, long, asked, bug, dropped = run_in_forks(
+        program.parent,
+        *([program, *words.split()] for words in
+          ("-h", "--help", "--kind=value --debug", "--kind=bug", "--kind=dropped")),
+    )  # fmt: skip
+    assert (short.returncode, short.stdout) == (0, long.stdout)
+    assert "--kind: What goes wrong." in long.stdout
+    assert asked.returncode == 1 and "Traceback" in asked.stderr
+    # A bug is not dressed as a user's error.
+    assert bug.returncode == 1 and "IndexError: list index out of" in bug.stderr
+    assert (dropped.returncode, dropped.stdout) == (0, "done\n")
+    assert "Exception ignored in" in dropped.stderr
+    assert dropped.stderr.endswith("IndexError: of a finalizer\n")
 
 
 def test_real_warnings_pass_even_when_the_process_aborts(program):
-    done = _run(program, "--kind=native")
+    (done,) = run_in_forks(program.parent, [program, "--kind=native"])
     assert done.returncode == -signal.SIGABRT
     assert "a real warning\n" in done.stderr and "cut off by an abort" in done.stderr
     assert "oneDNN" not in done.stderr
@@ -206,15 +215,8 @@ def test_interrupt(program):
 
 @pytest.mark.slow
 def test_an_interrupt_within_a_finalizer_is_not_lost(program):
-    done = _run(program, "--kind=finalizer")
+    (done,) = run_in_forks(program.parent, [program, "--kind=finalizer"])
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
-
-
-def test_other_errors_of_finalizers_are_reported(program):
-    done = _run(program, "--kind=dropped")
-    assert (done.returncode, done.stdout) == (0, "done\n")
-    assert "Exception ignored in" in done.stderr
-    assert done.stderr.endswith("IndexError: of a finalizer\n")
 
 
 # What each command's --help shows, among others.
@@ -234,22 +236,23 @@ HELP = {
 }
 
 
+@pytest.fixture(scope="module")
+def helped(tmp_path_factory):
+    lines = ([f"bert_tf.{name}", "--help"] for name in HELP)
+    ended = run_in_forks(tmp_path_factory.mktemp("help"), *lines)
+    return dict(zip(HELP, ended, strict=True))
+
+
 @pytest.mark.parametrize("name", HELP)
-def test_help_teaches_and_loads_no_tensorflow(name):
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", f"bert_tf.{name}", "--help"],
-        capture_output=True, text=True,
-    )  # fmt: skip
+def test_help_teaches_and_loads_no_tensorflow(helped, name):
+    done = helped[name]
     assert done.returncode == 0
     assert all(text in done.stdout for text in HELP[name])
-    loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
-    assert "absl" in loaded and not loaded & {"tensorflow", "keras", "torch", "jax"}
+    assert "absl" in done.loaded and not done.loaded & {"tensorflow", "keras", "torch", "jax"}
 
 
-def test_help_has_flags_under_headings_with_defaults_and_bounds():
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_tf.finetune", "--help"], capture_output=True, text=True
-    )
+def test_help_has_flags_under_headings_with_defaults_and_bounds(helped):
+    done = helped["finetune"]
     lines = done.stdout.splitlines()
     assert done.stdout.startswith("Fine-tunes a BERT for a task") and max(map(len, lines)) <= 100
     headings = [line for line in lines if re.fullmatch(r"[A-Z][a-z ']+:", line)]
