@@ -9,8 +9,9 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import features
-from bert_tf.modeling import BertEncoder, BertFeatures, BertFeatureTagger
+from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.base import model_inputs
+from bert_tf.modeling.feature_based import BertFeatures, BertFeatureTagger
 from tests.modeling.conftest import TINY, encoder_batch, randomise, weights_by_path
 from tests.modeling.numpy_bert import encode
 from tests.modeling.test_feature_based import WORD_INDEX, by_plain_loop
