@@ -225,10 +225,10 @@ def expected_shapes(config: BertConfig, spec: ModelSpec) -> dict[str, tuple[int,
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings/word_embeddings": (config.vocab_size, width),
         "embeddings/position_embeddings": (config.max_position_embeddings, width),
-        **normalization_shapes("embeddings/layer_norm", width),
     }
     if not config.is_distilbert:
         shapes["embeddings/token_type_embeddings"] = (config.type_vocab_size, width)
+    shapes |= normalization_shapes("embeddings/layer_norm", width)
     for index in range(config.num_hidden_layers):
         layer = f"layer_{index}"
         for part in (*_ATTENTION_PARTS, "output"):

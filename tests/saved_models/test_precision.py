@@ -47,7 +47,7 @@ def largest_difference(first, second):
 def saved(folder, model, functions):
     """Saves signatures without endpoints; the graph that was written."""
     os.makedirs(folder)
-    exporting._save(str(folder), functions, {}, model.weights, model.resources)
+    exporting.save(str(folder), functions, {}, model.weights, model.resources)
     content = (folder / "saved_model.pb").read_bytes()
     return saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
 
@@ -143,7 +143,7 @@ def test_matrices_that_make_a_graph_too_large_are_no_constants(encoder, monkeypa
 
 def test_serving_default_alone_is_quick_and_each_graph_is_written_once(encoder, tmp_path):
     copied = served(encoder, precision="bfloat16")
-    traced = exporting._trace(signatures.model_signatures(copied))
+    traced = exporting.trace(signatures.model_signatures(copied))
     found = {
         name: constant_matrices(function.graph.as_graph_def()) for name, function in traced.items()
     }

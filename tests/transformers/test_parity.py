@@ -80,8 +80,7 @@ def test_outputs_states_and_attentions_and_the_way_back(tmp_path, family, head):
 
 
 def test_embeddings_and_positions_in_place_of_ids(tmp_path):
-    import torch
-
+    torch = pytest.importorskip("torch")
     peer = _peer("Bert", "ForSequenceClassification")
     peer.save_pretrained(tmp_path)
     model = successor.TFBertForSequenceClassification.from_pretrained(tmp_path)
