@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import bert_tf
+import bert_tf.transformers as successor
 from bert_tf.extraction.settings import resolve
 from bert_tf.interchange import conversion, hub, hugging_face
 from bert_tf.interchange.recognition import open_checkpoint
@@ -83,6 +84,16 @@ def test_without_the_package(monkeypatch):
         "(config.json, model.safetensors, vocab.txt, tokenizer*.json) into a directory, and name "
         "the directory."
     )
+
+
+def test_transformers_names_find_it_without_a_scheme_or_an_owner(cache, model):
+    lay_out(cache, model, name="google-bert/bert-base-uncased")
+    found = successor.TFAutoModel.from_pretrained("bert-base-uncased", from_pt=True)
+    expected = bert_tf.load(str(model))
+    for one, other in zip(found.native.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    tokenizer = successor.AutoTokenizer.from_pretrained("google-bert/bert-base-uncased")
+    assert tokenizer.tokenize("A cat, un") == ["a", "cat", "[UNK]", "un"]
 
 
 def test_a_revision_is_a_branch_a_tag_or_a_commit(cache, model):
