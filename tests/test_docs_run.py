@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 DATA = pathlib.Path(__file__).parent / "interchange" / "data"
-KERAS2 = pathlib.Path(__file__).parent / "successor" / "keras2"
+KERAS2 = pathlib.Path(__file__).parent / "transformers" / "keras2"
 # The last value of a flag counts: what makes a command of the pages small.
 SMALL = {
     "pretrain": ("--num_train_steps=3", "--max_eval_steps=1", "--bert_config=bert-L4-H128"),

@@ -27,11 +27,14 @@ _OF_ONE_VECTOR = refuses(
     lambda normalize, values: normalize and values["pooling"] in (None, "none"),
     "--{flag} is for one vector a line: give --pooling=mean, cls, max or last with it.",
 )
+_DOCUMENT = "document"
 _OWN = refuses(
-    lambda _, values: any(values[name] is not None for name in ("pooling", "layers", "variant")),
+    lambda value, values: (
+        value not in (None, _DOCUMENT)
+        and any(values[name] is not None for name in ("pooling", "layers", "variant"))
+    ),
     "--{flag} is for the model's own sentence embedding, and --pooling, --layers and --variant ask "
     "for something else: leave it out.",
-    if_given=True,
 )
 
 
@@ -85,8 +88,8 @@ class ExtractionSettings:
     )
     embedding_dims: int | None = integer(None, EMBEDDING_DIMS, least=1, rules=[_OWN])
     embed_as: str = choice(
-        "document",
-        ("document", "query"),
+        _DOCUMENT,
+        (_DOCUMENT, "query"),
         "Sentence embeddings: what the lines are, whose prefix the model was trained to read: what "
         "may be found, or what is searched for.",
         rules=[_OWN],

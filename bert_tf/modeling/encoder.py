@@ -31,8 +31,10 @@ def look_up(table: Any, ids: Any) -> Any:
     """(V, H) and (...) int32 -> (..., H), whose gradient is dense: a row's tokens are summed.
 
     TensorFlow's own is a list with each token for itself, of which Keras' Adam squares the parts in
-    place of their sum, and its clips take the wrong norm.
+    place of their sum, and its clips take the wrong norm. JAX's own is dense.
     """
+    if keras.backend.backend() != "tensorflow":
+        return ops.take(table, ids, axis=0)
 
     def rows(table: Any) -> tuple[Any, Callable[..., Any]]:
         def gradient(upstream: Any) -> Any:

@@ -67,7 +67,7 @@ _EXHAUSTIVE = pytest.mark.exhaustive
         pytest.param(lambda _: texts("regression"), 60, id="regression", marks=_EXHAUSTIVE),
         pytest.param(lambda _: by_heart(TaggingTask, random_sentences(64)), 60, id="tagging"),
         pytest.param(on_features, 100, id="frozen features"),
-        pytest.param(lambda _: by_heart(ChoiceTask, random_choices(64)), 30, id="choices"),
+        pytest.param(lambda _: by_heart(ChoiceTask, random_choices(64)), 60, id="choices"),
         pytest.param(lambda _: questions(False), 40, id="squad 1.1", marks=_EXHAUSTIVE),
         pytest.param(lambda _: questions(True), 40, id="squad 2.0"),
     ],
