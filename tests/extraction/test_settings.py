@@ -7,6 +7,16 @@ from bert_tf.extraction.settings import resolve
 GIVEN = {"input": ["a.txt"], "model": "bert", "output": "out"}
 
 
+def test_every_flag_at_its_default_beside_one_that_is_given():
+    # As the command gives them, which passes all of its flags on.
+    every = dataclasses.asdict(resolve(**GIVEN))
+    assert resolve(**{**every, "layers": (-1, 0)}).layers == (-1, 0)
+    assert resolve(**{**every, "embedding_dims": 8}).embedding_dims == 8
+    for own in ({"embedding_dims": 8}, {"embed_as": "query"}):
+        with pytest.raises(ValueError, match="is for the model's own sentence embedding"):
+            resolve(**{**every, "layers": (-1, 0), **own})
+
+
 def test_defaults():
     settings = resolve(**GIVEN)
     assert settings.pooling is None and not settings.is_pooled  # the model decides
