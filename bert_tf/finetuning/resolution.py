@@ -14,13 +14,12 @@ from bert_tf.readers.glue_tasks import glue_task
 from bert_tf.readers.tables import SUFFIXES, TableFile, check_delimiter, holds_values, read_columns
 from bert_tf.tasks.kinds import GLUE_NAMES, KINDS, LABELLED_TESTS, PAPERS_F1, TASKS
 
-from . import little_text
+from . import google_flags, little_text
 from .grid import combinations
 from .rules import ALL_FEATURES
 from .settings import (
     FEATURES_DEFAULTS,
     FEW_SHOT_DEFAULTS,
-    WITHOUT_EFFECT,
     FineTuningSettings,
     flag_defaults,
     is_in_tables,
@@ -34,7 +33,7 @@ def settings_from_flags(
     """The settings that the parsed flags ask for, and a sentence for each flag without effect."""
     given = {name for name in values if values[name].present}
     settings = resolve({name: values[name].value for name in flag_defaults() if name in given})
-    said = flag_fields.said_without_effect(values, WITHOUT_EFFECT)
+    said = flag_fields.said_without_effect(values, google_flags.WITHOUT_EFFECT)
     taken, usual = little_text.defaults_of(settings.to_dict(), given), flag_defaults()
     if any(taken[flag] != usual[flag] for flag in taken):
         said.append(little_text.describe(settings.init_checkpoint, taken, usual))

@@ -18,11 +18,10 @@ from bert_tf.choices import (
     STRATEGIES,
 )
 from bert_tf.cli import flag_fields
-from bert_tf.cli.flag_fields import WithoutEffect
 from bert_tf.cli.flag_rules import divided_by, needs, one_of, required, within, without
 from bert_tf.tasks.kinds import ANSWERS, CONLL_TASKS, GLUE_NAMES, KINDS, PAPERS_F1, TASKS, Kind
 
-from . import rules
+from . import google_flags, rules
 from .grid import NAMES, combinations
 
 # Settings that do not change data, model or schedule.
@@ -40,31 +39,6 @@ PATHS = frozenset(
         *("init_checkpoint", "backward_checkpoint", "teacher"),
     }
 )
-
-_ALIASES = {
-    "task_name": "task",
-    "output_dir": "model_dir",
-    "predict_file": "dev_file",
-    "predict_batch_size": "eval_batch_size",
-    "random_seed": "seed",
-}
-
-_ALL_THREE = "a run trains, evaluates and predicts; python -m bert_tf.predict uses a finished one"
-# Flags of Google's scripts that are accepted.
-WITHOUT_EFFECT = {
-    "do_train": WithoutEffect(_ALL_THREE, True),
-    "do_eval": WithoutEffect(_ALL_THREE, True),
-    "do_predict": WithoutEffect(_ALL_THREE, True),
-    "use_tpu": WithoutEffect("fine-tuning runs on GPUs or the CPU (--strategy)", False),
-    "bert_config_file": WithoutEffect("--init_checkpoint has its config beside it", ""),
-    "vocab_file": WithoutEffect("--init_checkpoint has its vocabulary beside it", ""),
-    "do_lower_case": WithoutEffect("--init_checkpoint says its casing"),
-    "save_checkpoints_steps": WithoutEffect(
-        "every epoch is saved, and --save_checkpoints_minutes says what between"
-    ),
-    "iterations_per_loop": WithoutEffect("every step is a call", "1"),
-}
-
 
 # The paper does not say how the BiLSTM was trained.
 FEATURES_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10, "lstm_units": 768}
@@ -699,7 +673,9 @@ def is_in_tables(task: str, train_file: str | None) -> bool:
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags; not on import, as other commands define some of the same."""
-    flag_fields.define_flags(FineTuningSettings, values, _ALIASES, WITHOUT_EFFECT)
+    flag_fields.define_flags(
+        FineTuningSettings, values, google_flags.ALIASES, google_flags.WITHOUT_EFFECT
+    )
 
 
 def flag_defaults() -> dict[str, Any]:
