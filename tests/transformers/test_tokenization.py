@@ -1,0 +1,73 @@
+"""The tokenizer by transformers' names against literals, and against this library's own."""
+
+import numpy as np
+import pytest
+
+from bert_tf.pipelines.wordpiece import BertTokenizer as InGraph
+from bert_tf.transformers.tokenization import BertTokenizerFast, DistilBertTokenizerFast
+
+PIECES = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat"),
+    *("##s", "!", ".", "a"),
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    return str(tmp_path / "vocab.txt")
+
+
+def test_rows_of_pairs_padded_and_cut(file):
+    tokenizer = BertTokenizerFast(file)
+    rows = tokenizer(["The cats", "a"], ["sat on!", "mat"], padding=True)
+    assert dict(rows) == {
+        "input_ids": [[2, 5, 6, 10, 3, 7, 8, 11, 3], [2, 13, 3, 9, 3, 0, 0, 0, 0]],
+        "token_type_ids": [[0, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0, 0, 0]],
+        "attention_mask": [[1] * 9, [1, 1, 1, 1, 1, 0, 0, 0, 0]],
+    }
+    assert rows.word_ids(0) == [None, 0, 1, 1, None, 0, 1, 2, None]
+    cut = tokenizer("the cat sat on the mat", max_length=4, truncation=True)
+    assert cut["input_ids"] == [2, 5, 6, 3]
+    assert tokenizer("the cat", padding="max_length", max_length=6).input_ids[-2:] == [0, 0]
+    assert tokenizer.decode(cut["input_ids"], skip_special_tokens=True) == "the cat"
+
+
+def test_a_distilberts_rows_have_types_only_where_they_are_asked_for(file):
+    tokenizer = DistilBertTokenizerFast(file)
+    assert list(tokenizer("the cat")) == ["input_ids", "attention_mask"]
+    assert "token_type_ids" in tokenizer("the cat", return_token_type_ids=True)
+
+
+def test_ids_are_those_of_the_tokenizer_in_the_graph(file):
+    texts = ["The CATS sat!", "öther Mats.", "", "[MASK] a  the\tcat 中"]
+    own = InGraph(file).tokenize(texts).to_list()
+    fast = BertTokenizerFast(file)
+    # A literal [MASK] is a token of its own here, as it was there.
+    assert fast(texts[:3], add_special_tokens=False)["input_ids"] == own[:3]
+    assert fast.encode(texts[3], add_special_tokens=False)[0] == 4
+
+
+def test_added_tokens_lie_behind_the_vocabulary_and_are_saved(file, tmp_path):
+    tokenizer = BertTokenizerFast(file)
+    assert tokenizer.add_tokens(["covid"]) == 1
+    assert (tokenizer.vocab_size, len(tokenizer)) == (14, 15)
+    tokenizer.save_pretrained(tmp_path / "saved")
+    again = BertTokenizerFast.from_pretrained(tmp_path / "saved")
+    ids = again("the covid", return_tensors="np")["input_ids"]
+    np.testing.assert_array_equal(ids, [[2, 5, 14, 3]])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"return_tensors": "pt"}, "return_tensors is 'pt': expected 'tf', 'np' or None"),
+        ({"return_tensors": "np"}, "Rows of several lengths cannot be one tensor"),
+        ({"padding": "longst"}, "padding is 'longst': expected True, False"),
+        ({"truncation": "first", "max_length": 3}, "truncation is 'first': expected True"),
+        ({"text_pair": ["a"]}, "2 first texts and 1 second ones"),
+    ],
+)
+def test_refusals(file, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        BertTokenizerFast(file)(["the cat", "a"], **options)
