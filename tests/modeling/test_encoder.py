@@ -31,6 +31,16 @@ def test_embeddings_start_as_a_truncated_normal_and_drop_in_training_only():
     assert np.abs(values[:12] - layer.position_embeddings.numpy()).max() > 0.01
 
 
+def test_a_distilberts_pooler_ends_in_a_relu():
+    encoder = randomise(BertEncoder(dataclasses.replace(TINY, type_vocab_size=0)))
+    outputs = encoder(encoder_batch())
+    first = outputs["sequence_output"].numpy()[:, 0]
+    dense = encoder.pooler.dense
+    expected = np.maximum(first @ dense.kernel.numpy() + dense.bias.numpy(), 0)
+    np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
+    assert (expected > 0).any() and (expected == 0).any()
+
+
 def test_keras_adam_squares_the_sum_of_what_a_row_s_tokens_give():
     layer = BertEmbeddings(dataclasses.replace(TINY, hidden_dropout_prob=0.0))
     layer(IDS, TYPES)
