@@ -1,5 +1,6 @@
 """A tiny checkpoint and small files, and the command on them, for the tests of this folder."""
 
+import collections
 import json
 import random
 import subprocess
@@ -11,6 +12,7 @@ import tensorflow as tf
 from absl import flags
 
 from bert_tf.config import BertConfig
+from bert_tf.finetuning import training
 from bert_tf.finetuning.resolution import settings_from_flags
 from bert_tf.finetuning.settings import define_flags
 from bert_tf.interchange import model_directory
@@ -19,7 +21,7 @@ from bert_tf.interchange.weights import build_model
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS
 from bert_tf.tasks.task_file import to_json
-from bert_tf.training import checkpoints
+from bert_tf.training import checkpoints, loop
 
 WORDS = ("good", "fine", "bad", "poor", "the", "a", "film", "plot", "was", "is", "and", "so")
 VOCAB = (*SPECIAL_TOKENS, *WORDS)
@@ -162,3 +164,23 @@ def assert_ends_as(finished, model_dir):
         assert_bit_equal(saved(model_dir / "last"), saved(finished / "last"))
     assert_bit_equal(saved(model_dir / "checkpoints"), saved(finished / "checkpoints"))
     assert results_of(model_dir) == results_of(finished)
+
+
+def one_step_a_call(monkeypatch):
+    """So that each step is looked at, however short it is."""
+    monkeypatch.setattr(loop, "_CALL_SECONDS", 0.0)
+
+
+def stop_at(monkeypatch, *steps):
+    """Asks a training to stop at each of the steps, as Ctrl-C does."""
+    left = collections.deque(steps)
+    before = training.Training.is_save_due
+
+    def is_save_due(self):
+        if left and self.state.step == left[0]:
+            left.popleft()
+            self.interruption.requested = True
+        return before(self)
+
+    monkeypatch.setattr(training.Training, "is_save_due", is_save_due)
+    one_step_a_call(monkeypatch)

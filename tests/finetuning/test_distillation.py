@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import api
-from bert_tf.finetuning import teacher as teacher_module
 from bert_tf.finetuning.model import take_layers
 from bert_tf.finetuning.run import run
 from bert_tf.interchange.recognition import open_checkpoint
@@ -35,7 +34,6 @@ from .small_runs import (
     write_model,
     write_table,
 )
-from .test_training import stop_at
 
 RNG = np.random.default_rng(3)
 
@@ -223,28 +221,6 @@ def test_files_of_no_unlabelled_texts(inputs, teacher, tmp_path, content, senten
         run(settings(inputs, tmp_path / "run", **given))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lost", [False, True], ids=["its answers are kept", "and are lost"])
-def test_interrupted_and_resumed(taught, flags, inputs, tmp_path, monkeypatch, capsys, lost):
-    stop_at(monkeypatch, 7)
-    with pytest.raises(KeyboardInterrupt):
-        run(settings(inputs, tmp_path / "run", **flags))
-    capsys.readouterr()
-    if lost:
-        (tmp_path / "run" / "teacher" / "step-00000000" / "manifest.json").unlink()
-        wrong = write_teacher(tmp_path / "wrong", seed=5)
-        with monkeypatch.context() as patch:
-            patch.setattr(teacher_module, "open_checkpoint", lambda *_: open_checkpoint(wrong))
-            with pytest.raises(ValueError, match="What --teacher read is not what the run in"):
-                run(settings(inputs, tmp_path / "run", **flags))
-    run(settings(inputs, tmp_path / "run", **flags))
-    printed = capsys.readouterr().out
-    assert ("answers the 66 training examples" in printed) is lost
-    assert "20 of them have no label: the teacher's answers are theirs." in printed
-    assert "Left out 1 of the 21 texts of" in printed
-    assert_ends_as(taught, tmp_path / "run")
-
-
 def test_a_finished_run_needs_no_answers_and_no_other_teacher(
     taught, flags, inputs, teacher, tmp_path, delete_state, capsys
 ):
@@ -333,17 +309,3 @@ def test_a_student_takes_the_blocks_that_are_named(tmp_path):
         if "layer_1/" not in weight.path:
             np.testing.assert_array_equal(values.pop(path), weight.numpy(), err_msg=path)
     assert not values
-
-
-@pytest.mark.slow
-def test_a_run_with_some_blocks_resumes(inputs, tmp_path, monkeypatch):
-    config = dataclasses.replace(TINY, num_hidden_layers=3)
-    flags = {"init_checkpoint": write_checkpoint(tmp_path / "whole", config=config)}
-    flags |= {"init_layers": "0,2", "num_train_epochs": 1}
-    run(settings(inputs, tmp_path / "run", **flags))
-    stop_at(monkeypatch, 3)
-    with pytest.raises(KeyboardInterrupt):
-        run(settings(inputs, tmp_path / "again", **flags))
-    run(settings(inputs, tmp_path / "again", **flags))
-    assert_ends_as(tmp_path / "run", tmp_path / "again")
-    assert bert_tf.load(str(tmp_path / "run")).config.num_hidden_layers == 2

@@ -1,5 +1,4 @@
 import dataclasses
-import json
 import random
 import types
 
@@ -7,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-import bert_tf
 from bert_tf.finetuning import stages, sweep
 from bert_tf.finetuning.model import RATES, Start
 from bert_tf.finetuning.run import run
@@ -15,11 +13,9 @@ from bert_tf.modeling import BertFeatureTagger
 from bert_tf.tasks.losses import SmoothedCrossEntropy
 from bert_tf.tasks.tagging_task import TaggingTask
 from bert_tf.tasks.task import TrainingOptions
-from tests.predicting.prediction_models import predict
 
-from .small_runs import WORDS, assert_bit_equal, results_of, saved, settings
+from .small_runs import WORDS, results_of, settings
 from .small_tasks import CONFIG, TAGS, TOKENIZER, inference, loss_of, random_sentences
-from .test_training import stop_at
 
 VARIANTS = ("embeddings", "weighted_sum_all")
 
@@ -147,43 +143,3 @@ def test_each_variant_is_a_run_and_the_best_is_kept(tagged):
     assert not (tagged / "export").exists()
     kept = {path.name for path in (tagged / "runs").rglob("step-*")}
     assert kept == set() and list(tagged.glob("checkpoints/step-*"))
-
-
-@pytest.mark.slow
-def test_is_loaded_and_predicts(tagged, columns, tmp_path):
-    model = bert_tf.load(str(tagged))
-    assert type(model).__name__ == "BertFeatureTagger"
-    assert model.labels == TAGS
-    described = json.loads((tagged / "model.json").read_text())
-    assert described["arguments"] == {
-        "num_classes": 5, "lstm_units": 16, "variant": results_of(tagged)["best_run"].split("_b")[0]
-    }  # fmt: skip
-    predict(tagged, columns[1], tmp_path / "out.conll")
-    # The run wrote the true tags too.
-    expected = [line.split(" ") for line in (tagged / "dev" / "dev.conll").read_text().split("\n")]
-    found = [line.split(" ") for line in (tmp_path / "out.conll").read_text().split("\n")]
-    assert [row[-1] for row in found] == [row[-1] for row in expected]
-    assert {row[-1] for row in found} > {"", "O"}
-
-
-@pytest.mark.slow
-def test_is_shown_again(tagged, inputs, columns, capsys):
-    run(flags(inputs, columns, tagged))
-    printed = capsys.readouterr().out
-    assert f"\n{(tagged / 'feature_based.md').read_text()}\n" in printed
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [2, 3])
-def test_interrupted_and_gone_on_with(tagged, inputs, columns, tmp_path, monkeypatch, capsys, step):
-    given = flags(inputs, columns, tmp_path / "run")
-    stop_at(monkeypatch, step)
-    with pytest.raises(KeyboardInterrupt):
-        run(given)
-    run(given)
-    assert f"Going on from the state saved at step {step}." in capsys.readouterr().out
-    assert_bit_equal(saved(tmp_path / "run" / "checkpoints"), saved(tagged / "checkpoints"))
-    expected, found = results_of(tagged), results_of(tmp_path / "run")
-    for key in ("best_run", "scores", "best", "configurations", "evaluations"):
-        assert found[key] == expected[key], key

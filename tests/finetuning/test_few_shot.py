@@ -13,8 +13,7 @@ from bert_tf.finetuning.few_shot import draw_pairs, fit_head
 from bert_tf.finetuning.run import run
 from bert_tf.results.run_directory import FineTuningDirectory
 
-from .small_runs import assert_ends_as, sentences, settings, write_table
-from .test_training import stop_at
+from .small_runs import sentences, settings, write_table
 
 IDS = np.array([0, 0, 1, 2, 1, 0, 1])
 
@@ -116,16 +115,6 @@ def test_the_vectors_learned_the_classes(run_dir, inputs):
         return cosines[is_same].mean() - cosines[~is_same].mean()
 
     assert gap(run_dir) > gap(inputs / "tiny") + 0.3
-
-
-def test_it_resumes_bit_for_bit(run_dir, few, inputs, tmp_path, monkeypatch):
-    stop_at(monkeypatch, 33)
-    flags = settings(inputs, tmp_path / "run", **few)
-    with pytest.raises(KeyboardInterrupt):
-        run(flags)
-    with mock.patch.object(FineTuningDirectory, "delete_state"):
-        run(flags)
-    assert_ends_as(run_dir, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

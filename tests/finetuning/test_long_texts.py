@@ -1,19 +1,17 @@
 """Long texts: trained on, predicted and served as plain loops over their windows."""
 
 import dataclasses
-import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning import training
-from bert_tf.finetuning.run import export_options, run
+from bert_tf.finetuning.run import export_options
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.saved_models import ExportOptions
 from bert_tf.tasks.task_file import TaskFile
-from tests.predicting.prediction_models import predict, read_lines
+from tests.predicting.prediction_models import predict
 
 from . import small_runs
 from .small_tasks import (
@@ -28,7 +26,6 @@ from .small_tasks import (
     text_task,
     texts_with,
 )
-from .test_training import stop_at
 
 FORMS = ("head", "head_tail", "windows")
 LENGTH = 8  # six tokens of a text; windows begin every four
@@ -103,57 +100,3 @@ def test_it_is_served_as_it_was_trained_and_explains_only_beginnings(tmp_path):
     (tmp_path / "in.tsv").write_text("text\ngood\n")
     with pytest.raises(ValueError, match="was trained with --long_text=windows: leave it out"):
         predict(folder, tmp_path / "in.tsv", tmp_path / "o.tsv", explain=str(tmp_path / "e.html"))
-
-
-@pytest.mark.slow
-def test_a_run_of_windows_resumes_bit_for_bit(inputs, tmp_path, monkeypatch):
-    texts = [
-        (" ".join([text] * (1 + n % 3)), y) for n, (text, y) in enumerate(small_runs.sentences(16))
-    ]
-    table = small_runs.write_table(tmp_path / "train.tsv", texts)
-    flags = {"train_file": table, "dev_file": table, "max_seq_length": 8, "long_text": "windows"}
-    flags |= {"num_train_epochs": 2, "gradient_accumulation_steps": 2}
-    rows = []
-    monkeypatch.setattr(training, "attention_to", lambda lengths, texts, *_: rows.append(texts))
-    run(small_runs.settings(inputs, tmp_path / "whole", **flags))
-    # Windows of 6 words begin 4 apart, and each of the 8 examples of a batch has as many as any.
-    longest = max(len(text.split()) for text, _ in texts)
-    assert rows == [8 * (1 - -(longest - 6) // 4)] and longest == 27
-    stop_at(monkeypatch, 3)  # of four steps, two an epoch
-    with pytest.raises(KeyboardInterrupt):
-        run(small_runs.settings(inputs, tmp_path / "again", **flags))
-    run(small_runs.settings(inputs, tmp_path / "again", **flags))
-    small_runs.assert_ends_as(tmp_path / "whole", tmp_path / "again")
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS[1:])
-def test_a_run_its_predictions_and_its_export_agree(inputs, tmp_path, form):
-    rng = np.random.default_rng(1)
-    filler = small_runs.WORDS[4:]
-    texts = []
-    for number in range(40):
-        words = rng.choice(filler, rng.integers(10, 30)).tolist()
-        words[-3] = small_runs.WORDS[:4][number % 4]  # behind what a row of the beginning reads
-        texts.append((" ".join(words), "pos" if number % 4 < 2 else "neg"))
-    table = small_runs.write_table(tmp_path / "train.tsv", texts)
-    flags = {"train_file": table, "dev_file": table, "max_seq_length": 10, "long_text": form}
-    more = {"num_train_epochs": 20, "learning_rate": 1e-2, "export": True}
-    more |= {"gradient_accumulation_steps": 2}
-    run(small_runs.settings(inputs, tmp_path / "run", **flags, **more))
-    # A row of the beginning alone has nothing to learn from.
-    results = small_runs.results_of(tmp_path / "run")
-    assert results["scores"]["dev"]["accuracy"] > 0.8
-    task = json.loads((tmp_path / "run" / "task.json").read_text())
-    assert task["options"] == {"long_text": form}
-    predict(tmp_path / "run", table, tmp_path / "out.jsonl")
-    rows = read_lines(tmp_path / "out.jsonl")
-    served = tf.saved_model.load(str(tmp_path / "run" / "export" / "1"))
-    found = served.signatures["serving_default"](tf.constant([text for text, _ in texts]))
-    probabilities = [list(row["probabilities"].values()) for row in rows]
-    np.testing.assert_allclose(found["probabilities"], probabilities, atol=1e-5)
-    lengths = np.array([len(text.split()) for text, _ in texts])
-    assert found["truncated"].numpy().tolist() == (
-        [False] * 40 if form == "windows" else (lengths > 8).tolist()
-    )

@@ -10,8 +10,7 @@ from bert_tf.finetuning.run import run
 from bert_tf.modeling import MODEL_CLASSES
 from bert_tf.training import checkpoints
 
-from .small_runs import TINY, assert_ends_as, saved, settings
-from .test_training import stop_at
+from .small_runs import TINY, saved, settings
 
 FLAGS = {"lora_rank": 2, "learning_rate": 1e-2}
 ATTENTION = [f"bert_encoder/layer_0/attention/{name}" for name in ("query_key_value", "output")]
@@ -105,14 +104,3 @@ def test_a_run_keeps_plain_weights(inputs, trained):
         )
     moments = [name for name in last if name.endswith(("_momentum", "_velocity"))]
     assert len(moments) == 2 * len([*FACTORS, *HEAD])
-
-
-@pytest.mark.slow
-def test_interrupted_and_resumed(inputs, trained, tmp_path, monkeypatch):
-    stop_at(monkeypatch, 4, 9)
-    flags = settings(inputs, tmp_path / "run", **FLAGS)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            run(flags)
-    run(flags)
-    assert_ends_as(trained[0], tmp_path / "run")

@@ -12,22 +12,17 @@ from bert_tf.modeling import BertRegressor
 from bert_tf.readers.examples import TextExample
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.saved_models.precision import StoredWeights
-from bert_tf.training import attention, checkpoints
-from bert_tf.training.attention import attend_in_groups
+from bert_tf.training import checkpoints
 from tests.predicting.prediction_models import predict
 
 from .small_runs import (
     TINY,
-    assert_ends_as,
     results_of,
     sentences,
     settings,
     write_table,
 )
 from .small_tasks import examples_of, text_task
-from .test_training import stop_at
-
-BRIEF = {"count": 100, "train_batch_size": 20, "num_train_epochs": 1, "eval_steps": 2}
 
 
 def regression(inputs, folder, numbers, count=600, **changes):
@@ -72,31 +67,6 @@ def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
     # The loss is in the units of the scores: it begins at the variance.
     curve = checkpoints.find_latest(str(tmp_path / "run" / "last")).extra["curve"]
     assert curve["sums"][0] / curve["counts"][0] == pytest.approx(100, rel=0.2)
-
-
-@pytest.mark.slow
-def test_a_run_that_is_interrupted_ends_as_one_that_is_not(inputs, tmp_path, monkeypatch):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    in_groups = []
-
-    def attend(*arguments):
-        in_groups.append(attend)
-        return attend_in_groups(*arguments)
-
-    # So that these short texts have many scores, and masks that depend on how they are drawn.
-    monkeypatch.setattr(attention, "_MOST_SCORES", 1)
-    monkeypatch.setattr(attention, "attend_in_groups", attend)
-    for folder in (whole, stopped):
-        folder.mkdir()
-    run(regression(inputs, whole, (90, 70), **BRIEF))
-    with monkeypatch.context() as brief:
-        stop_at(brief, 3)
-        flags = regression(inputs, stopped, (90, 70), **BRIEF)
-        with pytest.raises(KeyboardInterrupt):
-            run(flags)
-    run(flags)
-    assert_ends_as(whole / "run", stopped / "run")
-    assert in_groups
 
 
 def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):

@@ -1,5 +1,4 @@
 import json
-import re
 import shutil
 import types
 
@@ -15,7 +14,6 @@ from bert_tf.readers.examples import ExampleSet, TaggedExample
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.tasks.evaluation import Evaluation
 from bert_tf.tasks.tagging_task import TaggingTask
-from bert_tf.tasks.text_task import ClassTask
 
 from .small_runs import (
     TINY,
@@ -87,28 +85,6 @@ def test_a_finished_run_needs_its_last_state_no_more(finished, inputs, tmp_path,
     assert not (model_dir / "last").exists()
     run(settings(inputs, model_dir, eval_steps=4, test_file=inputs / "test.tsv"))
     assert bert_tf.load(str(model_dir)).labels == ("neg", "pos")
-
-
-@pytest.mark.slow
-def test_thresholds_are_kept_and_loaded(inputs, tmp_path, monkeypatch):
-    def with_threshold(self, inference, set_name, thresholds=None):
-        return Evaluation({self.headline: 0.5}, False, thresholds={"null": np.float32(-1.5)})
-
-    monkeypatch.setattr(ClassTask, "evaluate", with_threshold)
-    run(settings(inputs, tmp_path / "run", num_train_epochs=1))
-    assert results_of(tmp_path / "run")["thresholds"] == {"null": -1.5}
-    assert bert_tf.load(str(tmp_path / "run")).thresholds == {"null": -1.5}
-
-
-@pytest.mark.slow
-def test_changed_data_are_refused_once_the_run_got_anywhere(finished, inputs, tmp_path):
-    train = write_table(tmp_path / "train.tsv", sentences(16))
-    flags = settings(inputs, tmp_path / "run", train_file=train, num_train_epochs=1)
-    run(flags)
-    (tmp_path / "run" / "results.json").unlink()
-    write_table(train, sentences(16, seed=7))
-    with pytest.raises(ValueError, match="What train read is not what the run in .* was started"):
-        run(flags)
 
 
 @pytest.mark.parametrize(
@@ -183,30 +159,3 @@ def test_of_the_checkpoints_model_nothing_but_weights_is_taken_over(inputs, tmp_
         np.testing.assert_array_equal(weight, weights[f"model/{path}"], path)
     assert model.get_config()["dropout"] == TINY.hidden_dropout_prob
     assert ["pooler" in sentence for sentence in sentences] == [True]
-
-
-@pytest.mark.slow
-def test_a_head_is_gone_on_with_where_its_labels_are_the_tasks(finished, inputs, tmp_path, capsys):
-    flags = {"init_checkpoint": finished, "num_train_epochs": 1}
-    run(settings(inputs, tmp_path / "same", **flags))
-    assert "new (train before use)" not in capsys.readouterr().out
-    rows = [(text, {"pos": "yes", "neg": "no"}[label]) for text, label in sentences(16)]
-    table = write_table(tmp_path / "other.tsv", rows)
-    run(settings(inputs, tmp_path / "other", **flags, train_file=table, dev_file=table))
-    printed = capsys.readouterr().out
-    assert "new (train before use): classifier/kernel, classifier/bias" in printed
-
-
-@pytest.mark.slow
-def test_the_worst_errors_are_explained(inputs, tmp_path):
-    flags = {"num_train_epochs": 1, "explain_errors": 2, "learning_rate": 1e-6}
-    run(settings(inputs, tmp_path / "run", **flags))
-    page = (tmp_path / "run" / "dev" / "worst_errors.html").read_text()
-    _, first, second, third, *_ = page.split("<article")
-    rows = (tmp_path / "run" / "dev" / "worst_errors.tsv").read_text().splitlines()[1:]
-    for row, article in zip(rows, (first, second), strict=False):
-        words = re.findall(r"<span class='(?:for|against)'[^>]*>(\w+)</span>", article)
-        assert words == row.split("\t")[-1].split()
-    assert "class='for'" not in third
-    with pytest.raises(ValueError, match="--explain_errors explains texts that are read from thei"):
-        settings(inputs, tmp_path, explain_errors=2, long_text="windows")

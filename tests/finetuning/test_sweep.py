@@ -9,26 +9,19 @@ import pytest
 import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.held_out import split_folds
 from bert_tf.finetuning.model import Start, forget_models
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.stages import Material
 from bert_tf.pipelines.wordpiece import BertTokenizer
-from bert_tf.readers.own_data import read_classification
-from bert_tf.tasks.inference import Inference
 from bert_tf.training import checkpoints
 
 from .small_runs import (
     TINY,
     VOCAB,
-    assert_bit_equal,
     results_of,
-    saved,
     sentences,
     settings,
-    write_table,
 )
-from .test_training import stop_at
 
 
 def test_the_papers_grid(inputs, tmp_path):
@@ -175,20 +168,6 @@ def test_every_run_diverged(inputs, tmp_path, monkeypatch):
     assert flags["restarts"] == 2
 
 
-@pytest.mark.slow
-def test_the_best_run_is_not_evaluated_again(inputs, tmp_path, monkeypatch):
-    sizes, outputs = [], Inference.outputs
-
-    def counted(self, examples):
-        sizes.append(len(examples))
-        return outputs(self, examples)
-
-    monkeypatch.setattr(Inference, "outputs", counted)
-    run(settings(inputs, tmp_path / "run", restarts=2, num_train_epochs=1, export=False))
-    assert sizes == [20, 20]  # dev, after each run's epoch
-    assert (tmp_path / "run" / "dev" / "dev.tsv").is_file()
-
-
 def test_the_runs_of_a_grid(inputs, tmp_path):
     grid = "learning_rate=1e-3,2e-3; layer_decay=0.5,1"
     flags = settings(inputs, tmp_path, learning_rate=None, grid=grid, restarts=2)
@@ -242,61 +221,6 @@ def test_the_folds_of_every_configuration_and_seed_are_the_same(inputs, tmp_path
     assert all(runs.count(runs[0]) == 4 for runs in found.values())
     dev = [text for runs in found.values() for text in runs[0]]
     assert sorted(dev) == sorted(text for text, _ in sentences(46))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_folds_of_a_grid_that_was_stopped_in_the_last(inputs, tmp_path, monkeypatch, capsys):
-    flags = {"num_train_epochs": 1, "dev_file": None, "metric": "loss"}
-    grid = {"folds": 2, "grid": "label_smoothing=0.9,0"}
-    train, begun = sweep.train, []
-
-    def stopped_in_the_last(one, directory, material):
-        begun.append(directory.path)
-        if len(begun) == 4:
-            stop_at(monkeypatch, 2)
-        return train(one, directory, material)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sweep, "train", stopped_in_the_last)
-        with pytest.raises(KeyboardInterrupt):
-            run(settings(inputs, tmp_path / "folds", **grid, **flags))
-        run(settings(inputs, tmp_path / "folds", **grid, **flags))
-    assert begun[3:] == [begun[3]] * 2
-    results = results_of(tmp_path / "folds")
-    scores = [entry["scores"]["dev"] for entry in results["runs"]]
-    # A run is the one that its two files would give: the one that is kept, and the resumed one.
-    examples = read_classification(
-        str(inputs / "train.tsv"), text_columns=["text"], label_column="label"
-    )
-    parts = split_folds(examples.items, 2, settings(inputs, tmp_path).seed)
-    for fold, smoothing, place in ((0, 0.9, 0), (1, 0.0, 3)):
-        files = {}
-        for name in ("train", "dev"):
-            kept = [
-                row
-                for row, at in zip(sentences(46), parts, strict=True)
-                if (at == fold) == (name == "dev")
-            ]
-            files[f"{name}_file"] = write_table(tmp_path / f"{name}{fold}.tsv", kept)
-        alone = tmp_path / f"alone{fold}"
-        run(settings(inputs, alone, **{**flags, **files, "label_smoothing": smoothing}))
-        assert scores[place] == results_of(alone)["scores"]["dev"]
-    assert len({one["loss"] for one in scores}) == 4
-    first, second = results["configurations"]
-    assert (first["label_smoothing"], second["label_smoothing"]) == (0.9, 0)
-    for entry, pair in ((first, scores[:2]), (second, scores[2:])):
-        for name, mean in entry["means"].items():
-            column = [one[name] for one in pair]
-            assert mean == pytest.approx(np.mean(column))
-            assert entry["deviations"][name] == pytest.approx(np.std(column, ddof=1))
-    assert "Over 2 folds, mean and standard deviation: loss 0." in capsys.readouterr().out
-    # What is kept is the better one's first fold.
-    assert results["best_run"].endswith("_fold1") and results["scores"]["dev"] == scores[0]
-    kept = sorted(path.parent.name for path in (tmp_path / "folds").rglob("step-*"))
-    assert kept == ["checkpoints"]
-    assert_bit_equal(*(saved(tmp_path / name / "checkpoints") for name in ("folds", "alone0")))
-    assert "Over 2 folds" in (tmp_path / "folds" / "README.md").read_text()
 
 
 def test_the_best_of_folds_is_a_configuration():

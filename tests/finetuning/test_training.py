@@ -19,30 +19,15 @@ from bert_tf.modeling.dropout import Dropout
 from bert_tf.pipelines.classification import classification_examples
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.text_task import ClassTask
-from bert_tf.training import attention, checkpoints, loop
+from bert_tf.training import attention, checkpoints
 from bert_tf.training.attention import attend_in_groups
 from bert_tf.training.bad_steps import BadStep
 from bert_tf.training.optimizers import create_optimizer
 from bert_tf.training.schedules import WarmupLinearDecay
 
-from .small_runs import TINY, assert_ends_as, results_of, saved, sentences, settings
+from .small_runs import TINY, results_of, saved, sentences, settings
 
 FLAGS = {"eval_steps": 4}
-
-
-def stop_at(monkeypatch, *steps):
-    """Asks a training to stop at each of the steps, as Ctrl-C does."""
-    left = collections.deque(steps)
-    before = training.Training.is_save_due
-
-    def is_save_due(self):
-        if left and self.state.step == left[0]:
-            left.popleft()
-            self.interruption.requested = True
-        return before(self)
-
-    monkeypatch.setattr(training.Training, "is_save_due", is_save_due)
-    one_step_a_call(monkeypatch)
 
 
 def trainings(monkeypatch):
@@ -50,11 +35,6 @@ def trainings(monkeypatch):
     seen, finish = [], training.Training.finish
     monkeypatch.setattr(training.Training, "finish", lambda self: seen.append(self) or finish(self))
     return seen
-
-
-def one_step_a_call(monkeypatch):
-    """So that each step is looked at, however short it is."""
-    monkeypatch.setattr(loop, "_CALL_SECONDS", 0.0)
 
 
 def test_what_a_finished_run_keeps(finished):
@@ -111,22 +91,6 @@ def test_a_signal_during_an_evaluation_loses_nothing(inputs, tmp_path, monkeypat
         run(flags)
     assert "Stopped at step 4. The same command goes on from there." in capsys.readouterr().out
     assert checkpoints.find_latest(str(tmp_path / "run" / "last")).step == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stops", [(9,), (1, 4, 6, 7, 12, 17, 18)])
-def test_interrupted_and_resumed(finished, inputs, tmp_path, monkeypatch, capsys, stops):
-    flags = settings(inputs, tmp_path / "run", **FLAGS, test_file=inputs / "test.tsv")
-    stop_at(monkeypatch, *stops)
-    for stop in stops:
-        with pytest.raises(KeyboardInterrupt):
-            run(flags)
-        printed = capsys.readouterr().out
-        assert f"Stopped at step {stop}. The same command goes on from there." in printed
-    run(flags)
-    if stops == (9,):  # after the last step there is nothing to resume
-        assert "Going on from the state saved at step 9." in capsys.readouterr().out
-    assert_ends_as(finished, tmp_path / "run")
 
 
 class Losses(keras.callbacks.Callback):
@@ -243,15 +207,6 @@ def test_rates_by_layer_are_those_of_a_plain_loop():
     assert rate_shares(variables, 3, 1.0) == {}
 
 
-@pytest.mark.slow
-def test_frozen_layers_stay_as_they_were(inputs, tmp_path):
-    run(settings(inputs, tmp_path / "run", freeze=1, num_train_epochs=1))
-    before, after = saved(inputs / "tiny" / "checkpoints"), saved(tmp_path / "run" / "last")
-    changed = {name for name in before if not np.array_equal(before[name], after[name])}
-    pooler = {name for name in before if "/pooler/" in name}
-    assert pooler and changed == pooler
-
-
 def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     """Of 0.7, 0.6 and 0.65 after the steps 1, 6 and 13: the third is two epochs of 6 behind."""
     counts, left = collections.Counter(), collections.deque([0.7, 0.6, 0.65])
@@ -283,13 +238,6 @@ def test_the_best_is_kept_and_an_early_end_comes(inputs, tmp_path, monkeypatch):
     np.testing.assert_allclose(
         [float(row[column]) for row in rows[1:]], tf.nn.softmax(logits)[:, 1], atol=1e-4
     )
-
-
-@pytest.mark.slow
-def test_a_loss_that_is_no_number_stops_the_run(inputs, tmp_path):
-    with pytest.raises(DivergedError, match="The norm of the weights .*: start again with a lower"):
-        run(settings(inputs, tmp_path / "run", learning_rate=1e30))
-    assert not (tmp_path / "run" / "results.json").exists()
 
 
 # === What tells a collapse ===

@@ -7,8 +7,7 @@ import pytest
 from bert_tf import features
 from bert_tf.finetuning.data import read_task
 from bert_tf.tasks.losses import SmoothedClasses, SmoothedCrossEntropy
-
-from .small_runs import settings, write_table
+from tests.finetuning.small_runs import settings, write_table
 
 WEIGHTS = [0.5, 1.0, 3.0]
 

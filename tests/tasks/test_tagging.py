@@ -12,9 +12,7 @@ from bert_tf.modeling import BertTokenClassifier
 from bert_tf.readers.examples import TaggedExample
 from bert_tf.readers.own_data import read_tagging
 from bert_tf.tasks.tagging_task import TaggingTask
-from tests.readers.entity_scores import entity_scores
-
-from .small_tasks import (
+from tests.finetuning.small_tasks import (
     CONFIG,
     IDS,
     TAGS,
@@ -29,6 +27,7 @@ from .small_tasks import (
     read_columns,
     without,
 )
+from tests.readers.entity_scores import entity_scores
 
 
 def by_plain_loop(model, words):

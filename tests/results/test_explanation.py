@@ -12,8 +12,7 @@ import tensorflow as tf
 from bert_tf.modeling import BertClassifier, BertRegressor
 from bert_tf.readers.examples import TextExample
 from bert_tf.results.explanation import Explanation, Word, explain_texts, write_explanations
-
-from .small_tasks import CONFIG, LABELS, TOKENIZER
+from tests.finetuning.small_tasks import CONFIG, LABELS, TOKENIZER
 
 STRONG = dataclasses.replace(CONFIG, initializer_range=0.3)
 TEXTS = [("a0 b0 c0 d0", None), ("a1  b1, c0s", None), ("a0 b0", "c0 d0 e0"), ("a0 " * 40, "b0 c0")]

@@ -8,25 +8,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertClassifier, BertRegressor
+from bert_tf.modeling import BertRegressor
 from bert_tf.pipelines.classification import classification_examples
-from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.tasks.losses import parse_class_weights
 from bert_tf.tasks.task import TrainingOptions
 from bert_tf.tasks.text_task import best_threshold, squared_error
-
-from .small_tasks import (
+from tests.finetuning.small_tasks import (
     CONFIG,
     LABELS,
     TOKENIZER,
-    VOCAB,
     StandIn,
     by_first_word,
     by_token,
     examples_of,
     inference,
     items_of,
-    random_labels,
     text_task,
     texts_with,
 )
@@ -47,21 +43,6 @@ def make_task(kind, labels, *, second=False, **more):
     dev = examples_of(items, names)
     test = examples_of([dataclasses.replace(item, label=None) for item in items], names)
     return text_task("own", dev, {"dev": dev}, {"test": test}, kind=kind, **more)
-
-
-def test_predictions_of_a_model_equal_a_plain_loops():
-    keras.utils.set_random_seed(3)
-    model = BertClassifier(dataclasses.replace(CONFIG, initializer_range=0.5), num_classes=3)
-    preprocessor = BertPreprocessor(VOCAB, max_seq_length=32)
-    for second in (False, True):
-        task = make_task("classification", random_labels("classification", 5), second=second)
-        predicted = list(task.predict(inference(model), "test", {}))
-        assert [record["id"] for record in predicted] == [f"id{number}" for number in range(5)]
-        for item, record in zip(texts_with([None] * 5, second), predicted, strict=True):
-            texts = ([item.text_a], [item.text_b]) if second else [item.text_a]
-            expected = tf.nn.softmax(model(preprocessor(texts), training=False))[0].numpy()
-            np.testing.assert_allclose([*record["probabilities"].values()], expected, atol=1e-5)
-            assert record["prediction"] == LABELS[expected.argmax()]
 
 
 NAN = float("nan")
@@ -341,14 +322,6 @@ def test_each_example_has_its_own_weight():
         model.compile(loss=loss)
         found = model.compute_loss(y=labels, y_pred=zeros, sample_weight=weights)
         assert float(found) == pytest.approx(expected)
-
-
-def test_a_model_compiled_with_it_is_saved_and_loaded(tmp_path):
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(loss=squared_error)
-    path = tmp_path / "model.keras"
-    model.save(path)
-    assert keras.saving.load_model(path).loss is squared_error
 
 
 def test_numbers_are_scored_by_hand(tmp_path):

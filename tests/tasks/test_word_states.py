@@ -9,8 +9,7 @@ from bert_tf.modeling import BertFeatureTagger
 from bert_tf.pipelines.tagging import tagging_examples
 from bert_tf.tasks import word_states
 from bert_tf.tasks.word_states import WordStates
-
-from .small_tasks import CONFIG, IDS, TOKENIZER
+from tests.finetuning.small_tasks import CONFIG, IDS, TOKENIZER
 
 TWO_BLOCKS = dataclasses.replace(CONFIG, num_hidden_layers=2)
 

@@ -7,8 +7,7 @@ from bert_tf.finetuning.sweep import summarise
 from bert_tf.readers.examples import TextExample
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.results.summary import data_lines, label_lines, layer_table, scores_by_seed, show
-
-from .small_tasks import TOKENIZER, examples_of, text_task
+from tests.finetuning.small_tasks import TOKENIZER, examples_of, text_task
 
 
 def results(**changes):

@@ -7,8 +7,7 @@ import pytest
 
 from bert_tf.interchange.checkpoint import Checkpoint
 from bert_tf.tasks.task_file import KINDS, TaskFile, task_of, to_json
-
-from .small_runs import write_task_file
+from tests.finetuning.small_runs import write_task_file
 
 TEXTS = {"text_columns": ["title", "text"], "separator": ";", "id_column": None}
 TASK = TaskFile("multilabel", "tags", 96, TEXTS)

@@ -11,8 +11,7 @@ from bert_tf.metrics import cells
 from bert_tf.results.comparison import compare
 from bert_tf.tasks.kinds import KINDS
 from bert_tf.tasks.task_file import TaskFile
-
-from .small_runs import write_task_file
+from tests.finetuning.small_runs import write_task_file
 
 TRUE = ["pos", "neg", "pos", "neg", "pos", "neg"]
 FIRST = ["pos", "neg", "neg", "pos", "pos", "neg"]  # 4 of 6

@@ -1,0 +1,103 @@
+"""A training that was stopped, at any step and whatever it learns, ends as one that was not."""
+
+import dataclasses
+
+import pytest
+
+from bert_tf.finetuning import training
+from bert_tf.finetuning.run import run
+from bert_tf.training import attention
+from bert_tf.training.attention import attend_in_groups
+
+from .small_runs import (
+    TINY,
+    assert_ends_as,
+    sentences,
+    settings,
+    stop_at,
+    write_checkpoint,
+    write_table,
+)
+
+BRIEF = {"num_train_epochs": 1, "eval_steps": 2}
+
+
+def few_shot(inputs, folder):
+    table = write_table(folder / "few.tsv", sentences(8, seed=5))
+    return {"train_file": table, "few_shot": True, "few_shot_pairs": 2, "num_train_epochs": 2}
+
+
+def numbers(inputs, folder):
+    rows = [(text, 70 if label == "neg" else 90) for text, label in sentences(100)]
+    table = write_table(folder / "numbers.tsv", rows)
+    return {"task": "regression", "train_file": table, "dev_file": table, **BRIEF}
+
+
+def windows(inputs, folder):
+    """Of 6 words, 4 apart: the longest text, of 27, has seven."""
+    texts = [(" ".join([text] * (1 + n % 3)), y) for n, (text, y) in enumerate(sentences(16))]
+    table = write_table(folder / "long.tsv", texts)
+    assert max(len(text.split()) for text, _ in texts) == 27
+    flags = {"train_file": table, "dev_file": table, "max_seq_length": 8, "long_text": "windows"}
+    return flags | {"num_train_epochs": 2, "gradient_accumulation_steps": 2}
+
+
+def some_blocks(inputs, folder):
+    config = dataclasses.replace(TINY, num_hidden_layers=3)
+    start = write_checkpoint(folder / "whole", config=config)
+    return {"init_checkpoint": start, "init_layers": "0,2", **BRIEF}
+
+
+def lora(inputs, folder):
+    return {"lora_rank": 2, "learning_rate": 1e-2}
+
+
+def plain(inputs, folder):
+    return {"eval_steps": 4, "test_file": inputs / "test.tsv"}
+
+
+_SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("flags_of", "stops"),
+    [
+        (few_shot, [3]),
+        *(pytest.param(plain, stops, marks=_SLOW) for stops in ([9], [1, 4, 6, 7, 12, 17, 18])),
+        pytest.param(lora, [4, 9], marks=_SLOW),
+        pytest.param(numbers, [3], marks=_SLOW),
+        pytest.param(windows, [3], marks=_SLOW),
+        pytest.param(some_blocks, [3], marks=_SLOW),
+    ],
+)
+def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of, stops):
+    flags, asked, in_groups = flags_of(inputs, tmp_path), [], []
+
+    def attend(*arguments):
+        in_groups.append(attend)
+        return attend_in_groups(*arguments)
+
+    def attention_to(lengths, texts, *others):
+        asked.append(texts)
+        # So that the short texts of numbers have many scores, and masks of another kind.
+        return attention.attention_to(lengths, texts, *others)
+
+    monkeypatch.setattr(attention, "attend_in_groups", attend)
+    monkeypatch.setattr(training, "attention_to", attention_to)
+    if flags_of is numbers:
+        monkeypatch.setattr(attention, "_MOST_SCORES", 1)
+    run(settings(inputs, tmp_path / "one", **flags))
+    # Each of the 8 examples of a batch has as many windows as any.
+    assert asked == {few_shot: [8 * 2], windows: [8 * 7]}.get(flags_of, [8])
+    stop_at(monkeypatch, *stops)
+    again = settings(inputs, tmp_path / "run", **flags)
+    for stop in stops:
+        with pytest.raises(KeyboardInterrupt):
+            run(again)
+        said = f"Stopped at step {stop}. The same command goes on from there."
+        assert said in capsys.readouterr().out
+    run(again)
+    if stops == [9]:  # after the last step there is nothing to resume
+        assert "Going on from the state saved at step 9." in capsys.readouterr().out
+    assert_ends_as(tmp_path / "one", tmp_path / "run")
+    assert bool(in_groups) == (flags_of is numbers)
