@@ -13,6 +13,7 @@ from bert_tf.finetuning.model import Start, forget_models
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.stages import Material
 from bert_tf.pipelines.wordpiece import BertTokenizer
+from bert_tf.tasks.inference import Inference
 from bert_tf.training import checkpoints
 
 from .small_runs import (
@@ -82,6 +83,7 @@ def test_a_table_has_the_mean_and_the_samples_deviation():
     assert second["std"] == pytest.approx(0.02**0.5)
     assert (second["best"], second["best_seed"]) == (0.7, 2)
     assert second["means"] == pytest.approx({"f1": 0.6, "accuracy": 0.3})
+    assert second["deviations"] == pytest.approx({"f1": 0.02**0.5, "accuracy": 0.005**0.5})
     assert (third["mean"], third["best_seed"], third["collapsed"]) == (None, None, 1)
     # The least loss is the best.
     runs = [
@@ -193,9 +195,18 @@ def test_trials_are_drawn_by_the_seed_and_lie_in_their_ranges(inputs, tmp_path):
     assert len(sweep.plan_runs(small)) == 2
 
 
-def test_a_grid_keeps_the_best_within_its_hours(inputs, tmp_path, capsys):
+def test_a_grid_keeps_the_best_within_its_hours(inputs, tmp_path, monkeypatch, capsys):
+    sizes, outputs = [], Inference.outputs
+
+    def counted(self, examples):
+        sizes.append(len(examples))
+        return outputs(self, examples)
+
+    monkeypatch.setattr(Inference, "outputs", counted)
     flags = {"grid": "layer_decay=0.5,0.9,1", "num_train_epochs": 1, "max_search_hours": 1e-9}
     run(settings(inputs, tmp_path / "run", **flags))
+    assert sizes == [20]  # dev, after the epoch: the best is not evaluated again
+    assert (tmp_path / "run" / "dev" / "dev.tsv").is_file()
     results = results_of(tmp_path / "run")
     with pytest.raises(ValueError, match="--freeze=3 is more than the 1 blocks of .*tiny"):
         run(settings(inputs, tmp_path / "other", grid="freeze=0,3"))

@@ -74,6 +74,15 @@ def test_what_a_run_is_asked_for(asked_for, inputs, tmp_path):
     assert config["hidden_dropout_prob"] == 0.25
     assert config["attention_probs_dropout_prob"] == TINY.attention_probs_dropout_prob
     assert bert_tf.load(asked_for.path).get_config()["dropout"] == 0.5
+    # The one block is frozen, and with it the tables.
+    before, after = bert_tf.load(asked_for.flags["init_checkpoint"]), saved(asked_for.path / "last")
+    frozen = [weight for weight in before.weights if f"model/{weight.path}" in after]
+    assert len(frozen) > 10
+    for weight in frozen:
+        np.testing.assert_array_equal(after[f"model/{weight.path}"], weight, err_msg=weight.path)
+    page = (asked_for.path / "dev" / "worst_errors.html").read_text()
+    _, *articles = page.split("<article")
+    assert ["class='for'" in article for article in articles[:3]] == [True, True, False]
     with pytest.raises(ValueError, match="--metric=f1_odd is no score of .*classes are neg, pos"):
         run(settings(inputs, tmp_path / "odd", metric="f1_odd"))
 

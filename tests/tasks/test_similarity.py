@@ -1,0 +1,250 @@
+"""Models of embeddings: the losses' twins, and scores as of a plain search."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import BertEncoder
+from bert_tf.modeling.pooling import SentenceEmbedding
+from bert_tf.readers.examples import SimilarityExample
+from bert_tf.tasks.similarity_losses import (
+    CosineError,
+    CosineOrder,
+    InBatchNegatives,
+    Matryoshka,
+)
+from bert_tf.tasks.similarity_task import SimilarityTask
+from bert_tf.tasks.task import TrainingOptions
+from tests.finetuning.small_tasks import CONFIG, TOKENIZER, examples_of, inference, random_text
+
+RNG = np.random.default_rng(0)
+
+
+def directions(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+# === Losses ===
+
+
+def in_batch_twin(labels, vectors, scale, both_ways):
+    """A plain loop: of each anchor its own text among those that are not right for it."""
+    vectors = directions(vectors)
+    count, texts = labels.shape
+    anchors = list(range(count))
+    candidates = [(row, place) for place in range(1, texts) for row in range(count)]
+
+    def log_sum(own, others):
+        return np.log(np.exp(own) + np.sum(np.exp(others))) - own
+
+    losses = []
+    for i in anchors:
+        others = []
+        for row, place in candidates:
+            if (row, place) == (i, 1):
+                continue
+            is_right = labels[row, place] in (labels[i, 0], labels[i, 1])
+            is_right |= place == 1 and labels[row, 0] == labels[i, 0]
+            if not is_right:
+                others.append(scale * vectors[i, 0] @ vectors[row, place])
+        losses.append(log_sum(scale * vectors[i, 0] @ vectors[i, 1], np.array(others)))
+    if both_ways:
+        for i in anchors:
+            others = [
+                scale * vectors[i, 1] @ vectors[row, 0]
+                for row in anchors
+                if labels[row, 0] != labels[i, 0] and labels[row, 1] != labels[i, 1]
+            ]
+            own = scale * vectors[i, 0] @ vectors[i, 1]
+            losses[i] = (losses[i] + log_sum(own, np.array(others))) / 2
+    return np.mean(losses)
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize("texts", [2, 3])
+def test_in_batch_negatives_equal_a_plain_loop(texts, both_ways):
+    vectors = RNG.normal(size=(7, texts, 5)).astype(np.float32)
+    numbers = np.arange(7 * texts).reshape(7, texts)
+    numbers[3, 0] = numbers[1, 0]  # an anchor twice
+    numbers[5, 1] = numbers[2, 1]  # a text that belongs to two anchors
+    numbers[6, texts - 1] = numbers[0, 0]  # a text that is another's anchor
+    expected = in_batch_twin(numbers, vectors, 4.0, both_ways)
+    found = InBatchNegatives(4.0, both_ways)(numbers, vectors)
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+    without_care = InBatchNegatives(4.0, both_ways)(np.arange(7 * texts).reshape(7, -1), vectors)
+    assert abs(float(without_care) - expected) > 0.01
+
+
+@pytest.mark.parity
+def test_in_batch_negatives_without_duplicates_are_torchs_cross_entropy():
+    torch = pytest.importorskip("torch")
+    vectors = RNG.normal(size=(6, 3, 8)).astype(np.float32)
+    anchors, own, wrong = torch.nn.functional.normalize(torch.tensor(vectors), dim=-1).unbind(1)
+    target, cross_entropy = torch.arange(6), torch.nn.functional.cross_entropy
+    one_way = cross_entropy(20 * anchors @ torch.cat([own, wrong]).T, target)
+    both = (one_way + cross_entropy(20 * own @ anchors.T, target)) / 2
+    for both_ways, expected in ((False, one_way), (True, both)):
+        found = InBatchNegatives(both_ways=both_ways)(np.arange(18).reshape(6, 3), vectors)
+        assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_losses_of_scores_equal_a_plain_loop():
+    vectors = RNG.normal(size=(6, 2, 5)).astype(np.float32)
+    scores = np.array([0.0, 1.0, 0.5, 0.5, 0.2, 0.9], np.float32)
+    cosines = [float(a @ b) for a, b in directions(vectors)]
+    total = 1.0 + sum(
+        np.exp(3.0 * (cosines[i] - cosines[j]))
+        for i in range(6)
+        for j in range(6)
+        if scores[i] < scores[j]
+    )
+    assert float(CosineOrder(3.0)(scores, vectors)) == pytest.approx(np.log(total), rel=1e-5)
+    error = np.mean((np.array(cosines) - scores) ** 2)
+    assert float(CosineError()(scores, vectors)) == pytest.approx(error, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [InBatchNegatives(3.0, both_ways=True), CosineOrder(3.0)])
+def test_losses_come_back_from_their_configs(loss):
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert again.get_config() == loss.get_config() and again.scale == 3.0
+    nested = Matryoshka(loss, [2])
+    again = keras.losses.deserialize(keras.losses.serialize(nested))
+    assert again.get_config() == nested.get_config() and again.loss.scale == 3.0
+
+
+def test_matryoshka_is_the_sum_of_the_losses_of_the_first_numbers():
+    vectors = RNG.normal(size=(6, 2, 8)).astype(np.float32)
+    numbers = np.arange(12).reshape(6, 2)
+    expected = sum(in_batch_twin(numbers, vectors[..., :size], 4.0, False) for size in (8, 5, 2))
+    found = Matryoshka(InBatchNegatives(4.0), [5, 2])
+    assert float(found(numbers, vectors)) == pytest.approx(expected, rel=1e-5)
+    assert found.compares_rows and not Matryoshka(CosineError(), [5]).compares_rows
+
+
+# === The task ===
+
+
+def pairs(count, texts=2, scored=False):
+    rng = np.random.default_rng(count)
+    return examples_of(
+        SimilarityExample(
+            f"id{number}",
+            tuple(random_text(rng, 9) for _ in range(texts)),
+            round(float(rng.random()), 3) if scored else None,
+        )
+        for number in range(count)
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    found = BertEncoder(CONFIG, pooler=False)
+    found.sentence_embedding = SentenceEmbedding("mean", normalize=False, max_seq_length=32)
+    return found
+
+
+def vector_of(model, text):
+    ids = tf.constant([[2, *TOKENIZER.tokenize(tf.constant([text])).values.numpy(), 3]])
+    inputs = {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids * 0}
+    return directions(model(inputs)["sequence_output"].numpy()[0].mean(0))
+
+
+def ranks(values):
+    return [sum((other < one) + (other == one) / 2 for other in values) for one in values]
+
+
+def test_scored_pairs_are_judged_by_their_cosines(model):
+    examples = pairs(9, scored=True)
+    task = SimilarityTask("made up", examples, {"dev": examples}, {"test": examples})
+    cosines = [
+        vector_of(model, item.texts[0]) @ vector_of(model, item.texts[1]) for item in examples.items
+    ]
+    how = inference(model)
+    found = task.evaluate(how, "dev")
+    expected = np.corrcoef(ranks(cosines), ranks([item.label for item in examples.items]))[0, 1]
+    assert found.scores["spearman"] == pytest.approx(expected)
+    assert found.scores.keys() == {"spearman", "pearson"} and not found.constant
+    assert len(found.mistakes) > 3
+    records = list(task.predict(how, "test", {}))
+    np.testing.assert_allclose([r["prediction"] for r in records], cosines, atol=1e-5)
+
+
+def test_what_belongs_together_is_judged_as_a_search(model):
+    items = pairs(12, texts=3).items
+    items[4] = SimilarityExample("again", (items[0].texts[0], *items[4].texts[1:]), None)
+    items[7] = SimilarityExample("also", (items[7].texts[0], items[2].texts[1], "a0"), None)
+    task = SimilarityTask("made up", examples_of(items), {"dev": examples_of(items)}, {})
+    assert task.headline == "ndcg@10"
+    how = inference(model)
+    found = task.evaluate(how, "dev")
+    documents = {text: vector_of(model, text) for item in items for text in item.texts[1:]}
+    gains, firsts = [], []
+    for query in dict.fromkeys(item.texts[0] for item in items):
+        own = {item.texts[1] for item in items if item.texts[0] == query}
+        asked = vector_of(model, query)
+        ranked = sorted(documents, key=lambda text: -(documents[text] @ asked))
+        best = sum(1 / np.log2(rank + 2) for rank in range(len(own)))
+        found_at = [rank for rank, text in enumerate(ranked) if text in own]
+        gains.append(sum(1 / np.log2(rank + 2) for rank in found_at if rank < 10) / best)
+        firsts.append(found_at[0] == 0)
+    assert found.scores["ndcg@10"] == pytest.approx(np.mean(gains))
+    assert found.scores["accuracy"] == pytest.approx(np.mean(firsts)) and not all(firsts)
+    assert len(found.mistakes) == firsts.count(False)
+    assert found.interval("ndcg@10") is not None
+    (record, *_) = task.predict(how, "dev", {})
+    third = vector_of(model, items[0].texts[0]) @ vector_of(model, items[0].texts[2])
+    assert record["third"] == pytest.approx(third, abs=1e-5)
+
+
+def test_texts_are_read_behind_their_prefixes(model):
+    """A text that both asks and may be found has two vectors; labels are of the texts alone."""
+    items = pairs(12).items
+    items[4] = SimilarityExample("turned", items[0].texts[::-1], None)
+    embedding = SentenceEmbedding("mean", False, 32, "a1 b1 ", "c3 ", dims=7)
+    task = SimilarityTask(
+        "m", examples_of(items), {"dev": examples_of(items)}, {}, embedding=embedding
+    )
+    found = list(task.predict(inference(model), "dev", {}))
+    for item, record in zip(items, found, strict=True):
+        one, other = (
+            vector_of(model, prefix + text)[:7]
+            for prefix, text in zip(("a1 b1 ", "c3 "), item.texts, strict=True)
+        )
+        cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+        assert record["prediction"] == pytest.approx(cosine, abs=1e-5)
+    mistakes = task.evaluate(inference(model), "dev").mistakes
+    texts = {text for item in items for text in item.texts}
+    assert mistakes and all({*m.texts.values(), m.expected, m.predicted} <= texts for m in mistakes)
+    (rows, labels) = next(iter(task.training_examples(TOKENIZER, 32).evaluation_batches(12)))
+    firsts = [TOKENIZER.vocab[i] for i in rows["input_word_ids"][0, :, 1].numpy()]
+    assert firsts == ["a1", "c3"] and labels[4].numpy().tolist() == labels[0].numpy().tolist()[::-1]
+
+
+def test_a_constant_model_is_named():
+    keras.utils.set_random_seed(3)
+    flat = BertEncoder(CONFIG, pooler=False)
+    flat.sentence_embedding = SentenceEmbedding("mean", normalize=True, max_seq_length=32)
+    norm = flat.blocks[-1].output_layer_norm
+    norm.gamma.assign(0 * norm.gamma)
+    norm.beta.assign(0 * norm.beta + 1)
+    for examples in (pairs(6, scored=True), pairs(6)):
+        task = SimilarityTask("made up", None, {"dev": examples}, {})
+        assert task.evaluate(inference(flat), "dev").constant is True
+
+
+@pytest.mark.parametrize(
+    ("scored", "options", "sentence"),
+    [
+        (True, {"similarity_loss": "one_way"}, "the texts have scores .* one of cosent, cosine"),
+        (False, {"similarity_loss": "cosine"}, "have no scores .* expected one of one_way, both"),
+        (False, {"metric": "spearman"}, "--metric=spearman is no score of made up"),
+        (False, {"bilstm": True}, "--bilstm is for a head, and a model of embeddings has none"),
+    ],
+)
+def test_what_is_refused(scored, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SimilarityTask(
+            "made up", pairs(4, scored=scored), {}, {}, training=TrainingOptions(**options)
+        )
