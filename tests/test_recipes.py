@@ -82,8 +82,3 @@ def test_there_is_a_recipe_for_every_task():
     assert tasks == {*GLUE_NAMES, *others, "tagging", "multiple_choice"} - {"ax"}
     listed = re.findall(r"\((\w\S*\.md)\)", (FOLDER / "README.md").read_text())
     assert sorted(listed) == [path.name for path in RECIPES]
-
-
-def test_an_unknown_flag_is_seen():
-    with pytest.raises(flags.UnrecognizedFlagError):
-        _settings(["--task=mrpc", "--num_epochs=3"])

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from bert_tf.extraction import lines as input_lines
-from bert_tf.extraction.lines import Position, fingerprint, read_lines
+from bert_tf.extraction.lines import fingerprint, read_lines
 from bert_tf.pipelines.corpus_files import find_files
 from bert_tf.untrusted import LINE_VARIABLE
 
@@ -42,13 +42,6 @@ def test_from_every_line_on(files):
     for number, line in enumerate(lines, 1):
         rest = list(read_lines(files, line.end))
         assert [line[:4] for line in rest] == [line[:4] for line in lines[number:]]
-
-
-def test_positions(files):
-    ends = [line.end for line in read_lines(files)]
-    assert ends[:4] == [Position(0, 5, 1), Position(0, 6, 2), Position(0, 22, 3),
-                        Position(0, 27, 4)]  # fmt: skip
-    assert ends[4:6] == [Position(1, 5, 5), Position(1, 12, 6)]
 
 
 def test_a_line_without_end(files, monkeypatch):

@@ -146,8 +146,3 @@ def test_a_manifest_is_typed(tmp_path, values):
     (tmp_path / "manifest.json").write_text(json.dumps(values))
     with pytest.raises(ValueError, match=r"manifest\.json is not what extract_features writes \("):
         output.open_output(str(tmp_path), MANIFEST)
-
-
-def test_names_sort_as_their_lines():
-    names = [output.shard_name(number, ".npz") for number in (0, 9, 10, 99999, 100000)]
-    assert names == sorted(names) and names[1] == "part-000009.npz"

@@ -4,10 +4,8 @@ import dataclasses
 import json
 import shutil
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.extraction import run as extraction
 from bert_tf.interchange import model_directory
@@ -121,19 +119,6 @@ def test_order_and_padding_depend_on_nothing(extract, tmp_path, monkeypatch):
         np.testing.assert_array_equal(one, other)
     one, other = (np.concatenate([file["values"] for file in f]) for f in (alone, together))
     np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-def test_precision(extract, text, states, tmp_path):
-    try:
-        extract(text, format="numpy", pooling="mean", precision="bfloat16")
-    finally:
-        keras.config.set_dtype_policy("float32")
-        tf.config.optimizer.set_experimental_options(
-            {"auto_mixed_precision_onednn_bfloat16": False}
-        )
-    rounded = np.load(tmp_path / "output" / "part-000000.npz")["values"]
-    exact = [of_line[-1].mean(0) for of_line in states]
-    np.testing.assert_allclose(rounded.reshape(6, -1), exact, atol=0.1)
 
 
 def test_what_is_said(extract, text, tmp_path, capsys, model_dir, monkeypatch):

@@ -79,14 +79,6 @@ def test_a_finished_run_is_shown_without_a_lock_and_of_moved_files_too(
         run(settings(inputs, tmp_path / "run"))
 
 
-def test_a_finished_run_needs_its_last_state_no_more(finished, inputs, tmp_path, delete_state):
-    model_dir = shutil.copytree(finished, tmp_path / "run")
-    delete_state(FineTuningDirectory(str(model_dir)))
-    assert not (model_dir / "last").exists()
-    run(settings(inputs, model_dir, eval_steps=4, test_file=inputs / "test.tsv"))
-    assert bert_tf.load(str(model_dir)).labels == ("neg", "pos")
-
-
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

@@ -239,11 +239,6 @@ def test_flags_that_mean_nothing(begins, others, sentence):
             parse(*given(f"{begins} --{other}"))
 
 
-def test_what_a_table_is():
-    squad = KINDS["squad"]
-    assert squad.is_table("a.TSV") and not squad.is_table("train.json")
-
-
 def test_no_tensorflow_before_the_flags_are_known():
     code = (
         "import sys, bert_tf.finetune\n"

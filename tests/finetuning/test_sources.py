@@ -6,7 +6,7 @@ from bert_tf.finetuning.data import read_task
 from bert_tf.finetuning.resolution import check_tables, table_columns
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
-from .small_runs import VOCAB, parse, sentences, settings, write_table
+from .small_runs import VOCAB, parse, settings, write_table
 
 
 def test_without_a_dev_file_a_tenth_is_held_out_and_told(inputs, tmp_path):
@@ -96,14 +96,6 @@ def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
     _, sets = read_task(settings(inputs, tmp_path, train_file=train, skip_bad_rows=True))
     assert len(sets.skipped()) == 2 and "line 5: expected 2 columns" in sets.skipped()[1]
     assert sets.notes[0].startswith("Left out 2 bad rows; the first: ")
-
-
-def test_other_data_have_another_fingerprint(inputs, tmp_path):
-    one = read_task(settings(inputs, tmp_path))[1].fingerprints()
-    assert read_task(settings(inputs, tmp_path))[1].fingerprints() == one
-    dev = write_table(tmp_path / "dev.tsv", sentences(20, seed=5))
-    other = read_task(settings(inputs, tmp_path, dev_file=dev))[1].fingerprints()
-    assert other["train"] == one["train"] and other["dev"] != one["dev"]
 
 
 def test_class_weights_reach_the_training_examples(inputs, tmp_path):

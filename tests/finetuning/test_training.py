@@ -87,21 +87,6 @@ def test_what_a_run_is_asked_for(asked_for, inputs, tmp_path):
         run(settings(inputs, tmp_path / "odd", metric="f1_odd"))
 
 
-def test_a_signal_during_an_evaluation_loses_nothing(inputs, tmp_path, monkeypatch, capsys):
-    before = training.Training.evaluate
-
-    def evaluate(self):
-        self.interruption.requested = True
-        return before(self)
-
-    monkeypatch.setattr(training.Training, "evaluate", evaluate)
-    flags = settings(inputs, tmp_path / "run", **FLAGS)
-    with pytest.raises(KeyboardInterrupt):
-        run(flags)
-    assert "Stopped at step 4. The same command goes on from there." in capsys.readouterr().out
-    assert checkpoints.find_latest(str(tmp_path / "run" / "last")).step == 4
-
-
 class Losses(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         self.found = []

@@ -96,6 +96,7 @@ def test_never_a_span(tmp_path, with_null):
     answers = _answers(2)._replace(counts=np.zeros(40, np.int32))
     predictions = squad_predictions(_ids(answers), answers, with_null=with_null)
     predictions.write(str(tmp_path))
+    assert (tmp_path / "null_odds.json").exists() == with_null
     assert set(json.loads((tmp_path / "predictions.json").read_text()).values()) == {""}
     lists = json.loads((tmp_path / "nbest_predictions.json").read_text())
     assert all([entry["probability"] for entry in entries] == [1.0] for entries in lists.values())
@@ -125,15 +126,6 @@ def test_files(tmp_path):
     assert first["probability"] == pytest.approx(1 / (1 + np.exp(-2) + np.exp(-6)))
     squad_predictions(["q1", "q2"], answers, with_null=True).write(str(folder), 2.0)
     assert json.loads((folder / "predictions.json").read_text()) == {"q1": "Zoë", "q2": "b"}
-
-
-def test_version_1_has_no_odds(tmp_path):
-    answers = _answers(3)
-    squad_predictions(_ids(answers), answers, with_null=False).write(str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "nbest_predictions.json",
-        "predictions.json",
-    ]
 
 
 def test_ids_that_do_not_fit():

@@ -150,13 +150,6 @@ def test_thresholds_are_the_best_there_are(seed, odds_step):
     assert best.best_exact > score_predictions(references, predictions).overall.exact
 
 
-def test_exact_and_f1_have_thresholds_of_their_own():
-    references = SquadReferences({"a": ("Rollo",), "b": ("the Duke of Rouen",)}, "2.0")
-    predictions = {"a": "Rollo", "b": "Duke"}
-    best = tune_null_threshold(references, predictions, {"a": -1.0, "b": 2.0})
-    assert best == NullThresholds(50.0, -1.0, pytest.approx(75.0), 2.0)
-
-
 def test_of_two_equal_sums_the_lower_threshold():
     # F1 of 0.4, then a wrong answer costs 1 and 0.2 + 0.8 make up for it, exactly; added up in
     # binary they make a little more.

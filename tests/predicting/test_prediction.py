@@ -308,16 +308,6 @@ def test_refusals(classifier, table, tmp_path):
         assert str(caught.value).startswith(message)
 
 
-def test_several_classes_each_have_no_likeliest(table, tmp_path):
-    write_model(tmp_path, "BertClassifier", CLASSES, text_task("multilabel"), labels=LABELS,
-                multi_label=True)  # fmt: skip
-    for flag, value in (("top_k", 2), ("reject_below", 0.5)):
-        with pytest.raises(
-            ValueError, match=f"--{flag} is for one class each, and .* is of multil"
-        ):
-            predict(tmp_path, table, tmp_path / "out.tsv", **{flag: value})
-
-
 def test_models_that_do_not_predict(table, tmp_path):
     for name, class_name, task, sentence in (
         ("encoder", "BertEncoder", None, "holds a BertEncoder, which predicts for no task"),

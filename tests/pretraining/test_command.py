@@ -46,14 +46,6 @@ def test_a_finished_command_prints_its_results_again(finished, inputs):
 
 
 @pytest.mark.slow
-def test_changed_flags_are_refused_by_name(finished, inputs):
-    changed = {"learning_rate": 1e-3, "masking": "span", "keep_checkpoints": 9}
-    refused = error_of(inputs, finished[0].parent, **changed)
-    assert "--learning_rate=0.001 (was 0.01), --masking=span (was token)." in refused
-    assert "keep_checkpoints" not in refused
-
-
-@pytest.mark.slow
 def test_tfrecords_written_and_read(finished, inputs, tmp_path):
     model_dir, _ = finished
     written = run_anew(

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import pathlib
 import re
@@ -9,19 +10,19 @@ import shutil
 import signal
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.files import write_json
-from bert_tf.pretraining.evaluator import evaluate
+from bert_tf.pretraining.evaluator import _Evaluation, evaluate
 from bert_tf.pretraining.settings import given_flags, settings_from_flags
 from bert_tf.seals import write_sealed
 from bert_tf.training import checkpoints
+from bert_tf.training.run_directory import RunDirectory
 from tests.killing import Started
 
 from .commands import arguments, parse, pretrain
-
-pytestmark = pytest.mark.slow
 
 
 def _evaluate(model_dir, *flags):
@@ -48,6 +49,25 @@ def run(finished, tmp_path):
     return pathlib.Path(shutil.copytree(finished[0], tmp_path / "run"))
 
 
+def test_the_best_is_of_the_last_phase_and_a_number_and_new_weights_count(tmp_path):
+    made = object.__new__(_Evaluation)
+    made._run, made._skipped = RunDirectory(str(tmp_path)), set()
+    losses = {4: (0, 0.5), 8: (1, 7.0), 12: (1, math.nan), 16: (1, 7.0)}
+    made._evaluated = {
+        step: {"step": step, "phase": phase, "loss": loss, "manifest": "of other weights"}
+        for step, (phase, loss) in losses.items()
+    }
+    assert made._best()["step"] == 8
+    for step in (4, 8, 20):
+        checkpoints.save_values(made._run.checkpoints, step, {"model/w": np.zeros(1)}, {}, keep=9)
+    manifests = checkpoints.finished(made._run.checkpoints)
+    made._evaluated[4]["manifest"] = manifests[4]
+    assert made._new() == {step: manifests[step] for step in (8, 20)}
+    made._skipped.add(manifests[8])
+    assert made._new() == {20: manifests[20]}
+
+
+@pytest.mark.slow
 def test_a_finished_run_is_evaluated_exactly_as_by_its_trainer(run, inputs, capsys):
     before = _contents(run)
     _evaluate(run)
@@ -88,26 +108,7 @@ def test_a_finished_run_is_evaluated_exactly_as_by_its_trainer(run, inputs, caps
     assert "finished" in pretrain(inputs, run).stdout
 
 
-@pytest.mark.exhaustive
-def test_next_to_a_training(inputs, tmp_path, capsys):
-    """It waits for the run, and sees to its end what the run keeps."""
-    model_dir = tmp_path / "run"
-    flags = {"keep_checkpoints": 1, "num_train_steps": 60, "export": "false"}
-    flags |= {"save_checkpoints_steps": 10, "phases": "16:0.5,32:0.5", "max_seq_length": None}
-    training = Started("bert_tf.pretrain", arguments(inputs, model_dir, **flags))
-    _evaluate(model_dir, "--eval_timeout=3")
-    ended = training.ended()
-    assert ended.returncode == 0, ended.stderr
-    printed = capsys.readouterr().out
-    assert f"Waiting for the first checkpoint in {model_dir}, 3m00s at most." in printed
-    found = _results(model_dir)
-    last = found["checkpoints"][-1]
-    assert (last["step"], last["phase"]) == (60, 1)
-    trainers = json.loads((model_dir / "results.json").read_text())
-    assert last["evaluation"] == trainers["evaluation"]
-    assert found["export"] is None and not (model_dir / "eval" / "export").exists()
-
-
+@pytest.mark.slow
 def test_what_is_damaged_or_deleted_is_passed_over(run, monkeypatch, capsys):
     (run / "results.json").unlink()
     data = run / "checkpoints/step-00000008/variables.data-00000-of-00001"
@@ -131,32 +132,7 @@ def test_what_is_damaged_or_deleted_is_passed_over(run, monkeypatch, capsys):
 
 
 @pytest.mark.exhaustive
-def test_the_best_is_of_the_last_phase_and_a_number(run, capsys):
-    _evaluate(run, "--export=false")
-    found = _results(run)
-    first, second, third = found["checkpoints"]
-    for one, other in (
-        (first, {"phase": 0, "loss": 0.5}),
-        (second, {"phase": 1, "loss": 7.0}),
-        (third, {"phase": 1, "loss": float("nan")}),
-    ):
-        one.update(other)
-    write_json(str(run / "eval/results.json"), found)
-    capsys.readouterr()
-    _evaluate(run)
-    assert "The best of 3 checkpoints is that of step 8, with the loss 7.000." in (
-        capsys.readouterr().out
-    )
-    # A training that began anew has other weights at a step: those count.
-    found["checkpoints"][2]["manifest"] = "of other weights"
-    write_json(str(run / "eval/results.json"), found)
-    _evaluate(run)
-    printed = capsys.readouterr().out
-    assert printed.count("Step ") == 1 and "Step 12: loss" in printed
-    assert _results(run)["checkpoints"][2]["phase"] == 0
-
-
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_only_what_it_exported_is_removed(run):
     later = [run / f"checkpoints/step-{step:08d}" for step in (8, 12)]
     for path in later:
@@ -184,6 +160,7 @@ def test_only_what_it_exported_is_removed(run):
     assert _results(run)["export"] is None and not (run / "eval/export/12").exists()
 
 
+@pytest.mark.slow
 def test_refusals(run, inputs, tmp_path):
     def refusal(*flags, model_dir=run, error=ValueError):
         with pytest.raises(error) as refused:
@@ -224,16 +201,14 @@ def test_refusals(run, inputs, tmp_path):
     assert "What --eval_input read is not what" in refusal()
 
 
-@pytest.mark.parametrize(
-    "sent", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)]
-)
-def test_a_signal_ends_it_with_a_sentence(run, sent):
+@pytest.mark.slow
+def test_a_signal_ends_it_with_a_sentence(run):
     (run / "results.json").unlink()
     started = Started("bert_tf.pretrain", ["--mode=eval", f"--model_dir={run}", "--export=false"])
     while "Waiting for a checkpoint after step 12, 1h00m at most." not in started.printed:
         os.kill(started.number, 0)  # fails once it has ended
         time.sleep(0.05)
-    os.kill(started.number, sent)
+    os.kill(started.number, signal.SIGTERM)
     ended = started.ended()
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (130, "Interrupted.")
     assert "Traceback" not in ended.stderr

@@ -60,14 +60,14 @@ def test_the_surest_guesses_are_shown(capsys):
     masks = [
         {
             **{"text": f"{n} [MASK].", "word": "Word", "guesses": [guess]},
-            **{"probabilities": [n / 10], "hidden": 1, "guessed": int(guess == "word")},
+            **{"probabilities": [n / 10], "hidden": 2, "guessed": int(guess == "word")},
         }
         for n, guess in enumerate(["word", "a", "b", "word", "c", "d", "e"])
     ]
     results.show({**RESULTS, "filled_masks": masks}, RunDirectory("x"))
     printed = capsys.readouterr().out
-    assert "Of 7 words, each hidden" in printed
-    assert "sentence, 2 guessed (29%); the surest:\n  6 [MASK]." in printed
+    assert "Of 14 words, each hidden" in printed
+    assert "sentence, 2 guessed (14%); the surest:\n  6 [MASK]." in printed
     places = [printed.find(f"  {n} [MASK].") for n in (6, 5, 4, 3, 2)]
     assert places[0] > -1 and places == sorted(places) and "1 [MASK]" not in printed
 
@@ -78,14 +78,6 @@ def test_without_next_sentences_or_evaluation(capsys):
     assert "next sentence" not in capsys.readouterr().out
     results.show({**RESULTS, "evaluation": {}, "filled_masks": []}, RunDirectory("x"))
     assert capsys.readouterr().out.startswith("\nResults: x/results.json")
-
-
-def test_the_words_of_a_sentence_are_counted(capsys):
-    masks = [{**RESULTS["filled_masks"][0], "hidden": 9, "guessed": 4}]
-    results.show({**RESULTS, "filled_masks": [*masks, *masks]}, RunDirectory("x"))
-    assert "Of 18 words, each hidden in its held-out sentence, 8 guessed (44%)" in (
-        capsys.readouterr().out
-    )
 
 
 def test_words_of_one_piece_are_hidden_one_at_a_time():

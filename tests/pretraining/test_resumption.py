@@ -9,7 +9,8 @@ import time
 import pytest
 
 import bert_tf
-from bert_tf.pretraining.run import run
+from bert_tf.pretraining.run import _PretrainingRun, run
+from bert_tf.training import checkpoints
 from tests.killing import Started, kill_at_a_write
 
 from .commands import arguments, assert_bit_equal, parse, pretrain, weights
@@ -61,10 +62,19 @@ def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     assert_bit_equal(weights(model_dir, 200), weights(tmp_path / "whole", 200))
 
 
-def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, capsys):
+def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypatch, capsys):
     model_dir = tmp_path / "run"
     flags = {"num_train_steps": 2, "save_checkpoints_steps": 1, "max_eval_steps": 1}
     settings = parse(*arguments(inputs, model_dir, export="false", **flags))[0]
+    evaluate, figures = _PretrainingRun._evaluate, {}
+
+    def evaluated(self, *given):
+        """What it was of the same weights, which other tests compute again."""
+        step = self.loop.step
+        figures[step] = figures[step] if step in figures else evaluate(self, *given)
+        return figures[step]
+
+    monkeypatch.setattr(_PretrainingRun, "_evaluate", evaluated)
     run(settings)
     whole, results = weights(model_dir, 2), json.loads((model_dir / "results.json").read_text())
     (model_dir / "results.json").unlink()
@@ -94,3 +104,38 @@ def test_phases_resume_in_the_second(inputs, tmp_path):
     assert "Going on from the checkpoint at step 9." in done.stdout, done.stderr
     assert "Training at length 48" in done.stdout and "Training at length 16" not in done.stdout
     assert_bit_equal(weights(model_dir, 12), weights(tmp_path / "whole", 12))
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_was_not_evaluated_is_when_the_run_goes_on(inputs, tmp_path, monkeypatch):
+    """The last checkpoint's evaluation would have been the best; the process ends before it."""
+    evaluate = _PretrainingRun._evaluate
+    killed = []
+
+    def replaced(self, *arguments):
+        if self.loop.step == 12 and not killed:
+            killed.append(True)
+            raise SystemExit
+        losses = {"masked_lm_loss": 20.0 - self.loop.step, "next_sentence_loss": 0.0}
+        return {**evaluate(self, *arguments), **losses}
+
+    monkeypatch.setattr(_PretrainingRun, "_evaluate", replaced)
+    flags = {"save_checkpoints_steps": 6, "export": "false", "keep_steps": "6"}
+    settings = parse(*arguments(inputs, tmp_path / "run", **flags))[0]
+    with pytest.raises(SystemExit):
+        run(settings)
+    run(settings)
+    best = json.loads((tmp_path / "run" / "results.json").read_text())["best"]
+    assert best == {"step": 12, "phase": 0, "loss": 8.0}
+    assert not (tmp_path / "run" / "progress.json").exists()
+    # Begun anew with another seed: what is kept of step 6 is the new training's, and what is said
+    # of an older one's checkpoint holds for none.
+    (tmp_path / "run" / "progress.json").write_text('{"evaluated": 6, "ended": 6}')
+    before = weights(tmp_path / "run" / "steps" / "6", 6)
+    (tmp_path / "run" / "results.json").unlink()
+    checkpoints.delete_all(str(tmp_path / "run" / "checkpoints"))
+    run(parse(*arguments(inputs, tmp_path / "run", **{**flags, "seed": 7}))[0])
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["step"] == 12 and results["trained_tokens"] == 12 * 8 * 32
+    after = weights(tmp_path / "run" / "steps" / "6", 6)
+    assert any((before[name] != value).any() for name, value in after.items())

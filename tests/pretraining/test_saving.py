@@ -3,20 +3,19 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling import BertPretrainer
-from bert_tf.modeling.dropout import draw_in_pairs
-from bert_tf.pretraining.saving import Saving
+from bert_tf.pretraining.saving import Position, Saving
 from bert_tf.pretraining.settings import Phase
 from bert_tf.training import checkpoints, optimizers
 from bert_tf.training.background_saving import BackgroundSaving
 from bert_tf.training.bad_steps import BadStep, BadStepError
 from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.run_directory import RunDirectory
-from bert_tf.training.step import draw_on_tpu
 from bert_tf.training.workers import Workers
 
 from .commands import arguments, parse
@@ -37,16 +36,6 @@ def make_saving(inputs, tmp_path):
         )
 
     return make
-
-
-@pytest.mark.parametrize(
-    ("device_type", "draw", "leaves_out_padding"),
-    [("TPU", draw_on_tpu, False), ("CPU", draw_in_pairs, True)],
-)
-def test_how_dropout_draws(make_saving, device_type, draw, leaves_out_padding):
-    loop, _ = make_saving(device_type)
-    assert loop.model.encoder.seed_generator.draw is draw
-    assert loop.model.encoder.trains_without_padding is leaves_out_padding
 
 
 def test_a_rewind_goes_back_further_where_nothing_is_gained(make_saving, tmp_path):
@@ -94,3 +83,70 @@ def test_so_many_rewinds_without_a_checkpoint_beyond(make_saving):
         saving.save()  # of no use: not beyond the bad step
         with pytest.raises(BadStepError):
             saving.rewind(0, Phase(32, 0, 9), BadStepError(bad.bad._replace(step=5)))
+
+
+def test_the_best_of_a_phase_is_kept_and_found_again(make_saving, tmp_path, capsys):
+    loop, saving = make_saving("CPU")
+    folder = tmp_path / "run" / "best" / "checkpoints"
+    weight = loop.model.trainable_variables[0]
+
+    def evaluated(step, loss, phase=0):
+        """The step whose weights are kept then, and what is known of it."""
+        loop.optimizer.iterations.assign(step)
+        weight.assign(np.full(weight.shape, step))
+        saving.position = Position(phase)
+        saving.keep_best(loss)
+        saving.background.wait()
+        found = checkpoints.find_latest(str(folder))
+        reader = tf.train.load_checkpoint(f"{found.path}/variables")
+        assert (reader.get_tensor(f"model/{weight.path}") == found.step).all()
+        assert found.extra == saving.best
+        return found.step
+
+    assert [evaluated(3, 2.0), evaluated(6, 1.0), evaluated(9, 3.0)] == [3, 6, 6]
+    assert evaluated(12, math.nan) == 6
+    assert [evaluated(15, 5.0, phase=1), evaluated(18, 6.0, phase=1)] == [15, 15]
+    best, saving.best = saving.best, {}
+    saving._restore_best()
+    assert saving.best == best == {"step": 15, "phase": 1, "loss": 5.0}
+    # Of a training that goes on from before it, it is not: it comes again.
+    loop.optimizer.iterations.assign(9)
+    saving._restore_best()
+    assert saving.best == {} and not folder.exists()
+    assert evaluated(9, 4.0) == 9
+    (folder / "step-00000009" / "variables.index").write_bytes(b"")
+    saving._restore_best()
+    assert saving.best == {}
+    assert "best is damaged: the next evaluation is the best" in capsys.readouterr().out
+    assert evaluated(9, 7.0) == 9  # in its place
+    # A copy that the user put there stays.
+    checkpoints.save_values(str(folder), 12, {"model/w": np.zeros(1)}, {}, keep=9)
+    with pytest.raises(ValueError, match="best/checkpoints holds a checkpoint that is no run's be"):
+        saving._restore_best()
+    assert (folder / "step-00000012").is_dir()
+
+
+def test_named_steps_are_kept_for_good(make_saving, tmp_path):
+    loop, saving = make_saving("CPU")
+    saving._settings = dataclasses.replace(
+        saving._settings, keep_steps=["12", "3", "5"], keep_checkpoints=1
+    )
+    assert (saving.next_due(), saving.next_due(3), saving.next_due(4)) == (3, 4, 5)
+    due = []
+    with saving.background:
+        for step in range(1, 13):
+            loop.optimizer.iterations.assign(step)
+            if saving.is_due(Phase(32, 0, 12)):
+                due.append(step)
+                saving.save()
+    assert due == [3, 4, 5, 8, 12]
+    assert {path.name for path in (tmp_path / "run" / "steps").iterdir()} == {"3", "5", "12"}
+    for step in (3, 5, 12):
+        path = tmp_path / "run" / "steps" / str(step) / "checkpoints"
+        (names,) = (
+            tf.train.load_checkpoint(f"{found}/variables").get_variable_to_shape_map()
+            for found in path.iterdir()
+        )
+        assert {name for name in names if not name.startswith("_")} == {
+            f"model/{weight.path}" for weight in loop.model.weights
+        }

@@ -1,11 +1,7 @@
 """The command on two workers, in processes of their own, on this machine."""
 
-import contextlib
 import pathlib
-import random
 import re
-import shutil
-import signal
 import subprocess
 import time
 
@@ -17,10 +13,9 @@ from .commands import assert_bit_equal, command, weights
 
 pytestmark = pytest.mark.slow  # processes of two workers
 STEPS = 160
-KILLS = 50
 
 
-def _start(inputs, model_dirs, folders=(None, None), **changes):
+def _start(inputs, model_dirs, **changes):
     """Starts a worker for each model directory; of a change that is a tuple, each has its own."""
     addresses = ",".join(free_addresses(2))
     # A busy machine takes its time to import TensorFlow.
@@ -37,7 +32,6 @@ def _start(inputs, model_dirs, folders=(None, None), **changes):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=folders[task],
         )
         for task, model_dir in enumerate(model_dirs)
     ]
@@ -68,30 +62,14 @@ def whole(inputs, tmp_path_factory):
     return model_dir
 
 
-@pytest.mark.parametrize(
-    "signals",
-    [
-        [signal.SIGKILL],
-        pytest.param([signal.SIGTERM, signal.SIGKILL], marks=pytest.mark.exhaustive),
-    ],
-)
-def test_workers_that_end_are_started_again_and_end_as_if_nothing_had_been(
-    inputs, whole, tmp_path, signals
-):
+def test_workers_that_end_are_started_again_and_end_as_if_nothing_had_been(inputs, whole, tmp_path):
     model_dir = tmp_path / "run"
-    for number, sent in enumerate(signals):
-        workers = _start(inputs, (model_dir, model_dir))
-        _when_saved(model_dir, 40 * (number + 1))
-        workers[1].send_signal(sent)
-        (told, error, status), (_, _, other) = _end(workers)
-        assert ("Going on from the checkpoint at step" in told) == bool(number)
-        assert "Traceback" not in error
-        if sent == signal.SIGTERM:
-            assert (status, other) == (130, 130), error
-            assert "The same command goes on from there." in told
-        else:
-            assert status == 1
-            assert error.splitlines()[-1].startswith("Error: Another of the 2 workers ended"), error
+    workers = _start(inputs, (model_dir, model_dir))
+    _when_saved(model_dir, 40)
+    workers[1].kill()
+    (_, error, status), _ = _end(workers)
+    assert status == 1 and "Traceback" not in error
+    assert error.splitlines()[-1].startswith("Error: Another of the 2 workers ended"), error
     for out, error, status in _end(_start(inputs, (model_dir, model_dir))):
         assert status == 0, out + error
     assert_bit_equal(weights(model_dir, STEPS), weights(whole, STEPS))
@@ -108,57 +86,17 @@ def test_workers_stop_in_time_by_the_chiefs_clock(inputs, whole, tmp_path):
     assert_bit_equal(weights(model_dirs[0], STEPS), weights(whole, STEPS))
 
 
-@pytest.mark.exhaustive
-def test_any_worker_killed_at_random_moments(inputs, whole, tmp_path):
-    """Runs are killed and started again until so many have been: each ends as the whole one."""
-    draws, kills, runs = random.Random(0), 0, 0
-    began = time.monotonic()
-    assert [status for *_, status in _end(_start(inputs, [tmp_path / "timed"] * 2))] == [0, 0]
-    life = time.monotonic() - began
-    while kills < KILLS:
-        model_dir, runs = tmp_path / f"run-{runs}", runs + 1
-        is_whole = False
-        while not is_whole:
-            workers = _start(inputs, (model_dir, model_dir))
-            moment, victim = draws.uniform(0, life), draws.choice(workers)
-            sent = draws.choice([signal.SIGKILL, signal.SIGTERM])
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                victim.wait(moment if kills < KILLS else None)
-            if victim.poll() is None:
-                victim.send_signal(sent)
-                kills += 1
-                print(f"Kill {kills}: worker {workers.index(victim)} by {sent.name}, "
-                      f"{moment:.1f} s after the start of run {runs}.", flush=True)  # fmt: skip
-            ended = _end(workers)
-            assert "Traceback" not in str(ended), ended
-            is_whole = [status for *_, status in ended] == [0, 0]
-        assert_bit_equal(weights(model_dir, STEPS), weights(whole, STEPS))
-    print(f"{kills} kills in {runs} runs, each of {life:.1f} s if nothing comes between.")
-
-
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("other", "changes", "sentence"),
     [
-        (
-            {"seed": (1, 2), "learning_rate": (0.1, 0.2)},
-            "the flags differ (--learning_rate, --seed)",
-        ),
-        pytest.param(
-            *({"input": "corpus.txt"}, "What --input read is not what the run in"),
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param({}, "is not where the chief keeps the run", marks=pytest.mark.exhaustive),
+        ("run", {"seed": (1, 2), "learning_rate": (0.1, 0.2)},
+         "the flags differ (--learning_rate, --seed)"),
+        pytest.param("other", {}, "is not where the chief keeps the run",
+                     marks=pytest.mark.exhaustive),
     ],
-)
-def test_a_worker_that_is_not_like_the_chief(inputs, tmp_path, changes, sentence):
-    model_dirs = (tmp_path / "run", tmp_path / ("run" if changes else "other"))
-    folders = [tmp_path / name for name in ("one", "two")]
-    for folder in folders:  # the same name, on a disk of each worker's own
-        folder.mkdir()
-        shutil.copy(inputs / "corpus.txt", folder)
-    with (folders[1] / "corpus.txt").open("a") as file:
-        file.write("\nAnother document.\n\nAnd another one.\n")
-    ended = _end(_start(inputs, model_dirs, folders, **changes))
+)  # fmt: skip
+def test_a_worker_that_is_not_like_the_chief(inputs, tmp_path, other, changes, sentence):
+    ended = _end(_start(inputs, (tmp_path / "run", tmp_path / other), **changes))
     assert [status for _, _, status in ended] == [1, 1], ended
     errors = [error.splitlines() for _, error, _ in ended]
     assert [len(lines) for lines in errors] == [1, 1], errors

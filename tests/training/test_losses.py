@@ -88,18 +88,6 @@ def test_sums_of_states_are_those_of_their_logits(count, dtype):
         )
 
 
-def test_padding_has_no_gradient():
-    logits = tf.random.stateless_normal((1, 3, 5), (3, 4))
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        loss = losses.weighted_sums(
-            logits, tf.constant([[1, 2, 0]]), tf.constant([[1.0, 1.0, 0.0]])
-        ).loss
-    gradient = tape.gradient(loss, logits).numpy()
-    assert not gradient[0, 2].any()
-    assert gradient[0, :2].all()
-
-
 def test_sums_of_the_parts_are_the_sums_of_the_whole():
     batch = {key: tf.constant(value) for key, value in random_batch(0, rows=6).items()}
     outputs = {
@@ -117,21 +105,6 @@ def test_sums_of_the_parts_are_the_sums_of_the_whole():
         )
     np.testing.assert_allclose([float(s) for s in parts], [float(s) for s in whole], rtol=1e-6)
     assert float(whole.tokens) == batch[features.INPUT_MASK].numpy().sum()
-
-
-def test_a_row_of_padding_does_not_count():
-    mask = tf.constant([[1, 1], [0, 0]])
-    weights = losses.row_weights(mask)
-    sums = losses.weighted_sums(tf.constant([[1.0, 0.0], [1.0, 0.0]]), tf.constant([0, 0]), weights)
-    assert float(sums.weight) == 1.0
-    assert float(sums.correct) == 1.0
-
-
-def test_without_a_next_sentence_head_its_sums_are_zero():
-    batch = {key: tf.constant(value) for key, value in random_batch(1, rows=2).items()}
-    sums = losses.batch_sums({features.MASKED_LM_LOGITS: tf.zeros((2, 3, 11))}, batch)
-    assert [float(s) for s in sums[3:6]] == [0.0, 0.0, 0.0]
-    assert losses.means(sums)["next_sentence_accuracy"] == 0.0
 
 
 def test_means_divide_with_googles_epsilon():

@@ -80,29 +80,6 @@ def test_updates_equal_the_twin(name, compiled):
     assert int(optimizer.iterations.numpy()) == 6
 
 
-def test_adamw_equals_keras_adamw_where_epsilon_does_not_matter():
-    ours, theirs, gradients = _variables(), _variables(), _gradients(5)
-    gradients = [[gradient / abs(gradient).max() for gradient in step] for step in gradients]
-    optimizer = optimizers.create_optimizer("adamw", 0.1, ours)
-    reference = keras.optimizers.AdamW(0.1, weight_decay=0.01, epsilon=1e-8)
-    reference.exclude_from_weight_decay(var_list=[theirs[1], theirs[2]])
-    for grads in gradients:
-        optimizer.apply([tf.constant(g) for g in grads])
-        reference.apply([tf.constant(g) for g in grads], theirs)
-    for mine, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-5)
-
-
-def test_lamb_equals_keras_lamb_without_decay():
-    ours, theirs, gradients = _variables()[:1], _variables()[:1], _gradients(5)
-    optimizer = optimizers.create_optimizer("lamb", 0.1, ours, weight_decay=0.0)
-    reference = keras.optimizers.Lamb(0.1, epsilon=1e-6)
-    for grads in gradients:
-        optimizer.apply([tf.constant(grads[0])])
-        reference.apply([tf.constant(grads[0])], theirs)
-    np.testing.assert_allclose(ours[0].numpy(), theirs[0].numpy(), rtol=1e-5, atol=1e-6)
-
-
 def test_lamb_starts_a_variable_of_zeros():
     variable = keras.Variable(np.zeros((2, 1), np.float32), name="kernel")
     optimizer = optimizers.create_optimizer("lamb", 0.1, [variable])
@@ -119,13 +96,6 @@ def test_a_sparse_gradient_updates_as_its_dense_form():
     optimizers.AdamWeightDecay(0.1).apply([slices], [table])
     optimizers.AdamWeightDecay(0.1).apply([tf.constant([[0.0, 0], [2, 2], [0, 0]])], [dense])
     np.testing.assert_array_equal(table.numpy(), dense.numpy())
-
-
-def test_without_decay_nothing_decays():
-    variable = keras.Variable(np.ones((2, 2), np.float32), name="kernel")
-    optimizer = optimizers.create_optimizer("adam", 0.1, [variable], weight_decay=0.0)
-    optimizer.apply([tf.zeros((2, 2))])
-    np.testing.assert_array_equal(variable.numpy(), np.ones((2, 2)))
 
 
 def test_exactly_the_kernels_and_tables_of_bert_are_decayed():

@@ -6,44 +6,26 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import features
-from bert_tf.training import pretraining
 from bert_tf.training.input_pipelines import check_static_batches
 from bert_tf.training.step import dropout_seeds
 
-from .conftest import batches_dataset, random_batch
+from .conftest import batches_dataset
 
 
-def test_model_inputs_leave_the_labels_out():
-    assert sorted(pretraining.model_inputs(random_batch(0))) == [
-        "input_mask", "input_type_ids", "input_word_ids", "masked_lm_positions"
-    ]  # fmt: skip
-
-
-def test_a_static_dataset_is_accepted():
-    check_static_batches(batches_dataset(1, rows=8), num_replicas=2, micro_batches=4)
-
-
-def test_a_missing_cursor_is_named():
-    dataset = batches_dataset(1).map(lambda b: {k: b[k] for k in features.PRETRAINING_FEATURES})
-    with pytest.raises(ValueError, match="The batch has no 'cursor'"):
-        check_static_batches(dataset)
-
-
-def test_an_unknown_number_of_rows_is_refused():
-    dataset = batches_dataset(1).unbatch().batch(8)
-    message = r"Feature '\w+' has the shape \(None, .*drop_remainder=True, or fill the last"
+@pytest.mark.parametrize(
+    ("change", "shares", "message"),
+    [
+        (lambda batches: batches.map(lambda batch: {k: batch[k] for k in batch if k != "cursor"}),
+         (1, 1), "The batch has no 'cursor'"),
+        (lambda batches: batches.unbatch().batch(8), (1, 1),
+         r"Feature '\w+' has the shape \(None, .*drop_remainder=True, or fill the last"),
+        (lambda batches: batches, (2, 3), "A batch of 8 rows cannot be shared equally by 2 repli"
+         "cas with 3 micro-batches each: choose a multiple of 6."),
+    ],
+)  # fmt: skip
+def test_batches_that_a_step_cannot_take(change, shares, message):
     with pytest.raises(ValueError, match=message):
-        check_static_batches(dataset)
-
-
-def test_rows_that_cannot_be_shared_equally_are_refused():
-    message = (
-        "A batch of 8 rows cannot be shared equally by 2 replicas with 3 micro-batches each: "
-        "choose a multiple of 6."
-    )
-    with pytest.raises(ValueError, match=message):
-        check_static_batches(batches_dataset(1, rows=8), 2, 3)
+        check_static_batches(change(batches_dataset(1, rows=8)), *shares)
 
 
 def test_every_argument_changes_every_seed():
@@ -61,7 +43,3 @@ def test_equal_arguments_give_equal_seeds_eagerly_and_in_a_graph():
     np.testing.assert_array_equal(traced(tf.constant(9, tf.int64)).numpy(), expected)
     assert expected.dtype == np.int64
     assert np.abs(expected).max() < 1 << 31
-
-
-def test_a_model_without_dropout_takes_none():
-    assert dropout_seeds(1, 2, 3, 4, 0).shape == (0, 2)

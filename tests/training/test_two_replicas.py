@@ -89,13 +89,6 @@ def test_a_batch_that_is_bad_on_one_replica_is_skipped_by_both(results):
     _assert_equal_runs(results, "sgd/one", "skip/two")
 
 
-@pytest.mark.exhaustive
-def test_two_replicas_compiled_with_xla_equal_one(tmp_path):
-    results, _ = _run(tmp_path, "sgd/one", "xla/two", "bert/one", "xla_remat/two")
-    _assert_equal_runs(results, "sgd/one", "xla/two")
-    _assert_equal_runs(results, "bert/one", "xla_remat/two")
-
-
 def test_the_cursor_is_the_last_replicas_last_row(results):
     assert results["bert/two:cursor"].tolist() == [[0, 3, 7]]
 

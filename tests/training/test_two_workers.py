@@ -25,14 +25,14 @@ def free_addresses(count):
     return addresses
 
 
-def _run(folder, replicas):
+def _run(folder):
     """The results of both workers."""
     addresses = ",".join(free_addresses(2))
     module = [sys.executable, "-m", "tests.training.two_workers"]
     paths = [str(folder / f"{task}.npz") for task in range(2)]
     started = [
         subprocess.Popen(
-            [*module, str(task), addresses, str(replicas), path],
+            [*module, str(task), addresses, path],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -61,9 +61,8 @@ def one_device():
 pytestmark = pytest.mark.slow  # processes of two workers
 
 
-@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
-def test_two_workers_equal_one_device(tmp_path, one_device, replicas):
-    chief, other = _run(tmp_path, replicas)
+def test_two_workers_equal_one_device(tmp_path, one_device):
+    chief, other = _run(tmp_path)
     assert chief["told"].tolist() == other["told"].tolist() == [[0.0, 7.5], [1.0, 7.5]]
     assert chief["norm"] > CLIP_NORM, "the norm has to be above the clipping"
     np.testing.assert_allclose(chief["evaluation"], one_device["evaluation"], rtol=1e-4)

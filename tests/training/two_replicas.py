@@ -101,8 +101,6 @@ RUNS = {
     "sgd/one": (1, small_model, {"sgd": True}),
     "sgd/two": (2, small_model, {"sgd": True, "gradient_accumulation_steps": 2}),
     "skip/two": (2, small_model, {"sgd": True, "skip_bad_steps": True}),
-    "xla/two": (2, small_model, {"sgd": True, "jit_compile": True}),
-    "xla_remat/two": (2, recomputed_bert, {"jit_compile": True, "gradient_accumulation_steps": 2}),
     "bert/one": (1, bert, {}),
     "bert/two": (2, bert, {}),
     "remat/two": (2, recomputed_bert, {"gradient_accumulation_steps": 2}),

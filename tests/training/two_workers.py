@@ -1,14 +1,11 @@
 """Trains as one of two workers, and writes what comes of it to a file.
 
-A process of its own: ``python -m tests.training.two_workers TASK ADDRESSES REPLICAS RESULTS.npz``.
-REPLICAS are those of each worker; TensorFlow gives a worker one CPU only, so that is changed here.
+A process of its own: ``python -m tests.training.two_workers TASK ADDRESSES RESULTS.npz``.
 """
 
 import sys
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.python.distribute import collective_all_reduce_strategy
 
 from bert_tf.pipelines.pretraining import pretraining_dataset
 from bert_tf.pipelines.sources import from_documents
@@ -59,21 +56,11 @@ def train(strategy, dataset):
     }
 
 
-def main(task: str, addresses: str, replicas: str, results_path: str) -> None:
+def main(task: str, addresses: str, results_path: str) -> None:
     """Trains, and agrees on two numbers."""
-    count = int(replicas)
-    if count > 1:
-        parts = [tf.config.LogicalDeviceConfiguration()] * count
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, parts)
-        extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
-        extended._initialize_local_devices = lambda self, resolver, worker: (
-            tuple(f"{worker}/device:CPU:{number}" for number in range(count)),
-            "CPU",
-        )
     cluster = find_cluster(addresses.split(","), int(task))
     devices = distribution.choose_strategy(cluster=cluster, connect_seconds=120)
-    assert devices.strategy.num_replicas_in_sync == 2 * count
+    assert devices.strategy.num_replicas_in_sync == 2
     told = devices.workers.gather([float(task), 7.5])
 
     def of_host(context):
