@@ -1,6 +1,5 @@
 """Predictions of tags, choices and answers, from and to every form of file."""
 
-import gzip
 import json
 import re
 
@@ -39,25 +38,13 @@ def scores_of(model, words):
     return pytest.approx(shares.max(-1).tolist(), abs=2e-6)
 
 
-_SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["in.conll", pytest.param("in.txt.gz", marks=_SLOW), pytest.param("in.jsonl", marks=_SLOW)],
-)
-def test_tagging(tagger, tmp_path, name):
+def test_tagging(tagger, tmp_path):
     folder, model = tagger
     sentences = [text.split() for text in TEXTS]
-    source = tmp_path / name
-    if name.endswith(".jsonl"):
-        source.write_text("".join(json.dumps({"words": words}) + "\n" for words in sentences))
-    else:
-        # Each sentence a document of its own, so that its neighbours are no context.
-        text = "".join("-DOCSTART- -X-\n\n" + "".join(f"{w} -X-\n" for w in words) + "\n"
-                       for words in sentences)  # fmt: skip
-        with tf.io.gfile.GFile(str(source), "wb") as file:
-            file.write(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    source = tmp_path / "in.conll"
+    # Each sentence a document of its own, so that its neighbours are no context.
+    source.write_text("".join("-DOCSTART- -X-\n\n" + "".join(f"{w} -X-\n" for w in words) + "\n"
+                              for words in sentences))  # fmt: skip
     expected = [tags_of(model, words) for words in sentences]
     assert len({tag for tags in expected for tag in tags}) > 1
     predict(folder, source, tmp_path / "out.jsonl")
@@ -140,42 +127,6 @@ def test_texts_with_character_spans(tagger, tmp_path):
 # === Multiple choice ===
 
 
-@pytest.mark.parametrize(
-    "form", ["own", pytest.param("swag", marks=_SLOW), pytest.param("codah", marks=_SLOW)]
-)
-def test_multiple_choice(tmp_path, form):
-    choices = ["good", "bad plot", "fine", "so"]
-    source, columns = tmp_path / "in.tsv", {}
-    if form == "own":
-        columns = {"context_column": "c", "choice_columns": list("0123"), "label_column": "l"}
-        rows = ["c\t0\t1\t2\t3", *("\t".join([text, *choices]) for text in TEXTS)]
-    elif form == "swag":
-        source = tmp_path / "in.csv"
-        rows = ["sent1,sent2,ending0,ending1,ending2,ending3"]
-        rows += [",".join([text, "", *choices]) for text in TEXTS]
-    else:
-        rows = ["\t".join(["i", text, *choices, "2"]) for text in TEXTS]
-    source.write_text("\n".join(rows) + "\n")
-    task = TaskFile("multiple_choice", form, 16, columns)
-    model = write_model(tmp_path / "model", "BertMultipleChoice", task=task)
-    predict(tmp_path / "model", source, tmp_path / "out.jsonl")
-    kept = tmp_path / "kept.tsv"
-    if form == "codah":  # a table without names of columns
-        with pytest.raises(ValueError, match="--keep_columns is for tables with names of columns"):
-            predict(tmp_path / "model", source, kept, keep_columns=True)
-    else:
-        predict(tmp_path / "model", source, kept, keep_columns=True)
-        assert len(kept.read_text().splitlines()) == len(TEXTS) + 1
-    preprocessor = preprocessor_of(16)
-    for text, row in zip(TEXTS, read_lines(tmp_path / "out.jsonl"), strict=True):
-        inputs = preprocessor(([text] * 4, choices))
-        logits = model({key: value[None] for key, value in inputs.items()}, training=False)
-        expected = tf.nn.softmax(logits)[0].numpy()
-        assert row["prediction"] == expected.argmax()
-        found = [row["probabilities"][str(number)] for number in range(4)]
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 def test_choices_without_text_keep_their_places(tmp_path):
     columns = {"context_column": "c", "choice_columns": ["0", "1"], "label_column": "l"}
     task = TaskFile("multiple_choice", "own", 16, columns)
@@ -216,11 +167,9 @@ def questions(tmp_path):
     return path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("with_null", [False, True])
-def test_questions(questions, tmp_path, with_null):
+def test_questions(questions, tmp_path):
     options = {"doc_stride": 4, "max_query_length": 8, "n_best_size": 20, "max_answer_length": 4}
-    task = TaskFile("squad", "squad", 16, {}, {**options, "with_null": with_null})
+    task = TaskFile("squad", "squad", 16, {}, {**options, "with_null": True})
     write_model(tmp_path / "model", "BertSpanPredictor", task=task)
     table = tmp_path / "questions.tsv"
     table.write_text("q\tc\n" + "".join(f"the film\t{text}\n" for text in TEXTS))
@@ -230,21 +179,15 @@ def test_questions(questions, tmp_path, with_null):
     rows = read_lines(tmp_path / "out.jsonl")
     assert list(answers) == [f"q{number}" for number in range(6)]
     assert [row["prediction"] for row in rows] == list(answers.values())
-    for text, answer in zip(TEXTS, answers.values(), strict=True):
-        assert answer in text and (answer or with_null)
-    found = ["id", "prediction", "score", "start", "end", *(["null_odds"] if with_null else [])]
-    assert list(rows[0]) == found
-    if with_null:
-        odds = {f"q{row['id']}": row["null_odds"] for row in rows}
-        least = sorted(odds.values())[3]
-        predict(tmp_path / "model", questions, tmp_path / "out.json", threshold=least - 1e-3)
-        answers = json.loads((tmp_path / "out.json").read_text())
-        assert {name for name, answer in answers.items() if not answer} == {
-            name for name, value in odds.items() if value >= least
-        }
-    else:
-        with pytest.raises(ValueError, match="--threshold=1: .* questions that all have an answer"):
-            predict(tmp_path / "model", questions, tmp_path / "out.json", threshold=1.0)
+    assert all(answer in text for text, answer in zip(TEXTS, answers.values(), strict=True))
+    assert list(rows[0]) == ["id", "prediction", "score", "start", "end", "null_odds"]
+    odds = {f"q{row['id']}": row["null_odds"] for row in rows}
+    least = sorted(odds.values())[3]
+    predict(tmp_path / "model", questions, tmp_path / "out.json", threshold=least - 1e-3)
+    answers = json.loads((tmp_path / "out.json").read_text())
+    assert {name for name, answer in answers.items() if not answer} == {
+        name for name, value in odds.items() if value >= least
+    }
 
 
 def test_questions_without_text_keep_their_places(questions, tmp_path):
@@ -309,6 +252,10 @@ def test_a_model_with_a_threshold_was_trained_with_null(questions, tmp_path):
         predict(tmp_path / name, questions, tmp_path / f"{name}.tsv")
     headers = [(tmp_path / f"{n}.tsv").read_text().splitlines()[0] for n in ("with", "without")]
     assert headers == [f"id\tprediction\tscore\tstart\tend{odds}" for odds in ("\tnull_odds", "")]
+    answered = TaskFile("squad", "squad", 16, {}, {**task.options, "with_null": False})
+    write_model(tmp_path / "answered", "BertSpanPredictor", task=answered)
+    with pytest.raises(ValueError, match="--threshold=1: .* questions that all have an answer"):
+        predict(tmp_path / "answered", questions, tmp_path / "out.json", threshold=1.0)
 
 
 def test_columns_of_another_number(tagger, table, tmp_path):

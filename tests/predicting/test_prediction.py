@@ -50,7 +50,8 @@ def test_a_terminal_is_sent_no_codes(classifier, tmp_path, monkeypatch):
     assert row.startswith("a\\x1b[2J\\x9bb\t")
 
 
-def test_json_lines_in_the_files_order(classifier, table, tmp_path, capsys):
+def test_json_lines_in_the_files_order(classifier, table, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(inputs, "_CHUNK", 4)
     folder, model = classifier
     output = tmp_path / "new" / "predictions.jsonl"
     done = predict(folder, table, output)
@@ -96,26 +97,6 @@ def test_the_likeliest_classes_and_none_that_is_improbable(classifier, table, tm
     found = api.predict(folder, TEXTS, reject_below=least)
     assert [row["prediction"] is None for row in found] == (shares.max(1) < least).tolist()
     assert list(found[0]["probabilities"]) == list(LABELS)
-
-
-@pytest.mark.slow
-def test_chunks_make_no_difference(classifier, table, tmp_path, monkeypatch):
-    predict(classifier[0], table, tmp_path / "whole.tsv")
-    monkeypatch.setattr(inputs, "_CHUNK", 4)
-    predict(classifier[0], table, tmp_path / "chunks.tsv")
-    whole, chunks = (
-        [line.split("\t") for line in (tmp_path / name).read_text().splitlines()]
-        for name in ("whole.tsv", "chunks.tsv")
-    )
-    assert whole[0] == chunks[0] == [
-        "id", "prediction", "probability_neg", "probability_neutral", "probability_pos"
-    ]  # fmt: skip
-    assert [row[:2] for row in whole] == [row[:2] for row in chunks] and len(whole) == 7
-    np.testing.assert_allclose(
-        np.float64([row[2:] for row in whole[1:]]),
-        np.float64([row[2:] for row in chunks[1:]]),
-        atol=2e-6,
-    )
 
 
 @pytest.mark.slow
@@ -394,6 +375,11 @@ def test_columns_are_kept_of_tables_alone(tmp_path):
     (tmp_path / "a.conll").write_text("good O\n")
     with pytest.raises(ValueError, match="--keep_columns is for tables .*, and .*a.conll is none"):
         predict(tmp_path, tmp_path / "a.conll", tmp_path / "out.tsv", keep_columns=True)
+    task = TaskFile("multiple_choice", "codah", 16)
+    write_model(tmp_path / "choices", "BertMultipleChoice", task=task)
+    (tmp_path / "a.tsv").write_text("i\tso\tw\tx\ty\tz\t2\n")
+    with pytest.raises(ValueError, match="--keep_columns is for tables with names of columns"):
+        predict(tmp_path / "choices", tmp_path / "a.tsv", tmp_path / "o.tsv", keep_columns=True)
     (tmp_path / "a.jsonl").write_text('{"words": ["good"]}\n')
     with pytest.raises(ValueError, match="--keep_columns writes tables, and .conll holds none"):
         predict(tmp_path, tmp_path / "a.jsonl", tmp_path / "out.conll", keep_columns=True,

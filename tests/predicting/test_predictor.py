@@ -1,68 +1,16 @@
 """``bert_tf.Predictor``: what a call gives is what ``predict`` writes of the same rows."""
 
-import json
-
 import pytest
 
 import bert_tf
-from bert_tf.tasks.task_file import TaskFile
 
 from .prediction_models import (
     CLASSES,
     LABELS,
     TEXTS,
-    predict,
-    read_lines,
     text_task,
     write_model,
 )
-
-# Of each kind: its model's class, its options and labels, and examples by their columns' names.
-KINDS = {
-    "classification": ("BertClassifier", CLASSES, LABELS, [{"text": text} for text in TEXTS]),
-    "multilabel": ("BertClassifier", CLASSES, LABELS, [{"text": text} for text in TEXTS]),
-    "regression": ("BertRegressor", {}, (), [{"text": text} for text in TEXTS]),
-    "tagging": ("BertTokenClassifier", CLASSES, ("O", "B-X", "I-X"),
-                [{"words": ["so", "good"]}, {"words": ["the", "film"]}]),
-    "multiple_choice": ("BertMultipleChoice", {}, (),
-                        [{"context": "the plot", "choices": ["was bad", "is fine"]}]),
-    "squad": ("BertSpanPredictor", {}, (),
-              [{"question": "what film", "context": "a good film"}] * 2),
-}  # fmt: skip
-COLUMNS = {"tagging": ["words"], "multiple_choice": ["context", "choices"],
-           "squad": ["question", "context"]}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_call_gives_what_predict_writes(kind, tmp_path, capsys):
-    class_name, arguments, labels, examples = KINDS[kind]
-    more = {"multi_label": True} if kind == "multilabel" else {}
-    folder, table = tmp_path / "model", tmp_path / "in.jsonl"
-    options = {"max_query_length": 8, "doc_stride": 8} if kind == "squad" else {}
-    task = TaskFile(kind, "own", 32, {}, options)
-    write_model(folder, class_name, arguments, task, labels=labels, **more)
-    table.write_text("".join(f"{json.dumps(example)}\n" for example in examples))
-    columns = COLUMNS.get(kind, ["text"])
-    predict(folder, table, tmp_path / "out.jsonl", text_columns=columns)
-    expected = read_lines(tmp_path / "out.jsonl")
-    capsys.readouterr()
-    predictor = bert_tf.Predictor(folder)
-    records = predictor(examples)
-    one = predictor("so good" if kind == "tagging" else examples[0])
-    assert capsys.readouterr() == ("", "")
-    assert len(records) == len(examples) and one["id"] == "0"
-    for found, row in zip([*records, one], [*expected, expected[0]], strict=True):
-        assert found.keys() == row.keys()
-        assert json.loads(json.dumps(found)) == _about(row)
-
-
-def _about(value):
-    """What is equal to a value whose numbers have six digits in all."""
-    if isinstance(value, float):
-        return pytest.approx(value, rel=1e-5, abs=1e-6)
-    if isinstance(value, dict):
-        return {key: _about(item) for key, item in value.items()}
-    return [_about(item) for item in value] if isinstance(value, list) else value
 
 
 def test_texts_of_every_form_are_answered_alike(classifier):

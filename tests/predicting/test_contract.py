@@ -1,0 +1,162 @@
+"""Of every kind: files, calls and functions predict what the loaded model says in a plain loop."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import api
+from bert_tf.tasks.task_file import TaskFile
+
+from .prediction_models import CLASSES, LABELS, TEXTS, predict, read_lines, write_model
+
+LENGTH = 8  # neither the default's 128 nor the positions' number
+LONG = [*TEXTS, " ".join(TEXTS), " ".join(TEXTS[::-1])]
+TAGS = ("O", "B-X", "I-X")
+
+
+def probabilities(model, outputs, record):
+    """The likeliest class, and the probabilities in the order of the labels."""
+    shares = tf.nn.softmax(outputs).numpy()
+    assert record["prediction"] == model.labels[shares.argmax()]
+    return [record["probabilities"][label] for label in model.labels], shares
+
+
+def several(model, outputs, record):
+    shares = tf.sigmoid(outputs).numpy()
+    assert record["prediction"] == [model.labels[at] for at in np.flatnonzero(shares >= 0.5)]
+    return [record["probabilities"][label] for label in model.labels], shares
+
+
+def number(model, outputs, record):
+    return record["prediction"], outputs
+
+
+def tags(model, outputs, record):
+    shares = tf.nn.softmax(outputs)[1 : 1 + len(record["words"])].numpy()
+    assert [*record["tags"]] == [model.labels[at] for at in shares.argmax(-1)]
+    return record["scores"], shares.max(-1)
+
+
+def choice(model, outputs, record):
+    shares = tf.nn.softmax(outputs).numpy()
+    assert record["prediction"] == shares.argmax()
+    return [*record["probabilities"].values()], shares
+
+
+def answer(model, outputs, record):
+    """Of "what film" and "a good film", at the tokens 4 to 6 of the row."""
+    starts, ends = (outputs[f"{name}_logits"][4:7].numpy() for name in ("start", "end"))
+    spans = {(a, b): starts[a] + ends[b] for a in range(3) for b in range(a, 3)}
+    first, last = max(spans, key=spans.get)
+    assert record["prediction"] == " ".join(["a", "good", "film"][first : last + 1])
+    return [], []
+
+
+TEXT = [{"text": text} for text in LONG]
+PAIRS = [{"one": one, "other": other} for one, other in zip(LONG, LONG[::-1], strict=True)]
+WORDS = [{"words": ["so", "good"]}, {"words": ["the", "film"]}]
+CHOICES = [{"context": "the plot", "choices": ["was bad", "is fine"]}]
+ASKED = [{"question": "what film", "context": "a good film"}] * 2
+SPANS = {"max_query_length": 8, "doc_stride": 8}
+HEAD_TAIL = {"long_text": "head_tail"}
+# By name: the kind, its model's class, its options, examples, and what they are compared by.
+ROWS = {
+    "classes": ("classification", "BertClassifier", {}, TEXT, probabilities),
+    "both ends": ("classification", "BertClassifier", HEAD_TAIL, TEXT, probabilities),
+    "pairs": ("classification", "BertClassifier", {}, PAIRS, probabilities),
+    "several": ("multilabel", "BertClassifier", {}, TEXT, several),
+    "numbers": ("regression", "BertRegressor", HEAD_TAIL, TEXT, number),
+    "tags": ("tagging", "BertTokenClassifier", {}, WORDS, tags),
+    "choices": ("multiple_choice", "BertMultipleChoice", {}, CHOICES, choice),
+    "questions": ("squad", "BertSpanPredictor", SPANS, ASKED, answer),
+}
+
+
+def write(folder, kind, class_name, options, columns, length=LENGTH):
+    named = {"text_columns": columns, "label_column": "label", "id_column": None}
+    own = named if "text" in columns or "one" in columns else {}
+    labels = {"BertClassifier": LABELS, "BertTokenClassifier": TAGS}.get(class_name, ())
+    write_model(
+        folder, class_name, CLASSES if labels else {}, TaskFile(kind, "own", length, own, options),
+        labels=labels, multi_label=kind == "multilabel",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_predictions_are_the_models(name, tmp_path, capsys):
+    kind, class_name, options, examples, compare = ROWS[name]
+    folder, table = tmp_path / "model", tmp_path / "in.jsonl"
+    columns, length = [*examples[0]], LENGTH if kind in ("classification", "regression") else 16
+    write(folder, kind, class_name, options, columns, length)
+    table.write_text("".join(f"{json.dumps(example)}\n" for example in examples))
+    predict(folder, table, tmp_path / "out.jsonl", text_columns=columns)
+    written = read_lines(tmp_path / "out.jsonl")
+    capsys.readouterr()
+    predictor = bert_tf.Predictor(folder)
+    records, one = predictor(examples), predictor("so good" if kind == "tagging" else examples[0])
+    assert capsys.readouterr() == ("", "")
+    assert len(records) == len(examples) and one["id"] == "0"
+    for found, row in zip([*records, one], [*written, written[0]], strict=True):
+        assert found.keys() == row.keys()
+        assert json.loads(json.dumps(found)) == _about(row)
+    assert _about(api.predict(folder, examples)) == json.loads(json.dumps(records))
+    model = bert_tf.load(folder)
+    assert model.preprocessor.max_seq_length == length
+    for example, record in zip(examples, records, strict=True):
+        texts = [" ".join(example["words"])] if kind == "tagging" else [*example.values()]
+        if kind == "multiple_choice":
+            texts = [[texts[0]] * len(texts[1]), texts[1]]
+        else:
+            texts = [[text] for text in texts]
+        rows = model.preprocessor(tuple(texts) if texts[1:] else texts[0])
+        if kind == "multiple_choice":
+            rows = {key: value[None] for key, value in rows.items()}
+        outputs = tf.nest.map_structure(lambda of_rows: of_rows[0], model(rows, training=False))
+        np.testing.assert_allclose(*compare(model, outputs, record), atol=1e-5)
+
+
+def _about(value):
+    """What is equal to a value whose numbers have six digits in all."""
+    if isinstance(value, float):
+        return pytest.approx(value, rel=1e-5, abs=1e-6)
+    if isinstance(value, dict):
+        return {key: _about(item) for key, item in value.items()}
+    return [_about(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize(
+    ("kind", "class_name", "output", "form"),
+    [
+        ("classification", "BertClassifier", "probabilities", "head_tail"),
+        pytest.param("regression", "BertRegressor", "value", "windows", marks=pytest.mark.slow),
+    ],
+)
+def test_an_export_answers_as_they_do(kind, class_name, output, form, tmp_path):
+    write(tmp_path / "model", kind, class_name, {"long_text": form}, ["text"])
+    exported = api.export(tmp_path / "model", tmp_path / "exported" / "1", verbose=False)
+    served = tf.saved_model.load(exported.path).signatures["serving_default"]
+    records = api.predict(tmp_path / "model", LONG)
+    expected = [record["prediction"] for record in records]
+    if kind == "classification":
+        expected = [[record["probabilities"][label] for label in LABELS] for record in records]
+    answers = served(text=tf.constant(LONG))
+    np.testing.assert_allclose(answers[output], expected, atol=1e-5)
+    lengths = np.array([len(text.split()) for text in LONG])
+    is_cut = (lengths > LENGTH - 2) & (form != "windows")
+    assert answers["truncated"].numpy().tolist() == is_cut.tolist()
+
+
+def test_another_model_of_its_weights_has_the_usual_length(tmp_path):
+    """And so has the model itself, where its task's length is none."""
+    write(tmp_path, "classification", "BertClassifier", {}, ["text"])
+    encoder = bert_tf.BertEncoder.from_checkpoint(str(tmp_path))
+    usual = encoder.config.max_position_embeddings
+    assert encoder.preprocessor.max_seq_length == usual
+    assert bert_tf.load(tmp_path, max_seq_length=9).preprocessor.max_seq_length == 9
+    task = json.loads((tmp_path / "task.json").read_text())
+    for length in ("8", 8.0, True, None):
+        (tmp_path / "task.json").write_text(json.dumps({**task, "max_seq_length": length}))
+        assert bert_tf.load(tmp_path).preprocessor.max_seq_length == usual
