@@ -131,18 +131,6 @@ def test_a_format_that_there_is_not():
 
 
 @pytest.mark.slow
-def test_an_error_is_a_sentence(tmp_path):
-    done = _command(f"--model={tmp_path}/no", f"--output={tmp_path}/t", "--format=bert_tf")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        f"Error: There is no checkpoint at {tmp_path}/no: expected a directory, the prefix of a "
-        "TensorFlow checkpoint (DIR/bert_model.ckpt), a .keras file, or hf://OWNER/NAME of the "
-        "Hugging Face hub; docs/weights.md says where released weights are.\n"
-    )
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.slow
 def test_the_command(source, tmp_path):
     target = f"{tmp_path}/t.keras"
     done = _command(f"--model={source}", f"--output={target}", "--format=keras")

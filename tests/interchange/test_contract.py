@@ -1,6 +1,5 @@
 """Every model in every format: written, recognised, read, loaded and saved again as it was."""
 
-import dataclasses
 import os
 import pathlib
 import shutil
@@ -169,37 +168,6 @@ def test_a_file_that_changes_meanwhile_is_not_read(tmp_path, form):
         os.utime(file, ns=(0, 0))
     with pytest.raises(ValueError, match=r" has changed since it was opened: open it again\.$"):
         tensor.read()
-
-
-def test_through_all_of_them(tmp_path):
-    checkpoint = make_checkpoint(MODELS["pretrainer"], tokenization=UNCASED)
-    current = checkpoint
-    for number, form in enumerate(["google_tf1", "keras", "huggingface", "bert_tf", "huggingface"]):
-        current = open_checkpoint(write(current, form, tmp_path, f"m{number}"))
-    assert_same(current, checkpoint, "huggingface")
-
-
-@pytest.mark.parametrize("act", ["gelu", "gelu_approximate", "relu"])
-@pytest.mark.parametrize("form", [form for form in conversion.FORMATS if form != "keras"])
-def test_activations(tmp_path, form, act):
-    config = dataclasses.replace(CONFIG, hidden_act=act, num_hidden_layers=1)
-    path = write(make_checkpoint(MODELS["encoder"], config), form, tmp_path)
-    read = open_checkpoint(path).config.hidden_act
-    # Hugging Face spells it in another way, which means the same.
-    renamed = act == "gelu_approximate" and form == "huggingface"
-    assert read == ("gelu_pytorch_tanh" if renamed else act)
-
-
-def test_the_toy_of_tensorflow_1_there_and_back(data_dir, tmp_path):
-    toy = open_checkpoint(data_dir / "checkpoints" / "toy_tf1")
-    ours = open_checkpoint(write(toy, "bert_tf", tmp_path, "ours"))
-    back = open_checkpoint(write(ours, "google_tf1", tmp_path, "back"))
-    assert_bit_equal(read_all(back), read_all(toy))
-    there = {name: tensor.names for name, tensor in back.tensors.items()}
-    assert there == {name: tensor.names for name, tensor in toy.tensors.items()}
-    assert len(there) == 16 * 2 + 5 + 2 + 5 + 2
-    assert (back.config, back.model, back.tokenization) == (toy.config, toy.model, toy.tokenization)
-    assert back.notes == () and back.unused == ()  # it says the casing now, and has no adam slots
 
 
 def test_what_cannot_be_saved(tmp_path):

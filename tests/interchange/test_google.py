@@ -8,10 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import load
-from bert_tf.config import BertConfig
 from bert_tf.interchange import bundles, google
-from bert_tf.interchange.checkpoint import Checkpoint, ModelSpec
-from bert_tf.interchange.weights import expected_shapes
+from bert_tf.interchange.checkpoint import ModelSpec
 from bert_tf.modeling import BertClassifier, BertPretrainer, BertSpanPredictor
 from tests.interchange.small_checkpoints import (
     MODELS,
@@ -104,20 +102,6 @@ def test_the_toys_outputs_are_those_of_plain_loops(toy):
     follows = pooled @ weights["cls/seq_relationship/output_weights"].T
     follows = follows + weights["cls/seq_relationship/output_bias"]
     np.testing.assert_allclose(outputs["next_sentence_logits"][0], follows, atol=1e-5)
-
-
-@pytest.mark.slow  # 400 MB are written
-def test_the_released_names_and_shapes(data_dir, tmp_path):
-    folder = data_dir / "checkpoints" / "chinese_L-12_H-768_A-12_names_only"
-    config = BertConfig.from_json(str(folder / "bert_config.json"))
-    released = _released(folder)
-    assert len(released) == 206
-    shapes = expected_shapes(config, MODELS["pretrainer"])
-    tensors = {name: stored(name, np.zeros(shape, "float32")) for name, shape in shapes.items()}
-    google.write(Checkpoint("", "", config, MODELS["pretrainer"], tensors), str(tmp_path))
-    reader = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
-    assert reader.get_variable_to_shape_map() == released
-    assert set(reader.get_variable_to_dtype_map().values()) == {tf.float32}
 
 
 def test_a_released_index(data_dir, tmp_path):

@@ -16,7 +16,6 @@ from bert_tf.extraction.settings import resolve
 from bert_tf.interchange import conversion, hub, hugging_face
 from bert_tf.interchange.recognition import open_checkpoint
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
-from tests.predicting.prediction_models import predict
 
 COMMIT, OLDER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 NAME = "someone/a-bert_1.5"
@@ -116,20 +115,6 @@ def test_everything_that_takes_a_checkpoint_takes_a_name(cache, model, tmp_path)
     conversion.convert(f"hf://{NAME}", str(tmp_path / "out"), "bert_tf")
     assert bert_tf.load(tmp_path / "out").preprocessor
     assert resolve(input=["a"], model=f"hf://{NAME}", output="b").model
-
-
-def test_a_classifier_of_the_hub_predicts(cache, tmp_path):
-    (tmp_path / "classifier").mkdir()
-    classifier = make_checkpoint(
-        MODELS["classifier"], tokenization=UNCASED, labels=("bad", "fine", "good")
-    )
-    hugging_face.write(classifier, str(tmp_path / "classifier"))
-    lay_out(cache, tmp_path / "classifier")
-    (tmp_path / "texts.tsv").write_text("text\na cat\ncats sat\n")
-    output = tmp_path / "predicted.tsv"
-    predict(f"hf://{NAME}", tmp_path / "texts.tsv", output, text_columns=["text"])
-    header, *rows = [line.split("\t") for line in output.read_text().splitlines()]
-    assert [row[header.index("prediction")] in classifier.labels for row in rows] == [True, True]
 
 
 def test_weights_without_a_vocabulary_are_taken_where_nothing_can_be_fetched(

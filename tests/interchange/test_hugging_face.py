@@ -1,5 +1,7 @@
 """Hugging Face directories, read and written."""
 
+import dataclasses
+
 import ml_dtypes  # noqa: F401  (NumPy knows bfloat16 by it)
 import numpy as np
 import pytest
@@ -241,6 +243,9 @@ def test_values():
 
 
 def test_values_of_other_models():
+    config = dataclasses.replace(CONFIG, hidden_act="gelu_approximate")
+    encoder = make_checkpoint(MODELS["encoder"], config)
+    assert config_values(encoder)["hidden_act"] == "gelu_pytorch_tanh"  # as it is spelled there
     regressor = config_values(make_checkpoint(MODELS["regressor"]))
     assert (regressor["problem_type"], regressor["id2label"]) == ("regression", {"0": "LABEL_0"})
     several = config_values(make_checkpoint(MODELS["classifier"], multi_label=True))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bert_tf.interchange import hugging_face, model_directory
-from bert_tf.interchange.conversion import convert
 from bert_tf.interchange.load import load
 from bert_tf.interchange.recognition import open_checkpoint
 
@@ -139,19 +138,6 @@ def assert_back_again(model, folder, path):
     return again
 
 
-@pytest.mark.exhaustive
-def test_base_size(tmp_path):
-    """Of the classes only the heads differ, which ``test_tiny`` shows."""
-    model = make("BertForPreTraining")
-    assert model.config.hidden_size == 768 and model.config.vocab_size == 30522
-    path = str(tmp_path / "theirs")
-    model.save_pretrained(path)
-    difference = largest_difference(model, path)
-    print(f"Largest difference: {difference:.1e}")
-    assert difference <= 1e-5
-    assert_back_again(model, tmp_path, path)
-
-
 @pytest.mark.parametrize(
     ("name", "activation"),
     [*((name, "gelu_new") for name in CLASSES), ("BertForPreTraining", "relu")],
@@ -164,47 +150,3 @@ def test_tiny(tmp_path, name, activation):
     again = assert_back_again(model, tmp_path, path)
     for key in (*TINY, "id2label", "label2id", "classifier_dropout", "num_labels"):
         assert getattr(again.config, key) == getattr(model.config, key), key
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_weights_of_half_precision(tmp_path, dtype):
-    model = make("BertForPreTraining", **TINY).to(getattr(torch, dtype))
-    path = str(tmp_path / "theirs")
-    model.save_pretrained(path)
-    tensors = open_checkpoint(path).tensors
-    assert {tensor.dtype for tensor in tensors.values()} == {dtype}
-    (tmp_path / "copy").mkdir()
-    hugging_face.write(open_checkpoint(path), str(tmp_path / "copy"))
-    copy = transformers.AutoModelForPreTraining.from_pretrained(str(tmp_path / "copy"))
-    assert copy.dtype == getattr(torch, dtype)
-    # Ours computes in float32 with the same numbers.
-    assert largest_difference(model.float(), path) <= 5e-6
-
-
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_pickle_of_a_person_one_trusts(tmp_path, zipped):
-    model = make("BertForMaskedLM", **TINY)
-    model.config.architectures = ["BertForMaskedLM"]
-    model.config.save_pretrained(str(tmp_path))
-    torch.save(
-        model.state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped
-    )
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle, which can run code"):
-        load(str(tmp_path))
-    assert largest_difference(model, str(tmp_path), allow_pickle=True) <= 5e-6
-
-
-def test_an_encoder_without_a_pooler(tmp_path):
-    model = transformers.BertModel(transformers.BertConfig(**TINY), add_pooling_layer=False).eval()
-    path = str(tmp_path / "theirs")
-    model.save_pretrained(path)
-    theirs = their_outputs(model, batch(model.config))
-    theirs.pop("pooler_output", None)
-    got = our_outputs(load(path), batch(model.config))
-    assert max(np.max(np.abs(value - got[key])) for key, value in theirs.items()) <= 5e-6
-    done = convert(path, str(tmp_path / "back"), "huggingface")
-    assert "add_pooling_layer=False" in done.notes[-1]
-    _, report = transformers.BertModel.from_pretrained(
-        str(tmp_path / "back"), add_pooling_layer=False, output_loading_info=True
-    )
-    assert not any(len(value) for value in report.values())

@@ -405,20 +405,6 @@ def test_variables_and_what_holds_them(tmp_path):
         assert stored.get_tensor(found[name].key) == [value]
 
 
-def test_a_graph_that_runs_in_a_circle_ends(tmp_path):
-    graph = TrackableObjectGraph()
-    for number in range(2):
-        node = graph.nodes.add()
-        node.children.add(node_id=1 - number, local_name="other")
-        node.children.add(node_id=number, local_name="self")
-    graph.nodes[1].attributes.add(
-        name="VARIABLE_VALUE", full_name="a", checkpoint_key="a/.ATTRIBUTES/VARIABLE_VALUE"
-    )
-    bundle = save_graph(tmp_path, graph)
-    (variable,) = model_garden.read_variables(bundle, {"other", "self"})
-    assert (variable.name, variable.attributes) == ("a", {"other", "self"})
-
-
 def graph_of(*children):
     """A graph of as many objects, each with the child that is described, if any."""
     graph = TrackableObjectGraph()

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import os
-import shutil
 
 import numpy as np
 import pytest
@@ -336,19 +334,3 @@ def test_vectors_equal_sentence_transformers_both_ways(tmp_path, activation, nor
         batch = ours.preprocessor([prefix + text for text in TEXTS])
         for model in (ours, again):
             np.testing.assert_allclose(model.embed(batch), vectors, atol=1e-5)
-
-
-@pytest.mark.parity
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_minilm_equals_sentence_transformers_wherever_it_is_installed(minilm, tmp_path):
-    library = pytest.importorskip("sentence_transformers")
-    expected = library.SentenceTransformer(str(minilm), device="cpu").encode(SENTENCES)
-    np.testing.assert_allclose(embed(bert_tf.load(minilm), SENTENCES), expected, atol=1e-5)
-    # What was converted is such a directory, too.
-    shutil.copytree(minilm, tmp_path / "m")
-    os.remove(tmp_path / "m" / "tokenizer.json")
-    conversion.convert(str(tmp_path / "m"), str(tmp_path / "converted"), "huggingface")
-    converted = library.SentenceTransformer(str(tmp_path / "converted"), device="cpu")
-    assert converted.max_seq_length == 256
-    np.testing.assert_allclose(converted.encode(SENTENCES), expected, atol=1e-5)

@@ -100,22 +100,6 @@ def test_without_a_pooler():
     np.testing.assert_array_equal(outputs["sequence_output"], expected["sequence_output"])
 
 
-def test_padding_has_no_influence():
-    encoder = made(BertEncoder)
-    batch = encoder_batch()
-    outputs = encoder(batch)
-    changed = {key: value.copy() for key, value in batch.items()}
-    changed["input_word_ids"][1, 4:] = [1, 2]
-    changed["input_type_ids"][1, 4:] = 1
-    others = encoder(changed)
-    states, changed_states = outputs["sequence_output"], others["sequence_output"]
-    np.testing.assert_array_equal(states[1, :4], changed_states[1, :4])
-    np.testing.assert_array_equal(outputs["pooled_output"], others["pooled_output"])
-    assert np.abs(states - changed_states)[1, 4:].max() > 0.1
-    cut = encoder({key: value[1:, :4] for key, value in batch.items()})
-    np.testing.assert_allclose(states[1:, :4], cut["sequence_output"], atol=1e-5)
-
-
 def test_training_without_padding_is_every_block_s():
     encoder = BertEncoder(TINY)
     assert not encoder.trains_without_padding

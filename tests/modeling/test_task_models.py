@@ -168,21 +168,6 @@ def test_equals_plain_loops(case):
     np.testing.assert_allclose(outputs.ravel(), np.ravel(expected), atol=1e-10)
 
 
-def test_padding_has_no_influence(case):
-    model = made(case.make, **case.arguments)
-    batch = inputs(case)
-    outputs = np.array(stacked(model(batch)))
-    padding = batch["input_mask"] == 0
-    assert padding.any()
-    for key in ("input_word_ids", "input_type_ids"):
-        batch[key] = np.where(padding, 1 - batch[key] % 2, batch[key]).astype("int32")
-    others = np.array(stacked(model(batch)))
-    if has_logits_of_tokens(case):
-        assert np.abs(others[padding] - outputs[padding]).max() > 0.01
-        outputs, others = outputs[~padding], others[~padding]
-    np.testing.assert_array_equal(others, outputs)
-
-
 @pytest.mark.parametrize("make", [BertClassifier, BertTokenClassifier])
 def test_no_class(make):
     with pytest.raises(ValueError, match="num_classes is 0: expected 1 or more"):

@@ -76,15 +76,6 @@ def test_labels_and_weights_of_every_form():
     assert targets(labels=table) == [(tf.float32, table)]
 
 
-def test_batches_are_the_same_eagerly_and_in_a_dataset():
-    examples = classification_examples(TOKENIZER, TEXTS, SECONDS, labels=range(6))
-    for batch, labels in examples.training_batches(4):
-        width = tf.shape(batch["input_mask"])[1]
-        eager, eager_labels = examples.make_batch(batch["example_index"], width)
-        tf.nest.map_structure(np.testing.assert_array_equal, batch, eager)
-        np.testing.assert_array_equal(labels, eager_labels)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

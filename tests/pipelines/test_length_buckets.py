@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -103,23 +102,6 @@ def test_each_pass_is_the_next_epoch_of_a_run(examples):
     # A resumed epoch has no others behind it.
     rest = examples.training_batches(10, first_step=3)
     assert _batches(rest) == _batches(rest) == passes[3:5]
-
-
-@pytest.mark.slow
-def test_the_natural_fit_has_the_epochs_of_a_run(examples):
-    seen = []
-
-    class Recorder(keras.Model):
-        """Notes which examples it was trained on."""
-
-        def train_step(self, batch):
-            seen.append(batch["example_index"].numpy().tolist())
-            return {"loss": 0.0}
-
-    model = Recorder()
-    model.compile(run_eagerly=True)
-    model.fit(examples.training_batches(10), epochs=3, verbose=0, shuffle=False)
-    assert seen == [at for at, _ in _batches(examples.training_batches(10, epochs=3))]
 
 
 def test_evaluation_in_the_examples_order_or_the_longest_first():

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -56,28 +55,3 @@ def test_examples(splitters, do_lower_case):
     expected = [[word for word in words if word] for words in expected]
     assert [definition.split_into_words(text, do_lower_case) for text in texts] == expected
     assert split(splitters[do_lower_case], texts) == expected
-
-
-@pytest.mark.parametrize(
-    ("texts", "words", "starts", "ends"),
-    [
-        (
-            ["", "É\u0301\x00b", "각 \u00ad"],
-            [[], ["eb"], ["\u1100\u1161\u11a8"]],
-            [0, 5, 0, 0, 0],
-            [5, 6, 3, 3, 3],
-        ),
-        ([b"\xc3a\xff\xe4\xb8b \xed\xa0\x80c"], [["ab", "c"]], [1, 5, 10], [5, 6, 11]),
-        ([], [], [], []),
-        (["", " \x00"], [[], []], [], []),
-    ],
-)
-def test_characters_know_their_sources(splitters, texts, words, starts, ends):
-    found = splitters[True](tf.constant(texts, tf.string))
-    assert [[word.decode() for word in row] for row in found.words.to_list()] == words
-    characters = [word for row in words for word in row]
-    assert found.num_characters.numpy().tolist() == list(map(len, characters))
-    sizes = [len(character.encode()) for character in "".join(characters)]
-    assert found.character_starts.numpy().tolist() == np.cumsum([0, *sizes])[:-1].tolist()
-    assert found.source_starts.numpy().tolist() == starts
-    assert found.source_ends.numpy().tolist() == ends

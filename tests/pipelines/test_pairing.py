@@ -126,26 +126,6 @@ def test_a_piece_alone_has_two_halves(random_next, rest):
     )
 
 
-def test_every_sentence_is_covered_and_labels_say_what_is_so():
-    generator = random.Random(4)
-    lengths = [[generator.randint(1, 9) for _ in range(200)] for _ in range(5)]
-    tokens = _tokens(lengths)
-    bounds = tf.gather(tokens.token_splits, tokens.sentence_splits).numpy()
-    draws = draw_pairs(1000, draw_targets(5, 30, 0.2, fold(7)), fold(8))
-    a_start, a_end, b_start, b_end, labels = np.stack(pair_sentences(tokens, draws), 1).T
-    owner_a, owner_b = (np.searchsorted(bounds, at, "right") for at in (a_start, b_start))
-    follows = labels == 0
-    np.testing.assert_array_equal(b_start[follows], a_end[follows])
-    assert (owner_a[follows] == owner_b[follows]).all()
-    assert (owner_a[~follows] != owner_b[~follows]).all()
-    assert follows.any() and not follows.all()
-    assert (a_start < a_end).all() and (b_start < b_end).all()
-    # What a random B displaced comes back: A and the true Bs are the text, once and in order.
-    ends = np.where(follows, b_end, a_end)
-    assert a_start[0] == 0 and ends[-1] == bounds[-1]
-    np.testing.assert_array_equal(a_start[1:], ends[:-1])
-
-
 def test_the_only_document_gives_its_own_random_segments():
     draws = _tensors([4], [0, 0], [True, True], [LAST, 0], [LAST, 0])
     pairs = pair_sentences(_tokens([[3, 3]]), draws)

@@ -51,18 +51,6 @@ def test_every_form_of_texts_and_pairs(preprocessor, form):
         assert_features(preprocessor([form(A), form(B)]), PAIR)
 
 
-def test_pairs_are_cut_longest_first():
-    """Against Google's loop: drop a token from the longer, from B where both are equal."""
-    preprocessor = BertPreprocessor(VOCAB, max_seq_length=8)
-    sizes = [(a, b) for a in range(8) for b in range(8)]
-    texts = ["a " * a for a, _ in sizes], ["b " * b for _, b in sizes]
-    ids = preprocessor(texts)["input_word_ids"].numpy()
-    for row, (a, b) in zip(ids, sizes, strict=True):
-        while a + b > 5:
-            a, b = (a - 1, b) if a > b else (a, b - 1)
-        assert row.tolist() == [2, *[5] * a, 3, *[6] * b, 3, *[0] * (5 - a - b)]
-
-
 def test_is_truncated(preprocessor):
     texts = ["a " * 8, "a " * 9, ""]
     assert preprocessor.is_truncated(texts).numpy().tolist() == [False, True, False]

@@ -142,21 +142,6 @@ def test_rows_are_what_the_documents_say(two_epochs):
     assert set(labels) == {0, 1}
 
 
-def test_every_word_comes_in_every_epoch():
-    # 30 tokens hold any two segments of this corpus' sentences: nothing is cut.
-    rows = _rows(max_seq_length=64, short_seq_prob=0.0)
-    expected = TOKENIZER.tokenize(SENTENCES).flat_values.numpy()
-    assert np.isin(expected, _unmasked(rows)).all()
-
-
-def test_epochs_and_seeds_differ(two_epochs):
-    rows, epoch = two_epochs, two_epochs["cursor"][:, 0]
-    first, second = (list(map(bytes, rows["input_word_ids"][epoch == i])) for i in (0, 1))
-    assert set(first) != set(second)
-    other = _rows(seed=6)["input_word_ids"]
-    assert set(first) != set(map(bytes, other))
-
-
 def test_batches_are_the_rows_by_the_contract_and_resume(two_epochs):
     # Two pools an epoch: the second of two hosts has the second one of each.
     of_shard = two_epochs["cursor"][:, 1] == 1
@@ -172,14 +157,6 @@ def test_batches_are_the_rows_by_the_contract_and_resume(two_epochs):
     count = len(rest["cursor"])
     assert of_shard.sum() - 2 - 4 < count >= 8
     _assert_same(rest, {key: value[of_shard][2 : 2 + count] for key, value in two_epochs.items()})
-
-
-def test_spans():
-    rows = _rows(masking="span", masked_lm_prob=0.5)
-    counts = rows["masked_lm_weights"].sum(1)
-    expected = [min(8, max(1, round(0.5 * int(n)))) for n in rows["input_mask"].sum(1)]
-    # No word of this vocabulary has two pieces; a row has three tokens that cannot be chosen.
-    np.testing.assert_array_equal(counts, np.minimum(expected, rows["input_mask"].sum(1) - 3))
 
 
 def test_what_becomes_of_predicted_tokens(two_epochs):
@@ -264,11 +241,6 @@ def test_a_long_document_in_one_pool_by_default():
     rows = _rows(from_documents([long, ["w1 w2"]]), batch_size=64, blocks_per_pool=None)
     assert (rows["cursor"][:, 2] == np.arange(len(rows["cursor"]))).all()
     assert len(rows["cursor"]) > 3000
-
-
-def test_equal_with_the_librarys_tokenizer(two_epochs):
-    rows = _rows(tokenizer=BertTokenizer([*SPECIAL, *WORDS]), num_epochs=2)
-    _assert_same(rows, two_epochs)
 
 
 def test_sentences_without_tokens_are_dropped():

@@ -282,23 +282,3 @@ def test_real_wikipedia(data_dir):
         expected.append(sum(bool(body.strip()) for body in bodies))
     assert corpus.documents_per_block.tolist() == expected
     assert 7000 < sum(1 for _ in corpus.sentences()) / 4 < 9000
-
-
-@pytest.mark.slow
-def test_all_of_the_wikipedia_sample(data_dir, tmp_path):
-    corpus = sources.open_corpus(f"{data_dir}/corpora/enwiki", cache_dir=str(tmp_path))
-    assert corpus.num_blocks == 60
-    count = 0
-    for path in (data_dir / "corpora/enwiki").iterdir():
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            count += sum(line.startswith("<doc ") for line in file)
-    assert corpus.num_documents == count - 1  # one is only a title
-    # The same text in one large gzip file is unpacked and cut, to the same documents.
-    with gzip.open(tmp_path / "all.gz", "wb", compresslevel=1) as whole:
-        for path in sorted((data_dir / "corpora/enwiki").iterdir()):
-            with gzip.open(path) as part:
-                whole.write(part.read())
-    joined = sources.open_corpus(f"{tmp_path}/all.gz", cache_dir=f"{tmp_path}/cache")
-    assert joined.num_blocks >= 60
-    np.testing.assert_array_equal(joined.table.fingerprints, corpus.table.fingerprints)
-    np.testing.assert_array_equal(joined.table.num_bytes, corpus.table.num_bytes)

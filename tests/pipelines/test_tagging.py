@@ -217,14 +217,3 @@ def test_rows_are_the_twins(room, with_documents):
         counts = tokens_per_word.tolist(), words_per_sentence.tolist()
         assert found == [(*place, words) for *place, words in _twin(*counts, room, documents)]
         assert [word for row in found for word in row[3]] == list(range(len(tokens_per_word)))
-
-
-def test_every_word_of_a_long_sentence_has_a_quarter_of_the_room_on_each_side():
-    windows = _tag_rows(np.arange(101), np.array([0, 101]), 20, None)
-    assert windows.starts.numpy().tolist() == [0, 10, 20, 30, 40, 50, 60, 70, 80, 81]
-    assert set(windows.lengths.numpy().tolist()) == {20}
-    for number, start in enumerate(windows.starts.numpy()):
-        (words,) = np.where(windows.rows.numpy() == number)
-        first, end, length = words[0], words[-1] + 1, 20
-        assert first - start >= 4 or start == 0
-        assert start + length - end >= 4 or start + length == 101

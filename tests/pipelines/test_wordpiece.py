@@ -1,5 +1,3 @@
-import gzip
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -264,13 +262,3 @@ def test_golden_tokens(data_dir):
     expected = [[int(token) for token in line.split()] for line in lines]
     assert len(expected) == 47
     assert tokenizer.tokenize(texts[:47]).to_list() == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["uncased", "cased"])
-def test_wikipedia_equals_the_definition(data_dir, case):
-    tokenizer = BertTokenizer(str(data_dir / "vocab" / f"bert-base-{case}.txt"), case == "uncased")
-    ids = {piece: index for index, piece in enumerate(tokenizer.vocab)}
-    for path in sorted((data_dir / "corpora" / "enwiki").glob("*.gz"))[:4]:
-        lines = gzip.decompress(path.read_bytes()).decode().split("\n")
-        assert_equal_to_definition(tokenizer, ids, lines)

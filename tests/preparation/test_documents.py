@@ -58,13 +58,6 @@ def test_cleaning_is_that_of_a_loop_over_characters():
     assert different > 250
 
 
-def test_what_is_clean_stays_as_it_is():
-    rng = np.random.default_rng(1)
-    for _ in range(200):
-        once = documents.clean("\n".join(characters(rng, 20) for _ in range(4)))
-        assert documents.clean(once) == once
-
-
 @pytest.mark.parametrize(
     ("text", "flags", "reason"),
     [

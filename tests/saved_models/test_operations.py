@@ -12,8 +12,6 @@ from bert_tf.config import ACTIVATIONS
 from bert_tf.modeling.activations import get_activation
 from bert_tf.saved_models import operations
 
-from .head_exports import exported, heads
-
 
 def write(folder, nodes=(), function_nodes=(), functions=()):
     """A SavedModel of these operations alone."""
@@ -209,11 +207,3 @@ def test_activations_are_of_the_list():
 
     nodes = every.get_concrete_function().graph.as_graph_def().node
     assert operations.oldest_serving(node.op for node in nodes)
-
-
-@pytest.mark.slow
-# Those of which other tests of CI have an export: making one checks its operations, too.
-@pytest.mark.parametrize("name", heads("encoder", "pretrainer", "classifier", "span_predictor"))
-def test_exports_are_of_the_list(tmp_path_factory, name):
-    assert operations.check_operations(exported(name, tmp_path_factory)) == "2.12"
-    operations.check_loadable(exported(name, tmp_path_factory))
