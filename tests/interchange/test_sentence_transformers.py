@@ -151,41 +151,16 @@ def test_an_export_answers_with_it(tmp_path):
     assert np.array(answers["truncated"]).tolist() == [False, False, True]
 
 
-def test_features_are_it_by_default(tmp_path, capsys):
-    path = write_directory(tmp_path / "m")
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-
-    def extract(output, **changes):
-        given = {"input": [str(tmp_path / "texts.txt")], "model": path}
-        settings = resolve(**given, output=str(tmp_path / output), format="numpy", **changes)
-        done = extraction.run(settings)
-        with np.load(tmp_path / output / "part-000000.npz") as file:
-            return done, file["values"]
-
-    encoder = bert_tf.load(path)
-    done, values = extract("default")
-    said = f"Embeds as {path} says: pooling by mean, scaled to length 1.\n"
-    assert said in capsys.readouterr().out
-    np.testing.assert_allclose(values, twin(encoder, "mean", True), atol=1e-5)
-    assert done.flags["max_seq_length"] == 10 and done.flags["lines_per_shard"] == 10_000
-    done, states = extract("states", layers=["-1"])
-    assert len(states) == done.tokens == sum(len(row.split()) for row in ROWS)
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        pytest.param(form, marks=() if form == "huggingface" else pytest.mark.slow)
-        for form in conversion.FORMATS
-    ],
-)
-def test_a_conversion_keeps_it(tmp_path, form):
+def test_a_conversion_keeps_it_and_says_what_is_left_out(tmp_path):
     path = write_directory(tmp_path / "m", pooling_of("cls_token"), folder="0_Transformer")
-    target = str(tmp_path / ("converted.keras" if form == "keras" else "converted"))
-    conversion.convert(path, target, form)
-    model = bert_tf.load(target)
+    conversion.convert(path, str(tmp_path / "converted"), "huggingface")
+    model = bert_tf.load(tmp_path / "converted")
     assert model.sentence_embedding == SentenceEmbedding("cls", True, 10)
     np.testing.assert_allclose(embed(model, TEXTS), twin(model, "cls", True), atol=1e-5)
+    path = write_directory(tmp_path / "n", kinds=("Transformer", "Pooling", "CNN"))
+    done = conversion.convert(path, str(tmp_path / "out"), "huggingface")
+    assert done.notes[-1].endswith("; what was written is its BERT alone.")
+    assert not (tmp_path / "out" / "modules.json").exists()
 
 
 # === A dense layer, prompts, fewer numbers ===
@@ -236,19 +211,17 @@ def test_prompts_are_prefixes(tmp_path):
         assert len(found.notes) == (note is not None) and all(note in n for n in found.notes)
 
 
-@pytest.mark.parametrize("weights", ["float32", "int8"])
-def test_an_export_has_the_layer_and_the_prefixes(tmp_path, weights):
+def test_an_export_has_the_layer_and_the_prefixes(tmp_path):
     model = bert_tf.load(write(whole_checkpoint(), "huggingface", tmp_path))
-    options = ExportOptions(embedding_dims=4, weights=weights)
+    options = ExportOptions(embedding_dims=4)
     served = precision.serve(model, model.preprocessor.tokenizer, options)
     signatures = model_signatures(served)
-    tolerance = 1e-5 if weights == "float32" else 0.05
     for name, prefix in (("embed", "cat "), ("embed_documents", "sat. ")):
         answers = signatures[name].function(text=tf.constant(TEXTS))["sentence_embedding"]
         texts = [prefix + text for text in TEXTS]
         expected = np.array(model.embed(model.preprocessor(texts)))[:, :4]
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-        np.testing.assert_allclose(answers, expected, atol=tolerance)
+        np.testing.assert_allclose(answers, expected, atol=1e-5)
     same = whole_checkpoint(query_prefix="", document_prefix="")
     model = bert_tf.load(write(same, "huggingface", tmp_path, "same"))
     served = precision.serve(model, model.preprocessor.tokenizer, ExportOptions())
@@ -259,7 +232,7 @@ def test_an_export_has_the_layer_and_the_prefixes(tmp_path, weights):
         precision.serve(model, model.preprocessor.tokenizer, ExportOptions(embedding_dims=6))
 
 
-def test_features_are_of_documents_unless_they_are_queries(tmp_path):
+def test_features_are_it_of_documents_unless_they_are_queries(tmp_path, capsys):
     path = write(whole_checkpoint(), "huggingface", tmp_path)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     model = bert_tf.load(path)
@@ -267,7 +240,9 @@ def test_features_are_of_documents_unless_they_are_queries(tmp_path):
         [({}, "sat. ", 5), ({"embed_as": "query", "embedding_dims": 2}, "cat ", 2)]
     ):
         given = {"input": [str(tmp_path / "texts.txt")], "model": path, "format": "numpy"}
-        extraction.run(resolve(**given, output=str(tmp_path / f"out{number}"), **flags))
+        done = extraction.run(resolve(**given, output=str(tmp_path / f"out{number}"), **flags))
+        said = f"Embeds as {path} says: pooling by mean, scaled to length 1"
+        assert said in capsys.readouterr().out and done.flags["max_seq_length"] == 10
         with np.load(tmp_path / f"out{number}" / "part-000000.npz") as file:
             values = file["values"]
         texts = [prefix + text for text in TEXTS]
@@ -289,13 +264,6 @@ def test_the_bert_below_what_is_not_computed_is_there(tmp_path):
         extraction._load(settings)
     encoder, _ = extraction._load(resolve(input=["a"], model=path, output="b", layers=["0"]))
     assert encoder.sentence_embedding is None
-
-
-def test_a_conversion_says_what_is_left_out(tmp_path):
-    path = write_directory(tmp_path / "m", kinds=("Transformer", "Pooling", "CNN"))
-    done = conversion.convert(path, str(tmp_path / "out"), "huggingface")
-    assert done.notes[-1].endswith("; what was written is its BERT alone.")
-    assert not (tmp_path / "out" / "modules.json").exists()
 
 
 # === A real model ===

@@ -106,17 +106,6 @@ def test_equals_the_encoder_in_training_too(variant):
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-def test_no_gradient_reaches_the_encoder():
-    layer = BertFeatures(made(BertEncoder), "weighted_sum_all")
-    with tf.GradientTape() as tape:
-        for variable in layer.encoder.weights:
-            tape.watch(variable.value)
-        loss = tf.reduce_sum(layer(encoder_batch()) ** 2)
-    gradients = tape.gradient(loss, [variable.value for variable in layer.weights])
-    learned = {v.path for v, g in zip(layer.weights, gradients, strict=True) if g is not None}
-    assert learned == {v.path for v in layer.mixture.weights} and len(learned) == 2
-
-
 def test_a_model_on_them_stays_frozen_is_saved_and_passes_over_padding(tmp_path):
     model = tagger(BertFeatures(randomise(BertEncoder(TINY)), "weighted_sum_all", name="states"))
     model.trainable = False

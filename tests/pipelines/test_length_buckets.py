@@ -50,25 +50,6 @@ def test_the_plan_is_its_twins(batch_size, sorted_together):
         assert sorted(twin) == list(range(45))
 
 
-def test_seeds_and_epochs_differ():
-    lengths = tf.constant(LENGTHS)
-    plans = {
-        tuple(plan_epoch(lengths, 4, seed, epoch).numpy())
-        for seed in (0, 1, -(2**63))
-        for epoch in (0, 1, 2)
-    }
-    assert len(plans) == 9
-
-
-def test_the_short_batch_is_no_longer_than_others():
-    """Over many epochs: sorting all examples would put the longest into it, every time."""
-    lengths = tf.range(1, 11)
-    plan = tf.function(lambda epoch: plan_epoch(lengths, 4, 0, epoch, 3), autograph=False)
-    last = [lengths.numpy()[plan(tf.constant(epoch))[8:]] for epoch in range(100)]
-    # A mean of 200 numbers of variance 8.25: four standard deviations are 0.8.
-    assert abs(np.mean(last) - 5.5) < 0.8
-
-
 @pytest.mark.parametrize(("sorted_together", "threads"), [(1, 1), (3, 8)])
 def test_batches_are_slices_of_the_plan(examples, sorted_together, threads):
     sort = {"batches_sorted_together": sorted_together, "num_parallel_calls": threads}

@@ -184,8 +184,5 @@ def test_arithmetic_in_bfloat16_leaves_the_endpoints_the_variables():
 
 
 def test_rounded_weights_are_not_trained():
-    model = make(BertEncoder)
-    found = endpoints(copied(model, weights="bfloat16"))
-    assert found.keys() == {"encoder", "text_encoder"}
-    outputs, expected = found["encoder"](INPUTS), model(INPUTS)
-    np.testing.assert_allclose(outputs["default"], expected["pooled_output"], atol=0.1)
+    rounded = copied(make(BertEncoder), weights="bfloat16")
+    assert endpoints(rounded).keys() == {"encoder", "text_encoder"}

@@ -1,5 +1,8 @@
 """Static vectors: the table against a plain loop, what is served of it, what NumPy makes of it."""
 
+import contextlib
+import io
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from bert_tf import export
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.saved_models.verification import verify
+from bert_tf.saved_models import operations, replay, verification
 from tests.finetuning.small_tasks import CONFIG, TOKENIZER, VOCAB, random_text
 
 DIMS = 12
@@ -31,15 +34,31 @@ def texts():
     return ["a0 a0 a0 a0 b1", *dict.fromkeys(random_text(rng, 9) for _ in range(25))]
 
 
-@pytest.fixture(scope="module")
-def exported(model, texts, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("static")
+def export_static(model, texts, folder, dims):
+    """Exports a model that is saved in the folder; the export's directory."""
     bert_tf.save(model, folder / "model")
     (folder / "corpus.txt").write_text("\n".join(texts) + "\n")
+    flags = {"corpus": str(folder / "corpus.txt"), "nearest": 4, "static_dims": dims}
     output = str(folder / "export" / "1")
-    flags = {"corpus": str(folder / "corpus.txt"), "nearest": 4, "static_dims": DIMS}
     export.run(export.ExportSettings(str(folder / "model"), output, **flags))
     return output
+
+
+@pytest.fixture(scope="module")
+def printing(model, texts, tmp_path_factory):
+    """An export, and what was printed meanwhile."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        return export_static(model, texts, tmp_path_factory.mktemp("static"), DIMS), said.getvalue()
+
+
+@pytest.fixture(scope="module")
+def exported(printing):
+    return printing[0]
+
+
+@pytest.fixture(scope="module")
+def loaded(exported):
+    return tf.saved_model.load(exported)
 
 
 def pieces_of(text):
@@ -69,8 +88,7 @@ def twin(model, texts):
     return np.array(found)
 
 
-def test_the_vectors_are_those_of_a_plain_loop(exported, model, texts):
-    loaded = tf.saved_model.load(exported)
+def test_the_vectors_are_those_of_a_plain_loop(loaded, model, texts):
     found = loaded.signatures["embed"](text=tf.constant(texts))["sentence_embedding"].numpy()
     expected = twin(model, texts)
     # An axis may point either way.
@@ -79,36 +97,32 @@ def test_the_vectors_are_those_of_a_plain_loop(exported, model, texts):
     assert not empty["sentence_embedding"].numpy().any()
 
 
-def test_its_search_is_exact(exported, model, texts):
-    loaded = tf.saved_model.load(exported)
+def test_its_search_is_exact(loaded, exported, model, texts):
     found = loaded.signatures["search"](text=tf.constant([texts[3], "b1 c2 h4"]))
     directions = twin(model, texts)
     assert found["places"][0, 0] == 3 and found["texts"][0, 0] == texts[3].encode()
     np.testing.assert_allclose(
         found["scores"][0], -np.sort(-directions @ directions[3])[:4], atol=1e-4
     )
-    assert verify(exported).problems == ()
+    operations.check_loadable(exported)
+    assert verification.check_hashes(exported)
+    assert [row["problems"] for row in replay.replay(exported)] == [[]] * len(loaded.signatures)
 
 
-def test_numpy_reads_the_table(exported, texts):
+def test_numpy_reads_the_table(exported, loaded, texts):
     with np.load(f"{exported}/assets.extra/static.npz") as file:
         vectors, pieces = file["vectors"], file["pieces"].tolist()
     assert pieces == VOCAB and vectors.shape == (len(VOCAB), DIMS)
     assert not vectors[:5].any() and vectors[5:].any(1).all()
     total = vectors[pieces_of(texts[0])].sum(0)
-    embed = tf.saved_model.load(exported).signatures["embed"]
-    found = embed(text=tf.constant(texts[:1]))["sentence_embedding"][0]
+    found = loaded.signatures["embed"](text=tf.constant(texts[:1]))["sentence_embedding"][0]
     np.testing.assert_allclose(found, total / np.linalg.norm(total), atol=1e-5)
 
 
-def test_what_is_left_is_printed(model, texts, tmp_path, capsys):
-    (tmp_path / "corpus.txt").write_text("\n".join(texts) + "\n")
-    flags = {"corpus": str(tmp_path / "corpus.txt"), "nearest": 4, "static_dims": 16}
-    export.run(export.ExportSettings("m", str(tmp_path / "1"), **flags), model)
-    said = capsys.readouterr().out
-    assert f"Static: 16 numbers for each of {len(VOCAB)} pieces" in said
+def test_what_is_left_is_printed(printing, model, texts, tmp_path):
+    said = printing[1]
+    assert f"Static: {DIMS} numbers for each of {len(VOCAB)} pieces" in said
     kept = float(said.split("is the model's to ")[1].split()[0])
     assert 0.1 < kept < 1 and "texts a second, the model's" in said
     with pytest.raises(ValueError, match="--static_dims=17: expected 16 at most"):
-        flags["static_dims"] = 17
-        export.run(export.ExportSettings("m", str(tmp_path / "2"), **flags), model)
+        export_static(model, texts, tmp_path, 17)
