@@ -142,45 +142,30 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
-def test_what_tensorflow_never_says_of_a_tensor_is_refused(tmp_path, case):
-    value, sentence = HOSTILE[case]
-    prefix = write_index(tmp_path / "a", [(b"x", value)])
-    with pytest.raises(ValueError, match=rf"a(\.index is not a Tens.*)?: {sentence}"):
-        bundles.Bundle(prefix)
+X = [(b"x", entry())]
+UNREADABLE = [
+    *(([(b"x", value)], {}, sentence) for value, sentence in HOSTILE.values()),
+    ([*X, (b"x", entry(offset=8))], {}, ".*names are not in ascending order"),
+    ([(b"\x7fx", entry())], {}, "a block's names are not those of the table's index"),
+    ([(b"\0x", entry())], {}, "it holds a partitioned variable: save the variable whole"),
+    ([(b"x\xc3", entry())], {}, "a tensor's name is not UTF-8"),
+    ([(b"x" * 2_049, entry())], {}, "a name has 2,049 bytes, expected 2,048 at most"),
+    (X, {"compression": 1}, "it is compressed"),
+    (X, {"restarts": ()}, ".*has 0 restarts"),
+    (X, {"restarts": (0, 3)}, ".*restarts are not where its entries are"),
+    (X, {"limit": b""}, "a block's names are not those of the table's index"),
+    (X, {"header": b"\xff"}, "what it says of the header is not"),
+    (X, {"header": BundleHeaderProto(endianness=1)}, "its numbers are big-endian"),
+    (X, {"header": BundleHeaderProto(version={"min_consumer": 2})}, "its version is 2, expected"),
+]
 
 
 @pytest.mark.parametrize(
-    "entries, sentence",
-    [
-        ([(b"x", entry()), (b"x", entry(offset=8))], "names are not in ascending order"),
-        ([(b"\x7fx", entry())], "a block's names are not those of the table's index"),
-        ([(b"\0x", entry())], "it holds a partitioned variable: save the variable whole"),
-        ([(b"x\xc3", entry())], "a tensor's name is not UTF-8"),
-        ([(b"x" * 2_049, entry())], "a name has 2,049 bytes, expected 2,048 at most"),
-    ],
+    ("entries", "table", "sentence"), UNREADABLE, ids=[sentence for *_, sentence in UNREADABLE]
 )
-def test_names_that_tensorflow_does_not_write(tmp_path, entries, sentence):
-    prefix = write_index(tmp_path / "a", entries)
-    with pytest.raises(ValueError, match=rf"a\.index is not a TensorFlow checkpoint .*{sentence}"):
-        bundles.Bundle(prefix)
-
-
-@pytest.mark.parametrize(
-    "table, sentence",
-    [
-        ({"compression": 1}, "it is compressed"),
-        ({"restarts": ()}, "has 0 restarts"),
-        ({"restarts": (0, 3)}, "restarts are not where its entries are"),
-        ({"limit": b""}, "a block's names are not those of the table's index"),
-        ({"header": b"\xff"}, "what it says of the header is not"),
-        ({"header": BundleHeaderProto(endianness=1)}, "its numbers are big-endian"),
-        ({"header": BundleHeaderProto(version={"min_consumer": 2})}, "its version is 2, expected"),
-    ],
-)
-def test_tables_that_tensorflow_does_not_write(tmp_path, table, sentence):
-    prefix = write_index(tmp_path / "a", [(b"x", entry())], **table)
-    with pytest.raises(ValueError, match=rf"a\.index is not a TensorFlow checkpoint .*{sentence}"):
+def test_what_tensorflow_never_writes_is_refused(tmp_path, entries, table, sentence):
+    prefix = write_index(tmp_path / "a", entries, **table)
+    with pytest.raises(ValueError, match=rf"a(\.index is not a TensorFlow check.*)?: {sentence}"):
         bundles.Bundle(prefix)
 
 

@@ -118,10 +118,28 @@ def test_recognition(tmp_path, preset):
 # === Notes ===
 
 
-def test_what_a_task_does_beyond_its_model_is_noted(preset):
-    edit(preset / "task.json", activation="softmax")
-    (note,) = keras_hub.open_checkpoint(str(preset)).notes
-    assert note.endswith("applies 'softmax' to the logits; BertClassifier does not.")
+@pytest.mark.parametrize(
+    ("file", "changes", "note"),
+    [
+        ("task.json", {"activation": "softmax"},
+         "applies 'softmax' to the logits; BertClassifier does not."),
+        ("tokenizer.json", {"split": False}, "tokenizer.json has split=False."),
+        ("tokenizer.json", {"suffix_indicator": "@@", "oov_token": "?"},
+         "tokenizer.json has suffix_indicator='@@', oov_token='?'."),
+        ("tokenizer.json", {"strip_accents": True},
+         "tokenizer.json has strip_accents=True without lowercase."),
+        ("tokenizer.json", {"special_tokens_in_strings": True},
+         "tokenizer.json has special_tokens_in_strings=True."),
+    ],
+)  # fmt: skip
+def test_what_is_not_imitated_is_noted(preset, file, changes, note):
+    edit(preset / file, **changes)
+    checkpoint = keras_hub.open_checkpoint(str(preset))
+    (found,) = checkpoint.notes
+    assert found.endswith(note)
+    is_tokenizers = file == "tokenizer.json"
+    assert found.startswith("No preprocessor is made: ") == is_tokenizers
+    assert (checkpoint.tokenization is None) == is_tokenizers
 
 
 def test_of_an_unknown_task_the_encoder_is_taken(preset):
@@ -142,24 +160,3 @@ def test_a_head_without_weights_is_absent(preset):
 def test_accents_that_are_kept_there_are_noted():
     (note,) = keras_hub.open_checkpoint(str(PRESETS / "masked_lm")).notes
     assert "keeps its accents; here they are stripped, too" in note
-
-
-@pytest.mark.parametrize(
-    ("changes", "difference"),
-    [
-        ({"split": False}, "split=False"),
-        ({"suffix_indicator": "@@", "oov_token": "?"}, "suffix_indicator='@@', oov_token='?'"),
-        ({"strip_accents": True}, "strip_accents=True without lowercase"),
-        ({"special_tokens_in_strings": True}, "special_tokens_in_strings=True"),
-    ],
-)
-def test_another_tokenizer_is_not_imitated(preset, changes, difference):
-    edit(preset / "tokenizer.json", **changes)
-    checkpoint = keras_hub.open_checkpoint(str(preset))
-    assert checkpoint.tokenization is None
-    (note,) = checkpoint.notes
-    assert note.startswith("No preprocessor is made: ")
-    assert note.endswith(f"tokenizer.json has {difference}.")
-
-
-# === Errors ===

@@ -180,55 +180,50 @@ def test_the_length_of_rows(save):
 # === Refused: nothing is left random ===
 
 
-def test_a_missing_head_that_nobody_asked_for(save):
-    _, path = save("classifier", without=["classifier/"])
-    sentence = (
-        r"m lacks classifier/kernel, classifier/bias, which the model has that its files describe "
-        r"or that was asked for: take a whole checkpoint, or a model without them\.$"
-    )
-    with pytest.raises(ValueError, match=sentence):
-        load(path)
-    assert load_with_report(path, BertClassifier)[1].new == ("classifier/kernel", "classifier/bias")
+REFUSED = [
+    ("classifier", {"without": ["classifier/"]}, {},
+     r"m lacks classifier/kernel, classifier/bias, which the model has that its files describe "
+     r"or that was asked for: take a whole checkpoint, or a model without them\.$"),
+    *(
+        ("pretrainer", {"without": [lacking]}, {"model_class": model_class, "new_head": is_new},
+         rf"m lacks {lacks}, which the model")
+        for lacking, lacks, model_class, is_new in (
+            ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", None, False),
+            ("masked_lm/layer_norm/beta", "masked_lm/layer_norm/beta", BertPretrainer, False),
+            ("embeddings/layer_norm/gamma", "embeddings/layer_norm/gamma", None, False),
+            ("embeddings/layer_norm/gamma", "embeddings/layer_norm/gamma", BertPretrainer, True),
+            ("layer_0/", "layer_0/.*, .* and 8 more", BertEncoder, True),
+        )
+    ),
+    ("classifier", {"changed": {"classifier/kernel": stored("k", np.zeros((8, 4), "f"))}}, {},
+     r"m does not fit its config, or the arguments given .*: "
+     r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend"),
+    ("classifier", {}, {"model_class": BertClassifier, "num_classes": 5},
+     r"classifier/kernel is \(8, 3\), expected \(8, 5\); .*/classifier/bias is \(3,\), "
+     r"expected \(5,\)\. .* pass new_head=True for a new head of another size\.$"),
+    ("encoder", {}, {"num_classes": 3, "dropout": 0.1},
+     r"^num_classes, dropout would be an argument of a model that is not named: pass "
+     r"model_class too; .*m holds a BertEncoder\.$"),
+    ("encoder", {}, {"model_class": keras.Model}, "model_class is <class .*>, expected one of Ber"),
+    ("encoder", {}, {"model_class": BertClassifier},
+     r"m holds a BertEncoder, which does not say how many classes a BertClassifier has: "
+     r"pass num_classes\.$"),
+]  # fmt: skip
 
 
-def test_a_head_of_which_a_part_is_missing(save):
-    _, path = save("pretrainer", without=["masked_lm/layer_norm/beta"])
-    for model_class in (None, BertPretrainer):
-        with pytest.raises(ValueError, match=r"m lacks masked_lm/layer_norm/beta, which the model"):
-            load(path, model_class)
-    report = load_with_report(path, BertPretrainer, new_head=True)[1]
-    assert report.new[0] == "masked_lm/dense/kernel"
-
-
-@pytest.mark.parametrize(
-    "name, sentence",
-    [
-        ("embeddings/layer_norm/gamma", "m lacks embeddings/layer_norm/gamma, which the model"),
-        ("layer_0/", r"m lacks layer_0/.*, .* and 8 more, which the model has"),
-    ],
-)
-def test_a_missing_weight_of_the_encoder(save, name, sentence):
-    _, path = save("pretrainer", without=[name])
-    for model_class in (None, BertEncoder, BertPretrainer):
-        with pytest.raises(ValueError, match=sentence):
-            load(path, model_class, new_head=model_class is not None)
-
-
-@pytest.mark.parametrize(
-    "changed, arguments, sentence",
-    [
-        ({"classifier/kernel": stored("k", np.zeros((8, 4), "float32"))}, {},
-         r"m does not fit its config, or the arguments given .*: "
-         r"model/bert_classifier/classifier/kernel is \(8, 4\), expected \(8, 3\)\. Mend"),
-        ({}, {"model_class": BertClassifier, "num_classes": 5},
-         r"classifier/kernel is \(8, 3\), expected \(8, 5\); .*/classifier/bias is \(3,\), "
-         r"expected \(5,\)\. .* pass new_head=True for a new head of another size\.$"),
-    ],
-)  # fmt: skip
-def test_another_shape(save, changed, arguments, sentence):
-    _, path = save("classifier", changed=changed)
+@pytest.mark.parametrize(("name", "damage", "arguments", "sentence"), REFUSED)
+def test_refused(save, name, damage, arguments, sentence):
+    _, path = save(name, **damage)
     with pytest.raises(ValueError, match=sentence):
         load(path, **arguments)
+
+
+def test_a_head_that_lacks_a_part_is_new_where_it_was_asked_for(save):
+    _, path = save("classifier", without=["classifier/"])
+    assert load_with_report(path, BertClassifier)[1].new == ("classifier/kernel", "classifier/bias")
+    _, path = save("pretrainer", without=["masked_lm/layer_norm/beta"])
+    report = load_with_report(path, BertPretrainer, new_head=True)[1]
+    assert report.new[0] == "masked_lm/dense/kernel"
 
 
 def test_all_shapes_differ_and_nothing_is_built(save, monkeypatch, tmp_path):
@@ -250,21 +245,3 @@ def test_numbers_that_are_no_floats(tmp_path):
     sentence = r"pooler\.dense\.weight is stored as int8, expected one of float32, float16"
     with pytest.raises(ValueError, match=sentence):
         load(write_directory(tmp_path / "hf", tensors))
-
-
-@pytest.mark.parametrize(
-    "model_class, arguments, sentence",
-    [
-        (None, {"num_classes": 3, "dropout": 0.1},
-         r"^num_classes, dropout would be an argument of a model that is not named: pass "
-         r"model_class too; .*m holds a BertEncoder\.$"),
-        (keras.Model, {}, "model_class is <class .*>, expected one of BertEncoder"),
-        (BertClassifier, {},
-         r"m holds a BertEncoder, which does not say how many classes a BertClassifier has: "
-         r"pass num_classes\.$"),
-    ],
-)  # fmt: skip
-def test_wrong_arguments(save, model_class, arguments, sentence):
-    _, path = save("encoder")
-    with pytest.raises(ValueError, match=sentence):
-        load(path, model_class, **arguments)
