@@ -10,7 +10,6 @@ import pytest
 from bert_tf import convert
 from bert_tf.interchange import conversion, hugging_face
 from bert_tf.interchange.checkpoint import ModelSpec
-from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertSpanPredictor
 from tests.anew import run_anew, run_main
 from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
@@ -128,16 +127,3 @@ def test_a_format_that_there_is_not():
         "Error: flag --format=onnx: value should be one of <bert_tf|huggingface|google_tf1|keras>; "
         "python -m bert_tf.convert --help lists the flags.\n"
     )
-
-
-@pytest.mark.slow
-def test_the_command(source, tmp_path):
-    target = f"{tmp_path}/t.keras"
-    done = _command(f"--model={source}", f"--output={target}", "--format=keras")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(f"MB, verified against {source}.\n")
-    assert open_checkpoint(target).format == "keras"
-    again = _command(f"--model={source}", f"--output={target}", "--format=keras")
-    assert (again.returncode, again.stderr) == (
-        1, f"Error: {target} is there already, and is never overwritten: name another.\n",
-    )  # fmt: skip

@@ -130,23 +130,6 @@ def test_a_leftover_decoder_without_a_masked_lm_head_is_unused(directory):
     assert "masked_lm/output_bias" not in checkpoint.tensors
 
 
-# === Refused ===
-
-
-def test_safetensors_go_before_a_pickle(directory, tmp_path):
-    path = directory(random_tensors(WITH_POOLER))
-    (tmp_path / "hf" / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n")
-    assert hugging_face.open_checkpoint(path, allow_pickle=True).unused == ()
-
-
-def test_no_weights(directory, tmp_path):
-    path = directory({})
-    (tmp_path / "hf" / "model.safetensors").unlink()
-    assert not hugging_face.is_checkpoint(path)
-    with pytest.raises(ValueError, match=r"hf has no model\.safetensors, tf_model\.h5 or pyt"):
-        hugging_face.open_checkpoint(path)
-
-
 # === Writing ===
 
 

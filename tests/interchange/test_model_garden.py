@@ -122,27 +122,6 @@ def test_tokenizer_and_casing(tmp_path):
     assert model_garden.open_checkpoint(str(path)).model.arguments["mlm_activation"] == "relu"
 
 
-def test_items_without_the_model(tmp_path):
-    """The head's dense layer is an item of its own; its output layer is none, and so not there."""
-    source = model_garden.open_checkpoint(str(CHECKPOINTS / "pretrainer")).tensors
-    values = {
-        "transformer/layer_0/self_attention/query/kernel": "layer_0/attention/query/kernel",
-        "transformer/layer_0/intermediate/kernel": "layer_0/intermediate/kernel",
-        "word_embeddings/embeddings": "embeddings/word_embeddings",
-        "position_embedding/embeddings": "embeddings/position_embeddings",
-        "type_embeddings/embeddings": "embeddings/token_type_embeddings",
-        "pooler_transform/kernel": "layer_1/attention/output/bias",
-        "bert/next_sentence/pooler_dense/kernel": "pooler/dense/kernel",
-    }
-    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(CHECKPOINTS / "pretrainer"))
-    stored = {there: reader.get_tensor(source[ours].name) for there, ours in values.items()}
-    checkpoint = model_garden.open_checkpoint(save(tmp_path, **stored))
-    assert checkpoint.model == MODELS["encoder"]
-    assert checkpoint.config.num_hidden_layers == 1
-    for name in ("pooler/dense/kernel", "layer_0/attention/query/kernel"):
-        np.testing.assert_array_equal(checkpoint.tensors[name].read(), source[name].read())
-
-
 # === Which path ===
 
 

@@ -100,13 +100,3 @@ def test_real_text_with_planted_duplicates_stopped_twice_is_the_text_without(dat
         ".lock", "held_out-00000-of-00001.txt", "manifest.json", "report.json",
         "train-00000-of-00001.txt",
     ]  # fmt: skip
-
-
-@needs_beam
-@pytest.mark.slow
-def test_an_error_is_one_sentence(tmp_path):
-    (tmp_path / "input").mkdir()
-    (tmp_path / "input" / "a.txt").write_text("Too short.\n")
-    done = subprocess.run(command(tmp_path, "input"), capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert done.stderr.startswith("Error: No document is left: all are shorter than --min_charac")

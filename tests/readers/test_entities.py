@@ -188,27 +188,3 @@ def test_equals_seqeval_where_tags_say_the_end(form, seed):
         assert ours.f1 == pytest.approx(metrics.f1_score(true, altered))
         spelled = [[(e.type, e.start, e.end - 1) for e in found] for found in find_all(altered)]
         assert spelled == list(map(metrics.sequence_labeling.get_entities, altered))
-
-
-@pytest.mark.parity
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["IOB1", "IOB2", "any order"])
-@pytest.mark.parametrize("seed", range(3))
-def test_equals_seqeval(form, seed):
-    metrics = pytest.importorskip("seqeval.metrics")
-    if form == "any order":
-        true = _random_tags(seed)
-    else:
-        true = [_written(parts, form) for parts in _random_entities(seed)]
-    predicted = _altered(true, seed)
-    ours = entity_scores(true, predicted)
-    report = metrics.classification_report(true, predicted, output_dict=True, zero_division=0)
-    for name, score in {"micro avg": ours.overall, **ours.by_type}.items():
-        theirs = report[name]
-        assert score.precision == pytest.approx(theirs["precision"])
-        assert score.recall == pytest.approx(theirs["recall"])
-        assert score.f1 == pytest.approx(theirs["f1-score"])
-        assert score.num_true == theirs["support"]
-    assert set(report) == {*ours.by_type, "micro avg", "macro avg", "weighted avg"}
-    spelled = [(e.type, e.start, e.end - 1) for e in find_entities(true[0])]
-    assert spelled == metrics.sequence_labeling.get_entities(true[0])
