@@ -224,24 +224,6 @@ def test_another_delimiter_and_encoding(read):
     assert read("a.tsv", "id|text\n1|so\n", ["text"], delimiter="|") == [(2, 0, ["so"])]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_bad_quotes_are_skipped_alike_whatever_the_delimiter(read, seed):
-    rng = random.Random(seed)
-    pieces = ["a", '"b"', '"c,d"', '"e" f', 'g "h"', '"i\nj"', '"k""l"']
-    lines = ["x,y", *(f"{rng.choice(pieces)},{rng.choice(pieces)}" for _ in range(12)), "a,b"]
-    content = "\n".join(lines) + "\n"
-
-    def outcome(text, **how):
-        try:
-            rows, skipped = read("a.csv", text, ["x", "y"], skip=True, **how)
-            return [row[:2] for row in rows], len(skipped)
-        except ValueError as error:
-            return str(error)
-
-    swapped = content.translate(str.maketrans(",", "|"))
-    assert outcome(swapped, delimiter="|") == outcome(content)
-
-
 def test_the_forms_of_values_hold_the_same_rows(tmp_path):
     rows = [{"n": 1, "words": ["a", "b"]}, {"n": 2, "words": []}, {"n": None, "words": ["é"]}]
     (tmp_path / "a.json").write_text(json.dumps(rows))
