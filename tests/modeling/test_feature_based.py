@@ -1,7 +1,5 @@
 """Frozen encoders: mixtures of layers, the layer, the tagger."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.choices import UNLEARNED_VARIANTS
 from bert_tf.modeling import (
-    BertClassifier,
     BertEncoder,
     BertFeatures,
     BertFeatureTagger,
@@ -132,15 +129,6 @@ def test_a_model_on_them_stays_frozen_is_saved_and_passes_over_padding(tmp_path)
     np.testing.assert_allclose(model(batch)[1:, :4], model(cut), atol=1e-5)
 
 
-def test_of_a_checkpoint_with_a_head(tmp_path):
-    classifier = randomise(BertClassifier(TINY, num_classes=3))
-    classifier.save(tmp_path / "classifier.keras")
-    layer = BertFeatures.from_checkpoint(str(tmp_path / "classifier.keras"), "last", name="states")
-    expected = classifier.encoder(encoder_batch())["sequence_output"]
-    np.testing.assert_allclose(layer(encoder_batch()), expected, atol=1e-6)
-    assert layer.name == "states" and layer.encoder.pooler is None
-
-
 # Row 0 has words of several pieces and tokens of no word; row 1 is padded from 4 on.
 WORD_INDEX = np.array([[-1, 0, -1, 1, 2, -1], [-1, 0, 1, -1, -1, -1]], "int32")
 
@@ -179,15 +167,6 @@ def test_equals_a_plain_loop_over_the_words(variant):
         np.testing.assert_allclose(
             got[row, is_word], by_plain_loop(model, mixed[row, is_word]), atol=1e-5
         )
-
-
-def test_reads_four_blocks_side_by_side():
-    config = dataclasses.replace(TINY, num_hidden_layers=4)
-    model = randomise(BertFeatureTagger(config, num_classes=3, lstm_units=2))
-    blocks = [state.numpy() for state in model.encoder(encoder_batch())["encoder_outputs"]]
-    side_by_side = np.concatenate(blocks, -1)[0][WORD_INDEX[0] >= 0]
-    expected = by_plain_loop(model, side_by_side)
-    np.testing.assert_allclose(model(batch())[0][WORD_INDEX[0] >= 0], expected, atol=1e-5)
 
 
 def test_does_the_same_with_what_its_encoder_gave():
@@ -244,17 +223,6 @@ def test_in_mixed_precision():
     layer = BertFeatures(model.encoder, "last", dtype="mixed_bfloat16")
     again = BertFeatures.from_config(layer.get_config())
     assert again.encoder.dtype_policy == again.dtype_policy == layer.dtype_policy
-
-
-def test_begins_with_a_checkpoints_encoder(tmp_path):
-    encoder = made(BertEncoder)
-    encoder.save(tmp_path / "encoder.keras")
-    model = BertFeatureTagger.from_checkpoint(
-        str(tmp_path / "encoder.keras"), num_classes=3, variant="last", lstm_units=4
-    )
-    there = {v.path: v.numpy() for v in encoder.weights}
-    for variable in model.encoder.weights:
-        np.testing.assert_array_equal(variable.numpy(), there[variable.path])
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_inside_a_model_of_one_s_own_that_trains_without_the_encoder():
     model = keras.Model([ids, mask], keras.layers.Dense(1)(states[:, 0]))
     assert len(model.trainable_weights) == 2
     before = [weight.numpy() for weight in encoder.weights]
-    model.compile(optimizer=keras.optimizers.Adam(0.1), loss="mse")
+    model.compile(optimizer=keras.optimizers.Adam(0.1), loss="mse", run_eagerly=True)
     losses = model.fit([IDS, MASK], np.ones((2, 1)), epochs=3, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
     for weight, value in zip(encoder.weights, before, strict=True):
@@ -172,7 +172,7 @@ def test_a_larger_vocabulary_keeps_its_rows_and_trains():
     assert embeddings.weight.shape[0] == 23 == model.config.vocab_size
     found = model(IDS).logits.numpy()
     np.testing.assert_allclose(found[..., :20], before, rtol=0, atol=1e-6)
-    model.compile(optimizer=keras.optimizers.Adam(0.1))
+    model.compile(optimizer=keras.optimizers.Adam(0.1), run_eagerly=True)
     added = embeddings.weight.numpy()[20:]
     labels = np.where(IDS == 7, 22, -100)
     model.fit({"input_ids": IDS, "labels": labels}, epochs=1, verbose=0)
