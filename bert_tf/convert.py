@@ -39,7 +39,8 @@ class _Settings:
 
     model: str = string(
         None,
-        "The model: a run, a checkpoint of any format that bert_tf.load takes, or hf://OWNER/NAME.",
+        "The model: a run, a checkpoint of any format that bert_tf.load takes, hf://OWNER/NAME, or "
+        "tiny.",
         rules=[_NEEDED],
         other_name="input",
     )

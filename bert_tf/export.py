@@ -109,7 +109,8 @@ class ExportSettings:
 
     model: str = flag_fields.string(
         None,
-        "The model: a run, a checkpoint of any format that bert_tf.load takes, or hf://OWNER/NAME.",
+        "The model: a run, a checkpoint of any format that bert_tf.load takes, hf://OWNER/NAME, or "
+        "tiny.",
         rules=[_NEEDED],
         other_name="checkpoint",
     )

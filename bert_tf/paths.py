@@ -13,6 +13,7 @@ from .untrusted import near_name
 
 HUB_SCHEME = "hf://"
 _FILE_SCHEME = "file://"
+_SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 _PART = "[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 #: OWNER/NAME[@REVISION], behind the scheme.
 HUB_NAME = re.compile(rf"({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9._/-]{{0,199}}))?")
@@ -28,6 +29,19 @@ def local_path(path: str) -> str | None:
     """
     path = path.removeprefix(_FILE_SCHEME)
     return None if "://" in path else path
+
+
+def of_model(path: str) -> str:
+    """Where a model is: the directory of one that this library ships for its name, else the path.
+
+    What lies at the path itself is meant first.
+
+    >>> os.path.basename(of_model("tiny")), of_model("runs/mine")
+    ('tiny', 'runs/mine')
+    """
+    shipped = os.path.join(_SHIPPED, path)
+    is_name = path == os.path.basename(path) and bool(path) and not path.startswith(".")
+    return shipped if is_name and not os.path.lexists(path) and os.path.isdir(shipped) else path
 
 
 def check_readable(path: str) -> None:
@@ -81,8 +95,9 @@ def checkpoint(path: str) -> str:
     """The sentence where no weights are."""
     return (
         f"There is no checkpoint at {path}: expected a directory, the prefix of a TensorFlow "
-        "checkpoint (DIR/bert_model.ckpt), a .keras file, or hf://OWNER/NAME of the Hugging Face "
-        f"hub{_guess(path)}; docs/weights.md says where released weights are."
+        "checkpoint (DIR/bert_model.ckpt), a .keras file, hf://OWNER/NAME of the Hugging Face "
+        f"hub{_guess(path)}, or tiny, which bert_tf ships; docs/weights.md says where released "
+        "weights are."
     )
 
 
@@ -126,7 +141,7 @@ def check_inputs(
     for path in filter(None, files):
         if not (_NO_FILE.fullmatch(path) or os.path.lexists(path)):
             raise ValueError(file(path, "a text file"))
-    for path in filter(None, checkpoints):
+    for path in map(of_model, filter(None, checkpoints)):
         if not (_is_elsewhere(path) or os.path.lexists(path) or _matches(f"{glob.escape(path)}.*")):
             raise ValueError(checkpoint(path))
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from bert_tf.paths import is_local_file
+from bert_tf.paths import is_local_file, of_model
 from bert_tf.untrusted import MAX_JSON_BYTES, parse_json_object
 
 # BERT saw 137 billion tokens; a pre-training of an hour on a CPU sees 70 to 160 million.
@@ -45,7 +45,7 @@ def describe(path: str, taken: Mapping[str, Any], usual: Mapping[str, Any]) -> s
 
 def _tokens_seen(path: str) -> int | None:
     """How many tokens weights saw, where they are of a finished pre-training of this library."""
-    seen = _read(os.path.join(path, "results.json")).get("trained_tokens")
+    seen = _read(os.path.join(of_model(path), "results.json")).get("trained_tokens")
     return seen if isinstance(seen, int) else None
 
 

@@ -82,12 +82,13 @@ class FineTuningSettings:
     init_checkpoint: str = flag_fields.string(
         None,
         "The weights to start from, with their config and vocabulary: a directory of this library, "
-        "Hugging Face, Google, Model Garden or KerasHub, a .keras file, or hf://OWNER/NAME of the "
-        "Hugging Face hub.",
+        "Hugging Face, Google, Model Garden or KerasHub, a .keras file, hf://OWNER/NAME of the "
+        "Hugging Face hub, or tiny, a small model that bert_tf ships.",
         rules=[
             required(
                 "name the weights to start from, a directory of Hugging Face, Google, Model "
-                "Garden, KerasHub or this library, or hf://OWNER/NAME of the Hugging Face hub"
+                "Garden, KerasHub or this library, hf://OWNER/NAME of the Hugging Face hub, or "
+                "tiny, which bert_tf ships"
             ),
         ],
     )

@@ -68,8 +68,9 @@ def load(
             google-research/bert, of TensorFlow Model Garden, or a KerasHub preset; an export, or
             the directory of its versions, whose graph is not run; the prefix of a TensorFlow
             checkpoint; a ``.keras`` file; ``hf://OWNER/NAME[@REVISION]``, a model of the
-            Hugging Face hub; or what ``open_checkpoint`` gave, which is not opened, and hashed,
-            again.
+            Hugging Face hub; ``tiny``, a small model that this library ships, where nothing of
+            that name lies in the working directory; or what ``open_checkpoint`` gave, which is
+            not opened, and hashed, again.
         model_class: the model to make of it; by default the one that the source's heads name.
             Asked for by name, a head that the source lacks starts anew.
         max_seq_length: of the preprocessor; by default what a fine-tuned model was trained with or

@@ -47,7 +47,7 @@ def open_checkpoint(path: str | os.PathLike[str], allow_pickle: bool = False) ->
             checkpoint; a ``.keras`` file; an HDF5 file, object checkpoint or SavedModel of Keras 2
             that holds a BERT of transformers', with the ``config.json`` beside it;
             ``hf://OWNER/NAME[@REVISION]``, a model of the Hugging Face hub, which is fetched where
-            this machine's cache of the hub lacks it.
+            this machine's cache of the hub lacks it; or ``tiny``, which this library ships.
         allow_pickle: whether ``pytorch_model.bin`` may be fetched and unpickled. A pickle from a
             stranger can run any code.
 
@@ -69,7 +69,7 @@ def open_for(path: str, settings: Mapping[str, Any]) -> Checkpoint:
 def _open(path: str, allow_pickle: bool, settings: Mapping[str, Any] | None) -> Checkpoint:
     if hub.is_name(path):
         path = hub.directory_of(path, allow_pickle)
-    path = path.rstrip("/") or "/"
+    path = paths.of_model(path).rstrip("/") or "/"
     _check_files(path)
     with _named(path):
         form = next((form for form in _FORMATS if form.is_checkpoint(path)), None)

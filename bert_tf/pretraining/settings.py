@@ -274,7 +274,7 @@ class PretrainingSettings:
         None,
         "Start from these weights instead of random ones, with their config, vocabulary and "
         "casing: a directory of this library, of Hugging Face, Google, Model Garden or KerasHub, "
-        "a .keras file, or hf://OWNER/NAME of the Hugging Face hub.",
+        "a .keras file, hf://OWNER/NAME of the Hugging Face hub, or tiny, which bert_tf ships.",
         rules=[
             without(
                 *("bert_config", "vocab_size"),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.interchange.hub import directory_of as hub_directory
-from bert_tf.paths import HUB_SCHEME
+from bert_tf.paths import HUB_SCHEME, of_model
 
 # The owners of models that the hub once had without one.
 _OWNERS = {"bert": "google-bert", "distilbert": "distilbert"}
@@ -24,13 +24,14 @@ _WITHOUT_MEANING = frozenset(
 def path_of(name: str | os.PathLike[str], values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The path that ``bert_tf.load`` takes for a name, and the arguments that say something else.
 
-    What is on this machine is a path. Anything else is a model of the hub; one that is named
-    without its owner, as ``bert-base-uncased``, is its first owner's.
+    What is on this machine is a path, and so is a model that this library ships. Anything else is a
+    model of the hub; one that is named without its owner, as ``bert-base-uncased``, is its first
+    owner's.
 
     >>> path_of("bert-base-uncased", {"revision": "v1", "from_pt": True, "num_labels": 3})
     ('hf://google-bert/bert-base-uncased@v1', {'num_labels': 3})
     """
-    path, values = os.fspath(name), dict(values)
+    path, values = of_model(os.fspath(name)), dict(values)
     revision = values.pop("revision", None)
     values = {key: value for key, value in values.items() if key not in _WITHOUT_MEANING}
     if os.path.exists(path) or "://" in path or os.path.isabs(path) or path.startswith("."):

@@ -1,0 +1,83 @@
+"""Makes bert_tf/models/tiny of a pre-training that has finished: ``python -m tests.make_tiny RUN``.
+
+The weights are the run's, rounded to bfloat16, in Hugging Face's form; results.json has what
+fine-tuning asks a run for, and what the card says.
+"""
+
+import dataclasses
+import pathlib
+import shutil
+import sys
+
+import ml_dtypes
+
+from bert_tf.files import read_json_object, write_json
+from bert_tf.interchange import hugging_face, model_card
+from bert_tf.interchange.checkpoint import StoredTensor
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.pretraining import recipes
+from bert_tf.reports import cards
+
+FOLDER = pathlib.Path(hugging_face.__file__).parents[1] / "models" / "tiny"
+_KEPT = ("step", "objective", "parameters", "trained_tokens", "evaluation")
+_FIGURES = {
+    "masked_lm_perplexity": "perplexity of the masked tokens",
+    "masked_lm_accuracy": "accuracy of the masked tokens",
+}
+_TEXT = """\
+Text: 60 blocks of English Wikipedia of May 2015 (CC BY-SA 3.0, by its contributors,
+https://en.wikipedia.org) and 79 books in the public domain: 97 MB, of which a hundredth of the
+documents is held out. The weights and the vocabulary were learned from it, hold none of it, and
+are under the licence of `bert_tf`, Apache 2.0."""
+
+
+def _rounded(tensor: StoredTensor) -> StoredTensor:
+    dtype = "bfloat16"
+    return dataclasses.replace(
+        tensor, dtype=dtype, read=lambda: tensor.read().astype(ml_dtypes.bfloat16)
+    )
+
+
+def main(run: str) -> None:
+    """Writes the files anew."""
+    checkpoint = open_checkpoint(run)
+    rounded = {name: _rounded(tensor) for name, tensor in checkpoint.tensors.items()}
+    checkpoint = dataclasses.replace(checkpoint, tensors=rounded)
+    found = read_json_object(str(pathlib.Path(run) / "results.json"))
+    results = {name: found[name] for name in _KEPT}
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    hugging_face.write(checkpoint, str(FOLDER))
+    write_json(str(FOLDER / "results.json"), results)
+    recipe = recipes.as_flags("hour", recipes.RECIPES["hour"])
+    figures = [[name, f"{results['evaluation'][key]:.4g}"] for key, name in _FIGURES.items()]
+    text = cards.card(
+        "tiny",
+        "A small English BERT for first steps, trials and tests, which `bert_tf` ships: "
+        '`bert_tf.load("tiny")`, `--init_checkpoint=tiny`. It has seen '
+        f"{results['trained_tokens']:,} tokens; BERT saw 137 billion. Its answers are no ground "
+        "for a decision about anyone.",
+        model_card.description(checkpoint),
+        cards.section(
+            "Training",
+            " ".join(_TEXT.split("\n")),
+            cards.code(
+                "python -m bert_tf.pretrain --input='wiki/*.gz,books/*.gz' --recipe=hour "
+                "--model_dir=runs/hour",
+                "sh",
+            ),
+            f"The recipe is `{recipe}`. The weights are rounded to bfloat16.",
+        ),
+        cards.section(
+            "Held-out documents",
+            cards.table(["figure", "value"], figures),
+            f"Over {results['evaluation']['masked_lm_predictions']:,} masked tokens, before the "
+            "weights were rounded.",
+        ),
+        header={"language": "en", "license": "apache-2.0", **model_card.about(checkpoint)},
+    )
+    cards.write(str(FOLDER / cards.README), text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,95 @@
+"""``tiny``, the model that the library ships: found by its name, in the wheel, of use."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import setuptools
+
+import bert_tf
+from bert_tf import paths
+from bert_tf.interchange import safetensors
+from bert_tf.interchange.recognition import open_checkpoint
+from tests.documents import ROOT, commands
+from tests.finetuning.small_runs import parse
+from tests.interchange.small_checkpoints import MODELS, UNCASED, make_checkpoint
+
+FOLDER = pathlib.Path(bert_tf.__file__).parent / "models" / "tiny"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_name_stands_for_what_is_shipped_unless_something_lies_there(folder):
+    shipped = str(FOLDER)
+    assert paths.of_model("tiny") == shipped
+    others = ["", ".", "..", "./tiny", "tiny/", "models/tiny", "small", "/tiny", "hf://a/tiny"]
+    assert [paths.of_model(path) for path in others] == others
+    (folder / "tiny").symlink_to("gone")  # a run whose disk is not there, for example
+    assert paths.of_model("tiny") == "tiny"
+
+
+def test_a_folder_of_the_same_name_is_read(folder):
+    bert_tf.interchange.hugging_face.write(
+        make_checkpoint(MODELS["encoder"], tokenization=UNCASED), _made(folder / "tiny")
+    )
+    assert open_checkpoint("tiny").config.vocab_size != open_checkpoint(FOLDER).config.vocab_size
+    assert open_checkpoint("tiny").path == "tiny"
+
+
+def _made(path):
+    path.mkdir()
+    return str(path)
+
+
+def test_all_of_it_is_in_the_wheel(monkeypatch):
+    if not (ROOT / "setup.cfg").exists():
+        pytest.skip("the checkout is missing, whose setup.cfg this reads")
+    monkeypatch.chdir(ROOT)
+    distribution = setuptools.Distribution()
+    distribution.parse_config_files([str(ROOT / "setup.cfg")])
+    command = distribution.get_command_obj("build_py")
+    command.ensure_finalized()
+    packed = {
+        os.path.join(source, name)
+        for _, source, _, names in command.data_files
+        for name in names
+    }
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "bert_tf/models").rglob("*.*")}
+    assert {pathlib.Path(path).name for path in there} >= {
+        *("README.md", "config.json", "model.safetensors", "results.json", "vocab.txt"),
+    }
+    assert there <= packed
+
+
+def test_it_is_small_and_in_bfloat16():
+    file = FOLDER / "model.safetensors"
+    assert file.stat().st_size <= 4_000_000
+    tensors = safetensors.open_file(str(file))
+    assert {tensor.dtype for tensor in tensors.values()} == {"bfloat16"}
+
+
+def test_it_fills_masks(folder):
+    model = bert_tf.load("tiny")
+    vocabulary = model.preprocessor.tokenizer.vocab
+    batch = model.preprocessor(["he was born in the united [MASK] of america ."])
+    assert batch
+
+
+def test_a_fine_tuning_takes_the_rate_of_weights_that_saw_little(folder):
+    flags = "--task=classification --train_file=a.csv --text_columns=a --label_column=b"
+    settings, said = parse(*f"{flags} --init_checkpoint=tiny".split())
+    assert (settings.learning_rate, settings.num_train_epochs) == (1e-3, 10)
+    assert said[0].startswith("tiny saw little text, ")
+
+
+def test_the_card_says_text_licence_and_command():
+    card = (FOLDER / "README.md").read_text()
+    for said in ("license: apache-2.0", "CC BY-SA 3.0", "public domain", "137 billion"):
+        assert said in card
+    assert [name for name, _ in commands(card)] == ["pretrain"]
