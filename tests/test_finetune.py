@@ -40,11 +40,16 @@ def test_killed_at_each_write(finished, inputs, tmp_path):
         ("before", "last/step-00000012/manifest.json"),
         ("after", "last/step-00000018/manifest.json"),
         ("before", "dev/dev.tsv"),
+        ("before", "export/1"),
         ("before", "results.json"),
     ):
-        kill_at_a_write("bert_tf.finetune", arguments(inputs, tmp_path / "run"), moment, target)
+        flags = arguments(inputs, tmp_path / "run", export=target == "export/1")
+        kill_at_a_write("bert_tf.finetune", flags, moment, target)
     done = finetune(inputs, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert_ends_as(finished, tmp_path / "run")
     # What a stopped run goes on from, which was there at the fourth kill.
     assert not (tmp_path / "run" / "last").exists()
+    # What was killed as it was exported is exported when that is asked for again.
+    assert finetune(inputs, tmp_path / "run", export=True).returncode == 0
+    assert (tmp_path / "run/export/1/saved_model.pb").is_file()
