@@ -101,11 +101,11 @@ MORE_CASES = {
 FLAGS = {case: {"gradient_accumulation_steps": 2} for case in ("questions", "windows", "pairs")}
 # Adam, and clipping, hardly see a gradient of twice the size; plain descent does.
 CLIPPED_WITH_ADAM = "regression"
-_SGD_RATE = 0.1
+SGD_RATE = 0.1
 
 
 def _sgd(name, schedule, variables, **_):
-    optimizer = keras.optimizers.SGD(_SGD_RATE)
+    optimizer = keras.optimizers.SGD(SGD_RATE)
     optimizer.build(variables)
     return optimizer
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import api
+from bert_tf.finetuning import teacher as teacher_module
 from bert_tf.finetuning.model import take_layers
 from bert_tf.finetuning.run import run
 from bert_tf.interchange.recognition import open_checkpoint
@@ -30,6 +31,7 @@ from .small_runs import (
     saved,
     sentences,
     settings,
+    stop_at,
     write_checkpoint,
     write_model,
     write_table,
@@ -219,6 +221,31 @@ def test_files_of_no_unlabelled_texts(inputs, teacher, tmp_path, content, senten
     given = {"teacher": teacher, "unlabelled_file": tmp_path / "more.tsv"}
     with pytest.raises(ValueError, match=sentence):
         run(settings(inputs, tmp_path / "run", **given))
+
+
+@pytest.mark.slow
+def test_what_the_teacher_said_is_kept_or_asked_for_again(
+    taught, flags, inputs, tmp_path, monkeypatch, capsys
+):
+    given, asked = settings(inputs, tmp_path / "run", **flags), []
+    stop_at(monkeypatch, 3, 7)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(given)
+        asked.append("answers the 66 training examples" in capsys.readouterr().out)
+    (tmp_path / "run" / "teacher" / "step-00000000" / "manifest.json").unlink()
+    wrong = write_teacher(tmp_path / "wrong", seed=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(teacher_module, "open_checkpoint", lambda *_: open_checkpoint(wrong))
+        with pytest.raises(ValueError, match="What --teacher read is not what the run in"):
+            run(given)
+    run(given)
+    printed = capsys.readouterr().out
+    asked.append("answers the 66 training examples" in printed)
+    assert asked == [True, False, True]
+    assert "20 of them have no label: the teacher's answers are theirs." in printed
+    assert "Left out 1 of the 21 texts of" in printed
+    assert_ends_as(taught, tmp_path / "run")
 
 
 def test_a_finished_run_needs_no_answers_and_no_other_teacher(

@@ -62,17 +62,16 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
     assert "held out" not in text and "`freeze`" not in text
 
 
-def test_a_card_of_so_many_steps_has_no_epochs(finished, tmp_path, inputs):
-    by_steps = dataclasses.replace(settings(inputs, tmp_path), max_steps=7)
-    text = model_card(by_steps, open_checkpoint(str(finished)), results_of(finished))
+def test_a_card_has_what_the_best_of_a_search_had(finished, tmp_path, inputs):
+    """And of so many steps no epochs."""
+    asked = dataclasses.replace(settings(inputs, tmp_path, grid="layer_decay=0.5,0.9"), max_steps=7)
+    best = {"train_batch_size": 8, "learning_rate": 1e-5, "num_train_epochs": 3, "layer_decay": 0.5}
+    means = {"means": {"loss": 0.5}, "deviations": {"loss": 0.01}}
+    results = {**results_of(finished), **best, "grid": ["layer_decay"], "folds": 2}
+    results["configurations"] = [best | means]
+    text = model_card(asked, open_checkpoint(str(finished)), results)
+    assert "| `layer_decay` | `0.5` |" in text and "\nOver 2 folds, mean and standard" in text
     assert "| `max_steps` | `7` |" in text and "num_train_epochs" not in text
-
-
-def test_a_card_has_what_the_best_of_a_grid_had(finished, tmp_path, inputs):
-    searched = settings(inputs, tmp_path, grid="layer_decay=0.5,0.9")
-    results = {**results_of(finished), "grid": ["layer_decay"], "layer_decay": 0.5}
-    text = model_card(searched, open_checkpoint(str(finished)), results)
-    assert "| `layer_decay` | `0.5` |" in text
 
 
 def test_nothing_is_said_of_folders_and_names_cannot_break_out(finished, inputs):

@@ -56,13 +56,25 @@ def plain(inputs, folder):
     return {"eval_steps": 4, "test_file": inputs / "test.tsv"}
 
 
+def interrupted(evaluate):
+    """The same method, which a signal comes in the way of the first time."""
+    first = [True]
+
+    def evaluated(self):
+        if first:
+            self.interruption.requested = first.pop()
+        return evaluate(self)
+
+    return evaluated
+
+
 _SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
     ("flags_of", "stops"),
     [
-        (few_shot, [3]),
+        (few_shot, [4]),  # by a signal during the evaluation after an epoch
         *(pytest.param(plain, stops, marks=_SLOW) for stops in ([9], [1, 4, 6, 7, 12, 17, 18])),
         pytest.param(lora, [4, 9], marks=_SLOW),
         pytest.param(numbers, [3], marks=_SLOW),
@@ -89,7 +101,10 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
     run(settings(inputs, tmp_path / "one", **flags))
     # Each of the 8 examples of a batch has as many windows as any.
     assert asked == {few_shot: [8 * 2], windows: [8 * 7]}.get(flags_of, [8])
-    stop_at(monkeypatch, *stops)
+    if flags_of is few_shot:
+        monkeypatch.setattr(training.Training, "evaluate", interrupted(training.Training.evaluate))
+    else:
+        stop_at(monkeypatch, *stops)
     again = settings(inputs, tmp_path / "run", **flags)
     for stop in stops:
         with pytest.raises(KeyboardInterrupt):
