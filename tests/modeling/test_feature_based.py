@@ -8,6 +8,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.choices import UNLEARNED_VARIANTS
 from bert_tf.modeling import (
+    BertClassifier,
     BertEncoder,
     BertFeatures,
     BertFeatureTagger,
@@ -127,6 +128,15 @@ def test_a_model_on_them_stays_frozen_is_saved_and_passes_over_padding(tmp_path)
     cut = {key: value[1:, :4] for key, value in batch.items()}
     batch["input_word_ids"][1, 4:] = [1, 2]
     np.testing.assert_allclose(model(batch)[1:, :4], model(cut), atol=1e-5)
+
+
+def test_of_a_checkpoint_with_a_head(tmp_path):
+    classifier = randomise(BertClassifier(TINY, num_classes=3))
+    classifier.save(tmp_path / "classifier.keras")
+    layer = BertFeatures.from_checkpoint(str(tmp_path / "classifier.keras"), "last", name="states")
+    expected = classifier.encoder(encoder_batch())["sequence_output"]
+    np.testing.assert_allclose(layer(encoder_batch()), expected, atol=1e-6)
+    assert layer.name == "states" and layer.encoder.pooler is None
 
 
 # Row 0 has words of several pieces and tokens of no word; row 1 is padded from 4 on.
