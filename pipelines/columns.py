@@ -3,7 +3,7 @@
 Letters: N examples, C classes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -193,3 +193,34 @@ def packed_examples(
 
     lengths = np.reshape(fitted.lengths, [count, -1]).max(1)
     return Examples(lengths, max_seq_length, make_batch, num_too_long, num_lost)
+
+
+def row_examples(
+    lengths: np.ndarray, columns: Mapping[str, tuple[Any, int]], max_seq_length: int
+) -> Examples:
+    """Examples whose rows are made already, (N,) int32 tokens each.
+
+    ``columns`` have by name the integers of all tokens, (T,), row after row, and what stands where
+    a row is padded.
+
+    >>> examples = row_examples(np.int32([2, 1]), {"ids": (np.int32([7, 8, 9]), 0)}, 3)
+    >>> next(iter(examples.evaluation_batches(2)))["ids"].numpy()
+    array([[7, 8, 0],
+           [9, 0, 0]], dtype=int32)
+    """
+    with tf.device("CPU:0"):
+        counts = tf.constant(lengths, tf.int32)
+        starts = tf.cumsum(counts, exclusive=True)
+        kept = {key: (tf.constant(values), padding) for key, (values, padding) in columns.items()}
+
+    def make_batch(indices: tf.Tensor, width: tf.Tensor) -> dict[str, tf.Tensor]:
+        # (B, S)
+        is_real = tf.sequence_mask(tf.gather(counts, indices), width)
+        place = tf.where(is_real, tf.gather(starts, indices)[:, None] + tf.range(width), 0)
+        batch = {
+            key: tf.where(is_real, tf.gather(values, place), padding)
+            for key, (values, padding) in kept.items()
+        }
+        return {**batch, features.EXAMPLE_INDEX: indices}
+
+    return Examples(lengths, max_seq_length, make_batch)

@@ -90,6 +90,11 @@ def traced_step(
     return steps[key]
 
 
+def forget_steps(model: Any) -> None:
+    """Drops a model's graph functions: its variables are no longer those that they read."""
+    getattr(model, "_traced_steps", {}).clear()
+
+
 def _on_replicas(
     strategy: tf.distribute.Strategy, compute: Callable[[Any], Any], batch: Any
 ) -> Any:

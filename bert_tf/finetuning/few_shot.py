@@ -16,7 +16,6 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
-from bert_tf.tasks.embedding import vectors_of
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.similarity_task import SimilarityTask
 from bert_tf.tasks.task import Task, TrainingOptions
@@ -48,7 +47,7 @@ def learner_of(settings: FineTuningSettings, task: Task, inference: Inference) -
 
     def fit() -> None:
         embedder = Inference(encoder, inference.tokenizer, length, inference.batch_size)
-        vectors = vectors_of(embedder, texts)
+        vectors = embedder.in_order(texts)[:, 0]
         assign_head(classifier, *fit_head(vectors, ids, len(task.labels)))
 
     examples = learned.training_examples(inference.tokenizer, length)

@@ -4,15 +4,13 @@ Letters: N texts, D numbers of a vector.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf import features
 from bert_tf.interchange.load import load
 from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
-from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.training.progress import Progress
 
@@ -47,22 +45,9 @@ class Embedder:
             def update(done: int, first: int = first) -> None:
                 progress.update(first + done)
 
-            found.append(vectors_of(self.inference, examples, update))
+            found.append(self.inference.in_order(examples, update)[:, 0])
         progress.close()
         return at_length_1(np.concatenate(found)[:, : embedding.dims])
-
-
-def vectors_of(
-    inference: Inference, examples: Examples, update: Callable[[int], None] = lambda done: None
-) -> np.ndarray:
-    """The vectors of texts, (N, D) float32, in order; ``update`` is told how many there are."""
-    places, rows, done = [], [], 0
-    for batch, outputs in inference.outputs(examples):
-        places.append(batch[features.EXAMPLE_INDEX])
-        rows.append(outputs[:, 0])
-        done += len(outputs)
-        update(done)
-    return np.concatenate(rows)[np.argsort(np.concatenate(places))]
 
 
 def at_length_1(vectors: np.ndarray) -> np.ndarray:

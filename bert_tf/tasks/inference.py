@@ -41,24 +41,51 @@ class Inference:
         return found
 
     def outputs(self, examples: Examples) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
-        """Runs a model of one output without dropout on every example, the longest first.
-
-        The model is traced once, for batches of any size and length and for later calls; one batch
-        is in memory at a time. Yields a batch's features, ``example_index`` among them, and the
-        model's output for it, where 0 stands for what is not finite: a diverged model is evaluated
-        like others.
-        """
+        """``batch_outputs`` of every example, as many at once as there are rows in a batch."""
         size = max(self.batch_size // examples.rows_each, 1)
-        dataset = examples.evaluation_batches(size, longest_first=True)
-        step = traced_step(self.model, _rows_and_output, dataset.element_spec)
-        for batch in dataset:
-            rows, outputs = step(batch)
-            numbers = np.nan_to_num(outputs.numpy())
-            yield {key: value.numpy() for key, value in rows.items()}, numbers
+        return batch_outputs(self.model, examples, size)
+
+    def in_order(
+        self, examples: Examples, update: Callable[[int], None] = lambda done: None
+    ) -> np.ndarray:
+        """The model's output for each example, (N, ...); ``update`` is told how many there are."""
+        places, found, done = [], [], 0
+        for rows, outputs in self.outputs(examples):
+            places.append(rows[features.EXAMPLE_INDEX])
+            found.append(outputs)
+            done += len(outputs)
+            update(done)
+        return np.concatenate(found)[np.argsort(np.concatenate(places))]
 
 
-def _rows_and_output(model: BertModel, rows: Any) -> tuple[Any, tf.Tensor]:
-    return rows, outputs_of(model, rows, training=False)
+def batch_outputs(
+    model: Any,
+    examples: Examples,
+    batch_size: int,
+    read: Callable[[Any, Any], tf.Tensor] | None = None,
+) -> Iterator[tuple[Mapping[str, np.ndarray], np.ndarray]]:
+    """Runs a model without dropout on every example, the longest first.
+
+    ``read`` takes the model and a batch's features, and gives one tensor with a row for each of the
+    batch's; by default it is ``outputs_of``. The model is traced once, for batches of any size and
+    length and for later calls; one batch is in memory at a time. Yields a batch's features,
+    ``example_index`` among them, and what was read for it, where 0 stands for what is not finite: a
+    diverged model is evaluated like others.
+    """
+    dataset = examples.evaluation_batches(batch_size, longest_first=True)
+    step = traced_step(model, _rows_and_output, dataset.element_spec, read or _predicted)
+    for batch in dataset:
+        rows, outputs = step(batch)
+        numbers = np.nan_to_num(outputs.numpy())
+        yield {key: value.numpy() for key, value in rows.items()}, numbers
+
+
+def _rows_and_output(model: Any, rows: Any, read: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    return rows, read(model, rows)
+
+
+def _predicted(model: BertModel, rows: Any) -> Any:
+    return outputs_of(model, rows, training=False)
 
 
 def outputs_of(model: Any, rows: Any, *, training: bool) -> Any:

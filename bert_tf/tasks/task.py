@@ -17,10 +17,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, ClassVar, NamedTuple, Self
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from bert_tf import features
 from bert_tf.metrics.formulas import CLASS_METRICS, class_metric_names
 from bert_tf.metrics.judging import Judged
 from bert_tf.modeling.base import BertModel
@@ -427,11 +425,7 @@ class Task(abc.ABC):
 
     def _outputs(self, inference: Inference, set_name: str) -> Any:
         """By default the model's output for each example, (N, ...) float32."""
-        places, rows = [], []
-        for batch, outputs in inference.outputs(self._tokenized_set(inference, set_name)):
-            places.append(batch[features.EXAMPLE_INDEX])
-            rows.append(outputs)
-        return np.concatenate(rows)[np.argsort(np.concatenate(places))]
+        return inference.in_order(self._tokenized_set(inference, set_name))
 
     def _tokenized_set(self, inference: Inference, set_name: str) -> Any:
         return self._tokenized(inference.tokenizer, set_name, inference.max_seq_length)

@@ -1,26 +1,49 @@
-"""``pipeline``: texts in, answers out, as transformers gave them.
+"""``pipeline``: texts in, answers out, in the form of transformers' records.
 
-``bert_tf.Predictor`` answers in tables and in batches; these give the forms that scripts read.
+The model is run as ``bert_tf.Predictor`` runs it (``tasks.inference``), and ``heads.classes`` makes
+probabilities of its logits. What is here is what transformers (4.46, ``pipelines/``) says of them.
+
+Letters: B batch, S sequence, C classes, M masks of a row, V vocabulary, H hidden.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
+from bert_tf import features
+from bert_tf.heads import classes
+from bert_tf.heads.entities import Labels, join_words
 from bert_tf.interchange import hugging_face
+from bert_tf.pipelines.columns import row_examples
+from bert_tf.tasks.inference import batch_outputs
 
 from . import auto
 from .encoding import BatchEncoding
+from .inputs import TENSORS
 
 Answer = dict[str, Any]
-_AGGREGATIONS = ("none", "simple", "first", "max", "average")
+# Texts whose numbers are held at once: of a masked word they are as many as the vocabulary.
+_TEXTS_AT_ONCE = 256
+# The column of the tokens to guess.
+_IS_MASK = "is_mask"
+
+
+class Asked(NamedTuple):
+    """A text's rows, and what makes its answer of the numbers that the model has for each."""
+
+    rows: BatchEncoding
+    answer: Callable[[list[np.ndarray]], Any]
 
 
 class Pipeline:
-    """A model and its tokenizer, called on texts; options of a call win over those given here."""
+    """A model and its tokenizer, called on texts; options of a call win over those given here.
+
+    Of all pipelines ``batch_size`` is an option: so many rows are computed at once.
+    """
 
     #: The class of ``auto`` that loads a model by its name.
     auto_class = "TFAutoModel"
@@ -32,27 +55,50 @@ class Pipeline:
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """The answer to a text, or a list of answers to a list of texts."""
-        options = {**self.options, **options}
-        if isinstance(inputs, str | Mapping):
-            return self.answer_alone(inputs, options)
-        return [self.answer(text, **options) for text in inputs]
+        one = isinstance(inputs, str | Mapping)
+        found = self.answers([inputs] if one else inputs, **{**self.options, **options})
+        return found[0] if one else found
 
-    def answer(self, text: Any, **options: Any) -> Any:
-        """The answer to one text."""
+    def answers(self, texts: Iterable[Any], batch_size: int = 64, **options: Any) -> list[Any]:
+        """The answers to texts, in order."""
+        asked, found = (self.ask(text, **options) for text in texts), []
+        while part := list(itertools.islice(asked, _TEXTS_AT_ONCE)):
+            numbers = iter(self._numbers([one.rows for one in part], batch_size))
+            found += [one.answer([next(numbers) for _ in one.rows["input_ids"]]) for one in part]
+        return found
+
+    def ask(self, text: Any, **options: Any) -> Asked:
+        """What the model is to be run on for a text; options without a name are the tokenizer's."""
         raise NotImplementedError
 
-    def answer_alone(self, text: Any, options: Mapping[str, Any]) -> Any:
-        """What a call with one text gives."""
-        return self.answer(text, **options)
+    @staticmethod
+    def read(model: Any, rows: Mapping[str, Any]) -> Any:
+        """What is read of the model for a batch of rows: its logits."""
+        return _outputs(model, rows).logits
 
-    def rows(self, text: Any, **options: Any) -> BatchEncoding:
-        """The tokenizer's rows of a text, as tensors."""
-        rows: BatchEncoding = self.tokenizer(text, return_tensors="tf", **options)
-        return rows
+    def _numbers(self, rows: Sequence[BatchEncoding], batch_size: int) -> list[np.ndarray]:
+        """What is read of the model for each row, with what is read of its padding behind it."""
 
-    def outputs(self, rows: Mapping[str, Any]) -> Any:
-        """The model's outputs on rows."""
-        return self.model({key: rows[key] for key in self.tokenizer.model_input_names})
+        def column(name: str) -> np.ndarray:
+            return np.concatenate([ids for some in rows for ids in some[name]]).astype(np.int32)
+
+        names = self.tokenizer.model_input_names
+        columns = {name: (column(name), 0) for name in names}
+        ids, _ = columns["input_ids"]
+        lengths = np.array([len(ids) for some in rows for ids in some["input_ids"]], np.int32)
+        columns |= {
+            "input_ids": (ids, self.tokenizer.pad_token_id),
+            _IS_MASK: ((ids == self.tokenizer.mask_token_id).astype(np.int32), 0),
+        }
+        examples = row_examples(lengths, columns, int(lengths.max()))
+        found: dict[int, np.ndarray] = {}
+        for batch, numbers in batch_outputs(self.model, examples, batch_size, self.read):
+            found.update(zip(batch[features.EXAMPLE_INDEX].tolist(), numbers, strict=True))
+        return [found[place] for place in range(len(lengths))]
+
+
+def _outputs(model: Any, rows: Mapping[str, Any]) -> Any:
+    return model({name: rows[name] for name in TENSORS if name in rows})
 
 
 class TextClassificationPipeline(Pipeline):
@@ -60,52 +106,51 @@ class TextClassificationPipeline(Pipeline):
 
     auto_class = "TFAutoModelForSequenceClassification"
 
-    def answer_alone(self, text: Any, options: Mapping[str, Any]) -> Any:
-        """A list, as it was there, but where all classes are asked for as ``top_k``."""
-        found = self.answer(text, **options)
-        return found if "top_k" in options else [found]
+    def __call__(self, inputs: Any, **options: Any) -> Any:
+        """The answers; of one text a list, as there, but where ``top_k`` makes it one."""
+        found = super().__call__(inputs, **options)
+        one = isinstance(inputs, str | Mapping)
+        return [found] if one and "top_k" not in {**self.options, **options} else found
 
-    def answer(
+    def ask(
         self,
         text: Any,
         top_k: Any = "best",
         return_all_scores: bool = False,
         function_to_apply: str | None = None,
         **options: Any,
-    ) -> Any:
-        """``label`` and ``score``; with ``top_k`` a list of so many, ``None`` for all."""
-        pair = {}
-        if isinstance(text, Mapping):
-            text, pair = text["text"], {"text_pair": text["text_pair"]}
-        logits = np.asarray(self.outputs(self.rows(text, **pair, **options)).logits)[0]
+    ) -> Asked:
+        """Answers ``label`` and ``score``; with ``top_k`` a list of so many, ``None`` for all."""
+        pair = isinstance(text, Mapping)
+        texts = ([text["text"]], [text["text_pair"]]) if pair else ([text],)
         config = self.model.config
-        function = function_to_apply or _function(config.problem_type, len(logits))
-        scores = _FUNCTIONS[function](logits)
-        found = [
-            {"label": config.id2label[at], "score": float(score)} for at, score in enumerate(scores)
-        ]
-        if return_all_scores:
-            return found
-        found.sort(key=lambda answer: answer["score"], reverse=True)
-        return found[0] if top_k == "best" else found[:top_k]
+
+        def answer(rows: list[np.ndarray]) -> Any:
+            (logits,) = rows
+            function = function_to_apply or _function(config.problem_type, len(logits))
+            found = [
+                {"label": config.id2label[at], "score": float(score)}
+                for at, score in enumerate(np.asarray(_FUNCTIONS[function](logits)))
+            ]
+            if return_all_scores:
+                return found
+            found.sort(key=lambda answer: answer["score"], reverse=True)
+            return found[0] if top_k == "best" else found[:top_k]
+
+        return Asked(self.tokenizer(*texts, **options), answer)
 
 
-def _function(problem: str | None, classes: int) -> str:
+def _function(problem: str | None, count: int) -> str:
     if problem == hugging_face.REGRESSION:
         return "none"
-    return "sigmoid" if problem == hugging_face.SEVERAL_CLASSES or classes == 1 else "softmax"
+    return "sigmoid" if problem == hugging_face.SEVERAL_CLASSES or count == 1 else "softmax"
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
-
-
-_FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+_FUNCTIONS: Mapping[str, Callable[[np.ndarray], Any]] = MappingProxyType(
     {
         "none": lambda logits: logits,
-        "sigmoid": lambda logits: 1.0 / (1.0 + np.exp(-logits)),
-        "softmax": _softmax,
+        "sigmoid": classes.probabilities_of_several,
+        "softmax": classes.probabilities,
     }
 )
 
@@ -115,102 +160,104 @@ class TokenClassificationPipeline(Pipeline):
 
     auto_class = "TFAutoModelForTokenClassification"
 
-    def answer(
+    def ask(
         self,
         text: str,
         aggregation_strategy: str | None = None,
         grouped_entities: bool = False,
         ignore_labels: Sequence[str] = ("O",),
         **options: Any,
-    ) -> list[Answer]:
-        """A dict for each entity.
+    ) -> Asked:
+        """Answers a dict for each entity.
 
         Of a token ("none"): ``entity``, ``score``, ``index``, ``word``, ``start``, ``end``; of
         tokens put together: ``entity_group``, ``score``, ``word``, ``start``, ``end``.
         """
         strategy = aggregation_strategy or ("simple" if grouped_entities else "none")
-        if strategy not in _AGGREGATIONS:
+        if strategy not in _OF_WORD:
             raise ValueError(
-                f"aggregation_strategy is {strategy!r}: expected one of {', '.join(_AGGREGATIONS)}."
+                f"aggregation_strategy is {strategy!r}: expected one of {', '.join(_OF_WORD)}."
             )
         has_length = self.tokenizer.model_max_length < 10**6
-        rows = self.rows(text, truncation=has_length or None, **options)
-        scores = _softmax(np.asarray(self.outputs(rows).logits)[0])
-        tokens = list(self._tokens(text, rows.encodings[0], scores))
-        if strategy in ("none", "simple"):
-            found = [self._token(token) for token in tokens]
-        else:
-            # A word and the pieces that follow its first one.
-            number = itertools.accumulate(not token["is_piece"] for token in tokens)
-            words = itertools.groupby(zip(number, tokens, strict=True), key=lambda pair: pair[0])
-            found = [self._word([token for _, token in word], strategy) for _, word in words]
-        if strategy != "none":
-            found = self._groups(found)
-        kind = "entity" if strategy == "none" else "entity_group"
-        return [one for one in found if one[kind] not in ignore_labels]
+        rows = self.tokenizer([text], truncation=has_length or None, **options)
 
-    def _tokens(self, text: str, row: Any, scores: np.ndarray) -> Iterator[Answer]:
+        def answer(logits: list[np.ndarray]) -> list[Answer]:
+            names, row = self.model.config.id2label, rows.encodings[0]
+            probabilities = classes.probabilities(logits[0]).numpy()
+            words = self._words(row, strategy)
+            scores = np.array([_OF_WORD[strategy](probabilities[word]) for word in words])
+            best, shares = scores.argmax(-1), scores.max(-1, initial=0.0)
+            if strategy == "none":
+                found = [
+                    {"entity": names[int(label)], "score": share, "index": word[0]}
+                    for label, share, word in zip(best, shares, words, strict=True)
+                ]
+                places = words
+            else:
+                labels = _labels([names[at] for at in range(probabilities.shape[-1])])
+                groups = join_words(best, np.zeros_like(best), shares, labels)
+                spans = zip(groups.first.numpy(), groups.last.numpy(), strict=True)
+                places = [list(itertools.chain(*words[a : b + 1])) for a, b in spans]
+                found = [
+                    {"entity_group": kind.decode(), "score": score}
+                    for kind, score in zip(groups.types.numpy(), groups.scores.numpy(), strict=True)
+                ]
+            return [
+                {**one, **self._place(text, row, tokens)}
+                for one, tokens in zip(found, places, strict=True)
+                if next(iter(one.values())) not in ignore_labels
+            ]
+
+        return Asked(rows, answer)
+
+    def _words(self, row: Any, strategy: str) -> list[list[int]]:
+        """The places of each word's tokens, or of each token alone."""
+        words: list[list[int]] = []
         for at, token in enumerate(row.tokens):
             if row.special_tokens_mask[at]:
                 continue
             start, end = row.offsets[at]
-            is_unknown = row.ids[at] == self.tokenizer.unk_token_id
-            yield {
-                "word": text[start:end] if is_unknown else token,
-                "scores": scores[at],
-                "index": at,
-                "start": start,
-                "end": end,
-                "is_piece": not is_unknown and len(token) != end - start,
-            }
-
-    def _label(self, scores: np.ndarray) -> tuple[str, np.floating[Any]]:
-        best = int(scores.argmax())
-        return self.model.config.id2label[best], scores[best]
-
-    def _token(self, token: Answer) -> Answer:
-        label, score = self._label(token["scores"])
-        places = {key: token[key] for key in ("index", "word", "start", "end")}
-        return {"entity": label, "score": score, **places}
-
-    def _word(self, tokens: list[Answer], strategy: str) -> Answer:
-        scores = tokens[0]["scores"]
-        if strategy == "max":
-            scores = max((token["scores"] for token in tokens), key=lambda found: found.max())
-        elif strategy == "average":
-            scores = np.mean([token["scores"] for token in tokens], axis=0)
-        label, score = self._label(scores)
-        return {"entity": label, "score": score, **self._place(tokens)}
-
-    def _place(self, parts: list[Answer]) -> Answer:
-        word = self.tokenizer.convert_tokens_to_string([part["word"] for part in parts])
-        return {"word": word, "start": parts[0]["start"], "end": parts[-1]["end"]}
-
-    def _groups(self, parts: list[Answer]) -> list[Answer]:
-        """Neighbours of one type put together; ``B-`` begins an entity."""
-        groups: list[list[Answer]] = []
-        for part in parts:
-            begins = part["entity"].startswith("B-")
-            if groups and not begins and _type(part) == _type(groups[-1][-1]):
-                groups[-1].append(part)
+            is_piece = len(token) != end - start and row.ids[at] != self.tokenizer.unk_token_id
+            if is_piece and words and strategy not in ("none", "simple"):
+                words[-1].append(at)
             else:
-                groups.append([part])
-        return [
-            {
-                "entity_group": group[0]["entity"].split("-", 1)[-1],
-                "score": np.mean([part["score"] for part in group]),
-                **self._place(group),
-            }
-            for group in groups
+                words.append([at])
+        return words
+
+    def _place(self, text: str, row: Any, tokens: list[int]) -> Answer:
+        """The text of tokens, with its own for one that is [UNK], and where it is."""
+        offsets = [row.offsets[at] for at in tokens]
+        unknown = self.tokenizer.unk_token_id
+        words = [
+            text[start:end] if row.ids[at] == unknown else row.tokens[at]
+            for at, (start, end) in zip(tokens, offsets, strict=True)
         ]
+        word = self.tokenizer.convert_tokens_to_string(words)
+        return {"word": word, "start": offsets[0][0], "end": offsets[-1][1]}
 
 
 NerPipeline = TokenClassificationPipeline
 
 
-def _type(part: Answer) -> str:
-    name: str = part["entity"]
-    return name[2:] if name.startswith(("B-", "I-")) else name
+# Of the probabilities of a word's tokens, (T, C), those of the word.
+_OF_WORD: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {
+        **dict.fromkeys(("none", "simple", "first"), lambda tokens: tokens[0]),
+        "max": lambda tokens: tokens[tokens.max(1).argmax()],
+        "average": lambda tokens: tokens.mean(0),
+    }
+)
+
+
+def _labels(names: Sequence[str]) -> Labels:
+    """What labels mean there: ``B-`` begins an entity, and every label has a type, O among them."""
+    kinds = [name[2:] if name.startswith(("B-", "I-")) else name for name in names]
+    return Labels(
+        [name.split("-", 1)[-1] for name in names],
+        [kinds.index(kind) for kind in kinds],
+        [name.startswith("B-") for name in names],
+        [False] * len(names),
+    )
 
 
 class FillMaskPipeline(Pipeline):
@@ -218,27 +265,38 @@ class FillMaskPipeline(Pipeline):
 
     auto_class = "TFAutoModelForMaskedLM"
 
-    def answer(self, text: str, top_k: int = 5, targets: Any = None, **options: Any) -> list[Any]:
-        """Dicts of ``score``, ``token``, ``token_str``, ``sequence``; of several masks, lists."""
-        rows = self.rows(text, **options)
-        ids = np.asarray(rows["input_ids"])[0]
+    @staticmethod
+    def read(model: Any, rows: Mapping[str, Any]) -> Any:
+        """The logits of the masks, (B, M, V), those of each row first."""
+        states = _outputs(model.base_model, rows).last_hidden_state
+        columns = tf.broadcast_to(tf.range(tf.shape(states)[1]), tf.shape(states)[:2])
+        masks = tf.ragged.boolean_mask(columns, rows[_IS_MASK] > 0).to_tensor()
+        return model.mlm(states, masks, training=False)
+
+    def ask(self, text: str, top_k: int = 5, targets: Any = None, **options: Any) -> Asked:
+        """Answers ``score``, ``token``, ``token_str``, ``sequence``; of several masks, lists."""
+        rows = self.tokenizer([text], **options)
+        ids = np.array(rows["input_ids"][0])
         masks = np.flatnonzero(ids == self.tokenizer.mask_token_id)
         if not len(masks):
             raise ValueError(
                 f"No {self.tokenizer.mask_token} in {text!r}: expected one or more to fill."
             )
-        scores = _softmax(np.asarray(self.outputs(rows).logits)[0, masks])
-        chosen = np.arange(scores.shape[-1])
-        if targets is not None:
-            wanted = [targets] if isinstance(targets, str) else targets
-            chosen = np.array(sorted(set(self.tokenizer.convert_tokens_to_ids(wanted))))
+        wanted = [targets] if isinstance(targets, str) else targets
         one = len(masks) == 1
-        found = []
-        for place, row in zip(masks, scores, strict=True):
-            best = chosen[np.argsort(-row[chosen], kind="stable")[:top_k]]
-            at = int(place)
-            found.append([self._filled(ids, at, int(it), float(row[it]), one) for it in best])
-        return found[0] if one else found
+
+        def answer(logits: list[np.ndarray]) -> list[Any]:
+            scores = classes.probabilities(logits[0][: len(masks)]).numpy()
+            chosen = np.arange(scores.shape[-1])
+            if wanted is not None:
+                chosen = np.unique(self.tokenizer.convert_tokens_to_ids(wanted))
+            found = []
+            for place, row in zip(masks.tolist(), scores, strict=True):
+                best = chosen[np.argsort(-row[chosen], kind="stable")[:top_k]].tolist()
+                found.append([self._filled(ids, place, it, float(row[it]), one) for it in best])
+            return found[0] if one else found
+
+        return Asked(rows, answer)
 
     def _filled(self, ids: np.ndarray, place: int, token: int, score: float, one: bool) -> Answer:
         filled = ids.copy()
@@ -261,7 +319,6 @@ class QuestionAnsweringPipeline(Pipeline):
         self, inputs: Any = None, question: Any = None, context: Any = None, **options: Any
     ) -> Any:
         """Answers of ``question`` and ``context``, texts or lists, or of dicts of both."""
-        options = {**self.options, **options}
         if question is not None:
             several = not isinstance(question, str)
             questions = list(question) if several else [question]
@@ -269,11 +326,17 @@ class QuestionAnsweringPipeline(Pipeline):
             inputs = [
                 {"question": q, "context": c} for q, c in zip(questions, contexts, strict=True)
             ]
-        examples = [inputs] if isinstance(inputs, Mapping) else list(inputs)
-        found = [self.answer(example, **options) for example in examples]
+        examples = [inputs] if isinstance(inputs, Mapping) else inputs
+        found = self.answers(examples, **{**self.options, **options})
         return found[0] if len(found) == 1 else found
 
-    def answer(
+    @staticmethod
+    def read(model: Any, rows: Mapping[str, Any]) -> Any:
+        """The logits of starts and of ends, (B, 2, S)."""
+        outputs = _outputs(model, rows)
+        return tf.stack([outputs.start_logits, outputs.end_logits], 1)
+
+    def ask(
         self,
         text: Mapping[str, str],
         top_k: int = 1,
@@ -283,49 +346,48 @@ class QuestionAnsweringPipeline(Pipeline):
         handle_impossible_answer: bool = False,
         align_to_words: bool = True,
         **options: Any,
-    ) -> Any:
-        """``score``, ``start``, ``end`` and ``answer``; a list where ``top_k`` is above 1."""
+    ) -> Asked:
+        """Answers ``score``, ``start``, ``end``, ``answer``; a list where ``top_k`` is above 1.
+
+        A span's score is the product of two probabilities, each of its window's tokens alone, and
+        any window that holds it has it; ``pipelines.answers`` sums logits, and asks the window that
+        gives a token the most context.
+        """
         most = max_seq_len or min(self.tokenizer.model_max_length, 384)
-        stride = min(most // 2, 128) if doc_stride is None else doc_stride
-        encoded = self.tokenizer(
+        windows = self.tokenizer(
             [text["question"]],
             [text["context"]],
             truncation="only_second",
             max_length=most,
-            stride=stride,
+            stride=min(most // 2, 128) if doc_stride is None else doc_stride,
             return_overflowing_tokens=True,
-            return_token_type_ids=True,
         )
-        found: list[Answer] = []
-        null = 1e6
-        for at, row in enumerate(encoded.encodings):
-            inputs = {
-                name: np.array([encoded[name][at]], "int32")
-                for name in self.tokenizer.model_input_names
-            }
-            outputs = self.outputs(inputs)
-            in_context = np.array([part == 1 for part in row.sequence_ids])
-            counts = in_context.copy()
-            counts[0] = True  # [CLS], which stands for no answer
-            starts, ends = (
-                _softmax(np.where(counts, np.asarray(logits)[0], -10000.0))
-                for logits in (outputs.start_logits, outputs.end_logits)
-            )
-            null = min(null, float(starts[0] * ends[0]))
-            starts[0] = ends[0] = 0.0
-            spans = np.tril(np.triu(np.outer(starts, ends)), max_answer_len - 1)
-            for place in np.argsort(-spans, axis=None, kind="stable")[:top_k]:
-                first, last = np.unravel_index(place, spans.shape)
-                if not (counts[first] and counts[last]):
-                    continue
-                start, end = _characters(row, int(first), int(last), align_to_words)
-                score = float(spans[first, last])
-                answer = text["context"][start:end]
-                found.append({"score": score, "start": start, "end": end, "answer": answer})
-        if handle_impossible_answer:
-            found.append({"score": null, "start": 0, "end": 0, "answer": ""})
-        found = sorted(found, key=lambda one: one["score"], reverse=True)[:top_k]
-        return found[0] if len(found) == 1 else found
+
+        def answer(logits: list[np.ndarray]) -> Any:
+            found: list[Answer] = []
+            null = 1e6
+            for row, numbers in zip(windows.encodings, logits, strict=True):
+                # [CLS], which stands for no answer, and the context
+                counts = np.array([text_of == 1 for text_of in row.sequence_ids])
+                counts[0] = True
+                _, shares = classes.choose(numbers[:, : len(counts)], np.stack([counts, counts]))
+                starts, ends = shares.numpy()
+                null = min(null, float(starts[0] * ends[0]))
+                starts[0] = ends[0] = 0.0
+                spans = np.tril(np.triu(np.outer(starts, ends)), max_answer_len - 1)
+                for place in np.argsort(-spans, axis=None, kind="stable")[:top_k]:
+                    first, last = np.unravel_index(place, spans.shape)
+                    if not (counts[first] and counts[last]):
+                        continue
+                    start, end = _characters(row, int(first), int(last), align_to_words)
+                    score, words = float(spans[first, last]), text["context"][start:end]
+                    found.append({"score": score, "start": start, "end": end, "answer": words})
+            if handle_impossible_answer:
+                found.append({"score": null, "start": 0, "end": 0, "answer": ""})
+            found.sort(key=lambda one: one["score"], reverse=True)
+            return found[0] if len(found[:top_k]) == 1 else found[:top_k]
+
+        return Asked(windows, answer)
 
 
 def _characters(row: Any, first: int, last: int, whole_words: bool) -> tuple[int, int]:
@@ -339,10 +401,20 @@ def _characters(row: Any, first: int, last: int, whole_words: bool) -> tuple[int
 class FeatureExtractionPipeline(Pipeline):
     """The last states of a text's tokens, as lists."""
 
-    def answer(self, text: str, return_tensors: bool = False, **options: Any) -> Any:
-        """(1, S, H) numbers."""
-        states = self.outputs(self.rows(text, **options))[0]
-        return states if return_tensors else np.asarray(states).tolist()
+    @staticmethod
+    def read(model: Any, rows: Mapping[str, Any]) -> Any:
+        """The states, (B, S, H)."""
+        return _outputs(model, rows)[0]
+
+    def ask(self, text: str, return_tensors: bool = False, **options: Any) -> Asked:
+        """Answers (1, S, H) numbers."""
+        rows = self.tokenizer([text], **options)
+
+        def answer(states: list[np.ndarray]) -> Any:
+            found = states[0][None, : len(rows["input_ids"][0])]
+            return tf.constant(found) if return_tensors else found.tolist()
+
+        return Asked(rows, answer)
 
 
 PIPELINES: Mapping[str, type[Pipeline]] = MappingProxyType(
@@ -358,7 +430,7 @@ PIPELINES: Mapping[str, type[Pipeline]] = MappingProxyType(
 )
 # What says on which machine, and with which library, a model runs.
 _WITHOUT_MEANING = (
-    *("framework", "device", "device_map", "torch_dtype", "batch_size", "num_workers"),
+    *("framework", "device", "device_map", "torch_dtype", "num_workers"),
     *("use_fast", "feature_extractor", "model_kwargs", "token", "trust_remote_code"),
 )
 

@@ -14,6 +14,7 @@ from keras import ops
 
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling.base import BertModel
+from bert_tf.pipelines.replicas import forget_steps
 
 from . import directories, weight_files
 from .configuration import CONFIGS, BertConfig, DistilBertConfig, PretrainedConfig
@@ -155,6 +156,7 @@ class TFPreTrainedModel(LabelledModel):
             self.config.vocab_size = new_num_tokens
             # What was traced has the old table.
             self.train_function = self.test_function = self.predict_function = None
+            forget_steps(self)
         return self.get_input_embeddings()
 
     def prepare_tf_dataset(self, dataset: Any, **options: Any) -> Any:

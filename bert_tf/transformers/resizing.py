@@ -9,6 +9,7 @@ from keras import ops
 
 from bert_tf.modeling import keras_hooks
 from bert_tf.modeling.base import BertModel, new_initializer
+from bert_tf.pipelines.replicas import forget_steps
 
 
 def resize_embeddings(model: BertModel, size: int) -> None:
@@ -27,6 +28,7 @@ def resize_embeddings(model: BertModel, size: int) -> None:
     config = dataclasses.replace(model.config, vocab_size=size)
     for part in (model, encoder, embeddings, *([] if head is None else [head])):
         part.config = config
+    forget_steps(model)
 
 
 def _replace(layer: Any, name: str, size: int, initializer: Any) -> Any:

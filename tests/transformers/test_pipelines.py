@@ -1,0 +1,115 @@
+"""Pipelines: many texts are answered as each alone, and as transformers' own pipelines do."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bert_tf.transformers import BertConfig, BertTokenizerFast, TFBertForMaskedLM, pipeline
+from tests.transformers import models, running
+
+TEXTS = [
+    "Oil prices rose again on Tuesday",
+    "The striker scored in the last minute of the long game, and Angela Merkel saw it in Berlin.",
+    "John xyzq\u4e2d Smith!",
+]
+CONTEXT = "My name is Sarah and I live in London. I work at the museum near the old bridge. "
+QUESTIONS = [
+    {"question": "Where do I live?", "context": CONTEXT * 3},
+    {"question": "Who?", "context": CONTEXT},
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A task, its folder, texts and the options of a call."""
+
+    task: str
+    folder: str
+    texts: list
+    options: dict
+    in_peer: bool = True
+
+
+_NER = ("token-classification", "bert-entities", TEXTS)
+_MASKED = ["The [MASK] was cold.", "A [MASK] in the [MASK] of the game, again and again."]
+CASES = {
+    "classes": Case("text-classification", "bert-news", TEXTS, {"top_k": None}),
+    "logits": Case("text-classification", "bert-news", TEXTS, {"function_to_apply": "none"}),
+    "several": Case("text-classification", "bert-tags", TEXTS, {"top_k": 2}),
+    "a number": Case("text-classification", "bert-similarity", TEXTS, {}),
+    "tokens": Case(*_NER, {"ignore_labels": []}),
+    **{way: Case(*_NER, {"aggregation_strategy": way}) for way in ("simple", "first", "max")},
+    "average": Case(*_NER, {"aggregation_strategy": "average", "ignore_labels": ["I-PER"]}),
+    "masks": Case("fill-mask", "bert-uncased", _MASKED, {"top_k": 3}),
+    "states": Case("feature-extraction", "bert-encoder", TEXTS, {}),
+    "answers": Case(
+        "question-answering",
+        "bert-questions",
+        QUESTIONS,
+        {"max_seq_len": 32, "doc_stride": 8, "top_k": 3, "handle_impossible_answer": True},
+        in_peer=False,  # transformers 5 has no such pipeline
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pipelines") / "models"
+    models.make(folder)
+    return folder
+
+
+def _as_lists(found):
+    if isinstance(found, dict):
+        return {key: _as_lists(value) for key, value in found.items()}
+    if isinstance(found, list):
+        return [_as_lists(value) for value in found]
+    return found.item() if isinstance(found, np.generic) else found
+
+
+def _greatest_difference(found, expected):
+    return max(gap for _, gap in running.differences(_as_lists(found), _as_lists(expected)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_texts_in_batches_are_answered_as_each_alone(folders, name):
+    case = CASES[name]
+    answer = pipeline(case.task, str(folders / case.folder), **case.options)
+    alone = [answer([text]) for text in case.texts]
+    if case.task != "question-answering":
+        alone = [found for (found,) in alone]
+    for size in (1, 2, 64):
+        assert _greatest_difference(answer(case.texts, batch_size=size), alone) < 2e-6
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.in_peer])
+def test_answers_are_those_of_transformers(folders, name):
+    case = CASES[name]
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    folder = str(folders / case.folder)
+    tokenizer = transformers.BertTokenizerFast(f"{folder}/vocab.txt", model_max_length=128)
+    theirs = transformers.pipeline(case.task, folder, tokenizer=tokenizer)
+    ours = pipeline(case.task, folder)
+    expected = theirs(case.texts, **case.options)
+    assert _greatest_difference(ours(case.texts, **case.options), expected) < 1e-5
+
+
+def test_a_model_that_is_trained_or_resized_between_calls_answers_with_its_new_weights(tmp_path):
+    vocabulary = [*models.SPECIAL, "so", "no"]
+    file = tmp_path / "vocab.txt"
+    file.write_text("\n".join(vocabulary) + "\n")
+    config = BertConfig(
+        vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    model = TFBertForMaskedLM(config)
+    unmask = pipeline("fill-mask", model, tokenizer=BertTokenizerFast(str(file)), top_k=1)
+    for wanted in (5, 6):
+        model.mlm.output_bias.assign(np.eye(7)[wanted] * 50)
+        assert unmask("so [MASK]")[0]["token"] == wanted
+    unmask.tokenizer.add_tokens(["oh"])
+    model.resize_token_embeddings(8)
+    model.mlm.output_bias.assign(np.eye(8)[7] * 50)
+    assert unmask("so [MASK]")[0]["token_str"] == "oh"
