@@ -32,13 +32,16 @@ def read_examples(run: Run, folder: str) -> tuple[list[Any], list[Any]]:
         train = read_glue(comparison.glue, directory, "train").items
         dev = read_glue(comparison.glue, directory, "dev").items
     else:
-        questions = read_squad(os.path.join(folder, "squad", "dev-v1.1.json.zip")).items
-        train, dev = _split_by_article(questions)
+        train, dev = read_squad_articles(folder)
     return train[: run.rows or comparison.rows or None], dev[: run.dev_rows or None]
 
 
-def _split_by_article(questions: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Holds out articles: paragraphs of one share words, questions of one paragraph answers."""
+def read_squad_articles(folder: str) -> tuple[list[Any], list[Any]]:
+    """SQuAD's questions about most articles, and about those held out.
+
+    Paragraphs of one article share words, questions of one paragraph answers.
+    """
+    questions = read_squad(os.path.join(folder, "squad", "dev-v1.1.json.zip")).items
     titles = {question.title for question in questions}
     ranked = sorted(titles, key=lambda title: hashlib.sha256(f"0 {title}".encode()).digest())
     held_out = set(ranked[:_DEV_ARTICLES])
