@@ -71,8 +71,8 @@ def main(run: str) -> None:
         cards.section(
             "Held-out documents",
             cards.table(["figure", "value"], figures),
-            f"Over {results['evaluation']['masked_lm_predictions']:,} masked tokens, before the "
-            "weights were rounded.",
+            f"Over {results['evaluation']['masked_lm_predictions']:,} tokens, 30% of the text, before "
+            "the weights were rounded.",
         ),
         header={"language": "en", "license": "apache-2.0", **model_card.about(checkpoint)},
     )

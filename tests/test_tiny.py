@@ -56,9 +56,7 @@ def test_all_of_it_is_in_the_wheel(monkeypatch):
     command = distribution.get_command_obj("build_py")
     command.ensure_finalized()
     packed = {
-        os.path.join(source, name)
-        for _, source, _, names in command.data_files
-        for name in names
+        os.path.join(source, name) for _, source, _, names in command.data_files for name in names
     }
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "bert_tf/models").rglob("*.*")}
     assert {pathlib.Path(path).name for path in there} >= {
@@ -76,9 +74,24 @@ def test_it_is_small_and_in_bfloat16():
 
 def test_it_fills_masks(folder):
     model = bert_tf.load("tiny")
-    vocabulary = model.preprocessor.tokenizer.vocab
-    batch = model.preprocessor(["he was born in the united [MASK] of america ."])
-    assert batch
+    tokenizer = model.preprocessor.tokenizer
+    words = {"the united [MASK] of america": "states"}
+    pieces = tokenizer.tokenize([text.replace("[MASK]", "x") for text in words])
+    for ids, word in zip(pieces.to_list(), words.values(), strict=True):
+        row = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]], np.int32)
+        (hidden,) = np.flatnonzero(row[0] == tokenizer.vocab.index("x"))
+        row[0, hidden] = tokenizer.mask_id
+        logits = model(
+            {
+                "input_word_ids": row,
+                "input_mask": np.ones_like(row),
+                "input_type_ids": np.zeros_like(row),
+                "masked_lm_positions": np.array([[hidden]], np.int32),
+            },
+            training=False,
+        )["masked_lm_logits"]
+        best = np.argsort(-np.array(logits)[0, 0])[:5]
+        assert word in [tokenizer.vocab[at] for at in best]
 
 
 def test_a_fine_tuning_takes_the_rate_of_weights_that_saw_little(folder):

@@ -33,6 +33,26 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         "learning_rate": 2e-3,
         "adam_beta_2": 0.98,
     },
+    # docs/hour.md has the trials; the model that bert_tf ships, tiny, was made by it.
+    "hour": {
+        "config_overrides": [
+            "num_attention_heads=4",
+            "initializer_range=0.05",
+            "hidden_dropout_prob=0",
+            "attention_probs_dropout_prob=0",
+            # No row is longer, and positions that none had would stay random.
+            "max_position_embeddings=128",
+        ],
+        "phases": "12:0.01,32:0.03,128:0.96",
+        "equal_tokens": True,
+        "nsp": False,
+        "masked_lm_prob": 0.3,
+        "num_train_steps": 30_000,
+        "num_warmup_steps": 500,
+        "learning_rate": 2e-3,
+        "adam_beta_2": 0.98,
+        "precision": "auto",
+    },
     # docs/pretraining.md has what they bring in two minutes.
     "budget": {
         "nsp": False,

@@ -253,8 +253,8 @@ class PretrainingSettings:
         "The values of all flags that are not given. default: those listed here, for small models. "
         "bert_base, bert_large: the paper's pre-training. five_minutes, taken where no flag names "
         "a corpus or weights to start from: a small model that learns much in that time on two "
-        "cores. budget: what helps where --max_hours ends a run early. What a recipe sets is "
-        "printed.",
+        "cores. hour: the same for text of your own and about an hour. budget: what helps where "
+        "--max_hours ends a run early. What a recipe sets is printed.",
         rules=[rules.NEEDS_HOURS],
         heading="Model",
     )

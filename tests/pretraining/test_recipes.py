@@ -40,6 +40,21 @@ def test_five_minutes():
     ]
 
 
+def test_an_hour():
+    settings = parse("--recipe=hour", "--input=a")[0]
+    assert phases_of(settings) == [
+        Phase(12, 0, 300, 10),
+        Phase(32, 300, 1200, 4),
+        Phase(128, 1200, 30_000, 1),
+    ]
+    assert (settings.num_warmup_steps, settings.learning_rate) == (500, 2e-3)
+    assert (settings.nsp, settings.pairs, settings.masked_lm_prob) == (False, True, 0.3)
+    config = read_config(settings)
+    assert (config.max_position_embeddings, config.hidden_dropout_prob) == (128, 0)
+    # Other steps have a warm-up of their own.
+    assert parse("--recipe=hour", "--input=a", "--num_train_steps=100")[0].num_warmup_steps == 10
+
+
 def test_the_defaults_are_those_of_a_corpus_of_ones_own():
     own = parse("--input=a")[0]
     assert dataclasses.replace(own, input=[]) == parse("--recipe=default")[0]
