@@ -49,7 +49,8 @@ def main(run: str) -> None:
     FOLDER.mkdir(parents=True)
     hugging_face.write(checkpoint, str(FOLDER))
     write_json(str(FOLDER / "results.json"), results)
-    recipe = recipes.as_flags("hour", recipes.RECIPES["hour"])
+    flags = {**recipes.RECIPES["hour"], "num_train_steps": None, "num_warmup_steps": None}
+    recipe = recipes.as_flags("hour", flags)
     figures = [[name, f"{results['evaluation'][key]:.4g}"] for key, name in _FIGURES.items()]
     text = cards.card(
         "tiny",
@@ -63,7 +64,7 @@ def main(run: str) -> None:
             " ".join(_TEXT.split("\n")),
             cards.code(
                 "python -m bert_tf.pretrain --input='wiki/*.gz,books/*.gz' --recipe=hour "
-                "--model_dir=runs/hour",
+                f"--num_train_steps={found['step']} --num_warmup_steps=500 --model_dir=runs/hour",
                 "sh",
             ),
             f"The recipe is `{recipe}`. The weights are rounded to bfloat16.",
@@ -71,8 +72,8 @@ def main(run: str) -> None:
         cards.section(
             "Held-out documents",
             cards.table(["figure", "value"], figures),
-            f"Over {results['evaluation']['masked_lm_predictions']:,} tokens, 30% of the text, before "
-            "the weights were rounded.",
+            f"Over {results['evaluation']['masked_lm_predictions']:,} tokens, 30% of the text, "
+            "before the weights were rounded.",
         ),
         header={"language": "en", "license": "apache-2.0", **model_card.about(checkpoint)},
     )
