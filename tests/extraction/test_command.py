@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from bert_tf.extraction.output import WRITERS
@@ -127,43 +126,3 @@ def test_ctrl_c(model_dir, tmp_path):
     told = {"manifest.json", *(f"part-{n:06d}.jsonl" for n in range(lines // 50))}
     # A file may be whole that the manifest does not name yet; it is written again.
     assert told <= names <= {*told, f"part-{lines // 50:06d}.jsonl"}
-
-
-MEASURED = """
-import resource, sys
-from absl import flags
-from bert_tf import extract_features
-extract_features.define_flags()
-flags.FLAGS(sys.argv)
-extract_features.main([])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_input(model_dir, tmp_path):
-    write_many(tmp_path / "part.txt", count=20_000)
-    part = (tmp_path / "part.txt").read_bytes()
-    used = {}
-    for megabytes in (2, 20):
-        text = tmp_path / f"{megabytes}.txt"
-        with text.open("wb") as file:
-            for _ in range(megabytes * 10**6 // len(part)):
-                file.write(part)
-        flags = command(
-            model=model_dir,
-            input=text,
-            output=tmp_path / f"output_{megabytes}",
-            format="numpy",
-            pooling="mean",
-            batch_size=256,
-        )[3:]
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURED, *flags], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        used[megabytes] = int(done.stdout.splitlines()[-1]) / 1024
-    assert used[20] < used[2] + 100, used
-    values = [np.load(p)["values"] for p in sorted((tmp_path / "output_2").glob("*.npz"))]
-    assert sum(map(len, values)) == 20_000 * (2 * 10**6 // len(part))

@@ -33,18 +33,8 @@ def many(written, tmp_path):
     return str(tmp_path / "many.txt")
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("numpy", "parquet", "tfrecord")]
-
-
-@pytest.mark.parametrize("format", ["jsonl", *SLOW])
-def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, capsys, format):
+def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, capsys):
     """In a directory where a process was killed at its first write."""
-    if format == "parquet":
-        pytest.importorskip("pyarrow")
-    flags, whole = {**FLAGS, "format": format}, tmp_path / "output"
-    if format != "jsonl":
-        extract(many, "whole", **flags)
-        whole = tmp_path / "whole"
     manifest = tmp_path / "again" / "manifest.json"
     manifest.parent.mkdir()
     with whole_file(str(manifest)) as temporary:
@@ -62,14 +52,14 @@ def test_interrupted_and_gone_on_with(extract, many, tmp_path, monkeypatch, caps
 
     monkeypatch.setattr(extraction._Extractor, "blocks", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        extract(many, "again", **flags)
+        extract(many, "again", **FLAGS)
     assert capsys.readouterr().out.endswith("/again has 30 lines; the same command goes on.\n")
     left = files_of(tmp_path / "again")
     assert len(left) == 3 and not any(name.endswith(".tmp") for name in left)
-    done = extract(many, "again", **flags)
+    done = extract(many, "again", **FLAGS)
     assert len(calls) == 3 + 2 and done.lines == 50
     assert f"{tmp_path}/again has 30 lines already: going on." in capsys.readouterr().out
-    assert files_of(tmp_path / "again") == files_of(whole)
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "output")
     assert [shard["lines"] for shard in done.shards] == [15, 15, 15, 5]
 
 

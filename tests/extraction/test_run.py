@@ -1,6 +1,7 @@
 """The numbers of an extraction, against plain loops; the order of lines; what is refused."""
 
 import dataclasses
+import itertools
 import json
 import shutil
 
@@ -161,3 +162,20 @@ def test_the_token_of_a_causal_model_that_sees_no_other_says_nothing(
     said = f"--pooling={pooling}: .*causal is causal .*: give --pooling={other} or mean"
     with pytest.raises(ValueError, match=said):
         run(str(tmp_path / "causal"), tmp_path, text, pooling=pooling)
+
+
+def test_no_more_lines_are_held_than_some_shards_have(extract, text, tmp_path, monkeypatch):
+    """Of lines without end the first shards are written when few have been asked for."""
+    asked, read = [], extraction.read_lines
+
+    def endless(*given):
+        for line in itertools.cycle(list(read(*given))):
+            asked.append(line)
+            if len(asked) == 200:
+                raise KeyboardInterrupt
+            yield line._replace(end=line.end._replace(line=len(asked)))
+
+    monkeypatch.setattr(extraction, "read_lines", endless)
+    with pytest.raises(KeyboardInterrupt):
+        extract(text, pooling="mean", lines_per_shard=30)
+    assert len(list((tmp_path / "output").glob("part-*"))) > 3

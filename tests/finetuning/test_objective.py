@@ -109,11 +109,10 @@ def test_parts_have_the_negatives_of_the_whole_batch(loss):
     model = encoder(loss)
     whole, of_whole = gradients_in(1, model, rows, labels[type(loss)])
     assert max(np.abs(gradient).max() for gradient in whole) > 0.1
-    for parts in (3, 7):
-        gradients, sums = gradients_in(parts, model, rows, labels[type(loss)])
-        np.testing.assert_allclose(sums, of_whole, rtol=1e-6)
-        for ours, theirs in zip(gradients, whole, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    gradients, sums = gradients_in(3, model, rows, labels[type(loss)])  # of 3, 2 and 2 rows
+    np.testing.assert_allclose(sums, of_whole, rtol=1e-6)
+    for ours, theirs in zip(gradients, whole, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_both_passes_draw_the_same_masks():

@@ -1,5 +1,6 @@
 import json
 
+import keras
 import pytest
 
 from bert_tf.finetuning.data import read_task
@@ -98,7 +99,22 @@ def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
     assert sets.notes[0].startswith("Left out 2 bad rows; the first: ")
 
 
-def test_class_weights_reach_the_training_examples(inputs, tmp_path):
+def test_smoothing_and_weights_reach_the_loss_or_the_examples(inputs, tmp_path):
+    def loss_of(rows, **flags):
+        table = write_table(tmp_path / "own.tsv", rows)
+        given = {"train_file": table, "dev_file": None, "dev_fraction": 0, **flags}
+        return read_task(settings(inputs, tmp_path, **given))[0].compile_arguments["loss"]
+
+    rows = [("good film", "a"), ("fine film", "a"), ("bad film", "b"), ("so", "a")]
+    assert isinstance(loss_of(rows), keras.losses.SparseCategoricalCrossentropy)
+    smoothed = loss_of(rows, label_smoothing=0.25)
+    assert (smoothed.smoothing, smoothed.class_weights) == (0.25, None)
+    rows = [("so", "a,b"), ("so is", "a"), ("a", "a"), ("the", "")]
+    several = loss_of(rows, task="multilabel", class_weights="balanced")
+    assert several.class_weights == [pytest.approx(1 / 3), 3.0]
+    words = {"task": "tagging", "text_columns": "text", "class_weights": "balanced"}
+    tags = loss_of([("a b c", "O O X"), ("d", "O")], **words)
+    assert tags.class_weights == [pytest.approx(4 / 6), 2.0]
     train = write_table(tmp_path / "train.tsv", [("good", "pos")] * 3 + [("bad", "neg")])
     task, _ = read_task(settings(inputs, tmp_path, train_file=train, class_weights="balanced"))
     examples = task.training_examples(BertTokenizer(list(VOCAB)), 16)

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 import shutil
@@ -9,7 +10,7 @@ import pytest
 import bert_tf
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.data import read_task
-from bert_tf.finetuning.model import Start, forget_models
+from bert_tf.finetuning.model import RATES, Start, forget_models
 from bert_tf.finetuning.run import run
 from bert_tf.finetuning.stages import Material
 from bert_tf.pipelines.wordpiece import BertTokenizer
@@ -234,6 +235,23 @@ def test_the_folds_of_every_configuration_and_seed_are_the_same(inputs, tmp_path
     assert sorted(dev) == sorted(text for text, _ in sentences(46))
 
 
+def test_each_run_has_a_task_and_a_start_of_its_own_settings(inputs, tmp_path):
+    made = settings(inputs, tmp_path, teacher=inputs / "tiny")
+    task, sets = read_task(made)
+    material = Material(task, sets, Start(TINY, None, BertTokenizer(VOCAB), None), None, None)
+    assert sweep._material_of(sweep.Run("a", made), made, material) is material
+    values = {
+        **{"hidden_dropout_prob": 0.4, "classifier_dropout": 0.3, "label_smoothing": 0.2},
+        **{"attention_probs_dropout_prob": 0.5, "distillation_weight": 0.9},
+        "distillation_temperature": 4.0,
+    }
+    assert {*values, "feature_based"} == {*sweep._OF_TASK}
+    for name, value in values.items():
+        one = dataclasses.replace(made, **{name: value})
+        own = sweep._material_of(sweep.Run("a", one), made, material)
+        assert getattr(own.start.config if name in RATES else own.task.training, name) == value
+
+
 def test_the_best_of_folds_is_a_configuration():
     def made_fold(rate, fold, score):
         return {**made(rate, 1, score), "name": f"{rate:g} {fold}"}
@@ -252,27 +270,6 @@ def test_the_best_of_folds_is_a_configuration():
         ["1e-05 0", "2e-05 0"],
     ]
     assert [kept(4), kept(5), kept(6)] == [["2e-05 0"], ["2e-05 0"], ["2e-05 0", "3e-05 1"]]
-
-
-@pytest.mark.slow
-def test_a_grid_of_what_the_task_is_made_with(inputs, tmp_path):
-    teacher = tmp_path / "teacher"
-    run(settings(inputs, teacher, num_train_epochs=1))
-    given = {"num_train_epochs": 1, "teacher": teacher}
-    values = {
-        **{"hidden_dropout_prob": 0.4, "classifier_dropout": 0.3, "label_smoothing": 0.2},
-        **{"attention_probs_dropout_prob": 0.5, "distillation_weight": 0.9},
-        "distillation_temperature": 4.0,
-    }
-    run(settings(inputs, tmp_path / "alone", **values, **given))
-    expected = results_of(tmp_path / "alone")["scores"]
-    grid = ";".join(f"{name}={value}" for name, value in values.items())
-    run(settings(inputs, tmp_path / "grid", grid=grid, **given))
-    results = results_of(tmp_path / "grid")
-    assert {name: results["runs"][0][name] for name in values} == values
-    assert results["scores"] == expected
-    config = json.loads((tmp_path / "grid" / "bert_config.json").read_text())
-    assert config["hidden_dropout_prob"] == 0.4
 
 
 def test_a_start_that_changed_while_a_search_was_stopped(inputs, tmp_path, monkeypatch):

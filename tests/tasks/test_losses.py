@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 
 from bert_tf import features
-from bert_tf.finetuning.data import read_task
 from bert_tf.tasks.losses import SmoothedClasses, SmoothedCrossEntropy
-from tests.finetuning.small_runs import settings, write_table
 
 WEIGHTS = [0.5, 1.0, 3.0]
 
@@ -61,25 +59,3 @@ def test_without_either_they_are_keras_own():
         keras.saving.serialize_keras_object(SmoothedCrossEntropy(0.1, WEIGHTS))
     )
     assert (loss.smoothing, loss.class_weights) == (0.1, WEIGHTS)
-
-
-def _task(inputs, tmp_path, rows, **flags):
-    table = write_table(tmp_path / "train.tsv", rows)
-    given = {"train_file": table, "dev_file": None, "dev_fraction": 0, **flags}
-    return read_task(settings(inputs, tmp_path / "run", **given))[0]
-
-
-def test_what_asks_for_them(inputs, tmp_path):
-    rows = [("good film", "a"), ("fine film", "a"), ("bad film", "b"), ("so", "a")]
-    plain = _task(inputs, tmp_path, rows)
-    assert isinstance(plain.compile_arguments["loss"], keras.losses.SparseCategoricalCrossentropy)
-    smoothed = _task(inputs, tmp_path, rows, label_smoothing=0.25).compile_arguments["loss"]
-    assert (smoothed.smoothing, smoothed.class_weights) == (0.25, None)
-    several = _task(
-        inputs, tmp_path, [("so", "a,b"), ("so is", "a"), ("a", "a"), ("the", "")],
-        task="multilabel", class_weights="balanced",
-    )  # fmt: skip
-    assert several.compile_arguments["loss"].class_weights == [pytest.approx(1 / 3), 3.0]
-    words = {"task": "tagging", "text_columns": "text", "class_weights": "balanced"}
-    tags = _task(inputs, tmp_path, [("a b c", "O O X"), ("d", "O")], **words)
-    assert tags.compile_arguments["loss"].class_weights == [pytest.approx(4 / 6), 2.0]
