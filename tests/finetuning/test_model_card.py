@@ -7,6 +7,7 @@ import shutil
 import pytest
 import yaml
 
+from bert_tf.finetuning import run as run_module
 from bert_tf.finetuning.model_card import model_card
 from bert_tf.finetuning.run import run
 from bert_tf.interchange import conversion
@@ -115,13 +116,24 @@ def test_a_conversion_takes_the_card_along(finished, tmp_path):
     assert not (tmp_path / "tf1" / "README.md").exists()
 
 
-def test_a_card_of_the_users_own_stays_byte_for_byte(finished, tmp_path, inputs):
+def test_a_card_of_the_users_own_stays_byte_for_byte(finished, tmp_path, inputs, monkeypatch):
+    """In a run that ends again: with its outputs, then its export, then its results."""
+    there = []
+
+    def export_best(directory, name):
+        there.extend(path.name for path in folder.iterdir())
+        assert name == "classification"
+
+    monkeypatch.setattr(run_module, "export_best", export_best)
     folder = shutil.copytree(finished, tmp_path / "run")
     own = b"# Mine \xff\r\n\nlibrary_name: bert_tf\n"
     (folder / "README.md").write_bytes(own)
     (folder / "results.json").unlink()  # as if it had been stopped right before
-    run(settings(inputs, folder, eval_steps=4, test_file=inputs / "test.tsv"))
-    assert (folder / "results.json").exists() and (folder / "README.md").read_bytes() == own
+    shutil.rmtree(folder / "dev")
+    run(settings(inputs, folder, eval_steps=4, test_file=inputs / "test.tsv", export=True))
+    assert "dev" in there and "results.json" not in there
+    assert results_of(folder)["export"] == str(folder / "export" / "1")
+    assert (folder / "README.md").read_bytes() == own
     conversion.convert(str(folder), str(tmp_path / "hf"), "huggingface")
     assert (tmp_path / "hf" / "README.md").read_bytes() == own
 

@@ -1,9 +1,6 @@
 """Fine-tuned models are exported as they were trained: whole, at the end, also after a kill."""
 
-import dataclasses
-import json
 import os
-import types
 
 import numpy as np
 import pytest
@@ -39,56 +36,6 @@ QUESTIONS = {**LENGTHS, "n_best_size": 5, "with_null": True}
 )
 def test_a_model_is_served_as_it_was_trained(task, expected):
     assert export_options(task) == expected
-
-
-RESULTS = {
-    "headline": "f1",
-    "scores": {},
-    "thresholds": {},
-    "collapsed": None,
-    "best": {"step": 4, "epoch": 1.0},
-    "steps": 4,
-    "seconds": 1.0,
-    "examples_per_second": None,
-    "intervals": {},
-    "classes": {},
-}
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ({"export": True}, ["outputs", ("run", "classification"), "results"]),
-        ({"export": False}, ["outputs", "results"]),
-    ],
-)
-def test_an_export_comes_after_the_outputs_and_before_the_results(
-    inputs, tmp_path, monkeypatch, capsys, flags, expected
-):
-    done = []
-
-    def write_outputs(*arguments):
-        done.append("outputs")
-        return {}
-
-    def export_best(directory, name):
-        assert not os.path.exists(directory.results)
-        done.append((os.path.basename(directory.path), name))
-
-    material = dataclasses.make_dataclass("Material", ["callbacks"])(())
-    monkeypatch.setattr(run_module, "prepare", lambda *_: material)
-    monkeypatch.setattr(run_module, "open_checkpoint", lambda *_: None)
-    monkeypatch.setattr(run_module, "model_card", lambda *_: "")
-    monkeypatch.setattr(run_module, "train", lambda *_: types.SimpleNamespace(results=RESULTS))
-    monkeypatch.setattr(run_module, "write_outputs", write_outputs)
-    monkeypatch.setattr(run_module, "export_best", export_best)
-    run(settings(inputs, tmp_path / "run", **flags))
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    done.append("results")
-    assert done == expected
-    exported = f"{tmp_path}/run/export/1" if flags["export"] else None
-    assert results["export"] == exported
-    assert (f"\nSavedModel: {exported}\n" in capsys.readouterr().out) == flags["export"]
 
 
 def test_what_was_left_is_replaced_by_the_best_weights(finished, tmp_path, monkeypatch):

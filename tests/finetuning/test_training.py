@@ -87,36 +87,6 @@ def test_what_a_run_is_asked_for(asked_for, inputs, tmp_path):
         run(settings(inputs, tmp_path / "odd", metric="f1_odd"))
 
 
-class Losses(keras.callbacks.Callback):
-    def on_train_begin(self, logs=None):
-        self.found = []
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.found.append(logs["loss"])
-
-
-def test_each_step_and_each_part_of_it_draws_other_masks(inputs, tmp_path, monkeypatch):
-    """All rows are one, and no weight moves: losses differ by what dropout leaves out alone."""
-    table = tmp_path / "train.tsv"
-    table.write_text("text\tlabel\n" + 8 * "good film\t0\n")
-    flags = {"task": "regression", "train_file": table, "dev_file": None, "dev_fraction": 0}
-    flags |= {"learning_rate": 1e-30, "gradient_accumulation_steps": 2, "max_steps": 3}
-    trained, losses = trainings(monkeypatch), Losses()
-    run(settings(inputs, tmp_path / "run", **flags), [losses])
-    assert len(set(losses.found)) == 3
-    batches = trained[0].examples.training_batches(4, length_multiple=1)
-    features, targets = next(iter(batches))
-    part = {"rows": features, "targets": targets}
-    zero, all_rows = tf.constant(0), [tf.constant(8.0)]
-    step = trained[0].loop.replica_step
-    of_parts = [
-        [float(step.part_gradients(part, at, zero, number, all_rows)[1][0]) for number in (0, 1)]
-        for at in range(3)
-    ]
-    assert len({loss for parts in of_parts for loss in parts}) == 6
-    assert losses.found == pytest.approx([sum(parts) for parts in of_parts], rel=1e-5)
-
-
 def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys):
     """In parts, too, whose attention is that of groups of texts, in a loop within that of parts."""
     assert training._CLIP_NORM == 1.0  # as in Google's optimization.py
