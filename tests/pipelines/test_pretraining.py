@@ -235,14 +235,6 @@ def test_pools_are_capped_by_bytes():
         _dataset(corpus, blocks_per_pool=None, start=(0, 99, 0))
 
 
-def test_a_long_document_in_one_pool_by_default():
-    generator = random.Random(3)
-    long = [" ".join(generator.choices(WORDS, k=generator.randint(1, 30))) for _ in range(4000)]
-    rows = _rows(from_documents([long, ["w1 w2"]]), batch_size=64, blocks_per_pool=None)
-    assert (rows["cursor"][:, 2] == np.arange(len(rows["cursor"]))).all()
-    assert len(rows["cursor"]) > 3000
-
-
 def test_sentences_without_tokens_are_dropped():
     corpus = from_documents([["\x01", "w1 w2"], ["\x02"], ["w3", "\x01", "w4"]])
     tokenizer = BertTokenizer([*SPECIAL, *WORDS])

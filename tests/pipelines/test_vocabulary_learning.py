@@ -1,5 +1,8 @@
 """Learning a vocabulary, against counts made by hand."""
 
+import subprocess
+import sys
+
 import pytest
 
 from bert_tf.pipelines import vocabulary_learning
@@ -77,3 +80,25 @@ def test_iterators_lists_and_streams_agree():
 def test_learning_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
         vocabulary_learning.learn_vocabulary(**{"lines": ["some text"], **arguments})
+
+
+LEARN = """
+import hashlib
+from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
+lines = [f"{a}{b}{c} {c}{a} {b}{a}{a}" for a in "abcdefgh" for b in "hijklmn" for c in "öpqrst"]
+vocab = learn_vocabulary(lines, 150)
+digest = hashlib.sha256("\\n".join(vocab).encode()).hexdigest()
+print(len(vocab), digest)
+"""
+
+
+@pytest.mark.slow
+def test_same_in_another_process():
+    # Every count occurs many times here: whatever breaks ties by a hash's order would show.
+    other = subprocess.run(
+        [sys.executable, "-c", LEARN], capture_output=True, text=True, check=True
+    )
+    scope: dict = {}
+    exec(LEARN, scope)
+    assert other.stdout.split() == [str(len(scope["vocab"])), scope["digest"]]
+    assert len(scope["vocab"]) == 150
