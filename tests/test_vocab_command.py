@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import vocab
+from bert_tf.pipelines import corpus_files
 from bert_tf.pipelines.vocabulary import SPECIAL_TOKENS, load_vocabulary
 from bert_tf.pipelines.vocabulary_learning import learn_vocabulary
 from tests.anew import run_anew
@@ -96,9 +97,10 @@ def test_a_limit_reads_less(tmp_path, capsys):
 
 
 def test_unpacked_copies_are_removed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(corpus_files, "MAX_DOCUMENT_BYTES", 2_000)
     path = tmp_path / "large.txt.gz"
     with gzip.open(path, "wt") as file:
-        for number in range(60_000):
+        for number in range(600):
             file.write(f"This is the sentence number {number} of it.\n")
     temporary = tmp_path / "temporary"
     temporary.mkdir()
