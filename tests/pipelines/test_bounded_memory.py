@@ -3,22 +3,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines import pairing
-from bert_tf.pipelines.bounded_memory import in_blocks, value_rows
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 # A table of so many rows and columns would take 10 GB as booleans, and 80 GB as numbers.
 MANY = 100_000
-
-
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-@pytest.mark.parametrize(
-    "lengths", [[], [0], [3], [0, 0, 2, 0, 5, 1, 0], [1, 0, 0]], ids=lambda lengths: str(lengths)
-)
-def test_equals_numpy(lengths, dtype):
-    splits = np.cumsum([0, *lengths]).astype(dtype)
-    rows = value_rows(tf.constant(splits))
-    assert rows.dtype == dtype
-    np.testing.assert_array_equal(rows, np.repeat(np.arange(len(lengths)), lengths))
 
 
 @pytest.mark.parametrize("longest", ["document", "sentence"])
@@ -46,29 +34,3 @@ def test_many_short_texts_and_a_long_one_are_tokenised():
     ids, starts, _ = tokenizer.tokenize_with_offsets(texts)
     assert ids.row_lengths().numpy()[[0, -2, -1]].tolist() == [1, 1, MANY]
     assert starts.values[-1] == 2 * (MANY - 1)
-
-
-def thirds(size):
-    """Of each number below ``size`` a row, and its own number; three at once."""
-    begins = []
-
-    def step(begin):
-        begins.append(begin)
-        numbers = tf.range(begin, tf.minimum(begin + 3, size))
-        return begin + 3, {
-            "rows": tf.tile(numbers[:, None], [1, 2]),
-            "texts": tf.as_string(numbers),
-        }
-
-    return in_blocks(size, step), begins
-
-
-@pytest.mark.parametrize("size", [0, 1, 3, 7])
-def test_blocks_are_joined_in_their_order(size):
-    graph = tf.function(lambda size: thirds(size)[0], autograph=False)
-    eager, begins = thirds(tf.constant(size))
-    assert [int(begin) for begin in begins] == list(range(0, max(size, 1), 3))
-    for found in (eager, graph(tf.constant(size))):
-        assert found["rows"].dtype == tf.int32 and found["rows"].shape == (size, 2)
-        np.testing.assert_array_equal(found["rows"], np.arange(size)[:, None].repeat(2, 1))
-        assert found["texts"].numpy().tolist() == [str(number).encode() for number in range(size)]

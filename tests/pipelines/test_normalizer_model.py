@@ -59,12 +59,6 @@ def test_doubtful_are_the_sigma_and_the_marks_that_move():
     assert all(new != f" {DOUBTFUL} " for new in replacements(do_lower_case=False).values())
 
 
-def test_offsets_point_to_the_first_byte_of_the_source():
-    normalized, offsets = make_normalizer(True).normalize_with_offsets(["É\x00–b"])
-    assert normalized.numpy().tolist() == ["e – b".encode()]
-    assert offsets.to_list() == [[0, 3, 3, 3, 3, 3, 6, 7]]
-
-
 def test_ill_formed_bytes_are_removed():
     rng = random.Random(7)
     pieces = ["a", "é", "中", "😀"]
