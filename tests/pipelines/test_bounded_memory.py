@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pipelines import pairing
+from bert_tf.pipelines.bounded_memory import in_blocks
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
 # A table of so many rows and columns would take 10 GB as booleans, and 80 GB as numbers.
@@ -34,3 +35,29 @@ def test_many_short_texts_and_a_long_one_are_tokenised():
     ids, starts, _ = tokenizer.tokenize_with_offsets(texts)
     assert ids.row_lengths().numpy()[[0, -2, -1]].tolist() == [1, 1, MANY]
     assert starts.values[-1] == 2 * (MANY - 1)
+
+
+def thirds(size):
+    """Of each number below ``size`` a row, and its own number; three at once."""
+    begins = []
+
+    def step(begin):
+        begins.append(begin)
+        numbers = tf.range(begin, tf.minimum(begin + 3, size))
+        return begin + 3, {
+            "rows": tf.tile(numbers[:, None], [1, 2]),
+            "texts": tf.as_string(numbers),
+        }
+
+    return in_blocks(size, step), begins
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 7])
+def test_blocks_are_joined_in_their_order(size):
+    graph = tf.function(lambda size: thirds(size)[0], autograph=False)
+    eager, begins = thirds(tf.constant(size))
+    assert [int(begin) for begin in begins] == list(range(0, max(size, 1), 3))
+    for found in (eager, graph(tf.constant(size))):
+        assert found["rows"].dtype == tf.int32 and found["rows"].shape == (size, 2)
+        np.testing.assert_array_equal(found["rows"], np.arange(size)[:, None].repeat(2, 1))
+        assert found["texts"].numpy().tolist() == [str(number).encode() for number in range(size)]
