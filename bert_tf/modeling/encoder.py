@@ -1,7 +1,7 @@
 """``BertEncoder``: token ids to hidden states."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -89,18 +89,18 @@ class BertEmbeddings(BertLayer):
             setattr(self, name, add(name=name, shape=shape) if rows else None)
         self.layer_norm.build((None, None, config.hidden_size))
 
-    def call(self, word_ids: Any, type_ids: Any, training: bool | None = False) -> Any:
-        """(B, S) int32 token ids and segment types -> (B, S, H) in the compute dtype."""
-        words = look_up(self.word_embeddings, word_ids)
-        return self.from_words(words, type_ids, training=training)
-
-    def from_words(
-        self, words: Any, type_ids: Any, positions: Any = None, training: bool | None = False
+    def call(
+        self, word_ids: Any, type_ids: Any, positions: Any = None, training: bool | None = False
     ) -> Any:
-        """Rows in place of ids: (B, S, H) and (B, S) int32 types -> (B, S, H).
+        """(B, S) int32 token ids and segment types -> (B, S, H) in the compute dtype.
 
-        ``positions`` (B, S) int32 are 0, 1, 2, ... by default.
+        Vectors (B, S, H) may be in place of the ids, and be added as they are; ``positions``
+        (B, S) int32 are 0, 1, 2, ... by default.
         """
+        if len(word_ids.shape) == 2:
+            words = look_up(self.word_embeddings, word_ids)
+        else:
+            words = ops.cast(word_ids, self.word_embeddings.dtype)
         if positions is None:
             places = self.position_embeddings[: ops.shape(words)[1]]
         else:
@@ -115,7 +115,7 @@ class BertEmbeddings(BertLayer):
         self, word_ids_shape: tuple[int | None, ...], type_ids_shape: tuple[int | None, ...]
     ) -> tuple[int | None, ...]:
         """(B, S, H)."""
-        return (*word_ids_shape, self.config.hidden_size)
+        return (*word_ids_shape[:2], self.config.hidden_size)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -147,6 +147,31 @@ class Pooler(BertLayer):
     ) -> tuple[int | None, ...]:
         """(B, H)."""
         return (hidden_shape[0], hidden_shape[-1])
+
+
+def _outputs(
+    blocks: Sequence[TransformerBlock],
+    pooler: Pooler | None,
+    embedded: Any,
+    mask: Any,
+    attentions: bool = False,
+    **switches: bool | None,
+) -> dict[str, Any]:
+    """What the encoder gives, of what enters its first block."""
+    hidden, states, weights = embedded, [], []
+    for block in blocks:
+        if attentions:
+            weights.append(block.attention.probabilities(hidden, mask))
+        hidden = block(hidden, mask, **switches)
+        states.append(hidden)
+    outputs = {
+        features.SEQUENCE_OUTPUT: hidden,
+        features.ENCODER_OUTPUTS: states,
+        features.EMBEDDING_OUTPUT: embedded,
+    }
+    if pooler is not None:
+        outputs[features.POOLED_OUTPUT] = pooler(hidden, mask)
+    return outputs | ({features.ATTENTIONS: weights} if attentions else {})
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -255,18 +280,8 @@ class BertEncoder(BertModel):
             embedding_output = embeddings(
                 inputs[features.INPUT_WORD_IDS], inputs[features.INPUT_TYPE_IDS]
             )
-            hidden = embedding_output
-            encoder_outputs = []
-            for block in blocks:
-                hidden = block(hidden, inputs[features.INPUT_MASK])
-                encoder_outputs.append(hidden)
-            outputs = {
-                features.SEQUENCE_OUTPUT: hidden,
-                features.ENCODER_OUTPUTS: encoder_outputs,
-                features.EMBEDDING_OUTPUT: embedding_output,
-            }
-            if pooling is not None:
-                outputs[features.POOLED_OUTPUT] = pooling(hidden, inputs[features.INPUT_MASK])
+            mask = inputs[features.INPUT_MASK]
+            outputs = _outputs(blocks, pooling, embedding_output, mask)
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
 
         # === Config ===
@@ -282,6 +297,27 @@ class BertEncoder(BertModel):
         """Those of the layer of sentence embeddings, where there is one."""
         size = arguments.get("dense_size")
         return {} if size is None else dense_shapes("sentence_dense", config.hidden_size, size)
+
+    def from_embedded(
+        self, embedded: Any, mask: Any, attentions: bool = False, training: bool | None = False
+    ) -> dict[str, Any]:
+        """The outputs, of what ``embeddings`` made of ids or vectors, or of other such states.
+
+        Args:
+            embedded: (B, S, H), what enters the first block.
+            mask: (B, S) int32, 1 = real and 0 = padding.
+            attentions: whether ``attentions`` are among the outputs: a list of every block's
+                attention probabilities (B, N, S, S), before dropout, from a token to each.
+            training: whether dropout acts.
+
+        >>> encoder = BertEncoder(BertConfig.from_preset("bert-tiny", vocab_size=100))
+        >>> vectors, types = ops.ones((2, 5, 128)), ops.zeros((2, 5), "int32")
+        >>> embedded = encoder.embeddings(vectors, types, positions=types + 7)
+        >>> outputs = encoder.from_embedded(embedded, 1 - types, attentions=True)
+        >>> tuple(outputs["pooled_output"].shape), tuple(outputs["attentions"][1].shape)
+        ((2, 128), (2, 2, 5, 5))
+        """
+        return _outputs(self.blocks, self.pooler, embedded, mask, attentions, training=training)
 
     @property
     def encoder(self) -> Self:

@@ -201,6 +201,17 @@ def join_heads(contexts: Any) -> Any:
     return ops.reshape(ops.transpose(contexts, (0, 2, 1, 3)), (batch, sequence, heads * size))
 
 
+def attention_weights(query: Any, key: Any, real_tokens: Any, direction: Direction = "both") -> Any:
+    """(B, N, S, D) queries and keys, (B, S) mask -> (B, N, S, S): what a query takes of each key.
+
+    The sum over the keys is 1.
+    """
+    # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
+    scores = ops.matmul(query * (1.0 / math.sqrt(query.shape[-1])), ops.swapaxes(key, 2, 3))
+    dtype = keras.backend.standardize_dtype(scores.dtype)
+    return ops.softmax(scores + attention_bias(real_tokens, dtype, direction), axis=-1)
+
+
 def attend_at_once(
     projected: Any,
     real_tokens: Any,
@@ -213,13 +224,9 @@ def attend_at_once(
     # By the mask's sizes: tf2onnx makes wrong shapes of a reshape by its own input's, if that is
     # the output of another reshape.
     query, key, value = split_heads(rows.to_batch(projected), heads, sizes=rows.sizes)
-    # (B, N, S, D) x (B, N, D, S) -> (B, N, S, S)
-    scores = ops.matmul(query * (1.0 / math.sqrt(query.shape[-1])), ops.swapaxes(key, 2, 3))
-    dtype = keras.backend.standardize_dtype(scores.dtype)
-    scores = scores + attention_bias(real_tokens, dtype, direction)
+    weights = attention_weights(query, key, real_tokens, direction)
     # (B, N, S, S) x (B, N, S, D) -> (B, N, S, D) -> (B, S, H) -> (R, H)
-    contexts = ops.matmul(dropout(ops.softmax(scores, axis=-1)), value)
-    return rows.from_batch(join_heads(contexts))
+    return rows.from_batch(join_heads(ops.matmul(dropout(weights), value)))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -282,6 +289,14 @@ class SelfAttention(BertLayer):
                 direction,
             )
         return self.attention_output(contexts)
+
+    def probabilities(self, hidden: Any, real_tokens: Any) -> Any:
+        """(B, S, H) states and the (B, S) mask -> (B, N, S, S): the weights before dropout.
+
+        They are computed for themselves: attention that is fast keeps none.
+        """
+        query, key, _ = split_heads(self.query_key_value(hidden), self.config.num_attention_heads)
+        return attention_weights(query, key, real_tokens, self.config.direction)
 
     def compute_output_shape(
         self, hidden_shape: tuple[int | None, ...], *others: Any

@@ -162,9 +162,8 @@ def integrated_gradients(
 def _outputs(model: Any, hidden: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """A text model's outputs from what enters its first block, (N, S, H)."""
     mask = tf.tile(mask, [tf.shape(hidden)[0], 1])
-    for block in model.encoder.blocks:
-        hidden = block(hidden, mask, training=False)
-    logits = getattr(model, model.head)(model.reader(hidden, mask))
+    states = model.encoder.from_embedded(hidden, mask)[features.SEQUENCE_OUTPUT]
+    logits = getattr(model, model.head)(model.reader(states, mask))
     return tf.cast(logits, tf.float32)
 
 

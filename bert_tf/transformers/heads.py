@@ -10,6 +10,7 @@ from typing import Any
 
 from keras import ops
 
+from bert_tf import features
 from bert_tf.modeling import (
     BertClassifier,
     BertEncoder,
@@ -19,10 +20,19 @@ from bert_tf.modeling import (
     BertTokenClassifier,
 )
 from bert_tf.modeling.base import BertModel
+from bert_tf.modeling.task_models import TaskModel
 
 from . import losses
 
-Logits = dict[str, Any]
+#: By the attribute's name in this library's models, in their order: the layer's name here.
+LAYERS: Mapping[str, str] = MappingProxyType(
+    {
+        **{"masked_lm": "mlm", "next_sentence": "nsp", "dropout": "dropout"},
+        **dict.fromkeys(("classifier", "choice", "token_classifier"), "classifier"),
+        "span": "qa_outputs",
+    }
+)
+_LABELS = MappingProxyType({"labels": "logits"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,148 +41,84 @@ class Head:
 
     Attributes:
         native: this library's class of the same weights.
-        arguments: of its constructor, besides the config, that are always the same.
-        has_classes: whether its constructor takes the config's number of classes.
         output: the class of what a call gives.
-        layers: its layers, by the attribute's name here: the attribute's name there.
-        logits: of a model, the main layer's output and ``training``.
+        loss: of the labels and the logits of each pair in ``label_logits``; they are summed.
         label_logits: the names of labels, and of the logits that go with them.
-        loss: of labels and logits.
-        pools: whether it reads the pooled output.
+        arguments: of its constructor, besides the config, that are always the same.
     """
 
     native: type[BertModel]
     output: str
+    loss: Callable[[Any, Any], Any] | None = None
+    label_logits: Mapping[str, str] = dataclasses.field(default_factory=lambda: _LABELS)
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    has_classes: bool = False
-    layers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    logits: Callable[[Any, Any, Any], Logits] | None = None
-    label_logits: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    loss: Callable[[Logits, Logits], Any] | None = None
-    pools: bool = False
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the constructor takes the config's number of classes."""
+        return "num_classes" in self.native.argument_checks
 
 
-def _classes(model: Any, states: Any, training: Any) -> Logits:
-    pooled = model.dropout(states.pooler_output, training=training)
-    return {"logits": model.classifier(pooled)}
+def logits_of(model: Any, states: Any, training: bool | None) -> list[Any]:
+    """A model's logits, in the order of ``label_logits``, from its main layer's output."""
+    native, hidden = model.native, states.last_hidden_state
+    if isinstance(native, TaskModel):
+        read = states.pooler_output if native.reads == features.POOLED_OUTPUT else hidden
+        logits = getattr(model, LAYERS[native.head])(model.dropout(read, training=training))
+        return ops.unstack(logits, axis=-1) if native.head == "span" else [logits]
+    found = []
+    if native.masked_lm is not None:
+        batch, sequence = ops.shape(hidden)[:2]
+        places = ops.broadcast_to(ops.arange(sequence, dtype="int32")[None], (batch, sequence))
+        found.append(model.mlm(hidden, places, training=training))
+    if getattr(native, "next_sentence", None) is not None:
+        found.append(model.nsp(states.pooler_output))
+    return found
 
 
-def _tokens(model: Any, states: Any, training: Any) -> Logits:
-    hidden = model.dropout(states.last_hidden_state, training=training)
-    return {"logits": model.classifier(hidden)}
-
-
-def _spans(model: Any, states: Any, training: Any) -> Logits:
-    hidden = model.dropout(states.last_hidden_state, training=training)
-    both = model.qa_outputs(hidden)  # (B, S, 2)
-    return {"start_logits": both[:, :, 0], "end_logits": both[:, :, 1]}
-
-
-def _words(model: Any, states: Any, training: Any) -> Logits:
-    hidden = states.last_hidden_state
-    batch, sequence = ops.shape(hidden)[:2]
-    places = ops.broadcast_to(ops.arange(sequence, dtype="int32")[None], (batch, sequence))
-    return {"logits": model.mlm(hidden, places, training=training)}
-
-
-def _following(model: Any, states: Any, training: Any) -> Logits:
-    return {"logits": model.nsp(states.pooler_output)}
-
-
-def _pretraining(model: Any, states: Any, training: Any) -> Logits:
-    words = _words(model, states, training)["logits"]
-    following = _following(model, states, training)["logits"]
-    return {"prediction_logits": words, "seq_relationship_logits": following}
-
-
-_LABELS = MappingProxyType({"labels": "logits"})
 _WORDS = MappingProxyType({"mlm": True, "nsp": False, "pooler": False})
-_DENSE = MappingProxyType({"dropout": "dropout"})
+_FOLLOWING = MappingProxyType({"mlm": False, "nsp": True})
+_BOTH = {"labels": "prediction_logits", "next_sentence_label": "seq_relationship_logits"}
+_ENDS = {"start_positions": "start_logits", "end_positions": "end_logits"}
 # By what follows a family's name in a class': "TFBert" + "ForTokenClassification".
 HEADS: Mapping[str, Head] = MappingProxyType(
     {
         "Model": Head(
-            native=BertEncoder,
-            output="TFBaseModelOutputWithPoolingAndCrossAttentions",
+            BertEncoder,
+            "TFBaseModelOutputWithPoolingAndCrossAttentions",
+            label_logits=MappingProxyType({}),
             arguments=MappingProxyType({"pooler": True}),
-            pools=True,
         ),
         "ForPreTraining": Head(
-            native=BertPretrainer,
-            output="TFBertForPreTrainingOutput",
-            layers=MappingProxyType({"masked_lm": "mlm", "next_sentence": "nsp"}),
-            logits=_pretraining,
-            label_logits=MappingProxyType(
-                {"labels": "prediction_logits", "next_sentence_label": "seq_relationship_logits"}
-            ),
-            loss=losses.of_pretraining,
-            pools=True,
+            BertPretrainer, "TFBertForPreTrainingOutput", losses.of_words, MappingProxyType(_BOTH)
         ),
-        "ForMaskedLM": Head(
-            native=BertPretrainer,
-            output="TFMaskedLMOutput",
-            arguments=_WORDS,
-            layers=MappingProxyType({"masked_lm": "mlm"}),
-            logits=_words,
-            label_logits=_LABELS,
-            loss=losses.of_masked_words,
-        ),
+        "ForMaskedLM": Head(BertPretrainer, "TFMaskedLMOutput", losses.of_words, arguments=_WORDS),
         "LMHeadModel": Head(
-            native=BertPretrainer,
-            output="TFCausalLMOutputWithCrossAttentions",
+            BertPretrainer,
+            "TFCausalLMOutputWithCrossAttentions",
+            losses.of_next_words,
             arguments=_WORDS,
-            layers=MappingProxyType({"masked_lm": "mlm"}),
-            logits=_words,
-            label_logits=_LABELS,
-            loss=losses.of_next_words,
         ),
         "ForNextSentencePrediction": Head(
-            native=BertPretrainer,
-            output="TFNextSentencePredictorOutput",
-            arguments=MappingProxyType({"mlm": False, "nsp": True}),
-            layers=MappingProxyType({"next_sentence": "nsp"}),
-            logits=_following,
-            label_logits=_LABELS,
-            loss=losses.of_following,
-            pools=True,
+            BertPretrainer,
+            "TFNextSentencePredictorOutput",
+            losses.of_following,
+            arguments=_FOLLOWING,
         ),
         "ForSequenceClassification": Head(
-            native=BertClassifier,
-            output="TFSequenceClassifierOutput",
-            has_classes=True,
-            layers=MappingProxyType({**_DENSE, "classifier": "classifier"}),
-            logits=_classes,
-            label_logits=_LABELS,
-            loss=losses.of_classes,
-            pools=True,
+            BertClassifier, "TFSequenceClassifierOutput", losses.of_classes
         ),
         "ForMultipleChoice": Head(
-            native=BertMultipleChoice,
-            output="TFMultipleChoiceModelOutput",
-            layers=MappingProxyType({**_DENSE, "choice": "classifier"}),
-            logits=_classes,
-            label_logits=_LABELS,
-            loss=losses.of_choices,
-            pools=True,
+            BertMultipleChoice, "TFMultipleChoiceModelOutput", losses.of_choices
         ),
         "ForTokenClassification": Head(
-            native=BertTokenClassifier,
-            output="TFTokenClassifierOutput",
-            has_classes=True,
-            layers=MappingProxyType({**_DENSE, "token_classifier": "classifier"}),
-            logits=_tokens,
-            label_logits=_LABELS,
-            loss=losses.of_tokens,
+            BertTokenClassifier, "TFTokenClassifierOutput", losses.of_tokens
         ),
         "ForQuestionAnswering": Head(
-            native=BertSpanPredictor,
-            output="TFQuestionAnsweringModelOutput",
-            layers=MappingProxyType({**_DENSE, "span": "qa_outputs"}),
-            logits=_spans,
-            label_logits=MappingProxyType(
-                {"start_positions": "start_logits", "end_positions": "end_logits"}
-            ),
-            loss=losses.of_spans,
+            BertSpanPredictor,
+            "TFQuestionAnsweringModelOutput",
+            losses.of_ends,
+            MappingProxyType(_ENDS),
         ),
     }
 )

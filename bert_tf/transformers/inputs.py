@@ -1,10 +1,14 @@
 """The arguments of a call, however a script gives them: by place, by name, in a list or a dict."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 from keras import KerasTensor, ops
+
+from .outputs import ModelOutput
 
 TENSORS = (
     *("input_ids", "attention_mask", "token_type_ids", "position_ids", "head_mask"),
@@ -76,3 +80,62 @@ def _is_tensor(value: Any) -> bool:
 
 def _as_tensor(value: Any) -> Any:
     return value if _is_tensor(value) else ops.convert_to_tensor(np.asarray(value))
+
+
+class CalledAsTheirs(keras.layers.Layer):
+    """A layer that takes the arguments of theirs, and has this library's model in it.
+
+    Attributes:
+        config: its settings, which say what is given where a call does not.
+        native: this library's model of the same variables; ``None``: the class has its own call.
+        label_logits: the names of labels among the inputs, and of the logits that go with them.
+    """
+
+    config: Any
+    native: Any = None
+    label_logits: Mapping[str, str] = MappingProxyType({})
+
+    def keep_native(self, model: Any) -> None:
+        """Keeps it beside the layers, so that Keras does not save them twice."""
+        object.__setattr__(self, "native", model)
+
+    def __dir__(self) -> list[str]:
+        """All but the native model: Keras saves every layer that it finds here."""
+        return [name for name in super().__dir__() if name != "native"]
+
+    def build(self, *input_shapes: Any) -> None:
+        """Nothing: the layers are built."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Runs it; the arguments are theirs (``TENSORS``, in this order, and labels)."""
+        if self.native is None:
+            return super().__call__(*arguments, **named)
+        tensors, switches = gather(self.name, [*self.label_logits], arguments, named)
+        return super().__call__(tensors, **switches)
+
+    def call(
+        self,
+        inputs: dict[str, Any],
+        training: bool | None = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """A dict of tensors -> what ``run`` gives, or a tuple of what there is."""
+        if self.native is None:
+            raise NotImplementedError(f"{type(self).__name__} has no call of its own.")
+
+        def is_on(name: str, given: bool | None) -> bool:
+            return bool(getattr(self.config, name) if given is None else given)
+
+        found = self.run(
+            inputs,
+            training,
+            output_attentions=is_on("output_attentions", output_attentions),
+            output_hidden_states=is_on("output_hidden_states", output_hidden_states),
+        )
+        return found if is_on("use_return_dict", return_dict) else found.to_tuple()
+
+    def run(self, inputs: dict[str, Any], training: bool | None, **wanted: bool) -> ModelOutput:
+        """What a call gives, with the attentions and hidden states that are wanted."""
+        raise NotImplementedError

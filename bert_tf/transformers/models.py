@@ -13,17 +13,16 @@ import keras
 from keras import ops
 
 from bert_tf.interchange.recognition import open_checkpoint
-from bert_tf.modeling.base import BertModel
 from bert_tf.pipelines.replicas import forget_steps
 
 from . import directories, weight_files
 from .configuration import CONFIGS, BertConfig, DistilBertConfig, PretrainedConfig
 from .fitting import LabelledModel
-from .heads import HEADS, Head
+from .heads import HEADS, LAYERS, Head, logits_of
 from .hub_names import path_of
-from .inputs import gather
+from .inputs import CalledAsTheirs
 from .layers import TFBertMainLayer, TFDistilBertMainLayer
-from .outputs import OUTPUTS
+from .outputs import OUTPUTS, ModelOutput
 from .preparing import as_dataset
 from .resizing import resize_embeddings
 
@@ -33,7 +32,7 @@ _MAIN: Mapping[str, tuple[type[TFBertMainLayer], str]] = MappingProxyType(
 )
 
 
-class TFPreTrainedModel(LabelledModel):
+class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
     """A Keras model with a config, read and written as directories of weights.
 
     Args:
@@ -50,9 +49,8 @@ class TFPreTrainedModel(LabelledModel):
 
     config_class: ClassVar[type[PretrainedConfig]] = PretrainedConfig
     base_model_prefix: ClassVar[str] = ""
-    head: ClassVar[Head | None] = None
+    head: ClassVar[Any] = None
     label_logits: Mapping[str, str] = MappingProxyType({"labels": "logits"})
-    native: BertModel | None = None
 
     def __init__(self, config: PretrainedConfig, *inputs: Any, **kwargs: Any) -> None:
         if not isinstance(config, PretrainedConfig):
@@ -68,65 +66,29 @@ class TFPreTrainedModel(LabelledModel):
         arguments = directories.arguments_of(head, config)
         native_class: Any = head.native
         native = native_class(config.native(), **arguments)
-        object.__setattr__(self, "native", native)
+        self.keep_native(native)
         main, name = _MAIN[config.model_type]
         setattr(self, name, main(config, encoder=native.encoder, name=name))
-        for there, here in head.layers.items():
-            setattr(self, here, getattr(native, there))
+        for there, here in LAYERS.items():
+            if (layer := getattr(native, there, None)) is not None:
+                setattr(self, here, layer)
         self.built = True  # its layers are, and weights can be read before a call
 
-    def build(self, *input_shapes: Any) -> None:
-        """Nothing: the layers are built."""
-
-    def __dir__(self) -> list[str]:
-        """All but the native model: Keras saves every layer that it finds here."""
-        return [name for name in super().__dir__() if name != "native"]
-
-    # === Calls ===
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Runs it; the arguments are theirs (``inputs.TENSORS``, in this order, and labels)."""
-        if self.head is None:
-            return super().__call__(*arguments, **named)
-        tensors, switches = gather(self.name, [*self.label_logits], arguments, named)
-        return super().__call__(tensors, **switches)
-
-    def call(
-        self,
-        inputs: dict[str, Any],
-        training: bool | None = False,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> Any:
+    def run(self, inputs: dict[str, Any], training: bool | None, **wanted: bool) -> ModelOutput:
         """A dict of tensors -> the outputs of its row in the table."""
         head = self.head
-        if head is None:
-            raise NotImplementedError(f"{type(self).__name__} has no call of its own.")
         tensors, leading = _as_rows(inputs)
-        states = self.base_model(
-            tensors,
-            training=training,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
-        )
-        found: dict[str, Any]
-        if head.logits is None:
-            found = {key: states.get(key) for key in ("last_hidden_state", "pooler_output")}
-        else:
-            logits = head.logits(self, states, training)
-            if leading is not None:  # (B * K, 1) -> (B, K)
-                logits = {key: ops.reshape(value, leading) for key, value in logits.items()}
-            labels = {key: inputs[key] for key in head.label_logits if key in inputs}
-            wants_loss = head.loss is not None and len(labels) == len(head.label_logits)
-            found = dict(logits)
-            if wants_loss and head.loss is not None:
-                found["loss"] = head.loss(labels, logits)
-        found |= {key: states.get(key) for key in ("hidden_states", "attentions")}
-        outputs = OUTPUTS[head.output](**found)
-        named = self.config.use_return_dict if return_dict is None else return_dict
-        return outputs if named else outputs.to_tuple()
+        states = self.base_model(tensors, training=training, return_dict=True, **wanted)
+        kind = OUTPUTS[head.output]
+        found = {name: states.get(name) for name in kind.names}
+        for name, logits in zip(
+            head.label_logits.values(), logits_of(self, states, training), strict=True
+        ):  # (B * K, 1) -> (B, K)
+            found[name] = logits if leading is None else ops.reshape(logits, leading)
+        if head.loss is not None and all(name in inputs for name in head.label_logits):
+            pairs = [(inputs[label], found[name]) for label, name in head.label_logits.items()]
+            found["loss"] = sum(head.loss(*pair) for pair in pairs)
+        return kind(**found)
 
     # === Parts ===
 
