@@ -1,6 +1,6 @@
 """The arguments of a call, however a script gives them: by place, by name, in a list or a dict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -88,11 +88,13 @@ class CalledAsTheirs(keras.layers.Layer):
     Attributes:
         config: its settings, which say what is given where a call does not.
         native: this library's model of the same variables; ``None``: the class has its own call.
+        run: what a call gives, of its tensors, ``training`` and the outputs that are wanted.
         label_logits: the names of labels among the inputs, and of the logits that go with them.
     """
 
     config: Any
     native: Any = None
+    run: Callable[..., ModelOutput]
     label_logits: Mapping[str, str] = MappingProxyType({})
 
     def keep_native(self, model: Any) -> None:
@@ -135,7 +137,3 @@ class CalledAsTheirs(keras.layers.Layer):
             output_hidden_states=is_on("output_hidden_states", output_hidden_states),
         )
         return found if is_on("use_return_dict", return_dict) else found.to_tuple()
-
-    def run(self, inputs: dict[str, Any], training: bool | None, **wanted: bool) -> ModelOutput:
-        """What a call gives, with the attentions and hidden states that are wanted."""
-        raise NotImplementedError

@@ -13,7 +13,7 @@ from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.encoder import BertEmbeddings
 from bert_tf.modeling.transformer import TransformerBlock
 
-from .configuration import CONFIGS, PretrainedConfig
+from .configuration import AutoConfig, PretrainedConfig
 from .inputs import CalledAsTheirs
 from .outputs import OUTPUTS, ModelOutput
 
@@ -133,8 +133,7 @@ class TFBertMainLayer(CalledAsTheirs):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
         """The layer that ``get_config`` describes, with new weights."""
-        settings = config["config"]
-        return cls(**{**config, "config": CONFIGS[settings["model_type"]](**settings)})
+        return cls(**{**config, "config": AutoConfig.for_model(**config["config"])})
 
 
 @keras.saving.register_keras_serializable(package="bert_tf.transformers")

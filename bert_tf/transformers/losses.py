@@ -19,7 +19,7 @@ def of_choices(labels: Any, logits: Any) -> Any:
 
 
 def of_classes(labels: Any, logits: Any) -> Any:
-    """(B,) and (B, C) -> (B,): the squared error where there is one class, else the cross-entropy."""
+    """(B,) and (B, C) -> (B,): the cross-entropy, or of one class the squared error."""
     if logits.shape[-1] != 1:
         return of_choices(labels, logits)
     numbers = ops.cast(ops.reshape(labels, (-1, 1)), logits.dtype)

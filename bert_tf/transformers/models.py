@@ -15,8 +15,8 @@ from keras import ops
 from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.pipelines.replicas import forget_steps
 
-from . import directories, weight_files
-from .configuration import CONFIGS, BertConfig, DistilBertConfig, PretrainedConfig
+from . import directories, names, weight_files
+from .configuration import AutoConfig, BertConfig, DistilBertConfig, PretrainedConfig
 from .fitting import LabelledModel
 from .heads import HEADS, LAYERS, Head, logits_of
 from .hub_names import path_of
@@ -79,15 +79,14 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         head = self.head
         tensors, leading = _as_rows(inputs)
         states = self.base_model(tensors, training=training, return_dict=True, **wanted)
-        kind = OUTPUTS[head.output]
+        kind, pairs = OUTPUTS[head.output], head.label_logits
         found = {name: states.get(name) for name in kind.names}
-        for name, logits in zip(
-            head.label_logits.values(), logits_of(self, states, training), strict=True
-        ):  # (B * K, 1) -> (B, K)
-            found[name] = logits if leading is None else ops.reshape(logits, leading)
-        if head.loss is not None and all(name in inputs for name in head.label_logits):
-            pairs = [(inputs[label], found[name]) for label, name in head.label_logits.items()]
-            found["loss"] = sum(head.loss(*pair) for pair in pairs)
+        found |= zip(pairs.values(), logits_of(self, states, training), strict=True)
+        if leading is not None:  # (B * K, 1) -> (B, K)
+            found["logits"] = ops.reshape(found["logits"], leading)
+        if head.loss is not None and all(label in inputs for label in pairs):
+            losses = [head.loss(inputs[label], found[name]) for label, name in pairs.items()]
+            found["loss"] = sum(losses)
         return kind(**found)
 
     # === Parts ===
@@ -187,8 +186,7 @@ class TFPreTrainedModel(CalledAsTheirs, LabelledModel):
         if isinstance(config, PretrainedConfig):
             config.update(options)
             return cls(config)
-        settings = config["config"]
-        return cls(CONFIGS[settings["model_type"]](**settings), name=config.get("name"))
+        return cls(AutoConfig.for_model(**config["config"]), name=config.get("name"))
 
     _from_config = from_config
 
@@ -234,20 +232,14 @@ def _model_class(family: type[TFPreTrainedModel], name: str, head: Head) -> Any:
 
 
 _FAMILIES = {
-    "TFBert": (TFBertPreTrainedModel, tuple(HEADS)),
-    "TFDistilBert": (
-        TFDistilBertPreTrainedModel,
-        (
-            *("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering"),
-            *("ForSequenceClassification", "ForTokenClassification"),
-        ),
-    ),
+    "TFBert": (TFBertPreTrainedModel, names.HEADS),
+    "TFDistilBert": (TFDistilBertPreTrainedModel, names.DISTIL_HEADS),
 }
 #: The classes by their names.
 MODELS: Mapping[str, type[TFPreTrainedModel]] = MappingProxyType(
     {
         f"{prefix}{name}": _model_class(family, f"{prefix}{name}", HEADS[name])
-        for prefix, (family, names) in _FAMILIES.items()
-        for name in names
+        for prefix, (family, heads) in _FAMILIES.items()
+        for name in heads
     }
 )

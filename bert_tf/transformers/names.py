@@ -4,12 +4,13 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_HEADS = (
+#: By what follows a family's name in its classes': "TFBert" + "ForMaskedLM".
+HEADS = (
     *("Model", "ForPreTraining", "ForMaskedLM", "LMHeadModel", "ForNextSentencePrediction"),
     *("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification"),
     "ForQuestionAnswering",
 )
-_DISTIL_HEADS = (
+DISTIL_HEADS = (
     *("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering"),
     *("ForSequenceClassification", "ForTokenClassification"),
 )
@@ -39,8 +40,8 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "models": (
             *("TFPreTrainedModel", "TFBertPreTrainedModel", "TFDistilBertPreTrainedModel"),
-            *(f"TFBert{head}" for head in _HEADS),
-            *(f"TFDistilBert{head}" for head in _DISTIL_HEADS),
+            *(f"TFBert{head}" for head in HEADS),
+            *(f"TFDistilBert{head}" for head in DISTIL_HEADS),
         ),
         "optimization": ("AdamWeightDecay", "GradientAccumulator", "WarmUp", "create_optimizer"),
         "reproducible": ("enable_full_determinism", "set_seed"),

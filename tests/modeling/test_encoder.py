@@ -89,6 +89,51 @@ def test_equals_plain_loops(direction):
         np.testing.assert_allclose(outputs["pooled_output"][b], pooled, atol=1e-10)
 
 
+@pytest.mark.parametrize("direction", ["both", "ltr"])
+def test_vectors_positions_and_attentions_equal_plain_loops(direction):
+    config = dataclasses.replace(TINY, is_decoder=direction == "ltr")
+    encoder = made(BertEncoder, config, dtype="float64")
+    mask, types = (encoder_batch()[key] for key in ("input_mask", "input_type_ids"))
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(2, 6, 8))
+    positions = np.stack([rng.permutation(12)[:6] for _ in range(2)])
+    embedded = encoder.embeddings(vectors, types, positions)
+    outputs = encoder.from_embedded(embedded, mask, attentions=True)
+    assert "attentions" not in encoder.from_embedded(embedded, mask)
+    weights, tables = weights_by_path(encoder), "bert_encoder/embeddings/"
+    places = weights[tables + "position_embeddings"]
+    for b in range(2):
+        weights[tables + "word_embeddings"] = vectors[b]
+        weights[tables + "position_embeddings"] = places[positions[b]]
+        states, pooled = encode(weights, config, range(6), mask[b], types[b])
+        found = [outputs["embedding_output"], *outputs["encoder_outputs"]]
+        for state, expected in zip(found, states, strict=True):
+            np.testing.assert_allclose(state[b], expected, atol=1e-10)
+        np.testing.assert_allclose(outputs["pooled_output"][b], pooled, atol=1e-10)
+        for layer, found in enumerate(outputs["attentions"]):
+            path = f"bert_encoder/layer_{layer}/attention/query_key_value"
+            projected = states[layer] @ weights[path + "/kernel"] + weights[path + "/bias"]
+            for head, to in np.ndindex(2, 6):
+                query = projected[to, 4 * head : 4 * head + 4]
+                scores = projected[:, 8 + 4 * head : 12 + 4 * head] @ query / 2
+                seen = mask[b] * (np.arange(6) <= to if direction == "ltr" else 1)
+                shares = np.exp(scores) * seen
+                np.testing.assert_allclose(
+                    found[b, head, to], shares / shares.sum(), rtol=0, atol=1e-10
+                )
+
+
+def test_vectors_of_another_dtype_are_added_to_the_positions():
+    vectors = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    exact, mixed = BertEmbeddings(TINY), BertEmbeddings(TINY, dtype="mixed_bfloat16")
+    expected = exact(vectors, TYPES)
+    mixed.build()
+    mixed.set_weights(exact.get_weights())
+    found = mixed(vectors, TYPES)
+    assert found.dtype == "bfloat16"
+    np.testing.assert_allclose(tf.cast(found, "float32"), expected, rtol=0, atol=0.05)
+
+
 def test_without_a_pooler():
     whole = made(BertEncoder)
     encoder = made(BertEncoder, pooler=False)

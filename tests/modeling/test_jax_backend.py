@@ -28,6 +28,9 @@ for variable in [*model.weights, *chooser.weights]:
     variable.assign(saved["weight/" + variable.path])
 outputs = {**model(batch), **model.encoder(batch)}
 outputs["choices"] = chooser({key: value[None] for key, value in batch.items()})
+embedded = model.encoder.embeddings(*(batch["input_" + key] for key in ("word_ids", "type_ids")))
+found = model.encoder.from_embedded(embedded, batch["input_mask"], attentions=True)
+outputs["attention"] = found["attentions"][-1]
 del outputs["encoder_outputs"]
 
 # A gradient through dropout, the written gradients and the shared table, as JAX trains.
@@ -80,7 +83,10 @@ def test_equals_tensorflow(tmp_path):
     assert run.returncode == 0, run.stderr[-2000:]
     choices = chooser({key: value[None] for key, value in batch.items()})
     expected = {**model(batch), **model.encoder(batch), "choices": choices}
+    embedded = expected["embedding_output"]
+    found = model.encoder.from_embedded(embedded, batch["input_mask"], attentions=True)
+    expected["attention"] = found["attentions"][-1]
     with np.load(results) as outputs:
-        assert len(outputs.files) == 6
+        assert len(outputs.files) == 7
         for key in outputs.files:
             np.testing.assert_allclose(outputs[key], expected[key], atol=1e-5, err_msg=key)
