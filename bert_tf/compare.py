@@ -5,7 +5,7 @@
 
 The two are directories that ``bert_tf.finetune`` left, or files of predictions with the columns id,
 expected and prediction (of tags .conll: word, expected tag, predicted tag). Neither model is run.
-Both have to be of the same rows. The intervals are of a paired bootstrap: both are scored on the
+Both must cover the same rows. The intervals are of a paired bootstrap: both are scored on the
 same resampled rows.
 """
 
@@ -41,7 +41,7 @@ class _Settings:
         None, "Which set of the directories, as dev or test; by default the first of both."
     )
     task: str | None = choice(
-        None, list(KINDS), "Of files outside a fine-tuning's directory: what they predict."
+        None, list(KINDS), "What the files predict, if they are not in a fine-tuning's directory."
     )
     output: str | None = string(
         None,

@@ -5,9 +5,9 @@ r"""Compiles a pre-training's step for a TPU, without a TPU, and says what it wo
 
 Its flags are those of bert_tf.pretrain, of which the model, the batch, the lengths, the precision
 and the optimizer matter. The compiler, which pip install 'bert_tf[tpu-compiler]' brings, is the one
-that a TPU's own machine has: what it says of memory decides whether a run starts. The memory, the
-work, the time that the chip's arithmetic or memory needs for it at least, and the instructions
-that move most bytes are printed. What the cores send each other is not in it.
+that a TPU's own machine has: what it says of memory decides whether a run starts. It prints the
+memory, the work, the least time that the chip's arithmetic or memory needs for it, and the
+instructions that move most bytes. Communication between cores is not counted.
 """
 
 from absl import flags

@@ -27,7 +27,7 @@ _INPUT_FORMAT = flags.DEFINE_enum(
     "input_format",
     None,
     INPUT_FORMATS,
-    "How documents are told apart; by default told from the suffix and the first lines.",
+    "How documents are told apart; by default recognised by the suffix and the first lines.",
 )
 _OUTPUT = flags.DEFINE_list(
     "output_file",
@@ -44,14 +44,16 @@ _RUNNER = flags.DEFINE_string(
 _VOCAB = flags.DEFINE_string("vocab_file", None, "The vocabulary, one piece a line.")
 _LOWER = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens in a row.")
-_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "The most masked in a row.")
+_PREDICTIONS = flags.DEFINE_integer(
+    "max_predictions_per_seq", 20, "The most masked tokens in a row."
+)
 _MASKED = flags.DEFINE_float("masked_lm_prob", 0.15, "The share of a row's tokens to mask.")
 _SHORT = flags.DEFINE_float("short_seq_prob", 0.1, "The share of documents cut shorter.")
 _WHOLE = flags.DEFINE_bool("do_whole_word_mask", False, "Mask whole words.")
 _EPOCHS = flags.DEFINE_integer(
     "num_epochs", 10, "Passes over the text, each paired and masked anew.", lower_bound=1
 )
-_SEED = flags.DEFINE_integer("seed", 12345, "What all that is random is drawn from.")
+_SEED = flags.DEFINE_integer("seed", 12345, "The seed of everything random.")
 _CACHE = flags.DEFINE_string(
     "cache_dir",
     None,

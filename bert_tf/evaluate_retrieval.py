@@ -8,7 +8,7 @@ r"""Judges a model of sentence embeddings by a search: nDCG, MRR, recall, mean a
 --model_dir is what ``bert_tf.finetune --task=similarity`` left, or a directory of
 sentence-transformers. --data_dir has files as BEIR has them: corpus.jsonl, queries.jsonl and
 qrels/SPLIT.tsv. Every document is compared with every query, by cosine, and the best 1,000 are
-judged. A document of the query's own id is not counted as found, as BEIR has it. --reranker names a
+judged. As in BEIR, a document with the query's own id is not counted as found. --reranker names a
 second model, which orders the first --rerank_top documents of each query anew.
 """
 

@@ -4,7 +4,7 @@
     python -m bert_tf.evaluate_squad dev-v2.0.json predictions.json --null_odds=null_odds.json
 
 DATA is a SQuAD file; PREDICTIONS a JSON object from question ids to answers, "" for no answer. They
-may be plain, gzipped or zipped. Which version it is, the data says.
+may be plain, gzipped or zipped. The data show which version it is.
 """
 
 import dataclasses

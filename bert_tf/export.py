@@ -7,10 +7,10 @@ r"""Exports a model to TensorFlow Serving: strings in, answers out, the tokenize
 
     docker run -p 8501:8501 -v $PWD/exports/sst2:/models/sst2 -e MODEL_NAME=sst2 tensorflow/serving
 
---model is anything that ``bert_tf.load`` reads, with its vocabulary; what ``bert_tf.finetune``
-left says itself how it is to be served. --output is a directory with a number, the version, and
-must not be there yet. It holds a SavedModel, which answers without this library, and in
-assets.extra/ a model card (README.md) and sample requests with their answers.
+--model is anything that ``bert_tf.load`` reads, with its vocabulary; a run of ``bert_tf.finetune``
+records how to serve it. --output is a new directory whose name is a number, the version. It holds a
+SavedModel, which answers without this library, and in assets.extra/ a model card (README.md) and
+sample requests with their answers.
 
 | the model's head     | what serving_default answers                                           |
 |----------------------|------------------------------------------------------------------------|
@@ -140,15 +140,15 @@ class ExportSettings:
     transformers_signature: bool | None = flag_fields.switch(
         None,
         "Give serving_default the inputs and outputs that SavedModels of transformers' TFBert "
-        "classes had (input_ids, attention_mask, token_type_ids; logits), so that their clients go "
-        "on; strings are taken by the signature named strings.",
+        "classes had (input_ids, attention_mask, token_type_ids; logits), so that their clients "
+        "go on; the signature named strings then takes strings.",
     )
     top_k: int | None = flag_fields.integer(
         None, "Masked LM: the guesses for each [MASK]; 5 by default."
     )
     layers: Sequence[str] | None = flag_fields.words(
         None,
-        "Embeddings: blocks whose states are answered too, -1 for the last and 0 for the lowest.",
+        "Embeddings: blocks whose states are returned too, -1 for the last and 0 for the lowest.",
     )
     normalize: bool | None = flag_fields.switch(None, "Embeddings: scale them to length 1.")
     embedding_dims: int | None = flag_fields.integer(None, flag_fields.EMBEDDING_DIMS, least=1)
@@ -167,8 +167,8 @@ class ExportSettings:
     )
     max_rows: int | None = flag_fields.integer(
         None,
-        "Refuse requests of more rows; by default none, but a server that batches refuses more "
-        "than 64.",
+        "Refuse requests of more rows; by default no limit, but a server that batches refuses "
+        "more than 64.",
     )
     max_bytes: int | None = flag_fields.integer(
         None, "Refuse requests in which the strings of a row have more bytes; by default none."
@@ -183,13 +183,13 @@ class ExportSettings:
         None,
         QUANTIZATIONS,
         "Write assets.extra/tokens.tflite too, the encoder for TF Lite, on ids. none: its weights "
-        "are float32; int8: the products of matrices are of int8, too.",
+        "are float32; int8: matrix products in int8, too.",
     )
     onnx: str | None = flag_fields.choice(
         None,
         ONNX_PRECISIONS,
-        "Write an ONNX file on ids, and no SavedModel. int8: the products of matrices are of int8, "
-        "as ONNX Runtime's dynamic quantisation makes them.",
+        "Write an ONNX file on ids, and no SavedModel. int8: matrix products in int8, by ONNX "
+        "Runtime's dynamic quantisation.",
         rules=[_fits_ids],
     )
     corpus: str | None = flag_fields.string(
@@ -205,9 +205,9 @@ class ExportSettings:
     )
     static_dims: int | None = flag_fields.integer(
         None,
-        "Sentence embeddings, with --corpus: export a table of so many numbers for each piece of "
-        "the vocabulary instead of the model: a text's vector is the mean of its pieces', in a "
-        "hundredth of the time. What of the model's similarities is left is printed.",
+        "Sentence embeddings, with --corpus: export a table of this many numbers for each piece "
+        "of the vocabulary instead of the model: a text's vector is the mean of its pieces', in a "
+        "hundredth of the time. How much of the model's similarities is kept is printed.",
         least=1,
         rules=[needs("corpus")],
     )

@@ -6,9 +6,8 @@ r"""Writes a BERT's hidden states of text: a vector for each token, or one for e
         --pooling=mean --normalize --format=parquet --output=embeddings
 
 A line is a sentence, or two with " ||| " between them. The first command's part-*.jsonl are, one
-after the other, the JSON lines that google-research/bert's script of the same name writes. A
-command that was stopped, however it was, resumes when it is given again, and --output ends as if
-it had not been stopped.
+after the other, the JSON lines that google-research/bert's script of the same name writes. The same
+command resumes one that was stopped, and --output ends up as if it had not been stopped.
 """
 
 from absl import flags

@@ -10,7 +10,7 @@ r"""Predicts on unlabelled files with a fine-tuned model.
 --model is what ``bert_tf.finetune`` left, which says its task, columns, labels and thresholds;
 or any other checkpoint with a task's head, for which --text_columns says what to read. --input is a
 .tsv, .csv, .jsonl, .json or .parquet table (.gz too), for tagging also CoNLL's columns and for
-squad SQuAD's JSON; labels that it has are not looked at. The predictions are in its order, one for
+squad SQuAD's JSON; its labels, if any, are ignored. The predictions are in its order, one for
 each row, with its ids or the rows' numbers, and the probability of each class; a row without text
 has an ``error`` instead. --keep_columns writes the input's columns, too.
 """

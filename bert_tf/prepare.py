@@ -5,8 +5,8 @@ r"""Prepares raw text for pre-training on Apache Beam, on one core or a thousand
         --input_format=google
 
 Documents are cleaned, filtered, freed of exact and near duplicates, held out and shuffled, and
-written a sentence a line. What is written depends on the text and the flags alone. A command that
-was stopped, however it was, resumes when it is given again.
+written a sentence a line. The output depends only on the text and the flags. The same command
+resumes one that was stopped.
 
 Flags that are not listed here are Apache Beam's. Without any its Direct runner works in one
 process; in eight: --direct_running_mode=multi_processing --direct_num_workers=8. On Dataflow:

@@ -8,7 +8,7 @@ and a graph with operations that no export has is not loaded. Then a fresh proce
 TensorFlow and the operations of tensorflow_text, and neither this library nor Keras, asks every
 signature the samples that were recorded with the export, and compares the answers: floats within
 --tolerance, all else exactly. A directory of export --onnx is asked through ONNX Runtime.
-Exit status 0: all answers are as recorded; 1: one is not, or could not be had.
+Exit status 0: all answers are as recorded; 1: an answer differs or is missing.
 """
 
 import sys

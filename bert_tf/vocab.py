@@ -47,7 +47,7 @@ class _Options:
         None,
         INPUT_FORMATS,
         "google: one sentence a line. wikiextractor: <doc> elements. prose: paragraphs. jsonl: a "
-        "document a line, in its 'text'. Told from the suffix and the first lines by default.",
+        "document a line, in its 'text'. By default recognised by the suffix and the first lines.",
     )
     overwrite: bool = switch(False, "Replace --output where it exists.")
     vocab_size: int = integer(30522, "How many pieces to learn.")
@@ -56,7 +56,7 @@ class _Options:
     character_coverage: float = number(0.9999, "The share of the text whose characters get pieces.")
     max_bytes: int = integer(
         500_000_000,
-        "Learn from so much text at most, taken evenly from the whole; 0 for all of it.",
+        "Learn from at most this much text, taken evenly from the whole; 0 for all of it.",
         least=0,
     )
     cache_dir: str | None = string(

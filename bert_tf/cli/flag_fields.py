@@ -36,7 +36,7 @@ STRATEGY = (
     "auto: mirrored where there are several GPUs."
 )
 EMBEDDING_DIMS = (
-    "Sentence embeddings: keep so many numbers of each vector, the first ones; by default all. "
+    "Sentence embeddings: keep only the first N numbers of each vector; by default all. "
     "finetune --matryoshka_dims trains for it."
 )
 REMAT = (
@@ -44,8 +44,9 @@ REMAT = (
     "half the memory, about a third more time."
 )
 SPIKE_FACTOR = (
-    "Also call a step bad whose loss, or gradient norm before clipping, is more than this many "
-    "times the running mean of about the last 100 good steps; none of the first 100 is. 0: never."
+    "Also treat a step as bad if its loss, or its gradient norm before clipping, exceeds this "
+    "many times the running mean of about the last 100 good steps, though never one of the first "
+    "100. 0: never."
 )
 # The bounds of absl let NaN pass.
 _IS_NUMBER = refuses(

@@ -91,8 +91,8 @@ class ExtractionSettings:
     embed_as: str = choice(
         _DOCUMENT,
         (_DOCUMENT, "query"),
-        "Sentence embeddings: what the lines are, whose prefix the model was trained to read: what "
-        "may be found, or what is searched for.",
+        "Sentence embeddings: which of the model's prefixes the lines get: that of documents, "
+        "which may be found, or of queries, which are searched for.",
         rules=[_OWN],
     )
     max_seq_length: int | None = integer(
@@ -104,7 +104,8 @@ class ExtractionSettings:
     precision: str = choice("float32", PRECISIONS, "The arithmetic of the model.")
     lines_per_shard: int = integer(
         None,
-        "Lines of each file, which is what is lost when the command is killed; 10,000 by default "
+        "Lines of each output file; a killed command loses only the file in progress; 10,000 by "
+        "default "
         "where lines are pooled, 1,000 where not.",
         least=1,
     )

@@ -64,7 +64,7 @@ def read_sets(settings: FineTuningSettings) -> Sets:
     skipped = sets.skipped()
     sets.notes.extend(sets.train.notes)
     if skipped:
-        sets.notes.append(f"Left out {len(skipped):,} bad rows; the first: {skipped[0]}")
+        sets.notes.append(f"Left out bad rows: {len(skipped):,}; the first: {skipped[0]}")
     return sets
 
 

@@ -20,9 +20,9 @@ WITHOUT_EFFECT = {
     "use_tpu": WithoutEffect("fine-tuning runs on GPUs or the CPU (--strategy)", False),
     "bert_config_file": WithoutEffect("--init_checkpoint has its config beside it", ""),
     "vocab_file": WithoutEffect("--init_checkpoint has its vocabulary beside it", ""),
-    "do_lower_case": WithoutEffect("--init_checkpoint says its casing"),
+    "do_lower_case": WithoutEffect("--init_checkpoint records its casing"),
     "save_checkpoints_steps": WithoutEffect(
-        "every epoch is saved, and --save_checkpoints_minutes says what between"
+        "every epoch is saved; --save_checkpoints_minutes adds saves within an epoch"
     ),
     "iterations_per_loop": WithoutEffect("every step is a call", "1"),
 }

@@ -33,14 +33,14 @@ def describe(path: str, taken: Mapping[str, Any], usual: Mapping[str, Any]) -> s
     """The sentence on the defaults that are taken.
 
     >>> describe("gone", {"num_train_epochs": 10}, {"num_train_epochs": 3})
-    'gone saw little text, so --num_train_epochs is 10 where it is not given (else 3).'
+    'gone saw little text, so the default is --num_train_epochs=10 instead of 3.'
     """
     seen = _tokens_seen(path)
-    many = "little text" if seen is None else f"little text, {seen:,} tokens"
-    flags = " and ".join(f"--{flag} is {value:g}" for flag, value in taken.items())
-    pronoun = "it is" if len(taken) == 1 else "they are"
+    many = "little text" if seen is None else f"little text ({seen:,} tokens)"
+    flags = " and ".join(f"--{flag}={value:g}" for flag, value in taken.items())
+    verb = "default is" if len(taken) == 1 else "defaults are"
     others = " and ".join(f"{usual[flag]:g}" for flag in taken)
-    return f"{path} saw {many}, so {flags} where {pronoun} not given (else {others})."
+    return f"{path} saw {many}, so the {verb} {flags} instead of {others}."
 
 
 def _tokens_seen(path: str) -> int | None:

@@ -179,7 +179,7 @@ class FineTuningSettings:
     )
     doc_stride: int = flag_fields.integer(
         ANSWERS["doc_stride"],
-        "squad: how many tokens after the start of one window of a context the next one starts.",
+        "squad: how many tokens lie between the starts of two windows of a context.",
         least=1,
         rules=[rules.for_kinds],
     )
@@ -322,17 +322,10 @@ class FineTuningSettings:
         "that have the class, where those without it count 1. tagging: the weights are of tags.",
         rules=[rules.for_kinds],
     )
-    init_layers: Sequence[int] | None = flag_fields.words(
-        None,
-        "Start from these blocks of --init_checkpoint only, counted from 0: 0,5 makes a student of "
-        "two blocks. By default all.",
-        heading="A smaller model",
-        rules=[rules.are_blocks],
-    )
     few_shot: bool = flag_fields.switch(
         False,
-        "classification of single texts with few examples, 8 a class for instance: learn which "
-        "texts are of one class, of pairs of them, then fit the head to their vectors. Best from a "
+        "classification of single texts with few examples, 8 a class for instance: learn from "
+        "pairs which texts share a class, then fit the head to their vectors. Best from a "
         "model of sentence embeddings. By default "
         + ", ".join(f"--{name}={value:g}" for name, value in FEW_SHOT_DEFAULTS.items())
         + " then.",
@@ -341,10 +334,17 @@ class FineTuningSettings:
     )
     few_shot_pairs: int = flag_fields.integer(
         20,
-        "--few_shot: in how many pairs each text is with others of its class, and in as many with "
+        "--few_shot: how many pairs each text forms with texts of its own class, and as many with "
         "others.",
         least=1,
         rules=[rules.for_kinds, needs("few_shot")],
+    )
+    init_layers: Sequence[int] | None = flag_fields.words(
+        None,
+        "Start from these blocks of --init_checkpoint only, counted from 0: 0,5 makes a student of "
+        "two blocks. By default all.",
+        heading="A smaller model",
+        rules=[rules.are_blocks],
     )
     teacher: str | None = flag_fields.string(
         None,
@@ -426,27 +426,27 @@ class FineTuningSettings:
     )
     query_prefix: str | None = flag_fields.string(
         None,
-        "similarity: what stands before the first text of a row, and before what is searched for: "
-        "'query: '. Kept with the model. By default as --init_checkpoint says, else nothing.",
+        "similarity: a prefix of the first text of a row and of search queries, such as 'query: "
+        "'. Kept with the model. By default that of --init_checkpoint, else none.",
         rules=[rules.for_kinds],
     )
     document_prefix: str | None = flag_fields.string(
         None,
-        "similarity: what stands before the other texts of a row, and before what may be found: "
+        "similarity: a prefix of the other texts of a row and of the texts to be found, such as "
         "'passage: '.",
         rules=[rules.for_kinds],
     )
     dense_size: int | None = flag_fields.integer(
         None,
-        "similarity: put a linear layer behind the pooling, so that vectors have so many numbers. "
-        "By default as --init_checkpoint does, else none.",
+        "similarity: add a linear layer of this many units after the pooling, whose output is the "
+        "vector. By default that of --init_checkpoint, else none.",
         least=1,
         rules=[rules.for_kinds],
     )
     matryoshka_dims: Sequence[int] | None = flag_fields.words(
         None,
-        "similarity: add the losses of vectors that are cut to their first numbers: 128,64. What "
-        "--embedding_dims cuts to as many then loses little.",
+        "similarity: also train on vectors cut to these numbers of dimensions, such as 128,64, so "
+        "that vectors cut by --embedding_dims lose little.",
         rules=[rules.for_kinds, rules.are_dims],
     )
     bilstm: bool = flag_fields.switch(

@@ -177,7 +177,7 @@ def _undertraining(
     if softened or found is None or found.count < FEW or found.temperature >= _UNSURE:
         return None
     phrase = (
-        f"on {name} its answers are right more often than it is sure (temperature "
+        f"on {name} its answers are right more often than their probabilities say (temperature "
         f"{found.temperature:.2g})"
     )
     scores = list(deciding.judged.classes.values()) if deciding and deciding.judged else []

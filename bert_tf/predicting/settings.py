@@ -59,8 +59,8 @@ class PredictionSettings:
     )
     keep_columns: bool = flag_fields.switch(
         False,
-        "Write the input's columns, too, before what is predicted and instead of the ids. One that "
-        "an earlier prediction wrote, by its name, is written anew.",
+        "Also write the input's columns, before the predictions and instead of the ids. Columns "
+        "of an earlier prediction are replaced.",
     )
     skip_bad_rows: bool = flag_fields.switch(
         False,
@@ -69,19 +69,20 @@ class PredictionSettings:
     )
     threshold: float | None = flag_fields.number(
         None,
-        "Instead of the model's own. multilabel: the least probability of a class that holds; "
-        'squad: answer "" where its score is this much over the best answer\'s.',
+        "Instead of the model's own. multilabel: the least probability at which a class is "
+        'predicted; squad: answer "" where its score exceeds the best answer\'s by this much.',
     )
     top_k: int | None = flag_fields.integer(
         None,
-        "One class each: write so many of the likeliest with their probabilities (prediction, "
+        "One class a row: write this many of the likeliest classes with their probabilities "
+        "(prediction, "
         "probability, prediction_2, ...) instead of a column for each class.",
         least=1,
     )
     reject_below: float | None = flag_fields.number(
         None,
-        "One class each: a row whose likeliest class is less probable than this has no prediction. "
-        "What finetune prints at its end says what that costs on dev.",
+        "One class a row: make no prediction where the likeliest class is less probable than "
+        "this. finetune prints at its end what this costs on dev.",
         rules=[within(lambda least: 0 < least <= 1, "above 0 and not above 1")],
     )
     raw_probabilities: bool = flag_fields.switch(

@@ -29,7 +29,7 @@ class PreparationSettings:
     input_format: str | None = choice(
         None,
         INPUT_FORMATS,
-        "How documents are told apart; by default told from the suffix and the first lines.",
+        "How documents are told apart; by default recognised by the suffix and the first lines.",
     )
     output: str = string(
         None,
@@ -44,7 +44,7 @@ class PreparationSettings:
     min_sentences: int = integer(
         2,
         "Leave out documents that have fewer sentences: next-sentence prediction learns nothing "
-        "of a single one.",
+        "from a single one.",
         least=1,
     )
     scripts: tuple[str, ...] = words(
@@ -78,7 +78,7 @@ class PreparationSettings:
         "worker has in memory at once.",
         least=1,
     )
-    seed: int = integer(0, "What the order of the documents is drawn from.")
+    seed: int = integer(0, "The seed of the documents' order.")
 
 
 def resolve(**given: Any) -> PreparationSettings:

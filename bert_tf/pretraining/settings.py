@@ -169,7 +169,7 @@ class PretrainingSettings:
         "google: one sentence a line, a blank line ends a document. wikiextractor: <doc> elements. "
         "prose: a file is a document, a blank line ends a paragraph. jsonl: a document a line, in "
         "its 'text'. tfrecord: examples that Google's create_pretraining_data made. By default "
-        "told from the names (.tfrecord) and, of text, the first lines.",
+        "recognised by the name (.tfrecord) or the first lines.",
     )
     tfds: str | None = string(
         None,
@@ -229,13 +229,13 @@ class PretrainingSettings:
         "itself.",
     )
     nsp: bool = switch(
-        True, "Train next-sentence prediction; --nsp=false: the pairs stay, without its loss."
+        True, "Train next-sentence prediction. --nsp=false keeps the pairs and drops this loss."
     )
     pairs: bool = switch(
         True,
         "Rows of two texts, the second one random in about half; --pairs=false: rows of one text, "
-        "without next-sentence prediction. Segment B is then never trained, which MRPC, QNLI or "
-        "SQuAD start from.",
+        "without next-sentence prediction. The embedding of segment B then stays untrained, "
+        "though MRPC, QNLI and SQuAD use it.",
         rules=[rules.pairs],
     )
     objective: Objective = choice(  # noqa: RUF009
@@ -251,8 +251,8 @@ class PretrainingSettings:
         "default",
         list(RECIPES),
         "The values of all flags that are not given. default: those listed here, for small models. "
-        "bert_base, bert_large: the paper's pre-training. five_minutes, taken where no flag names "
-        "a corpus or weights to start from: a small model that learns much in that time on two "
+        "bert_base, bert_large: the paper's pre-training. five_minutes, the default without a "
+        "corpus or weights to start from: a small model that learns much in five minutes on two "
         "cores. hour: the same for text of your own and about an hour. budget: what helps where "
         "--max_hours ends a run early. What a recipe sets is printed.",
         rules=[rules.NEEDS_HOURS],
@@ -390,7 +390,7 @@ class PretrainingSettings:
         "auto",
         ("auto", "true", "false"),
         "Compile the gradients with XLA. auto: on a GPU, not on a CPU, where nothing is gained; a "
-        "TPU compiles everything. Results differ by rounding and by dropout's draws alone, so a "
+        "TPU compiles everything. Results differ only by rounding and by dropout's draws, so a "
         "run that resumes with another setting is not the same bit for bit.",
     )
     steps_per_loop: int = integer(
@@ -406,8 +406,8 @@ class PretrainingSettings:
     model_dir: str = string("runs/pretrain", "Where the run keeps everything.")
     change: Sequence[str] = words(
         (),
-        "Flags whose values may differ from those that the run in --model_dir was started with, "
-        f"out of {', '.join(sorted(rules.BY_CHANGE))} (of config_overrides, dropout alone). The "
+        "Flags whose values may differ from those that the run in --model_dir was started with: "
+        "any of {', '.join(sorted(rules.BY_CHANGE))} (of config_overrides, dropout alone). The "
         "new values hold from the newest checkpoint on, and in later starts.",
         rules=[rules.may_change],
     )

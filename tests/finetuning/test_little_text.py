@@ -25,13 +25,13 @@ def resolved(flags=""):
     ("results", "flags", "expected", "sentence"),
     [
         ({"trained_tokens": 6_144_000}, "", (1e-3, 10),
-         "start saw little text, 6,144,000 tokens, so --learning_rate is 0.001 and "
-         "--num_train_epochs is 10 where they are not given (else 5e-05 and 3)."),
+         "start saw little text (6,144,000 tokens), so the defaults are --learning_rate=0.001 and "
+         "--num_train_epochs=10 instead of 5e-05 and 3."),
         ({"trained_tokens": 99_999_999}, "--learning_rate=2e-4", (2e-4, 10),
-         "start saw little text, 99,999,999 tokens, so --num_train_epochs is 10 where it is not "
-         "given (else 3)."),
-        ({"trained_tokens": 7}, "--max_steps=5", (1e-3, 3), "start saw little text, 7 tokens, so "
-         "--learning_rate is 0.001 where it is not given (else 5e-05)."),
+         "start saw little text (99,999,999 tokens), so the default is --num_train_epochs=10 "
+         "instead of 3."),
+        ({"trained_tokens": 7}, "--max_steps=5", (1e-3, 3), "start saw little text (7 tokens), so "
+         "the default is --learning_rate=0.001 instead of 5e-05."),
         ({"trained_tokens": 7}, "--learning_rate=2e-4 --num_train_epochs=4", (2e-4, 4), None),
         ({"trained_tokens": 7}, "--grid=learning_rate=1e-5,1e-4 --num_train_epochs=2", (5e-5, 2),
          None),

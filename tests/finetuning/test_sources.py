@@ -96,7 +96,7 @@ def test_bad_rows_are_counted_and_listed(inputs, tmp_path):
         read_task(settings(inputs, tmp_path, train_file=train))
     _, sets = read_task(settings(inputs, tmp_path, train_file=train, skip_bad_rows=True))
     assert len(sets.skipped()) == 2 and "line 5: expected 2 columns" in sets.skipped()[1]
-    assert sets.notes[0].startswith("Left out 2 bad rows; the first: ")
+    assert sets.notes[0].startswith("Left out bad rows: 2; the first: ")
 
 
 def test_smoothing_and_weights_reach_the_loss_or_the_examples(inputs, tmp_path):

@@ -27,11 +27,11 @@ def evaluation(sharpness, count=200):
 
 def test_a_model_that_is_less_sure_than_right():
     assert _undertraining(ENOUGH, "dev", evaluation(0.5)) == (
-        "on dev its answers are right more often than it is sure (temperature 0.24), and 1 of 3 "
-        "classes are never predicted"
+        "on dev its answers are right more often than their probabilities say (temperature 0.24), "
+        "and 1 of 3 classes are never predicted"
     )
     everything = dataclasses.replace(evaluation(0.5), judged=None)
-    assert _undertraining(ENOUGH, "dev", everything).endswith("sure (temperature 0.24)")
+    assert _undertraining(ENOUGH, "dev", everything).endswith("say (temperature 0.24)")
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,10 @@ def test_lines_that_are_no_object(read, line, reason):
     assert len(skipped) == 1
 
 
-GUESS = "got none; the columns are {} (the file seems to use {}: name them by --delimiter, or save"
+GUESS = (
+    "got none; the columns are {} (the file seems to use {}: finetune and predict take "
+    "--delimiter=';'; or save"
+)
 
 
 @pytest.mark.parametrize(
