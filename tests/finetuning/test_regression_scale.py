@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf import api
 from bert_tf.finetuning.model import build_model, open_start
 from bert_tf.finetuning.run import run
 from bert_tf.interchange.recognition import open_checkpoint
@@ -13,7 +14,6 @@ from bert_tf.readers.examples import TextExample
 from bert_tf.results.run_directory import FineTuningDirectory
 from bert_tf.saved_models.precision import StoredWeights
 from bert_tf.training import checkpoints
-from tests.predicting.prediction_models import predict
 
 from .small_runs import (
     TINY,
@@ -25,45 +25,31 @@ from .small_runs import (
 from .small_tasks import examples_of, text_task
 
 
-def regression(inputs, folder, numbers, count=600, **changes):
+def regression(inputs, folder):
     """The settings of a run on sentences in which a word decides the number."""
-    for name, size, seed in (("train", count, 0), ("dev", 60, 1)):
-        rows = [(text, numbers[label == "neg"]) for text, label in sentences(size, seed)]
-        write_table(folder / f"{name}.tsv", rows)
-    flags = {
-        "task": "regression",
-        "train_file": folder / "train.tsv",
-        "dev_file": folder / "dev.tsv",
-        "train_batch_size": 16,
-        "learning_rate": 5e-3,
-        "num_train_epochs": 3,
-        **changes,
-    }
-    return settings(inputs, folder / "run", **flags)
-
-
-def reloaded(folder):
-    """What the kept weights say of the dev set, and its numbers."""
-    model = bert_tf.load(str(folder / "run"))
-    rows = [line.split("\t") for line in (folder / "dev.tsv").read_text().splitlines()[1:]]
-    outputs = model(model.preprocessor([text for text, _ in rows]), training=False)
-    return outputs.numpy(), np.array([float(number) for _, number in rows])
+    tables = {}
+    for name, size, seed in (("train", 600, 0), ("dev", 60, 1)):
+        rows = [(text, 70 if label == "neg" else 90) for text, label in sentences(size, seed)]
+        tables[f"{name}_file"] = write_table(folder / f"{name}.tsv", rows)
+    own = {"task": "regression", "train_batch_size": 16, "learning_rate": 5e-3}
+    return settings(inputs, folder / "run", **own, **tables)
 
 
 @pytest.mark.slow
 def test_numbers_round_80_are_learned_and_answered(inputs, tmp_path, capsys):
-    run(regression(inputs, tmp_path, (90, 70)))
+    run(regression(inputs, tmp_path))
     printed = capsys.readouterr().out
     assert "The numbers to learn: mean 79.5" in printed and "COLLAPSED" not in printed
     scores = results_of(tmp_path / "run")["scores"]["dev"]
     assert scores["pearson"] > 0.99 and scores["r2"] > 0.9
-    predicted, true = reloaded(tmp_path)
-    assert np.sqrt(np.mean((predicted - true) ** 2)) == pytest.approx(
-        scores["root_mean_squared_error"], rel=1e-4
-    )
-    predict(tmp_path / "run", tmp_path / "dev.tsv", tmp_path / "out.tsv")
-    written = [line.split("\t")[1] for line in (tmp_path / "out.tsv").read_text().splitlines()[1:]]
-    np.testing.assert_allclose([float(number) for number in written], predicted, rtol=1e-4)
+    texts, true = zip(*sentences(60, seed=1), strict=True)
+    model = bert_tf.load(str(tmp_path / "run"))
+    predicted = model(model.preprocessor(list(texts)), training=False).numpy()
+    errors = predicted - [70 if label == "neg" else 90 for label in true]
+    expected = scores["root_mean_squared_error"]
+    assert np.sqrt(np.mean(errors**2)) == pytest.approx(expected, rel=1e-4)
+    found = [record["prediction"] for record in api.predict(tmp_path / "run", list(texts))]
+    np.testing.assert_allclose(found, predicted, rtol=1e-4)
     # The loss is in the units of the scores: it begins at the variance.
     curve = checkpoints.find_latest(str(tmp_path / "run" / "last")).extra["curve"]
     assert curve["sums"][0] / curve["counts"][0] == pytest.approx(100, rel=0.2)
@@ -75,7 +61,7 @@ def test_a_regressor_to_start_from_answers_as_before(inputs, tmp_path):
     source.regressor.bias.assign([75.0])
     folder = tmp_path / "source.keras"
     source.save(folder)
-    flags = regression(inputs, tmp_path, (90, 70))
+    flags = regression(inputs, tmp_path)
     items = [TextExample(str(number), "good", None, number) for number in (70.0, 90.0)]
     task = text_task("own", examples_of(items), {}, {}, kind="regression")
     start = open_start(flags, FineTuningDirectory(flags.model_dir))

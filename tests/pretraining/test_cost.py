@@ -3,6 +3,11 @@ import pytest
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.modeling import BertPretrainer
 from bert_tf.pretraining import cost
+from bert_tf.pretraining.data import predictions_per_row
+from bert_tf.pretraining.model import read_config
+from bert_tf.training import distribution
+
+from .commands import parse
 
 
 @pytest.mark.parametrize("nsp", [True, False])
@@ -73,3 +78,22 @@ def test_recomputation_keeps_one_layer_and_the_inputs_of_all():
     layer, inputs = 512 * (12 * 768 + 3 * 3072 + 3 * 12 * 512), 512 * 768
     assert whole - less == 8 * 4 * (11 * layer - 12 * inputs)
     assert less < whole / 2
+
+
+@pytest.mark.parametrize(("device", "size"), [("CPU", 4), ("GPU", 2)])
+def test_a_report_counts_what_the_device_keeps(device, size, monkeypatch, capsys):
+    """On a CPU only the products are bfloat16."""
+    found = distribution.choose_strategy("one_device")._replace(device_type=device)
+    monkeypatch.setattr(distribution, "choose_strategy", lambda *given, **named: found)
+    monkeypatch.setattr(cost, "step_seconds", lambda *given: 0.5)
+    flags = ("--bert_config=bert-mini", "--vocab_size=1000", "--precision=bfloat16", "--input=a")
+    settings = parse(*flags, "--train_batch_size=256", "--num_train_steps=100")[0]
+    cost.report_cost(settings)
+    estimate = cost.estimate_step(
+        read_config(settings), batch_size=256, max_seq_length=128,
+        max_predictions_per_seq=predictions_per_row(settings, 128), bytes_per_activation=size,
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert f"; about {estimate.memory_bytes / 2**30:,.1f} GiB of memory on each" in printed
+    assert "about 0.5 s a step (65,536 tokens/s" in printed
+    assert printed.endswith("Estimated time: 50s. Nothing was written.\n")

@@ -101,11 +101,13 @@ def answering(listening, answer):
     thread.join()
 
 
-def test_an_unanswered_look_up_is_left_behind(monkeypatch):
+@pytest.mark.parametrize("silent", ["_find_tpu", "_initialise_tpu"])
+def test_what_is_not_answered_is_left_behind(monkeypatch, silent):
     monkeypatch.setattr(distribution, "_LOOK_UP_SECONDS", 0.05)
-    monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: time.sleep(1))
+    monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: (tpu, ""))
+    monkeypatch.setattr(distribution, silent, lambda given: time.sleep(1))
     with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "no answer in 0 seconds")):
-        distribution.choose_strategy(tpu="my-tpu")
+        distribution.choose_strategy(tpu="my-tpu", connect_seconds=0.05)
 
 
 @pytest.mark.parametrize(("given", "waits"), [({}, 600), ({"connect_seconds": 61.0}, 61)])
@@ -134,38 +136,27 @@ def test_a_slice_takes_its_time_and_a_missing_one_does_not(server, monkeypatch, 
     assert limits == [10, waits, 10]
 
 
-def test_an_unanswered_initialisation_is_left_behind(monkeypatch):
-    monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: (tpu, ""))
-    monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: time.sleep(1))
-    with pytest.raises(ValueError, match=NO_TPU.format("my-tpu", "no answer in 0 seconds")):
-        distribution.choose_strategy(tpu="my-tpu", connect_seconds=0.05)
-
-
-def test_a_server_that_accepts_and_never_answers_is_told(server, monkeypatch):
-    monkeypatch.setattr(distribution, "_CONNECT_SECONDS", 0.1)
-    _, address = server
-    with pytest.raises(ValueError, match=NO_TPU.format(address, "timed out")):
-        distribution.choose_strategy(tpu=address)
-
-
-def test_a_server_that_speaks_something_else_is_told(server):
-    listening, address = server
-    sentence = NO_TPU.format(address, "what answers there does not spe")
-    with answering(listening, b"HTTP/1.1 400 Bad Request\r\n\r\n"):
-        with pytest.raises(ValueError, match=sentence):
-            distribution.choose_strategy(tpu=address)
-
-
-def test_a_grpc_server_is_handed_to_tensorflow(server, monkeypatch):
-    # A real server that is no TPU would lock TensorFlow, so only the way there is tested.
+@pytest.mark.parametrize(
+    ("answer", "sentence", "is_grpc"),
+    [
+        (None, "timed out", False),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there does not spe", False),
+        (b"\0\0\0\4\0\0\0\0\0", "division by zero", True),
+    ],
+)
+def test_a_server_that_is_no_tpu_is_told(server, monkeypatch, answer, sentence, is_grpc):
+    """A real one that speaks gRPC would lock TensorFlow: that it is handed there is tested."""
     listening, address = server
     given = []
+    if answer is None:
+        monkeypatch.setattr(distribution, "_CONNECT_SECONDS", 0.1)
     monkeypatch.setattr(distribution, "_find_tpu", lambda tpu: given.append(tpu) or (tpu, tpu))
     monkeypatch.setattr(distribution, "_initialise_tpu", lambda resolver: 1 / 0)
-    with answering(listening, b"\0\0\0\4\0\0\0\0\0") as received:
-        with pytest.raises(ValueError, match=NO_TPU.format(address, "division by zero")):
-            distribution.choose_strategy(tpu=address.removeprefix("grpc://"))
-    assert (received, given) == ([b"PRI * HTTP/2.0"], [address])
+    reached = answering(listening, answer) if answer else contextlib.nullcontext([])
+    with reached as received, pytest.raises(ValueError, match=NO_TPU.format(address, sentence)):
+        distribution.choose_strategy(tpu=address.removeprefix("grpc://" if is_grpc else ""))
+    assert (received == [b"PRI * HTTP/2.0"]) == bool(answer)
+    assert given == [address] * is_grpc
 
 
 @pytest.mark.parametrize(
