@@ -200,8 +200,8 @@ def row_examples(
 ) -> Examples:
     """Examples whose rows are made already, (N,) int32 tokens each.
 
-    ``columns`` have by name the integers of all tokens, (T,), row after row, and what stands where
-    a row is padded.
+    ``columns`` have by name the values of all tokens, (T, ...), row after row, and what stands
+    where a row is padded.
 
     >>> examples = row_examples(np.int32([2, 1]), {"ids": (np.int32([7, 8, 9]), 0)}, 3)
     >>> next(iter(examples.evaluation_batches(2)))["ids"].numpy()
@@ -211,16 +211,21 @@ def row_examples(
     with tf.device("CPU:0"):
         counts = tf.constant(lengths, tf.int32)
         starts = tf.cumsum(counts, exclusive=True)
-        kept = {key: (tf.constant(values), padding) for key, (values, padding) in columns.items()}
+        kept = {
+            key: (tf.convert_to_tensor(values), padding)
+            for key, (values, padding) in columns.items()
+        }
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> dict[str, tf.Tensor]:
         # (B, S)
         is_real = tf.sequence_mask(tf.gather(counts, indices), width)
         place = tf.where(is_real, tf.gather(starts, indices)[:, None] + tf.range(width), 0)
-        batch = {
-            key: tf.where(is_real, tf.gather(values, place), padding)
-            for key, (values, padding) in kept.items()
-        }
+        batch = {}
+        for key, (values, padding) in kept.items():
+            real = is_real
+            for _ in values.shape[1:]:
+                real = real[..., None]
+            batch[key] = tf.where(real, tf.gather(values, place), tf.cast(padding, values.dtype))
         return {**batch, features.EXAMPLE_INDEX: indices}
 
     return Examples(lengths, max_seq_length, make_batch)

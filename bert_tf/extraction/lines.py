@@ -12,8 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.pipelines.columns import row_examples
 from bert_tf.pipelines.corpus_files import SourceFile
-from bert_tf.pipelines.length_buckets import padded_lengths
+from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.text_bytes import open_text
@@ -21,7 +22,6 @@ from bert_tf.untrusted import check_line
 
 _CHUNK_BYTES = 1 << 20
 _PAIR_MARK = " ||| "
-_LENGTH_MULTIPLE = 8
 
 
 class Position(NamedTuple):
@@ -132,6 +132,16 @@ class Rows(NamedTuple):
         )
 
 
+def examples_of(rows: Rows, preprocessor: BertPreprocessor) -> Examples:
+    """The lines for batches of ``ENCODER_FEATURES``."""
+    columns = {
+        features.INPUT_WORD_IDS: (rows.ids, preprocessor.tokenizer.pad_id),
+        features.INPUT_MASK: (np.ones_like(rows.ids), 0),
+        features.INPUT_TYPE_IDS: (rows.type_ids, 0),
+    }
+    return row_examples(rows.lengths, columns, preprocessor.max_seq_length)
+
+
 def tokenize(preprocessor: BertPreprocessor, lines: Sequence[Line]) -> tuple[Rows, int]:
     """Tokenises consecutive lines, single ones and pairs; says how many of them lost tokens."""
     tokenizer, max_seq_length = preprocessor.tokenizer, preprocessor.max_seq_length
@@ -167,32 +177,3 @@ def join(parts: Sequence[Rows]) -> Rows:
     _, *columns = zip(*parts, strict=True)
     lengths, ids, type_ids = (np.concatenate(column) for column in columns)
     return Rows(parts[0].first_line, lengths, ids, type_ids)
-
-
-def batches(
-    rows: Rows, batch_size: int, preprocessor: BertPreprocessor
-) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Makes batches of lines of similar length, the longest first.
-
-    Yields:
-        The numbers of a batch's lines, (B,), and its ``ENCODER_FEATURES``, each (B, S) int32, where
-        S is a multiple of 8 and at most the preprocessor's ``max_seq_length``.
-    """
-    order = np.argsort(-rows.lengths, kind="stable")
-    widths = padded_lengths(preprocessor.max_seq_length, _LENGTH_MULTIPLE, None)
-    starts, pad_id = rows.starts, np.int32(preprocessor.tokenizer.pad_id)
-    for begin in range(0, len(order), batch_size):
-        numbers = order[begin : begin + batch_size]
-        lengths = rows.lengths[numbers]
-        width = widths[np.searchsorted(widths, lengths[0])]
-        # (B, S)
-        is_real = np.arange(width) < lengths[:, None]
-        place = np.where(is_real, starts[numbers][:, None] + np.arange(width), 0)
-        yield (
-            numbers,
-            {
-                features.INPUT_WORD_IDS: np.where(is_real, rows.ids[place], pad_id),
-                features.INPUT_MASK: is_real.astype(np.int32),
-                features.INPUT_TYPE_IDS: np.where(is_real, rows.type_ids[place], np.int32(0)),
-            },
-        )

@@ -27,7 +27,7 @@ from bert_tf.training.distribution import open_devices
 from bert_tf.training.progress import Progress
 
 from . import output
-from .lines import Line, Rows, batches, fingerprint, join, read_lines, tokenize
+from .lines import Line, Rows, examples_of, fingerprint, join, read_lines, tokenize
 from .output import WRITERS, Block, Layout, Manifest, check_can_write
 from .settings import ExtractionSettings
 
@@ -333,8 +333,9 @@ class _Extractor:
         settings = self._settings
         starts = np.arange(len(rows.lengths) + 1) if settings.is_pooled else rows.starts
         values = np.empty((starts[-1], len(self.layers), self.width), np.float32)
-        for numbers, batch in batches(rows, settings.batch_size, self._preprocessor):
-            vectors = self._run({key: tf.constant(value) for key, value in batch.items()})
+        examples = examples_of(rows, self._preprocessor)
+        for batch in examples.evaluation_batches(settings.batch_size, longest_first=True):
+            numbers, vectors = batch.pop(features.EXAMPLE_INDEX).numpy(), self._run(batch)
             if not settings.is_pooled:
                 vectors = tf.boolean_mask(vectors, batch[features.INPUT_MASK])
             counts = starts[numbers + 1] - starts[numbers]

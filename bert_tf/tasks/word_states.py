@@ -3,6 +3,7 @@
 Letters: R rows, W words of all rows, L hidden states of a word, H hidden, B batch.
 """
 
+import dataclasses
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import tensorflow as tf
 from bert_tf import features
 from bert_tf.modeling import BertFeatureTagger
 from bert_tf.modeling.feature_based import frozen_states
+from bert_tf.pipelines.columns import row_examples
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.replicas import traced_step
 from bert_tf.training.progress import Progress
@@ -138,24 +140,16 @@ def _as_examples(
     ``columns`` have ``example_index`` and the words' ``count`` of each row, (R,), and
     ``word_index`` and perhaps ``labels`` of each word, (W,).
     """
-    counts = columns[_COUNT]
-    begins = np.concatenate([[0], np.cumsum(counts)])
-    with tf.device("CPU:0"):
-        starts, ends = tf.constant(begins[:-1], tf.int32), tf.constant(begins[1:], tf.int32)
-        known = {key: tf.constant(value) for key, value in columns.items() if key != _COUNT}
+    counts = columns.pop(_COUNT).astype(np.int32)
+    numbers = columns.pop(features.EXAMPLE_INDEX)
+    paddings = {features.WORD_INDEX: -1, _LABELS: features.NO_LABEL}
+    of_words = {key: (values, paddings[key]) for key, values in columns.items()}
+    rows = row_examples(counts, {features.WORD_STATES: (states, 0), **of_words}, int(counts.max()))
 
     def make_batch(indices: tf.Tensor, width: tf.Tensor) -> Any:
-        # (B, W)
-        place = tf.gather(starts, indices)[:, None] + tf.range(width)
-        inside = place < tf.gather(ends, indices)[:, None]
-        place = tf.where(inside, place, 0)
-        batch = {
-            features.WORD_STATES: tf.bitcast(tf.gather(states, place), dtype),
-            features.WORD_INDEX: tf.where(inside, tf.gather(known[features.WORD_INDEX], place), -1),
-            features.EXAMPLE_INDEX: tf.gather(known[features.EXAMPLE_INDEX], indices),
-        }
-        if _LABELS not in known:
-            return batch
-        return batch, tf.where(inside, tf.gather(known[_LABELS], place), features.NO_LABEL)
+        batch = rows.make_batch(indices, width)
+        batch[features.WORD_STATES] = tf.bitcast(batch[features.WORD_STATES], dtype)
+        batch[features.EXAMPLE_INDEX] = tf.gather(numbers, indices)
+        return (batch, batch.pop(_LABELS)) if _LABELS in batch else batch
 
-    return Examples(counts.astype(np.int32), int(counts.max()), make_batch, num_too_long)
+    return dataclasses.replace(rows, make_batch=make_batch, num_too_long=num_too_long)
