@@ -75,7 +75,7 @@ def _similar_sentences(folder: str, rows: int | None) -> Data:
 
 
 def _questions(folder: str, rows: int | None) -> Data:
-    """SQuAD's questions, to be found: the paragraph of each among those of the held-out articles."""
+    """SQuAD: a question asks for its paragraph, among all those of the held-out articles."""
     train, dev = read_squad_articles(folder)
     pairs = [(item.question, item.context) for item in _some(train, rows or _SEARCH_PAIRS)]
     paragraphs = list(dict.fromkeys(item.context for item in dev))
@@ -85,9 +85,7 @@ def _questions(folder: str, rows: int | None) -> Data:
     def score(vectors: np.ndarray) -> Scores:
         ranked, _ = search(*np.split(at_length_1(vectors), [len(questions)]))
         judged = judge_rankings(ranked, relevant)
-        return {
-            name: 100 * value for name, value in judged.scores(["ndcg@10", "accuracy"]).items()
-        }
+        return {name: 100 * value for name, value in judged.scores(["ndcg@10", "accuracy"]).items()}
 
     return Data(pairs, questions + paragraphs, score)
 
@@ -104,8 +102,9 @@ Labelled = list[tuple[str, int]]
 
 def _opinions(folder: str) -> tuple[Labelled, Labelled]:
     """SST-2: examples from train, scored on dev."""
+    glue = os.path.join(folder, "glue")
     train, dev = (
-        [(i.text_a, int(str(i.label))) for i in read_glue("SST-2", os.path.join(folder, "glue"), name).items]
+        [(item.text_a, int(str(item.label))) for item in read_glue("SST-2", glue, name).items]
         for name in ("train", "dev")
     )
     return train, dev

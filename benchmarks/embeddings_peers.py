@@ -74,7 +74,9 @@ def _pairs(asked: dict[str, Any], folder: str) -> tuple[Any, _Clock]:
     clock, steps = _Clock(), asked["steps"]
     if not steps:
         return model, clock
-    columns = dict(zip(("anchor", "other", "score"), zip(*asked["rows"], strict=True), strict=False))
+    columns = dict(
+        zip(("anchor", "other", "score"), zip(*asked["rows"], strict=True), strict=False)
+    )
     data = Dataset.from_dict({name: list(column) for name, column in columns.items()})
     is_scored = "score" in columns
     loss = losses.CoSENTLoss(model) if is_scored else losses.MultipleNegativesRankingLoss(model)
@@ -135,7 +137,9 @@ def _few_shot(asked: dict[str, Any], folder: str) -> tuple[Any, _Clock]:
         report_to="none",
     )
     trainer = setfit.Trainer(
-        model=model, args=arguments, train_dataset=Dataset.from_dict({"text": texts, "label": labels})
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_dict({"text": texts, "label": labels}),
     )
     clock, inner = _Clock(), trainer.st_trainer
     inner.add_callback(clock)
