@@ -14,14 +14,14 @@
 The second has the other paragraphs of a batch as wrong ones. The last two are --few_shot and
 SetFit's own package, with as many pairs of each text. --start names other weights, in a directory
 of sentence-transformers, which all libraries read. The peers are in an environment of their own,
-with sentence-transformers, setfit and datasets; nothing of this library is needed there. Both sides have the same rows, steps, batches, lengths, rates, schedule, decay and
-clipping; the vectors that they make are scored here, by one code. One process of each side stays,
-and they are asked in turn.
+with sentence-transformers, setfit and datasets; nothing of this library is needed there. Both sides
+have the same rows, steps, batches, lengths, rates, schedule, decay and clipping; the vectors that
+they make are scored here, by one code. One process of each side stays, and they are asked in turn.
 
-Examples a second count texts to texts (pairs), from the end of the first step, where TensorFlow
-traces; by the clock and by processor time, whose ratio says more where other work is beside. With
---steps a training ends after so many, and is not scored. Seed 0 stands for the start, untrained.
-Every run is a row of the results.
+Examples a second count pairs of texts, from the end of the first step, where TensorFlow traces; by
+the clock and by processor time, which says more where other work is beside. With --steps a training
+ends after so many, and is not scored. Seed 0 stands for the start, untrained. Every run is a row of
+the results.
 """
 
 import argparse
