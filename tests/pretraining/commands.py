@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import flags
 
 from bert_tf.pretraining.run import run
-from bert_tf.pretraining.settings import define_flags, settings_from_flags
+from bert_tf.pretraining.settings import define_flags, given_flags, settings_from_flags
 from tests.killing import run_command
 
 define_flags()
@@ -65,6 +65,11 @@ def parse(*arguments, as_read=settings_from_flags):
     finally:
         for name in flags.FLAGS:
             flags.FLAGS[name].unparse()
+
+
+def parse_given(*arguments):
+    """The settings, and which of them the flags name."""
+    return parse(*arguments, as_read=lambda: (settings_from_flags()[0], given_flags()))
 
 
 def pretrain(inputs, model_dir, **changes):

@@ -21,8 +21,6 @@ from bert_tf.pretraining.settings import (
     MAY_DIFFER,
     PATHS,
     PretrainingSettings,
-    given_flags,
-    settings_from_flags,
 )
 from bert_tf.training import checkpoints
 from bert_tf.training.bad_steps import BadStepError
@@ -30,14 +28,10 @@ from bert_tf.training.run_directory import RunDirectory
 from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.stopping import OutOfTimeError
 
-from .commands import arguments, assert_bit_equal, parse, weights
+from .commands import arguments, assert_bit_equal, parse, parse_given, weights
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "resuming.md"
 NO_DROPOUT = "hidden_dropout_prob=0,attention_probs_dropout_prob=0"
-
-
-def parse_given(*flags):
-    return parse(*flags, as_read=lambda: (settings_from_flags()[0], given_flags()))
 
 
 # === Which flags ===

@@ -16,18 +16,16 @@ import tensorflow as tf
 
 from bert_tf.files import write_json
 from bert_tf.pretraining.evaluator import _Evaluation, evaluate
-from bert_tf.pretraining.settings import given_flags, settings_from_flags
 from bert_tf.seals import write_sealed
 from bert_tf.training import checkpoints
 from bert_tf.training.run_directory import RunDirectory
 from tests.killing import Started
 
-from .commands import arguments, parse, pretrain
+from .commands import arguments, parse_given, pretrain
 
 
 def _evaluate(model_dir, *flags):
-    given = ("--mode=eval", f"--model_dir={model_dir}", *flags)
-    evaluate(*parse(*given, as_read=lambda: (settings_from_flags()[0], given_flags())))
+    evaluate(*parse_given("--mode=eval", f"--model_dir={model_dir}", *flags))
 
 
 def _contents(model_dir):

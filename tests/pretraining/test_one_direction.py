@@ -8,9 +8,8 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.pretraining.evaluator import evaluate
-from bert_tf.pretraining.settings import given_flags, settings_from_flags
 
-from .commands import parse, pretrain, refusal_of
+from .commands import parse_given, pretrain, refusal_of
 
 pytestmark = pytest.mark.slow
 PREDICTED = {"ltr": "next token  ", "rtl": "token before"}
@@ -46,8 +45,7 @@ def test_it_learns_and_says_what(ran, objective):
 
 def test_its_evaluation_next_to_it(ran, objective, tmp_path, capsys):
     run = shutil.copytree(ran[0], tmp_path / "run")
-    given = ("--mode=eval", f"--model_dir={run}", "--export=false")
-    evaluate(*parse(*given, as_read=lambda: (settings_from_flags()[0], given_flags())))
+    evaluate(*parse_given("--mode=eval", f"--model_dir={run}", "--export=false"))
     assert PREDICTED[objective].strip() in capsys.readouterr().out
     found = json.loads((run / "eval" / "results.json").read_text())["checkpoints"][-1]
     assert found["evaluation"] == json.loads((run / "results.json").read_text())["evaluation"]

@@ -1,7 +1,6 @@
 """The page, the table and the picture that a person looks at."""
 
 import functools
-import html.parser
 import xml.etree.ElementTree
 
 import numpy as np
@@ -15,31 +14,10 @@ from bert_tf.results.explanation import Explanation, Word
 from bert_tf.results.report import write_report
 from bert_tf.tasks.evaluation import Evaluation, Mistake
 
+from .pages import Page
+
 SVG = "{http://www.w3.org/2000/svg}"
 BAD = "<script>alert('\"&')</script>"
-
-
-class _Page(html.parser.HTMLParser):
-    """A page's text and elements, checked to be closed in order."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.text, self.tags, self.links, self._open = "", [], [], []
-        self.feed(text)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.links += [value for name, value in attributes if name in ("src", "href")]
-        if tag != "meta":
-            self._open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def texts_of(svg):
@@ -72,7 +50,7 @@ def test_words_of_the_first_errors_are_coloured(tmp_path):
     why = Explanation("7", (f"A text {BAD}", "and its pair"), "neg", 1.0, 0.0, words)
     write_report(str(tmp_path), evaluation(), ["neg", BAD], "t", explanations=[why])
     text = (tmp_path / "worst_errors.html").read_text()
-    page = _Page(text)
+    page = Page(text)
     assert "and its pair" in page.text and "A text <script>" in page.text
     assert "in the first 1." in page.text and "script" not in page.tags
     assert "<span class='against' style='--share:0.33' title='-0.500'>text</span>" in text
@@ -85,7 +63,7 @@ def test_the_page_shows_everything_and_runs_nothing(tmp_path):
     names = ["worst_errors.html", "worst_errors.tsv", "confusion_matrix.svg"]
     assert paths == [str(folder / name) for name in names]
     content = (folder / names[0]).read_text()
-    page = _Page(content)
+    page = Page(content)
     assert "script" not in page.tags and page.links == []
     for shown in (
         f"dev of {BAD}", "macro f1", "0.50", "92.25", "null", "-1.25", "7 of 8 right (87.5%)",
@@ -112,7 +90,7 @@ def test_probabilities_and_classes_are_shown(tmp_path):
     calibrate = functools.partial(of_classes, logits, labels, 2.0)
     found = evaluation(thresholds={"temperature": 2.0}, judged=judged, calibrate=calibrate)
     write_report(str(tmp_path), found, [BAD, "neg"], "dev", {"macro_f1": [0.25, 0.75]})
-    page = _Page((tmp_path / "worst_errors.html").read_text())
+    page = Page((tmp_path / "worst_errors.html").read_text())
     shown = [
         "macro f1: 95% of resampled sets are between 0.25 and 0.75.",
         f"{BAD}0.5001.0000.66712",  # precision, recall, F1, true, predicted
@@ -131,14 +109,14 @@ def test_without_classes_and_errors_and_with_one(tmp_path):
     found = evaluation(mistakes=[], confusion=None, thresholds={}, constant=True)
     paths = write_report(str(tmp_path), found, (), "dev")
     assert [path.rpartition("/")[2] for path in paths] == ["worst_errors.html", "worst_errors.tsv"]
-    page = _Page((tmp_path / "worst_errors.html").read_text())
+    page = Page((tmp_path / "worst_errors.html").read_text())
     assert "every prediction is the same" in page.text and "everything is right" in page.text
     assert "svg" not in page.tags and "Thresholds" not in page.text
     assert (tmp_path / "worst_errors.tsv").read_text() == ""
     found = evaluation(mistakes=[Mistake("1", {"": "a"}, "a", "b", 1.0)])
     why = "the training loss did not fall (0.7 to 0.7)"
     write_report(str(tmp_path), found, "ab", "dev", collapsed=why)
-    shown = _Page((tmp_path / "worst_errors.html").read_text()).text
+    shown = Page((tmp_path / "worst_errors.html").read_text()).text
     assert "The one error, the greatest" in shown and f"Collapsed: {why}. Try another seed" in shown
 
 
@@ -152,7 +130,7 @@ def test_rows_are_counted_and_tags_are_told_apart(tmp_path):
     ):  # fmt: skip
         found = evaluation(judged=judged, confusion=confusion)
         write_report(str(tmp_path), found, ["a", "b"], "dev")
-        assert shown in _Page((tmp_path / "worst_errors.html").read_text()).text
+        assert shown in Page((tmp_path / "worst_errors.html").read_text()).text
 
 
 def test_more_classes_than_can_be_drawn(tmp_path):
@@ -167,7 +145,7 @@ def test_more_classes_than_can_be_drawn(tmp_path):
         "class 150\tclass 0\t5",
         "class 3\tclass 150\t2",
     ]
-    assert "svg" not in _Page((tmp_path / "worst_errors.html").read_text()).tags
+    assert "svg" not in Page((tmp_path / "worst_errors.html").read_text()).tags
 
 
 # === The picture ===

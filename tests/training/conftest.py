@@ -6,6 +6,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
+from bert_tf.training import optimizers
+from bert_tf.training.pretraining import PretrainingLoop
+from bert_tf.training.schedules import WarmupLinearDecay
 
 VOCABULARY, HIDDEN, SEQUENCE, PREDICTIONS = 11, 8, 6, 3
 
@@ -81,6 +84,13 @@ def batches_dataset(num_batches: int, rows: int = 8, first: int = 0) -> tf.data.
     batches = [random_batch(first + index, rows) for index in range(num_batches)]
     stacked = {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
     return tf.data.Dataset.from_tensor_slices(stacked)
+
+
+def make_loop(model, *, peak=1e-2, seed=1, **options) -> PretrainingLoop:
+    """A loop of Adam at a rate that warms up for two of twenty steps."""
+    schedule = WarmupLinearDecay(peak, warmup_steps=2, total_steps=20)
+    optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
+    return PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=seed, **options)
 
 
 def starting_over(loop):

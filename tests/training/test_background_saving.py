@@ -7,18 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.training import checkpoints, optimizers
+from bert_tf.training import checkpoints
 from bert_tf.training.background_saving import BackgroundSaving
-from bert_tf.training.pretraining import PretrainingLoop
 
-from .conftest import batches_dataset, small_model
-
-
-def _loop():
-    keras.utils.clear_session()
-    model = small_model()
-    optimizer = optimizers.create_optimizer("adam", 1e-2, model.trainable_variables)
-    return PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=1)
+from .conftest import batches_dataset, make_loop, small_model
 
 
 @pytest.fixture
@@ -36,7 +28,8 @@ def held(monkeypatch):
 
 
 def test_steps_made_while_it_is_written_are_not_in_it(tmp_path, held):
-    loop = _loop()
+    keras.utils.clear_session()
+    loop = make_loop(small_model())
     iterator = loop.distribute(batches_dataset(4))
     loop.train(iterator, 1)
     expected = {name: variable.numpy().copy() for name, variable in loop.state().items()}

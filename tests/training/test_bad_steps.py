@@ -6,12 +6,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import features
-from bert_tf.training import bad_steps, optimizers
+from bert_tf.training import bad_steps
 from bert_tf.training.bad_steps import BadStepError, Trend
-from bert_tf.training.pretraining import PretrainingLoop
-from bert_tf.training.schedules import WarmupLinearDecay
 
-from .conftest import random_batch, small_model, starting_over
+from .conftest import make_loop, random_batch, small_model, starting_over
 
 # A share of the loss that is not a number; and weights that nearly cancel out, so that the mean of
 # the loss, and with it the gradient, is a hundred times as large.
@@ -20,10 +18,7 @@ POISONS = {"nan": [[np.nan, 1.0, 1.0]], "spike": [[1.0, -0.99, 0.0]]}
 
 def _loop(peak=1e-2, **options):
     keras.utils.clear_session()
-    model = small_model(dropout=0.5)
-    schedule = WarmupLinearDecay(peak, warmup_steps=2, total_steps=20)
-    optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
-    return PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=1, **options)
+    return make_loop(small_model(dropout=0.5), peak=peak, **options)
 
 
 def _train(loop, batches, calls=None):

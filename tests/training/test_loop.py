@@ -1,5 +1,7 @@
 """The training loop on one device: against a plain step, across restarts, and what a TPU needs."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from bert_tf.training.schedules import WarmupLinearDecay
 from .conftest import (
     SEQUENCE,
     batches_dataset,
+    make_loop,
     random_batch,
     small_model,
     starting_over,
@@ -23,11 +26,7 @@ from .conftest import (
 CLIP_NORM = 0.5  # well below the small model's gradient norms, so clipping always acts
 
 
-def _loop(model, *, seed=1, **options):
-    schedule = WarmupLinearDecay(1e-2, warmup_steps=2, total_steps=20)
-    optimizer = optimizers.create_optimizer("adam", schedule, model.trainable_variables)
-    strategy = tf.distribute.get_strategy()
-    return PretrainingLoop(model, optimizer, strategy, seed=seed, clip_norm=CLIP_NORM, **options)
+_loop = functools.partial(make_loop, clip_norm=CLIP_NORM)
 
 
 def _weights(model):

@@ -5,11 +5,9 @@ import time
 import pytest
 import tensorflow as tf
 
-from bert_tf.training import optimizers
-from bert_tf.training.pretraining import PretrainingLoop
 from bert_tf.training.throughput import throughput
 
-from .conftest import batches_dataset, small_model
+from .conftest import batches_dataset, make_loop, small_model
 
 
 def test_figures_in_all_and_for_each_device():
@@ -30,10 +28,7 @@ def test_figures_in_all_and_for_each_device():
 
 def test_the_loop_counts_the_time_without_a_batch():
     """Nothing can hold up a batch longer than this dataset, whose clock is the same."""
-    model = small_model()
-    optimizer = optimizers.create_optimizer("adam", 1e-3, model.trainable_variables)
-    loop = PretrainingLoop(model, optimizer, tf.distribute.get_strategy(), seed=0)
-    spent = []
+    loop, spent = make_loop(small_model()), []
 
     def wait(index):
         began = time.time()
