@@ -1,10 +1,11 @@
 import errno
 import fcntl
-import multiprocessing
 import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -209,26 +210,29 @@ def test_results_alone_are_progress_too(directory):
     assert directory.has_progress()
 
 
-def _hold(path, ready, done):
-    with RunDirectory(path).locked():
-        ready.set()
-        done.wait(30)
+_HOLD = """
+import fcntl, os, sys
+with open(sys.argv[1], "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print(os.getpid(), file=lock, flush=True)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
-@pytest.mark.slow
 def test_one_run_at_a_time_and_a_killed_one_lets_go(directory):
-    context = multiprocessing.get_context("spawn")
-    ready, done = context.Event(), context.Event()
-    process = context.Process(target=_hold, args=(directory.path, ready, done))
-    process.start()
-    assert ready.wait(60)
+    lock = os.path.join(directory.path, ".lock")
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout.readline() == b"held\n"
     with pytest.raises(ValueError, match=f"in use by a run of process {process.pid}: wait for it"):
         with directory.locked():
             pass
     process.kill()
-    process.join()
-    with directory.locked():
-        assert os.path.exists(os.path.join(directory.path, ".lock"))
+    process.communicate()
+    with directory.locked(), open(lock, encoding="utf-8") as file:
+        assert file.read() == str(os.getpid())
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL])
