@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -51,22 +50,6 @@ def loss_of(task, model, rows, targets, training=True):
     """The loss of a batch, as the command computes it."""
     model.compile(jit_compile=False, **task.compile_arguments)
     return float(model.compute_loss(rows, targets, model(rows, training=training)))
-
-
-def fit(task, model, *, epochs, tokenizer=TOKENIZER, learning_rate=3e-3, max_seq_length=32):
-    """Trains on the task's training set; returns the epochs' losses."""
-    rows = task.prepared(model, task.training_examples(tokenizer, max_seq_length))
-    # XLA, which is Keras' default, would compile each new width.
-    optimizer = keras.optimizers.Adam(learning_rate)
-    model.compile(optimizer=optimizer, jit_compile=False, **task.compile_arguments)
-    history = model.fit(
-        rows.training_batches(16, epochs=epochs),
-        epochs=epochs,
-        steps_per_epoch=rows.num_batches(16),
-        shuffle=False,
-        verbose=0,
-    )
-    return history.history["loss"]
 
 
 class StandIn:
