@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from bert_tf.modeling import BertEncoder
 from bert_tf.saved_models import rows as rows_module
-from bert_tf.saved_models.rows import dense, on_rows, segment_rows
+from bert_tf.saved_models.rows import dense, on_rows, segment_rows, text_rows
 
 from .conftest import VOCAB, make, serve
 
@@ -46,6 +46,24 @@ def test_rows_of_one_segment(encoder):
     assert truncated.numpy().tolist() == [False, False, True]
     # As wide as the longest needs, and no wider.
     assert packed(segment_rows(serve(encoder, 24), [ids])[0], 24)[1] == [(3, 8)]
+
+
+def test_rows_of_pairs_lose_the_longer_ones_end(encoder):
+    first = ["The cat sat", "a", ""]
+    second = ["on the mat.!", "dog", b"\xff\xc3"]
+    rows, truncated = text_rows(serve(encoder, 9), tf.constant(first), tf.constant(second))
+    rows, _ = packed(rows, 9)
+    assert rows["input_word_ids"].numpy().tolist() == [
+        [CLS, THE, CAT, SAT, SEP, ON, THE, MAT, SEP],
+        [CLS, A, SEP, DOG, SEP, PAD, PAD, PAD, PAD],
+        [CLS, SEP, SEP, PAD, PAD, PAD, PAD, PAD, PAD],
+    ]
+    assert rows["input_type_ids"].numpy().tolist() == [
+        [0, 0, 0, 0, 0, 1, 1, 1, 1],
+        [0, 0, 0, 1, 1, 0, 0, 0, 0],
+        [0, 0, 1, 0, 0, 0, 0, 0, 0],
+    ]
+    assert truncated.numpy().tolist() == [True, False, False]
 
 
 def test_blocks_have_rows_of_about_one_length(encoder, monkeypatch):
