@@ -109,7 +109,7 @@ def check_new(path: str) -> None:
     there = tf.io.gfile.exists(path) if local is None else os.path.lexists(local)
     is_link = local is not None and os.path.islink(local)
     if there and (is_link or not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)):
-        raise ValueError(f"{path} is there already, and is never overwritten: name another.")
+        raise ValueError(f"{path} exists, and is never overwritten: name another.")
 
 
 def check_outside(flag: str, written: str, read: Iterable[str]) -> None:
@@ -381,7 +381,7 @@ def check_marked(path: str, mark: str) -> None:
         there = read_bounded(path, "a text", MAX_JSON_BYTES).decode("utf-8", "replace")
     if mark not in there:
         raise ValueError(
-            f"{path} is there, and this command did not write it: move it away, or name another."
+            f"{path} exists, and this command did not write it: move it away, or name another."
         )
 
 

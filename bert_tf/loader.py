@@ -1,4 +1,4 @@
-"""What loads checkpoints for the models, whose room is below the one that reads checkpoints.
+"""How models call the checkpoint readers, which modeling/ may not import.
 
 ``bert_tf`` sets it when it is imported, so before any model can be asked for.
 """

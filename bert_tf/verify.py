@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
     print(f"{directory} in {found.runtime}:")
     print(found.table())
     if not found.has_hashes:
-        print("It has no hashes of its files: damage that changes no answer is unseen.")
+        print("It has no hashes of its files: damage that changes no answer goes unnoticed.")
     for problem in found.problems:
         print(f"  {problem}")
     if found.problems:

@@ -143,7 +143,7 @@ def test_nothing_is_read_before_the_flags_are_found_good(tmp_path):
     with pytest.raises(ValueError, match="The name is 'my model'"):
         run("--model=nowhere", f"--output={tmp_path}/1", "--name=my model")
     (tmp_path / "1" / "theirs").mkdir(parents=True)
-    with pytest.raises(ValueError, match="/1 is there already, and is never overwritten: name ano"):
+    with pytest.raises(ValueError, match="/1 exists, and is never overwritten: name ano"):
         run(f"--model={tmp_path}", f"--output={tmp_path}/1")
 
 

@@ -23,7 +23,7 @@ from bert_tf.files import (
 from bert_tf.interchange import hdf5_files, safetensors
 from bert_tf.pipelines.vocabulary import load_vocabulary
 
-TAKEN = "/1 is there already, and is never overwritten: name another"
+TAKEN = "/1 exists, and is never overwritten: name another"
 
 
 def below(folder):
@@ -306,7 +306,7 @@ def test_what_is_written_is_outside_of_what_is_read(tmp_path, monkeypatch, read,
 def test_a_new_file_takes_no_others_place(tmp_path):
     path = tmp_path / "a"
     with (
-        pytest.raises(ValueError, match="a is there already"),
+        pytest.raises(ValueError, match="a exists"),
         whole_file(str(path), is_new=True) as temporary,
     ):
         write(tmp_path, os.path.basename(temporary), "mine")

@@ -121,7 +121,7 @@ def _read_files(settings: FineTuningSettings) -> Sets:
             f"{settings.train_file} ({what}) are held out to evaluate on."
         )
     else:
-        notes.append("Nothing decides which epoch is best: the last one counts as it.")
+        notes.append("Nothing decides which epoch is best: the last one is kept.")
     test: dict[str, ExampleSet[Any]] = {}
     if settings.test_file:
         examples = read(settings.test_file, labels, settings.test_has_labels)
@@ -163,7 +163,7 @@ def _read_unlabelled(settings: FineTuningSettings, sets: Sets) -> ExampleSet[Tex
     items = [item for item in found.items if (item.text_a, item.text_b) not in dev]
     if not items:
         raise ValueError(
-            f"--unlabelled_file={path} has the texts alone that are evaluated on: expected others."
+            f"--unlabelled_file={path} has only texts that are evaluated on: expected others."
         )
     if len(items) < len(found.items):
         sets.notes.append(

@@ -51,8 +51,8 @@ def combinations(
         for name, values in grid.items():
             if isinstance(values, _Range):
                 raise ValueError(
-                    f"--grid={text}: the range of {name} is to be drawn from: say how often by "
-                    "--trials."
+                    f"--grid={text}: the range of {name} is to be drawn from: give the number of "
+                    "draws by --trials."
                 )
         return [dict(zip(grid, found, strict=True)) for found in itertools.product(*grid.values())]
     generator = random.Random(seed)

@@ -269,7 +269,7 @@ def write_outputs(
 ) -> dict[str, list[str]]:
     """Writes, for every set, predictions and what a person wants to look at; gives the paths.
 
-    Of so many of the worst errors, ``explain_errors``, it shows which words they come from.
+    ``explain_errors`` is the number of worst errors whose words are explained.
     """
     task = material.task
     files: dict[str, list[str]] = {}

@@ -310,7 +310,7 @@ class Training(Trainer):
         self.state = TrainingState(**{**state, "curve": LossCurve(**state["curve"])})
         self._saved_step = restored.step
         if not self.has_ended():
-            print(f"Going on from the state saved at step {restored.step:,}.", flush=True)
+            print(f"Continuing from the state saved at step {restored.step:,}.", flush=True)
 
     def note(self, progress: Progress, made: Made, seconds: float | None) -> None:
         """Takes the steps that were made: shows their figures, and writes them for TensorBoard."""

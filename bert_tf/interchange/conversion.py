@@ -51,13 +51,13 @@ def compare(first: Sample, second: Sample) -> dict[str, float]:
     """
     changed = [name for name, digest in second.digests.items() if first.digests.get(name) != digest]
     if changed:
-        raise ValueError(f"What was made of {first.path} has other weights: {listed(changed, 8)}.")
+        raise ValueError(f"The conversion of {first.path} has other weights: {listed(changed, 8)}.")
     outputs = [_run(first.few)]
     gc.collect()  # the first model goes before the second one comes
     outputs.append(_run(second.few))
     if outputs[0].keys() != outputs[1].keys():
         raise ValueError(
-            f"{first.path} gives {', '.join(outputs[0])}, and what was made of it gives "
+            f"{first.path} gives {', '.join(outputs[0])}, and the conversion gives "
             f"{', '.join(outputs[1])}."
         )
     differences = {
@@ -68,7 +68,7 @@ def compare(first: Sample, second: Sample) -> dict[str, float]:
     if bad:
         shown = ", ".join(f"{key} by {value:.2g}" for key, value in bad.items())
         raise ValueError(
-            f"What was made of {first.path} gives other outputs: they differ in {shown}, where at "
+            f"The conversion of {first.path} gives other outputs: they differ in {shown}, where at "
             f"most {TOLERANCE:g} was expected."
         )
     return differences

@@ -93,7 +93,7 @@ def _open(path: str, allow_pickle: bool, settings: Mapping[str, Any] | None) -> 
             )
         there = f"a directory with {listed(names, 8) if names else 'nothing'} in it"
     raise ValueError(
-        f"{path} is no checkpoint that can be recognised: expected model.json and "
+        f"{path} is not a checkpoint of a known format: expected model.json and "
         "bert_config.json (this library), config.json and model.safetensors or tf_model.h5 "
         "(Hugging Face), bert_config.json and bert_model.ckpt.* (Google, Model Garden), "
         "config.json and model.weights.h5 (KerasHub), saved_model.pb (an export), or a .keras "

@@ -75,8 +75,8 @@ def read_inputs(
         return _kept(form.read(path, labels=None, labelled=False, **options), bad, task)
     if not (table.suffix or is_table(path)):
         raise ValueError(
-            f"{path} has no table's ending ({', '.join(SUFFIXES)}): say by --input_format what it "
-            "is, lines for a text on each line."
+            f"{path} has no table's ending ({', '.join(SUFFIXES)}): give --input_format, such as "
+            "lines for a text on each line."
         )
     if table.suffix == LINES:
         text_columns = text_columns or [LINES_COLUMN]

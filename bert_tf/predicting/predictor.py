@@ -64,7 +64,7 @@ class Predictor:
             ``api.fine_tune`` gave.
         threshold: instead of the model's own. multilabel: the least probability of a class that
             holds; squad: the answer is "" where its score is this much over the best answer's.
-        top_k: one class each: so many of the likeliest, instead of all probabilities.
+        top_k: one class a row: this many of the likeliest, instead of all probabilities.
         reject_below: one class each: the prediction is ``None`` where the likeliest class is less
             probable than this.
         raw_probabilities: whether the temperature that was fitted on dev is left out.

@@ -66,7 +66,7 @@ _PAIR = np.dtype(
         *(("smaller", _IDENTITY), ("smaller_place", "<u8")),
     ]
 )
-# In a bucket every document is compared with so many of the smallest identities; in a large bucket
+# In a bucket every document is compared with this many of the smallest identities; in a large one
 # only with the smallest, so that the pairs are never many times the buckets' entries.
 _COMPARED = 8
 _LARGE_BUCKET = 1000

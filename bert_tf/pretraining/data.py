@@ -99,11 +99,11 @@ def open_data(settings: PretrainingSettings, run: RunDirectory) -> PretrainingDa
         train = corpus
     elif settings.held_out_fraction == 0:
         train, held_out = corpus, None
-        print("--held_out_fraction=0: nothing is held out, nor evaluated.")
+        print("--held_out_fraction=0: nothing is held out or evaluated.")
     else:
         train, held_out = corpus.split_held_out(settings.held_out_fraction)
         if held_out is None:
-            print("The corpus is a single document: nothing is held out, nor evaluated.")
+            print("The corpus is a single document: nothing is held out or evaluated.")
         else:
             print(f"Held out for evaluation: {held_out.num_documents:,} documents.", flush=True)
             # Each evaluation would read every block that has one of them.

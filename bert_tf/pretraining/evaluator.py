@@ -86,7 +86,7 @@ def evaluate(settings: PretrainingSettings, given: Collection[str]) -> None:
             directory.check_inputs(read_json_object(run.inputs))
             _Evaluation(settings, run, directory).follow()
     except KeyboardInterrupt:
-        print("Stopped. The same command resumes with what is not evaluated yet.", flush=True)
+        print("Stopped. The same command evaluates the rest.", flush=True)
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -149,7 +149,7 @@ class Saving:
         self.position = Position.from_json(restored.extra)
         self._loop.trend = Trend(*restored.extra["trend"])
         self._saved_step = self._loop.step
-        print(f"Going on from the checkpoint at step {self._loop.step:,}.", flush=True)
+        print(f"Continuing from the checkpoint at step {self._loop.step:,}.", flush=True)
         return True
 
     def rewind(self, number: int, phase: Phase, error: BadStepError) -> None:

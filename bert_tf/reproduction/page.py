@@ -137,10 +137,11 @@ def _sentences(found: Found, failed: Mapping[str, str]) -> list[str]:
             said.setdefault(f"Missing, {why}", []).append(where if place.cell else key[1][0])
             continue
         if place.note:
-            said.setdefault(f"The data of {key[1][0]} are {place.note}", [])
+            said.setdefault(f"{key[1][0]} here means {place.note}", [])
         if key[1] in found.commonest:
-            alone = f"the commonest class alone has {key[1][1]} {found.commonest[key[1]]:.1f}"
-            said.setdefault(f"Of {key[1][0]} {alone}", [])
+            score = f"{key[1][1]} {found.commonest[key[1]]:.1f}"
+            guess = f"Always predicting the most frequent class of {key[1][0]}"
+            said.setdefault(f"{guess} gives {score}", [])
         if count := found.collapsed[key]:
             what = f"{where} {count} of {own.seeds} seeds"
             said.setdefault("Learned nothing, or one answer only", []).append(what)

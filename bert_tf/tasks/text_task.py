@@ -257,7 +257,8 @@ class ClassesTask(_TextTask):
         return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
 
     def _loss_class_weights(self, asked: str) -> Sequence[float] | None:
-        """By default 1; balanced: as many as have the class not, to each that has."""
+        """One weight a class, 1 by default. balanced: examples without the class / examples with "
+        "it."""
         counts = self.label_counts(None)
         if asked == "balanced":
             total = len(self.training_items())

@@ -113,6 +113,6 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
         assert said in capsys.readouterr().out
     run(again)
     if stops == [9]:  # after the last step there is nothing to resume
-        assert "Going on from the state saved at step 9." in capsys.readouterr().out
+        assert "Continuing from the state saved at step 9." in capsys.readouterr().out
     assert_ends_as(tmp_path / "one", tmp_path / "run")
     assert bool(in_groups) == (flags_of is numbers)

@@ -29,7 +29,7 @@ def test_a_test_file_with_and_without_labels(inputs, tmp_path):
     assert (alone.dev_sets, alone.deciding_set) == (("test",), None)
     nothing, sets = read_task(settings(inputs, tmp_path, dev_file=None, dev_fraction=0))
     assert nothing.dev_sets == () and nothing.deciding_set is None
-    assert sets.notes == ["Nothing decides which epoch is best: the last one counts as it."]
+    assert sets.notes == ["Nothing decides which epoch is best: the last one is kept."]
 
 
 def test_a_column_that_names_the_rows_is_asked_about(inputs, tmp_path):

@@ -184,7 +184,7 @@ def test_what_cannot_be_saved(tmp_path):
     model.labels = ()
     mine.parent.mkdir()
     mine.write_text("mine")
-    refused("saved is there already")
+    refused("saved exists")
     assert mine.read_text() == "mine"
     mine.unlink()
     model.encoder.blocks[0].intermediate.enable_lora(2)

@@ -148,7 +148,7 @@ def test_names_of_targets(tmp_path, monkeypatch, unverified):
 
 # === Nothing is overwritten ===
 
-THERE = r"is there already, and is never overwritten: name another\.$"
+THERE = r"exists, and is never overwritten: name another\.$"
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_every_weight_is_compared_to_the_last_bit(monkeypatch):
     checkpoint = make_checkpoint(MODELS["pretrainer"])
     monkeypatch.setattr(conversion, "_run", None)
     for name in checkpoint.tensors:
-        sentence = rf"^What was made of memory has other weights: {name}\.$"
+        sentence = rf"^The conversion of memory has other weights: {name}\.$"
         with pytest.raises(ValueError, match=sentence):
             _compare(checkpoint, _changed(checkpoint, name, last_bit))
 
@@ -329,7 +329,7 @@ OTHERWISE = r"^What .* gives other outputs: they differ in \w+ by \d.*, where at
         (lambda whole: _without(whole, MODELS["next sentence"], "masked_lm/"), None,
          "has other weights: masked_lm/dense/kernel, masked_lm/de"),
         (None, lambda whole: _without(whole, MODELS["masked lm"], "pooler/", "next_sentence/"),
-         "^memory gives masked_lm_logits, next_sentence_logits, and what was made of it gives "
+         "^memory gives masked_lm_logits, next_sentence_logits, and the conversion gives "
          r"masked_lm_logits\.$"),
         (None, _configured, OTHERWISE),
         (_without_numbers, _without_numbers, "they differ in next_sentence_logits by nan"),

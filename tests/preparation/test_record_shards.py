@@ -80,7 +80,7 @@ def test_no_shard_has_its_name_until_all_are_written(tmp_path):
 
 def test_a_file_that_came_meanwhile_stays_and_no_shard_gets_its_name(tmp_path):
     paths = record_shards.shard_paths([f"{tmp_path}/out@3"])
-    with pytest.raises(ValueError, match="out-00001-of-00003 is there already, and is never over"):
+    with pytest.raises(ValueError, match="out-00001-of-00003 exists, and is never over"):
         with record_shards.named_together(paths) as written:
             for path in written:
                 pathlib.Path(path).touch()

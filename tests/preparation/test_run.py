@@ -307,7 +307,7 @@ def test_a_file_that_is_not_its_own_is_neither_taken_nor_replaced(world, tmp_pat
         prepare(world[0] / "input", tmp_path / "output", most=0)
     mine = tmp_path / "output" / "train-00000-of-00001.txt"
     mine.write_text("mine")
-    with pytest.raises(ValueError, match="00001.txt is there already, and is never overwritten"):
+    with pytest.raises(ValueError, match="00001.txt exists, and is never overwritten"):
         prepare(world[0] / "input", tmp_path / "output")
     assert mine.read_text() == "mine"
 

@@ -48,6 +48,6 @@ def test_a_bad_batch_is_as_if_it_had_not_been_there(inputs, tmp_path, monkeypatc
     _run(inputs, tmp_path / "bad", monkeypatch, bad=[6], on_bad_step="rewind")
     printed = capsys.readouterr().out
     assert "The loss or its gradient became infinite or not a number at step 6 (loss nan" in printed
-    assert "Going on from the checkpoint at step 4." in printed
+    assert "Continuing from the checkpoint at step 4." in printed
     _run(inputs, tmp_path / "clean", monkeypatch, without=[4, 5, 6])
     assert_bit_equal(weights(tmp_path / "bad", 12), weights(tmp_path / "clean", 12))

@@ -96,7 +96,7 @@ def test_nothing_is_held_out_or_exported_where_that_is_asked_for(inputs, tmp_pat
     flags = {"held_out_fraction": 0, "export": "false", "num_train_steps": 3}
     done = pretrain(inputs, tmp_path / "run", **flags)
     assert done.returncode == 0, done.stderr
-    assert "--held_out_fraction=0: nothing is held out, nor evaluated." in done.stdout
+    assert "--held_out_fraction=0: nothing is held out or evaluated." in done.stdout
     assert not (tmp_path / "run" / "export").exists()
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert (results["evaluation"], results["export"]) == ({}, None)

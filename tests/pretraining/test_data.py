@@ -63,7 +63,7 @@ def test_files_and_a_dataset_resume_bit_for_bit(two_corpora, inputs, tmp_path):
     one = refusal_of(inputs, tmp_path, **{**two_corpora, "input": None})
     assert "holds a run with other settings: --input=[] (was [" in one
     resumed = pretrain(inputs, run, **flags)
-    assert "Going on from the checkpoint at step 4." in resumed.stdout, resumed.stderr
+    assert "Continuing from the checkpoint at step 4." in resumed.stdout, resumed.stderr
     assert_bit_equal(weights(run, 12), weights(tmp_path / "whole", 12))
 
 

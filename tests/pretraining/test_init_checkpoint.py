@@ -35,7 +35,7 @@ def test_a_start_gives_weights_config_vocabulary_and_casing_and_may_then_go(
         shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")
     source.rename(tmp_path / "moved")
     again = pretrain(inputs, run, **flags)
-    assert "Going on from the checkpoint at step 4." in again.stdout, again.stderr
+    assert "Continuing from the checkpoint at step 4." in again.stdout, again.stderr
     assert_bit_equal(weights(run, 12), whole)
     early = weights(run, 4)
     moments = [name for name in whole if name.endswith(("_momentum", "_velocity"))]

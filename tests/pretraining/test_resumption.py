@@ -58,7 +58,8 @@ def test_interrupted_saved_and_gone_on_with(inputs, tmp_path):
     assert 0 < int(kept.removeprefix("step-")) < 200
     done = pretrain(inputs, model_dir, **steps)
     assert done.returncode == 0, done.stderr
-    assert f"Going on from the checkpoint at step {int(kept.removeprefix('step-'))}." in done.stdout
+    step = int(kept.removeprefix("step-"))
+    assert f"Continuing from the checkpoint at step {step}." in done.stdout
     assert_bit_equal(weights(model_dir, 200), weights(tmp_path / "whole", 200))
 
 
@@ -84,7 +85,7 @@ def test_a_truncated_newest_checkpoint_is_passed_over(inputs, tmp_path, monkeypa
     run(settings)
     printed = capsys.readouterr().out
     assert "Passed over the checkpoint" in printed
-    assert "Going on from the checkpoint at step 1." in printed
+    assert "Continuing from the checkpoint at step 1." in printed
     assert_bit_equal(weights(model_dir, 2), whole)
     assert json.loads((model_dir / "results.json").read_text()) == results
     loaded = {f"model/{v.path}": v.numpy() for v in bert_tf.load(model_dir).weights}
@@ -101,7 +102,7 @@ def test_phases_resume_in_the_second(inputs, tmp_path):
     for gone in ("results.json", "checkpoints/step-00000012/manifest.json"):
         (model_dir / gone).unlink()
     done = pretrain(inputs, model_dir, **flags)
-    assert "Going on from the checkpoint at step 9." in done.stdout, done.stderr
+    assert "Continuing from the checkpoint at step 9." in done.stdout, done.stderr
     assert "Training at length 48" in done.stdout and "Training at length 16" not in done.stdout
     assert_bit_equal(weights(model_dir, 12), weights(tmp_path / "whole", 12))
 

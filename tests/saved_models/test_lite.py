@@ -64,6 +64,6 @@ def test_refusals(tmp_path):
     with pytest.raises(ValueError, match="quantize is 'int4': expected one of none, float16, int8"):
         lite.write_tokens(served, str(path), "int4")
     path.write_text("kept")
-    with pytest.raises(ValueError, match=r"tokens\.tflite is there already, and is never"):
+    with pytest.raises(ValueError, match=r"tokens\.tflite exists, and is never"):
         lite.write_tokens(served, str(path))
     assert path.read_text() == "kept"
