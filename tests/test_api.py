@@ -125,7 +125,7 @@ def test_every_flag_is_a_keyword_with_its_default_and_help(function, table, othe
         ({"train": 7}, ValueError, "train is a int: expected a path, a list of examples,"),
         ({"train": ["a", 3]}, ValueError, r"train\[1\] is 3: expected a text, a tuple"),
         ({"train": [("a", "b", "c", "d")]}, ValueError, "4 items: expected .text, label. or"),
-        ({"train": [{"review": "a"}]}, ValueError, "the columns review, and none is said to be"),
+        ({"train": [{"review": "a"}]}, ValueError, "the columns review, and none is known to be"),
         ({"train": {"text": ["a"], "label": []}}, ValueError, "differ in length: text 1, label 0"),
         ({"train": [("", "x")]}, ValueError, "<train>, row 0: expected text in column 'text', got"),
         ({"callbacks": [print]}, ValueError, "callbacks holds .* expected objects of keras.callb"),

@@ -85,7 +85,7 @@ def open_output(path: str, new: Manifest) -> Manifest:
         if tf.io.gfile.exists(path) and not (is_directory and all(map(is_temporary, names))):
             raise ValueError(
                 f"{path} is there and holds no {MANIFEST} of extract_features: name another "
-                "--output, an empty directory or one yet to be made."
+                "--output, an empty directory or a new one."
             )
         write_json(manifest, dataclasses.asdict(new))
         return new
@@ -111,8 +111,8 @@ def open_output(path: str, new: Manifest) -> Manifest:
     missing = {shard["file"] for shard in found.shards} - set(tf.io.gfile.listdir(path))
     if missing:
         raise ValueError(
-            f"{path} lacks {listed(sorted(missing), 3)}, which its {MANIFEST} names: delete "
-            "the directory and begin anew."
+            f"{path} lacks {listed(sorted(missing), 3)}, which its {MANIFEST} names: delete the "
+            "directory and start again."
         )
     return found
 
@@ -144,8 +144,8 @@ def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
         differences.append(f"--{name} ({_DIGESTS.get(name, change)})")
     if differences:
         raise ValueError(
-            f"{path} was begun with {', '.join(differences)}: give the flags that it was begun "
-            "with, or another --output."
+            f"{path} was begun with {', '.join(differences)}: give the flags of its first start, "
+            "or another --output."
         )
 
 

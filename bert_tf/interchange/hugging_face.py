@@ -333,7 +333,7 @@ def _take_decoder(
         elif tensor.shape != entry.shape or not np.array_equal(tensor.read(), entry.read()):
             raise ValueError(
                 f"{path}: {decoder} differs from {tensor.names[0]}: in BERT as published the "
-                "masked-LM head multiplies by the word embeddings, and no other can be built."
+                "masked-LM head multiplies by the word embeddings, so it cannot be built."
             )
         else:
             tensors[name] = dataclasses.replace(tensor, names=(*tensor.names, entry.name))

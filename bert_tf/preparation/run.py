@@ -79,7 +79,7 @@ def _is_finished(output: RunDirectory, now: Mapping[str, Any]) -> bool:
         if tf.io.gfile.exists(path) and not (is_directory and is_own):
             raise ValueError(
                 f"{path} is there and holds no {MANIFEST} of prepare: name another --output, an "
-                "empty directory or one yet to be made."
+                "empty directory or a new one."
             )
         return False
     before = read_json_object(manifest)
@@ -95,8 +95,8 @@ def _is_finished(output: RunDirectory, now: Mapping[str, Any]) -> bool:
             changes["input"] = "other text"
         shown = listed(f"--{name} ({change})" for name, change in changes.items())
         raise ValueError(
-            f"{path} was begun with {shown}: give the flags that it was begun with, or "
-            "another --output."
+            f"{path} was begun with {shown}: give the flags of its first start, or another "
+            "--output."
         )
     return tf.io.gfile.exists(os.path.join(path, REPORT))
 
@@ -208,7 +208,7 @@ def _finished(settings: PreparationSettings, path: str) -> dict[str, Any]:
     if missing:
         raise ValueError(
             f"{settings.output} lacks {listed(missing, 3)}, or has another size of it, than its "
-            f"{REPORT} says: delete the directory and begin anew."
+            f"{REPORT} says: delete the directory and start again."
         )
     return report
 

@@ -160,8 +160,8 @@ class _Evaluation:
                     self._exported = step
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path} is not what an evaluation writes: move it away, and the checkpoints that "
-                "are there are evaluated again."
+                f"{path} is not what an evaluation writes: move it away to evaluate the "
+                "checkpoints again."
             ) from error
 
     def follow(self) -> None:

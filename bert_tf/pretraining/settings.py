@@ -407,7 +407,7 @@ class PretrainingSettings:
     change: Sequence[str] = words(
         (),
         "Flags whose values may differ from those that the run in --model_dir was started with: "
-        "any of {', '.join(sorted(rules.BY_CHANGE))} (of config_overrides, dropout alone). The "
+        f"any of {', '.join(sorted(rules.BY_CHANGE))} (of config_overrides, dropout alone). The "
         "new values hold from the newest checkpoint on, and in later starts.",
         rules=[rules.may_change],
     )

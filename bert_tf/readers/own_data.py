@@ -213,7 +213,7 @@ def read_tagging(
         if character_spans:
             example = _text_of_words(name, filled_text(words, words_are), row.number)
             if not example.words:
-                raise NoTextError(f"expected text in {words_are}, got invisible characters alone")
+                raise NoTextError(f"expected text in {words_are}, got only invisible characters")
             if tags_column is not None:
                 found_tags = tags_of_spans(example.text, tags, example.places, types, tags_are)
         else:

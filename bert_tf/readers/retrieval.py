@@ -84,7 +84,7 @@ def _read_texts(path: str) -> dict[str, str]:
         name = row_id(row.values[0], row.number)
         before = "" if row.values[1] is None else text(row.values[1], "'title'")
         if name in found:
-            raise BadRowError(f"expected an id of its own, got {name!r} again")
+            raise BadRowError(f"expected a unique id, got {name!r} again")
         found[name] = filled_text(f"{before} {text(row.values[2], repr('text'))}".strip(), "'text'")
 
     bad.collect(read_columns(path, ["_id", title, "text"], bad), take)

@@ -224,7 +224,7 @@ def _whole_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
     last = b"".join(pieces)
     if is_one_line and b"\r" in last[:-1]:
         raise ValueError(
-            f"{path}: expected lines that end with a line feed, got single carriage returns alone "
+            f"{path}: expected lines that end with a line feed, got only single carriage returns "
             "(as old Macs wrote them): save it with the line ends of Unix or Windows."
         )
     if last:

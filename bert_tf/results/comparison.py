@@ -190,8 +190,8 @@ def _kind(one: Predictions, other: Predictions, given: str | None) -> str:
     kinds = {found.kind for found in (one, other) if found.kind} | ({given} if given else set())
     if not kinds:
         raise ValueError(
-            f"{one.path} and {other.path} are in no fine-tuning's directory: say by --task what "
-            f"they predict, one of {', '.join(KINDS)}."
+            f"{one.path} and {other.path} are in no fine-tuning's directory: give what they "
+            f"predict by --task, one of {', '.join(KINDS)}."
         )
     if len(kinds) > 1:
         raise ValueError(

@@ -59,7 +59,7 @@ def rows_of(
     if texts is None:
         forms = " or ".join(", ".join(found) for found in names)
         raise ValueError(
-            f"{what} has the columns {', '.join(map(str, rows[0]))}, and none is said to be the "
+            f"{what} has the columns {', '.join(map(str, rows[0]))}, and none is known to be the "
             f"text: call them {forms}, or pass text_columns."
         )
     return rows, texts

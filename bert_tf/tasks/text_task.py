@@ -257,8 +257,7 @@ class ClassesTask(_TextTask):
         return None if 0 <= value <= 1 else "expected a probability from 0 to 1."
 
     def _loss_class_weights(self, asked: str) -> Sequence[float] | None:
-        """One weight a class, 1 by default. balanced: examples without the class / examples with "
-        "it."""
+        """One weight a class: 1 by default; balanced: examples without it / examples with it."""
         counts = self.label_counts(None)
         if asked == "balanced":
             total = len(self.training_items())

@@ -274,8 +274,8 @@ def find_latest(directory: str, before: float = math.inf) -> Restored | None:
         return Restored(manifest["step"], manifest["extra"], path, warnings)
     if damaged:
         raise ValueError(
-            f"No checkpoint in {directory} is intact: bring one back from a copy, or delete them "
-            f"to start anew. {' '.join(warnings)}"
+            f"No checkpoint in {directory} is intact: restore one from a copy, or delete them to "
+            "start again. {' '.join(warnings)}"
         )
     return None
 

@@ -120,7 +120,7 @@ def test_a_run_without_a_model(tmp_path):
 def test_a_directory_of_something_else(tmp_path, files, there):
     for name in files:
         (tmp_path / name).write_text("{}")
-    sentence = rf"^{tmp_path} is no checkpoint that can be recognised: .*; it is {there}\.$"
+    sentence = rf"^{tmp_path} is not a checkpoint of a known format: .*; it is {there}\.$"
     with pytest.raises(ValueError, match=sentence):
         open_checkpoint(tmp_path)
 

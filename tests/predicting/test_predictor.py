@@ -38,7 +38,7 @@ def test_what_cannot_be_is_told_in_a_sentence(classifier, tmp_path):
     predictor = bert_tf.Predictor(classifier[0])
     for data, sentence in (
         ([], "data is empty: expected at least one example"),
-        ([{"other": "so"}], "data has the columns other, and none is said to be the text"),
+        ([{"other": "so"}], "data has the columns other, and none is known to be the text"),
         (7, "data is a int: expected a path, a list of examples,"),
     ):
         with pytest.raises(ValueError, match=sentence):

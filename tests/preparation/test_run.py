@@ -282,8 +282,8 @@ def test_other_settings_and_other_text_are_refused_by_name(world, tmp_path):
     with pytest.raises(ValueError) as error:
         prepare(folder / "input", folder / "output", scripts=["latin"], min_characters=50)
     assert str(error.value) == (
-        f"{folder}/output was begun with --min_characters (100, now 50): give the flags that it "
-        "was begun with, or another --output."
+        f"{folder}/output was begun with --min_characters (100, now 50): give the flags of its "
+        "first start, or another --output."
     )
     write_corpus(tmp_path / "other", seed=1)
     with pytest.raises(ValueError, match=r"was begun with --input \(other text\): give the flags"):

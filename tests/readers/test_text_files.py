@@ -257,7 +257,7 @@ def test_says_what_is_no_file(tmp_path):
 
 
 def test_single_returns_alone_end_no_lines(tmp_path):
-    message = r"a\.txt: expected lines that end with a line feed, got single carriage returns alone"
+    message = r"a\.txt: expected lines that end with a line feed, got only single carriage returns"
     with pytest.raises(ValueError, match=message):
         lines_of(tmp_path / "a.txt", b"text\tlabel\rso\tx\r")
     assert lines_of(tmp_path / "a.txt", b"text\tlabel\r") == [(1, "text\tlabel")]

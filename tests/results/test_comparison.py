@@ -127,7 +127,7 @@ def test_what_does_not_compare(tmp_path):
     one, other = write(tmp_path / "a.tsv", FIRST), write(tmp_path / "b.tsv", SECOND)
     folder = run_folder(tmp_path / "run", FIRST)
     cases = [
-        ((one, other), {}, "are in no fine-tuning's directory: say by --task what they predict"),
+        ((one, other), {}, "are in no fine-tuning's directory: give what they predict by --task"),
         ((one, other), {"kind": "regression"}, "A cell is no number: could not convert"),
         ((one, other), {"output": one}, "--output=.*a.tsv is one of the files to compare"),
         ((folder, str(tmp_path)), {}, "holds no fine-tuning that has finished: expected its resu"),
