@@ -311,7 +311,7 @@ def test_a_run_keeps_what_is_put_into_its_directory(world, tmp_path, capsys):
     mine = [path for path in before if before[path] == b"the user's" or "elsewhere" in path]
     kept = {path: before[path] for path in [*mine, str(output / "linked")]}
     finetune(small_runs.settings(world, output, num_train_epochs=2))
-    assert "Going on" in capsys.readouterr().out
+    assert "Continuing" in capsys.readouterr().out
     assert (output / "results.json").exists()
     after = snapshot(tmp_path)
     assert {path: after.get(path) for path in kept} == kept
