@@ -19,26 +19,15 @@ from bert_tf.pipelines import pretraining, tfrecords
 from bert_tf.pipelines.sources import Corpus, open_corpus
 from bert_tf.pipelines.wordpiece import BertTokenizer
 
+from .settings import RecordFlags
+
 _BATCH = 256
 _SHARDED = re.compile(r"(.+)@([1-9]\d{0,4})")
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordSettings:
+class RecordSettings(RecordFlags):
     """What the records of a corpus depend on, and where its index is kept."""
-
-    input: tuple[str, ...]
-    input_format: str | None
-    cache_dir: str
-    vocab_file: str
-    do_lower_case: bool
-    max_seq_length: int
-    max_predictions_per_seq: int
-    masked_lm_prob: float
-    short_seq_prob: float
-    do_whole_word_mask: bool
-    num_epochs: int
-    seed: int
 
     def open(self) -> tuple[Corpus, BertTokenizer]:
         """Opens the corpus, whose index is made at the first call, and the tokenizer."""

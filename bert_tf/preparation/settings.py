@@ -1,15 +1,19 @@
-"""The flags of a preparation, checked as far as is possible without the text."""
+"""The flags of the two commands here, checked as far as is possible without the text."""
 
 import dataclasses
+from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bert_tf.choices import INPUT_FORMATS
-from bert_tf.cli.flag_fields import choice, defaults, integer, number, string, words
+from bert_tf.cli.flag_fields import choice, defaults, integer, number, string, switch, words
 from bert_tf.cli.flag_rules import Given, Values, check, required, within
 
 from .scripts import SCRIPTS
 
 _NEEDED = required("prepare needs --input and --output")
+_A_FILE = "it has to name a file"
+_INPUT_FORMAT = "How documents are told apart; by default told from the suffix and the first lines."
 
 
 def _are_scripts(name: str, values: Values, given: Given) -> str:
@@ -29,7 +33,7 @@ class PreparationSettings:
     input_format: str | None = choice(
         None,
         INPUT_FORMATS,
-        "How documents are told apart; by default recognised by the suffix and the first lines.",
+        _INPUT_FORMAT,
     )
     output: str = string(
         None,
@@ -95,3 +99,48 @@ def resolve(**given: Any) -> PreparationSettings:
     for flag in ("input", "scripts"):
         wanted[flag] = tuple(wanted[flag])
     return PreparationSettings(**wanted)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFlags:
+    """Every flag of ``bert_tf.create_pretraining_data`` but those of Apache Beam."""
+
+    input: Sequence[str] = words(
+        (), "Text files, with globs and commas; gzip allowed.", rules=[required(_A_FILE)]
+    )
+    input_format: str | None = choice(None, INPUT_FORMATS, _INPUT_FORMAT)
+    vocab_file: str = string(
+        None,
+        "The vocabulary, one piece a line.",
+        rules=[required(f"{_A_FILE}; python -m bert_tf.vocab learns one")],
+    )
+    output_file: Sequence[str] = words(
+        (),
+        "The TFRecord files to write, with commas; they take the examples in turn. Or NAME@N: N "
+        "files NAME-00000-of-N and so on, each with a share of the text.",
+        rules=[required(_A_FILE)],
+    )
+    runner: str | None = string(
+        None,
+        "Write NAME@N on Apache Beam, by this runner of it, such as DirectRunner or "
+        "DataflowRunner. Every worker has to see the input, --vocab_file, --output_file and "
+        "--cache_dir.",
+    )
+    do_lower_case: bool = switch(True, "Lower-case the text and strip accents.")
+    max_seq_length: int = integer(128, "Tokens in a row.")
+    max_predictions_per_seq: int = integer(20, "The most masked in a row.")
+    masked_lm_prob: float = number(0.15, "The share of a row's tokens to mask.")
+    short_seq_prob: float = number(0.1, "The share of documents cut shorter.")
+    do_whole_word_mask: bool = switch(False, "Mask whole words.")
+    num_epochs: int = integer(10, "Passes over the text, each paired and masked anew.", least=1)
+    seed: int = integer(12345, "What all that is random is drawn from.")
+    cache_dir: str | None = string(
+        None,
+        "Where blocks of JSON lines and large gzip files are kept; by default a temporary folder.",
+    )
+
+
+#: Names of Google's script.
+RECORD_ALIASES = MappingProxyType(
+    {"input_file": "input", "dupe_factor": "num_epochs", "random_seed": "seed"}
+)

@@ -2,13 +2,11 @@
 
 import contextlib
 import gzip
-import importlib
-import sys
 from unittest import mock
 
 import numpy as np
-from absl import flags
 
+from bert_tf import create_pretraining_data as command
 from bert_tf.preparation import beam
 from bert_tf.preparation import plan as plan_module
 from bert_tf.preparation.run import run
@@ -117,12 +115,6 @@ def read_documents(output, kind):
 
 def create_pretraining_data(*arguments):
     """Runs the command of this name in this process."""
-    # It defines its flags when it is imported, and other commands have some of the same.
-    with (
-        own_flags() as values,
-        mock.patch.object(flags, "adopt_module_key_flags"),
-        mock.patch.dict("sys.modules"),
-    ):
-        sys.modules.pop("bert_tf.create_pretraining_data", None)
-        module = importlib.import_module("bert_tf.create_pretraining_data")
-        module.main(values(["create_pretraining_data", *arguments], known_only=True))
+    with own_flags() as values:
+        command.define_flags()
+        command.main(values(["create_pretraining_data", *arguments], known_only=True))
