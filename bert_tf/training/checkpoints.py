@@ -275,7 +275,7 @@ def find_latest(directory: str, before: float = math.inf) -> Restored | None:
     if damaged:
         raise ValueError(
             f"No checkpoint in {directory} is intact: restore one from a copy, or delete them to "
-            "start again. {' '.join(warnings)}"
+            f"start again. {' '.join(warnings)}"
         )
     return None
 
