@@ -13,7 +13,7 @@ from .scripts import SCRIPTS
 
 _NEEDED = required("prepare needs --input and --output")
 _A_FILE = "it has to name a file"
-_INPUT_FORMAT = "How documents are told apart; by default told from the suffix and the first lines."
+_INPUT_FORMAT = "How documents are told apart; by default recognised by suffix and first lines."
 
 
 def _are_scripts(name: str, values: Values, given: Given) -> str:
