@@ -60,7 +60,7 @@ def test_a_finished_run_has_a_card_with_its_scores(finished):
         "import AutoTokenizer, BertForSequenceClassification\n",
     ):
         assert line in text, line
-    assert "held out" not in text and "`freeze`" not in text
+    assert "held out" not in text and "`freeze`" not in text and "The head reads" not in text
 
 
 def test_a_card_has_what_the_best_of_a_search_had(finished, tmp_path, inputs):

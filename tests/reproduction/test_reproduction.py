@@ -392,7 +392,7 @@ def test_the_page_names_the_checkpoint_and_the_command_that_makes_its_table_agai
     assert error is None and left == [] and f"--checkpoint={tmp_path.name}/minilm" in words
 
 
-def test_noise_and_what_learned_nothing_are_marked(make):
+def test_noise_and_what_learned_nothing_are_marked(make, tmp_path):
     settings = make(table=["steps"])
     stub = Stub(scores={"finetune/base_sst-2": [0.5, 0.52, 0.51]})
     results = stub._results
@@ -410,6 +410,11 @@ def test_noise_and_what_learned_nothing_are_marked(make):
     assert re.search(r"\| 20% of the steps \| 52\.0 ± 2\.0 ≈ \|", page)
     assert "Learned nothing, or one answer only: 20% of the steps (SST-2) 1 of 2 seeds." in page
     assert re.search(r"Within the noise of seeds: 80% of the steps \(SST-2\) \+0\.7", page)
+    # Of one pre-training each, nothing is known of noise.
+    settings = make(table=["sizes"], output_dir=str(tmp_path / "b"))
+    Reproduction(settings, Stub()).run()
+    page = pathlib.Path(settings.page).read_text()
+    assert page.count("| 12.5") == len(TABLES["sizes"].rows) and "12.5 ≈" not in page
 
 
 def test_a_dry_run_lists_runs_time_disk_and_what_is_missing(make, monkeypatch, capsys):
