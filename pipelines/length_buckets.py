@@ -197,6 +197,17 @@ class Examples:
         dataset = self._packed(dataset, widths, num_parallel_calls)
         return dataset.prefetch(tf.data.AUTOTUNE)
 
+    def whole_batch(self) -> tuple[Any, int]:
+        """All examples as one batch, and S: the only one of ``evaluation_batches``, longest first.
+
+        It is made at once: to build a ``tf.data`` pipeline takes longer than a few rows do.
+        """
+        widths = padded_lengths(self.max_seq_length, _LENGTH_MULTIPLE, None)
+        width = int(widths[np.searchsorted(widths, self.lengths.max())])
+        with tf.device("CPU:0"):
+            order = tf.constant(np.argsort(-self.lengths, kind="stable"), tf.int32)
+            return self.make_batch(order, tf.constant(width)), width
+
     def _packed(
         self, dataset: tf.data.Dataset, widths: np.ndarray, num_parallel_calls: int | None
     ) -> tf.data.Dataset:
