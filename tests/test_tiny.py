@@ -77,7 +77,7 @@ def test_it_is_small_and_in_bfloat16():
 def test_it_fills_masks(folder):
     model = bert_tf.load("tiny")
     tokenizer = model.preprocessor.tokenizer
-    words = {"the united [MASK] of america": "states"}
+    words = {"he was [MASK] in 1950 .": "born", "the united [MASK] of america": "states"}
     pieces = tokenizer.tokenize([text.replace("[MASK]", "x") for text in words])
     for ids, word in zip(pieces.to_list(), words.values(), strict=True):
         row = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]], np.int32)
