@@ -210,5 +210,5 @@ def test_a_signal_ends_it_with_a_sentence(run):
     ended = started.ended()
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (130, "Interrupted.")
     assert "Traceback" not in ended.stderr
-    assert re.search("Stopped. The same command resumes with what is not eval", ended.stdout)
+    assert re.search("Stopped. The same command evaluates the rest", ended.stdout)
     assert len(_results(run)["checkpoints"]) == 3

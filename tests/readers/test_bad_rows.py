@@ -133,7 +133,7 @@ ROWS = {
         (_spans({"start": 0}), "expected objects with start, end, label in column 'entities', got"),
         ({"text": "Ann", "entities": "B-PER O"},
          "expected a list of {start, end, label} in column 'entities', got 'B-PER O'"),
-        ({"text": "\u200b \u200b", "entities": []}, "expected text in column 'text', got inv"),
+        ({"text": "\u200b \u200b", "entities": []}, "expected text in column 'text', got only inv"),
     ],
     "SWAG": [
         (f"{SWAG_ROW},4", "expected a whole number from 0 to 3 in the label, got '4'"),

@@ -455,7 +455,7 @@ def test_files_of_others_are_not_written_over(make, tmp_path):
     picture.write_text("mine")
     for name, path in (("notes.md", page), ("page.md", picture)):
         settings = make(table=["ablations"], page=str(tmp_path / name))
-        with pytest.raises(ValueError, match=rf"{path} is there, and this command did not write"):
+        with pytest.raises(ValueError, match=rf"{path} exists, and this command did not write"):
             Reproduction(settings, Stub())
         assert path.read_text() == "mine"
     page.write_text("\n".join(["a,b", "1,2"]))
