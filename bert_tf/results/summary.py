@@ -127,7 +127,7 @@ def rejection_line(name: str, bins: Sequence[Mapping[str, float]]) -> str:
 
     >>> shares = ((0.45, 0.5), (0.75, 0.8), (0.95, 1.0))
     >>> rejection_line("dev", [{"confidence": c, "decisions": 50, "share": s} for c, s in shares])
-    'of dev predict --reject_below=0.5 answers 67% (90% right), 0.7 67% (90%), 0.9 33% (100%)'
+    'on dev, predict --reject_below=0.5 answers 67% (90% right), 0.7 67% (90%), 0.9 33% (100%)'
     """
     total, parts = sum(one["decisions"] for one in bins), dict[float, str]()
     for least in _REJECT_BELOW:
@@ -138,7 +138,7 @@ def rejection_line(name: str, bins: Sequence[Mapping[str, float]]) -> str:
     first, *others = _REJECT_BELOW
     rest = "".join(f", {least:g} {parts[least]}" for least in others)
     said = parts[first].replace(")", " right)")
-    return f"of {one_line(name)} predict --reject_below={first:g} answers {said}{rest}"
+    return f"on {one_line(name)}, predict --reject_below={first:g} answers {said}{rest}"
 
 
 _CLASS_COLUMNS = ("precision", "recall", "f1")

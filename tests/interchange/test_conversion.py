@@ -319,7 +319,9 @@ def _configured(checkpoint):
     return dataclasses.replace(checkpoint, config=config)
 
 
-OTHERWISE = r"^What .* gives other outputs: they differ in \w+ by \d.*, where at most 1e-05 w"
+OTHERWISE = (
+    r"^The conversion .* gives other outputs: they differ in \w+ by \d.*, where at most 1e-05 w"
+)
 
 
 @pytest.mark.parametrize(
