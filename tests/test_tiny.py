@@ -100,7 +100,7 @@ def test_a_fine_tuning_takes_the_rate_of_weights_that_saw_little(folder):
     flags = "--task=classification --train_file=a.csv --text_columns=a --label_column=b"
     settings, said = parse(*f"{flags} --init_checkpoint=tiny".split())
     assert (settings.learning_rate, settings.num_train_epochs) == (1e-3, 10)
-    assert said[0].startswith("tiny saw little text, ")
+    assert said[0].startswith("tiny saw little text (")
 
 
 def test_by_the_names_of_transformers(folder):
