@@ -168,7 +168,7 @@ REFUSED = [
     ("bert_tf", BERT, {"hidden_act": "evil"}, r"bert_config\.json: hidden_act 'evil' is unk"),
     ("bert_tf", "checkpoints", None, "has no checkpoint yet, as its run was stopped before the"),
     ("bert_tf", "checkpoints/step-00000000/variables.index", b"",
-     r"^No checkpoint in .* is intact: bring one back"),
+     r"^No checkpoint in .* is intact: restore one"),
     *(
         ("bert_tf", MODEL, {"sha256": seal}, r"model\.json has other contents than were saved: b")
         for seal in (None, [], {}, {"model.json": "0"}, {"model.json": 1})
@@ -188,7 +188,7 @@ REFUSED = [
     ("hf", CONFIG, {"id2label": {"0": "a", "1": ["b"]}}, r"the label \['b'\] is not a text"),
     ("hf", CONFIG, b"[" * 10**5, r"config\.json is not JSON"),
     ("hf", CONFIG, b"{}", r"no vocab_size: expected the keys of a bert_config\.json"),
-    ("hf", "model.safetensors", None, r"m is no checkpoint that can .*with config\.json in it\.$"),
+    ("hf", "model.safetensors", None, r"m is not a checkpoint of a known .*with config\.json in it\.$"),
     ("hf", "model.safetensors", added("bert.pooler.dense.bias", 8),
      r"both 'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias', which mean the same"),
     ("pretrained", "model.safetensors", added("cls.predictions.decoder.weight", (hf.V, hf.H)),

@@ -216,7 +216,7 @@ def test_a_bundle_of_a_stranger_is_refused_though_its_manifest_agrees(tmp_path):
 
 def test_if_none_is_intact_training_does_not_start_anew_in_silence(tmp_path):
     _truncate(pathlib.Path(_save(tmp_path, 1)) / "variables.index")
-    message = r"No checkpoint in .* is intact: bring one back from a copy, or delete them to start"
+    message = r"No checkpoint in .* is intact: restore one from a copy, or delete them to start"
     with pytest.raises(ValueError, match=message):
         checkpoints.restore_latest(str(tmp_path), _variables(0))
 
