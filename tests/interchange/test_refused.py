@@ -188,7 +188,7 @@ REFUSED = [
     ("hf", CONFIG, {"id2label": {"0": "a", "1": ["b"]}}, r"the label \['b'\] is not a text"),
     ("hf", CONFIG, b"[" * 10**5, r"config\.json is not JSON"),
     ("hf", CONFIG, b"{}", r"no vocab_size: expected the keys of a bert_config\.json"),
-    ("hf", "model.safetensors", None, r"m is not a checkpoint of a known .*with config\.json in it\.$"),
+    ("hf", "model.safetensors", None, r"is not a checkpoint of a .*with config\.json in it"),
     ("hf", "model.safetensors", added("bert.pooler.dense.bias", 8),
      r"both 'bert\.pooler\.dense\.bias' and 'pooler\.dense\.bias', which mean the same"),
     ("pretrained", "model.safetensors", added("cls.predictions.decoder.weight", (hf.V, hf.H)),
