@@ -128,12 +128,12 @@ class RecordFlags:
     )
     do_lower_case: bool = switch(True, "Lower-case the text and strip accents.")
     max_seq_length: int = integer(128, "Tokens in a row.")
-    max_predictions_per_seq: int = integer(20, "The most masked in a row.")
+    max_predictions_per_seq: int = integer(20, "The most masked tokens in a row.")
     masked_lm_prob: float = number(0.15, "The share of a row's tokens to mask.")
     short_seq_prob: float = number(0.1, "The share of documents cut shorter.")
     do_whole_word_mask: bool = switch(False, "Mask whole words.")
     num_epochs: int = integer(10, "Passes over the text, each paired and masked anew.", least=1)
-    seed: int = integer(12345, "What all that is random is drawn from.")
+    seed: int = integer(12345, "The seed of everything random.")
     cache_dir: str | None = string(
         None,
         "Where blocks of JSON lines and large gzip files are kept; by default a temporary folder.",
