@@ -90,24 +90,29 @@ def masked_lm_logits(head: Any, states: tf.Tensor) -> tf.Tensor:
 
 def _guesses(served: Served, inputs: Outputs, most: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Scores and ids of the best pieces for each mask of N packed rows, (N, M, K); 0 if padded."""
-    tokenizer = served.tokenizer
-    top_k = min(served.options.top_k, tokenizer.vocab_size)
-    places = tf.where(inputs[features.INPUT_WORD_IDS] == tokenizer.mask_id)
-    # Of all masks, (P, H)
+    places = tf.where(inputs[features.INPUT_WORD_IDS] == served.tokenizer.mask_id)
     states = tf.gather_nd(served.encode(inputs)[features.SEQUENCE_OUTPUT], places)
-    at_once = max(_LOGITS_AT_ONCE // tokenizer.vocab_size, 1)
-
-    def step(begin: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        end = begin + at_once
-        # Rows of the table beyond the vocabulary stand for no piece.
-        logits = served.guess(states[begin:end])[:, : tokenizer.vocab_size]
-        return end, tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
+    scores, ids = best_pieces(served, states)
 
     def dense(values: tf.Tensor) -> tf.Tensor:
         ragged = tf.RaggedTensor.from_value_rowids(
             values, places[:, 0], tf.shape(inputs[features.INPUT_MASK], tf.int64)[0], validate=False
         )
-        return ragged.to_tensor(shape=tf.stack([-1, most, top_k]))
+        return ragged.to_tensor(shape=tf.stack([-1, most, scores.shape[1]]))
+
+    return dense(scores), dense(ids)
+
+
+def best_pieces(served: Served, states: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The probabilities of the best pieces for P states, (P, H), and their ids, (P, K) each."""
+    size = served.tokenizer.vocab_size
+    top_k, at_once = min(served.options.top_k, size), max(_LOGITS_AT_ONCE // size, 1)
+
+    def step(begin: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
+        end = begin + at_once
+        # Rows of the table beyond the vocabulary stand for no piece.
+        logits = served.guess(states[begin:end])[:, :size]
+        return end, tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
 
     scores, ids = in_blocks(tf.shape(states)[0], step)
-    return dense(scores), dense(ids)
+    return scores, ids

@@ -11,8 +11,8 @@ from bert_tf.modeling import BertPretrainer
 from bert_tf.pipelines.vocabulary import MASK_TOKEN
 from bert_tf.pipelines.wordpiece import BertTokenizer
 from bert_tf.saved_models.exporting import export, remove_export
+from bert_tf.saved_models.fill_mask import best_pieces, masked_lm_logits
 from bert_tf.saved_models.fill_mask import fill_masks as fill
-from bert_tf.saved_models.fill_mask import masked_lm_logits
 from bert_tf.saved_models.served import ExportOptions, Served
 from bert_tf.training.run_directory import RunDirectory
 
@@ -135,9 +135,7 @@ def _guess_from_one_side(served: Served, hidden: Sequence[tuple[str, str]]) -> l
     }
     states = served.encode(inputs)[features.SEQUENCE_OUTPUT]
     states = tf.gather(states, tf.minimum(places, tf.shape(states, tf.int64)[1] - 1), batch_dims=1)
-    logits = served.guess(states)[:, : tokenizer.vocab_size]
-    top_k = min(served.options.top_k, tokenizer.vocab_size)
-    scores, best = (found.numpy() for found in tf.math.top_k(tf.nn.softmax(logits), top_k))
+    scores, best = (found.numpy() for found in best_pieces(served, states))
     return [
         {
             "text": texts[row],
