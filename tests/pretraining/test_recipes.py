@@ -45,7 +45,7 @@ def test_an_hour():
     assert phases_of(settings) == [
         Phase(12, 0, 300, 10),
         Phase(32, 300, 1200, 4),
-        Phase(128, 1200, 30_000, 1),
+        Phase(128, 1200, 48_000, 1),
     ]
     assert (settings.num_warmup_steps, settings.learning_rate) == (500, 2e-3)
     assert (settings.nsp, settings.pairs, settings.masked_lm_prob) == (False, True, 0.3)
