@@ -1,11 +1,11 @@
 r"""Judges a model of sentence embeddings by a search: nDCG, MRR, recall, mean average precision.
 
-    python -m bert_tf.evaluate_retrieval --model_dir=runs/faq --data_dir=scifact
+    python -m bert_tf.evaluate_retrieval --model=runs/faq --data_dir=scifact
 
-    python -m bert_tf.evaluate_retrieval --model_dir=hf://sentence-transformers/all-MiniLM-L6-v2 \
+    python -m bert_tf.evaluate_retrieval --model=hf://sentence-transformers/all-MiniLM-L6-v2 \
         --data_dir=scifact --output=metrics.json
 
---model_dir is what ``bert_tf.finetune --task=similarity`` left, or a directory of
+--model is what ``bert_tf.finetune --task=similarity`` left, or a directory of
 sentence-transformers. --data_dir has files as BEIR has them: corpus.jsonl, queries.jsonl and
 qrels/SPLIT.tsv. Every document is compared with every query, by cosine, and the best 1,000 are
 judged. As in BEIR, a document with the query's own id is not counted as found. --reranker names a
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from bert_tf.readers.retrieval import RetrievalSet
 
 _QUERIES_AT_ONCE = 32
-_NEEDED = required("evaluate_retrieval needs --model_dir and --data_dir")
+_NEEDED = required("evaluate_retrieval needs --model and --data_dir")
 
 
 @dataclasses.dataclass(frozen=True)
 class RetrievalSettings:
     """Every flag."""
 
-    model_dir: str = flag_fields.string(
+    model: str = flag_fields.string(
         None, "The model of embeddings: a directory, or hf://OWNER/NAME.", rules=[_NEEDED]
     )
     data_dir: str = flag_fields.string(
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command; ``argv`` holds the program's name alone."""
     del argv
     settings = flag_fields.checked(RetrievalSettings, flags.FLAGS)
-    models = [settings.model_dir, *([settings.reranker] if settings.reranker else [])]
+    models = [settings.model, *([settings.reranker] if settings.reranker else [])]
     paths.check_inputs(checkpoints=models)
     evaluate(settings)
 
@@ -139,7 +139,7 @@ def _rank(settings: RetrievalSettings, found: "RetrievalSet") -> "np.ndarray":
     from bert_tf.training.progress import Progress
 
     embedder = open_embedder(
-        settings.model_dir,
+        settings.model,
         settings.max_seq_length,
         settings.batch_size,
         settings.allow_pickle,
