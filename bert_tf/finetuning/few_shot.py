@@ -16,6 +16,7 @@ from bert_tf.modeling.base import BertModel
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.pipelines.similarity import similarity_examples
 from bert_tf.readers.examples import ExampleSet, SimilarityExample
+from bert_tf.tasks.embedding import at_length_1
 from bert_tf.tasks.inference import Inference
 from bert_tf.tasks.similarity_task import SimilarityTask
 from bert_tf.tasks.task import Task, TrainingOptions
@@ -76,12 +77,14 @@ def draw_pairs(ids: np.ndarray, each: int, seed: int) -> list[tuple[int, int, fl
 def fit_head(vectors: np.ndarray, ids: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Multinomial logistic regression of vectors (N, H): a kernel (H, C) and a bias (C,).
 
-    The sum of the cross-entropies and half the kernel's squared norm is least, for vectors whose
-    mean length is scaled to 1: scikit-learn's ``LogisticRegression``. Nesterov's method, whose step
-    the largest curvature bounds.
+    The sum of the cross-entropies and half the kernel's squared norm is least for the vectors at
+    length 1: scikit-learn's ``LogisticRegression``. The pairs taught directions alone, and of a few
+    examples the longest would count most. The kernel is for vectors of any length, those of the
+    mean length as if it were 1. Nesterov's method, whose step the largest curvature bounds.
     """
     scale = np.linalg.norm(vectors, axis=1).mean()
-    rows = np.concatenate([vectors / scale, np.ones([len(vectors), 1])], 1).astype(np.float64)
+    directions = at_length_1(vectors)
+    rows = np.concatenate([directions, np.ones([len(vectors), 1])], 1).astype(np.float64)
     wanted = np.eye(classes)[ids]
     penalty = np.append(np.ones(rows.shape[1] - 1), 0.0)[:, None]
     step = 1 / (0.5 * np.linalg.norm(rows, 2) ** 2 + 1)
