@@ -213,7 +213,10 @@ def test_the_first_loss_of_a_run_is_that_of_a_plain_loop(inputs, teacher):
         ("", "more.tsv is empty: expected a first line that names its columns, text"),
         ("text\n", "more.tsv has no rows: expected at least one example"),
         ("texts\na\n", "more.tsv, line 1: expected one column 'text', got none; the columns are"),
-        (f"text\n{sentences(1, seed=1)[0][0]}\n", "--unlabelled_file=.*more.tsv has only texts that "),
+        (
+            f"text\n{sentences(1, seed=1)[0][0]}\n",
+            "--unlabelled_file=.*more.tsv has only texts that ",
+        ),
     ],
 )
 def test_files_of_no_unlabelled_texts(inputs, teacher, tmp_path, content, sentence):
