@@ -77,7 +77,7 @@ def write(
         f"{MARK}# Reproduction\n",
         INTRODUCTION.format(**{**dataclasses.asdict(settings), **texts}),
         f"Machine: {'; '.join(sorted({each.machine for each in own})) or 'none yet'}. The "
-        f"runs took {duration(sum(seconds.values()))} of it, with what else ran there.\n",
+        f"runs took {duration(sum(seconds.values()))}, with other work on it.\n",
     ]
     for name, places in plan.places.items():
         found = Found(table := TABLES[name], places, own)
