@@ -49,6 +49,10 @@ def _write_texts(folder):
         with gzip.open(folder / "corpus" / f"{name}.txt.gz", "wt") as file:
             for start in range(60):
                 file.write("\n".join(sentences[start % 7 :]) + f"\nNumber {name}{start}.\n\n")
+        with gzip.open(folder / "corpus" / f"{name}.jsonl.gz", "wt") as file:
+            file.writelines(
+                json.dumps({"text": " ".join(sentences[n % 7 :])}) + "\n" for n in range(60)
+            )
     (folder / "sentences.txt").write_text("A sentence.\nA pair ||| of texts.\n")
 
 
