@@ -154,8 +154,8 @@ class Examples:
         @tf.autograph.experimental.do_not_convert
         def make_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             order = plan_epoch(lengths, batch_size, seed, epoch, batches_sorted_together)
-            skipped = tf.where(epoch == first_epoch, tf.constant(first_batch, tf.int64), 0)
-            return _slices(order, batch_size, tf.data.Dataset.range(skipped, steps))
+            skipped = tf.where(epoch == first_epoch, first_batch * batch_size, 0)
+            return tf.data.Dataset.from_tensor_slices(order[skipped:]).batch(batch_size)
 
         numbers = tf.data.Dataset.range(first_epoch, epochs)
         if makes_others:
@@ -188,11 +188,10 @@ class Examples:
         whether the memory suffices. Results go back into the examples' order by the batches'
         ``example_index``. The rest is as for ``training_batches``.
         """
-        steps = self.num_batches(batch_size)
-        with tf.device("CPU:0"):
-            keys = -self.lengths if longest_first else np.zeros(len(self))
-            order = tf.constant(np.argsort(keys, kind="stable"), tf.int32)
-        dataset = _slices(order, batch_size, tf.data.Dataset.range(steps))
+        check_at_least("batch_size", batch_size, 1)
+        keys = -self.lengths if longest_first else np.zeros(len(self))
+        order = np.argsort(keys, kind="stable").astype(np.int32)
+        dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
         widths = padded_lengths(self.max_seq_length, length_multiple, bucket_lengths)
         dataset = self._packed(dataset, widths, num_parallel_calls)
         return dataset.prefetch(tf.data.AUTOTUNE)
@@ -276,13 +275,3 @@ def _sorted_within(window: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     """The order that sorts keys, of at most 32 bits, window by window; equal ones stay in order."""
     both = tf.bitwise.left_shift(tf.cast(window, tf.int64), 32) + tf.cast(keys, tf.int64)
     return tf.argsort(both, stable=True)
-
-
-def _slices(order: tf.Tensor, size: int, steps: tf.data.Dataset) -> tf.data.Dataset:
-    """The ``size`` entries of each of the steps."""
-
-    @tf.autograph.experimental.do_not_convert
-    def slice_of(step: tf.Tensor) -> tf.Tensor:
-        return order[step * size : (step + 1) * size]
-
-    return steps.map(slice_of)

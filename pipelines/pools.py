@@ -101,7 +101,7 @@ def pool_batches(
         numbers = tf.data.Dataset.range(
             begin + -(-before // num_shards) * num_shards, (epoch + 1) * num_pools, num_shards
         )
-        return numbers.map(lambda number: (number, order))
+        return tf.data.Dataset.zip((numbers, tf.data.Dataset.from_tensors(order).repeat()))
 
     @tf.autograph.experimental.do_not_convert
     def make_pool(number: tf.Tensor, order: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -272,41 +272,22 @@ class _Extractor:
                     f"--layers has {layer}, and {settings.model} has {blocks} blocks: "
                     f"expected numbers from {-blocks} to {blocks - 1}."
                 )
-        mixture = None
+        self.layers: tuple[int | str, ...] = settings.layers
+        self.width = hidden
         if settings.variant is not None:
             check_variant(settings.variant, blocks)
-            mixture = LayerMixture(settings.variant)
-        self.layers: tuple[int | str, ...] = (
-            settings.layers if settings.variant is None else (settings.variant,)
-        )
-        self.width = 4 * hidden if settings.variant == "concat_last_four" else hidden
+            self.layers = (settings.variant,)
+            self.width = 4 * hidden if settings.variant == "concat_last_four" else hidden
         if embedding is not None:
             self.width = encoder.embedding_size
         self._settings = settings
-        pooling = settings.pooling or "none"
         self._preprocessor = preprocessor
-
         spec = {
             key: tf.TensorSpec((None, None), feature.dtype)
             for key, feature in features.ENCODER_FEATURES.items()
         }
-
-        def compute(encoder: BertEncoder, batch: Any) -> tf.Tensor:
-            if embedding is not None:
-                return encoder.embed(batch)[:, None]
-            outputs = encoder(batch, training=False)
-            if mixture is not None:
-                states = [mixture(outputs)]
-            else:
-                states = [outputs[features.ENCODER_OUTPUTS][layer] for layer in settings.layers]
-            mask = batch[features.INPUT_MASK]
-            vectors = [pool(tf.cast(s, tf.float32), mask, pooling) for s in states]
-            if settings.normalize:
-                vectors = [normalize(vector) for vector in vectors]
-            # (B, L, D), or (B, S, L, D)
-            return tf.stack(vectors, axis=-2)
-
-        self._run = traced_step(encoder, compute, spec)
+        read = (self.layers, settings.pooling or "none", settings.normalize)
+        self._run = traced_step(encoder, _vectors, spec, embedding, *read)
 
     def blocks(self, rows: Rows, on_tokens: Callable[[int], None]) -> Iterator[Block]:
         """Computes the vectors of lines in their order, in blocks of bounded memory.
@@ -344,6 +325,28 @@ class _Extractor:
             values[np.repeat(starts[numbers], counts) + offsets] = vectors.numpy()
             on_tokens(int(rows.lengths[numbers].sum()))
         return values
+
+
+def _vectors(
+    encoder: BertEncoder,
+    batch: Any,
+    embedding: SentenceEmbedding | None,
+    layers: tuple[int | str, ...],
+    pooling: str,
+    normalized: bool,
+) -> tf.Tensor:
+    """The vectors of a batch, (B, L, D), or (B, S, L, D) without pooling."""
+    if embedding is not None:
+        return encoder.embed(batch)[:, None]
+    outputs = encoder(batch, training=False)
+    states = [
+        LayerMixture(layer)(outputs)
+        if isinstance(layer, str)
+        else outputs[features.ENCODER_OUTPUTS][layer]
+        for layer in layers
+    ]
+    vectors = [pool(tf.cast(s, tf.float32), batch[features.INPUT_MASK], pooling) for s in states]
+    return tf.stack([normalize(v) if normalized else v for v in vectors], axis=-2)
 
 
 def _model_fingerprint(encoder: BertEncoder, preprocessor: BertPreprocessor) -> str:
