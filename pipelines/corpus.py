@@ -302,17 +302,14 @@ class Corpus:
         >>> sources.from_documents([["One.", "Two."], ["Three."]]).describe()
         'in memory, 2 documents, 0.0 MB, 1 block'
         """
-        first = (
-            [_count(self.num_files, "file"), self.input_format] if self.num_files else ["in memory"]
-        )
-        return ", ".join(
-            [
-                *first,
-                _count(self.num_documents, "document"),
-                f"{self.table.num_bytes[self.kept].sum() / 1e6:,.1f} MB",
-                _count(self.num_blocks, "block"),
-            ]
-        )
+        files = [counted(self.num_files, "file"), self.input_format]
+        parts = [
+            *(files if self.num_files else ["in memory"]),
+            counted(self.num_documents, "document"),
+            f"{self.table.num_bytes[self.kept].sum() / 1e6:,.1f} MB",
+            counted(self.num_blocks, "block"),
+        ]
+        return ", ".join(parts)
 
     def read_documents(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Reads one block, a scalar int64, in-graph: ragged (documents, sentences) strings.
@@ -462,5 +459,10 @@ def _smallest(prints: np.ndarray, wanted: int) -> np.ndarray:
     return chosen if len(chosen) else values[[np.argmin(copies)]]
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "line"), counted(4000, "line")
+    ('1 line', '4,000 lines')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

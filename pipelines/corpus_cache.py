@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from bert_tf.files import replace_whole
 from bert_tf.paths import local_path
-from bert_tf.untrusted import check_line, listed, parse_json
+from bert_tf.untrusted import listed, parse_json
 
 from . import corpus_files
+from .text_bytes import split_lines
 
 _CHUNK = 1 << 22
 
@@ -38,7 +39,7 @@ def check_space(cache_dir: str, needed: int, what: str) -> None:
 
 def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
     """Yields the text of each line of JSON; ``path`` names the file in errors."""
-    for number, (offset, line) in enumerate(_numbered_lines(stream, path), 1):
+    for number, (offset, _, line) in enumerate(split_lines(stream, path), 1):
         corpus_files.check_utf8(line, path, offset)
         if not line.strip():
             continue
@@ -56,20 +57,6 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
                 "holds the text."
             )
         yield text
-
-
-def _numbered_lines(stream: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
-    """Yields the byte offset and the bytes of each line, without its line break."""
-    offset = 0
-    rest = b""
-    while chunk := stream.read(_CHUNK):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield offset, line
-            offset += len(line) + 1
-        check_line(len(rest), path, f"the line at byte {offset:,}")
-    if rest:
-        yield offset, rest
 
 
 def paragraphs(texts: Iterable[str]) -> Iterator[bytes]:

@@ -13,7 +13,9 @@ from typing import IO, Any, cast
 from isal import igzip, isal_zlib
 
 from bert_tf.paths import local_path
+from bert_tf.untrusted import check_line
 
+_CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types call it no class
 
@@ -56,6 +58,22 @@ def open_bytes(path: str) -> IO[bytes]:
     import tensorflow as tf
 
     return cast(IO[bytes], tf.io.gfile.GFile(path, "rb"))
+
+
+def split_lines(stream: IO[bytes], path: str, offset: int = 0) -> Iterator[tuple[int, int, bytes]]:
+    r"""Reads lines, which end at ``\n``: where each begins, where the next one does, and its bytes.
+
+    The stream is at the byte ``offset`` of its text; ``path`` names it in errors.
+    """
+    rest = b""
+    while chunk := stream.read(_CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            begin, offset = offset, offset + len(line) + 1
+            yield begin, offset, line
+        check_line(len(rest), path, f"the line at byte {offset:,}")
+    if rest:
+        yield offset, offset + len(rest), rest
 
 
 class _Reads(io.RawIOBase):

@@ -6,7 +6,7 @@ Letters: N lines, T tokens of all of them, B batch, S sequence.
 import gzip
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -17,8 +17,7 @@ from bert_tf.pipelines.corpus_files import SourceFile
 from bert_tf.pipelines.length_buckets import Examples
 from bert_tf.pipelines.packing import fit_segments, join_segments, pack
 from bert_tf.pipelines.preprocessor import BertPreprocessor
-from bert_tf.pipelines.text_bytes import open_text
-from bert_tf.untrusted import check_line
+from bert_tf.pipelines.text_bytes import open_text, split_lines
 
 _CHUNK_BYTES = 1 << 20
 _PAIR_MARK = " ||| "
@@ -71,26 +70,13 @@ def read_lines(files: Sequence[SourceFile], start: Position = BEGINNING) -> Iter
         with open_text(file.path) as text:
             if position.offset:
                 text.seek(position.offset)
-            for line, bytes_read in _raw_lines(text, file.path, position.offset):
-                position = Position(number, position.offset + len(line), position.line + 1)
-                yield _parse(line, position, bytes_before + bytes_read)
+            # The offset in a gzip file counts its text; the file object counts bytes on the disk.
+            on_disk = text.fileobj if isinstance(text, gzip.GzipFile) else None
+            for _, end, line in split_lines(text, file.path, position.offset):
+                position = Position(number, end, position.line + 1)
+                yield _parse(line, position, bytes_before + (on_disk.tell() if on_disk else end))
         bytes_before += file.size
         position = Position(number + 1, 0, position.line)
-
-
-def _raw_lines(text: IO[bytes], path: str, offset: int) -> Iterator[tuple[bytes, int]]:
-    """Lines with their ends, and how much of the file had been read by then."""
-    # In a gzip file the offset counts the text; its file object counts the bytes on the disk.
-    on_disk = text.fileobj if isinstance(text, gzip.GzipFile) else None
-    rest = b""
-    while chunk := text.read(_CHUNK_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            offset += len(line) + 1
-            yield line + b"\n", on_disk.tell() if on_disk else offset
-        check_line(len(rest), path, f"the line at byte {offset:,}")
-    if rest:
-        yield rest, on_disk.tell() if on_disk else offset + len(rest)
 
 
 def _parse(raw: bytes, end: Position, bytes_read: int) -> Line:

@@ -4,6 +4,7 @@ Letters: N lines, T tokens of all of them, L layers, D numbers of a vector.
 """
 
 import dataclasses
+import functools
 import hashlib
 import os
 import time
@@ -20,6 +21,7 @@ from bert_tf.interchange.recognition import open_checkpoint
 from bert_tf.modeling import BertEncoder
 from bert_tf.modeling.feature_based import LayerMixture, check_variant
 from bert_tf.modeling.pooling import SentenceEmbedding, normalize, pool
+from bert_tf.pipelines.corpus import counted
 from bert_tf.pipelines.corpus_files import find_files
 from bert_tf.pipelines.preprocessor import BertPreprocessor
 from bert_tf.pipelines.replicas import traced_step
@@ -202,22 +204,13 @@ def _write(
 
 def _describe(done: Manifest) -> str:
     """What an output holds, for people."""
-    lines, files = _count(done.lines, "line"), _count(len(done.shards), "file")
+    lines, files = counted(done.lines, "line"), counted(len(done.shards), "file")
     parts = [f"{lines}, {done.tokens:,} tokens, {files}"]
     if done.lines_cut:
-        parts.append(f"{_count(done.lines_cut, 'line')} cut to --max_seq_length")
+        parts.append(f"{counted(done.lines_cut, 'line')} cut to --max_seq_length")
     if done.lines_not_utf8:
-        parts.append(f"{_count(done.lines_not_utf8, 'line')} not all UTF-8, the rest passed over")
+        parts.append(f"{counted(done.lines_not_utf8, 'line')} not all UTF-8, the rest passed over")
     return ", ".join(parts)
-
-
-def _count(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> _count(1, "line"), _count(4000, "line")
-    ('1 line', '4,000 lines')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 class _Display:
@@ -252,6 +245,12 @@ class _Display:
 # === Vectors ===
 
 
+_BATCH = {
+    key: tf.TensorSpec((None, None), feature.dtype)
+    for key, feature in features.ENCODER_FEATURES.items()
+}
+
+
 class _Extractor:
     """An encoder, and which of its states are read; with an ``embedding`` the encoder's vectors.
 
@@ -280,14 +279,10 @@ class _Extractor:
             self.width = 4 * hidden if settings.variant == "concat_last_four" else hidden
         if embedding is not None:
             self.width = encoder.embedding_size
-        self._settings = settings
-        self._preprocessor = preprocessor
-        spec = {
-            key: tf.TensorSpec((None, None), feature.dtype)
-            for key, feature in features.ENCODER_FEATURES.items()
-        }
-        read = (self.layers, settings.pooling or "none", settings.normalize)
-        self._run = traced_step(encoder, _vectors, spec, embedding, *read)
+        self._settings, self._preprocessor = settings, preprocessor
+        how = (embedding, self.layers, settings.pooling or "none", settings.normalize)
+        # Traced when it is first needed: the output may be another's, or finished.
+        self._step = functools.partial(traced_step, encoder, _vectors, _BATCH, *how)
 
     def blocks(self, rows: Rows, on_tokens: Callable[[int], None]) -> Iterator[Block]:
         """Computes the vectors of lines in their order, in blocks of bounded memory.
@@ -311,12 +306,12 @@ class _Extractor:
         yield begin, len(sizes)
 
     def _values(self, rows: Rows, on_tokens: Callable[[int], None]) -> np.ndarray:
-        settings = self._settings
+        settings, step = self._settings, self._step()
         starts = np.arange(len(rows.lengths) + 1) if settings.is_pooled else rows.starts
         values = np.empty((starts[-1], len(self.layers), self.width), np.float32)
         examples = examples_of(rows, self._preprocessor)
         for batch in examples.evaluation_batches(settings.batch_size, longest_first=True):
-            numbers, vectors = batch.pop(features.EXAMPLE_INDEX).numpy(), self._run(batch)
+            numbers, vectors = batch.pop(features.EXAMPLE_INDEX).numpy(), step(batch)
             if not settings.is_pooled:
                 vectors = tf.boolean_mask(vectors, batch[features.INPUT_MASK])
             counts = starts[numbers + 1] - starts[numbers]

@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from bert_tf.extraction import lines as input_lines
 from bert_tf.extraction.lines import fingerprint, read_lines
+from bert_tf.pipelines import text_bytes
 from bert_tf.pipelines.corpus_files import find_files
 from bert_tf.untrusted import LINE_VARIABLE
 
@@ -27,7 +27,7 @@ EXPECTED = [
 
 @pytest.mark.parametrize("chunk", [1, 3, 1 << 20])
 def test_lines(files, monkeypatch, chunk):
-    monkeypatch.setattr(input_lines, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", chunk)
     lines = list(read_lines(files))
     assert [(line.first.rstrip("\n"), *line[1:3]) for line in lines] == [
         (first.strip(), second, is_utf8) for first, second, is_utf8 in EXPECTED
@@ -45,7 +45,7 @@ def test_from_every_line_on(files):
 
 
 def test_a_line_without_end(files, monkeypatch):
-    monkeypatch.setattr(input_lines, "_CHUNK_BYTES", 4)
+    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 4)
     monkeypatch.setenv(LINE_VARIABLE, "0")
     with pytest.raises(
         ValueError, match=r"1\.txt, the line at byte 0: expected a line of at most 0"

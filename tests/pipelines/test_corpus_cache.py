@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from bert_tf.pipelines import corpus_cache
+from bert_tf.pipelines import corpus_cache, text_bytes
 from bert_tf.untrusted import LINE_VARIABLE
 
 
@@ -43,14 +43,14 @@ def test_bad_lines_are_named(data, message):
 
 
 def test_lines_longer_than_a_chunk(monkeypatch):
-    monkeypatch.setattr(corpus_cache, "_CHUNK", 5)
+    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 5)
     lines = b'{"text": "A long line."}\n{"text": "B"}\n\n{"text": "C"}'
     texts = corpus_cache.json_texts(io.BytesIO(lines), "a", "text")
     assert list(texts) == ["A long line.", "B", "C"]
 
 
 def test_a_line_that_does_not_end_is_refused(monkeypatch):
-    monkeypatch.setattr(corpus_cache, "_CHUNK", 1 << 14)
+    monkeypatch.setattr(text_bytes, "_CHUNK_BYTES", 1 << 14)
     monkeypatch.setenv(LINE_VARIABLE, "1")
     stream = io.BytesIO(b'{"text": "a"}\n' + b"[" * (2 << 20))
     with pytest.raises(ValueError, match="x.jsonl, the line at byte 14: expected a line of at"):
