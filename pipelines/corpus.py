@@ -73,15 +73,18 @@ class FileBlocks:
     def read(self, block: tf.Tensor) -> tf.RaggedTensor:
         """Reads and parses one block, a scalar int64: ragged (documents, sentences) strings."""
         file, offset, footer, stored = tf.unstack(tf.gather(self._ranges_fed, block), num=4)
-        # tf.io.read_file reads whole files; this dataset of one record seeks. A buffer of the
-        # record's size makes it one read.
-        text = tf.data.FixedLengthRecordDataset(
-            tf.gather(self._paths_fed, file),
-            stored,
+        # tf.io.read_file reads whole files; a dataset of one record seeks. A buffer of the record's
+        # size makes it one read, and the public FixedLengthRecordDataset traces a function.
+        record = tf.raw_ops.FixedLengthRecordDatasetV2(
+            filenames=tf.gather(self._paths_fed, file)[None],
             header_bytes=offset,
+            record_bytes=stored,
             footer_bytes=footer,
             buffer_size=stored,
-        ).get_single_element()
+            compression_type="",
+        )
+        spec = tf.TensorSpec([], tf.string)
+        text = tf.data.experimental.from_variant(record, spec).get_single_element()
         if self.file_is_gzip.all():
             text = _inflate(text)
         elif self.file_is_gzip.any():
