@@ -50,39 +50,35 @@ def test_the_plan_is_its_twins(batch_size, sorted_together):
         assert sorted(twin) == list(range(45))
 
 
-@pytest.mark.parametrize(("sorted_together", "threads"), [(1, 1), (3, 8)])
-def test_batches_are_slices_of_the_plan(examples, sorted_together, threads):
+def _planned(size, epochs, seed=0, sorted_together=1):
+    """The batches of some epochs, by their plans."""
+    found = []
+    for epoch in range(epochs):
+        plan = plan_epoch(tf.constant(LENGTHS), size, seed, epoch, sorted_together).numpy()
+        for indices in np.split(plan, range(size, len(plan), size)):
+            found.append((indices.tolist(), min(20, -(-max(LENGTHS[indices]) // 8) * 8)))
+    return found
+
+
+# From the start, from an epoch's first batch, and from within one.
+@pytest.mark.parametrize(
+    ("sorted_together", "threads", "first_step"), [(3, 8, 0), (1, 1, 12), (1, None, 19)]
+)
+def test_batches_are_slices_of_the_plan(examples, sorted_together, threads, first_step):
     sort = {"batches_sorted_together": sorted_together, "num_parallel_calls": threads}
-    dataset = examples.training_batches(4, epochs=3, seed=7, **sort)
-    assert dataset.cardinality().numpy() == 3 * examples.num_batches(4) == 36
-    batches = _batches(dataset)
-    assert len(batches) == 36
-    for epoch in range(3):
-        expected = plan_epoch(tf.constant(LENGTHS), 4, 7, epoch, sorted_together).numpy()
-        for step, (indices, width) in enumerate(batches[12 * epoch : 12 * epoch + 12]):
-            assert indices == expected[4 * step : 4 * step + 4].tolist()
-            assert width == min(20, -(-max(LENGTHS[indices]) // 8) * 8)
-    assert [len(indices) for indices, _ in batches[:12]] == [4] * 11 + [1]
-
-
-def test_a_resumed_run_goes_on_with_the_same_batches(examples):
-    whole = _batches(examples.training_batches(10, epochs=3, seed=1))
-    # At an epoch's first batch, of more epochs, and within one.
-    for first_step, epochs in ((5, 4), (7, 3)):
-        rest = examples.training_batches(10, epochs=epochs, seed=1, first_step=first_step)
-        assert rest.cardinality().numpy() == 5 * epochs - first_step
-        assert _batches(rest)[: 15 - first_step] == whole[first_step:]
+    dataset = examples.training_batches(4, epochs=3, seed=7, first_step=first_step, **sort)
+    assert dataset.cardinality().numpy() == 3 * examples.num_batches(4) - first_step
+    assert _batches(dataset) == _planned(4, 3, 7, sorted_together)[first_step:]
 
 
 def test_each_pass_is_the_next_epoch_of_a_run(examples):
     """``fit`` makes a pass for each of its epochs."""
-    batches = examples.training_batches(10)
+    batches, planned = examples.training_batches(10), _planned(10, 2)
     assert batches.cardinality().numpy() == 5
-    passes = [*_batches(batches), *_batches(batches)]
-    assert passes == _batches(examples.training_batches(10, epochs=2))
+    assert [*_batches(batches), *_batches(batches)] == planned
     # A resumed epoch has no others behind it.
     rest = examples.training_batches(10, first_step=3)
-    assert _batches(rest) == _batches(rest) == passes[3:5]
+    assert _batches(rest) == _batches(rest) == planned[3:5]
 
 
 def test_evaluation_in_the_examples_order_or_the_longest_first():
@@ -90,21 +86,17 @@ def test_evaluation_in_the_examples_order_or_the_longest_first():
     dataset = examples.evaluation_batches(2)
     assert dataset.cardinality().numpy() == 3
     assert _batches(dataset) == [([0, 1], 12), ([2, 3], 12), ([4], 12)]
-    sort = {"longest_first": True}
-    dataset = examples.evaluation_batches(2, **sort)
+    dataset = examples.evaluation_batches(2, longest_first=True, bucket_lengths=[3, 9])
     assert dataset.cardinality().numpy() == 3
-    assert _batches(dataset) == [([3, 1], 12), ([4, 0], 12), ([2], 8)]
-    exact = examples.evaluation_batches(2, **sort, length_multiple=1, num_parallel_calls=1)
-    assert [width for _, width in _batches(exact)] == [12, 9, 3]
-    full = examples.evaluation_batches(2, **sort, bucket_lengths=[])
-    assert [width for _, width in _batches(full)] == [12, 12, 12]
-    buckets = examples.evaluation_batches(2, **sort, bucket_lengths=[3, 9])
-    assert [width for _, width in _batches(buckets)] == [12, 9, 3]
+    assert _batches(dataset) == [([3, 1], 12), ([4, 0], 9), ([2], 3)]
 
 
 @pytest.mark.parametrize(
     ("most", "buckets", "expected"),
-    [(20, None, [8, 16, 20]), (16, None, [8, 16]), (5, None, [5]), (20, [5, 20], [5, 20])],
+    [
+        *((20, None, [8, 16, 20]), (16, None, [8, 16]), (5, None, [5])),
+        *((20, [5, 20], [5, 20]), (12, [], [12])),
+    ],
 )
 def test_padded_lengths(most, buckets, expected):
     assert padded_lengths(most, 8, buckets).tolist() == expected
