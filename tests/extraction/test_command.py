@@ -71,7 +71,6 @@ def error_of(model_dir, tmp_path, **changes):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"output": ""}, "Error: --output is missing: extract_features needs --model"),
         ({"variant": "weighted_sum_all"}, "Error: flag --variant=weighted_sum_all: value should"),
         ({"batch_size": "0"}, "Error: flag --batch_size=0: 0 is not a positive integer"),
     ],

@@ -69,7 +69,7 @@ def _answer_and_check(seed):
 
 
 def test_answers_equal_googles_loop():
-    for seed in range(1, 6):
+    for seed in (1, 2, 3):
         _answer_and_check(seed)
 
 

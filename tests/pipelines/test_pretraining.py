@@ -82,12 +82,6 @@ def _rows(*given, **options):
         return _joined(list(_dataset(*given, **options)))
 
 
-def _assert_same(rows, expected):
-    assert rows.keys() == expected.keys()
-    for key, values in expected.items():
-        np.testing.assert_array_equal(rows[key], values, err_msg=key)
-
-
 def _digest(rows):
     digest = hashlib.sha256()
     for key in sorted(rows):
@@ -156,19 +150,20 @@ def test_batches_are_the_rows_by_the_contract_and_resume(two_epochs):
     rest = _batches(dataset)
     count = len(rest["cursor"])
     assert of_shard.sum() - 2 - 4 < count >= 8
-    _assert_same(rest, {key: value[of_shard][2 : 2 + count] for key, value in two_epochs.items()})
+    assert rest.keys() == two_epochs.keys()
+    for key, values in rest.items():
+        np.testing.assert_array_equal(values, two_epochs[key][of_shard][2 : 2 + count], key)
 
 
 def test_what_becomes_of_predicted_tokens(two_epochs):
-    masked, same = (
-        _rows(num_epochs=2, replacement=Replacement(share, 0.0)) for share in (1.0, 0.0)
-    )
-    np.testing.assert_array_equal(same["input_word_ids"], _unmasked(two_epochs))
+    masked, same = (_rows(replacement=Replacement(share, 0.0)) for share in (1.0, 0.0))
+    count = len(masked["cursor"])  # of the first epoch
+    np.testing.assert_array_equal(same["input_word_ids"], _unmasked(two_epochs)[:count])
     row, column = np.nonzero(masked["masked_lm_weights"])
     seen = masked["input_word_ids"][row, masked["masked_lm_positions"][row, column]]
-    assert len(seen) > 50 and (seen == TOKENIZER.mask_id).all()
+    assert len(seen) > 25 and (seen == TOKENIZER.mask_id).all()
     for key in ("masked_lm_positions", "masked_lm_ids"):  # what is predicted stays as it was
-        np.testing.assert_array_equal(masked[key], two_epochs[key])
+        np.testing.assert_array_equal(masked[key], two_epochs[key][:count])
 
 
 def test_without_pairs_every_token_comes_once():
@@ -285,16 +280,15 @@ def test_errors(options, message):
 
 def test_left_to_right_the_rows_are_whole_and_each_token_predicts_the_next():
     # Without pairs one document is enough.
-    for corpus, pairs in ((CORPUS, True), (from_documents([DOCUMENTS[0]]), False)):
-        masked, whole = (_rows(corpus, pairs=pairs, objective=name) for name in ("mlm", "ltr"))
-        ids = whole["input_word_ids"]
-        np.testing.assert_array_equal(ids, _unmasked(masked))
-        np.testing.assert_array_equal(whole["masked_lm_ids"], ids[:, 1:])
-        np.testing.assert_array_equal(whole["masked_lm_weights"], whole["input_mask"][:, 1:])
-        np.testing.assert_array_equal(whole["cursor"], masked["cursor"])
-        other = _rows(corpus, pairs=pairs, objective="rtl")
-        np.testing.assert_array_equal(other["input_word_ids"], ids)
-        kept = other["masked_lm_weights"] == 1
-        before = np.take_along_axis(ids, other["masked_lm_positions"] - 1, axis=1)
-        np.testing.assert_array_equal(other["masked_lm_ids"][kept], before[kept])
-        np.testing.assert_array_equal(kept, whole["masked_lm_weights"] == 1)
+    options = {"corpus": from_documents([DOCUMENTS[2]]), "pairs": False}
+    masked, whole, other = (_rows(objective=name, **options) for name in ("mlm", "ltr", "rtl"))
+    ids = whole["input_word_ids"]
+    np.testing.assert_array_equal(ids, _unmasked(masked))
+    np.testing.assert_array_equal(whole["masked_lm_ids"], ids[:, 1:])
+    np.testing.assert_array_equal(whole["masked_lm_weights"], whole["input_mask"][:, 1:])
+    np.testing.assert_array_equal(whole["cursor"], masked["cursor"])
+    np.testing.assert_array_equal(other["input_word_ids"], ids)
+    kept = other["masked_lm_weights"] == 1
+    before = np.take_along_axis(ids, other["masked_lm_positions"] - 1, axis=1)
+    np.testing.assert_array_equal(other["masked_lm_ids"][kept], before[kept])
+    np.testing.assert_array_equal(kept, whole["masked_lm_weights"] == 1)

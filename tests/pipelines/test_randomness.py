@@ -11,6 +11,10 @@ def test_draws_are_the_same_in_every_version():
     assert bits([3], seed).numpy().tolist() == [1386894878, 3584523963, 1270026929]
     assert permutation(6, seed).numpy().tolist() == [5, 2, 0, 3, 4, 1]
     assert list(map(int, Operation)) == list(range(16))
+    # And those of the public functions.
+    folded = tf.random.fold_in(fold(7), tf.constant(1, tf.int64), "philox")
+    public = tf.random.stateless_uniform([9], folded, alg="philox")
+    np.testing.assert_array_equal(uniform([9], fold(7, 1)), public)
 
 
 def test_fold_takes_tensors_in_a_graph():

@@ -118,8 +118,10 @@ TYPICAL_CODE_POINTS = [
     code
     for code in CODE_POINTS
     if code % 97 == 0
-    or not (is_ideograph(chr(code)) or 0xAC00 <= code < 0xD7A4 or 0x2CEB0 <= code < 0xE0000)
-    and not (0x12000 <= code < 0x1B300 and category(chr(code)) == "Lo")
+    or (
+        not (is_ideograph(chr(code)) or 0xAC00 <= code < 0xD7A4 or 0x2CEB0 <= code < 0xE0000)
+        and not (0x12000 <= code < 0x1B300 and category(chr(code)) == "Lo")
+    )
 ]
 
 # Ranges whose characters bear on each other when they meet.

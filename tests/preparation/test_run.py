@@ -210,10 +210,10 @@ def test_a_large_bucket_has_no_more_pairs_than_documents(tmp_path):
 
 def test_pairs_of_many_buckets_are_those_of_a_loop_in_bounded_memory(tmp_path):
     rng = np.random.default_rng(3)
-    identities = [identity(b"%d" % number) for number in range(3000)]
-    entries = np.zeros((1000, 40), stages._BUCKET)
-    entries["bucket"] = np.arange(1000)[:, None]
-    members = np.array([rng.choice(3000, 40, replace=False) for _ in entries])
+    identities = [identity(b"%d" % number) for number in range(1000)]
+    entries = np.zeros((300, 40), stages._BUCKET)
+    entries["bucket"] = np.arange(300)[:, None]
+    members = np.array([rng.choice(1000, 40, replace=False) for _ in entries])
     entries["identity"], entries["place"] = np.array(identities)[members], members
     write_parts(str(tmp_path / "buckets-0"), [[entries.tobytes()]])
     plan = types.SimpleNamespace(

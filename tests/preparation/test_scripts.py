@@ -11,16 +11,20 @@ from bert_tf.preparation.scripts import SCRIPTS, script_share
 NAMES = {"han": "CJK UNIFIED IDEOGRAPH", "oriya": "ORIYA"}
 
 
+# The letters by their names. Half and full width, letters of notation: of no script, or of another.
+LETTERS = {
+    unicodedata.name(character): character
+    for character in map(chr, range(0x11000))
+    if unicodedata.category(character) in ("Ll", "Lu", "Lo")
+    and "SIGN" not in unicodedata.name(character)
+}
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_letters_are_of_the_script_in_their_name(script):
-    name = NAMES.get(script, script.upper())
+    begin = NAMES.get(script, script.upper())
     letters = [
-        character
-        for character in map(chr, range(0x11000))
-        if unicodedata.category(character) in ("Ll", "Lu", "Lo")
-        and unicodedata.name(character).startswith((f"{name} ", f"{name}-"))
-        # Half and full width, letters of notation: of no script, or of another one.
-        and "SIGN" not in unicodedata.name(character)
+        letter for name, letter in LETTERS.items() if name.startswith((f"{begin} ", f"{begin}-"))
     ]
     assert len(letters) >= 25
     assert script_share("".join(letters), [script]) > 0.95
