@@ -15,14 +15,9 @@ Step = Callable[[tf.Tensor], tuple[tf.Tensor, Any]]
 
 
 def in_blocks(size: tf.Tensor, step: Step) -> Any:
-    """Runs a step on each block of an axis, and joins the blocks' outputs, in linear time.
+    """Runs a step on blocks of an axis of ``size``, and joins their outputs, in linear time.
 
-    ``size`` is the axis' length, a scalar int32; an axis of length 0 is one block, so that the
-    outputs have their shapes. ``step`` takes the block's begin, a scalar int32. Works eagerly and
-    in a graph.
-
-    >>> in_blocks(tf.constant(5), lambda begin: (begin + 2, tf.range(begin, begin + 2))).numpy()
-    array([0, 1, 2, 3, 4, 5], dtype=int32)
+    An axis of length 0 is one block, so that the outputs have their shapes.
     """
     if tf.executing_eagerly():
         begin = tf.constant(0)
@@ -68,11 +63,7 @@ def in_blocks(size: tf.Tensor, step: Step) -> Any:
 
 
 def value_rows(row_splits: tf.Tensor) -> tf.Tensor:
-    """The row of each value, (N,) of the splits' dtype.
-
-    >>> value_rows(tf.constant([0, 2, 2, 3])).numpy()
-    array([0, 0, 2], dtype=int32)
-    """
+    """The row of each value, (N,) of the splits' dtype."""
     begins = row_splits[1:-1]
     # Rows that are empty at the end begin behind the last value.
     counts = tf.math.unsorted_segment_sum(tf.ones_like(begins), begins, row_splits[-1] + 1)

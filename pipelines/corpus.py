@@ -13,10 +13,7 @@ from . import corpus_formats
 
 
 def _fed(values: Any) -> tf.Tensor:
-    """Makes a tensor that a traced function takes as an input: it is no part of its graph.
-
-    The tables of a corpus would be megabytes of constants, in every copy of the graph.
-    """
+    """Makes a tensor that a graph takes as an input: as constants, tables would be megabytes."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(values)
 
@@ -189,10 +186,7 @@ class DocumentTable:
 
 
 def fingerprint_texts(texts: tf.Tensor) -> tf.Tensor:
-    """A number from 0 to 2**62 - 1 for each text, int64: the same on every machine.
-
-    It is FarmHash's Fingerprint64.
-    """
+    """FarmHash's Fingerprint64 of texts, 0 to 2**62 - 1, int64: the same on every machine."""
     return tf.strings.to_hash_bucket_fast(texts, _NUM_FINGERPRINTS)
 
 
@@ -420,8 +414,7 @@ def held_out_fingerprints(
 ) -> np.ndarray:
     """The fingerprints, ascending, of the documents that ``Corpus.split_held_out`` holds out.
 
-    ``prints`` (D,) int64 are those of all ``size`` documents; where no two documents have the same,
-    the ``max_documents`` smallest are enough. None are chosen where all documents are the same.
+    ``prints`` (D,) int64 are those of all ``size`` documents, or the ``max_documents`` smallest.
 
     >>> held_out_fingerprints(np.array([30, 10, 20, 40]), 4, 0.5)
     array([10, 20])
@@ -440,10 +433,7 @@ _LOOKED_AT = 16
 
 
 def _smallest(prints: np.ndarray, wanted: int) -> np.ndarray:
-    """The smallest fingerprints, ascending, that together have ``wanted`` documents at most.
-
-    One at least; none where all are the same.
-    """
+    """The smallest fingerprints, ascending, that ``wanted`` documents have at most."""
     last = _LOOKED_AT * wanted
     if last < len(prints):
         values, copies = np.unique(
@@ -463,9 +453,5 @@ def _smallest(prints: np.ndarray, wanted: int) -> np.ndarray:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "line"), counted(4000, "line")
-    ('1 line', '4,000 lines')
-    """
+    """A number of things: 1 line, 4,000 lines."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

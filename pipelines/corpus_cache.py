@@ -60,10 +60,7 @@ def json_texts(stream: IO[bytes], path: str, text_key: str) -> Iterator[str]:
 
 
 def paragraphs(texts: Iterable[str]) -> Iterator[bytes]:
-    """Yields texts in the format ``paragraphs``: each a document, its lines the paragraphs.
-
-    Texts of white space are left out. What is yielded at a time are megabytes.
-    """
+    """Yields texts in the format ``paragraphs``, megabytes at a time; blank ones are left out."""
     pending: list[bytes] = []
     size = 0
     for text in texts:

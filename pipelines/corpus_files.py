@@ -1,7 +1,4 @@
-"""The files of a corpus, plain or gzip, on any TensorFlow file system: found, opened, cut up.
-
-This runs in Python, once per file; what it finds is kept in the corpus' index.
-"""
+"""The files of a corpus, plain or gzip, on any TensorFlow file system: found, opened, cut up."""
 
 import codecs
 import concurrent.futures
@@ -39,8 +36,8 @@ _SMALLEST_SAMPLE = 1 << 18
 class SourceFile:
     """A file that the user named: its path, its bytes on the disk, and when it was last changed.
 
-    ``changed_nsec`` is when anything of a local file was changed, its time too; else 0. It is no
-    part of the file's ``repr``, which is in the names of indexes.
+    ``changed_nsec`` is when anything of a local file was changed, else 0. Names of indexes hold the
+    ``repr``, which leaves it out.
     """
 
     path: str
@@ -52,9 +49,8 @@ class SourceFile:
 def find_files(inputs: str | Sequence[str]) -> list[SourceFile]:
     """Lists the files that paths, globs and folders name, each once, without those that are empty.
 
-    ``inputs`` are a list, or separated by commas. A folder stands for all files in it and below,
-    except names that begin with ``.`` or ``_``. The order is that of ``inputs``, sorted within each
-    of them. A file counts once by whatever names and links it can be reached.
+    A folder stands for all files in it and below, except names that begin with ``.`` or ``_``. The
+    order is that of ``inputs``, sorted within each of them.
     """
     patterns = inputs.split(",") if isinstance(inputs, str) else list(inputs)
     patterns = [pattern.strip() for pattern in patterns if pattern.strip()]
@@ -111,7 +107,7 @@ def sample_piece(count: int) -> int:
 
 
 def sample_file(path: str, piece: int) -> str:
-    """Hashes a sample of a local file, in pieces of so many bytes, see ``sample_files``."""
+    """Hashes a sample of a local file, in pieces of so many bytes."""
     local = local_path(path)
     if local is None:
         return ""
@@ -125,10 +121,7 @@ def sample_file(path: str, piece: int) -> str:
 
 
 def sample_files(paths: Sequence[str]) -> list[str]:
-    """Hashes a sample of each local file, which is all of it in a small corpus.
-
-    "" stands for files of an object store, which cannot be changed without a change of their time.
-    """
+    """Hashes a sample of each local file, all of it in a small corpus; "" in an object store."""
     piece = sample_piece(len(paths))
     return list(in_threads(lambda path: sample_file(path, piece), paths))
 
@@ -236,12 +229,11 @@ def cut_blocks(chunks: Iterable[bytes], text_format: str, block_bytes: int) -> I
 
 
 def find_cut(window: bytes, text_format: str, block_bytes: int, is_rest: bool) -> int:
-    r"""Returns the length of the next block of a window, at most as long as a block may be.
+    """Returns the length of the next block of a window, at most as long as a block may be.
 
     The block ends behind the last document that ends within ``block_bytes``, else behind the first
-    that ends within the window. Where there is none, the document is too long: it is cut behind the
-    last blank line, line, blank or character of the window. ``is_rest``: the file ends with the
-    window.
+    that ends within the window. A document that is too long is cut behind the last blank line,
+    line, blank or character of the window. ``is_rest``: the file ends with the window.
     """
     if is_rest and len(window) <= block_bytes:
         return len(window)

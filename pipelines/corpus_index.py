@@ -336,10 +336,7 @@ class _Making:
     def _count(
         self, blocks: Iterable[bytes], path: str, text_format: str, pack: bool = False
     ) -> Iterator[tuple[_Block, bytes]]:
-        """Yields what workers find in a file's blocks, in order, and the blocks packed, if asked.
-
-        ``path`` is what errors name.
-        """
+        """Yields what workers find in a file's blocks, in order, and the blocks packed."""
         running: collections.deque[concurrent.futures.Future[tuple[_Block, bytes]]]
         running = collections.deque()
         offset = 0
@@ -499,10 +496,7 @@ def save_index(
     look: kept_files.Look | None = None,
     numbers: Sequence[int] | None = None,
 ) -> None:
-    """Writes an index, whole or not at all; of files that were looked at also how they are.
-
-    ``numbers`` are those of the index' files, in its order; None for all.
-    """
+    """Writes an index, and how its files were; ``numbers`` are those of its files, None for all."""
     arrays = {
         f"{part}/{field.name}": np.asarray(getattr(values, field.name))
         for part, values in (("blocks", index.blocks), ("table", index.table))
@@ -516,11 +510,7 @@ def save_index(
 
 
 def load_index(path: str, look: kept_files.Look | None = None) -> Index | None:
-    """Reads an index that ``save_index`` wrote, of all files that are looked at.
-
-    None where there is no index at ``path``, it is damaged, a file is not as it was, or one that it
-    refers to is gone or has another size.
-    """
+    """Reads an index that ``save_index`` wrote; None where there is none that still holds."""
     arrays = kept_files.load_arrays(path)
     if arrays is None:
         return None
@@ -562,8 +552,7 @@ def _parsed(arrays: Mapping[str, np.ndarray]) -> Index:
 def _located(index: Index, path: str, files: Sequence[SourceFile]) -> Index | None:
     """The index, with its files where they are now; None where one is gone or has another size.
 
-    ``files`` are the first of them, where they are as described, and not looked at again. What is
-    packed is beside the index, in a folder that may be mounted elsewhere or moved.
+    ``files`` are the first, looked at already. What is packed may have moved, with the index.
     """
     names, sizes = list(index.blocks.files), index.blocks.file_sizes.tolist()
     unknown = []

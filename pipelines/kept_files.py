@@ -36,8 +36,8 @@ _TICK_SECONDS = 2
 class Look:
     """Files as they are now. A sample of one is taken when it is first asked for, and once.
 
-    ``knows_more`` says that keeping what was found would spare the next look samples.
-    ``samples_of`` is how many files share the bytes that are sampled, where those are not all.
+    ``knows_more``: keeping what was found would spare the next look samples. ``samples_of``: how
+    many files share the bytes that are sampled.
     """
 
     def __init__(self, files: Sequence[SourceFile], samples_of: int | None = None) -> None:

@@ -111,11 +111,7 @@ class WordSplitter:
         return tf.gather(self._range_traits, upper_bound(self._range_firsts, codes) - 1)
 
     def _expand(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Replaces each code point by its lower case, decomposed.
-
-        Returns:
-            The new code points, and for each the index of the old one that it comes from.
-        """
+        """Lower-cases and decomposes code points: new ones, and where each comes from."""
         # The entry of the table with the largest key that is not above the code point.
         entries = upper_bound(self._lowered_keys, codes) - 1
         changes = tf.gather(self._lowered_keys, entries) == codes

@@ -77,14 +77,7 @@ class CodePoints:
 
 @functools.cache
 def code_points() -> CodePoints:
-    """The tables, built once a process.
-
-    >>> table = code_points()
-    >>> table.lowered[ord("É")] == "e" + chr(0x301)
-    True
-    >>> bool(table.punctuation[ord("$")]), bool(table.space[0x2028]), bool(table.dropped[0x85])
-    (True, True, True)
-    """
+    """The tables, built once a process."""
     later = _members(ASSIGNED_AFTER_14)
     dropped, space, punctuation, nonspacing, cased, case_ignorable = (
         np.zeros(NUM_CODE_POINTS, bool) for _ in range(6)
@@ -150,16 +143,7 @@ _IS_VALUE = 1 << 31
 
 @functools.cache
 def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
-    r"""The op's model, tensorflow-text's ``FastBertNormalizerModel``: uint8, a third of a megabyte.
-
-    It is built once a process, and cannot be written to.
-
-    >>> import tensorflow as tf, tensorflow_text
-    >>> model = tf.constant(build_normalizer_model(do_lower_case=True))
-    >>> normalizer = tensorflow_text.FastBertNormalizer(model_buffer=model)
-    >>> [text.decode() for text in normalizer.normalize(["Ça\tva\0?", "ΑΣ"]).numpy()]
-    ['ca va?', 'α \x01 ']
-    """
+    """The op's model, ``FastBertNormalizerModel``: uint8, built once a process."""
     pool = bytearray()
     values: dict[bytes, int] = {}
 
@@ -189,12 +173,7 @@ def build_normalizer_model(do_lower_case: bool) -> np.ndarray:
 
 
 def replacements(do_lower_case: bool) -> dict[int, str]:
-    r"""What the model puts in the place of each code point that it changes.
-
-    >>> changed = replacements(do_lower_case=True)
-    >>> changed[ord("É")], changed[ord("–")], changed[ord("Σ")], changed[ord("\t")]
-    ('e', ' – ', ' \x01 ', ' ')
-    """
+    """What the model puts in the place of each code point that it changes."""
     table = code_points()
     # Punctuation between spaces, but ASCII's, which is written into the op behind this one.
     spaced = {code: f" {chr(code)} " for code in _where(table.punctuation) if code >= 0x80}
@@ -217,9 +196,8 @@ def replacements(do_lower_case: bool) -> dict[int, str]:
 def doubtful_code_points(table: CodePoints) -> np.ndarray:
     """The code points whose lower-case form depends on the context: a bool array over all.
 
-    They are the capital sigma, which becomes another letter at the end of a word than inside it,
-    and what is or contains a mark that canonical ordering moves and stripping keeps: combining
-    class not 0, category Mc. Most of these are viramas of Brahmic scripts or parts of notes.
+    They are the capital sigma, and what is or contains a mark that canonical ordering moves and
+    stripping keeps, of combining class not 0 and category Mc.
     """
     doubtful = (table.combining_class > 0) & ~table.nonspacing
     for code, normal in table.lowered.items():
@@ -234,11 +212,7 @@ def _where(flags: np.ndarray) -> list[int]:
 
 
 def _ill_formed_sequences() -> Iterator[bytes]:
-    """Every byte string that the op takes for one ill-formed character.
-
-    That is a byte that starts no character, or the longest start of a character that its last
-    byte does not end (the Unicode standard, section 3.9, "maximal subpart").
-    """
+    """Every byte string that the op takes for one ill-formed character (Unicode, section 3.9)."""
     for byte in range(0x80, 0x100):
         yield bytes([byte])
     for code in range(0x800, NUM_CODE_POINTS, 0x40):

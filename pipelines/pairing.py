@@ -243,9 +243,8 @@ def _filled_end(
 def _reached(successor: tf.Tensor, starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
     """Which of N sentences are visited when ``successor`` is followed from ``starts``: (N,) bool.
 
-    A successor is greater than the sentence itself, N at most; ``steps`` is an upper bound of the
-    steps to follow. Following a document's chain past its end arrives at the next document's start,
-    which is visited anyway, or at N, which stays where it is.
+    A successor is greater than the sentence itself, N at most; there are at most ``steps`` of them.
+    Past its end a document's chain arrives at the next one's start, visited anyway, or at N.
     """
     size = tf.size(successor)
     jump = tf.concat([successor, [tf.cast(size, tf.int64)]], 0)

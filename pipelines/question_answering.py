@@ -40,13 +40,10 @@ from .wordpiece import BertTokenizer
 def _find_tokens(
     tokens: QuestionTokens, byte_starts: tf.Tensor, byte_ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the first and last token that a range of each context's bytes overlaps: (B,) int32.
+    """The first and last token that a range of each context's bytes overlaps, (B,) int32, or -1.
 
-    They are counted from the context's first; -1 both where no token overlaps the range, or
-    ``byte_starts`` is -1. Source: google-research/bert ``run_squad.py``,
-    ``convert_examples_to_features``. Its ``_improve_answer_span`` looks for the answer's text among
-    the pieces of the words around it; here the tokens' offsets say which of them the answer's bytes
-    belong to.
+    Google's ``_improve_answer_span`` looks for the answer's text among the pieces of the words
+    around it; here the tokens' offsets say which of them the answer's bytes belong to.
     """
     limits = tokens.context_starts + tokens.context_lengths
     places = tf.ragged.range(tokens.context_starts, limits)
@@ -66,10 +63,7 @@ def _find_tokens(
 def _window_spans(
     windows: Windows, firsts: tf.Tensor, lasts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Says in which columns, (W,) int32, of each window's row the answer begins and ends.
-
-    Both are 0, the column of [CLS], where the answer is not wholly in the window.
-    """
+    """The answer's columns in each window's row, (W,) int32; 0 where it is not wholly in it."""
     first = tf.gather(firsts, windows.questions)
     last = tf.gather(lasts, windows.questions)
     inside = (first >= windows.firsts) & (last < windows.firsts + windows.lengths)
@@ -131,7 +125,7 @@ class QuestionExamples:
     def predict_and_score(
         self, model: Any, *, batch_size: int = 32, n_best: int = 20, max_answer_length: int = 30
     ) -> tuple[Answers, np.ndarray]:
-        """The answers of ``predict_answers``, and the windows' losses in the same pass.
+        """The answers of ``predict_answers``, and the windows' losses, in the same pass.
 
         A window's loss is the mean of the cross-entropies of its answer's start and end, as in
         training; (W,) float32, 0 for examples without answers.

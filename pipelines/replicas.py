@@ -38,8 +38,7 @@ class Share:
     def join(self, outputs: Any) -> Any:
         """Floats (R, ...) of this share to those of the whole batch, (B, ...), on every replica.
 
-        A gradient goes to this share's alone. So the gradients of a loss of the whole batch, summed
-        over the replicas, are those of one device, whatever the loss divides by.
+        A gradient goes to this share's alone: summed over the replicas, those of one device.
         """
         if self.num_replicas == 1:
             return outputs
@@ -61,12 +60,10 @@ class Share:
 def traced_step(
     model: Any, compute: Callable[..., Any], spec: Any, *arguments: Any
 ) -> Callable[[Any], Any]:
-    """Makes a graph function of batches, or gives the one that an earlier call made.
+    """Makes a graph function of batches, or gives the one that an earlier call made for the model.
 
-    It is kept with the model: in a training every epoch is followed by an evaluation like the last.
-    ``compute`` takes the model, a batch's features and the ``arguments``, which are hashable: for
-    other ones the function is traced anew. It returns tensors with a row for each row of the batch,
-    which the replicas of the model's strategy share. ``spec`` is the batches' ``element_spec``,
+    ``compute`` takes the model, a batch's features and the hashable ``arguments``, and returns
+    tensors with a row for each row of the batch. ``spec`` is the batches' ``element_spec``,
     features or ``(features, labels, ...)``; the labels are not looked at.
     """
     steps: dict[Any, Any] | None = getattr(model, "_traced_steps", None)

@@ -203,10 +203,7 @@ def collect_ahead() -> None:
 
 
 def _send() -> None:
-    """Writes to standard output what `_collected_ahead` reads, in the other process.
-
-    Its own processes read the sources, as parsing is most of the work.
-    """
+    """Writes to standard output, from processes of its own, what `_collected_ahead` reads."""
     # Unlike multiprocessing.Pool, it ends with an error where one of them was killed.
     with concurrent.futures.ProcessPoolExecutor(min(os.cpu_count() or 1, _MOST_PROCESSES)) as pool:
         text = b"".join(_collect(_MAX_BYTES, mapped=functools.partial(pool.map, chunksize=8)))
@@ -300,10 +297,7 @@ def _paragraphs(path: str) -> list[list[str]]:
 
 
 def read_docstrings(path: str) -> list[str]:
-    """The docstrings of a Python source, in order; none where it cannot be read or parsed.
-
-    None either from a source that is hardly documented: see ``_TRIPLE_QUOTED``.
-    """
+    """The docstrings of a source, in order; none where it cannot be parsed, or has hardly any."""
     try:
         if os.path.getsize(path) > _LARGEST_SOURCE:
             return []
@@ -323,10 +317,7 @@ def read_docstrings(path: str) -> list[str]:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Holds the garbage collector back: a tree is large, has no cycles and is gone at once.
-
-    Looking through what was parsed, over and over, took longer than the parsing.
-    """
+    """Holds the garbage collector back: it took longer than to parse, and found nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

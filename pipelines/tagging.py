@@ -91,9 +91,8 @@ def _tag_rows(
 ) -> TagWindows:
     """The ``tag_windows`` of words, with what their documents have around them.
 
-    Neighbouring sentences of the same value in ``documents`` share their tokens: the room that a
-    sentence leaves is halved between those before and those behind it; a half that its document
-    does not fill falls to the other.
+    The room that a sentence leaves is halved between the tokens before and behind it; a half that
+    its document does not fill falls to the other.
     """
     sentence = np.searchsorted(bounds, first_tokens, "right") - 1
     with tf.device("CPU:0"):

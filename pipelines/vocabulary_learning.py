@@ -101,11 +101,7 @@ def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _count_characters(lines: Iterable[str], tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
-    """Counts the characters of normalised words, from the code points of the raw text.
-
-    Normalisation is context-free (each code point becomes zero or more characters), so it is
-    enough to normalise each distinct code point once.
-    """
+    """Counts the characters of normalised words, normalising each distinct code point once."""
     totals = np.zeros(_CODE_POINTS, np.int64)
     for batch in _batches(lines):
         points = np.frombuffer("".join(batch).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -123,10 +119,7 @@ def _count_characters(lines: Iterable[str], tokenizer: tokenizers.Tokenizer) -> 
 def _choose_alphabet(
     characters: dict[str, int], room: int, min_frequency: int, coverage: float
 ) -> tuple[list[str], list[str]]:
-    """The characters to keep, the most frequent first, and the pieces they need.
-
-    Punctuation and Chinese characters are words of their own and never continue one.
-    """
+    """The characters to keep, the most frequent first, and the pieces they need."""
     alphabet: list[str] = []
     pieces: list[str] = []
     wanted = coverage * sum(characters.values())

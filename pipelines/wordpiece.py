@@ -44,11 +44,9 @@ _MAX_BYTES_PER_PIECE = 256  # the op's
 def _matchable_pieces(vocab: Sequence[str], do_lower_case: bool) -> list[str]:
     """The vocabulary with a stand-in for each piece that no text can produce: all different.
 
-    They are the special tokens and others with ASCII punctuation among other characters, "##"
-    alone, and pieces with a character that normalisation removes or replaces: control characters,
-    spaces, for an uncased tokenizer capitals and accents. The stand-ins, being punctuation among
-    other characters, never enter the op's trie; and what they stand for could confuse its builder,
-    which is made for sensible vocabularies.
+    Those are special tokens, "##" alone, ASCII punctuation among other characters, and pieces with
+    a character that normalisation removes or replaces. They could confuse the builder of the op's
+    trie, which is made for sensible vocabularies; the stand-ins never enter it.
     """
     replaced = _replaced_characters(do_lower_case)
     punctuation = frozenset(string.punctuation)

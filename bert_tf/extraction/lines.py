@@ -56,13 +56,10 @@ def fingerprint(files: Sequence[SourceFile]) -> str:
 
 
 def read_lines(files: Sequence[SourceFile], start: Position = BEGINNING) -> Iterator[Line]:
-    r"""Reads lines, each of which ends at ``\n``, ``\r\n`` or the file's end.
+    """Reads lines, each of which ends at a line feed or the file's end, from ``start`` on.
 
-    A byte that is not UTF-8 is left out, as the tokenizer does. Files are read a megabyte at a
-    time; a gzip file is unpacked again up to ``start``, the ``end`` of some line.
-
-    Raises:
-        ValueError: a line is longer than ``--max_line_mb``, or a gzip file is damaged.
+    A byte that is not UTF-8 is left out, as the tokenizer does. A gzip file is unpacked again up to
+    ``start``, the ``end`` of some line.
     """
     position = start
     bytes_before = sum(file.size for file in files[: start.file])

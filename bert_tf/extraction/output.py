@@ -74,8 +74,7 @@ class Manifest:
 def open_output(path: str, new: Manifest) -> Manifest:
     """Reads what an output holds; makes the directory, with the manifest ``new``, if it is missing.
 
-    Where no line is there, ``new`` is returned. A ``ValueError`` says that the directory holds
-    something else, an output with other flags, or lacks a file that its manifest names.
+    Where no line is there, ``new`` is returned.
     """
     manifest = os.path.join(path, MANIFEST)
     if not tf.io.gfile.exists(manifest):

@@ -145,10 +145,7 @@ def _embedding(settings: ExtractionSettings, encoder: BertEncoder) -> SentenceEm
 def _next_shard(
     lines: Iterator[Line], preprocessor: BertPreprocessor, most: int, prefix: str
 ) -> _Shard | None:
-    """Reads and tokenises the next ``most`` lines, some at a time; ``None`` if none is left.
-
-    The prefix stands before each.
-    """
+    """Reads and tokenises ``most`` lines, each behind the prefix; ``None`` if none is left."""
     parts: list[Rows] = []
     last, num_lines, num_cut, num_not_utf8 = None, 0, 0, 0
     while part := _next_lines(lines, min(_LINES_AT_ONCE, most - num_lines)):
@@ -252,10 +249,7 @@ _BATCH = {
 
 
 class _Extractor:
-    """An encoder, and which of its states are read; with an ``embedding`` the encoder's vectors.
-
-    ``layers`` are L names, a block's number as it was given, or the variant; ``width`` is D.
-    """
+    """An encoder, and which of its states are read: L ``layers``, vectors of ``width`` D."""
 
     def __init__(
         self,
@@ -285,10 +279,7 @@ class _Extractor:
         self._step = functools.partial(traced_step, encoder, _vectors, _BATCH, *how)
 
     def blocks(self, rows: Rows, on_tokens: Callable[[int], None]) -> Iterator[Block]:
-        """Computes the vectors of lines in their order, in blocks of bounded memory.
-
-        ``on_tokens`` is called with the number of tokens of each batch.
-        """
+        """Computes the vectors of lines in their order, in blocks of bounded memory."""
         for begin, end in self._runs(rows):
             part = rows.between(begin, end)
             yield Block(part, self._values(part, on_tokens))

@@ -133,15 +133,7 @@ class ExtractionSettings:
 
 
 def resolve(**given: Any) -> ExtractionSettings:
-    """Checks flags against each other, and fills in what is not given.
-
-    Raises:
-        ValueError: a flag is missing, is no number, or does not go with another.
-
-    >>> settings = resolve(input=["a.txt"], model="bert", output="out")
-    >>> settings.decide(blocks=2).layers
-    (-1, -2)
-    """
+    """Checks flags against each other, and fills in what is not given."""
     wanted = {**defaults(ExtractionSettings), **given}
     check(ExtractionSettings, wanted, given)
     layers, variant = wanted["layers"], wanted["variant"]

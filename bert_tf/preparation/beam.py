@@ -74,10 +74,7 @@ class BeamProcess:
             raise ValueError(error)
 
     def run(self, steps: Sequence[Step], on_wait: Callable[[], None]) -> None:
-        """Runs the units of each step, a step when the one before has ended.
-
-        ``on_wait`` is called now and then. A ``ValueError`` says why a unit failed.
-        """
+        """Runs the units of step after step; ``on_wait`` is called now and then."""
         # Only the workers unpickle the work, and import what it needs.
         self.send([(step.name, step.num_units, pickle.dumps(step.work)) for step in steps])
         answered = threading.Event()
@@ -108,12 +105,7 @@ def _opened(stream: IO[bytes] | None) -> IO[bytes]:
 
 @contextlib.contextmanager
 def started(flags: Sequence[str]) -> Iterator[BeamProcess]:
-    """Starts Beam with its own flags, such as ``--runner=DataflowRunner``; ends all of it.
-
-    Raises:
-        ImportError: Apache Beam is not installed.
-        ValueError: a flag is none of Beam's, or has no value that Beam takes.
-    """
+    """Starts Beam with its own flags, such as ``--runner=DataflowRunner``; ends all of it."""
     if importlib.util.find_spec("apache_beam") is None:
         raise ImportError(
             "Apache Beam is not installed, and runs this command: run pip install 'bert_tf[beam]', "

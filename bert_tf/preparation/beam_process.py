@@ -54,10 +54,7 @@ def pipeline_options(flags: Sequence[str]) -> PipelineOptions:
 
 
 def run_steps(steps: Sequence[tuple[str, int, bytes]], options: PipelineOptions) -> None:
-    """Runs the units of each step, and a step when the one before has ended.
-
-    A step is its name, the number of its units, and its work, pickled.
-    """
+    """Runs the steps (name, number of units, pickled work) one after the other."""
     with beam.Pipeline(options=options) as pipeline:
         ended = pipeline | "begin" >> beam.Create([None])
         for name, num_units, work in steps:

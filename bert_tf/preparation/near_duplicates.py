@@ -48,11 +48,7 @@ _OF_WORDS = _constants(WORDS_PER_SHINGLE, first=1)
 
 
 def words_of(text: str) -> list[str]:
-    """The words that are compared: lower case, without punctuation.
-
-    >>> words_of("It's 東京.")
-    ['it', 's', '東', '京']
-    """
+    """The words that are compared: lower case, without punctuation."""
     return _BETWEEN_WORDS.sub(" ", _UNSPACED.sub(r" \g<0> ", text.lower())).split()
 
 
@@ -82,11 +78,8 @@ def jaccard(first: np.ndarray, second: np.ndarray) -> float:
 def rows_per_band(threshold: float) -> int:
     """How many MinHash values a band has: the most at which pairs of the threshold still meet.
 
-    Two documents of similarity s meet in one of b bands of r values with probability
-    1 - (1 - s**r)**b; more rows let fewer documents meet that are less similar.
-
-    >>> rows_per_band(0.8)
-    7
+    Two documents of similarity s meet in one of b bands of r values with probability 1 - (1 -
+    s**r)**b; more rows let fewer documents meet that are less similar.
     """
     if threshold == 1:
         return _MOST_ROWS
@@ -95,10 +88,10 @@ def rows_per_band(threshold: float) -> int:
 
 
 def signature(hashes: np.ndarray, length: int) -> np.ndarray:
-    """The MinHash values of shingles, (length,) uint32.
+    """The MinHash values of shingles, (length,) uint32: the least of each of as many functions.
 
-    Each is the least of one function of 32 bits, ``a * x + b`` with an odd ``a``, which is one to
-    one: equal in two texts with the probability of their similarity.
+    Each is ``a * x + b`` with an odd ``a``, which is one to one: equal in two texts with the
+    probability of their similarity.
     """
     values = (hashes >> np.uint64(32)).astype(np.uint32)
     functions = _constants(2 * length, first=1000)

@@ -42,19 +42,12 @@ class Plan:
 
 
 def output_name(kind: str, number: int, count: int) -> str:
-    """The name of a file of the output.
-
-    >>> output_name("train", 3, 16)
-    'train-00003-of-00016.txt'
-    """
+    """The name of a file of the output, such as train-00003-of-00016.txt."""
     return f"{kind}-{number:05d}-of-{count:05d}.txt"
 
 
 def make_plan(settings: PreparationSettings, corpus: Corpus) -> Plan:
-    """Divides a corpus, and writes down for each group where its blocks are.
-
-    The plan depends on the corpus and the settings alone: a run that is started again has the same.
-    """
+    """Divides a corpus, always the same way, and writes down where each group's blocks are."""
     lengths = corpus.bytes_per_block
     total = float(lengths.sum())
     shard_bytes = settings.shard_mb << 20

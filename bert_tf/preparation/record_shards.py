@@ -57,11 +57,7 @@ class RecordSettings(RecordFlags):
 
 
 def shard_paths(outputs: Sequence[str]) -> list[str] | None:
-    """The files that ``NAME@N`` stands for; ``None`` where files are named themselves.
-
-    >>> shard_paths(["a.tfrecord@2"])
-    ['a.tfrecord-00000-of-00002', 'a.tfrecord-00001-of-00002']
-    """
+    """The files that ``NAME@N`` stands for; ``None`` where files are named themselves."""
     matches = [_SHARDED.fullmatch(output) for output in outputs]
     if not any(matches):
         return None
@@ -89,8 +85,7 @@ def write_shard(settings: RecordSettings, paths: Sequence[str], shard: int) -> N
 def named_together(paths: Sequence[str]) -> Iterator[list[str]]:
     """Gives paths to write all shards to, which get their names after the block has ended well.
 
-    A ``ValueError`` says that one of the names is taken; then no shard gets its own. What a killed
-    process leaves has a name that no pattern for the shards matches.
+    Where one of the names is taken, no shard gets its own. A killed process leaves no such name.
     """
     # NAME, without what tells the shards apart.
     with scratch_directory(paths[0].rsplit("-", 3)[0]) as folder:

@@ -102,10 +102,7 @@ def _is_finished(output: RunDirectory, now: Mapping[str, Any]) -> bool:
 
 
 def _identity(settings: PreparationSettings, *, input_may_be_gone: bool) -> dict[str, Any]:
-    """What the output depends on: the flags, and the text by sizes and samples of its files.
-
-    The text is ``None`` where it is not there any more.
-    """
+    """The flags, and the text by sizes and samples of its files, or ``None`` where it is gone."""
     flags = {**dataclasses.asdict(settings), "scripts": list(settings.scripts)}
     del flags["output"]
     try:

@@ -86,14 +86,7 @@ class PreparationSettings:
 
 
 def resolve(**given: Any) -> PreparationSettings:
-    """Checks flags, and fills in what is not given.
-
-    Raises:
-        ValueError: a flag is missing, out of its range, or names no script.
-
-    >>> resolve(input=["a.txt"], output="out", scripts=["latin"]).scripts
-    ('latin',)
-    """
+    """Checks flags, and fills in what is not given."""
     wanted = {**defaults(PreparationSettings), **given}
     check(PreparationSettings, wanted)
     for flag in ("input", "scripts"):
