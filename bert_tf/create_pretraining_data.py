@@ -15,6 +15,7 @@ workers write them, each the same bytes as without; Beam's own flags follow, suc
 import contextlib
 import functools
 import shlex
+import tempfile
 
 from absl import flags
 
@@ -55,7 +56,8 @@ def main(argv: list[str]) -> None:
         )
     for path in paths:
         check_new(path)  # before all the work
-    with record_shards.cache_folder(given.cache_dir) as cache_dir, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        cache_dir = given.cache_dir or stack.enter_context(tempfile.TemporaryDirectory())
         process = stack.enter_context(beam.started(beam_flags)) if given.runner else None
         settings = record_shards.RecordSettings(
             **{**vars(given), "input": tuple(given.input), "output_file": tuple(paths)}

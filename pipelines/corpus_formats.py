@@ -167,7 +167,8 @@ def parse(text: tf.Tensor, text_format: str, into_sentences: bool = True) -> tf.
     if text_format == WIKIEXTRACTOR:
         text = _clean_wiki(tf.strings.regex_replace(text, _BREAK, ""))
     elif text_format == PARAGRAPHS:
-        text = _mark_paragraphs(tf.strings.regex_replace(text, _BREAK, ""))
+        text = tf.strings.regex_replace(text, _BREAK, "")
+        text = tf.strings.regex_replace(text, _BLANK_LINES, f"\n{_BREAK}\n")
     elif text_format == PROSE:
         text = _clean_markdown(text)
     elif text_format != GOOGLE:
@@ -205,11 +206,6 @@ def _clean_markdown(text: tf.Tensor) -> tf.Tensor:
     text = tf.strings.regex_replace(text, _MARKDOWN_LINES, "")
     text = tf.strings.regex_replace(text, _WRAP, r"\1 ")
     return tf.strings.regex_replace(text, _MARKDOWN_WORDS, r"\1\2\3")
-
-
-def _mark_paragraphs(text: tf.Tensor) -> tf.Tensor:
-    """Marks documents, which blank lines end, before the ends of sentences are looked for."""
-    return tf.strings.regex_replace(text, _BLANK_LINES, f"\n{_BREAK}\n")
 
 
 def detect_format(path: str, head: str) -> str:

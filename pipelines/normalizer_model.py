@@ -185,7 +185,6 @@ def replacements(do_lower_case: bool) -> dict[int, str]:
             code: normal.translate(stripped).translate(spaced)
             for code, normal in table.lowered.items()
         }
-    if do_lower_case:
         changed |= dict.fromkeys(_where(doubtful_code_points(table)), f" {DOUBTFUL} ")
     changed |= dict.fromkeys(_where(table.dropped), "")
     changed |= dict.fromkeys(_where(table.space), " ")

@@ -153,24 +153,9 @@ DESCRIPTION = (
 # is there whatever else is installed. Other packages follow by name where there is room.
 _PACKAGES_FIRST = ("keras", "numpy", "tensorflow", "tensorboard", "tensorflow_datasets", "absl")
 # Tests say little in prose; vendored and compatibility trees repeat other packages' docstrings.
-_FOLDERS_LEFT_OUT = frozenset(
-    [
-        "__pycache__",
-        "site-packages",
-        "dist-packages",
-        "test",
-        "tests",
-        "testing",
-        "testdata",
-        "idlelib",
-        "lib2to3",
-        "_vendor",
-        "vendor",
-        "vendored",
-        "third_party",
-        "external",
-        "_api",
-    ]
+_FOLDERS_LEFT_OUT = (
+    *("__pycache__", "site-packages", "dist-packages", "test", "tests", "testing", "testdata"),
+    *("idlelib", "lib2to3", "_vendor", "vendor", "vendored", "third_party", "external", "_api"),
 )
 _LARGEST_SOURCE = 2_000_000  # bytes; anything longer is a generated table
 # Parsing is most of the work, and sources with less of their text between triple quotes than this

@@ -148,11 +148,6 @@ def _check_flags(path: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
         )
 
 
-def shard_name(number: int, suffix: str) -> str:
-    """A file's name; in the order of their names, files are in the order of their lines."""
-    return f"part-{number:06d}{suffix}"
-
-
 def save(path: str, manifest: Manifest) -> None:
     """Writes the manifest."""
     write_json(os.path.join(path, MANIFEST), dataclasses.asdict(manifest))

@@ -182,7 +182,7 @@ def _write(
 ) -> Manifest:
     """Writes a file of the output, and then the manifest, which it returns."""
     suffix, write = WRITERS[settings.format]
-    name = output.shard_name(len(done.shards), suffix)
+    name = f"part-{len(done.shards):06d}{suffix}"
     blocks = extractor.blocks(shard.rows, display.add)
     with whole_file(os.path.join(settings.output, name)) as path:
         write(path, layout, shard.rows, blocks)

@@ -1,5 +1,6 @@
 """The flags of an extraction, checked as far as is possible without a model."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -19,8 +20,7 @@ from bert_tf.cli.flag_fields import (
 from bert_tf.cli.flag_rules import check, one_of, refuses, required
 
 FORMATS = ("jsonl", "numpy", "parquet", "tfrecord")
-_GOOGLES_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
-_LAST: tuple[int, ...] = (-1,)
+_GOOGLES_LAYERS = (-1, -2, -3, -4)
 _LINES_PER_SHARD = {True: 10_000, False: 1_000}  # pooled or not; many have 30 MB, or 90 MB
 _NEEDED = required("extract_features needs --model, --input and --output")
 _OF_ONE_VECTOR = refuses(
@@ -104,9 +104,8 @@ class ExtractionSettings:
     precision: str = choice("float32", PRECISIONS, "The arithmetic of the model.")
     lines_per_shard: int = integer(
         None,
-        "Lines of each output file; a killed command loses only the file in progress; 10,000 by "
-        "default "
-        "where lines are pooled, 1,000 where not.",
+        "Lines of each output file, by default 10,000 where lines are pooled, 1,000 where not; a "
+        "killed command loses only the file in progress.",
         least=1,
     )
     strategy: str = choice("auto", STRATEGIES, STRATEGY)
@@ -126,7 +125,7 @@ class ExtractionSettings:
             changes = {"pooling": pooling, "normalize": normalize}
         is_pooled = changes.get("pooling", self.pooling) != "none"
         if self.layers is None:
-            changes["layers"] = _LAST if is_pooled else _GOOGLES_LAYERS[:blocks]
+            changes["layers"] = (-1,) if is_pooled else _GOOGLES_LAYERS[:blocks]
         if self.lines_per_shard is None:
             changes["lines_per_shard"] = _LINES_PER_SHARD[is_pooled]
         return dataclasses.replace(self, **changes)
@@ -148,10 +147,9 @@ def resolve(**given: Any) -> ExtractionSettings:
 
 
 def _parse_layers(layers: Sequence[str]) -> tuple[int, ...]:
-    try:
+    numbers: tuple[int, ...] = ()
+    with contextlib.suppress(ValueError):
         numbers = tuple(int(layer) for layer in layers)
-    except ValueError:
-        numbers = ()
     if not numbers:
         raise ValueError(
             f"--layers={','.join(layers)}: expected numbers with commas between them, -1 for the "

@@ -38,12 +38,8 @@ class Plan:
 
     def output_path(self, kind: str, number: int, count: int) -> str:
         """A file of the output."""
-        return os.path.join(self.settings.output, output_name(kind, number, count))
-
-
-def output_name(kind: str, number: int, count: int) -> str:
-    """The name of a file of the output, such as train-00003-of-00016.txt."""
-    return f"{kind}-{number:05d}-of-{count:05d}.txt"
+        name = f"{kind}-{number:05d}-of-{count:05d}.txt"
+        return os.path.join(self.settings.output, name)
 
 
 def make_plan(settings: PreparationSettings, corpus: Corpus) -> Plan:

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
@@ -95,13 +94,3 @@ def named_together(paths: Sequence[str]) -> Iterator[list[str]]:
             check_new(path)
         for source, path in zip(written, paths, strict=True):
             move_new(source, path)
-
-
-@contextlib.contextmanager
-def cache_folder(given: str | None) -> Iterator[str]:
-    """The folder of the corpus' index: the given one, or one that is removed afterwards."""
-    if given:
-        yield given
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        yield folder

@@ -30,11 +30,7 @@ class PreparationSettings:
         "Text files, with globs and commas, on any file system TensorFlow reads; gzip allowed.",
         rules=[_NEEDED],
     )
-    input_format: str | None = choice(
-        None,
-        INPUT_FORMATS,
-        _INPUT_FORMAT,
-    )
+    input_format: str | None = choice(None, INPUT_FORMATS, _INPUT_FORMAT)
     output: str = string(
         None,
         "The directory to write, or to resume. Every worker has to see it, and the input: with "

@@ -364,30 +364,23 @@ class Stage:
     written: str
 
 
+def _num_partitions(plan: Plan) -> int:
+    return plan.num_partitions if plan.settings.near_duplicates else 0
+
+
 STAGES = (
     Stage("documents", lambda plan: plan.num_groups, _read_group, "documents"),
-    Stage(
-        "pairs",
-        lambda plan: plan.num_partitions if plan.settings.near_duplicates else 0,
-        _find_pairs,
-        "pairs",
-    ),
+    Stage("pairs", _num_partitions, _find_pairs, "pairs"),
     Stage("choices", lambda plan: plan.num_shards, _choose, "choices"),
     Stage("held_out", lambda plan: 1, _hold_out, "held_out"),
     Stage("shards", lambda plan: plan.num_shards, _write_shard, "train_done"),
 )
 
 
-def is_done(plan: Plan, stage: Stage, number: int) -> bool:
-    """Whether a unit's files are all there."""
-    done: bool = tf.io.gfile.exists(plan.path(stage.written, number))
-    return done
-
-
 def run_unit(plan: Plan, name: str, number: int) -> None:
     """Does a unit of the stage of that name, unless it is done."""
     (stage,) = (stage for stage in STAGES if stage.name == name)
-    if not is_done(plan, stage, number):
+    if not tf.io.gfile.exists(plan.path(stage.written, number)):
         stage.work(plan, number)
 
 
