@@ -309,8 +309,8 @@ class _Making:
                 return _index(source.path, text_format, text_format, False, found)
             if self._cache_dir is None:
                 raise ValueError(
-                    f"{source.path} has to be packed into blocks once, as JSON lines and large "
-                    "gzip files have: give a cache folder."
+                    f"{source.path} must be packed into blocks, as all JSON lines and large gzip "
+                    "files are: give a cache folder."
                 )
             chunks, parsed_as = _chunks(stream), text_format
             if is_jsonl:

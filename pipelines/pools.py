@@ -135,8 +135,8 @@ def _pool_and_row(cursor: Cursor, num_pools: int) -> tuple[int, int]:
     if min(epoch, pool, row) < 0 or pool >= num_pools:
         raise ValueError(
             f"start: expected (epoch, pool, row), none negative and pool below {num_pools}, the "
-            f"pools of an epoch; got {(epoch, pool, row)}: it is another corpus's or another "
-            "blocks_per_pool's."
+            f"pools of an epoch; got {(epoch, pool, row)}: it belongs to another corpus or "
+            "another blocks_per_pool."
         )
     return epoch * num_pools + pool, row
 

@@ -202,7 +202,9 @@ def _values_of(record: bytes, path: str) -> tuple[int, ...]:
     try:
         example = tf.train.Example.FromString(record)
     except DecodeError as error:
-        raise ValueError(f"{path}: the first record is no tf.train.Example ({error}).") from error
+        raise ValueError(
+            f"{path}: the first record is not a tf.train.Example ({error})."
+        ) from error
     found = example.features.feature
     if missing := [name for name in GOOGLE_NAMES.values() if name not in found]:
         raise ValueError(

@@ -206,7 +206,7 @@ def _describe(done: Manifest) -> str:
     if done.lines_cut:
         parts.append(f"{counted(done.lines_cut, 'line')} cut to --max_seq_length")
     if done.lines_not_utf8:
-        parts.append(f"{counted(done.lines_not_utf8, 'line')} not all UTF-8, the rest passed over")
+        parts.append(f"{counted(done.lines_not_utf8, 'line')} not all UTF-8, the bad bytes skipped")
     return ", ".join(parts)
 
 

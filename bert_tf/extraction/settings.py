@@ -62,13 +62,13 @@ class ExtractionSettings:
     format: str = choice(
         "jsonl",
         FORMATS,
-        "jsonl: Google's, a JSON object a line. numpy: .npz files. parquet: takes pyarrow. "
+        "jsonl: Google's, a JSON object a line. numpy: .npz files. parquet: needs pyarrow. "
         "tfrecord: tf.train.Example.",
     )
     layers: tuple[int, ...] = words(
         None,
-        "The blocks to read, -1 for the last and 0 for the lowest. By default -1,-2,-3,-4, or as "
-        "many as the model has; where lines are pooled -1.",
+        "The blocks to read, -1 for the last and 0 for the lowest. Default: -1,-2,-3,-4, or as "
+        "many of these as the model has; -1 where lines are pooled.",
     )
     variant: str | None = choice(
         None,
@@ -80,9 +80,9 @@ class ExtractionSettings:
         None,
         POOLINGS,
         "One vector a line: that of [CLS] or of the last token, or the mean or the maximum over "
-        "all tokens, [CLS] and [SEP] among them; none: one for each token. By default none; of a "
-        "directory of sentence-transformers the embedding that it describes, unless --layers or "
-        "--variant is given.",
+        "all tokens, [CLS] and [SEP] included. none: one vector for each token. Default: none; a "
+        "directory of sentence-transformers gives the embedding that it describes, unless --layers "
+        "or --variant is given.",
     )
     normalize: bool = switch(
         False, "Scale the vectors of --pooling to length 1.", rules=[_OF_ONE_VECTOR]
@@ -91,14 +91,14 @@ class ExtractionSettings:
     embed_as: str = choice(
         _DOCUMENT,
         (_DOCUMENT, "query"),
-        "Sentence embeddings: which of the model's prefixes the lines get: that of documents, "
-        "which may be found, or of queries, which are searched for.",
+        "Sentence embeddings: the prefix that each line gets, the model's own for documents (the "
+        "texts to find) or for queries (the texts to search with).",
         rules=[_OWN],
     )
     max_seq_length: int | None = integer(
         None,
-        "The most tokens of a line, which is cut at its end; by default what a directory of "
-        "sentence-transformers says, elsewhere 128, or the model's positions if they are fewer.",
+        "The most tokens of a line; a longer one loses its end. Default: what a directory of "
+        "sentence-transformers says, else 128, or the model's number of positions if that is less.",
     )
     batch_size: int = integer(32, "The most lines of a batch, over all devices.", least=1)
     precision: str = choice("float32", PRECISIONS, "The arithmetic of the model.")

@@ -66,7 +66,7 @@ class BeamProcess:
             self._reader.join(_POLL_SECONDS)
             last = next((text for text in reversed(self._last) if text.strip()), "nothing")
             raise ValueError(
-                f"Apache Beam's process ended with status {status}; the last that it wrote was: "
+                f"Apache Beam's process ended with status {status}; its last output was: "
                 f"{one_line(last)}"
             )
         error = json.loads(line)["error"]
@@ -108,8 +108,8 @@ def started(flags: Sequence[str]) -> Iterator[BeamProcess]:
     """Starts Beam with its own flags, such as ``--runner=DataflowRunner``; ends all of it."""
     if importlib.util.find_spec("apache_beam") is None:
         raise ImportError(
-            "Apache Beam is not installed, and runs this command: run pip install 'bert_tf[beam]', "
-            "or pip install apache-beam."
+            "This command runs on Apache Beam, which is not installed: run pip install "
+            "'bert_tf[beam]', or pip install apache-beam."
         )
     process = subprocess.Popen(
         [sys.executable, "-m", "bert_tf.preparation.beam_process"],

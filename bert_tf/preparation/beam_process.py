@@ -42,8 +42,7 @@ def pipeline_options(flags: Sequence[str]) -> PipelineOptions:
     PipelineOptions([]).get_all_options(add_extra_args_fn=parse)
     if unknown:
         raise ValueError(
-            f"{listed(unknown)}: no flag of this command, whose --help lists them, nor of Apache "
-            "Beam."
+            f"{listed(unknown)}: neither a flag of this command (see --help) nor of Apache Beam."
         )
     quiet = {}
     if is_local(flags):

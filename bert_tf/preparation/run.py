@@ -204,7 +204,7 @@ def _finished(settings: PreparationSettings, path: str) -> dict[str, Any]:
     ]
     if missing:
         raise ValueError(
-            f"{settings.output} lacks {listed(missing, 3)}, or has another size of it, than its "
+            f"{settings.output} lacks {listed(missing, 3)}, or has it in another size than its "
             f"{REPORT} says: delete the directory and start again."
         )
     return report

@@ -34,8 +34,8 @@ class PreparationSettings:
     output: str = string(
         None,
         "The directory to write, or to resume. Every worker has to see it, and the input: with "
-        "several machines, a shared disk or gs://. Until it is finished it takes about twice the "
-        "text.",
+        "several machines, a shared disk or gs://. Until the run has finished, it takes about "
+        "twice the space of the text.",
         rules=[_NEEDED],
     )
     min_characters: int = integer(
@@ -49,8 +49,8 @@ class PreparationSettings:
     )
     scripts: tuple[str, ...] = words(
         (),
-        "Leave out documents in other scripts than these, with commas between them, such as "
-        f"latin or han,hiragana,katakana; by default none. One of {', '.join(SCRIPTS)}.",
+        "Keep only documents in these scripts, separated by commas, such as latin or "
+        f"han,hiragana,katakana. Default: any script. The scripts are {', '.join(SCRIPTS)}.",
         rules=[_are_scripts],
     )
     min_script_share: float = number(
@@ -60,22 +60,22 @@ class PreparationSettings:
     )
     near_duplicates: float = number(
         0.8,
-        "Leave out a document if this share or more of its and another's runs of five words are "
-        "in both (their Jaccard similarity) and the other one comes before it, by a hash of the "
-        "text, even where that one is left out, too. 1 leaves out only documents with the same "
-        "words; 0, only those with the same text, and is the fastest.",
+        "Leave out near duplicates: of two documents with at least this Jaccard similarity (the "
+        "share of their runs of five words that both have), the one whose text has the larger hash "
+        "is left out, even if the other one is left out as well. 1 leaves out only documents with "
+        "the same words. 0 leaves out only documents with the same text, and is the fastest.",
         rules=[within(lambda share: share == 0 or 0.5 <= share <= 1, "from 0.5 to 1, or 0")],
     )
     held_out_fraction: float = number(
         0.01,
-        "The share of the documents to hold out, at most 1,000: those that bert_tf.pretrain would "
-        "hold out by itself. 0 for none.",
+        "The share of the documents to hold out (1,000 documents at most), the same ones that "
+        "bert_tf.pretrain would hold out. 0 holds out none.",
         rules=[within(lambda share: 0 <= share < 1, "from 0 to below 1")],
     )
     shard_mb: int = integer(
         256,
-        "About how many megabytes of input a file of the output holds, which is also what a "
-        "worker has in memory at once.",
+        "About how many megabytes of the input go into one file of the output; a worker holds as "
+        "much in memory.",
         least=1,
     )
     seed: int = integer(0, "The seed of the documents' order.")

@@ -53,30 +53,11 @@ def test_from_files_to_files(model_dir, tmp_path):
     assert [layer["index"] for layer in pair["features"][0]["layers"]] == [-1, 0]
 
 
-def error_of(model_dir, tmp_path, **changes):
-    (tmp_path / "text.txt").write_text("cat\n")
-    flags = {
-        "model": model_dir,
-        "input": tmp_path / "text.txt",
-        "output": tmp_path / "output",
-        **changes,
-    }
-    done = subprocess.run(command(**flags), capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert not (tmp_path / "output").exists()
-    (line,) = done.stderr.splitlines()
-    return line
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"variant": "weighted_sum_all"}, "Error: flag --variant=weighted_sum_all: value should"),
-        ({"batch_size": "0"}, "Error: flag --batch_size=0: 0 is not a positive integer"),
-    ],
-)
-def test_bad_flags(model_dir, tmp_path, changes, sentence):
-    assert error_of(model_dir, tmp_path, **changes).startswith(sentence)
+def test_bad_flag(tmp_path):
+    flags = {"model": "none", "input": "none", "output": tmp_path / "output", "variant": "sum"}
+    done = subprocess.run(command(**flags), capture_output=True, text=True)
+    assert done.returncode == 1 and not (tmp_path / "output").exists()
+    assert done.stderr.startswith("Error: flag --variant=sum: value should be one of")
 
 
 @pytest.mark.parametrize(

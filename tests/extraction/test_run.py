@@ -125,7 +125,7 @@ def test_what_is_said(extract, text, tmp_path, capsys, model_dir, monkeypatch):
     *_, last = capsys.readouterr().out.splitlines()
     assert last == (
         f"{tmp_path}/output: 7 lines, 47 tokens, 2 files, 1 line cut to --max_seq_length, "
-        "1 line not all UTF-8, the rest passed over."
+        "1 line not all UTF-8, the bad bytes skipped."
     )
     # The byte is passed over as if it were not there.
     (tmp_path / "clean.txt").write_text("cat")

@@ -144,7 +144,7 @@ BAD_INPUTS = {
     "bad.*t": ({"block_bytes": 5}, "bad.txt is not UTF-8: invalid byte 0xe9 at byte offset 8"),
     "bad.gz": ({}, "bad.gz is not UTF-8: invalid byte 0xe9 at byte offset 8"),
     "cut.gz": ({}, "cut.gz is not a whole gzip file"),
-    "list.jsonl": ({}, "list.jsonl has to be packed into blocks once"),
+    "list.jsonl": ({}, "list.jsonl must be packed into blocks, as all"),
     "white.*": (
         {"input_format": "wikiextractor"}, "white.txt has no line that begins with '<doc ', as W"
     ),

@@ -49,7 +49,7 @@ def test_a_units_error_is_its_sentence(flags):
 @needs_beam
 @pytest.mark.slow
 def test_a_killed_process_or_worker_is_an_error():
-    with pytest.raises(ValueError, match="Apache Beam's process ended with status -9; the last"):
+    with pytest.raises(ValueError, match="Apache Beam's process ended with status -9; its last"):
         run([beam.Step("dies", 2, beam_work.die)])
     with pytest.raises(ValueError, match="Apache Beam lost a worker: "):
         run([beam.Step("dies", 2, beam_work.die)], WORKERS)
@@ -60,7 +60,7 @@ def test_flags_that_beam_does_not_have_are_refused():
     with pytest.raises(ValueError) as error:
         run([], ["--min_charcters=5", "--direct_num_workers=1"])
     assert str(error.value) == (
-        "--min_charcters=5: no flag of this command, whose --help lists them, nor of Apache Beam."
+        "--min_charcters=5: neither a flag of this command (see --help) nor of Apache Beam."
     )
     with pytest.raises(ValueError, match="Apache Beam does not take its flags: argument --dir"):
         run([], ["--direct_num_workers=two"])
@@ -68,7 +68,9 @@ def test_flags_that_beam_does_not_have_are_refused():
 
 def test_without_beam_the_sentence_says_how_to_install_it():
     with mock.patch.object(importlib.util, "find_spec", return_value=None):
-        with pytest.raises(ImportError, match="is not installed, and runs this command: run pip"):
+        with pytest.raises(
+            ImportError, match="runs on Apache Beam, which is not installed: run pip"
+        ):
             run([])
 
 

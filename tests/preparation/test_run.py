@@ -317,7 +317,9 @@ def test_a_finished_output_that_lost_a_file_is_refused(world, tmp_path):
     prepare(world[0] / "input", tmp_path / "output", **flags)
     train = tmp_path / "output" / "train-00000-of-00001.txt"
     train.write_text(train.read_text()[:-1])
-    with pytest.raises(ValueError, match="lacks train-00000-of-00001.txt, or has another size of"):
+    with pytest.raises(
+        ValueError, match="lacks train-00000-of-00001.txt, or has it in another size"
+    ):
         prepare(world[0] / "input", tmp_path / "output", **flags)
     (tmp_path / "output" / "report.json").write_text(json.dumps({"files": [1]}))
     with pytest.raises(ValueError, match="report.json is not what prepare writes: delete"):
