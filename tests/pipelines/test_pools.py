@@ -87,6 +87,8 @@ def test_shards_share_every_epoch():
     assert sorted([*itertools.chain(*shards)]) == _expected(range(5))
     for index, shard in enumerate(shards):
         assert {(4 * epoch + pool) % num_shards for epoch, pool, _ in shard} == {index}
+    # From any of its rows on, too.
+    assert _cursors(_batches(3, start=shards[1][5], **shared[1])) == shards[1][5:]
 
 
 def test_another_number_of_shards_reads_each_row_that_is_left_once():
