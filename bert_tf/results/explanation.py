@@ -85,7 +85,7 @@ def explain_texts(
         examples = classification_examples(
             tokenizer, *([text] for text in texts), max_seq_length=max_seq_length
         )
-        (rows,) = examples.evaluation_batches(1)
+        rows, _ = examples.whole_batch()
         logits = np.atleast_2d(model(rows, training=False).numpy())
         at = int(logits[0].argmax())
         score = _score_of(at, len(labels), model.multi_label)

@@ -1,19 +1,22 @@
 """Few examples: the pairs, the head against others' logistic regression, a run that ends as any."""
 
 import json
-from unittest import mock
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bert_tf
-from bert_tf import api, export
+from bert_tf import api
 from bert_tf.finetuning.few_shot import draw_pairs, fit_head
-from bert_tf.finetuning.run import run
-from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.finetuning.run import export_options, run
+from bert_tf.finetuning import training
+from bert_tf.finetuning.training import Training
+from bert_tf.interchange.recognition import open_checkpoint
+from bert_tf.saved_models import ExportOptions
+from bert_tf.tasks.task_file import task_of
+from bert_tf.training.attention import attention_to
 
-from .small_runs import sentences, settings, write_table
+from .small_runs import assert_ends_as, sentences, settings, write_table
 
 IDS = np.array([0, 0, 1, 2, 1, 0, 1])
 
@@ -80,12 +83,11 @@ def few(inputs, tmp_path_factory):
 @pytest.fixture(scope="module")
 def run_dir(few, inputs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("few_shot") / "run"
-    with mock.patch.object(FineTuningDirectory, "delete_state"):
-        run(settings(inputs, folder, **few))
+    run(settings(inputs, folder, **few))
     return folder
 
 
-def test_it_ends_as_any_classifier(run_dir, tmp_path):
+def test_it_ends_as_any_classifier(run_dir):
     results = json.loads((run_dir / "results.json").read_text())
     assert results["scores"]["dev"]["accuracy"] > 0.8 and results["steps"] == 2 * 60
     assert results["undertrained"] is None and results["rows"]["train"] == 24
@@ -93,12 +95,38 @@ def test_it_ends_as_any_classifier(run_dir, tmp_path):
     model = bert_tf.load(str(run_dir))
     assert type(model).__name__ == "BertClassifier" and model.pooling == "mean"
     texts = [text for text, _ in sentences(9, seed=2)]
+    answers = model(model.preprocessor(texts), training=False).numpy().argmax(1)
     records = api.predict(str(run_dir), texts, verbose=False)
-    export.run(export.ExportSettings(str(run_dir), str(tmp_path / "1")))
-    served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
-    answers = served(text=tf.constant(texts))
-    names = [label.decode() for label in answers["label"].numpy()]
-    assert names == [record["prediction"] for record in records] and len({*names}) == 2
+    assert [record["prediction"] for record in records] == [model.labels[at] for at in answers]
+    task = task_of(open_checkpoint(str(run_dir)))
+    assert len({*answers}) == 2 and export_options(task) == ExportOptions(16)
+
+
+def test_interrupted_during_an_evaluation_and_resumed(
+    few, run_dir, inputs, tmp_path, monkeypatch, capsys
+):
+    """By a signal that comes in the way of the evaluation after the first epoch."""
+    evaluate, first, asked = Training.evaluate, [True], []
+
+    def interrupted(self):
+        if first:
+            self.interruption.requested = first.pop()
+        return evaluate(self)
+
+    def attention(lengths, texts, *others):
+        asked.append(texts)
+        return attention_to(lengths, texts, *others)
+
+    monkeypatch.setattr(Training, "evaluate", interrupted)
+    monkeypatch.setattr(training, "attention_to", attention)
+    again = settings(inputs, tmp_path / "run", **few)
+    with pytest.raises(KeyboardInterrupt):
+        run(again)
+    said = "Stopped at step 60. The same command goes on from there."
+    assert said in capsys.readouterr().out
+    run(again)
+    assert_ends_as(run_dir, tmp_path / "run")
+    assert asked == 2 * [8 * 2]  # of 8 pairs in a batch both texts
 
 
 def test_the_vectors_learned_the_classes(run_dir, inputs):

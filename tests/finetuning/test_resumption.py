@@ -22,11 +22,6 @@ from .small_runs import (
 BRIEF = {"num_train_epochs": 1, "eval_steps": 2}
 
 
-def few_shot(inputs, folder):
-    table = write_table(folder / "few.tsv", sentences(8, seed=5))
-    return {"train_file": table, "few_shot": True, "few_shot_pairs": 2, "num_train_epochs": 2}
-
-
 def numbers(inputs, folder):
     rows = [(text, 70 if label == "neg" else 90) for text, label in sentences(100)]
     table = write_table(folder / "numbers.tsv", rows)
@@ -56,30 +51,16 @@ def plain(inputs, folder):
     return {"eval_steps": 4, "test_file": inputs / "test.tsv"}
 
 
-def interrupted(evaluate):
-    """The same method, which a signal comes in the way of the first time."""
-    first = [True]
-
-    def evaluated(self):
-        if first:
-            self.interruption.requested = first.pop()
-        return evaluate(self)
-
-    return evaluated
-
-
-_SLOW = pytest.mark.slow
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags_of", "stops"),
     [
-        (few_shot, [4]),  # by a signal during the evaluation after an epoch
-        *(pytest.param(plain, stops, marks=_SLOW) for stops in ([9], [1, 4, 6, 7, 12, 17, 18])),
-        pytest.param(lora, [4, 9], marks=_SLOW),
-        pytest.param(numbers, [3], marks=_SLOW),
-        pytest.param(windows, [3], marks=_SLOW),
-        pytest.param(some_blocks, [3], marks=_SLOW),
+        (plain, [9]),
+        (plain, [1, 4, 6, 7, 12, 17, 18]),
+        (lora, [4, 9]),
+        (numbers, [3]),
+        (windows, [3]),
+        (some_blocks, [3]),
     ],
 )
 def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of, stops):
@@ -100,11 +81,8 @@ def test_interrupted_and_resumed(inputs, tmp_path, monkeypatch, capsys, flags_of
         monkeypatch.setattr(attention, "_MOST_SCORES", 1)
     run(settings(inputs, tmp_path / "one", **flags))
     # Each of the 8 examples of a batch has as many windows as any.
-    assert asked == {few_shot: [8 * 2], windows: [8 * 7]}.get(flags_of, [8])
-    if flags_of is few_shot:
-        monkeypatch.setattr(training.Training, "evaluate", interrupted(training.Training.evaluate))
-    else:
-        stop_at(monkeypatch, *stops)
+    assert asked == ([8 * 7] if flags_of is windows else [8])
+    stop_at(monkeypatch, *stops)
     again = settings(inputs, tmp_path / "run", **flags)
     for stop in stops:
         with pytest.raises(KeyboardInterrupt):

@@ -15,6 +15,9 @@ from bert_tf.finetuning.run import run
 from bert_tf.interchange import conversion
 from bert_tf.modeling.pooling import SentenceEmbedding
 from bert_tf.results.run_directory import FineTuningDirectory
+from bert_tf.saved_models import ExportOptions
+from bert_tf.saved_models.precision import serve
+from bert_tf.saved_models.signatures import model_signatures
 
 from .small_runs import WORDS, settings
 
@@ -76,9 +79,36 @@ def test_a_run_learns_and_leaves_a_model_of_embeddings(run_dir, flags, tmp_path)
     np.testing.assert_array_equal(again.sentence_dense.kernel, model.sentence_dense.kernel)
 
 
-def test_it_is_served_with_a_corpus_of_fewer_numbers_and_predicts(run_dir, tmp_path):
+ASKED, CORPUS = ["a good film", "the plot"], ["so so", "a film good", "was", "so so"]
+
+
+def test_it_predicts_and_compares_by_fewer_numbers(run_dir):
+    cosines = cosines_of(run_dir)
+    pairs = [(text, other) for text in ASKED for other in CORPUS[:3]]
+    records = api.predict(str(run_dir), pairs, verbose=False, embedding_dims=4)
+    np.testing.assert_allclose(
+        [record["prediction"] for record in records], cosines.ravel(), atol=1e-5
+    )
     model = bert_tf.load(str(run_dir))
-    texts, corpus = ["a good film", "the plot"], ["so so", "a film good", "was", "so so"]
+    served = serve(model, model.preprocessor.tokenizer, ExportOptions(embedding_dims=4))
+    compare = model_signatures(served)["similarity"].function
+    texts = tf.constant(ASKED)
+    found = compare(text=texts, others=tf.constant([CORPUS]))["similarity"]
+    np.testing.assert_allclose(found[:, :3], cosines, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a row of others for each text"):
+        compare(text=texts, others=tf.constant([["a"], ["b"], ["c"]]))
+
+
+def cosines_of(run_dir):
+    """Those of the first four numbers of what is asked and of each text of the corpus."""
+    model = bert_tf.load(str(run_dir))
+    asked = vectors_of(model, [QUERY + text for text in ASKED], 4)
+    return asked @ vectors_of(model, [DOCUMENT + text for text in CORPUS[:3]], 4).T
+
+
+@pytest.mark.slow
+def test_it_is_served_with_a_corpus_of_fewer_numbers(run_dir, tmp_path):
+    texts, corpus, cosines = ASKED, CORPUS, cosines_of(run_dir)
     (tmp_path / "corpus.txt").write_text("\n".join(corpus) + "\n")
     given = {"corpus": str(tmp_path / "corpus.txt"), "nearest": 2, "embedding_dims": 4}
     export.run(export.ExportSettings(str(run_dir), str(tmp_path / "1"), **given))
@@ -86,23 +116,11 @@ def test_it_is_served_with_a_corpus_of_fewer_numbers_and_predicts(run_dir, tmp_p
     signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
     embedding = {"embed", "embed_documents", "similarity", "search"}
     assert set(signatures) == {"serving_default", "tokens", *embedding}
-    asked = vectors_of(model, [QUERY + text for text in texts], 4)
-    cosines = asked @ vectors_of(model, [DOCUMENT + text for text in corpus[:3]], 4).T
-    pairs = [(text, other) for text in texts for other in corpus[:3]]
-    records = api.predict(str(run_dir), pairs, verbose=False, embedding_dims=4)
-    np.testing.assert_allclose(
-        [record["prediction"] for record in records], cosines.ravel(), atol=1e-5
-    )
-    similarity, searching = signatures["similarity"], signatures["search"]
-    found = similarity(text=tf.constant(texts), others=tf.constant([corpus]))
-    np.testing.assert_allclose(found["similarity"][:, :3], cosines, atol=1e-5)
-    found = searching(text=tf.constant(texts))
+    found = signatures["search"](text=tf.constant(texts))
     places = np.argsort(-cosines, axis=1)[:, :2]
     assert found["places"].numpy().tolist() == places.tolist()
     assert found["texts"].numpy().tolist() == [[corpus[n].encode() for n in row] for row in places]
     np.testing.assert_allclose(found["scores"], -np.sort(-cosines)[:, :2], atol=1e-5)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a row of others for each text"):
-        similarity(text=tf.constant(texts), others=tf.constant([["a"], ["b"], ["c"]]))
     with pytest.raises(ValueError, match=r"embedding_dims=9 is how many .*, and they have 8: exp"):
         api.predict(str(run_dir), [("a", "b")], embedding_dims=9, verbose=False)
 

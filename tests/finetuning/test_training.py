@@ -88,7 +88,7 @@ def test_what_a_run_is_asked_for(asked_for, inputs, tmp_path):
 
 
 def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys):
-    """In parts, too, whose attention is that of groups of texts, in a loop within that of parts."""
+    """In parts, whose attention is that of groups of texts, in a loop within that of parts."""
     assert training._CLIP_NORM == 1.0  # as in Google's optimization.py
     clip_norm, in_groups = 0.05, []  # below every step's norm
     monkeypatch.setattr(training, "_CLIP_NORM", clip_norm)
@@ -100,8 +100,12 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
     rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0)
     flags = {**rates, "classifier_dropout": 0, "dev_file": None, "dev_fraction": 0}
     flags["num_train_epochs"] = 2
-    labelled = {"test_file": inputs / "dev.tsv", "test_has_labels": True}
-    run(settings(inputs, tmp_path / "run", **flags, **labelled))
+    flags |= {"test_file": inputs / "dev.tsv", "test_has_labels": True}
+    # 46 rows are 5 batches of 8 and one of 6: parts of 2, and 3 of 2.
+    monkeypatch.setattr(attention, "_MOST_SCORES", 1)  # a text by itself is a group
+    monkeypatch.setattr(attention, "attend_in_groups", attend)
+    run(settings(inputs, tmp_path / "run", gradient_accumulation_steps=4, **flags))
+    assert in_groups
     # A labelled test set decides nothing.
     results = results_of(tmp_path / "run")
     assert (results["best"]["step"], results["evaluations"]) == (12, [])
@@ -131,16 +135,10 @@ def test_it_is_what_ten_lines_of_keras_do(inputs, tmp_path, monkeypatch, capsys)
     )
     batches = examples.training_batches(8, epochs=2, seed=12345, length_multiple=1)
     model.fit(batches, epochs=2, steps_per_epoch=6, shuffle=False, verbose=0)
-    # 46 rows are 5 batches of 8 and one of 6: parts of 2, and 3 of 2.
-    monkeypatch.setattr(attention, "_MOST_SCORES", 1)  # a text by itself is a group
-    monkeypatch.setattr(attention, "attend_in_groups", attend)
-    run(settings(inputs, tmp_path / "parts", gradient_accumulation_steps=4, **flags))
-    assert in_groups
-    for name in ("run", "parts"):
-        last = saved(tmp_path / name / "last")
-        for weight in model.weights:
-            found = last[f"model/{weight.path}"]
-            np.testing.assert_allclose(found, weight, rtol=0, atol=1e-6, err_msg=weight.path)
+    last = saved(tmp_path / "run" / "last")
+    for weight in model.weights:
+        found = last[f"model/{weight.path}"]
+        np.testing.assert_allclose(found, weight, rtol=0, atol=1e-6, err_msg=weight.path)
 
 
 def test_rates_by_layer_are_those_of_a_plain_loop():

@@ -36,14 +36,12 @@ def classifier():
 
 @pytest.mark.parametrize("kind", ["classes", "several", "number", "bilstm", "mean"])
 def test_attributions_add_up_to_the_difference(kind, classifier):
-    texts, labels = TEXTS[1:3], LABELS
+    model, labels, texts = classifier, LABELS, TEXTS[1:3]
     if kind == "number":
         model, labels = made(model_class=BertRegressor), ()
     elif kind in ("bilstm", "mean"):
         reads = {"bilstm": {"bilstm": True}, "mean": {"pooling": "mean"}}[kind]
-        model = made(num_classes=3, **reads)
-    else:
-        model, texts = classifier, TEXTS
+        model, texts = made(num_classes=3, **reads), TEXTS[2:3]
     model.multi_label = kind == "several"
     for found in explained(model, labels, texts):
         total = sum(word.attribution for word in found.words)
@@ -55,7 +53,7 @@ def test_attributions_add_up_to_the_difference(kind, classifier):
 
 def test_a_steep_way_is_cut_until_all_adds_up(tmp_path, monkeypatch):
     model = made(config=dataclasses.replace(CONFIG, initializer_range=2.0), num_classes=3)
-    texts = [("a0 b0 c0 d0", None), ("b1 c1, d0s", None), ("d0 d1", None)]
+    texts = [("a0 b0 c0 d0", None), ("d0 d1", None)]
 
     def worst_rest():
         found = explained(model, LABELS, texts)

@@ -92,7 +92,7 @@ def test_equals_a_plain_loop(model, tmp_path):
     assert [int(row[2]) for row in rows] == labels
 
     # What is trained on is the same loss, and smoothed that of each row's own choices.
-    ((features, targets),) = task.training_examples(TOKENIZER, 32).evaluation_batches(8)
+    (features, targets), _ = task.training_examples(TOKENIZER, 32).whole_batch()
     assert loss_of(task, model, features, targets, training=False) == pytest.approx(
         np.mean(losses), rel=1e-4
     )

@@ -31,14 +31,13 @@ def model():
 def by_word(rows, model):
     """For each sentence and word, what a model's encoder gives at its first piece, and its tag."""
     found = {}
-    for batch, labels in rows.training_batches(1):
-        blocks = model.encoder(batch)["encoder_outputs"]
-        for place, word in enumerate(batch["word_index"].numpy()[0]):
-            if word >= 0:
-                key = (int(batch["example_index"][0]), int(word))
-                assert key not in found
-                states = np.stack([block[0, place] for block in blocks])
-                found[key] = states, int(labels[0, place])
+    (batch, labels), _ = rows.whole_batch()
+    blocks = np.stack(model.encoder(batch)["encoder_outputs"], 2)
+    words, sentences = batch["word_index"].numpy(), batch["example_index"].numpy()
+    for row, place in np.argwhere(words >= 0):
+        key = (int(sentences[row]), int(words[row, place]))
+        assert key not in found
+        found[key] = blocks[row, place], int(labels[row, place])
     return found
 
 
