@@ -72,7 +72,7 @@ def batch_outputs(
     ``example_index`` among them, and what was read for it, where 0 stands for what is not finite: a
     diverged model is evaluated like others.
     """
-    batches, spec = _batches(model, examples, batch_size)
+    batches, spec = _batches(examples, batch_size)
     step = traced_step(model, _rows_and_output, spec, read or _predicted)
     for batch in batches:
         rows, outputs = step(batch)
@@ -80,24 +80,22 @@ def batch_outputs(
         yield {key: value.numpy() for key, value in rows.items()}, numbers
 
 
-def _batches(model: Any, examples: Examples, batch_size: int) -> tuple[Iterable[Any], Any]:
-    """The batches, and the spec of all that the model may be given of this form."""
-    if len(examples) > batch_size:
-        dataset = examples.evaluation_batches(batch_size, longest_first=True)
-        return dataset, dataset.element_spec
-    batch, width = examples.whole_batch()
-    # What the batches of a form have in common is told by a dataset of them, once for a model.
-    form = tuple(
-        (part.dtype, *(None if size == width else size for size in part.shape[1:]))
-        for part in tf.nest.flatten(batch)
-    )
-    key = (str(tf.nest.map_structure(lambda part: None, batch)), form)
-    specs: dict[Any, Any] = getattr(model, "_batch_specs", {})
-    if key not in specs:
-        dataset = examples.evaluation_batches(batch_size, longest_first=True)
-        # Keras would take a dict that it is told of for a part of the model.
-        object.__setattr__(model, "_batch_specs", {**specs, key: dataset.element_spec})
-    return [batch], model._batch_specs[key]
+def _batches(examples: Examples, batch_size: int) -> tuple[Iterable[Any], Any]:
+    """The batches, and the spec of all batches of this form, which is that of a dataset of them."""
+    if len(examples) <= batch_size:
+        batch, width = examples.whole_batch()
+        sizes = [part.shape[1:].as_list() for part in tf.nest.flatten(batch)]
+        # To build the dataset takes longer than a few rows do. Where no other size is the same
+        # number, the sizes that batches do not have in common are known without it.
+        if all(each.count(width) <= 1 for each in sizes):
+            return [batch], tf.nest.map_structure(lambda part: _spec(part, width), batch)
+    dataset = examples.evaluation_batches(batch_size, longest_first=True)
+    return dataset, dataset.element_spec
+
+
+def _spec(part: tf.Tensor, width: int) -> tf.TensorSpec:
+    sizes = (None if size == width else size for size in part.shape[1:])
+    return tf.TensorSpec([None, *sizes], part.dtype)
 
 
 def _rows_and_output(model: Any, rows: Any, read: Callable[[Any, Any], Any]) -> tuple[Any, Any]:

@@ -56,11 +56,10 @@ def sigmoid(logits):
 def test_the_loss_of_classes_is_hintons(temperature):
     student, teacher = RNG.normal(size=(2, 6, 3)) * 4
     labels = np.array([0, 2, 1, 1, 0, 2])
-    loss = DistillationLoss(
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        class_divergence, 3, temperature, 0.3,
-    )  # fmt: skip
-    found = loss(np.float32(np.concatenate([labels[:, None], teacher], 1)), np.float32(student))
+    plain = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = DistillationLoss(plain, class_divergence, 3, temperature, 0.3)
+    targets = np.float32(np.concatenate([labels[:, None], teacher], 1))
+    found = loss(targets, np.float32(student))
     expected = 0.0
     for ours, theirs, label in zip(student, teacher, labels, strict=True):
         p, q = softmax(theirs / temperature), softmax(ours / temperature)
@@ -68,6 +67,8 @@ def test_the_loss_of_classes_is_hintons(temperature):
         likelihood = -np.log(softmax(ours)[label])
         expected += (0.7 * likelihood + 0.3 * temperature**2 * divergence) / 6
     np.testing.assert_allclose(float(found), expected, rtol=1e-5)
+    found = DistillationLoss(plain, class_divergence, 3, temperature, 0.0)(targets, student)
+    assert float(found) == float(plain(labels, np.float32(student)))
 
 
 def test_of_a_text_without_a_label_the_teacher_counts_alone():
@@ -161,6 +162,7 @@ def taught(flags, inputs, tmp_path_factory):
     return model_dir
 
 
+@pytest.mark.slow
 def test_of_weight_0_it_is_plain_training_bit_for_bit(finished, inputs, tmp_path, teacher):
     flags = {"eval_steps": 4, "test_file": inputs / "test.tsv", "teacher": teacher}
     run(settings(inputs, tmp_path / "run", **flags, distillation_weight=0))

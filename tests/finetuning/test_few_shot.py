@@ -76,7 +76,7 @@ def test_the_head_is_scikit_learns(classes):
 def few(inputs, tmp_path_factory):
     """Twenty-four sentences, and the flags of a run on them."""
     path = write_table(tmp_path_factory.mktemp("few") / "few.tsv", sentences(24, seed=5))
-    flags = {"few_shot": True, "few_shot_pairs": 10}
+    flags = {"few_shot": True, "few_shot_pairs": 5}
     return {"train_file": path, "learning_rate": 1e-2, "num_train_epochs": 2, **flags}
 
 
@@ -89,7 +89,7 @@ def run_dir(few, inputs, tmp_path_factory):
 
 def test_it_ends_as_any_classifier(run_dir):
     results = json.loads((run_dir / "results.json").read_text())
-    assert results["scores"]["dev"]["accuracy"] > 0.8 and results["steps"] == 2 * 60
+    assert results["scores"]["dev"]["accuracy"] > 0.8 and results["steps"] == 2 * 30
     assert results["undertrained"] is None and results["rows"]["train"] == 24
     assert (run_dir / "README.md").exists() and (run_dir / "dev" / "worst_errors.html").exists()
     model = bert_tf.load(str(run_dir))
@@ -122,7 +122,7 @@ def test_interrupted_during_an_evaluation_and_resumed(
     again = settings(inputs, tmp_path / "run", **few)
     with pytest.raises(KeyboardInterrupt):
         run(again)
-    said = "Stopped at step 60. The same command goes on from there."
+    said = "Stopped at step 30. The same command goes on from there."
     assert said in capsys.readouterr().out
     run(again)
     assert_ends_as(run_dir, tmp_path / "run")

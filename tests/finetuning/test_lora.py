@@ -12,7 +12,7 @@ from bert_tf.training import checkpoints
 
 from .small_runs import TINY, saved, settings
 
-FLAGS = {"lora_rank": 2, "learning_rate": 1e-2}
+FLAGS = {"lora_rank": 2, "learning_rate": 1e-2, "num_train_epochs": 1}
 ATTENTION = [f"bert_encoder/layer_0/attention/{name}" for name in ("query_key_value", "output")]
 FACTORS = [f"{name}/lora_kernel_{which}" for name in ATTENTION for which in "ab"]
 HEAD = [

@@ -42,10 +42,10 @@ def flags(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run_dir(flags, inputs, tmp_path_factory):
-    """A run with prefixes, a layer, fewer numbers, and an accumulation of two parts."""
+    """A run with prefixes, a layer and fewer numbers."""
     folder = tmp_path_factory.mktemp("similar") / "run"
     own = {"query_prefix": QUERY, "document_prefix": DOCUMENT, "dense_size": 8}
-    own |= {"matryoshka_dims": "6,4", "gradient_accumulation_steps": 2, "learning_rate": 2e-2}
+    own |= {"matryoshka_dims": "6,4", "learning_rate": 2e-2}
     run(settings(inputs, folder, **flags, **own, num_train_epochs=5, train_batch_size=16))
     return folder
 

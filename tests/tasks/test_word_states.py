@@ -66,21 +66,21 @@ def test_equal_what_the_encoder_gives_once_for_a_variant(model, tmp_path, monkey
     expected = by_word(train, model)
     assert len(expected) == 14
     seen = 0
-    for batch, labels in kept.training_batches(3):
-        states, words = batch["word_states"].numpy(), batch["word_index"].numpy()
-        assert states.shape == (*words.shape, 2, 16)
-        np.testing.assert_array_equal(labels.numpy() == -1, words == -1)
-        assert np.all(np.diff((words == -1).astype(int)) >= 0)  # padding comes last
-        for row, place in np.argwhere(words >= 0):
-            vectors, tag = expected[int(batch["example_index"][row]), int(words[row, place])]
-            np.testing.assert_allclose(states[row, place], vectors, atol=1e-5)
-            assert labels[row, place] == tag
-            seen += 1
+    (batch, labels), _ = kept.whole_batch()
+    states, words = batch["word_states"].numpy(), batch["word_index"].numpy()
+    assert states.shape == (*words.shape, 2, 16)
+    np.testing.assert_array_equal(labels.numpy() == -1, words == -1)
+    assert np.all(np.diff((words == -1).astype(int)) >= 0)  # padding comes last
+    for row, place in np.argwhere(words >= 0):
+        vectors, tag = expected[int(batch["example_index"][row]), int(words[row, place])]
+        np.testing.assert_allclose(states[row, place], vectors, atol=1e-5)
+        assert labels[row, place] == tag
+        seen += 1
     assert seen == 14
     # Another set has its own, and so has another variant.
     assert store.of(model, examples()) is not kept and len(runs) == 2
     other = BertFeatureTagger(CONFIG, num_classes=3, variant="last", lstm_units=2)
-    states = next(iter(store.of(other, train).evaluation_batches(2)))[0]["word_states"]
+    states = store.of(other, train).whole_batch()[0][0]["word_states"]
     assert states.shape[2] == 1 and len(runs) == 3
     assert list(tmp_path.iterdir()) == []
 
@@ -90,7 +90,7 @@ def test_in_bfloat16(tmp_path):
         CONFIG, num_classes=3, variant="last", lstm_units=2, dtype="mixed_bfloat16"
     )
     kept = WordStates(str(tmp_path)).of(model, examples())
-    batch = next(iter(kept.evaluation_batches(4)))
+    batch, _ = kept.whole_batch()
     assert batch["word_states"].dtype.name == "bfloat16"
     row = int(np.argwhere(batch["example_index"].numpy() == 0)[0, 0])
     ids = np.array([[IDS["[CLS]"], IDS["a0"], IDS["a1"], IDS["[SEP]"]]], "int32")
